@@ -1,12 +1,13 @@
-"""Names that a package exports and imports only when they are used.
+"""Names that are imported, and regular expressions that are compiled, only when they are used.
 
 Commands must start fast: `import weft.codec` must not import four codecs if one is needed. A
 package lists its names in a table; type checkers read the imports beside it under `TYPE_CHECKING`.
 """
 
+import re
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 
 def lazy_names(package: str, table: dict[str, str]) -> Callable[[str], Any]:
@@ -19,3 +20,18 @@ def lazy_names(package: str, table: dict[str, str]) -> Callable[[str], Any]:
         return getattr(import_module(home), name)
 
     return find
+
+
+def lazy_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """A regular expression that is compiled when it is first used; a long one takes a while."""
+    return cast("re.Pattern[str]", _LazyPattern(pattern, flags))
+
+
+class _LazyPattern:
+    def __init__(self, pattern: str, flags: int) -> None:
+        self._source = (pattern, flags)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(re.compile(*self._source), name)
+        setattr(self, name, method)  # found without this function from now on
+        return method

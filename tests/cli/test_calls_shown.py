@@ -1,6 +1,8 @@
 """Calls and results are seen wherever a message is: show, diff, log, compile, search."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 import weft
 from claude_lines import Session
 from weft.cli import main
+from weft.cli.terminal import shorten
 from weft.model import Message, Text, ToolCall, ToolResult
 
 CALL = ToolCall("c1", "calculator", '{"a":1}')
@@ -90,3 +93,40 @@ def test_an_imported_result_is_a_tools(tmp_path: Path, capfd: pytest.CaptureFixt
     main(["show", "HEAD^", "--json"])
     (shown,) = json.loads(capfd.readouterr().out)["messages"]
     assert [call["name"] for call in shown["calls"]] == ["calculator"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "short",
+        "word " * 40,
+        "  leading   and \n\t inner\u2028white space " * 4,
+        " " * 500 + "words after much white space " * 5,
+        "x" * 72,
+        "x" * 73,
+        "e\u0301" * 60,  # combining characters take no column
+        "\u8a9e" * 60,  # wide characters take two
+        "plain words and then \u8a9e\u8a9e " * 6,
+    ],
+)
+def test_the_log_shows_the_first_words_of_a_message(
+    store: Path, capfd: pytest.CaptureFixture[str], text: str
+) -> None:
+    with weft.open(store) as thread:
+        thread.user(text)
+    main(["log"])
+    line = capfd.readouterr().out.rstrip("\n")
+    assert line.split(None, 2)[2] == shorten(" ".join(text.split()), 72)
+
+
+def test_a_pipe_gets_the_whole_output_of_a_process(store: Path) -> None:
+    with weft.open(store) as thread, thread.batch():
+        for number in range(2000):
+            thread.user(f"message {number}")
+    script = "from weft.cli.main import entry; entry()"
+    done = subprocess.run([sys.executable, "-c", script, "log"], capture_output=True, check=True)
+    assert done.stderr == b""
+    assert done.stdout.count(b" message ") == 2000
+    failed = subprocess.run([sys.executable, "-c", script, "show", "0000"], capture_output=True)
+    assert failed.returncode == 1
+    assert failed.stderr.startswith(b"weft: ")

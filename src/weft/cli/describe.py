@@ -19,6 +19,8 @@ from .terminal import PLAIN, Screen, shorten
 ID_LENGTH = 12
 PREVIEW_WIDTH = 72
 CALL_WIDTH = 60
+START_LENGTH = PREVIEW_WIDTH + 24
+"""The characters of a text that nearly always fill its preview."""
 ROLE_WIDTH = 9
 DATE_FROM_WIDTH = 60
 """How wide a screen must be to have room for a date."""
@@ -85,11 +87,14 @@ def commit_json(
 
 def summarise(thread: Thread, info: CommitInfo) -> tuple[str, str]:
     """The speaker (or the kind of commit) and what the commit did."""
+    messages = info.messages
+    if info.kind == "append" and len(messages) == 1 and info.automatic_type in PLAIN_TYPES:
+        # Most commits: their note would be the beginning of the message.
+        return speaker(messages[0]), preview(messages[0])
     if info.kind == "annotate":
         return _summarise_marks(thread, info)
     if info.setup is not None and not info.message:
         return info.kind, describe_setup(info.setup)
-    messages = info.messages
     message = messages[0] if len(messages) == 1 else None
     note = info.message or ""
     if message is None or info.kind not in ("append", "edit"):
@@ -125,13 +130,15 @@ def preview(message: Message) -> str:
     if message.role == "user":
         typed, elements = split_typed(text)
         text = typed or "".join(f"[{name}]" for name in elements)
-    first_words = shorten(_first_words(text), PREVIEW_WIDTH)
-    calls = ", ".join(
-        shorten(describe_call(block), CALL_WIDTH)
-        for block in message.blocks
-        if isinstance(block, ToolCall)
-    )
-    return " ".join(filter(None, [first_words, f"[{calls}]" if calls else ""]))
+    start = " ".join(text[:START_LENGTH].split())
+    if len(start) <= PREVIEW_WIDTH or not start.isascii():  # not surely enough to fill the line
+        start = _first_words(text)
+    first_words = shorten(start, PREVIEW_WIDTH)
+    calls = [block for block in message.blocks if isinstance(block, ToolCall)]
+    if not calls:
+        return first_words
+    described = ", ".join(shorten(describe_call(call), CALL_WIDTH) for call in calls)
+    return f"{first_words} [{described}]" if first_words else f"[{described}]"
 
 
 def _first_words(text: str) -> str:

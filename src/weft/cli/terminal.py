@@ -34,7 +34,7 @@ class Screen(Struct, frozen=True):
 
     def paint(self, text: str, style: str) -> str:
         """The text in the colour of a style, if colour is on."""
-        return self.tint(text, STYLES[style])
+        return self.tint(text, STYLES[style]) if self.colour else text
 
     def tint(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and text else text
@@ -53,7 +53,8 @@ class Screen(Struct, frozen=True):
 
     def fit(self, text: str, used_columns: int = 0) -> str:
         """The text as one line that fits the screen beside `used_columns` columns."""
-        flat = self.safe(" ".join(text.split()))
+        is_flat = text.isprintable() and "  " not in text and text == text.strip()
+        flat = self.safe(text if is_flat else " ".join(text.split()))
         return flat if self.width is None else shorten(flat, max(8, self.width - used_columns))
 
 

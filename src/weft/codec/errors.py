@@ -8,11 +8,12 @@ import re
 from typing import Any, cast
 
 from weft.errors import NotAnAnswer, UpstreamError, UpstreamFailed
+from weft.lazy import lazy_pattern
 from weft.model import ApiError, ErrorKind, JsonObject
 
 from .base import members
 
-CONTEXT_LENGTH = re.compile(
+CONTEXT_LENGTH = lazy_pattern(
     r"prompt (?:is )?too long|input is too long|context[ _]length|maximum context|context window|"
     r"context[ _]size|context limit|input tokens exceed|exceeds? (?:the )?context|model's context|"
     r"maximum number of (?:input )?tokens|max(?:imum)? input token|maximum prompt length|"
@@ -29,7 +30,7 @@ CONTEXT_LENGTH = re.compile(
 DeepSeek, OpenRouter, Mistral, Together, Kimi, MiniMax, Copilot, vLLM, llama.cpp, LM Studio, Ollama.
 A rate limit may use the same words, so its status and type take precedence."""
 
-RESTORED = re.compile(
+RESTORED = lazy_pattern(
     r"thinking|thought|signature|reasoning|encrypted[ _]content|"
     r"\bitem\b.{0,80}(?:not found|without its required)|duplicate item",
     re.IGNORECASE,

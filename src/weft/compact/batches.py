@@ -23,6 +23,7 @@ from msgspec import Struct, ValidationError, convert, to_builtins
 from weft.checked import check_fields
 from weft.errors import ConfigError
 from weft.history import Row
+from weft.lazy import lazy_pattern
 from weft.model import JsonObject, Message, Text
 
 from .source import BULLET
@@ -37,8 +38,8 @@ RECORD_ONLY = (
 END = "[End of the summary]"
 """The first words of a summary, what it says of itself, and its last line."""
 
-_IMITATION = re.compile(r"^[ \t]*(?=\[End of the summary\b)", re.IGNORECASE | re.MULTILINE)
-_CONTROL = re.compile(r"<(?=\|)|<(?=/?(?:system-reminder|system|checkpoint:)\b)", re.IGNORECASE)
+_IMITATION = lazy_pattern(r"^[ \t]*(?=\[End of the summary\b)", re.IGNORECASE | re.MULTILINE)
+_CONTROL = lazy_pattern(r"<(?=\|)|<(?=/?(?:system-reminder|system|checkpoint:)\b)", re.IGNORECASE)
 
 OMITTED = "[... {} earlier {} left out here; they can be looked up ...]"
 

@@ -9,7 +9,6 @@ block must be the marker, and the id must be one of this thread. A marker inside
 another thread, stays text.
 """
 
-import re
 from collections.abc import Set
 
 from msgspec import structs
@@ -17,13 +16,14 @@ from msgspec import structs
 from weft.checked import checked_function
 from weft.errors import ThreadError
 from weft.ids import object_id
+from weft.lazy import lazy_pattern
 from weft.model import Block, Checkpoint, Message, Text
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 LENGTH = 6
 
-_ID = re.compile(rf"[a-z0-9]{{{LENGTH}}}")
-_MARKER = re.compile(rf"<checkpoint:([a-z0-9]{{{LENGTH}}})>")
+_ID = lazy_pattern(rf"[a-z0-9]{{{LENGTH}}}")
+_MARKER = lazy_pattern(rf"<checkpoint:([a-z0-9]{{{LENGTH}}})>")
 
 
 @checked_function

@@ -9,6 +9,8 @@ digits, or a line number, is not a name.
 import re
 from collections.abc import Iterator
 
+from weft.lazy import lazy_pattern
+
 KINDS = ("path", "error", "symbol", "hash", "number")
 
 SPACES = " \u00a0\u2009\u202f'\u2019"
@@ -60,11 +62,11 @@ because otherwise every other alternative would be tried at each letter."""
 _START = r"(?: (?<!\w) (?= [\w/~.@+\-`$€£] ) | (?= https?:// | ` ) )"
 """Where a name may start: at a word or a symbol; inside a word only a URL or a backquote."""
 
-_ENTITY = re.compile(
+_ENTITY = lazy_pattern(
     f"{_PLAIN} | {_START} (?: {_KINDS} )".replace("GROUP", f"[,{SPACES}]"), re.VERBOSE
 )
 
-_SPACED = re.compile(rf"\d[{SPACES}](?:\d{{3}}(?!\d)|%|ms|px|[kmgKMG][bB])")
+_SPACED = lazy_pattern(rf"\d[{SPACES}](?:\d{{3}}(?!\d)|%|ms|px|[kmgKMG][bB])")
 
 
 def find_entities(text: str) -> Iterator[Name]:

@@ -15,13 +15,13 @@ tokens that it costs. `docs/compaction-quality.md` has the figures.
 A summary always has a line or a name; otherwise none is written.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from math import log
 
 from weft.history import Row
+from weft.lazy import lazy_pattern
 from weft.model import Message, Text
 
 from .entities import KINDS, Name
@@ -76,7 +76,7 @@ LISTED_LEAST = 0.02
 """Names that are less probably needed than this are only listed if they are mentioned in prose."""
 
 
-_ALTERNATIVES = re.compile(r"[A-Za-z-]+(?:/[A-Za-z-]+){1,2}")
+_ALTERNATIVES = lazy_pattern(r"[A-Za-z-]+(?:/[A-Za-z-]+){1,2}")
 """Words with slashes between them: rarely a path, unless a call uses it."""
 
 

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from weft.lazy import lazy_pattern
+
 from .entities import NameReader
 from .source import is_question
 
@@ -27,10 +29,10 @@ SAME_CHANGED = 0.5
 POSTINGS = 24
 """How many of the last statements with a word are compared."""
 
-_FIGURE = re.compile(r"\d+(?:[.,:]\d+)*")
-_PROPER = re.compile(r"(?<=\s)[A-Z][\w&'-]*[a-z][\w&'-]*")
-_WORD = re.compile(r"[^\W\d_]{3,}")
-_CHANGE = re.compile(
+_FIGURE = lazy_pattern(r"\d+(?:[.,:]\d+)*")
+_PROPER = lazy_pattern(r"(?<=\s)[A-Z][\w&'-]*[a-z][\w&'-]*")
+_WORD = lazy_pattern(r"[^\W\d_]{3,}")
+_CHANGE = lazy_pattern(
     r"\b(?:now|actually|instead|correction|changed?|changes|no wait|rather|update[ds]?|new|moved?"
     r"|postponed|replaced?s?|switch(?:ed)?|not|no longer|forget|scrap|revised?"
     r"|jetzt|doch|stattdessen|maintenant|plutôt|ahora|mejor)\b|改为|改成|现在",

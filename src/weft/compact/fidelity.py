@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from weft.history import Row
+from weft.lazy import lazy_pattern
 from weft.model import Message, Text, ToolCall
 
 from .entities import KINDS, SPACES, Name, find_entities
@@ -42,29 +43,29 @@ _COMMON = frozenset(
 MARKED = " [unverified]"
 """Stands behind a name that the source does not have."""
 
-_SENTENCE = re.compile(r"(?<=[.!?])(?<!\.\.\.)\s+")
-_FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
-_SURE = re.compile(rf"(?<=\d)[{SPACES.replace(' ', '')}](?=\d{{3}}(?!\d))")
-_LIKELY = re.compile(rf"(?<![\d.,])(\d{{1,3}}(?:[{SPACES}]\d{{3}})+)(?!\d)")
-_BARE = re.compile(r"[\s\-*#>\d.)]*")
-_EITHER = re.compile(r"[A-Za-z]+/[A-Za-z]+")
+_SENTENCE = lazy_pattern(r"(?<=[.!?])(?<!\.\.\.)\s+")
+_FIGURE = lazy_pattern(r"\d+(?:[.,]\d+)*")
+_SURE = lazy_pattern(rf"(?<=\d)[{SPACES.replace(' ', '')}](?=\d{{3}}(?!\d))")
+_LIKELY = lazy_pattern(rf"(?<![\d.,])(\d{{1,3}}(?:[{SPACES}]\d{{3}})+)(?!\d)")
+_BARE = lazy_pattern(r"[\s\-*#>\d.)]*")
+_EITHER = lazy_pattern(r"[A-Za-z]+/[A-Za-z]+")
 """Two words with a slash between them: it may be a path, but also "and/or"."""
 
-_ARITY = re.compile(r"/\d{1,2}$")
-_PLACE = re.compile(r":\d+(?:[-,:]\d+)*$|(?<=\d)-\d+$")
-_CALLED = re.compile(r"\(.*$", re.DOTALL)
-_PIECE = re.compile(r"\w+", re.UNICODE)
-_SEPARATED = re.compile(r"/|\.\.\.|[^\w.@-]+")
-_PARTED = re.compile(r"[.:-](?!\d)")
+_ARITY = lazy_pattern(r"/\d{1,2}$")
+_PLACE = lazy_pattern(r":\d+(?:[-,:]\d+)*$|(?<=\d)-\d+$")
+_CALLED = lazy_pattern(r"\(.*$", re.DOTALL)
+_PIECE = lazy_pattern(r"\w+", re.UNICODE)
+_SEPARATED = lazy_pattern(r"/|\.\.\.|[^\w.@-]+")
+_PARTED = lazy_pattern(r"[.:-](?!\d)")
 """Between the parts of a name: first paths and code, then dotted and hyphenated names."""
 
-_VERSION = re.compile(r"(?<![\w.])[vV]\d+(?:\.\d+)*(?![\w.])")
+_VERSION = lazy_pattern(r"(?<![\w.])[vV]\d+(?:\.\d+)*(?![\w.])")
 _RESULT = r"(?:tests?|fail\w*|pass\w*|errors?|warnings?|examples?|assert\w*|specs?)"
-_COUNT = re.compile(rf"(?<![\w.,/-])(\d{{1,6}})\s+(?:\w+\s+){{0,2}}?{_RESULT}\b", re.IGNORECASE)
-_COUNTED = re.compile(
+_COUNT = lazy_pattern(rf"(?<![\w.,/-])(\d{{1,6}})\s+(?:\w+\s+){{0,2}}?{_RESULT}\b", re.IGNORECASE)
+_COUNTED = lazy_pattern(
     rf"(\d+)\W{{1,3}}(?:\w+\W{{1,3}}){{0,2}}?{_RESULT}\b|\b{_RESULT}\W{{1,3}}(\d+)", re.IGNORECASE
 )
-_RULE = re.compile(
+_RULE = lazy_pattern(
     r"\b(?:must|never|always|do not|don't|only|constraint|require[sd]?|rule|next|todo|should|open"
     r"|pending|remaining|failing)\b",
     re.IGNORECASE,

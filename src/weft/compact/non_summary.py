@@ -13,12 +13,14 @@ import re
 
 import orjson
 
+from weft.lazy import lazy_pattern
+
 SHORT = 600
 """An apology or an error at the start of a longer text is taken for a preamble."""
 
 _START = r"\A[\s>*_#\"'`-]*"
 
-_REFUSAL = re.compile(
+_REFUSAL = lazy_pattern(
     _START
     + r"""(?ix:
         (?: (?: i['’]?m | i\ am | we['’]?re | we\ are ) \s+ (?: (?:so|very|really|truly) \s+ )?
@@ -33,7 +35,7 @@ _REFUSAL = re.compile(
     )"""
 )
 
-_ASKS_FOR_SOURCE = re.compile(
+_ASKS_FOR_SOURCE = lazy_pattern(
     r"""(?ix)
     (?: (?: could | can | would | will ) \s+ you \s+ (?: please \s+ )?
       | please \s+ ) (?: provide | share | paste | send | give )
@@ -46,7 +48,7 @@ _ASKS_FOR_SOURCE = re.compile(
     """
 )
 
-_ERROR = re.compile(
+_ERROR = lazy_pattern(
     _START
     + r"""(?ix:
         (?: [\w.]*error | exception | fatal | failure ) \s* (?: \d{3} \s* )? :
@@ -64,7 +66,7 @@ _ERROR = re.compile(
     )"""
 )
 
-_CONTINUES = re.compile(
+_CONTINUES = lazy_pattern(
     _START
     + r"""(?ix:
         (?: (?: sure | certainly | of\ course | okay | ok | alright | great | understood | got\ it
@@ -79,12 +81,12 @@ _CONTINUES = re.compile(
     )"""
 )
 
-_CALL_TEXT = re.compile(
+_CALL_TEXT = lazy_pattern(
     _START + r"(?i:<(?:antml:)?(?:function_calls?|tool_calls?|tool_use|invoke)\b|<\|tool_call"
     r"|\[tool[ _]calls?\b|functions?\.\w+\s*\(|```(?:tool_code|tool_call)\b)"
 )
 
-_PREAMBLE = re.compile(
+_PREAMBLE = lazy_pattern(
     r"""(?ix) \A \s*
     (?: (?: sure | certainly | of\ course | okay | ok | alright | absolutely ) [\s,.!:-]+ )?
     (?: here (?: ['’]s | \s+ is | \s+ are ) | below \s+ is | this \s+ is
@@ -99,7 +101,7 @@ _OLD_RULES = (
     r"(?:previous|prior|earlier|above|preceding|former|original|other|existing)\s+"
     r"(?:instructions?|rules?|messages?|prompts?|directions?|guidelines|system|conversation)"
 )
-_ORDER = re.compile(
+_ORDER = lazy_pattern(
     rf"""(?ix) {_START}
     (?: (?: please \s+ | now \s+ | important \s* :? \s* | attention \s* :? \s* | note \s* : \s* )*
         (?: ignore | disregard | forget | override | bypass ) \b [^.!?\n]{{0,60}} (?: {_OLD_RULES} )
@@ -112,7 +114,7 @@ _ORDER = re.compile(
     """
 )
 
-_SENTENCE = re.compile(r"(?<=[.!?。！？])\s*(?=\S)|\n+")
+_SENTENCE = lazy_pattern(r"(?<=[.!?。！？])\s*(?=\S)|\n+")
 
 
 def non_summary_reason(text: str) -> str | None:

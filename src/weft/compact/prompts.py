@@ -17,13 +17,13 @@ A long history is cut into chunks, between units (`pairs.cut_units`). A unit tha
 itself is shortened.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from itertools import dropwhile
 from typing import TypeGuard
 
 from weft.catalog import Model
 from weft.history import Row
+from weft.lazy import lazy_pattern
 from weft.model import (
     Audio,
     Block,
@@ -107,8 +107,8 @@ MIN_CHUNK = 256
 
 CUT = "\n[... {} characters left out ...]\n"
 
-_WORDS = re.compile(r"at most (\d+) words")
-_LISTED = re.compile(rf"[A-Za-z][^\n]*:\n{BULLET}")
+_WORDS = lazy_pattern(r"at most (\d+) words")
+_LISTED = lazy_pattern(rf"[A-Za-z][^\n]*:\n{BULLET}")
 
 Count = Callable[[Message], int]
 

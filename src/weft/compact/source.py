@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from weft.history import Row
+from weft.lazy import lazy_pattern
 from weft.model import Refusal, Text, ToolCall, ToolResult, side, texts
 
 from .entities import KINDS, Name, NameReader
@@ -48,7 +49,7 @@ LABELS = {
 
 BULLET = "- "
 MORE = "... and {} more"
-LEFT_OUT = re.compile(r"(?:, |(?<=: )|^)\.\.\. and (\d+) more$")
+LEFT_OUT = lazy_pattern(r"(?:, |(?<=: )|^)\.\.\. and (\d+) more$")
 """The end of a truncated line of an index."""
 
 SECTIONS = {
@@ -90,28 +91,28 @@ DOCUMENT = 1500
 SERIES = 3
 """More lines than this that differ only in digits are a series."""
 
-_WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
+_WIDE = lazy_pattern(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
 _ABBREVIATED = "".join(
     rf"(?<!\b{word}\.)" for word in ("Mr", "Ms", "Dr", "Mrs", "St", "No", "vs", "Prof", "z\\.B")
 )
-_SENTENCE = re.compile(
+_SENTENCE = lazy_pattern(
     rf"(?:(?<=[.!?…؟۔।])|(?<=[.!?…][\"'`)\]*_”’»])){_ABBREVIATED}(?<!\be\.g\.)(?<!\bi\.e\.)"
     r"(?<!\b[A-Z]\.)\s+(?![a-zà-öø-ÿа-яα-ω&])"
     r"|(?<=[。！？｡])(?![」』）”’])|(?<=[。！？｡][」』）”’])"
 )
-_BULLETS = re.compile(r"(?:[-*+\u2022]\s+)+")
-_NUMBERED = re.compile(r"\s*\d+(?:→|\t|\|)\s?")
-_DIGITS = re.compile(r"\d+")
-_SAYS = re.compile(r"[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}|\d{3}")
-_MARKUP = re.compile(r"</?[\w:.-]+\s*/?>|[\W_]*|(?:end|else|begin|do|then|pass|return)[;,)}\]]*")
-_TAGGED = re.compile(r"<([a-z][a-z0-9]*(?:[-_][a-z0-9]+)+)\b[^>]*>.*?</\1>", re.DOTALL)
-_TYPED = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
-_PUT_IN = re.compile(
+_BULLETS = lazy_pattern(r"(?:[-*+\u2022]\s+)+")
+_NUMBERED = lazy_pattern(r"\s*\d+(?:→|\t|\|)\s?")
+_DIGITS = lazy_pattern(r"\d+")
+_SAYS = lazy_pattern(r"[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}|\d{3}")
+_MARKUP = lazy_pattern(r"</?[\w:.-]+\s*/?>|[\W_]*|(?:end|else|begin|do|then|pass|return)[;,)}\]]*")
+_TAGGED = lazy_pattern(r"<([a-z][a-z0-9]*(?:[-_][a-z0-9]+)+)\b[^>]*>.*?</\1>", re.DOTALL)
+_TYPED = lazy_pattern(r"<command-args>(.*?)</command-args>", re.DOTALL)
+_PUT_IN = lazy_pattern(
     r"\s*(?:Base directory for this skill:|\[Request interrupted|Caveat: The messages below"
     r"|This session is being continued from a previous|# AGENTS\.md instructions|<INSTRUCTIONS>"
     r"|\[Image: |Launching skill:)"
 )
-_LATIN_WORD = re.compile(r"[^\W\d_]+(?:'[a-z]+)?")
+_LATIN_WORD = lazy_pattern(r"[^\W\d_]+(?:'[a-z]+)?")
 _COURTEOUS = frozenset(
     """
     thanks thank great perfect nice cool super excellent wonderful awesome welcome pleasure hi hello

@@ -24,6 +24,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from weft.lazy import lazy_pattern
+
 from .entities import Name, NameReader
 from .facts import find_replaced
 from .source import SECTIONS, SHORTEST, Source, ToolUse, is_courtesy, is_question
@@ -43,7 +45,7 @@ MOST = {RULES: 60, DECISIONS: 12, FACTS: 60, FILES: 60, COMMANDS: 40, ERRORS: 5,
 FIRST_FILES, FIRST_COMMANDS = 10, 5
 """How many files and commands come before all others in importance."""
 
-_STRONG = re.compile(
+_STRONG = lazy_pattern(
     r"\b(?:never|always|must(?:n't)?|do not|don't|does not|may not|cannot|can't|only|from now on"
     r"|forbidden|not allowed|no longer|under no circumstances|make sure|ensure|avoid|prefer"
     r"|without|ask (?:me )?(?:before|first)|have to|has to|constraint|requirement|required?|rule"
@@ -56,50 +58,50 @@ _STRONG = re.compile(
     r"|必须|不要|不得|禁止|约束|务必|只能|永远|しないで|必ず|해야|하지 마",
     re.IGNORECASE,
 )
-_STANDING = re.compile(
+_STANDING = lazy_pattern(
     r"^(?:please |also |and )?(?:keep|use|answer|write|stop|wait|stay|respect|follow|treat|put"
     r"|call|name|start|end|work|speak|reply|respond|format|check|test|document|limit)\b"
     r"|\b(?:every|each|all|any)\b|\b(?:i|we) (?:want|need|expect|require|support|insist)\b",
     re.IGNORECASE,
 )
-_STANDING_MARK = re.compile(
+_STANDING_MARK = lazy_pattern(
     r"\b(?:every|each|all|any|new|after|before|when|whenever|in|style|format|below|under|until"
     r"|from|with)\b",
     re.IGNORECASE,
 )
-_NARRATIVE = re.compile(
+_NARRATIVE = lazy_pattern(
     r"^(?:i|he|she|they|it|my \w+|his|her|their|somebody|someone|last \w+|yesterday|a \w+"
     r"|that|this|there)\b(?! (?:want|need|expect|insist|require|must|should|has to|have to))",
     re.IGNORECASE,
 )
-_INTENT = re.compile(
+_INTENT = lazy_pattern(
     r"\b(?:next|now|let me|i'll|i will|i am going to|i'm going to|then|remaining|remains|still"
     r"|todo|to do|pending|continue with|not (?:yet|committed|done))\b|下一步|接下来|まず|次に",
     re.IGNORECASE,
 )
-_ASKS_FOR_WORK = re.compile(r"\b(?:can|could|would|will) you\b|\bplease\b", re.IGNORECASE)
-_ERROR_LINE = re.compile(
+_ASKS_FOR_WORK = lazy_pattern(r"\b(?:can|could|would|will) you\b|\bplease\b", re.IGNORECASE)
+_ERROR_LINE = lazy_pattern(
     r"\b(?:[A-Z]\w*(?:Error|Exception)|error|fatal|panic|FAILED|FAIL|failed|failure|traceback"
     r"|not found|cannot|undefined|denied|refused)\b|^E\s{2,}|✗|✘|错误|失败",
 )
-_NO_ERROR = re.compile(
+_NO_ERROR = lazy_pattern(
     r"\b(?:0|no|without) (?:errors?|failures?|failed|warnings?)\b", re.IGNORECASE
 )
-_TELLS = re.compile(
+_TELLS = lazy_pattern(
     r"\b(?:passed|failed|failures?|errors?|tests?|ok|success\w*|done|built|compiled|finished|created"
     r"|changed|insertions?|exit code|warnings?|found|fatal|denied|up to date|completed?)\b",
     re.IGNORECASE,
 )
-_CHECKBOX = re.compile(r"^[-*+\s]*\[( |x|X)\]\s+(.+)")
-_LISTED = re.compile(
+_CHECKBOX = lazy_pattern(r"^[-*+\s]*\[( |x|X)\]\s+(.+)")
+_LISTED = lazy_pattern(
     r"(?P<list>[\w.]+)\.(?P<at>\d+)\.(?P<key>content|title|step|subject|description|task|text"
     r"|status|state|done|completed)"
 )
-_TASK_NUMBER = re.compile(r"#(\d+)")
+_TASK_NUMBER = lazy_pattern(r"#(\d+)")
 _CLOSED = frozenset({"completed", "complete", "done", "cancelled", "canceled", "deleted", "true"})
-_QUESTION_KEY = re.compile(r"(?:^|\.)question$")
-_CHANGES = re.compile(r"edit|write|create|patch|replace|update|insert|delete|move|rename", re.I)
-_PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
+_QUESTION_KEY = lazy_pattern(r"(?:^|\.)question$")
+_CHANGES = lazy_pattern(r"edit|write|create|patch|replace|update|insert|delete|move|rename", re.I)
+_PATCHED = lazy_pattern(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 _NEW_TEXT = ("new_string", "new_str", "new", "content", "file_text", "replacement", "insert_text")
 _OLD_TEXT = ("old_string", "old_str", "old")
 

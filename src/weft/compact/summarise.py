@@ -13,7 +13,6 @@ The generator does not change the thread.
 The caller can end it early by sending `Stopped`.
 """
 
-import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import accumulate
 
@@ -23,6 +22,7 @@ from weft.catalog import Model
 from weft.errors import SummaryFailed
 from weft.history import Row
 from weft.ids import Id
+from weft.lazy import lazy_pattern
 from weft.model import ApiError, Message, Request, Response, Text, ToolCall
 
 from .batches import Batch, Clip, batch_row, between, fold_batches, join_batches
@@ -87,7 +87,7 @@ TOO_LONG_REASONS = {
 }
 
 
-_SENTENCE_END = re.compile(r"[.!?][\"')\]*_`]*(?=\s|$)|[。！？](?:[」』）]|)|(?<=\S)\n")
+_SENTENCE_END = lazy_pattern(r"[.!?][\"')\]*_`]*(?=\s|$)|[。！？](?:[」』）]|)|(?<=\S)\n")
 
 
 class SummaryJob(Struct, frozen=True, kw_only=True):

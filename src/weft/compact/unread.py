@@ -20,6 +20,7 @@ from math import log
 from msgspec import Struct, structs
 
 from weft.history import Row, shows
+from weft.lazy import lazy_pattern
 from weft.model import (
     Audio,
     Block,
@@ -51,7 +52,7 @@ WORDS_MOST = 64
 COMMON_SHARE, COMMON_LEAST = 8, 20
 """A word is ignored if it occurs more than 20 times and in more than an eighth of the lines."""
 
-_WORD = re.compile(r"[^\W\d_]\w{2,}|\d{3,}|[\u3040-\u9fff\uac00-\ud7af]{2}")
+_WORD = lazy_pattern(r"[^\W\d_]\w{2,}|\d{3,}|[\u3040-\u9fff\uac00-\ud7af]{2}")
 _COMMON = frozenset(
     {
         *("the", "and", "for", "that", "this", "with", "from", "are", "was", "were", "have", "has"),

@@ -153,7 +153,8 @@ class View:
         with self._shared.lock:  # callers may share a view between threads
             total = sums[-1] if sums else 0
             for row in self._shared.rows[len(sums) : self.length]:
-                total += count(row.message) if shows(row) else 0
+                if shows(row):
+                    total += count(row.message)
                 sums.append(total)
         return sums[self.length - 1] if self.length else 0
 

@@ -230,6 +230,8 @@ def decode_entry(data: bytes, id: Id | None = None) -> Message:
 
 def decode_entries(step: Step) -> list[Message]:
     """The messages of a stored commit."""
+    if len(step.contents) == len(step.commit.entries) == 1:  # nearly all commits
+        return [decode_entry(step.contents[0], step.commit.entries[0])]
     return [
         decode_entry(data, id) for id, data in zip(step.commit.entries, step.contents, strict=True)
     ]

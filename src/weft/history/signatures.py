@@ -12,7 +12,7 @@ before it when it was appended. Threads without thinking pay nothing for this.
 from collections.abc import Iterable, Sequence
 
 from weft.ids import Id
-from weft.model import Message, Redacted, Thinking
+from weft.model import Message, Redacted, Text, Thinking
 
 from .objects import Row, encode_entry
 
@@ -70,8 +70,9 @@ class SignatureIndex:
 def is_signed(message: Message) -> bool:
     """Whether a message has thinking with a vendor's signature."""
     for block in message.blocks:  # runs for every compiled row: a generator would be slower
-        if isinstance(block, Redacted) or (
-            isinstance(block, Thinking) and block.signature is not None
-        ):
+        kind = type(block)
+        if kind is Text:
+            continue
+        if kind is Redacted or (isinstance(block, Thinking) and block.signature is not None):
             return True
     return False

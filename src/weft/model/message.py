@@ -73,7 +73,10 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def text(self) -> str:
         """The readable text of the message, tool results included."""
-        return "\n".join(texts(self.blocks))
+        blocks = self.blocks
+        if len(blocks) == 1 and type(blocks[0]) is Text:  # most messages
+            return blocks[0].text
+        return "\n".join(texts(blocks))
 
 
 def texts(blocks: Iterable[Block]) -> Iterator[str]:

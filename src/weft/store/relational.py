@@ -507,7 +507,8 @@ class SqlStore:
     def _steps(self, rows: list[SqlRow]) -> list[Step]:
         """Rows of `COLUMNS` as steps; most parents are among the rows, so few are looked up."""
         ids: dict[int, Id] = {row[0]: row[1] for row in rows}
-        absent = {key for row in rows for key in row[4:6] if key is not None and key not in ids}
+        parent_keys = {row[4] for row in rows} | {row[5] for row in rows}
+        absent = parent_keys - ids.keys() - {None}
         for chunk in _chunks(list(absent)):
             sql = f"SELECT key, id FROM commits WHERE key IN ({_marks(chunk)})"
             ids.update(self._db.read(sql, tuple(chunk)))

@@ -10,7 +10,7 @@ from weft.history import Append, Body, Priority, Rewrite, Setup, decode_body, de
 from weft.model import JsonObject, Message, Text, Usage
 from weft.store import Step
 
-from .source_lines import without_attachments
+from .source_lines import ATTACHMENT, without_attachments
 
 PREVIEW = 72
 BREAKS = dict.fromkeys(map(ord, "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"), " ")
@@ -59,6 +59,14 @@ class CommitInfo:
         return auto_note(kind, first_text(self.messages[0]) if self.messages else "")
 
     @property
+    def automatic_type(self) -> str | None:
+        """The content type that an automatic note begins with; `None` if the note was given."""
+        body = self._decoded
+        if body.note is not True:
+            return None
+        return body.op.kind if isinstance(body.op, Append) else self.kind
+
+    @property
     def created(self) -> datetime:
         return datetime.fromtimestamp(self._step.commit.created, UTC)
 
@@ -73,7 +81,9 @@ class CommitInfo:
     @property
     def messages(self) -> tuple[Message, ...]:
         if self._messages is None:
-            self._messages = without_attachments(decode_entries(self._step))
+            messages = tuple(decode_entries(self._step))
+            is_plain = len(messages) == 1 and messages[0].role != ATTACHMENT  # nearly all commits
+            self._messages = messages if is_plain else without_attachments(messages)
         return self._messages
 
     @property

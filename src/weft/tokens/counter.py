@@ -91,6 +91,9 @@ class Counter(Struct, frozen=True):
     def message(self, message: Message) -> int:
         """The tokens of a whole message, its name, calls, results and media included."""
         name_tokens = self.text(message.name) + 1 if message.name else 0
+        first = message.blocks[0] if len(message.blocks) == 1 else None
+        if type(first) is Text:  # most messages of a long conversation
+            return PER_MESSAGE + name_tokens + self.text(first.text)
         return PER_MESSAGE + name_tokens + sum(self.block(block) for block in message.blocks)
 
     def block(self, block: Block) -> int:

@@ -17,7 +17,6 @@ from uuid import UUID
 import orjson
 from msgspec import Struct, field
 
-from weft.codec import EMPTY, write_plain_message
 from weft.ids import Id, object_id
 from weft.model import JsonObject, Message, is_system
 from weft.thread.handle import Handle
@@ -187,6 +186,8 @@ def _encode_message(message: Message) -> JsonObject:
     """The message in Anthropic's format; system text becomes a `<system-reminder>`."""
     if is_system(message):
         return {"role": "user", "content": f"<system-reminder>\n{message.text}\n</system-reminder>"}
+    from weft.codec import EMPTY, write_plain_message  # a codec is slow to import
+
     encoded = write_plain_message(message)
     # The API rejects a user message without content.
     empty = EMPTY if encoded["role"] == "user" else list[JsonObject]()
