@@ -11,6 +11,7 @@ import pytest
 import weft
 from weft.cli import COMMANDS
 from weft.model import Params
+from weft.store import open_store
 
 
 class Tty(io.StringIO):
@@ -101,6 +102,21 @@ def test_a_slip_is_told_what_was_meant(run: Any, typed: str, told: str) -> None:
     assert f"no command {typed!r}" in err
     assert told in err
     assert len(err) < 120
+
+
+def test_children_of_a_thread_are_counted_and_listed_on_request(run: Any, tmp_path: Path) -> None:
+    run("commit", "--thread", "session", "hello")
+    run("commit", "--thread", "agent", "look there")
+    store = open_store(tmp_path / "store.db")
+    store.describe_thread("agent", parent="session", kind="agent")
+    store.close()
+    (line,) = run("threads")[1].splitlines()
+    assert line.startswith("session  1 branch, 1 commit, 1 child  ")
+    first, second = run("threads", "--children")[1].splitlines()
+    assert first.startswith("session  ")
+    assert second.startswith("  agent  1 branch, 1 commit, agent  ")
+    rows = {row["name"]: row for row in json.loads(run("threads", "--json")[1])}
+    assert (rows["agent"]["parent"], rows["session"]["children"]) == ("session", 1)
 
 
 def test_threads_are_listed_newest_first(run: Any) -> None:

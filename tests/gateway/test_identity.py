@@ -23,6 +23,8 @@ from weft.gateway import (
     is_summary_request,
     is_title_request,
     read_hint,
+    read_parent_hint,
+    read_side_kind,
     record_answer,
     record_failure,
     record_request,
@@ -79,11 +81,11 @@ class Gateway:
         self.store, self.scope = store, scope
         self.context = RecordingContext(DigestCache(), Bodies(), BILLING)
 
-    def ask(self, req, *, hint=None, retry=False, exchange=None, maker=None):
+    def ask(self, req, *, hint=None, retry=False, exchange=None, maker=None, parent=None):
         record = RequestRecord(
             exchange or f"x{next(_numbers)}", 1e9 + next(_numbers), self.scope, hint,
             req.messages, req.tools, retry, is_title_request(req),
-            is_summary_request=is_summary_request(req),
+            is_summary_request=is_summary_request(req), kind=read_side_kind(req), parent=parent,
         )  # fmt: skip
         return record_request(self.store, record, self.context, maker)
 
@@ -102,8 +104,8 @@ class Gateway:
         )
         return record_failure(self.store, record, self.context)
 
-    def turn(self, req, reply, *, hint=None, id=None):
-        return self.reply(self.ask(req, hint=hint), reply, id)
+    def turn(self, req, reply, *, hint=None, id=None, parent=None):
+        return self.reply(self.ask(req, hint=hint, parent=parent), reply, id)
 
 
 @pytest.fixture
@@ -823,7 +825,13 @@ def test_members_of_records_keep_their_names_in_the_journal():
     answered = AnswerRecord("e", 1.0, messages[0], location=location)
     failed = FailureRecord("e", 1.0, FAILED, location=location)
     names = {"type", "exchange", "created", "scope", "hint", "messages", "tools", "is_retry"}
-    assert set(msgspec.to_builtins(asked)) == names | {"is_aside", "named", "is_summary_request"}
+    assert set(msgspec.to_builtins(asked)) == names | {
+        "is_aside",
+        "named",
+        "is_summary_request",
+        "kind",
+        "parent",
+    }
     assert "ticket" in msgspec.to_builtins(answered)
     assert "ticket" in msgspec.to_builtins(failed)
 
@@ -935,3 +943,124 @@ def test_callers_with_keys_do_not_reach_imported_sessions(store):
     assert location.thread != SESSION
     (imported,) = weft.thread.import_bytes(store, session_file("a", "b", "c", "d"))
     assert imported.thread == SESSION
+
+
+# --- children of a session
+
+
+def side(kind, text="hello"):
+    """A side question of Claude Code: no tools, and the prompt in the system text."""
+    prompts = {
+        "title": 'You name sessions.\n\nReturn JSON with a single "title" field.',
+        "topic": "Analyze if this message starts a new topic. Format: isNewTopic, title.",
+    }
+    lead = (Message("system", (Text("You are an agent."), Text(prompts[kind]))),)
+    return Request("m", (*lead, Message("user", (Text(f"<session>{text}</session>"),))))
+
+
+def families(store):
+    return {
+        record.name: (record.parent, record.kind, record.title)
+        for record in store.threads()
+        if record.parent or record.kind or record.title
+    }
+
+
+@pytest.mark.parametrize("kind", ["title", "topic"])
+@pytest.mark.parametrize(
+    "answer",
+    ['{"title": "Letters"}', '{"isNewTopic": true, "title": "Letters"}', "**Letters**\n"],
+)
+def test_a_title_question_is_a_child_and_its_answer_the_title(store, gateway, kind, answer):
+    gateway.turn(request("a"), "b", hint="claude-1")
+    gateway.turn(side(kind), answer, hint="claude-1")
+    gateway.turn(request("a", "b", "c"), "d", hint="claude-1")
+    assert families(store) == {
+        "claude-1": (None, None, "Letters"),
+        "claude-1.2": ("claude-1", kind, "Letters"),
+    }
+    assert weft.thread.read_title(store, store.read_thread("claude-1")) == "Letters"
+
+
+def test_a_title_question_may_come_first(store, gateway):
+    asked = gateway.ask(side("title"), hint="claude-1")
+    gateway.reply(asked, '{"title": "Letters"}')
+    location = gateway.turn(request("a"), "b", hint="claude-1")
+    assert location.thread == "claude-1"
+    assert families(store) == {
+        "claude-1": (None, None, "Letters"),
+        "claude-1.2": ("claude-1", "title", "Letters"),
+    }
+
+
+def test_a_failed_title_question_does_not_take_the_conversation(store, gateway):
+    gateway.fail(gateway.ask(side("title"), hint="claude-1"))
+    location = gateway.turn(request("a"), "b", hint="claude-1")
+    assert (location.thread, location.branch) == ("claude-1", "main")
+    assert families(store) == {"claude-1.2": ("claude-1", "title", None)}
+
+
+@pytest.mark.parametrize("answer", ["{}", '{"isNewTopic": false, "title": null}', "{broken}", " "])
+def test_an_answer_without_a_title_changes_nothing(store, gateway, answer):
+    gateway.turn(request("a"), "b", hint="claude-1")
+    gateway.turn(side("title"), answer, hint="claude-1")
+    assert store.read_thread("claude-1").title is None
+
+
+def test_a_name_that_the_user_chose_is_not_retitled(store, gateway):
+    gateway.turn(request("a"), "b", hint="claude-1")
+    weft.thread.open(store, "claude-1").rename("mine")
+    gateway.turn(side("title"), '{"title": "Letters"}', hint="claude-1")
+    assert families(store) == {"claude-1.2": ("mine", "title", "Letters")}
+
+
+def test_an_account_check_is_a_child(store, gateway):
+    check = Request("m", said("quota"), params=Params(max_tokens=1))
+    gateway.turn(check, "q", hint="claude-1")
+    assert gateway.turn(request("a"), "b", hint="claude-1").thread == "claude-1"
+    assert families(store) == {"claude-1.2": ("claude-1", "check", None)}
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["before its parent", "after it"])
+def test_a_subagent_is_a_child_of_its_session(store, gateway, is_first):
+    def work():
+        gateway.turn(request("look"), "there", hint="claude-1.agent7", parent="claude-1")
+
+    if is_first:
+        work()
+    gateway.turn(request("a"), "b", hint="claude-1")
+    if not is_first:
+        work()
+    assert families(store) == {"claude-1.agent7": ("claude-1", "agent", None)}
+
+
+def test_the_parents_of_subagents_are_read_from_their_headers():
+    claude = {"x-claude-code-session-id": "s-1", "x-claude-code-agent-id": "a7"}
+    codex = {"thread-id": "t-2", "session-id": "s-2"}
+    assert read_parent_hint(claude, request("a")) == "claude-s-1"
+    assert read_parent_hint(codex, request("a")) == "codex-s-2"
+    for none in ({"x-claude-code-session-id": "s-1"}, {"thread-id": "x", "session-id": "x"}, {}):
+        assert read_parent_hint(none, request("a")) is None
+
+
+def test_the_file_of_a_subagent_is_a_child_in_either_order(store):
+    main, agent = session_file("a", "b"), Session()
+    agent.user("look there", sidechain=True, agentId="agent7")
+    agent.says("s1", "seen", sidechain=True, agentId="agent7")
+    weft.thread.import_bytes(store, agent.data)
+    weft.thread.import_bytes(store, main)
+    weft.thread.import_bytes(store, agent.data)
+    assert families(store) == {f"{SESSION}.agent7": (SESSION, "agent", None)}
+
+
+def test_a_failed_first_turn_and_the_next_one_are_one_thread(store, gateway):
+    gateway.fail(gateway.ask(request("a"), hint="claude-1"))
+    location = gateway.turn(request("a, shorter"), "b", hint="claude-1")
+    assert (location.thread, location.branch) == ("claude-1", "main")
+    assert lines(store, "claude-1") == {
+        "before-edit-of-turn-1": ["a"],
+        "main": ["a, shorter", "b"],
+    }
+    (attempt,) = weft.thread.open(store, "claude-1", branch="before-edit-of-turn-1").attempts()
+    assert attempt.state == "failed"
+    assert [record.name for record in store.threads()] == ["claude-1"]

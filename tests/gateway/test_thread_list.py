@@ -23,6 +23,28 @@ def names(listed: dict[str, object]) -> list[str]:
     return [row["name"] for row in listed["threads"]]  # type: ignore[index, union-attr]
 
 
+def test_children_are_listed_with_their_parent(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "weft.db")
+    for name in ("session", "agent", "lone"):
+        weft.open(store, name).user(f"the words of {name}")
+    store.describe_thread("session", title="What it is about")
+    store.describe_thread("agent", parent="session", kind="agent")
+    store.close()
+    with weft_serve(tmp_path) as gateway:
+        rows = {row["name"]: row for row in ask(gateway.url)["threads"]}  # type: ignore[index, union-attr]
+        with urlopen(f"{gateway.url}/api/thread?thread=session", timeout=30) as reply:
+            shown = orjson.loads(reply.read())
+    family = {name: (row["parent"], row["kind"], row["children"]) for name, row in rows.items()}
+    assert family == {
+        "session": (None, None, 1),
+        "agent": ("session", "agent", 0),
+        "lone": (None, None, 0),
+    }
+    assert rows["session"]["title"] == shown["title"] == "What it is about"
+    (child,) = shown["children"]
+    assert child == {"name": "agent", "title": "the words of agent", "kind": "agent"}
+
+
 def test_an_active_thread_is_listed_and_found_however_old_it_is(tmp_path: Path) -> None:
     store = open_store(tmp_path / "weft.db")
     with store.transaction():

@@ -37,22 +37,27 @@ def old_postgres(request: pytest.FixtureRequest) -> tuple[str, Callable[[str], N
     return address, execute
 
 
+UNDESCRIBED = (
+    "ALTER TABLE thread DROP COLUMN parent",
+    "ALTER TABLE thread DROP COLUMN kind",
+    "ALTER TABLE thread DROP COLUMN title",
+)
 UNCOUNTED = "ALTER TABLE thread DROP COLUMN refs"
 UNATTEMPTED = "DROP TABLE attempt"
 UNBATCHED = "DROP TABLE batch"
-UNLINKED = ("DROP TABLE link", "DROP INDEX ref_target", UNBATCHED)
+UNLINKED = ("DROP TABLE link", "DROP INDEX ref_target", UNBATCHED, *UNDESCRIBED)
 SHAPES = {
     "sqlite 2": (old_sqlite, (*UNLINKED, UNATTEMPTED, UNCOUNTED, "PRAGMA user_version = 2")),
     "sqlite 3": (old_sqlite, (*UNLINKED, UNATTEMPTED, "PRAGMA user_version = 3")),
     "sqlite 4": (old_sqlite, (*UNLINKED, "PRAGMA user_version = 4")),
-    "sqlite 5": (old_sqlite, (UNBATCHED, "PRAGMA user_version = 5")),
+    "sqlite 5": (old_sqlite, (UNBATCHED, *UNDESCRIBED, "PRAGMA user_version = 5")),
     "postgres 1": (
         old_postgres,
         (*UNLINKED, UNATTEMPTED, UNCOUNTED, "UPDATE weft_schema SET version = 1"),
     ),
     "postgres 2": (old_postgres, (*UNLINKED, UNATTEMPTED, "UPDATE weft_schema SET version = 2")),
     "postgres 3": (old_postgres, (*UNLINKED, "UPDATE weft_schema SET version = 3")),
-    "postgres 4": (old_postgres, (UNBATCHED, "UPDATE weft_schema SET version = 4")),
+    "postgres 4": (old_postgres, (UNBATCHED, *UNDESCRIBED, "UPDATE weft_schema SET version = 4")),
 }
 
 

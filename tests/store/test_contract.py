@@ -549,6 +549,25 @@ def test_a_thread_does_not_take_the_name_of_another(store: Store) -> None:
     assert [record.name for record in store.threads()] == ["t", "other"]
 
 
+def test_a_thread_has_a_parent_a_kind_and_a_title(store: Store) -> None:
+    for name in ("parent", "child"):
+        store.ensure_thread(name, created=1.0)
+    store.describe_thread("child", parent="parent", kind="agent")
+    store.describe_thread("child", title="Letters")
+    store.rename_thread("parent", "new")
+    child = store.read_thread("child")
+    assert child is not None
+    assert (child.parent, child.kind, child.title) == ("new", "agent", "Letters")
+    assert child in store.threads()
+    for name, parent in (("no", None), ("child", "no")):
+        with pytest.raises(StoreError):
+            store.describe_thread(name, parent=parent, title="lost")
+    with suppress(ZeroDivisionError), store.transaction():
+        store.describe_thread("child", title="lost")
+        raise ZeroDivisionError
+    assert store.read_thread("child") == child
+
+
 def test_a_rename_is_taken_back_with_its_transaction(store: Store) -> None:
     land(store, "a")
     with suppress(ZeroDivisionError), store.transaction():

@@ -3,7 +3,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
@@ -91,7 +91,11 @@ def _follow(args: argparse.Namespace) -> int:
 
 
 def list_threads(args: argparse.Namespace) -> int:
-    """List the threads of the store, last active first; `--thread` is ignored."""
+    """List the threads of the store, last active first; `--thread` is ignored.
+
+    Subagents and side questions of a session are its children. They are counted, and listed below
+    it with `--children`. JSON has every thread with its parent.
+    """
     if args.deleted:
         return list_deleted(args)
     store = open_store(existing_store(args))
@@ -99,12 +103,41 @@ def list_threads(args: argparse.Namespace) -> int:
         active = store.last_active()
         newest_first = reversed(store.threads())  # decides between threads active at the same time
         records = sorted(newest_first, key=lambda record: active[record.name], reverse=True)
+        children = group_children(records)
+        if not args.json:
+            records = [record for record in records if record.parent not in active]
         chosen = records if args.limit is None else records[: args.limit]
-        rows = [_thread_json(store, record, active[record.name]) for record in chosen]
+        if args.children and not args.json:
+            chosen = [
+                each for record in chosen for each in (record, *descendants(record, children))
+            ]
+        rows = [
+            _thread_json(store, record, active[record.name], len(children.get(record.name, ())))
+            for record in chosen
+        ]
     finally:
         store.close()
-    print_rows(args, rows, lambda row: _thread_line(row, args.screen))
+    shown = {row["name"] for row in rows}
+    print_rows(args, rows, lambda row: _thread_line(row, args.screen, row["parent"] in shown))
     return 0
+
+
+def group_children(records: Sequence[ThreadRecord]) -> dict[str, list[ThreadRecord]]:
+    """The children of each thread, by its name, in the order of `records`."""
+    children: dict[str, list[ThreadRecord]] = {}
+    for record in records:
+        if record.parent is not None:
+            children.setdefault(record.parent, []).append(record)
+    return children
+
+
+def descendants(
+    record: ThreadRecord, children: Mapping[str, Sequence[ThreadRecord]]
+) -> Iterator[ThreadRecord]:
+    """The children of a thread, each followed by its own."""
+    for child in children.get(record.name, ()):
+        yield child
+        yield from descendants(child, children)
 
 
 def list_deleted(args: argparse.Namespace) -> int:
@@ -117,7 +150,7 @@ def list_deleted(args: argparse.Namespace) -> int:
     return 0
 
 
-def _thread_json(store: Store, record: ThreadRecord, last: float) -> dict[str, Any]:
+def _thread_json(store: Store, record: ThreadRecord, last: float, children: int) -> dict[str, Any]:
     """A thread as JSON. Only its first message is read, for the title."""
     return {
         "name": record.name,
@@ -127,14 +160,23 @@ def _thread_json(store: Store, record: ThreadRecord, last: float) -> dict[str, A
         "created": _iso(record.created),
         "last": _iso(last),
         "first": shorten(read_title(store, record) or "", PREVIEW_WIDTH),
+        "title": record.title,
+        "parent": record.parent,
+        "kind": record.kind,
+        "children": children,
     }
 
 
-def _thread_line(row: dict[str, Any], screen: Screen) -> str:
-    """`name  2 branches  14 commits  2026-01-31 12:00  first words`."""
+def _thread_line(row: dict[str, Any], screen: Screen, is_child: bool) -> str:
+    """`name  2 branches, 14 commits, 3 children  2026-01-31 12:00  first words`."""
     last = f"{datetime.fromisoformat(row['last']).astimezone():%Y-%m-%d %H:%M}"
-    counts = f"{plural(len(row['branches']), 'branch')}, {plural(row['commits'], 'commit')}  {last}"
-    name = screen.name(row["name"])
+    counts = f"{plural(len(row['branches']), 'branch')}, {plural(row['commits'], 'commit')}"
+    if row["children"]:
+        counts += ", 1 child" if row["children"] == 1 else f", {row['children']} children"
+    if is_child:
+        counts += f", {row['kind']}"
+    counts += f"  {last}"
+    name = ("  " if is_child else "") + screen.name(row["name"])
     title = screen.fit(row["first"], columns(name) + len(counts) + 4)
     return f"{screen.paint(name, 'name')}  {counts}  {title}".rstrip()
 
@@ -397,6 +439,12 @@ def _no_options(parser: argparse.ArgumentParser) -> None:
 
 def _threads_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--limit", type=count, help="how many to list, last active first")
+    parser.add_argument(
+        "--children",
+        "--all",
+        action="store_true",
+        help="list subagents and side questions below their session",
+    )
     parser.add_argument(
         "--deleted", action="store_true", help="list deleted threads that can be restored"
     )

@@ -11,7 +11,14 @@ from .codex_compaction import ask_for_summary, open_summaries
 from .errors import failure
 from .frames import FrameWriter, Transcript, read_frame
 from .google import read_address
-from .hints import is_retry, is_summary_request, is_title_request, read_hint
+from .hints import (
+    is_retry,
+    is_summary_request,
+    is_title_request,
+    read_hint,
+    read_parent_hint,
+    read_side_kind,
+)
 from .identity import Continuation, is_distinctive
 from .journal import Journal, leftover_journals, open_journal
 from .large_bodies import tune_interpreter
@@ -96,7 +103,9 @@ __all__ = [
     "read_changes",
     "read_frame",
     "read_hint",
+    "read_parent_hint",
     "read_settings",
+    "read_side_kind",
     "record_answer",
     "record_failure",
     "record_request",

@@ -4,6 +4,8 @@ A thread that does not exist yet is shown as an empty one, so that the page can 
 first message.
 """
 
+from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from weft.agent import table_json
@@ -46,6 +48,7 @@ def list_threads(call: ApiCall) -> JsonObject:
     """Threads, last active first; with `q`, only those whose name or messages contain it.
 
     One call lists at most `limit` of them, after the first `offset`; `total` is their number.
+    `parent` is the thread that a subagent or a side question belongs to, and `kind` what it is.
     """
     query, offset = call.text_or_none("q"), call.number("offset") or 0
     active = call.store.last_active()
@@ -59,7 +62,16 @@ def list_threads(call: ApiCall) -> JsonObject:
             if found is None or record.name in found or query.lower() in record.name.lower()
         ]
     page = records[offset : offset + (call.number("limit") or THREAD_LIMIT)]
-    rows = [_thread_entry(call, record, active[record.name]) for record in page]
+    visible = {record.name for record in call.threads()}
+    children = Counter(record.parent for record in call.threads() if record.parent is not None)
+    rows = [
+        {
+            **_thread_entry(call, record, active[record.name]),
+            **family_json(record, visible),
+            "children": children[record.name],
+        }
+        for record in page
+    ]
     if query:
         rows = [row for row in (_with_hits(call.store, row, query) for row in rows) if row]
     recorder = call.state.recorder
@@ -90,6 +102,12 @@ def _thread_entry(call: ApiCall, record: ThreadRecord, updated: float) -> JsonOb
     }
 
 
+def family_json(record: ThreadRecord, visible: Collection[str]) -> JsonObject:
+    """The parent of a thread, if the caller may see it, and what the thread is for."""
+    parent = record.parent if record.parent in visible else None
+    return {"parent": parent, "kind": record.kind}
+
+
 def _with_hits(store: Store, row: JsonObject, query: str) -> JsonObject | None:
     hits = open_thread(store, row["name"]).search(query)[:HITS_SHOWN]
     is_in_name = query.lower() in row["name"].lower()
@@ -112,6 +130,10 @@ def show_thread(call: ApiCall) -> JsonObject:
             "branch": DEFAULT_BRANCH,
             "branches": [DEFAULT_BRANCH],
             "head": None,
+            "title": None,
+            "parent": None,
+            "kind": None,
+            "children": [],
             "running": False,
             "unanswered": False,
             "attempts": [],
@@ -129,6 +151,17 @@ def show_thread(call: ApiCall) -> JsonObject:
         "branches": sorted({thread.current, *read_branches(call.store, record.name)}),
         "head": None if view.head is None else view.head.hex(),
         "sample": record.name == SAMPLE,
+        "title": call.state.titles.of(call.store, record),
+        **family_json(record, {each.name for each in call.threads()}),
+        "children": [
+            {
+                "name": child.name,
+                "title": call.state.titles.of(call.store, child),
+                "kind": child.kind,
+            }
+            for child in call.threads()
+            if child.parent == record.name
+        ],
         "running": call.state.runs.find(record.name, thread.current) is not None,
         "unanswered": is_unanswered([row.message for row in view.rows if shows(row)]),
         "attempts": attempts_json(steps, thread.attempts()),

@@ -82,7 +82,7 @@ from .errors import failure, refusal
 from .exchange_log import ExchangeLog
 from .google import read_address
 from .guard import Guard
-from .hints import is_retry, is_title_request, read_hint
+from .hints import is_retry, is_title_request, read_hint, read_parent_hint
 from .identity import Continuation
 from .live import LiveExchange
 from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_outgoing
@@ -330,6 +330,7 @@ async def record_request(exchange: Exchange) -> None:
         exchange.log.outcome = "unread"
     elif state.recorder is not None:
         hint = read_hint(inbound.headers, request)
+        parent = read_parent_hint(inbound.headers, request)
         exchange.recording = await state.recorder.begin(
             exchange.caller.scope,
             None if hint is None else own_name(exchange.caller, hint),
@@ -338,6 +339,7 @@ async def record_request(exchange: Exchange) -> None:
             is_retry=is_retry(inbound.headers),
             continuation=exchange.continuation,
             body=exchange.body if read_previous_id(exchange.codec, exchange.raw) is None else None,
+            parent=None if parent is None else own_name(exchange.caller, parent),
         )
         exchange.upstream_request = replace_answers(request, exchange.recording.answers)
 

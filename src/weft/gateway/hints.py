@@ -6,7 +6,8 @@ conversation, and a new thread gets this name. It proves nothing by itself.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from itertools import takewhile
+from typing import Any, Literal, cast
 
 import orjson
 
@@ -16,6 +17,9 @@ from weft.thread import PREFIXES, name_of
 from .codex_compaction import QUESTION
 
 TITLE_PROMPT_LENGTH = 200
+TITLE_LENGTH = 120
+
+SideKind = Literal["title", "topic", "check"]
 
 SUMMARY_QUESTIONS = (
     "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",  # Claude Code
@@ -27,6 +31,7 @@ SUMMARY_QUESTIONS = (
 """How the requests begin with which clients ask for a summary."""
 
 _TITLE = re.compile(r"\b(?:generate|write|create)\b.*\btitle\b|\btitle generator\b", re.I)
+_TITLE_FIELD = 'JSON with a single "title" field'
 _SESSION = re.compile(r"session_([0-9a-f-]{8,})")
 
 
@@ -41,6 +46,19 @@ def read_hint(headers: Mapping[str, str], request: Request) -> str | None:
     return None
 
 
+def read_parent_hint(headers: Mapping[str, str], request: Request) -> str | None:
+    """The session that the client names as the parent of its own; None if it names none.
+
+    Subagents of Claude Code and Codex have sessions of their own.
+    """
+    session = headers.get("x-claude-code-session-id") or _user_session(headers, request)
+    if session and headers.get("x-claude-code-agent-id"):
+        return PREFIXES["claude-code"] + name_of(session)
+    session, thread = headers.get("session-id"), headers.get("thread-id")
+    is_child = bool(session) and bool(thread) and thread != session
+    return PREFIXES["codex"] + name_of(session) if session and is_child else None
+
+
 def is_retry(headers: Mapping[str, str]) -> bool:
     """Whether an official SDK marks this request as a retry.
 
@@ -49,16 +67,50 @@ def is_retry(headers: Mapping[str, str]) -> bool:
     return headers.get("x-stainless-retry-count", "0").strip() not in ("", "0")
 
 
-def is_title_request(request: Request) -> bool:
-    """Whether a request asks for a title of the conversation.
+def read_side_kind(request: Request) -> SideKind | None:
+    """What a client asks for beside its conversation; None for a turn of the conversation.
 
-    opencode sends one before the first request of the conversation, with the same session name.
+    - `title`: a title for it. opencode sends this before the first turn, with the same session.
+    - `topic`: whether the person's message starts a new topic, and a title for it.
+    - `check`: whether the account may use the model.
     """
     if request.tools:
-        return False
-    return any(
-        _TITLE.search(message.text[:TITLE_PROMPT_LENGTH]) for message in request.messages[:2]
-    )
+        return None
+    system = list(takewhile(is_system, request.messages))
+    dialogue = [message for message in request.messages if not is_system(message)]
+    if any("isNewTopic" in message.text for message in system):
+        return "topic"
+    if any(_TITLE_FIELD in message.text for message in system):
+        return "title"
+    texts = [b.text for m in system for b in m.blocks if isinstance(b, Text)]
+    texts += [message.text for message in dialogue[:2]]
+    if any(_TITLE.search(text[:TITLE_PROMPT_LENGTH]) for text in texts):
+        return "title"
+    is_check = len(dialogue) == 1 and dialogue[0].text == "quota"
+    return "check" if is_check and request.params.max_tokens == 1 else None
+
+
+def read_title_answer(text: str) -> str | None:
+    """The title in an answer to a title or topic request; None if there is none.
+
+    Claude Code asks for JSON with a `title`, other clients for the bare title.
+    """
+    start, end = text.find("{"), text.rfind("}")
+    title: object = text
+    if 0 <= start < end:
+        try:
+            title = cast(dict[str, Any], orjson.loads(text[start : end + 1])).get("title")
+        except orjson.JSONDecodeError:
+            return None
+    if not isinstance(title, str) or not title.strip():
+        return None
+    line = " ".join(title.strip().splitlines()[0].strip("#*\"'` ").split())
+    return line[:TITLE_LENGTH] or None
+
+
+def is_title_request(request: Request) -> bool:
+    """Whether a request is none of the conversation, but asks something beside it."""
+    return read_side_kind(request) is not None
 
 
 def is_summary_request(request: Request) -> bool:

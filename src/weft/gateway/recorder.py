@@ -32,7 +32,7 @@ from weft.model import ApiError, JsonObject, Message, Origin, Request, Response
 from weft.store import Store
 from weft.thread import Bodies, SentBodyDelta
 
-from .hints import is_summary_request, is_title_request
+from .hints import is_summary_request, read_side_kind
 from .identity import Continuation, is_equal_echo, token_key, tokens_of
 from .journal import Journal, Position, leftover_journals, open_journal
 from .large_bodies import LARGE_BODY
@@ -176,14 +176,17 @@ class ExchangeRecorder:
         is_retry: bool = False,
         continuation: Continuation | None = None,
         body: bytes | None = None,
+        parent: str | None = None,
     ) -> Recording:
         """Record a request. With `maker`, also find the answers of that model that it echoes.
 
         `continuation` is the answer that the request names by its id. `body` is the client's body,
-        if the messages were decoded from it and from nothing else.
+        if the messages were decoded from it and from nothing else. `parent` is the session that the
+        client names as the parent of its own.
         """
         recording = Recording(scope)
         recording.request = request
+        kind = read_side_kind(request)
         record = RequestRecord(
             recording.exchange,
             time.time(),
@@ -192,9 +195,11 @@ class ExchangeRecorder:
             request.messages,
             request.tools,
             is_retry,
-            is_title_request(request),
+            kind is not None,
             continuation,
             is_summary_request(request),
+            kind,
+            parent,
         )
         if not request.messages:
             return recording

@@ -60,6 +60,7 @@ from weft.thread import (
     Bodies,
     SentBodyDelta,
     SentRequest,
+    child_key,
     encode_sent_body,
     find_session,
     hint_key,
@@ -76,6 +77,7 @@ from .branches import (
     land_summary_request,
 )
 from .client_compaction import find_compacted_thread, find_summary
+from .families import TITLE_KINDS, Family, find_main, give_title, join_family
 from .identity import (
     Continuation,
     Incoming,
@@ -104,9 +106,10 @@ ANSWER = "answer"
 class RequestRecord(Struct, frozen=True, tag="request"):
     """A request to record.
 
-    `is_title_request` marks one that asks for a title of the session, `is_summary_request` one that
-    asks for a summary of it. `continuation` is the answer that the request names by its id
-    (`previous_response_id`), if it does.
+    `is_title_request` marks one that asks something beside the conversation, such as a title, and
+    `kind` says what. `is_summary_request` marks one that asks for a summary of it. `continuation`
+    is the answer that the request names by its id (`previous_response_id`), if it does. `parent`
+    is the session that a subagent belongs to.
     """
 
     # Two encoded names are old ones, because records with them may still be in a journal.
@@ -121,6 +124,8 @@ class RequestRecord(Struct, frozen=True, tag="request"):
     is_title_request: bool = field(default=False, name="is_aside")
     continuation: Continuation | None = field(default=None, name="named")
     is_summary_request: bool = False
+    kind: str | None = None
+    parent: str | None = None
 
 
 class RequestLocation(Struct, frozen=True):
@@ -364,6 +369,8 @@ def record_answer(
             store.drop_links(location.thread, failed)
         after = structs.replace(location, branch=branch, head=answer.hex(), chain=series.chain)
         context.digests.put_location(after)
+        if thread.kind in TITLE_KINDS:
+            give_title(store, thread, record.message.text)
         return after
 
 
@@ -726,10 +733,15 @@ def _new_conversation(store: Store, record: RequestRecord, session: Sequence[str
 
     If the session's only request so far failed, its thread is used again.
     """
-    if session and not record.is_title_request and _is_abandoned(store, session[0]):
-        return _read_thread(store, session[0])
+    main = find_main(store, session)
+    if main is not None and not record.is_title_request and _is_abandoned(store, main):
+        return _read_thread(store, main)
     name = _free_name(store, record)
-    return store.ensure_thread(name, created=record.created, scope=record.scope)
+    thread = store.ensure_thread(name, created=record.created, scope=record.scope)
+    if record.hint is not None:
+        family = Family(record.scope, record.hint, record.parent, record.kind)
+        join_family(store, thread, family, session, main)
+    return thread
 
 
 def _is_abandoned(store: Store, thread: str) -> bool:
@@ -892,6 +904,8 @@ def _link_request(
         links.append((exchange_key("hinted", record.exchange), head))
         if location.thread not in session:
             links.append((hint_key(record.scope, record.hint), head))
+            if record.parent is not None:
+                links.append((child_key(record.scope, record.parent), head))
     if continuation is not None and continuation.length and not continuation.is_token:
         point, tools = incoming.points[continuation.length - 1], incoming.tools
         if not store.only_links([context_key("answer", point, tools)]):

@@ -21,7 +21,7 @@ TITLE_LENGTH = 80
 
 
 class Titles:
-    """The titles of threads: the first words that a person wrote in each.
+    """The titles of threads: what a client called its session, or the first words of a person.
 
     The beginning of a thread does not change, so a title is read once and cached.
     """
@@ -31,6 +31,8 @@ class Titles:
 
     def of(self, store: Store, record: ThreadRecord) -> str | None:
         """The title; None if the thread has no text from a person yet."""
+        if record.title is not None:
+            return _shorten(record.title)
         # The name alone is not enough: after a deletion another thread may have the same name.
         key = (record.name, record.created)
         if key not in self._titles:

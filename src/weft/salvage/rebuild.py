@@ -221,9 +221,10 @@ class _Rebuilding:
     def _put_names(self, names: Names, recovered: RecoveredRows) -> None:
         for key, row in names.threads.items():
             self._file.write(
-                """INSERT OR IGNORE INTO thread (key, name, head, checkpoints, scope, created)
-                VALUES (?, ?, ?, ?, ?, ?)""",
-                (key, *row[1:6]),
+                """INSERT OR IGNORE INTO thread
+                (key, name, head, checkpoints, scope, created, parent, kind, title)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+                (key, *row[1:6], *((*row[7:10], None, None, None)[:3])),
             )
         sql = "INSERT OR IGNORE INTO ref (key, thread, name, target) VALUES (?, ?, ?, ?)"
         self._file.write_many(sql, [(key, *ref) for key, ref in names.refs.items()])

@@ -51,7 +51,7 @@ def _shape(name: str, columns: str, *, keyed: bool = False, least: int | None = 
 
 
 SHAPES = (
-    _shape("thread", "n t t i t? r i?", keyed=True, least=6),
+    _shape("thread", "n t t i t? r i? i? t? t?", keyed=True, least=6),
     _shape("entry", "n id b", keyed=True),
     _shape("line", "n i? i?", keyed=True),
     _shape("commits", "n i id i i t i? i? i? b r b? b? i?", keyed=True, least=13),

@@ -82,7 +82,9 @@ class Node(Struct, frozen=True, gc=False):
 class ThreadRecord(Struct, frozen=True):
     """A thread's name, current branch (`head`) and settings.
 
-    `deleted` is the time of deletion; it is set only in lists of deleted threads.
+    `deleted` is the time of deletion; it is set only in lists of deleted threads. `parent` is the
+    thread that this one belongs to, and `kind` what it is for (`agent`, `title`, `topic`, `check`,
+    `child`). `title` is the title that a client generated for its session.
     """
 
     name: str
@@ -91,6 +93,9 @@ class ThreadRecord(Struct, frozen=True):
     scope: str | None = None
     created: float = 0.0
     deleted: float | None = None
+    parent: str | None = None
+    kind: str | None = None
+    title: str | None = None
 
 
 class Operation(Struct, frozen=True, gc=False):
@@ -199,6 +204,20 @@ class Store(Protocol):
         ...
 
     def read_thread(self, name: str) -> ThreadRecord | None: ...
+
+    def describe_thread(
+        self,
+        name: str,
+        *,
+        parent: str | None = None,
+        kind: str | None = None,
+        title: str | None = None,
+    ) -> None:
+        """Set the parent, kind or title of a thread; what is `None` stays as it is.
+
+        Raises `StoreError` if there is no such thread, or no such parent.
+        """
+        ...
 
     def threads(self, *, deleted: bool = False) -> list[ThreadRecord]:
         """All threads, oldest first; with `deleted`, the deleted ones (`read_deleted_name`)."""

@@ -154,6 +154,21 @@ class MemoryStore:
             )
             return own.record
 
+    def describe_thread(
+        self,
+        name: str,
+        *,
+        parent: str | None = None,
+        kind: str | None = None,
+        title: str | None = None,
+    ) -> None:
+        with self._lock:
+            own = self._own(name)
+            if parent is not None:
+                self._own(parent)
+            members = {"parent": parent, "kind": kind, "title": title}
+            self._set_record(own, **{key: v for key, v in members.items() if v is not None})
+
     def read_thread(self, name: str) -> ThreadRecord | None:
         with self._lock:
             own = self._tables.threads.get(name)
@@ -180,6 +195,9 @@ class MemoryStore:
             self.copy_tables()
             own, tables = self._own(old), self._tables
             own.record = structs.replace(own.record, name=new)
+            for child in tables.threads.values():
+                if child.record.parent == old:
+                    child.record = structs.replace(child.record, parent=new)
             names = {name: new if name == old else name for name in tables.threads}
             tables.threads = {names[name]: of for name, of in tables.threads.items()}
             tables.order = [(names[name], id) for name, id in tables.order]

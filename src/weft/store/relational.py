@@ -51,6 +51,8 @@ COLUMNS = """c.key, c.id, c.depth, c.kind, c.parent, c.second, c.data, c.created
 JOINED = f"SELECT {COLUMNS} FROM commits c LEFT JOIN entry e ON e.key = c.entry"
 NODES = """SELECT c.id, c.depth, p.id, s.id FROM commits c
     LEFT JOIN commits p ON p.key = c.parent LEFT JOIN commits s ON s.key = c.second"""
+THREADS = """t.name, t.head, t.checkpoints, t.scope, t.created, p.name, t.kind, t.title
+    FROM thread t LEFT JOIN thread p ON p.key = t.parent"""
 LIVE = f"substr(t.name, 1, 1) <> '{DELETED}'"
 LINKED = """SELECT l.commit_key, l.key, t.name, c.id FROM link l
     JOIN commits c ON c.key = l.commit_key JOIN thread t ON t.key = c.thread"""
@@ -101,20 +103,32 @@ class SqlStore:
         return thread
 
     def read_thread(self, name: str) -> ThreadRecord | None:
-        sql = "SELECT key, name, head, checkpoints, scope, created FROM thread WHERE name = ?"
-        rows = self._db.read(sql, (name,))
+        rows = self._db.read(f"SELECT t.key, {THREADS} WHERE t.name = ?", (name,))
         if not rows:
             return None
         key, *record = rows[0]
         self._remember(name, key)
         return _thread(record)
 
+    def describe_thread(
+        self,
+        name: str,
+        *,
+        parent: str | None = None,
+        kind: str | None = None,
+        title: str | None = None,
+    ) -> None:
+        with self._db.transaction(alone=False):
+            owner = None if parent is None else self._key(parent)
+            self._db.write(
+                """UPDATE thread SET parent = coalesce(?, parent), kind = coalesce(?, kind),
+                title = coalesce(?, title) WHERE key = ?""",
+                (owner, kind, title, self._key(name)),
+            )
+
     def threads(self, *, deleted: bool = False) -> list[ThreadRecord]:
         chosen = f"NOT ({LIVE})" if deleted else LIVE
-        rows = self._db.read(
-            f"""SELECT t.name, t.head, t.checkpoints, t.scope, t.created FROM thread t
-            WHERE {chosen} ORDER BY t.key"""
-        )
+        rows = self._db.read(f"SELECT {THREADS} WHERE {chosen} ORDER BY t.key")
         return list(map(_thread, rows))
 
     def last_active(self) -> dict[str, float]:
@@ -568,8 +582,9 @@ class SqlStore:
 
 
 def _thread(row: Sequence[Any]) -> ThreadRecord:
-    name, head, checkpoints, scope, created = row
-    return ThreadRecord(name, head, bool(checkpoints), scope, created)
+    name, head, checkpoints, scope, created, parent, kind, title = row
+    record = (name, head, bool(checkpoints), scope, created)
+    return ThreadRecord(*record, parent=parent, kind=kind, title=title)
 
 
 def _node(row: SqlRow) -> Node:

@@ -54,10 +54,12 @@ if TYPE_CHECKING:
     from .sessions import (
         LOCAL_SCOPE,
         PREFIXES,
+        child_key,
         find_imported,
         find_local_thread,
         find_session,
         hint_key,
+        link_parent,
         link_session,
         name_of,
         session_id,
@@ -91,6 +93,8 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
+        "link_parent": "weft.thread.sessions",
+        "child_key": "weft.thread.sessions",
         "typed_text": "weft.thread.store_threads",
         "ARCHIVE": "weft.thread.transfer",
         "EXPORT_FORMATS": "weft.thread.transfer",
@@ -246,6 +250,7 @@ __all__ = [
     "answer_for",
     "archive_bytes",
     "ask_within",
+    "child_key",
     "drive",
     "encode_sent_body",
     "existing",
@@ -261,6 +266,7 @@ __all__ = [
     "hint_key",
     "import_bytes",
     "kept_copies",
+    "link_parent",
     "link_session",
     "match_names",
     "name_of",

@@ -298,6 +298,13 @@ def _restore(
     store.ensure_thread(
         record.name, created=record.created, checkpoints=record.checkpoints, scope=record.scope
     )
+    parent = None if record.parent is None else store.read_thread(record.parent)
+    store.describe_thread(
+        record.name,
+        parent=None if parent is None else parent.name,
+        kind=record.kind,
+        title=record.title,
+    )
     present = [_comparable(op) for op in reversed(list(read_operations(store, record.name)))]
     log = _restorable_log(thread, created)
     if present != [_comparable(op) for op in log[: len(present)]]:

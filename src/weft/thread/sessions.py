@@ -83,6 +83,11 @@ def import_key(scope: str, name: str) -> bytes:
     return object_id("link-import", f"{scope}\0{name}".encode())
 
 
+def child_key(scope: str, parent: str) -> bytes:
+    """The key of the links to the subagents of a session."""
+    return object_id("link-child", f"{scope}\0{parent}".encode())
+
+
 def find_session(store: Store, scope: str, name: str) -> list[str]:
     """The threads of a session, the oldest first."""
     return _linked_threads(store, hint_key(scope, name))
@@ -115,6 +120,26 @@ def link_session(store: Store, thread: str, name: str) -> None:
         raise ThreadError(f"thread {thread!r} has no messages, so it cannot continue a session")
     keys = [hint_key(LOCAL_SCOPE, name), import_key(LOCAL_SCOPE, name)]
     store.add_links(thread, [(key, head) for key in keys])
+
+
+def link_parent(store: Store, thread: str, session: str, parent: str | None) -> None:
+    """Set the parent of an imported thread, or make it the parent of its imported subagents.
+
+    `parent` is the session that the file names as its parent, if it is the file of a subagent.
+    """
+    if parent is None:
+        children = _linked_threads(store, child_key(LOCAL_SCOPE, session))
+    else:
+        record = store.read_thread(thread)
+        head = None if record is None else store.read_ref(thread, record.head)
+        if head is not None:
+            store.add_links(thread, [(child_key(LOCAL_SCOPE, parent), head)])
+        children = [thread]
+    owner = find_local_thread(store, parent or session)
+    for child in children if owner is not None else ():
+        record = store.read_thread(child)
+        if record is not None and record.parent is None and child != owner:
+            store.describe_thread(child, parent=owner, kind="agent")
 
 
 def _linked_threads(store: Store, key: bytes) -> list[str]:

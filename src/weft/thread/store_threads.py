@@ -205,12 +205,14 @@ def _check_store(target: Any) -> Store:
 
 
 def read_title(store: Store, record: ThreadRecord) -> str | None:
-    """The title of a thread in lists: the first text that a person typed, on one line.
+    """The title of a thread in lists: its client's title, or the first text that a person typed.
 
     Only the first commits of the current branch are read. Text that a client or a tool added is no
     title. If no person wrote anything, the title is the first message of anybody, or the system
     prompt; `None` if the thread is empty. A compaction does not change the title.
     """
+    if record.title is not None:
+        return record.title
     head = store.read_ref(record.name, record.head)
     if head is None:
         return None

@@ -34,7 +34,14 @@ from .importing import (
     commit_plan,
     read_plan,
 )
-from .sessions import PREFIXES, find_local_thread, link_session, session_id, session_name
+from .sessions import (
+    PREFIXES,
+    find_local_thread,
+    link_parent,
+    link_session,
+    session_id,
+    session_name,
+)
 from .source_lines import read_source_lines
 
 GZIP = b"\x1f\x8b"
@@ -90,6 +97,8 @@ def import_plan(handle: Handle, plan: ImportPlan, progress: Progress | None = No
     session = plan.session
     if session is not None and find_local_thread(handle.store, session) in (None, handle.name):
         link_session(handle.store, handle.name, session)
+        parent = None if plan.parent is None else session_name(plan.format, plan.parent)
+        link_parent(handle.store, handle.name, session, parent)
     return Imported(
         thread=handle.name,
         format=plan.format,

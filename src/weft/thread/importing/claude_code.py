@@ -227,6 +227,7 @@ def read_claude_code(data: bytes, progress: Progress | None = None) -> ImportPla
         steps=tuple(steps),
         branches=ends,
         name=_session(lines, tree),
+        parent=_parent_session(lines, tree),
         lines=len(lines),
         other_lines=_kinds(lines, tree),
         remarks=tuple(sorted(remarks, key=lambda remark: remark.line)),
@@ -389,12 +390,27 @@ def _session(lines: Sequence[Line], tree: Tree) -> str | None:
 
     The file of a subagent has the id of its parent session, so its sidechain is added.
     """
+    session = _last_session(lines)
+    return session if session is None or not _is_agent(tree) else f"{session}.{_agent(tree)}"
+
+
+def _parent_session(lines: Sequence[Line], tree: Tree) -> str | None:
+    """The session of the parent, if this is the file of a subagent."""
+    return _last_session(lines) if _is_agent(tree) else None
+
+
+def _last_session(lines: Sequence[Line]) -> str | None:
     named = (line.value.get("sessionId") for line in reversed(lines) if line.value is not None)
-    session = next((name for name in named if isinstance(name, str)), None)
-    sides = {turn.side for turn in tree.turns.values()}
-    if session is None or "" in sides or not sides:
-        return session
-    return f"{session}.{sorted(sides)[0]}"
+    return next((name for name in named if isinstance(name, str)), None)
+
+
+def _is_agent(tree: Tree) -> bool:
+    """Whether the file has only sidechains."""
+    return bool(tree.turns) and all(turn.side for turn in tree.turns.values())
+
+
+def _agent(tree: Tree) -> str:
+    return min(turn.side for turn in tree.turns.values())
 
 
 def _message(line: Line) -> JsonObject:

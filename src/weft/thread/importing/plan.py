@@ -91,14 +91,15 @@ class Remark(Struct, frozen=True):
 class ImportPlan(Struct, frozen=True, kw_only=True):
     """A parsed file. `branches` has the key of each branch's last step; `main` is the first.
 
-    `name` is the name in the file (a session id). `other_lines` counts the lines that are not
-    messages, by type.
+    `name` is the name in the file (a session id), and `parent` the session that a subagent's file
+    belongs to. `other_lines` counts the lines that are not messages, by type.
     """
 
     format: str
     steps: tuple[Step, ...]
     branches: Mapping[str, str]
     name: str | None = None
+    parent: str | None = None
     lines: int = 0
     other_lines: Mapping[str, int] = field(default_factory=dict[str, int])
     remarks: tuple[Remark, ...] = ()
