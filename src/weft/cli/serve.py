@@ -67,6 +67,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="compact the thread of a session before its model's window overflows",
     )
     parser.add_argument(
+        "--no-import",
+        action="store_true",
+        help="do not offer to import the sessions of Claude Code and Codex into a new store",
+    )
+    parser.add_argument(
         "--no-sample",
         action="store_true",
         help="do not add the sample thread to an empty default store",
@@ -91,8 +96,39 @@ def run(args: argparse.Namespace) -> int:
         auto_compact=args.auto_compact,
     )
     settings = read_settings(flags, os.environ)
+    if settings.offer_import and settings.record and not args.no_import:
+        offer_import(settings.store)
     asyncio.run(serve(settings, lambda url: _announce(url, settings.store)))
     return 0
+
+
+def offer_import(store: str) -> None:
+    """Ask once, when the store is new, whether to import the sessions that clients have here.
+
+    Nothing is asked if there is no terminal to answer on, and nothing is read without a yes.
+    """
+    store = store.removeprefix("sqlite://")
+    is_new = "://" not in store and not os.path.exists(store)
+    if not is_new or not sys.stdin.isatty() or not sys.stdout.isatty():
+        return
+    from .import_files import find_client_sessions, import_client_sessions
+    from .terminal import plural
+
+    sessions = find_client_sessions(os.environ)
+    if not sessions:
+        return
+    for client in sessions:
+        files = plural(len(client.files), "session file")
+        size = f"{client.size / 1_000_000:.1f} MB"
+        print(clean_line(f"{client.client} has {files} ({size}) in {client.folder}"))
+    print("Import them into the new store? The files are only read. [y/N] ", end="", flush=True)
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        if store == os.path.expanduser(DEFAULT_STORE):  # of other stores, the folder must exist
+            os.makedirs(os.path.dirname(store), mode=0o700, exist_ok=True)
+        print(import_client_sessions(store, sessions))
+        return
+    folders = " ".join(client.folder for client in sessions)
+    print(clean_line(f"`weft import {folders}` imports them later"))
 
 
 def _announce(url: str, store: str) -> None:

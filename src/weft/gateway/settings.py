@@ -179,13 +179,14 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     upstream: tuple[UpstreamTable, ...] = ()
     model: tuple[dict[str, Any], ...] = ()
     aliases: dict[str, str] = field(default_factory=dict[str, str])
+    offer_import: bool = True
 
 
 class Settings(Struct, frozen=True, kw_only=True):
     """The settings of a gateway. `keys` holds hashes; the keys themselves are never stored.
 
     `sample` says whether an empty store gets the sample thread. A store that the user named never
-    does.
+    does. `offer_import` says whether `weft serve` may ask to import the sessions of clients.
     """
 
     host: str = DEFAULT_HOST
@@ -207,6 +208,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     sample: bool = False
     auto_compact: bool = False
     compaction: CompactionSettings = CompactionSettings()
+    offer_import: bool = True
 
     @property
     def loopback(self) -> bool:
@@ -246,6 +248,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
             flags.pass_through,
         ),
         aliases=read_aliases(flags.aliases, file.aliases),
+        offer_import=file.offer_import,
         catalog=load_catalog(models=file.model),
         max_body=_first(file.max_body, None, None, MAX_BODY),
         ping_seconds=_first(file.ping_seconds, None, None, PING_SECONDS),

@@ -118,7 +118,8 @@ def call_ids(turn: Turn, kind: str, member: str) -> list[str]:
 
 def _is_message(value: JsonObject) -> bool:
     message = value.get("message")
-    if value.get("type") not in MESSAGE_TYPES or not isinstance(message, dict):
+    kind = value.get("type")
+    if not isinstance(kind, str) or kind not in MESSAGE_TYPES or not isinstance(message, dict):
         return False
     body = cast(JsonObject, message)
     return isinstance(body.get("role"), str) and isinstance(body.get("content"), str | list)
@@ -299,11 +300,12 @@ def _compaction_step(
     """The compaction that this summary belongs to; preserved messages keep their slots."""
     boundary = next((line for line in reversed(before) if is_boundary(line.value)), None)
     value: JsonObject = {} if boundary is None else cast(JsonObject, boundary.value)
-    details: JsonObject = value.get("compactMetadata") or {}
-    preserved: JsonObject = details.get("preservedMessages") or {}
+    details = _object(value.get("compactMetadata"))
+    preserved = _object(details.get("preservedMessages"))
     preserved_keys: list[str] = []
-    for uuid in cast(list[str], preserved.get("uuids") or []):
-        owner = tree.turn_of(uuid)
+    uuids = preserved.get("uuids")
+    for uuid in cast(list[Any], uuids) if isinstance(uuids, list) else []:
+        owner = tree.turn_of(uuid) if isinstance(uuid, str) else None
         if owner is not None and owner.key not in preserved_keys:
             preserved_keys.append(owner.key)
     start = turn.first.number if boundary is None else boundary.number
@@ -415,6 +417,11 @@ def _agent(tree: Tree) -> str:
 
 def _message(line: Line) -> JsonObject:
     return cast(JsonObject, cast(JsonObject, line.value)["message"])
+
+
+def _object(value: Any) -> JsonObject:
+    """The value if it is an object, else an empty one: a file may hold anything."""
+    return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
 def _time(line: Line) -> float | None:

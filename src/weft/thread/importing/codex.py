@@ -155,8 +155,9 @@ def _continues(before: Line, line: Line) -> bool:
 
 def _is_answer(line: Line) -> bool:
     payload = _payload(line)
-    is_message = payload.get("type") == "message" and payload.get("role") == "assistant"
-    return is_message or payload.get("type") in ANSWER_ITEMS
+    kind = payload.get("type")
+    is_message = kind == "message" and payload.get("role") == "assistant"
+    return is_message or (isinstance(kind, str) and kind in ANSWER_ITEMS)
 
 
 def _kind(line: Line) -> str:

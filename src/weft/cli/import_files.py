@@ -1,0 +1,323 @@
+"""`weft import`: files, folders and globs into a store.
+
+A folder is searched for session files and other conversations, with all its subfolders. Files that
+are no conversation are skipped, each with a reason, and a file that fails never stops the others.
+
+An import can be repeated. A file in a folder that has the same size and time as at its last import
+is not read again; one that has grown updates its thread. The store knows these files by a link from
+a hash of path, size and time to a commit of the thread, so the record goes away with the thread.
+
+The exit code is 0 if nothing failed. It is 1 if a file could not be read, or if a file that was
+named on the command line is no conversation. Skipped files are no failure.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from weft.errors import ConfigError, Damaged, StoreError, ThreadError, WeftError
+from weft.ids import object_id
+from weft.store import Store, open_store
+from weft.thread import IMPORT_FORMATS, Imported, import_bytes
+
+from .common import add_options, print_json, safe, writable_store
+from .console import print_error
+from .terminal import ProgressBar, plural
+
+REMARKS_SHOWN = 10
+STDIN = "-"
+SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+"""The files that are looked for in a folder."""
+
+CLIENT_FOLDERS = (
+    ("Claude Code", "CLAUDE_CONFIG_DIR", "~/.claude", "projects"),
+    ("Codex", "CODEX_HOME", "~/.codex", "sessions"),
+)
+"""Where clients keep their sessions: the variable of their home, its default, and the folder."""
+
+State = Literal["imported", "unchanged", "skipped", "failed"]
+
+
+class Source(Struct, frozen=True):
+    """A file to import; `is_named` if the command line names it, and not only its folder."""
+
+    name: str
+    is_named: bool = True
+
+
+class Outcome(Struct, frozen=True):
+    """What happened to one file."""
+
+    file: str
+    state: State
+    imports: tuple[Imported, ...] = ()
+    reason: str = ""
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """As JSON: one row for each thread of the file, or one with the reason."""
+        own = {"file": self.file, "state": self.state}
+        if not self.imports:
+            return [{**own, **({"reason": self.reason} if self.reason else {})}]
+        return [{**imported.to_dict(), **own} for imported in self.imports]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add_options(parser)
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="a file, a folder with all its subfolders, a quoted glob, or - for standard input",
+    )
+    parser.add_argument(
+        "--format", choices=IMPORT_FORMATS, help="the format, if it is not detected"
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also read files that are unchanged since their import",
+    )
+    parser.epilog = (
+        "Exit code: 0 if nothing failed, 1 if a file could not be read or a file that was named is "
+        "no conversation. Files in folders that are no conversations are skipped."
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Import everything; the exit code says whether any file failed."""
+    sources, failures = find_sources(args.paths)
+    is_many = any(not source.is_named for source in sources) or len(sources) + len(failures) > 1
+    if args.thread is not None and any(not source.is_named for source in sources):
+        raise ConfigError("--thread takes named files: the sessions of a folder are threads each")
+    if not is_many and failures:
+        raise ConfigError(f"{failures[0].file}: {failures[0].reason}")
+    outcomes = list(failures)
+    if sources:
+        with opened(writable_store(args)) as store:
+            settings = ImportSettings(args.thread, args.format, args.force)
+            results = import_sources(store, sources, settings, fails_alone=not is_many)
+            for outcome in results:
+                outcomes.append(outcome)
+                if not args.json and outcome.state == "imported":
+                    _print_imported(outcome, is_brief=not _is_named(outcome, sources))
+    if args.json:
+        print_json([row for outcome in outcomes for row in outcome.to_rows()])
+    for outcome in outcomes if not args.json else ():
+        if outcome.state in ("skipped", "failed"):
+            print_error(f"weft: {outcome.state} {outcome.file}: {outcome.reason}")
+    if is_many and not args.json:
+        print(describe_outcomes(outcomes))
+    return int(any(outcome.state == "failed" for outcome in outcomes))
+
+
+def _is_named(outcome: Outcome, sources: Sequence[Source]) -> bool:
+    return Source(outcome.file) in sources
+
+
+def _print_imported(outcome: Outcome, *, is_brief: bool) -> None:
+    """Print the result for one file; a file of a folder gets one line for each thread."""
+    for imported in outcome.imports:
+        lines = list(describe_import(imported))
+        print(safe("\n".join(lines[:1] if is_brief else lines)), flush=True)
+
+
+def describe_outcomes(outcomes: Sequence[Outcome]) -> str:
+    """`imported 3 files, 2 unchanged, 1 skipped`."""
+    counts = {
+        state: sum(outcome.state == state for outcome in outcomes)
+        for state in ("imported", "unchanged", "skipped", "failed")
+    }
+    imported = f"imported {plural(counts.pop('imported'), 'file')}"
+    return ", ".join([imported, *(f"{n:,} {state}" for state, n in counts.items() if n)])
+
+
+def find_sources(paths: Iterable[str]) -> tuple[list[Source], list[Outcome]]:
+    """The files that paths name, each once, and the paths that name none."""
+    sources: dict[str, Source] = {}
+    failures: list[Outcome] = []
+    for path in paths:
+        if path == STDIN:
+            sources.setdefault(path, Source(path))
+            continue
+        expanded = path if os.path.lexists(path) else os.path.expanduser(path)
+        if os.path.isdir(expanded):
+            entries = list(files_below(expanded))
+            reason = "there is no file with a conversation in this folder"
+        elif os.path.lexists(expanded) or not has_magic(expanded):
+            sources[expanded] = Source(expanded)
+            continue
+        else:
+            entries = [
+                file
+                for entry in sorted(glob(expanded, recursive=True))
+                for file in (files_below(entry) if os.path.isdir(entry) else [entry])
+            ]
+            reason = "no file matches"
+        for entry in entries:
+            sources.setdefault(entry, Source(entry, is_named=False))
+        if not entries:
+            failures.append(Outcome(path, "failed", reason=reason))
+    return list(sources.values()), failures
+
+
+def files_below(folder: str) -> Iterator[str]:
+    """The files of a folder and its subfolders that may be conversations, in order."""
+    for path, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(SUFFIXES):
+                yield os.path.join(path, name)
+
+
+class ImportSettings(Struct, frozen=True):
+    """How files are imported; `force` reads unchanged files again."""
+
+    thread: str | None = None
+    format: str | None = None
+    force: bool = False
+
+
+def import_sources(
+    store: Store,
+    sources: Sequence[Source],
+    settings: ImportSettings = ImportSettings(),  # noqa: B008
+    *,
+    fails_alone: bool = False,
+) -> Iterator[Outcome]:
+    """Import the files one by one, with a progress bar on a terminal.
+
+    With `fails_alone`, an error is raised instead of reported.
+    """
+    for number, source in enumerate(sources):
+        name = "standard input" if source.name == STDIN else Path(source.name).name
+        place = f"{number + 1}/{len(sources)} " if len(sources) > 1 else ""
+        bar = ProgressBar(f"importing {place}{name}")
+        bar(0, 1)
+        try:
+            outcome = _import_source(store, source, settings, bar)
+        except (WeftError, OSError, RecursionError) as error:
+            if fails_alone and isinstance(error, ThreadError):
+                raise ThreadError(f"{source.name}: {error}") from None
+            if fails_alone or _is_of_store(error):
+                raise
+            is_odd = isinstance(error, ThreadError) and not source.is_named
+            reason = _reason(error)
+            outcome = Outcome(source.name, "skipped" if is_odd else "failed", reason=reason)
+        finally:
+            bar.close()
+        yield outcome
+
+
+def _import_source(
+    store: Store, source: Source, settings: ImportSettings, progress: Callable[[int, int], None]
+) -> Outcome:
+    key = None if source.name == STDIN else _file_key(source.name)
+    reads_anyway = source.is_named or settings.force
+    if key is not None and not reads_anyway and store.newest_link(key, deleted=True) is not None:
+        return Outcome(source.name, "unchanged")
+    data = sys.stdin.buffer.read() if key is None else Path(source.name).read_bytes()
+    imports = import_bytes(
+        store,
+        data,
+        thread=settings.thread,
+        name=None if key is None else Path(source.name).stem,
+        format=settings.format,
+        progress=progress,
+    )
+    if key is not None:
+        _link_file(store, key, imports)
+    is_new = any(imported.new for imported in imports) or source.is_named
+    return Outcome(source.name, "imported" if is_new else "unchanged", tuple(imports))
+
+
+def _file_key(name: str) -> bytes:
+    """The key of a file in one state: its path, its size and when it was written."""
+    status = os.stat(name)
+    state = f"{os.path.realpath(name)}\0{status.st_size}\0{status.st_mtime_ns}"
+    return object_id("import-file", state.encode("utf-8", "surrogateescape"))
+
+
+def _link_file(store: Store, key: bytes, imports: Sequence[Imported]) -> None:
+    """Remember that this file was imported in this state."""
+    for imported in imports:
+        head = next(iter(imported.branches.values()), None)
+        if head is not None:
+            store.add_links(imported.thread, [(key, bytes.fromhex(head))])
+
+
+def _is_of_store(error: BaseException) -> bool:
+    """Whether the store failed, so that no other file can be imported either."""
+    return isinstance(error, StoreError) and not isinstance(error, Damaged)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        return (error.strerror or str(error)).lower()
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def describe_import(imported: Imported) -> Iterator[str]:
+    """The result of an import, line by line."""
+    state = f"{imported.new} new commits" if imported.new else "nothing new"
+    yield f"{imported.thread}: {imported.messages} messages ({imported.format}), {state}"
+    for name, head in imported.branches.items():
+        yield f"  {name} {head[:12]}"
+    for old, new in imported.renamed.items():
+        yield f"  {old} has changes that the file lacks: this import is on {new}"
+    for name in imported.behind:
+        yield f"  {name}: the thread already has all of this file, and nothing was moved"
+    if imported.kept:
+        total = sum(imported.kept.values())
+        kinds = ", ".join(f"{count} {kind}" for kind, count in imported.kept.items())
+        yield f"  kept aside: {total} lines ({kinds})"
+    for remark in imported.remarks[:REMARKS_SHOWN]:
+        yield f"  {remark.what}: line {remark.line + 1}: {remark.why}"
+    if len(imported.remarks) > REMARKS_SHOWN:
+        yield f"  and {len(imported.remarks) - REMARKS_SHOWN} more (--json has all)"
+
+
+@contextmanager
+def opened(path: str) -> Generator[Store]:
+    """The store at an address, for the length of a `with`."""
+    store = open_store(path)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+class ClientSessions(Struct, frozen=True):
+    """The session files of one client on this machine."""
+
+    client: str
+    folder: str
+    files: tuple[str, ...]
+    size: int
+
+
+def import_client_sessions(store_address: str, sessions: Sequence[ClientSessions]) -> str:
+    """Import the sessions of clients, and describe the result in one line."""
+    sources = [Source(file, is_named=False) for client in sessions for file in client.files]
+    with opened(store_address) as store:
+        return describe_outcomes(list(import_sources(store, sources)))
+
+
+def find_client_sessions(environ: Mapping[str, str]) -> list[ClientSessions]:
+    """The sessions of the clients that are installed here; nothing is read but the folders."""
+    sessions: list[ClientSessions] = []
+    for client, variable, default, name in CLIENT_FOLDERS:
+        home = environ.get(variable) or os.path.expanduser(default)
+        folder = os.path.join(home, name)
+        files = tuple(file for file in files_below(folder) if file.endswith(".jsonl"))
+        if files:
+            size = sum(os.path.getsize(file) for file in files if os.path.exists(file))
+            sessions.append(ClientSessions(client, folder, files, size))
+    return sessions
