@@ -46,7 +46,9 @@ def recorded(protocol: str) -> list[dict]:
     if not path.exists():
         pytest.skip("the recorded traffic is not beside the project")
     with gzip.open(path, "rt") as lines:
-        return [json.loads(line) for line in lines]
+        exchanges = [json.loads(line) for line in lines]
+    assert exchanges  # a test over no exchange could not fail
+    return exchanges
 
 
 NO_ANSWER = {"18f45f492cbf79ff"}

@@ -200,20 +200,28 @@ def samples(protocol, member, count):
 @pytest.mark.parametrize("source", PROTOCOLS)
 def test_mutated_requests_are_refused_or_go_through(source):
     dice = random.Random(source)
+    outcomes = set()
     for body in samples(source, "request", 60):
         for _ in range(8):
-            attempt(mutated(body, dice), source, dice.choice(PROTOCOLS))
+            refused = attempt(mutated(body, dice), source, dice.choice(PROTOCOLS))
+            outcomes.add("translated" if refused is None else "refused")
+    assert outcomes == {"translated", "refused"}
 
 
 @pytest.mark.parametrize("source", PROTOCOLS)
 def test_mutated_answers_are_refused_or_go_through(source):
     dice = random.Random(source)
+    outcomes = set()
     for body in samples(source, "response", 60):
         for _ in range(8):
             try:
-                weft.translate_response(mutated(body, dice), source, dice.choice(PROTOCOLS))
-            except (weft.Refused, UpstreamFailed):
-                continue
+                done = weft.translate_response(mutated(body, dice), source, dice.choice(PROTOCOLS))
+            except (weft.Refused, UpstreamFailed) as error:
+                outcomes.add(str(error))
+            else:
+                outcomes.add(done.body != {})
+    assert {type(outcome) for outcome in outcomes} == {bool, str}  # both happen
+    assert not outcomes & {"", False}  # an error says why, an answer has members
 
 
 @pytest.mark.parametrize("source", PROTOCOLS)

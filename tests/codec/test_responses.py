@@ -823,10 +823,15 @@ def test_recorded_traffic_is_written_back_as_it_was() -> None:
 @pytest.mark.parametrize("protocol", ["anthropic", "openai-chat"])
 def test_recorded_answers_of_other_wires_are_valid_here(protocol: str) -> None:
     types = pytest.importorskip("openai.types.responses")
-    for row in recorded(protocol):
-        if row["status"] < 400 and (row.get("response") or {}).keys() & {"choices", "content"}:
-            response = CODECS[protocol].decode_response(row["response"])
-            types.Response.model_validate(RESPONSES.encode_response(response, 1).body, strict=True)
+    answers = [
+        row["response"]
+        for row in recorded(protocol)
+        if row["status"] < 400 and (row.get("response") or {}).keys() & {"choices", "content"}
+    ]
+    assert answers
+    for answer in answers:
+        body = RESPONSES.encode_response(CODECS[protocol].decode_response(answer), 1).body
+        types.Response.model_validate(body, strict=True)
 
 
 def test_an_error_body_goes_both_ways() -> None:
