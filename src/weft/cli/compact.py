@@ -8,6 +8,7 @@ import argparse
 import os
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from weft.compact import (
     PROGRESS,
     CompactResult,
     Importance,
+    MessageChange,
     Replacement,
     Scorer,
     SummaryBatch,
@@ -27,6 +29,7 @@ from weft.compact import (
     validate_compact_input,
 )
 from weft.errors import ConfigError, Refused
+from weft.history import Row, show_rows
 from weft.thread import SUMMARY_SECONDS, Asker, Thread
 
 from .common import (
@@ -195,6 +198,7 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
         print_json(_result_json(result))
     else:
         print(safe(str(result)))
+        _print_changes(result.changes)
 
 
 def _model_client(args: argparse.Namespace) -> Asker | str:
@@ -306,5 +310,21 @@ def _result_json(result: CompactResult) -> dict[str, Any]:
         "failures": [{"step": f.step, "reason": f.reason} for f in result.failures],
         "thinned": [to_builtins(thinned) for thinned in result.thinned],
         "cost": result.cost,
+        "changes": [to_builtins(change) for change in result.changes],
+        "after": [_row_json(row) for row in show_rows(result.rows)] if result.preview else [],
         "line": str(result),
     }
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    """A message that the model sees afterwards."""
+    return {"role": row.message.role, "kind": row.kind, "text": row.message.text}
+
+
+def _print_changes(changes: Sequence[MessageChange]) -> None:
+    """A line for each message: what happens to it, its size, and why."""
+    for change in changes:
+        size = f"{change.tokens_before:,} → {change.tokens_after:,}"
+        id = (change.id or "")[:ID_LENGTH]
+        line = f"{change.action:8}{id:{ID_LENGTH + 2}}{change.role:11}{size:>16}  {change.reason}"
+        print(safe(f"{line}: {change.preview}" if change.preview else line))

@@ -13,6 +13,7 @@ from .batches import (
     write_batches,
 )
 from .budget import ResultThinner, plan_budget, plan_summary
+from .changes import MessageChange, describe_changes
 from .checkpoint import (
     create_checkpoint_content,
     generate_checkpoint_id,
@@ -21,7 +22,7 @@ from .checkpoint import (
 )
 from .cutoff import Cutoff, choose_cutoff, keep_verbatim, min_summary_need
 from .entities import find_entities
-from .extract import extract_summary
+from .extract import describe_state, extract_summary
 from .fidelity import check_summary, read_ground
 from .layout import Layout, rule_rows
 from .non_summary import non_summary_reason, without_orders, without_preamble
@@ -96,6 +97,7 @@ __all__ = [
     "Importance",
     "Layout",
     "Limits",
+    "MessageChange",
     "Method",
     "Pair",
     "Pin",
@@ -129,6 +131,8 @@ __all__ = [
     "compaction_started",
     "create_checkpoint_content",
     "cut_chunks",
+    "describe_changes",
+    "describe_state",
     "describe_task",
     "extract_summary",
     "find_entities",

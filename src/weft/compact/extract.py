@@ -249,6 +249,11 @@ def index_names(rows: Sequence[Row]) -> tuple[list[Name], dict[str, int]]:
     return _index_names(source, worth), source.totals
 
 
+def describe_state(rows: Sequence[Row]) -> str:
+    """The whole state block of some rows; empty if there is nothing to say."""
+    return "\n\n".join(write_state(read_state(read_source(rows))))
+
+
 def write_state(state: State) -> Iterator[str]:
     """A paragraph for each section of the state block."""
     sections: dict[str, list[str]] = {}

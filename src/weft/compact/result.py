@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from weft.history import Row
 
+from .changes import MessageChange
 from .plan import Method, Pin, Plan, Range, Stripped, Thinned
 
 PROGRESS = "compact_progress"
@@ -111,6 +112,7 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     - `cache_lost`: tokens that a prompt cache has to read again.
     - `method`: how the summary was made; `failures`: the steps that failed before it.
     - `thinned`: unread tool results that were shortened.
+    - `changes`: what a preview does to each message, and why. Empty after a compaction.
 
     With a model's summary:
 
@@ -143,6 +145,7 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     method: Method | None = None
     failures: tuple[StepFailure, ...] = ()
     thinned: tuple[Thinned, ...] = ()
+    changes: tuple[MessageChange, ...] = ()
 
     @property
     def reason(self) -> str | None:

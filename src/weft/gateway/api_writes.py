@@ -2,6 +2,8 @@
 
 from typing import Any, cast
 
+from msgspec import to_builtins
+
 from weft.agent import present, to_json
 from weft.client import ModelClient, find_route
 from weft.compact import SystemMessage, validate_compact_input
@@ -55,6 +57,7 @@ def compact(call: ApiCall) -> JsonObject:
         **change_json(change, count),
         "commit": result.commit,
         "events": [event for event in events if present(event)],
+        "changes": [to_builtins(change) for change in result.changes],
         "message": str(result),
     }
 

@@ -27,6 +27,7 @@ from weft.compact import (
     compact_result,
     compaction_ended,
     compaction_started,
+    describe_changes,
     plan_budget,
     plan_replacements,
     plan_summary,
@@ -84,7 +85,8 @@ class Compaction(Struct, kw_only=True):
     def preview(self, planner: Planner) -> CompactResult:
         """What the compaction would do; writes nothing."""
         rows = self.handle.view(self.handle.head()).rows
-        return structs.replace(self._prepare(rows, planner).result, preview=True)
+        prepared = self._prepare(rows, planner)
+        return as_preview(self.handle, rows, prepared.plan, prepared.result)
 
     def land(self, planner: Planner) -> CompactResult:
         """Plan and commit; returns without a commit if the plan changes nothing."""
@@ -124,6 +126,14 @@ class Compaction(Struct, kw_only=True):
         check_retained(rows, plan.rows, self.retain)
         result = structs.replace(measure(self.handle, rows, plan), **self.details)
         return Prepared(rows, plan, plan_rewrite(rows, plan.rows), result)
+
+
+def as_preview(
+    handle: Handle, rows: Sequence[Row], plan: Plan, result: CompactResult
+) -> CompactResult:
+    """The result as a preview: with what happens to each message."""
+    changes = describe_changes(rows, plan, handle.count_once)
+    return structs.replace(result, preview=True, changes=changes)
 
 
 def measure(handle: Handle, rows: Sequence[Row], plan: Plan) -> CompactResult:

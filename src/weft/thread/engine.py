@@ -48,6 +48,7 @@ from weft.compact import (
     compaction_fell_back,
     compaction_progress,
     cut_chunks,
+    describe_state,
     describe_task,
     keep_verbatim,
     max_summary_tokens,
@@ -66,7 +67,14 @@ from weft.ids import Id
 from weft.model import JsonObject, Message, Request, Text, is_system
 
 from .asker import Asker, drive, find_asker
-from .compaction import Compaction, check_retained, measure, short_reason, with_hidden_rows
+from .compaction import (
+    Compaction,
+    as_preview,
+    check_retained,
+    measure,
+    short_reason,
+    with_hidden_rows,
+)
 from .handle import Handle
 from .summaries import batches_of_summary, read_originals, read_times
 
@@ -183,7 +191,8 @@ def preview_summary(handle: Handle, model: Model, options: CompactOptions) -> Co
             raise
         return run.compaction.preview(run.plan_without_model)
     if snapshot is None:
-        return structs.replace(measure(handle, rows, Plan(rows=tuple(rows))), preview=True)
+        unchanged = Plan(rows=tuple(rows))
+        return as_preview(handle, rows, unchanged, measure(handle, rows, unchanged))
     cutoff = snapshot.cutoff
     if cutoff is None:
         return run.compaction.preview(lambda present: _thinned_plan(snapshot, present))
@@ -196,9 +205,8 @@ def preview_summary(handle: Handle, model: Model, options: CompactOptions) -> Co
     merges = len(snapshot.batches) + len(chunks) > options.clip.most
     input = retold_tokens(cutoff.turns, handle.count) + len(chunks) * PROMPT_TOKENS
     return structs.replace(
-        measure(handle, rows, plan),
+        as_preview(handle, rows, plan, measure(handle, rows, plan)),
         tokens_after=cutoff.max_tokens_after(summary_tokens),
-        preview=True,
         model=model.name,
         requests=len(chunks) + merges,
         cost=_cost(model, input, cutoff.limit),
@@ -465,7 +473,7 @@ def _summary_job(
 
 
 def _describe_task(layout: Layout, model: Model, size: Callable[[str], int]) -> str:
-    """What the summarised work is for: the last request, and the rules that came up on the way.
+    """What the summarised work is for: the last request, later rules, the state of the task.
 
     The setup and the pins are not quoted: no summariser can change what it never gets.
     """
@@ -475,9 +483,11 @@ def _describe_task(layout: Layout, model: Model, size: Callable[[str], int]) -> 
         for row in layout.rows[layout.lead :]
         if shows(row) and is_system(row.message) and row.priority != "pinned"
     ]
+    turns = [row for row in layout.rows[layout.lead :] if shows(row) and row.priority != "pinned"]
     return describe_task(
         request=request,
         rules=rules,
+        state=describe_state(turns),
         room=task_room(model),
         size=size,
     )

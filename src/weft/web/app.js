@@ -288,6 +288,7 @@ async function previewCompaction() {
       rows("Added", plan.added, "added"),
       rows("Kept by pins", plan.pins, "pins"),
       ...reworded(plan.reworded),
+      everyMessage(plan.changes ?? []),
     );
     byId("compact-commit").disabled = !plan.removed.length;
     if (!plan.removed.length)
@@ -295,6 +296,18 @@ async function previewCompaction() {
   } catch (error) {
     refill(byId("preview"), el("p", { class: "error" }, error.message));
   }
+}
+
+/** What happens to each message, and why. */
+function everyMessage(changes) {
+  const line = ({ action, role, reason, preview }) =>
+    el("li", { class: action }, el("b", {}, action), ` ${role}: ${preview} — ${reason}`);
+  return el(
+    "details",
+    { class: "every-message" },
+    el("summary", {}, `Every message (${changes.length})`),
+    el("ul", {}, ...changes.map(line)),
+  );
 }
 
 /** What a compaction does, in one sentence. */
