@@ -4,12 +4,13 @@ Each message of the thread is kept, thinned (a tool result is shortened) or fold
 replaces it). A message that is new is the summary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from weft.history import Row, shows
+from weft.ids import Id
 from weft.model import Message, is_system
 
 from .layout import is_request, rule_rows
@@ -94,7 +95,7 @@ def _change(row: Row, action: Action, reason: str, before: int, after: int) -> M
     )
 
 
-def _reasons(rows: Sequence[Row], after: dict[bytes | None, Row]) -> dict[int, str]:
+def _reasons(rows: Sequence[Row], after: Mapping[Id, Row]) -> dict[int, str]:
     """For each row, why it stays or is folded."""
     lead = leading_system(rows)
     rules = frozenset(rule_rows(rows))
