@@ -492,9 +492,9 @@ LONG = "Say something long. " + "words and more words, " * 300
 
 def test_a_second_word_waits_for_the_end_of_the_first_answer(served):
     frame = {"type": "say", "text": LONG, "thread": "twice"}
-    answers = talk(served, frame, frame, answers=4)
-    (refused,) = [answer for answer in answers if answer["type"] == "error"]
-    assert (refused["scope"], refused["place"]) == ("frame", "type")
+    answers = talk(served, frame, frame, answers=5)
+    assert "queued" in [answer["type"] for answer in answers]
+    assert "error" not in [answer["type"] for answer in answers]
 
 
 def test_an_interrupt_ends_the_run_and_the_connection_goes_on(served):

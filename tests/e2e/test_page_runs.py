@@ -325,21 +325,28 @@ def test_a_branch_can_be_changed_during_a_run(tab, upstream):
     wait_for_text(page, "and the second half.")
 
 
-def test_a_second_tab_sees_the_run_and_cannot_speak_into_it(tab):
+def test_a_second_tab_sees_the_run_and_what_it_says_is_queued(tab):
     first, second = tab("two-tabs"), tab("two-tabs")
     send(first, "HELD please")
     second.wait_for_selector("#stop:not([hidden])")
     wait_for_text(second, HELD_TEXT.strip())
-    second.fill("#words", "me too")
-    second.press("#words", "Enter")
-    second.wait_for_selector("#toast:not(:empty)")
-    assert "An answer is being written" in second.inner_text("#toast")
-    assert second.input_value("#words") == "me too"
+    for text in ("me too", "and me"):
+        second.fill("#words", text)
+        second.press("#words", "Enter")
+        wait_for_start(second)
+        second.wait_for_selector("#toast:has-text('Queued')")
+        first.wait_for_selector(f"#queue :text('{text}')")
+    first.click("#queue li:has-text('and me') button")
+    second.wait_for_selector("#queue :text('and me')", state="detached")
+    second.reload()
+    second.wait_for_selector("#queue :text('me too')")
     second.click("#stop")
-    wait_for_end(first)
     for page in (first, second):
         page.wait_for_selector(".attempt.partial")
-        assert page.locator(".row.user").count() == 1
+        wait_for_text(page, "An answer to: me too")
+        page.wait_for_selector("#queue li", state="detached")
+        page.wait_for_selector(".row.assistant[data-id]")
+        assert page.locator(".row.user").count() == 2
 
 
 def test_the_page_is_not_wedged_by_a_server_that_comes_back_without_the_run(

@@ -149,24 +149,87 @@ def test_nothing_runs_in_a_thread_that_is_only_looked_at(gateway):
     assert "untouched" not in [line["name"] for line in read(gateway, "/api/threads")["threads"]]
 
 
-def test_a_second_text_in_a_running_thread_is_refused_and_nothing_interleaves(gateway, upstream):
+def test_a_second_text_in_a_running_thread_is_queued_and_nothing_interleaves(gateway, upstream):
     async def both(first, second):
+        await first.send("watch", "shared")
+        await second.send("watch", "shared")
         await first.say("shared", "HELD first")
         await first.until("text_delta")
-        await second.say("shared", "second")
-        refused = await second.next("error")
+        await second.say("shared", "second", request="r2")
+        queued = await second.next("queued")
+        shown = await first.next("queue")
         await second.send("retry", "shared")
         retry = await second.next("error")
+        await second.say("shared", "third")
+        await second.next("queued")
+        late = Tab(second._socket)
+        await late.send("watch", "shared")
+        joined = await late.next("watching")
         upstream.gate.set()
-        await first.until(*ENDS)
-        await second.say("shared", "second")
-        await second.until(*ENDS)
-        return refused, retry
+        for _ in range(3):
+            await first.until("message_complete")
+        return queued, shown, retry, joined
 
-    for refused in talk(gateway, both, 2):
-        assert (refused["scope"], "still being written" in refused["message"]) == ("frame", True)
-    roles = [role for role, _ in texts(gateway, "shared")]
-    assert roles == ["user", "assistant", "user", "assistant"]
+    queued, shown, retry, joined = talk(gateway, both, 2)
+    assert (queued["request"], queued["position"]) == ("r2", 0)
+    assert [text["text"] for text in shown["queue"]] == ["second"]
+    assert (retry["scope"], "still being written" in retry["message"]) == ("frame", True)
+    assert [text["text"] for text in joined["queue"]] == ["second", "third"]
+    said = [(role, text.removeprefix("An answer to: ")) for role, text in texts(gateway, "shared")]
+    assert [role for role, _ in said] == ["user", "assistant"] * 3
+    assert [text for role, text in said if role == "user"] == ["HELD first", "second", "third"]
+    assert read(gateway, "/api/rows?thread=shared")["running"] is False
+
+
+def test_a_queued_text_can_be_dropped_and_outlives_its_tab(gateway, upstream):
+    async def both(first, second):
+        await first.send("watch", "dropped")
+        await first.say("dropped", "HELD first")
+        await first.until("text_delta")
+        await second.say("dropped", "never mind")
+        await second.next("queued")
+        queue = (await first.next("queue"))["queue"]
+        await second.say("dropped", "from a tab that closes")
+        await second.next("queued")
+        await second.close()
+        await first.send("unqueue", "dropped", id=queue[0]["id"])
+        await first.until("queue")
+        await first.send("unqueue", "dropped", id=queue[0]["id"])
+        gone = await first.next("error")
+        upstream.gate.set()
+        for _ in range(2):
+            await first.until("message_complete")
+        return gone
+
+    gone = talk(gateway, both, 2)
+    assert "not queued any more" in gone["message"]
+    said = [text for role, text in texts(gateway, "dropped") if role == "user"]
+    assert said == ["HELD first", "from a tab that closes"]
+
+
+@pytest.mark.parametrize("end", ["stopped", "failed"])
+def test_a_queued_text_is_sent_however_the_run_before_it_ends(gateway, end):
+    thread = f"queued-{end}"
+
+    async def one(tab):
+        await tab.send("watch", thread)
+        if end == "stopped":
+            await tab.say(thread, "HELD first")
+            await tab.until("text_delta")
+            await tab.say(thread, "next")
+            await tab.next("queued")
+            await tab.send("interrupt", thread)
+            await tab.until("interrupted")
+        else:
+            await tab.say(thread, "SLOW 20 CUT")
+            await tab.say(thread, "next")
+            await tab.until("error")
+        await tab.until("message_complete")
+
+    talk(gateway, one)
+    said = [text for role, text in texts(gateway, thread) if role == "user"]
+    assert len(said) == 2
+    assert said[1] == "next"
 
 
 def test_threads_run_beside_each_other_and_one_connection_may_begin_both(gateway, upstream):

@@ -4,12 +4,13 @@ A run goes on when its tab reloads, opens another thread or closes. It ends when
 complete, when it fails, when somebody stops it, or when the server shuts down. Every tab on the
 thread watches the same run. A tab that joins later gets what was streamed so far.
 
-A branch has at most one run at a time, so that turns never interleave. A second run is refused.
+A branch has at most one run at a time, so that turns never interleave. A text that is sent during a
+run is queued, and sent when the run has ended, however it ends.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from time import monotonic, time
 from typing import Protocol, cast
@@ -34,6 +35,8 @@ PROGRESS = "compact_progress"
 REMARKS_PER_BRANCH = 20
 BRANCHES_WITH_REMARKS = 500
 SERVED_LIMIT = 10_000
+QUEUE_LIMIT = 50
+"""How many texts may wait on one branch."""
 
 Events = AsyncGenerator[AgentEvent, None]
 
@@ -155,6 +158,21 @@ class Run:
         self._answer.set_result(compact)
 
 
+class QueuedText:
+    """A text that is sent when the runs before it have ended.
+
+    `start` begins its run; it raises `WeftError` if that is not possible any more.
+    """
+
+    def __init__(self, text: str, start: Callable[[], Awaitable[None]]) -> None:
+        self.id = uuid4().hex[:12]
+        self.text = text
+        self.start = start
+
+    def to_json(self) -> JsonObject:
+        return {"id": self.id, "text": self.text}
+
+
 class Runs:
     """All runs of a server."""
 
@@ -162,6 +180,8 @@ class Runs:
         self._running: dict[tuple[str, str], Run] = {}
         self._watchers: dict[tuple[str, str], set[Watcher]] = {}
         self._remarks: dict[tuple[str, str], list[JsonObject]] = {}
+        self._queues: dict[tuple[str, str], list[QueuedText]] = {}
+        self._starting: set[asyncio.Task[None]] = set()
         self.listeners: set[Watcher] = set()
         """Connections that receive the list of runs."""
         self.served: set[tuple[str, str]] = set()
@@ -194,15 +214,82 @@ class Runs:
                 status=409,
             )
 
-    def begin(self, run: Run, agent: Agent, watcher: Watcher) -> None:
+    def is_busy(self, thread: str, branch: str) -> bool:
+        """Whether the branch has a run, or texts that wait for one."""
+        return (thread, branch) in self._running or (thread, branch) in self._queues
+
+    def queue(self, thread: str, branch: str, text: QueuedText) -> int:
+        """Send a text later; returns how many texts are before it."""
+        waiting = self._queues.setdefault((thread, branch), [])
+        if len(waiting) >= QUEUE_LIMIT:
+            raise Refused(f"{QUEUE_LIMIT} texts are queued already", param="type", status=409)
+        waiting.append(text)
+        self._send_queue((thread, branch))
+        return len(waiting) - 1
+
+    def unqueue(self, thread: str, branch: str, id: str) -> None:
+        """Drop a queued text; raises `Refused` if it is not queued any more."""
+        key = (thread, branch)
+        waiting = self._queues.get(key, [])
+        kept = [text for text in waiting if text.id != id]
+        if len(kept) == len(waiting):
+            raise Refused("this text is not queued any more", param="id", status=404)
+        self._set_queue(key, kept)
+
+    def queue_json(self, thread: str, branch: str) -> list[JsonObject]:
+        """The queued texts of a branch, next one first."""
+        return [text.to_json() for text in self._queues.get((thread, branch), [])]
+
+    def _set_queue(self, key: tuple[str, str], waiting: list[QueuedText]) -> None:
+        if waiting:
+            self._queues[key] = waiting
+        else:
+            self._queues.pop(key, None)
+        self._send_queue(key)
+
+    def _send_queue(self, key: tuple[str, str]) -> None:
+        thread, branch = key
+        texts = self.queue_json(thread, branch)
+        frame: JsonObject = {"type": "queue", "thread": thread, "branch": branch, "queue": texts}
+        for watcher in list(self._watchers.get(key, ())):
+            watcher.send(frame)
+
+    async def _start_next(self, key: tuple[str, str]) -> None:
+        """Begin the run of the next queued text. The queue holds it until then, so that no other
+        text overtakes it."""
+        while key in self._queues and key not in self._running:
+            text = self._queues[key][0]
+            try:
+                await text.start()
+            except WeftError as error:
+                reason = public_message(error)
+                frame: JsonObject = {
+                    "type": "error",
+                    "scope": "frame",
+                    "message": f"A queued text was not sent: {reason}",
+                    "place": None,
+                }
+                for watcher in list(self._watchers.get(key, ())):
+                    watcher.send({**frame, "thread": key[0], "branch": key[1]})
+            self._set_queue(key, [each for each in self._queues.get(key, []) if each is not text])
+
+    def begin(self, run: Run, agent: Agent, watcher: Watcher | None) -> None:
         """Start a run; raises `Refused` if its branch already has one."""
         self.refuse_if_running(*run.key)
         self._running[run.key] = run
-        self.watch(watcher, *run.key)
-        run.watchers = self._watchers[run.key]
+        run.watchers = self._watchers.setdefault(run.key, set())
+        if watcher is not None:
+            self.watch(watcher, *run.key)
         run.on_change = self._notify_listeners
         spec = run.spec
-        run.broadcast({"type": "started", "base": spec.base, "request": spec.request})
+        run.broadcast(
+            {
+                "type": "started",
+                "base": spec.base,
+                "request": spec.request,
+                "model": spec.model,
+            }
+        )
         if spec.text is not None:
             run.publish({"type": "user_message", "html": render(spec.text)})
         run.task = asyncio.create_task(self._run_agent(run, agent))
@@ -216,7 +303,8 @@ class Runs:
             await asyncio.wait([run.task])
 
     async def close(self) -> None:
-        """Stop all runs, because the server shuts down."""
+        """Stop all runs, because the server shuts down; queued texts are not sent."""
+        self._queues.clear()
         await asyncio.gather(*(self.stop(run, SHUT_DOWN) for run in self))
 
     async def _run_agent(self, run: Run, agent: Agent) -> None:
@@ -242,7 +330,13 @@ class Runs:
             # The branch is freed first: a client may send its next text as soon as it sees the end.
             del self._running[run.key]
             run.broadcast(end)
+            if not run.watchers:
+                self._watchers.pop(run.key, None)
             self._notify_listeners()
+            if run.key in self._queues:
+                starting = asyncio.create_task(self._start_next(run.key))
+                self._starting.add(starting)  # the event loop itself holds only a weak reference
+                starting.add_done_callback(self._starting.discard)
 
     async def _record_end(self, run: Run, thread: Thread, end: JsonObject) -> None:
         """Record why the run ended, and remember its reports for the page."""

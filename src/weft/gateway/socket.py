@@ -5,6 +5,7 @@
          {"type": "watch", "thread", "branch"?}          watch this thread, and no other
          {"type": "confirm", "thread", "branch"?, "compact"}    answers a `compaction_question`
          {"type": "interrupt", "thread"?, "branch"?}     stops the run
+         {"type": "unqueue", "thread", "branch"?, "id"}  drops a queued text
     out  {"type": "started"}, then the events of the run, each with its `type`, `thread`, `branch`
          and `run`, ending in one of `message_complete`, `interrupted`, `error`
          {"type": "watching"}: the answer to `watch`, with all that the run has streamed so far
@@ -13,6 +14,8 @@
          {"type": "threads"}: the list of threads has changed (only after a `watch`)
          the events of `live`, about the exchanges of other programs in the watched thread
          {"type": "compaction_required"}: no run was started; send again with `compact`
+         {"type": "queued"}: a run is going on; the text is sent when it has ended
+         {"type": "queue"}: the queued texts of the watched thread, whenever they change
 
 While text streams, a `rendered` frame comes from time to time: the block so far as safe HTML, and
 how much of the text it covers (`length`, in the UTF-16 units that a browser counts).
@@ -22,6 +25,7 @@ nothing. When a connection closes, its runs go on: they belong to the server (`r
 """
 
 import asyncio
+from functools import partial
 
 import orjson
 from starlette.concurrency import run_in_threadpool
@@ -36,13 +40,14 @@ from .auth import Caller, admit, may_see
 from .errors import public_message
 from .frames import error_frame, read_frame
 from .run_planning import Plan, plan_run
-from .runs import Run
+from .runs import QueuedText, Run
 from .state import State
 
 PATH = "/ws"
 QUEUE_LIMIT = 20_000
 """How many frames a slow tab may be behind. Beyond that it is disconnected, and reconnects."""
 LIST_SECONDS = 0.3
+CONFLICT = 409
 TRY_AGAIN = 1013
 """https://www.iana.org/assignments/websocket/websocket.xhtml#close-code-number"""
 
@@ -151,6 +156,9 @@ class Connection:
                     await self._interrupt(call)
                 case "confirm":
                     (await self._find_run(call)).answer(call.flag("compact"))
+                case "unqueue":
+                    thread, branch = await run_in_threadpool(call.thread_and_branch)
+                    self._state.runs.unqueue(thread, branch, call.text("id"))
                 case _:
                     await self._start(call)
         except Refused as error:
@@ -159,15 +167,39 @@ class Connection:
             self.send(error_frame(public_message(error), None))
 
     async def _start(self, call: ApiCall) -> None:
-        """Start a run, or ask first if it would compact the thread."""
-        plan: Plan = await run_in_threadpool(plan_run, call)
+        """Start a run, or ask first if it would compact; during a run, queue the text."""
+        if await self._queue(call):
+            return
+        try:
+            plan: Plan = await run_in_threadpool(plan_run, call)
+        except Refused as error:
+            # Another tab may have started a run meanwhile.
+            if error.status == CONFLICT and await self._queue(call):
+                return
+            raise
         self._names[plan.spec.thread] = call.text("thread")
         if plan.question is not None:
             self.send({"type": "compaction_required", **plan.question})
             return
+        if await self._queue(call):
+            return
         run = Run(plan.spec)
         self._state.runs.begin(run, plan.make_agent(run.confirm), self)
         self._last_run = run
+
+    async def _queue(self, call: ApiCall) -> bool:
+        """Queue the text of a frame if its branch has a run."""
+        if call.fields.get("type") != "say":
+            return False
+        text, runs = call.text("text"), self._state.runs
+        thread, branch = await run_in_threadpool(call.thread_and_branch)
+        if not runs.is_busy(thread, branch):
+            return False
+        self._names[thread] = call.text("thread")
+        position = runs.queue(thread, branch, QueuedText(text, partial(start_queued, call)))
+        address = {"thread": thread, "branch": branch, "request": call.text_or_none("request")}
+        self.send({"type": "queued", **address, "position": position})
+        return True
 
     async def _watch(self, call: ApiCall) -> None:
         """Watch one thread, and no other."""
@@ -176,7 +208,8 @@ class Connection:
         self._names[thread] = call.text("thread")
         run = self._state.runs.find(thread, branch)
         state = {"run": None} if run is None else run.state()
-        self.send({"type": "watching", "thread": thread, "branch": branch, **state})
+        queue = self._state.runs.queue_json(thread, branch)
+        self.send({"type": "watching", "thread": thread, "branch": branch, "queue": queue, **state})
         self._state.runs.watch(self, thread, branch)
         self._state.runs.listeners.add(self)
         self._state.live.listeners.add(self)
@@ -204,3 +237,13 @@ class Connection:
         if run is None:
             raise Refused("nothing runs in this thread", param="type")
         return run
+
+
+async def start_queued(call: ApiCall) -> None:
+    """Begin the run of a queued text.
+
+    Its tab may be closed by now, so the run itself asks whether to compact.
+    """
+    plan: Plan = await run_in_threadpool(plan_run, call)
+    run = Run(plan.spec)
+    call.state.runs.begin(run, plan.make_agent(run.confirm), None)

@@ -108,6 +108,7 @@ async function open(thread, branch = null, row = null) {
   Object.assign(current, { thread, branch, named: branch, head: null });
   running(null); // until the server says otherwise
   exchanges.clear();
+  composer.showQueue([]);
   composer.release();
   localStorage.setItem(LAST_THREAD, thread);
   await reload({ row });
@@ -383,6 +384,7 @@ function handle(frame) {
     watching: () => join(frame),
     started: () => began(frame),
     queued: () => composer.queued(frame),
+    queue: () => composer.showQueue(frame.queue),
     message_complete: () => ended(frame),
     interrupted: () => ended(frame),
     error: () => (frame.scope === "frame" ? refused(frame) : ended(frame)),
@@ -399,13 +401,14 @@ function watch() {
 /** The answer to `watch`: show the thread as it was before the run, then the run's frames. */
 async function join(state) {
   const wasRunning = current.run !== null;
+  composer.showQueue(state.queue ?? []);
   exchanges.clear(); // the server sends them again
   if (!state.run) {
     running(null);
     await refresh({ clear: () => wasRunning && chat.clearTail() });
     return;
   }
-  running(state.run);
+  running(state.run, state.model);
   await reload({ until: state.base ?? BEFORE_FIRST });
   for (const frame of state.frames) live.receive(frame);
   live.flush();
@@ -413,7 +416,7 @@ async function join(state) {
 }
 
 async function began(frame) {
-  running(frame.run);
+  running(frame.run, frame.model);
   if (current.head !== frame.base) await refresh({ until: frame.base ?? BEFORE_FIRST });
   chat.hideRetry();
   await chat.toEnd();
@@ -452,9 +455,9 @@ async function ended(frame) {
   await chat.toEnd();
 }
 
-function running(run) {
+function running(run, model = null) {
   current.run = run;
-  composer.running(run !== null);
+  composer.running(run !== null, model);
   document.body.classList.toggle("running", run !== null);
   for (const name of CHANGES) byId(name).disabled ||= run !== null;
 }

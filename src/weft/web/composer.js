@@ -140,10 +140,6 @@ export class Composer {
     event?.preventDefault();
     const text = this.input.value;
     if (!text.trim() || this.pending) return;
-    if (this.isRunning) {
-      this.say("An answer is being written. Your text stays in the box until it is done.");
-      return;
-    }
     this.start({ type: "say", text });
   }
 
@@ -154,7 +150,7 @@ export class Composer {
 
   start(frame) {
     if (!this.thread) return; // still loading
-    const model = this.model.value.trim();
+    const model = this.model.value.trim() || this.runModel; // the thread may have no answer yet
     if (!model) {
       this.say("Choose a model first.", true);
       this.model.focus();
@@ -185,14 +181,41 @@ export class Composer {
     this.release();
   }
 
+  /** A run is going on: the server sends the text when it has ended. */
+  queued({ request }) {
+    if (!this.pending || this.pending.request !== request) return;
+    this.input.value = "";
+    this.grow();
+    this.release();
+    this.say("Queued. It is sent when the running answer has ended.");
+  }
+
+  /** Show the queued texts. */
+  showQueue(texts) {
+    const entries = texts.map(({ id, text }) => {
+      const drop = () =>
+        this.sendFrame({ type: "unqueue", thread: this.thread, branch: this.branch, id });
+      const button = { type: "button", class: "quiet", onclick: drop };
+      return el(
+        "li",
+        {},
+        el("span", { class: "badge" }, "queued"),
+        el("span", { class: "queued-text" }, text),
+        el("button", button, "Cancel"),
+      );
+    });
+    refill(byId("queue"), ...entries);
+  }
+
   /** The server refused the frame, or the connection was lost: the text stays in the box. */
   release() {
     this.pending = null;
     byId("send").disabled = false;
   }
 
-  running(isRunning) {
-    this.isRunning = isRunning;
+  /** A run of this model writes an answer, or none does. */
+  running(isRunning, model = null) {
+    Object.assign(this, { isRunning, runModel: model });
     byId("send").hidden = isRunning;
     byId("stop").hidden = !isRunning;
   }
