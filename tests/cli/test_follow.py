@@ -19,7 +19,7 @@ from slow_upstream import HELD_TEXT, REASON, slow_upstream, tool_call
 from weft.model import Message, Text, ToolCall, ToolResult
 
 SECONDS = 30
-LAUNCH = "from weft.cli.main import entry; entry()"
+LAUNCH = "from weft.cli import entry; entry()"
 
 
 class Following:

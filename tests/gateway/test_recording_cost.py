@@ -12,13 +12,14 @@ import orjson
 import pytest
 
 from weft.codec import CODECS
-from weft.gateway.identity import TraceCache, read_incoming
-from weft.gateway.records import (
+from weft.gateway import (
     AnswerRecord,
     DigestCache,
     RecordingContext,
     RequestRecord,
     SentBody,
+    TraceCache,
+    read_incoming,
     record_answer,
     record_request,
 )

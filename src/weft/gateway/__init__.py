@@ -19,7 +19,7 @@ from .hints import (
     read_parent_hint,
     read_side_kind,
 )
-from .identity import Continuation, is_distinctive
+from .identity import Continuation, TraceCache, is_distinctive, read_incoming
 from .journal import Journal, leftover_journals, open_journal
 from .large_bodies import tune_interpreter
 from .live import LiveExchange, LiveFeed
@@ -30,6 +30,7 @@ from .records import (
     RecordingContext,
     RequestLocation,
     RequestRecord,
+    SentBody,
     find_response,
     record_answer,
     record_failure,
@@ -74,9 +75,11 @@ __all__ = [
     "RecordingContext",
     "RequestLocation",
     "RequestRecord",
+    "SentBody",
     "Settings",
     "State",
     "Titles",
+    "TraceCache",
     "Transcript",
     "admit",
     "ask_for_summary",
@@ -103,6 +106,7 @@ __all__ = [
     "read_changes",
     "read_frame",
     "read_hint",
+    "read_incoming",
     "read_parent_hint",
     "read_settings",
     "read_side_kind",
