@@ -2,24 +2,27 @@
 
     python bench/gateway.py [--turns N] [--conversations N] [--large]
 
-Four servers answer the same load in one run: a bare relay (granian and aiohttp, no Weft), Weft
+Three servers answer the same load in one run: a bare relay (granian and aiohttp, no Weft), Weft
 without recording, and Weft with it. The upstream writes its answers by hand, so that it is never
 the bottleneck. The load maker sends each turn of a conversation when the last one was answered.
 
 CPU is that of the server's process, read from the system, so it does not depend on the load maker.
-`--large` also measures a store of 100,000 conversations and a thread of 10,000 branches.
+`--large` also measures 5,000 conversations that begin with "hi", a store of 100,000 conversations
+and a thread of 10,000 branches. Full stores are written with the functions that the gateway uses,
+and each is measured in turn with an empty one.
 """
 
 import argparse
 import asyncio
 import multiprocessing
 import os
+import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,24 @@ import aiohttp
 import orjson
 from msgspec import Struct
 
+from weft.codec import CODECS
+from weft.gateway.records import (
+    AnswerRecord,
+    DigestCache,
+    RecordingContext,
+    RequestRecord,
+    SentBody,
+    record_answer,
+    record_request,
+)
+from weft.model import Message, Text
+from weft.store import SqliteStore
+from weft.thread import Bodies
+
+EDGE = 20
+"""How many of the first and last turns are measured apart."""
+
+REPEATS = 3
 TICKS = os.sysconf("SC_CLK_TCK")
 QUESTION = "Please look at the module again and say what has changed since the last time. " * 6
 ANSWER = "The module reads its settings once, at the start, and keeps them for the run. " * 8
@@ -186,12 +207,13 @@ def relay(url: str, folder: Path) -> Iterator[Server]:
 
 
 class Load(Struct):
-    """What a load took: seconds, exchanges, CPU per exchange, and that of each quarter."""
+    """What a load took: seconds, exchanges, CPU per exchange, and that of its first and last turns."""
 
     seconds: float
     exchanges: int
     cpu: float
-    quarters: tuple[float, ...]
+    first: float
+    last: float
 
     @property
     def rate(self) -> float:
@@ -201,11 +223,15 @@ class Load(Struct):
 class Conversation:
     """A client's conversation as bytes, so that writing a request costs a join."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str | None, messages: Sequence[bytes] = ()) -> None:
         head = {"model": "a/m", "max_tokens": 900, "system": SYSTEM, "tools": TOOLS}
         self.head = orjson.dumps(head)[:-1] + b',"messages":['
-        self.messages: list[bytes] = []
-        self.headers = {"content-type": "application/json", "x-session-id": name}
+        self.name = name
+        self.question = QUESTION
+        self.messages = list(messages)
+        self.headers = {"content-type": "application/json"}
+        if name is not None:
+            self.headers["x-session-id"] = name
 
     def ask(self, text: str) -> bytes:
         self.messages.append(orjson.dumps({"role": "user", "content": text}))
@@ -216,13 +242,16 @@ class Conversation:
         self.messages.append(orjson.dumps({"role": "assistant", "content": content}))
 
 
-async def grow(server: Server, conversations: list[Conversation], turns: int) -> Load:
-    """All conversations grow at once; they wait for each other after each quarter."""
+async def grow(
+    server: Server, conversations: list[Conversation], turns: int, at_once: int = 1000
+) -> Load:
+    """All conversations grow at once; they wait for each other before the last turns."""
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
 
         async def turn(conversation: Conversation, number: int) -> None:
-            body = conversation.ask(f"{number}: {QUESTION}")
+            own = "" if conversation.name is None else f"{number}: "
+            body = conversation.ask(f"{own}{conversation.question}")
             url = f"{server.url}/v1/messages"
             async with session.post(url, data=body, headers=conversation.headers) as reply:
                 answer = await reply.read()
@@ -230,20 +259,25 @@ async def grow(server: Server, conversations: list[Conversation], turns: int) ->
             conversation.take(answer)
 
         async def some(conversation: Conversation, first: int, last: int) -> None:
-            for number in range(first, last):
-                await turn(conversation, number)
+            async with gate:
+                for number in range(first, last):
+                    await turn(conversation, number)
 
+        gate = asyncio.Semaphore(at_once)
+
+        edge = min(EDGE, turns // 2)
+        spans = [(0, edge), (edge, turns - edge), (turns - edge, turns)]
         started, first_cpu = time.perf_counter(), server.cpu()
-        quarters: list[float] = []
-        for quarter in range(4):
-            span = (turns * quarter // 4, turns * (quarter + 1) // 4)
+        costs: list[float] = []
+        for span in spans:
             before = server.cpu()
             await asyncio.gather(*(some(each, *span) for each in conversations))
             exchanges = max(1, (span[1] - span[0]) * len(conversations))
-            quarters.append((server.cpu() - before) / exchanges)
+            costs.append((server.cpu() - before) / exchanges)
         exchanges = turns * len(conversations)
         seconds = time.perf_counter() - started
-        return Load(seconds, exchanges, (server.cpu() - first_cpu) / exchanges, tuple(quarters))
+        cpu = (server.cpu() - first_cpu) / exchanges
+        return Load(seconds, exchanges, cpu, costs[0], costs[-1])
 
 
 async def latency(server: Server, name: str, turns: int) -> float:
@@ -263,8 +297,8 @@ async def latency(server: Server, name: str, turns: int) -> float:
 
 
 def show(name: str, load: Load) -> None:
-    quarters = " ".join(f"{value * 1000:6.2f}" for value in load.quarters)
-    print(f"{name:24} {load.rate:8.0f}/s {load.cpu * 1000:8.2f} ms CPU   by quarter: {quarters}")
+    turns = f"first turns {load.first * 1000:.2f}, last turns {load.last * 1000:.2f}"
+    print(f"{name:20} {load.rate:7.0f}/s {load.cpu * 1000:7.2f} ms CPU ({turns})", flush=True)
 
 
 def measure(url: str, folder: Path, conversations: int, turns: int) -> None:
@@ -280,67 +314,96 @@ def measure(url: str, folder: Path, conversations: int, turns: int) -> None:
         home.mkdir()
         with make(home) as server:
             asyncio.run(grow(server, [Conversation("warm")], 8))
+            medians[name] = asyncio.run(latency(server, "one", min(turns, 100)))
             several = [Conversation(f"c{number}") for number in range(conversations)]
             loads[name] = asyncio.run(grow(server, several, turns))
-            medians[name] = asyncio.run(latency(server, "one", min(turns, 100)))
         show(name, loads[name])
     without, recorded = loads["without recording"], loads["with recording"]
     print(f"\nrecording keeps {recorded.rate / without.rate:.2f}x of the rate (at least 0.5x)")
     print(f"recording costs {(recorded.cpu - without.cpu) * 1000:.2f} ms of CPU (at most 1 ms)")
-    later = [(a - b) * 1000 for a, b in zip(recorded.quarters, without.quarters, strict=True)]
-    print("  by quarter of the turns: " + " ".join(f"{value:.2f}" for value in later))
+    first, last = recorded.first - without.first, recorded.last - without.last
+    print(f"  in the first turns {first * 1000:.2f} ms, in the last turns {last * 1000:.2f} ms")
     added = (medians["with recording"] - medians["without recording"]) * 1000
-    print(f"recording adds {added:.2f} ms at one connection, median (at most 2 ms)")
+    print(f"recording adds {added:.2f} ms at one connection, median (at most 2 ms)", flush=True)
 
 
-def measure_large(url: str, folder: Path, count: int, branches: int) -> None:
-    """The cost of an exchange in a full store beside that in an empty one."""
-    home = folder / "large"
+def measure_large(url: str, folder: Path, count: int, branches: int, equal: int) -> None:
+    """The cost of an exchange in full stores beside that in an empty one."""
+    greet(url, folder / "hi", equal)
+    stores = {
+        f"{count:,} conversations": fill(folder / "conversations", count, 0),
+        f"{branches:,} branches": fill(folder / "branches", 0, branches),
+    }
+    for name, (home, trunk) in stores.items():
+        costs: dict[str, list[float]] = {"empty": [], "full": []}
+        for number in range(REPEATS):
+            empty = folder / f"empty-{name}-{number}"
+            empty.mkdir()
+            for kind, place in (("empty", empty), ("full", home)):
+                with weft(url, place) as server:
+                    asyncio.run(grow(server, [Conversation(f"warm{number}")], 8))
+                    started = [] if kind == "empty" else trunk
+                    several = [
+                        Conversation("forked" if started else f"n{number}.{n}", started)
+                        for n in range(16)
+                    ]
+                    costs[kind].append(asyncio.run(grow(server, several, 25)).cpu)
+        empty_cost, full_cost = min(costs["empty"]), min(costs["full"])
+        both = f"{full_cost * 1000:.2f} ms CPU, {empty_cost * 1000:.2f} ms in an empty store"
+        print(f"{name}: {both}: {full_cost / empty_cost:.2f}x (at most 1.2x)", flush=True)
+
+
+def greet(url: str, home: Path, count: int) -> None:
+    """Conversations that all begin alike, without a session: each is a thread of its own."""
     home.mkdir()
+    costs: list[float] = []
     with weft(url, home) as server:
-        asyncio.run(grow(server, [Conversation("warm")], 8))
-
-        def cost(label: str) -> float:
-            several = [Conversation(f"{label}{number}") for number in range(8)]
-            return asyncio.run(grow(server, several, 25)).cpu
-
-        empty = cost("empty")
         for start in range(0, count, 500):
-            asyncio.run(grow(server, [Conversation(f"k{start + n}") for n in range(500)], 1))
-        full = cost("full")
-        print(f"{count:,} conversations: {full / empty:.2f}x the cost in an empty store (1.2x)")
-        conversation = Conversation("forked")
-        asyncio.run(grow(server, [conversation], 2))
-        trunk = list(conversation.messages)
-        for start in range(0, branches, 100):
-            forks = [Conversation("forked") for _ in range(100)]
-            for fork in forks:
-                fork.messages = list(trunk[:2])
-            asyncio.run(_fork(server, forks, start))
-        forked = cost_in(server, trunk)
-        print(f"{branches:,} branches in a thread: {forked / empty:.2f}x the cost (1.2x)")
+            several = [Conversation(None) for _ in range(min(500, count - start))]
+            for conversation in several:
+                conversation.question = "hi"
+            costs.append(asyncio.run(grow(server, several, 2, at_once=16)).cpu)
+    with sqlite3.connect(home / "weft.db") as store:
+        threads = store.execute("SELECT count(*) FROM thread").fetchone()[0]
+    first, last = costs[0] * 1000, costs[-1] * 1000
+    print(f"{count:,} conversations that begin with hi: {threads:,} threads,", end=" ")
+    print(f"{first:.2f} ms CPU at first, {last:.2f} ms at last", flush=True)
 
 
-async def _fork(server: Server, forks: list[Conversation], start: int) -> None:
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=32)) as session:
+def fill(home: Path, count: int, branches: int) -> tuple[Path, list[bytes]]:
+    """A store with this many conversations, or branches of one thread, and that thread's start."""
+    home.mkdir()
+    store = SqliteStore(home / "weft.db")
+    context = RecordingContext(DigestCache(), Bodies())
 
-        async def one(number: int, conversation: Conversation) -> None:
-            body = conversation.ask(f"fork {start + number}: {QUESTION}")
-            url = f"{server.url}/v1/messages"
-            async with session.post(url, data=body, headers=conversation.headers) as reply:
-                assert reply.status == 200, await reply.read()
+    def record(conversation: Conversation, number: int) -> None:
+        body = conversation.ask(f"{number}: {QUESTION}")
+        request = CODECS["anthropic"].decode_request(orjson.loads(body))
+        exchange = f"{conversation.name}-{number}-{len(conversation.messages)}"
+        asked = RequestRecord(
+            exchange, time.time(), "", conversation.name, request.messages, request.tools
+        )
+        location = record_request(store, asked, context, is_new=True).location
+        message = Message("assistant", (Text(f"{ANSWER}#{exchange}"),))
+        sent = SentBody(body, "anthropic", "m")
+        answer = AnswerRecord(exchange, time.time(), message, exchange, None, location, sent)
+        record_answer(store, answer, context, is_new=True)
+        echo = {"role": "assistant", "content": message.blocks[0].text}
+        conversation.messages.append(orjson.dumps(echo))
 
-        await asyncio.gather(*(one(number, each) for number, each in enumerate(forks)))
-
-
-def cost_in(server: Server, trunk: list[bytes]) -> float:
-    """The cost of going on with a thread of many branches."""
-    several: list[Conversation] = []
-    for _ in range(8):
-        conversation = Conversation("forked")
-        conversation.messages = list(trunk[:2])
-        several.append(conversation)
-    return asyncio.run(grow(server, several, 25)).cpu
+    trunk = Conversation("forked")
+    for start in range(0, count, 200):
+        with store.transaction():
+            for number in range(start, min(count, start + 200)):
+                record(Conversation(f"k{number}"), number)
+    for number in range(2 if branches else 0):
+        record(trunk, number)
+    for start in range(0, branches, 200):
+        with store.transaction():
+            for number in range(start, min(branches, start + 200)):
+                record(Conversation("forked", trunk.messages[:2]), number)
+    store.close()
+    return home, trunk.messages[:2]
 
 
 def main() -> None:
@@ -350,11 +413,13 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="also measure full stores")
     parser.add_argument("--stored", type=int, default=100_000)
     parser.add_argument("--branches", type=int, default=10_000)
+    parser.add_argument("--equal", type=int, default=5_000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, upstream() as url:
-        measure(url, Path(folder), options.conversations, options.turns)
+        if options.conversations:
+            measure(url, Path(folder), options.conversations, options.turns)
         if options.large:
-            measure_large(url, Path(folder), options.stored, options.branches)
+            measure_large(url, Path(folder), options.stored, options.branches, options.equal)
 
 
 if __name__ == "__main__":
