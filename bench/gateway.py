@@ -43,7 +43,7 @@ from weft.gateway.records import (
 )
 from weft.model import Message, Text
 from weft.store import SqliteStore
-from weft.thread import Bodies
+from weft.thread import LOCAL_SCOPE, Bodies
 
 EDGE = 20
 """How many of the first and last turns are measured apart."""
@@ -207,7 +207,7 @@ def relay(url: str, folder: Path) -> Iterator[Server]:
 
 
 class Load(Struct):
-    """What a load took: seconds, exchanges, CPU per exchange, and that of its first and last turns."""
+    """What a load took; `first` and `last` are the CPU per exchange of its first and last turns."""
 
     seconds: float
     exchanges: int
@@ -381,7 +381,7 @@ def fill(home: Path, count: int, branches: int) -> tuple[Path, list[bytes]]:
         request = CODECS["anthropic"].decode_request(orjson.loads(body))
         exchange = f"{conversation.name}-{number}-{len(conversation.messages)}"
         asked = RequestRecord(
-            exchange, time.time(), "", conversation.name, request.messages, request.tools
+            exchange, time.time(), LOCAL_SCOPE, conversation.name, request.messages, request.tools
         )
         location = record_request(store, asked, context, is_new=True).location
         message = Message("assistant", (Text(f"{ANSWER}#{exchange}"),))
