@@ -4,6 +4,7 @@ import argparse
 import gzip
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from weft.errors import ConfigError
@@ -43,7 +44,12 @@ def run(args: argparse.Namespace) -> int:
             data = archive_bytes(store, names)
         else:
             data, losses = export_bytes(
-                store, names[0], format, branch=args.branch, model=args.model
+                store,
+                names[0],
+                format,
+                branch=args.branch,
+                model=args.model,
+                render=_renderer() if format == "html" else None,
             )
     _write(args.output, data)
     for line in loss_lines(losses) if not args.json else ():
@@ -76,7 +82,24 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
         choices=EXPORT_FORMATS,
         help="the output format (default: the format it was imported from, or archive)",
     )
+    for document in ("html", "markdown"):
+        parser.add_argument(
+            f"--{document}",
+            action="store_const",
+            const=document,
+            dest="format",
+            help=f"the whole thread for people to read, as --format {document}",
+        )
     parser.add_argument("-o", "--output", metavar="FILE", help="the output file; .gz is compressed")
     parser.add_argument("--branch", help="the branch to write (default: the current one)")
     parser.add_argument("--model", help="the model name to write into a vendor's body")
     parser.add_argument("--all", action="store_true", help="an archive of every thread")
+
+
+def _renderer() -> Callable[[str], str] | None:
+    """The page's Markdown, if its libraries are installed; else texts are shown as they are."""
+    try:
+        from weft.gateway.render import render
+    except ImportError:
+        return None
+    return render

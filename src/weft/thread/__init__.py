@@ -72,9 +72,7 @@ if TYPE_CHECKING:
         open,
         read_title,
         search,
-        split_typed,
         threads,
-        typed_text,
         undelete,
     )
     from .thread import Thread
@@ -88,6 +86,7 @@ if TYPE_CHECKING:
         import_bytes,
         read_origin,
     )
+    from .typed_text import split_typed, typed_text
     from .undo import REF_OPERATIONS, Undone
 
 __getattr__ = lazy_names(
@@ -95,7 +94,7 @@ __getattr__ = lazy_names(
     {
         "link_parent": "weft.thread.sessions",
         "child_key": "weft.thread.sessions",
-        "typed_text": "weft.thread.store_threads",
+        "typed_text": "weft.thread.typed_text",
         "ARCHIVE": "weft.thread.transfer",
         "EXPORT_FORMATS": "weft.thread.transfer",
         "IMPORT_FORMATS": "weft.thread.transfer",
@@ -181,7 +180,7 @@ __getattr__ = lazy_names(
         "register_content_type": "weft.thread.content",
         "repair_store": "weft.thread.maintenance",
         "search": "weft.thread.store_threads",
-        "split_typed": "weft.thread.store_threads",
+        "split_typed": "weft.thread.typed_text",
         "sent_body_entries": "weft.thread.sent_body",
         "session_id": "weft.thread.sessions",
         "session_name": "weft.thread.sessions",

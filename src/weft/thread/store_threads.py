@@ -18,7 +18,7 @@ from msgspec import structs
 from weft.checked import checked_function
 from weft.errors import NotFound, StoreError, ThreadError, WrongValue
 from weft.history import View
-from weft.model import Message, Refusal, Text, is_system
+from weft.model import Message, is_system
 from weft.store import Store, ThreadRecord, open_store, read_deleted_name
 
 from .arguments import check_name, check_thread_name
@@ -27,6 +27,7 @@ from .budget import Budget, check_budget
 from .handle import Handle
 from .lookup import LIMIT, Hit, Moment, make_filter, search_all
 from .thread import Thread
+from .typed_text import typed_text
 
 Target = str | Path | Store | None
 
@@ -35,39 +36,6 @@ CLIENT_PREFIX = re.compile(r"^(?:claude|codex|session)-")
 
 OPENING = 16
 """How many commits are read for a title."""
-
-CLIENT_ELEMENTS = (
-    "system-reminder",
-    "environment_context",
-    "session_context",
-    "user_instructions",
-    "INSTRUCTIONS",
-    "local-command-caveat",
-    "local-command-stdout",
-    "local-command-stderr",
-    "total_tokens",
-    "task-notification",
-    "ide_opened_file",
-    "ide_selection",
-    "user-prompt-submit-hook",
-    "skills_instructions",
-    "collaboration_mode",
-    "multi_agent_role",
-    "multi_agent_mode",
-    "command-name",
-    "command-message",
-    "command-args",
-)
-"""Elements with which clients put their own text into a user's message."""
-
-NOT_TYPED = re.compile(
-    rf"<({'|'.join(CLIENT_ELEMENTS)})>.*?</\1>"
-    r"|# AGENTS\.md instructions for \S+"
-    r"|<image name=[^>]*>|</image>"
-    r"|<checkpoint:\w+>",
-    re.DOTALL,
-)
-"""Parts of a user's message that the user did not type."""
 
 
 @checked_function
@@ -221,23 +189,6 @@ def read_title(store: Store, record: ThreadRecord) -> str | None:
     rows = View().extend(before_compaction or steps).rows
     titles = (typed_text(message) for message in _by_rank([row.message for row in rows]))
     return next((title for title in titles if title), None)
-
-
-def typed_text(message: Message) -> str:
-    """The text that was typed into a message, on one line."""
-    texts = [block.text for block in message.blocks if isinstance(block, Text | Refusal)]
-    return " ".join(NOT_TYPED.sub(" ", "\n".join(texts)).split())
-
-
-def split_typed(text: str) -> tuple[str, list[str]]:
-    """The part of a user's message that the user typed, and the names of the client's elements."""
-    if "<" not in text and "# AGENTS.md" not in text:
-        return text, []
-    parts = list(NOT_TYPED.finditer(text))
-    if not parts:
-        return text, []
-    names = [part[1] or ("instructions" if part[0].startswith("#") else "") for part in parts]
-    return NOT_TYPED.sub(" ", text).strip(), list(dict.fromkeys(filter(None, names)))
 
 
 def _by_rank(messages: list[Message]) -> Iterator[Message]:

@@ -22,7 +22,7 @@ from weft.model import Loss
 from weft.store import Store
 
 from .archive import is_archive, read_archive, restore_archive, write_archive
-from .exporting import EXPORTS, write_export
+from .exporting import EXPORTS, Render, write_export
 from .handle import Handle
 from .importing import (
     IMPORTS,
@@ -177,8 +177,11 @@ def export_bytes(
     *,
     branch: str | None = None,
     model: str | None = None,
+    render: Render | None = None,
 ) -> tuple[bytes, tuple[Loss, ...]]:
     """One branch in another format, and what that format could not hold.
+
+    `html` and `markdown` are documents of the whole thread; `render` shows Markdown as HTML.
 
     A session file under a new id is linked to the thread, so that what the client writes into it
     comes back to this thread.
@@ -191,7 +194,7 @@ def export_bytes(
     handle = Handle(store, record, branch=branch)
     if handle.head() is None:
         raise ThreadError(f"branch {handle.branch!r} of {thread!r} is empty")
-    written = write_export(handle, format, model)
+    written = write_export(handle, format, model, render)
     if format in PREFIXES and read_origin(store, thread) != format:
         _link_export(store, thread, format)
     return written

@@ -1,4 +1,4 @@
-"""Exports of a branch: session files of other programs, and vendors' request bodies."""
+"""Exports: session files of other programs, vendors' request bodies, documents for people."""
 
 from collections.abc import Callable
 
@@ -12,8 +12,9 @@ from weft.thread.handle import Handle
 from .bodies import dump, write_body, write_untouched
 from .claude_code import write_claude_code
 from .codex import write_codex
+from .document import Render, write_html, write_markdown
 
-__all__ = ["EXPORTS", "write_export"]
+__all__ = ["DOCUMENTS", "EXPORTS", "Render", "write_export"]
 
 
 LINES: dict[str, Callable[[Handle], bytes]] = {
@@ -22,17 +23,26 @@ LINES: dict[str, Callable[[Handle], bytes]] = {
 }
 BODIES = tuple(CODECS)
 DICTS = "dicts"
-EXPORTS = (*LINES, *BODIES, DICTS)
+HTML, MARKDOWN = "html", "markdown"
+DOCUMENTS = (HTML, MARKDOWN)
+"""Formats for people: the whole thread with all its branches."""
+
+EXPORTS = (*LINES, *BODIES, DICTS, *DOCUMENTS)
 """The names of the formats that a branch can be exported to."""
 
 
 def write_export(
-    handle: Handle, format: str, model: str | None = None
+    handle: Handle, format: str, model: str | None = None, render: Render | None = None
 ) -> tuple[bytes, tuple[Loss, ...]]:
     """The handle's branch in one of `EXPORTS`, and what that format could not hold.
 
     A branch that was imported in that format, and not changed since, gives the imported file.
+    `render` shows the text of messages in an HTML document.
     """
+    if format == HTML:
+        return write_html(handle, render), ()
+    if format == MARKDOWN:
+        return write_markdown(handle), ()
     if format in LINES:
         return LINES[format](handle), ()
     if format == DICTS:

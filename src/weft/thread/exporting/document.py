@@ -1,0 +1,389 @@
+"""A whole thread as one document for people: HTML or Markdown.
+
+The document has every branch, every message that was ever in it, and every compaction or edit at
+its place. A branch that starts in another one has only what follows the fork. Private data of
+vendors (signatures, encrypted reasoning) is left out.
+
+The HTML file is safe to open: no scripts, nothing is fetched (a content security policy says so,
+too), all text is escaped, and terminal codes and invisible direction marks become visible. Images
+are included if they are small bitmaps.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from html import escape
+
+import orjson
+from msgspec import Struct
+
+from weft.history import Row, View
+from weft.ids import Id
+from weft.model import (
+    Audio,
+    Block,
+    Checkpoint,
+    File,
+    Image,
+    Inline,
+    Message,
+    Opaque,
+    Redacted,
+    Refusal,
+    Reminder,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    describe_call,
+    is_system,
+)
+from weft.store import Step
+from weft.thread.handle import Handle
+from weft.thread.typed_text import NOT_TYPED
+
+Render = Callable[[str], str]
+"""Markdown of an untrusted author to safe HTML."""
+
+REWRITES = {
+    "compact": "Compacted",
+    "edit": "Edited",
+    "merge": "Merged",
+    "revert": "Reverted",
+    "splice": "Changed",
+}
+BITMAPS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+TITLE_LENGTH = 100
+IMAGE_CHARACTERS = 4_000_000
+"""Larger images, in characters of base64, are named instead of shown."""
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
+STYLE = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8881; --mark: #06c; --bad: #c33; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 3rem; }
+.facts, .time { color: #777; font-size: .85rem; }
+article { border: 1px solid var(--line); border-radius: .5rem; padding: .5rem 1rem; }
+article { margin: 1rem 0; }
+article > header { display: flex; gap: 1rem; justify-content: space-between; font-weight: 600; }
+article.user { background: var(--soft); }
+article.change { border-left: 4px solid var(--mark); }
+.removed > header::after { content: "no longer sent"; font-weight: 400; color: #777; }
+.text, pre { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; }
+.text > p:first-child { margin-top: 0; }
+pre { font: .85rem/1.45 ui-monospace, monospace; background: var(--soft); padding: .6rem; }
+details { margin: .4rem 0; } summary { cursor: pointer; color: #777; overflow-wrap: anywhere; }
+.failed > summary { color: var(--bad); }
+img { max-width: 100%; }
+.rendered { white-space: normal; }
+"""
+
+
+class Entry(Struct, frozen=True):
+    """A message with the id and time of its commit; `change` names a rewrite that added it."""
+
+    id: str
+    created: float
+    message: Message
+    is_current: bool
+    change: str | None = None
+    removed: int = 0
+
+
+class Branch(Struct, frozen=True):
+    """A branch with its own entries; `fork` is the id of the message that it starts after."""
+
+    name: str
+    entries: tuple[Entry, ...]
+    is_current: bool = False
+    fork: str | None = None
+
+
+def write_html(handle: Handle, render: Render | None = None) -> bytes:
+    """The thread as one HTML file. `render` shows the text of messages as Markdown."""
+    title = _title(handle)
+    branches = read_branches(handle)
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="referrer" content="no-referrer">',
+        f"<title>{_safe(title)}</title><style>{STYLE}</style></head><body>",
+        f'<h1>{_safe(title)}</h1><p class="facts">{_safe(_facts(handle, branches))}</p>',
+    ]
+    if len(branches) > 1:
+        links = (f'<li><a href="#b{n}">{_safe(b.name)}</a></li>' for n, b in enumerate(branches))
+        parts.append(f"<nav><ul>{''.join(links)}</ul></nav>")
+    for number, branch in enumerate(branches):
+        if len(branches) > 1:
+            parts.append(f'<h2 id="b{number}">{_safe(_heading(branch))}</h2>')
+            if branch.fork is not None:
+                parts.append(f'<p class="facts"><a href="#m{branch.fork}">starts here</a></p>')
+        parts += (_article(entry, render) for entry in branch.entries)
+    parts.append("</body></html>\n")
+    return "\n".join(parts).encode()
+
+
+def write_markdown(handle: Handle) -> bytes:
+    """The thread as one Markdown file."""
+    branches = read_branches(handle)
+    lines = [f"# {_one_line(_title(handle))}", "", _visible(_facts(handle, branches)), ""]
+    for branch in branches:
+        if len(branches) > 1:
+            lines += [f"## {_one_line(_heading(branch))}", ""]
+        if branch.fork is not None:
+            lines += [f"Starts after message `{branch.fork[:12]}`.", ""]
+        for entry in branch.entries:
+            lines += _markdown_entry(entry)
+    return "\n".join(lines).encode()
+
+
+def read_branches(handle: Handle) -> tuple[Branch, ...]:
+    """The thread's branches, the current one first, each with what is only its own."""
+    heads = handle.store.refs(handle.name)
+    names = sorted(heads, key=lambda name: (name != handle.branch, name))
+    written: set[Id] = set()
+    branches: list[Branch] = []
+    for name in names:
+        steps = handle.store.walk(handle.name, heads[name])
+        entries = _read_entries(steps)
+        own = tuple(entry for id, entry in entries if id not in written)
+        shared = [entry for id, entry in entries if id in written]
+        fork = shared[-1].id if shared and branches else None
+        branches.append(Branch(name, own, name == handle.branch, fork))
+        written.update(step.commit.id for step in steps)
+    return tuple(branches)
+
+
+def _read_entries(steps: Sequence[Step]) -> list[tuple[Id, Entry]]:
+    """Each message that the steps add, with the commit that added it."""
+    view = View()
+    added: list[tuple[Step, Row, int]] = []
+    appending: list[Step] = []
+
+    def append() -> None:
+        nonlocal view, appending
+        before = {row.id for row in view.rows}
+        by_id = {step.commit.id: step for step in appending}
+        view, appending = view.extend(appending), []
+        for row in view.rows:
+            if row.id not in before and row.id in by_id:
+                added.append((by_id[row.id], row, 0))
+
+    for step in steps:
+        if step.commit.kind not in REWRITES:
+            appending.append(step)
+            continue
+        append()
+        before = {row.id: row.message for row in view.rows}
+        view = view.extend([step])
+        removed = len(before.keys() - {row.id for row in view.rows})
+        new = [row for row in view.rows if before.get(row.id) is not row.message]
+        added += [(step, row, removed if n == 0 else 0) for n, row in enumerate(new)]
+    append()
+    current = {(row.id, id(row.message)) for row in view.rows}
+    return [(step.commit.id, _entry(step, row, removed, current)) for step, row, removed in added]
+
+
+def _entry(step: Step, row: Row, removed: int, current: set[tuple[Id | None, int]]) -> Entry:
+    return Entry(
+        step.commit.id.hex()
+        + ("" if row.id in (None, step.commit.id) else f"-{row.id.hex()[:12]}"),
+        step.commit.created,
+        row.message,
+        (row.id, id(row.message)) in current,
+        REWRITES.get(step.commit.kind),
+        removed,
+    )
+
+
+def _article(entry: Entry, render: Render | None) -> str:
+    message = entry.message
+    role = "tool" if _is_results(message) else message.role
+    label = role if entry.change is None else f"{entry.change} ({_count(entry.removed)})"
+    classes = f"{message.role}{' change' if entry.change else ''}"
+    classes += "" if entry.is_current else " removed"
+    body = "\n".join(part for block in message.blocks for part in _html_block(block, role, render))
+    if is_system(message):
+        body = _details(f"system prompt, {len(body):,} characters", body)
+    return (
+        f'<article id="m{entry.id}" class="{classes}"><header><span>{_safe(label)}</span>'
+        f'<time class="time">{_time(entry.created)}</time></header>\n{body}\n</article>'
+    )
+
+
+def _html_block(block: Block, role: str, render: Render | None) -> Iterator[str]:
+    match block:
+        case Text(text) | Refusal(text):
+            if role == "user":
+                yield from _html_typed(text, render)
+            else:
+                yield _html_text(text, render)
+        case Thinking():
+            if block.text:
+                yield _details("thinking", f"<pre>{_safe(block.text)}</pre>")
+        case ToolCall():
+            yield _details(describe_call(block), f"<pre>{_safe(_pretty(block.arguments))}</pre>")
+        case ToolResult():
+            inner = "\n".join(part for b in block.content for part in _html_result(b))
+            failed = "failed: " if block.is_error else ""
+            yield _details(
+                f"{failed}{block.name or 'result'}", inner, "failed" if block.is_error else ""
+            )
+        case Image(source):
+            yield _html_image(source)
+        case File() | Audio():
+            yield f"<p>[{_safe(_media_name(block))}]</p>"
+        case Reminder(text):
+            yield _details("reminder", f"<pre>{_safe(text)}</pre>")
+        case Redacted() | Checkpoint() | Opaque():
+            return
+
+
+def _html_typed(text: str, render: Render | None) -> Iterator[str]:
+    """What the user typed is shown, what the client added is folded."""
+    end = 0
+    for match in NOT_TYPED.finditer(text):
+        if text[end : match.start()].strip():
+            yield _html_text(text[end : match.start()].strip(), render)
+        yield _details(match[1] or "added by the client", f"<pre>{_safe(match[0])}</pre>")
+        end = match.end()
+    if text[end:].strip():
+        yield _html_text(text[end:].strip(), render)
+
+
+def _html_text(text: str, render: Render | None) -> str:
+    if render is None:
+        return f'<div class="text">{_safe(text)}</div>'
+    return f'<div class="text rendered">{render(_visible(text))}</div>'
+
+
+def _html_result(block: Block) -> Iterator[str]:
+    if isinstance(block, Text):
+        yield f"<pre>{_safe(block.text)}</pre>"
+    else:
+        yield from _html_block(block, "tool", None)
+
+
+def _html_image(source: object) -> str:
+    if (
+        isinstance(source, Inline)
+        and source.media_type in BITMAPS
+        and len(source.data) <= IMAGE_CHARACTERS
+        and _BASE64.fullmatch(source.data)
+    ):
+        return f'<img alt="image" src="data:{source.media_type};base64,{source.data}">'
+    return "<p>[image]</p>"
+
+
+def _details(label: str, body: str, classes: str = "") -> str:
+    name = f' class="{classes}"' if classes else ""
+    return f"<details{name}><summary>{_safe(label)}</summary>\n{body}\n</details>"
+
+
+def _markdown_entry(entry: Entry) -> Iterator[str]:
+    message = entry.message
+    role = "tool" if _is_results(message) else message.role
+    label = role if entry.change is None else f"{entry.change} ({_count(entry.removed)})"
+    yield f"### {label} · {_time(entry.created)}"
+    yield ""
+    if not entry.is_current:
+        yield "*No longer sent.*"
+        yield ""
+    for block in message.blocks:
+        yield from _markdown_block(block)
+
+
+def _markdown_block(block: Block) -> Iterator[str]:
+    match block:
+        case Text(text) | Refusal(text):
+            yield _visible(text)
+        case Thinking():
+            if not block.text:
+                return
+            yield "\n".join(f"> {line}" for line in _visible(block.text).splitlines())
+        case ToolCall():
+            yield f"**{_one_line(describe_call(block))}**\n\n{_fenced(_pretty(block.arguments))}"
+        case ToolResult():
+            texts = [
+                b.text if isinstance(b, Text) else f"[{_media_name(b)}]" for b in block.content
+            ]
+            failed = "**failed**\n\n" if block.is_error else ""
+            yield failed + _fenced("\n".join(texts))
+        case Image() | File() | Audio():
+            yield f"[{_media_name(block)}]"
+        case Reminder(text):
+            yield _fenced(text)
+        case Redacted() | Checkpoint() | Opaque():
+            return
+    yield ""
+
+
+def _fenced(text: str) -> str:
+    """A code block whose fence is longer than any in the text."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}\n{_visible(text)}\n{fence}"
+
+
+def _title(handle: Handle) -> str:
+    from weft.thread.store_threads import read_title  # imports this package
+
+    record = handle.store.read_thread(handle.name)
+    title = (record and read_title(handle.store, record)) or handle.name
+    return title if len(title) <= TITLE_LENGTH else title[: TITLE_LENGTH - 1] + "…"
+
+
+def _facts(handle: Handle, branches: Sequence[Branch]) -> str:
+    times = [entry.created for branch in branches for entry in branch.entries]
+    messages = sum(entry.change is None for b in branches for entry in b.entries)
+    when = f", {_time(min(times))} to {_time(max(times))}" if times else ""
+    several = f", {len(branches)} branches" if len(branches) > 1 else ""
+    return f"thread {handle.name}, {messages} messages{several}{when}"
+
+
+def _heading(branch: Branch) -> str:
+    return f"Branch {branch.name}{' (current)' if branch.is_current else ''}"
+
+
+def _count(removed: int) -> str:
+    return f"{removed} message{'' if removed == 1 else 's'} replaced"
+
+
+def _time(created: float) -> str:
+    return datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _pretty(arguments: str) -> str:
+    try:
+        return orjson.dumps(orjson.loads(arguments), option=orjson.OPT_INDENT_2).decode()
+    except orjson.JSONDecodeError:
+        return arguments
+
+
+def _media_name(block: Block) -> str:
+    name = getattr(block, "name", None)
+    return f"{type(block).__name__.lower()}{f' {name}' if name else ''}"
+
+
+def _is_results(message: Message) -> bool:
+    return bool(message.blocks) and all(isinstance(b, ToolResult) for b in message.blocks)
+
+
+def _visible(text: str) -> str:
+    """The text without terminal codes; characters that hide or reorder text as their numbers."""
+    return _INVISIBLE.sub(lambda m: f"[U+{ord(m[0]):04X}]", _ANSI.sub("", text))
+
+
+def _safe(text: str) -> str:
+    return escape(_visible(text))
+
+
+def _one_line(text: str) -> str:
+    """The text as a Markdown heading: one line, without markup."""
+    return re.sub(r"([\\`*_\[\]<>#])", r"\\\1", " ".join(_visible(text).split()))
