@@ -4,13 +4,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from unicodedata import combining, east_asian_width
 
 import pytest
 
 import weft
 from claude_lines import Session
 from weft.cli import main
-from weft.cli.terminal import shorten
 from weft.model import Message, Text, ToolCall, ToolResult
 
 CALL = ToolCall("c1", "calculator", '{"a":1}')
@@ -95,6 +95,18 @@ def test_an_imported_result_is_a_tools(tmp_path: Path, capfd: pytest.CaptureFixt
     assert [call["name"] for call in shown["calls"]] == ["calculator"]
 
 
+def columns(text: str) -> int:
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def in_columns(text: str, width: int) -> str:
+    """The text, or as much of it as fits beside an ellipsis."""
+    if columns(text) <= width:
+        return text
+    ends = [end for end in range(len(text)) if columns(text[:end]) < width]
+    return text[: ends[-1]] + "…"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -116,14 +128,14 @@ def test_the_log_shows_the_first_words_of_a_message(
         thread.user(text)
     main(["log"])
     line = capfd.readouterr().out.rstrip("\n")
-    assert line.split(None, 2)[2] == shorten(" ".join(text.split()), 72)
+    assert line.split(None, 2)[2] == in_columns(" ".join(text.split()), 72)
 
 
 def test_a_pipe_gets_the_whole_output_of_a_process(store: Path) -> None:
     with weft.open(store) as thread, thread.batch():
         for number in range(2000):
             thread.user(f"message {number}")
-    script = "from weft.cli.main import entry; entry()"
+    script = "from weft.cli import entry; entry()"
     done = subprocess.run([sys.executable, "-c", script, "log"], capture_output=True, check=True)
     assert done.stderr == b""
     assert done.stdout.count(b" message ") == 2000
