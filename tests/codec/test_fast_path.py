@@ -77,6 +77,18 @@ def text(words="so"):
     return {"type": "text", "text": words}
 
 
+def marked(block, mark=True):
+    return {**block, "cache_control": {"type": "ephemeral"} if mark else None}
+
+
+def thinking():
+    return {"type": "thinking", "thinking": "so", "signature": "c2ln"}
+
+
+def system(content="now"):
+    return {"role": "system", "content": content}
+
+
 def user(content="hello"):
     return {"role": "user", "content": content}
 
@@ -122,6 +134,15 @@ SIMPLE = [
         ],
     ),
     ("anthropic", [user()]),
+    ("anthropic", [user([marked(text())])]),
+    ("anthropic", [user([marked(text(), None), text()])]),
+    ("anthropic", [user(), assistant([marked(use())]), user([marked(result())])]),
+    ("anthropic", [user(), system(), assistant()]),
+    ("anthropic", [user(), assistant(), system([marked(text()), text()]), system(), user()]),
+    ("anthropic", [user(), assistant([thinking(), text()]), user()]),
+    ("anthropic", [user(), assistant([thinking(), thinking(), text(), use()]), *USED[1:]]),
+    ("anthropic", [user(), assistant([text(), thinking(), text(), thinking(), use()]), *USED[1:]]),
+    ("anthropic", [user(), assistant([thinking(), use()]), *USED[1:], system()]),
     ("anthropic", [assistant(), user([text(), text()])]),
     ("anthropic", [user(), assistant([text()]), assistant([text(), text()])]),
     ("anthropic", [user(), *USED]),
@@ -141,9 +162,13 @@ SIMPLE = [
 UNUSUAL = [
     # more than words, calls and results
     ("anthropic", [user([text(), {"type": "image", "source": {"type": "url", "url": "x:y"}}])]),
-    ("anthropic", [user([{**text(), "cache_control": {"type": "ephemeral"}}])]),
-    ("anthropic", [user(), {"role": "system", "content": "now"}, assistant()]),
-    ("openai-chat", [user(), {"role": "system", "content": "now"}, assistant(), user()]),
+    ("anthropic", [system(), user()]),
+    ("anthropic", [user(), *USED[:1], system(), *USED[1:]]),
+    ("anthropic", [user(), assistant([thinking()])]),
+    ("anthropic", [user(), assistant([{"type": "thinking", "thinking": "so"}, text()])]),
+    ("anthropic", [user(), *USED[:1], user([result(content=[marked(text())])])]),
+    ("openai-chat", [user(), system(), assistant(), user()]),  # the model takes none there
+    ("openai-chat", [user(), {"role": "developer", "content": "now"}, assistant(), user()]),
     ("openai-chat", [{**user(), "name": "bo"}]),
     ("openai-chat", [user(), assistant(None, refusal="no"), user()]),
     # calls without results, results without calls, and whatever stands between them
@@ -216,6 +241,54 @@ def test_a_model_that_takes_no_prefill_is_not_sent_one():
     body["model"] = "claude-opus-4-8"
     assert fast(orjson.dumps(body), "openai-chat", "anthropic") is None
     assert_same(body, "openai-chat", "anthropic")
+
+
+INLINE = [
+    [user(), system(), assistant(), user()],
+    [user(), *CALLED, system([text(), text()]), assistant(), user(), system()],
+    [user(), assistant(), user(), system([text()])],
+]
+OUT_OF_PLACE = [
+    [user(), assistant(), system(), user()],
+    [user(), system(), user()],
+    [user(), system(), system(), assistant(), user()],
+    [user(), CALLED[0], system(), CALLED[1]],
+    [user(), system(" "), assistant(), user()],
+    [user(), system([text(), text("")]), assistant(), user()],
+]
+
+
+@pytest.mark.parametrize("messages", INLINE)
+def test_a_model_that_takes_system_messages_inside_gets_them_there(messages):
+    body = {**body_of(messages), "model": "claude-opus-4-8"}
+    assert fast(orjson.dumps(body), "openai-chat", "anthropic") is not None
+    for options in POLICIES:
+        assert_same(body, "openai-chat", "anthropic", **options)
+
+
+@pytest.mark.parametrize("messages", OUT_OF_PLACE)
+def test_a_system_message_out_of_place_is_left_to_the_tables(messages):
+    body = {**body_of(messages), "model": "claude-opus-4-8"}
+    assert fast(orjson.dumps(body), "openai-chat", "anthropic") is None
+    for options in POLICIES:
+        assert_same(body, "openai-chat", "anthropic", **options)
+
+
+def test_an_agents_request_takes_the_fast_path_both_ways():
+    messages = [
+        user([text(), text()]),
+        system(),
+        assistant([thinking(), text(), use()]),
+        user([{**result(content=[text()]), "is_error": False}]),
+        system([marked(text())]),
+    ]
+    setup = {"system": [marked(text())], "context_management": {"edits": []}}
+    body = {**body_of(messages, **setup), "model": "claude-opus-4-8"}
+    assert fast(orjson.dumps(body), "anthropic", "openai-chat") is not None
+    assert_same(body, "anthropic", "openai-chat")
+    sent = orjson.loads(weft.translate(orjson.dumps(body), "anthropic", "openai-chat").body)
+    assert fast(orjson.dumps(sent), "openai-chat", "anthropic") is not None
+    assert_same(sent, "openai-chat", "anthropic")
 
 
 SETUPS = {

@@ -1,7 +1,9 @@
 """The fast path of `write_request`: simple conversations, translated without the model's values.
 
 A conversation is simple if it contains only text, tool calls and tool results, with no members
-beyond the required ones, and each call is answered by the next message. A typed decoder reads such
+beyond the required ones, and each call is answered by the next message. What agents add to that is
+simple too: signed thinking and cache breakpoints, which no other protocol has, and system messages
+inside the conversation, where the target takes them. A typed decoder reads such
 a body and refuses everything else; the writer makes the target's messages directly from what was
 read. The setup (model, system, tools, parameters) takes the normal way, as a request without
 messages.
@@ -23,7 +25,6 @@ import msgspec
 import orjson
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
-from weft.catalog import Model
 from weft.model import JsonObject, Request
 
 from .base import Codec, Encoded, Losses, Target, verbatim
@@ -48,6 +49,10 @@ Words: TypeAlias = Annotated[str, Meta(min_length=1)] | Annotated[list[Text], Me
 
 
 class User(Shape, tag="user", tag_field="role"):
+    content: Words
+
+
+class System(Shape, tag="system", tag_field="role"):
     content: Words
 
 
@@ -84,7 +89,8 @@ class SimpleBody(Struct):
     """A body taken apart: its messages, and the setup with a leading system run.
 
     `first` is the number of its first message in the caller's list. `rest` has the paths of members
-    that the shared form spells differently.
+    that the shared form spells differently. `dropped` has the path, loss code and detail of parts
+    that no other protocol has. `has_system` is whether system messages are among `messages`.
     """
 
     setup: JsonObject
@@ -92,6 +98,8 @@ class SimpleBody(Struct):
     first: int = 0
     rest: dict[str, None] = {}
     error_flags: list[ErrorFlag] = []
+    dropped: list[tuple[str, str, str]] = []
+    has_system: bool = False
 
 
 class FastPath(Struct, frozen=True):
@@ -102,7 +110,7 @@ class FastPath(Struct, frozen=True):
     """
 
     read: Callable[[bytes | str], SimpleBody]
-    write: Callable[[SimpleBody, Model, Losses], list[Any]]
+    write: Callable[[SimpleBody, Target, Losses], list[Any]]
     legal_id: Callable[[str], str]
 
 
@@ -147,9 +155,11 @@ def write_simple(source: SimpleRequest, writer: Codec, target: Target) -> Encode
         return None
     losses = Losses(source.setup)
     try:
-        messages = writer.fast_path.write(source.body, target.model, losses)
+        messages = writer.fast_path.write(source.body, target, losses)
     except NotSimple:
         return None
+    for path, code, detail in source.body.dropped:
+        losses.add(path, code, detail)
     encoded = writer.encode_request(source.setup, target)
     try:
         orjson.dumps(encoded.body)

@@ -6,8 +6,7 @@ import msgspec
 import orjson
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from weft.catalog import Model
-from weft.codec.base import Losses
+from weft.codec.base import Losses, Target
 from weft.codec.fast_path import (
     Assistant,
     Call,
@@ -18,26 +17,39 @@ from weft.codec.fast_path import (
     Result,
     Shape,
     SimpleBody,
+    System,
+    Text,
     User,
     Words,
     body_of,
     read_with,
 )
+from weft.codec.origin import MAKER_ONLY
 from weft.codec.repair import report_trailing_space
 from weft.model import JsonObject
 
 from .blocks import legal_id
 from .fields import FIELDS
 
+Mark = JsonObject | UnsetType | None
+"""A cache breakpoint. Only its place counts; it is parsed because invalid JSON must be refused."""
+
 
 class TextBlock(Shape, tag="text"):
     text: str
+    cache_control: Mark = UNSET
+
+
+class ThinkingBlock(Shape, tag="thinking"):
+    thinking: str
+    signature: str
 
 
 class ToolUse(Shape, tag="tool_use"):
     id: str
     name: str
     input: JsonObject
+    cache_control: Mark = UNSET
 
 
 class WrittenToolUse(Shape, tag="tool_use"):
@@ -50,6 +62,7 @@ class ToolResult(Shape, tag="tool_result"):
     tool_use_id: str
     content: Words
     is_error: bool | UnsetType = UNSET
+    cache_control: Mark = UNSET
 
 
 Content = Annotated[str, Meta(min_length=1)]
@@ -60,10 +73,19 @@ class UserTurn(Shape, tag="user", tag_field="role"):
 
 
 class AssistantTurn(Shape, tag="assistant", tag_field="role"):
-    content: Content | Annotated[list[TextBlock | ToolUse], Meta(min_length=1)]
+    content: Content | Annotated[list[TextBlock | ThinkingBlock | ToolUse], Meta(min_length=1)]
 
 
-decode = msgspec.json.Decoder(body_of(UserTurn | AssistantTurn, FIELDS.known)).decode
+class SystemTurn(Shape, tag="system", tag_field="role"):
+    content: Content | Annotated[list[TextBlock], Meta(min_length=1)]
+
+
+OTHER_MEMBERS = frozenset({"container", "context_management", "inference_geo", "mcp_servers"})
+"""Members of requests that have no parameter of their own; the setup keeps them."""
+
+decode = msgspec.json.Decoder(
+    body_of(UserTurn | AssistantTurn | SystemTurn, FIELDS.known | OTHER_MEMBERS)
+).decode
 
 
 def read(body: bytes | str) -> SimpleBody:
@@ -72,10 +94,17 @@ def read(body: bytes | str) -> SimpleBody:
     messages: list[Any] = []
     for number, message in enumerate(simple.messages):
         blocks = message.content
+        if type(message) is SystemTurn:
+            if not number:
+                raise NotSimple  # the beginning of the list is part of the setup
+            simple.has_system = True
         if type(blocks) is str:
             messages.append(message)
-        elif type(message) is AssistantTurn:
-            messages.append(_read_calls(blocks) or message)
+            continue
+        _drop_marks(blocks, number, simple)
+        if type(message) is AssistantTurn:
+            blocks = _drop_thinking(blocks, number, simple)
+            messages.append(_read_calls(blocks) or AssistantTurn(blocks))
         elif type(blocks[0]) is ToolResult:
             for at, block in enumerate(blocks):
                 if type(block) is not ToolResult:
@@ -90,6 +119,28 @@ def read(body: bytes | str) -> SimpleBody:
             raise NotSimple
     simple.messages = messages
     return simple
+
+
+def _drop_marks(blocks: list[Any], number: int, simple: SimpleBody) -> None:
+    for at, block in enumerate(blocks):
+        if type(block) is not ThinkingBlock and block.cache_control is not UNSET:
+            path = f"messages[{number}].content[{at}]"
+            simple.dropped.append((path, "cache_breakpoint_dropped", ""))
+            block.cache_control = UNSET
+
+
+def _drop_thinking(blocks: list[Any], number: int, simple: SimpleBody) -> list[Any]:
+    """The other blocks; thinking goes back to its own vendor only."""
+    others: list[Any] = []
+    for at, block in enumerate(blocks):
+        if type(block) is ThinkingBlock:
+            path = f"messages[{number}].content[{at}]"
+            simple.dropped.append((path, MAKER_ONLY, "thinking"))
+        else:
+            others.append(block)
+    if not others:
+        raise NotSimple
+    return others
 
 
 def _read_calls(blocks: list[Any]) -> Assistant | None:
@@ -114,27 +165,46 @@ def _read_calls(blocks: list[Any]) -> Assistant | None:
     return Assistant(texts or None, calls)
 
 
-def write(simple: SimpleBody, model: Model, losses: Losses) -> list[Any]:
+def write(simple: SimpleBody, target: Target, losses: Losses) -> list[Any]:
     """The messages; consecutive results share one user message."""
     if type(simple.messages[0]) is Assistant:
         raise NotSimple  # a user message must come first
     last = simple.messages[-1]
     if type(last) is Assistant:
-        if not model.prefill:
+        if not target.model.prefill:
             raise NotSimple
         path = f"messages[{simple.first + len(simple.messages) - 1}].content"
         _strip_trailing_space(last, path, losses)
     messages: list[Any] = []
     results: list[Any] = []
-    for message in simple.messages:
+    for number, message in enumerate(simple.messages):
         if type(message) is Result:
             if not results:
                 messages.append(UserTurn(results))
             results.append(ToolResult(message.tool_call_id, message.content))
+        elif type(message) is System:
+            _check_place(simple.messages, number, target)
+            if isinstance(message.content, str):
+                losses.add(f"messages[{simple.first + number}]", "string_as_list")
+                message = System([Text("text", message.content)])
+            messages.append(_write_turn(message))
         else:
             results = []
             messages.append(_write_turn(message))
     return messages
+
+
+def _check_place(messages: list[Any], number: int, target: Target) -> None:
+    """Raise `NotSimple` unless a system message may stay where it is; see `codec.repair`."""
+    if target.system == "inline":
+        return
+    if target.system != "auto" or target.model.inline_system == "never":
+        raise NotSimple
+    is_last = number + 1 == len(messages)
+    if type(messages[number - 1]) not in (User, Result):
+        raise NotSimple
+    if not is_last and type(messages[number + 1]) is not Assistant:
+        raise NotSimple
 
 
 def _strip_trailing_space(last: Assistant, path: str, losses: Losses) -> None:
@@ -150,7 +220,7 @@ def _strip_trailing_space(last: Assistant, path: str, losses: Losses) -> None:
             raise NotSimple
 
 
-def _write_turn(message: User | Assistant) -> Any:
+def _write_turn(message: User | Assistant | System) -> Any:
     content = message.content
     if isinstance(content, str):
         if content.isspace():

@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from weft.catalog import Model
-from weft.codec.base import Losses
+from weft.codec.base import Losses, Target
 from weft.codec.fast_path import (
     Assistant,
     FastPath,
@@ -13,6 +12,7 @@ from weft.codec.fast_path import (
     Result,
     Shape,
     SimpleBody,
+    System,
     Text,
     User,
     Words,
@@ -23,10 +23,6 @@ from weft.codec.repair import NO_RESULT
 
 from .common_shapes import legal_id, report_outcome
 from .fields import FIELDS
-
-
-class System(Shape, tag="system", tag_field="role"):
-    content: Words
 
 
 class Developer(Shape, tag="developer", tag_field="role"):
@@ -42,8 +38,6 @@ decode = msgspec.json.Decoder(
 
 def read(body: bytes | str) -> SimpleBody:
     """The conversation behind the leading system run, which is part of the setup."""
-    if isinstance(body, bytes) and _has_inline_system(body):
-        raise NotSimple
     simple = read_with(decode, body)
     lead = simple.setup["messages"]
     for message in simple.messages:
@@ -56,19 +50,9 @@ def read(body: bytes | str) -> SimpleBody:
         if type(message) is Assistant:
             if type(message.content) is not str or not message.content:
                 _normalise(message, number, simple.rest)
-        elif type(message) in LEADING:
+        elif type(message) is Developer:
             raise NotSimple
     return simple
-
-
-def _has_inline_system(body: bytes) -> bool:
-    """Whether a system message follows the first user message.
-
-    Only saves the time to decode the body first: inside a JSON string the quotes are escaped, so
-    these bytes are always members. A body with other white space is read, and refused then.
-    """
-    start = body.find(b'"role":"user"')
-    return start >= 0 and body.rfind(b'"role":"system"', start) >= 0
 
 
 def _normalise(message: Assistant, number: int, rest: dict[str, None]) -> None:
@@ -89,8 +73,11 @@ def _normalise(message: Assistant, number: int, rest: dict[str, None]) -> None:
     rest[f"messages[{number}].content"] = None
 
 
-def write(simple: SimpleBody, _model: Model, losses: Losses) -> list[Any]:
+def write(simple: SimpleBody, target: Target, losses: Losses) -> list[Any]:
     """The messages, which have this protocol's form already."""
+    keeps_system = target.system in ("auto", "inline") and target.model.system_parts is not False
+    if simple.has_system and not keeps_system:
+        raise NotSimple
     for flag in simple.error_flags:
         is_ours = flag.content in (NO_RESULT, [Text("text", NO_RESULT)])
         report_outcome(flag.path, flag.is_error, is_ours, losses)
