@@ -159,8 +159,8 @@ def fill(folder, thread, messages=60):
     """A thread that has outgrown the offline model's window."""
     with weft.thread.open(str(folder / "weft.db"), thread) as opened:
         for number in range(messages):
-            opened.user(f"question {number} about module_{number}.py " + "lorem ipsum dolor " * 60)
-            opened.assistant(f"answer {number}: " + "consectetur adipiscing elit " * 60)
+            opened.user(f"question {number} about module_{number}.py " + "lorem ipsum dolor " * 130)
+            opened.assistant(f"answer {number}: " + "consectetur adipiscing elit " * 130)
 
 
 def compactions(url, thread):
