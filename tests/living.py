@@ -390,13 +390,15 @@ def thinking_model() -> Iterator[ThinkingModel]:
 class Habits(Struct, frozen=True):
     """How a client writes its conversation again.
 
-    `keeps_private` is whether it sends thinking, signatures and item ids back. `names_session` is
-    the header that names the session, empty for clients that send none.
+    `keeps_private` is whether it sends thinking, signatures and item ids back. `session_header` is
+    the header that names the session, empty for clients that send none, and `agent_header` the one
+    that names a subagent. `parent_header` names the session of the parent, in every request.
     """
 
     protocol: str
     session_header: str = ""
     agent_header: str = ""
+    parent_header: str = ""
     keeps_private: bool = False
     rewrites_arguments: bool = True
     drops_blank_text: bool = True
@@ -478,6 +480,8 @@ class Session:
         headers = {"x-stainless-retry-count": str(retry)} if retry else {}
         if self.habits.session_header:
             headers[self.habits.session_header] = self.id
+        if self.habits.parent_header:
+            headers[self.habits.parent_header] = self.id
         if agent and self.habits.agent_header:
             headers[self.habits.agent_header] = agent
         return headers

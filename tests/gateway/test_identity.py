@@ -1,5 +1,6 @@
 """Which thread a stateless request belongs to."""
 
+import json
 import re
 from itertools import count
 
@@ -8,6 +9,7 @@ import pytest
 
 import weft.thread
 from claude_lines import SESSION, Session
+from weft.cli import main
 from weft.gateway import (
     AnswerRecord,
     Caller,
@@ -1064,3 +1066,61 @@ def test_a_failed_first_turn_and_the_next_one_are_one_thread(store, gateway):
     (attempt,) = weft.thread.open(store, "claude-1", branch="before-edit-of-turn-1").attempts()
     assert attempt.state == "failed"
     assert [record.name for record in store.threads()] == ["claude-1"]
+
+
+# --- the client's version of an answer
+
+
+def edit(arguments, *texts):
+    blocks = [Text(text) for text in texts]
+    return Message("assistant", (*blocks, ToolCall("toolu_8Kd2Lx9Qw1", "Edit", arguments)))
+
+
+def edited_session(gateway, echo):
+    """A session in which the client sends the first answer back like this; the answer's commit."""
+    answer = edit('{"file_path":"a.py","new_string":"b  "}', "\n\n")
+    first = gateway.turn(Request("m", said("go")), answer, hint="s")
+    result = Message("tool", (ToolResult("toolu_8Kd2Lx9Qw1", (Text("done"),)),))
+    gateway.turn(Request("m", (*said("go"), echo, result)), "ok", hint="s")
+    return first.head
+
+
+def test_an_answer_stays_as_the_model_wrote_it_beside_the_clients_version(store, gateway):
+    echo = edit('{"replace_all":false,"file_path":"a.py","new_string":"b"}')
+    commit = edited_session(gateway, echo)
+    thread = weft.thread.open(store, "s")
+    assert thread.branches().keys() == {"main"}
+    (call,) = [b for m in thread.compile().messages for b in m.blocks if isinstance(b, ToolCall)]
+    assert call.arguments == '{"file_path":"a.py","new_string":"b  "}'
+    assert thread.client_echo(commit) == echo
+    assert thread.client_echo(thread.log()[0]) is None
+    for format in ("claude-code", "codex", "anthropic", "openai-chat", "dicts"):
+        assert b"replace_all" not in weft.thread.export_bytes(store, "s", format)[0]
+    weft.thread.forget(store, "replace_all")
+    assert b"replace_all" not in weft.thread.archive_bytes(store, ["s"])
+    assert weft.thread.fsck(store).clean
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        edit('{"file_path":"a.py","new_string":"b  "}', "\n\n"),
+        edit('{"new_string": "b  ", "file_path": "a.py"}'),  # the same object, without blank text
+    ],
+    ids=["equal", "equal in meaning"],
+)
+def test_an_equal_echo_is_not_stored(store, gateway, echo):
+    commit = edited_session(gateway, echo)
+    assert weft.thread.open(store, "s").client_echo(commit) is None
+
+
+def test_the_clients_version_is_shown_with_the_commit(tmp_path, capfd):
+    store = open_store(tmp_path / "weft.db")
+    commit = edited_session(Gateway(store), edit('{"replace_all":false,"file_path":"a.py"}'))
+    store.close()
+    words = ["show", commit, "--store", str(tmp_path / "weft.db"), "--thread", "s"]
+    assert main(words) == 0
+    assert "the client repeats it as: " in capfd.readouterr().out
+    assert main([*words, "--json"]) == 0
+    (call,) = json.loads(capfd.readouterr().out)["echo"]["calls"]
+    assert call["arguments"] == '{"replace_all":false,"file_path":"a.py"}'

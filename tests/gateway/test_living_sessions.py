@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import closing
 
 import orjson
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import weft
 from living import Habits, Session, thinking_model
 from servers import UPSTREAM_NAMES, weft_serve
+from weft.store import open_store
 
 CLAUDE = Habits(
     "anthropic",
@@ -17,7 +19,13 @@ CLAUDE = Habits(
     keeps_private=True,
     adds_reminders=True,
 )
-CODEX = Habits("openai-responses", session_header="thread-id", keeps_private=True)
+CODEX = Habits(
+    "openai-responses",
+    session_header="thread-id",
+    agent_header="thread-id",
+    parent_header="session-id",
+    keeps_private=True,
+)
 CLIENTS = {
     "claude code": CLAUDE,
     "codex": CODEX,
@@ -120,10 +128,26 @@ def test_a_session_with_everything_in_it_stays_one_thread(gateway, model, client
     assert branches(gateway, thread)[0] == "main"
     assert set(branches(gateway, thread)) == session.branches
     assert missing(model, session) == []
+    check_children(gateway, session)
+
+
+def check_children(gateway, session):
+    """Subagents and title questions are children; requests for a summary are in the thread."""
+    thread = session.threads[0]
+    with closing(open_store(gateway.store)) as store:
+        records = {record.name: record for record in store.threads()}
     for agent, threads in session.children.items():
-        if agent not in ("title", "compaction"):
-            assert set(threads) == {threads[0]}
-            assert threads[0] != thread
+        if agent == "compaction":
+            assert set(threads) == {thread}
+        elif session.habits.session_header:
+            (name,) = set(threads)
+            kind = "title" if agent == "title" else "agent"
+            assert (records[name].parent, records[name].kind) == (thread, kind)
+    family = {record.name for record in records.values() if record.parent == thread}
+    named = {n for a, names in session.children.items() if a != "compaction" for n in names}
+    assert family == (named if session.habits.session_header else set())
+    if session.habits.session_header:
+        assert records[thread].title.startswith("A short title")
 
 
 @pytest.mark.parametrize("upstream", UPSTREAM_NAMES.values())

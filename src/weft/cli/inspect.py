@@ -205,9 +205,11 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
         return
     info = thread.show(args.id)
     attempts = group_attempts(thread.attempts(info))
+    echo = thread.client_echo(info.id)
     if args.json:
         messages = [_message_json(message) for message in info.messages]
-        print_json({**commit_json(thread, info, attempts), "messages": messages})
+        client = {} if echo is None else {"echo": _message_json(echo)}
+        print_json({**commit_json(thread, info, attempts), "messages": messages, **client})
         return
     paint = args.screen.paint
     print(f"commit {paint(info.id, 'id')}\nkind   {paint(info.kind, 'kind')}")
@@ -217,6 +219,8 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
     for message in info.messages:
         name = paint(args.screen.name(speaker(message)), "role")
         print(f"\n{name}: {args.screen.safe(spoken(message))}")
+    if echo is not None:
+        print(f"\n{paint('the client repeats it as', 'role')}: {args.screen.safe(spoken(echo))}")
     for attempt in attempts.get(info.id, ()):
         print(f"\n{describe_attempt(attempt, args.screen, whole=True)}")
 

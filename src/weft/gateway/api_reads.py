@@ -26,6 +26,7 @@ from .api_views import (
     change_json,
     commit_json,
     count_once,
+    part_json,
     read_annotation,
     read_changes,
     thread_json,
@@ -220,13 +221,18 @@ def show_log(call: ApiCall) -> JsonObject:
 
 
 def show_commit(call: ApiCall) -> JsonObject:
-    """One commit, and the rows that it removed, added and changed; none if it only appended."""
+    """One commit, and the rows that it removed, added and changed; none if it only appended.
+
+    `echo` are the parts of an answer as the client repeats it, if that differs.
+    """
     thread = call.thread()
     info = thread.show(call.text("id"))
     change = read_changes(read_steps(call, thread))[1].get(bytes.fromhex(info.id))
     count = count_once(counter_for(TOKENIZER).message)
     commit = commit_json(info, change, count)
-    return {"commit": commit, **change_json(change or Change((), ()), count)}
+    echo = thread.client_echo(info.id)
+    parts = None if echo is None else [part for b in echo.blocks for part in part_json(b)]
+    return {"commit": commit, "echo": parts, **change_json(change or Change((), ()), count)}
 
 
 def read_steps(call: ApiCall, thread: Thread, until: str | None = None) -> list[Step]:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.history import (
     Point,
@@ -303,12 +303,17 @@ def _fingerprint(message: Message) -> TraceKey:
 
 
 class Continuation(Struct, frozen=True):
-    """Where a request continues: its first `length` messages are the thread up to `commit`."""
+    """Where a request continues: its first `length` messages are the thread up to `commit`.
+
+    `echo` is the newest answer, and the range of messages in which the client repeats it
+    differently; `None` if it repeats it as it was.
+    """
 
     thread: str
     commit: Id
     length: int
     is_token: bool = False
+    echo: tuple[Id, int, int] | None = None
 
 
 def token_key(scope: str, token: str) -> bytes:
@@ -375,6 +380,20 @@ def find_continuation(
 
 
 def _align(store: Store, incoming: Incoming, anchor: Continuation) -> Continuation:
+    """Where a request continues if its client rewrote something up to the anchor."""
+    continuation = _align_before(store, incoming, anchor)
+    if continuation.commit != anchor.commit or continuation.echo is not None:
+        return continuation
+    answer = read_answer(store, anchor.thread, anchor.commit)
+    start = anchor.length - 1
+    while start > 0 and incoming.messages[start - 1].role == "assistant":
+        start -= 1
+    if answer is None or is_equal_echo(answer, incoming.messages[start : continuation.length]):
+        return continuation
+    return structs.replace(continuation, echo=(anchor.commit, start, continuation.length))
+
+
+def _align_before(store: Store, incoming: Incoming, anchor: Continuation) -> Continuation:
     """Where a request continues if its client rewrote something before the anchor."""
     if _is_unedited(store, incoming, anchor):
         return _follow(store, incoming, anchor)
@@ -471,7 +490,10 @@ def _skip_echoes(store: Store, incoming: Incoming, continuation: Continuation) -
             continue
         for end in range(start + length, start, -1):
             if is_echo(answer, messages[start:end]):
-                after = Continuation(continuation.thread, commit, end, continuation.is_token)
+                echo = None
+                if not is_equal_echo(answer, messages[start:end]):
+                    echo = (commit, start, end)
+                after = Continuation(continuation.thread, commit, end, continuation.is_token, echo)
                 return _skip_echoes(store, incoming, after)
     return continuation
 

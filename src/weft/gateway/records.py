@@ -61,10 +61,12 @@ from weft.thread import (
     SentBodyDelta,
     SentRequest,
     child_key,
+    echo_key,
     encode_sent_body,
     find_session,
     hint_key,
     sent_body_entries,
+    write_echo,
 )
 
 from .branches import (
@@ -566,6 +568,7 @@ def _record_at(
     thread = _read_thread(store, continuation.thread)
     if thread.scope is None:  # it was imported, and is the caller's now
         store.ensure_thread(thread.name, created=record.created, scope=record.scope)
+    echo = continuation.echo
     branches = branches_at(store, thread.name, continuation.commit)
     branch = thread.head if thread.head in branches else branches[0] if branches else ""
     edited = None if branches else _edited_head(store, thread, continuation)
@@ -578,7 +581,7 @@ def _record_at(
         if shows_edits
         else _setup_drafts(store, record, incoming, continuation, context)
     )
-    drafts += _new_messages(store, record, continuation)
+    drafts += _with_echo(_new_messages(store, record, continuation), record, echo)
     if continuation.length and not drafts:
         if branch and not is_side_line(branch):
             follow_client(store, thread, branch, record.created)
@@ -602,6 +605,8 @@ def _record_at(
         context,
         start=continuation.length,
     )
+    if echo is not None:
+        store.add_links(thread.name, [(echo_key(echo[0]), bytes.fromhex(location.head))])
     return structs.replace(location, shows_edits=shows_edits) if shows_edits else location
 
 
@@ -670,6 +675,21 @@ def _new_messages(store: Store, record: RequestRecord, continuation: Continuatio
         if partial is not None:
             messages[0] = partial
     return [_append(message) for message in messages]
+
+
+def _with_echo(
+    drafts: list[Draft], record: RequestRecord, echo: tuple[Id, int, int] | None
+) -> list[Draft]:
+    """The drafts, the first with the client's version of the answer before it, if that differs.
+
+    The answer stays as the model wrote it.
+    """
+    if echo is None or not drafts:
+        return drafts
+    answer, start, end = echo
+    attachment = write_echo(answer, record.messages[start:end])
+    first = structs.replace(drafts[0], messages=(*drafts[0].messages, attachment))
+    return [first, *drafts[1:]]
 
 
 def _partial_answer(store: Store, continuation: Continuation, echo: Message) -> Message | None:

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         session_id,
         session_name,
     )
+    from .source_lines import echo_key, write_echo
     from .store_threads import (
         Target,
         existing,
@@ -92,6 +93,8 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
+        "write_echo": "weft.thread.source_lines",
+        "echo_key": "weft.thread.source_lines",
         "link_parent": "weft.thread.sessions",
         "child_key": "weft.thread.sessions",
         "typed_text": "weft.thread.typed_text",
@@ -251,6 +254,7 @@ __all__ = [
     "ask_within",
     "child_key",
     "drive",
+    "echo_key",
     "encode_sent_body",
     "existing",
     "export_bytes",
@@ -288,4 +292,5 @@ __all__ = [
     "typed_text",
     "undelete",
     "unregister_content_type",
+    "write_echo",
 ]

@@ -111,6 +111,7 @@ from .params import ToolLike, read_tools
 from .preview import Preview, land_or_preview, preview_state
 from .resolve import At, Name, check_ref_name, require_commit, resolve_commit, resolve_row
 from .sent import Sending, Sent, sent_entries, show_sent
+from .source_lines import read_echo
 from .summaries import list_batches
 from .transfer import Imported, import_file
 from .undo import Undone
@@ -208,6 +209,15 @@ class Thread:
         """
         info = self._find_commit(id)
         return show_sent(self._handle, info, self.compile) if sent else info
+
+    def client_echo(self, id: Name) -> Message | None:
+        """How the client repeats the answer of a commit; `None` if it repeats it as it was.
+
+        Clients rewrite answers when they send them back: they add default arguments, trim text,
+        shorten paths. The thread has the answer as the model wrote it.
+        """
+        info = self._find_commit(id)
+        return read_echo(self._handle.store, self.name, bytes.fromhex(info.id))
 
     def _find_commit(self, name: Name) -> CommitInfo:
         handle = self._handle
