@@ -811,7 +811,7 @@ class Session:
 
     def subagent(self) -> None:
         """A subagent works beside the session, in a conversation of its own."""
-        agent = f"agent-{self.random.getrandbits(32):x}"
+        agent = f"agent-{self.random.getrandbits(32):x}-{self.id[:8]}"
         turns = [Turn("user", f"Search for {agent}")]
         for _ in range(2):
             answer = self.ask(self._tool_answer(), agent=agent, turns=turns)[1]

@@ -1,0 +1,170 @@
+"""The real Claude Code at work behind the gateway: a session is one thread on one branch.
+
+Runs where `WEFT_CLAUDE` names the native binary of Claude Code. The upstreams are models of this
+machine that want their private state back (`living.py`); nothing leaves this machine.
+"""
+
+import json
+import os
+import re
+import subprocess
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from living import Answer, ThinkingModel, thinking_model
+from servers import UPSTREAM_NAMES, Gateway, weft_serve
+from weft.model import ToolCall
+from weft.store import open_store
+from weft.thread import import_bytes
+
+QUIET = (
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+    "DISABLE_TELEMETRY",
+    "DISABLE_ERROR_REPORTING",
+    "DISABLE_AUTOUPDATER",
+    "IS_SANDBOX",
+)
+EDITS = 6
+
+
+class Claude:
+    """Claude Code in a home of its own, behind a gateway with an upstream of each protocol."""
+
+    def __init__(self, home: Path, gateway: Gateway, model: ThinkingModel) -> None:
+        self.home, self.gateway, self.model = home, gateway, model
+        self.project = home / "project"
+        self.project.mkdir()
+        self.nonce = f"nonce-{uuid.uuid4().hex[:12]}"
+
+    def __call__(self, prompt: str, *words: str, upstream: str, answers: list[Answer]) -> None:
+        """One run; the model gives these answers, in this order."""
+        self.model.script[self.nonce] = list(answers)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "CLAUDE_CONFIG_DIR": str(self.home / "config"),
+            "ANTHROPIC_BASE_URL": self.gateway.url,
+            "ANTHROPIC_API_KEY": "test-key",
+            "NO_PROXY": "*",
+            "TERM": "dumb",
+            **dict.fromkeys(QUIET, "1"),
+        }
+        options = ("-p", "--model", f"{upstream}/m", "--dangerously-skip-permissions")
+        done = subprocess.run(
+            [os.environ["WEFT_CLAUDE"], *options, *words, f"{prompt} {self.nonce}"],
+            cwd=self.project,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-2000:]
+        assert self.model.script[self.nonce] == []
+
+    @property
+    def file(self) -> Path:
+        """The file of its only session."""
+        name = re.sub(r"[^A-Za-z0-9]", "-", str(self.project))
+        (file,) = (self.home / "config" / "projects" / name).glob("*.jsonl")
+        return file
+
+    def threads(self) -> dict[str, Any]:
+        store = open_store(self.gateway.store)
+        try:
+            return {record.name: record for record in store.threads()}
+        finally:
+            store.close()
+
+
+@pytest.fixture
+def claude(tmp_path: Path):
+    if not os.environ.get("WEFT_CLAUDE"):
+        pytest.skip("WEFT_CLAUDE does not name the binary of Claude Code")
+    with thinking_model() as model:
+        flags = [f"--upstream={n}={protocol}:{model.url}" for protocol, n in UPSTREAM_NAMES.items()]
+        with weft_serve(tmp_path, *flags) as gateway:
+            yield Claude(tmp_path, gateway, model)
+
+
+def edits(file: Path) -> list[Answer]:
+    """The model reads a file, edits it six times in a row, and reports."""
+    path = str(file)
+    calls: list[Answer] = [Answer(("I read it first. ",), (("Read", {"file_path": path}),))]
+    for number in range(EDITS):
+        old, new = f"name_{number} = 0", f"name_{number} = {number + 1}"
+        arguments = {"file_path": path, "old_string": old, "new_string": new}
+        calls.append(Answer((), (("Edit", arguments),)))
+    return [*calls, Answer(("All six are renamed. ",))]
+
+
+@pytest.mark.parametrize("upstream", UPSTREAM_NAMES.values())
+def test_six_edits_in_a_row_are_one_branch(claude: Claude, upstream: str) -> None:
+    module = claude.project / "module.py"
+    module.write_text("".join(f"name_{number} = 0\n" for number in range(EDITS)))
+    claude("Number the names.", upstream=upstream, answers=edits(module))
+    assert module.read_text() == "".join(f"name_{n} = {n + 1}\n" for n in range(EDITS))
+    claude("Thank you.", "--continue", upstream=upstream, answers=[Answer(("You are welcome.",))])
+    session = f"claude-{claude.file.stem}"
+    assert [n for n, record in claude.threads().items() if record.parent is None] == [session]
+    with weft.open(claude.gateway.store, session) as thread:
+        assert thread.branches().keys() == {"main"}
+        commits = [info for info in thread.log(limit=100) if _edit_of(info) is not None]
+        assert len(commits) == EDITS
+        for info in commits:
+            call, echo = _edit_of(info), thread.client_echo(info)
+            assert call is not None
+            assert "replace_all" not in json.loads(call.arguments)
+            assert echo is not None
+            (echoed,) = [block for block in echo.blocks if isinstance(block, ToolCall)]
+            assert json.loads(echoed.arguments)["replace_all"] is False
+    if upstream != UPSTREAM_NAMES["anthropic"]:  # there the client itself decides what it sends
+        assert claude.model.missing == []
+
+
+def _edit_of(info: Any) -> ToolCall | None:
+    blocks = [block for message in info.messages for block in message.blocks]
+    return next((b for b in blocks if isinstance(b, ToolCall) and b.name == "Edit"), None)
+
+
+def _import(claude: Claude) -> Any:
+    store = open_store(claude.gateway.store)
+    try:
+        (imported,) = import_bytes(store, claude.file.read_bytes())
+        return imported
+    finally:
+        store.close()
+
+
+def test_the_file_of_a_recorded_session_is_its_thread(claude: Claude) -> None:
+    module = claude.project / "module.py"
+    module.write_text("".join(f"name_{number} = 0\n" for number in range(EDITS)))
+    claude("Number the names.", upstream="c", answers=edits(module))
+    imported = _import(claude)
+    assert (imported.thread, imported.new) == (f"claude-{claude.file.stem}", 0)
+    claude("And now?", "--continue", upstream="c", answers=[Answer(("Nothing is left.",))])
+    assert _import(claude).new == 0
+    with weft.open(claude.gateway.store, imported.thread) as thread:
+        assert thread.branches().keys() == {"main"}
+
+
+def test_an_imported_session_goes_on_in_its_thread(claude: Claude) -> None:
+    module = claude.project / "module.py"
+    module.write_text("".join(f"name_{number} = 0\n" for number in range(EDITS)))
+    claude("Number the names.", upstream="c", answers=edits(module))
+    live = f"claude-{claude.file.stem}"
+    with weft.open(claude.gateway.store, live) as thread:
+        thread.delete()
+    imported = _import(claude)
+    assert imported.thread == claude.file.stem
+    claude("And now?", "--continue", upstream="c", answers=[Answer(("Nothing is left.",))])
+    assert list(claude.threads()) == [imported.thread]
+    assert _import(claude).new == 0
+    with weft.open(claude.gateway.store, imported.thread) as thread:
+        assert thread.branches().keys() == {"main"}
+        assert thread.compile().messages[-1].text.startswith("Nothing is left.")
