@@ -73,7 +73,8 @@ last; with more, its trace is found by its session only."""
 
 SESSIONS = 10_000
 MESSAGE_BYTES = 500
-"""What a message needs in memory beside its text."""
+TRACE_BYTES = 3000
+"""What a message needs in memory beside its text, and what a trace needs beside its messages."""
 
 FIRST_TOKENS = 8
 
@@ -244,7 +245,7 @@ class TraceCache:
     the messages are equal.
     """
 
-    def __init__(self, limit: int = 64 * 1024 * 1024) -> None:
+    def __init__(self, limit: int = 48 * 1024 * 1024) -> None:
         self._traces: dict[TraceKey, TracedRequest] = {}
         self._sessions: dict[tuple[str, str], TraceKey] = {}
         self._limit = limit
@@ -270,7 +271,7 @@ class TraceCache:
         key = _key(scope, traced.trace.messages, len(traced.trace.messages))
         self._remove(key)
         self._traces[key] = traced
-        self._size += traced.size
+        self._size += traced.size + TRACE_BYTES
         while self._size > self._limit:
             self._remove(next(iter(self._traces)))
         if hint is not None:
@@ -281,7 +282,7 @@ class TraceCache:
 
     def _remove(self, key: TraceKey) -> None:
         old = self._traces.pop(key, None)
-        self._size -= 0 if old is None else old.size
+        self._size -= 0 if old is None else old.size + TRACE_BYTES
 
 
 def _key(scope: str, messages: Sequence[Message], number: int) -> TraceKey:
