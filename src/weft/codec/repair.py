@@ -63,7 +63,7 @@ def fix_first_and_last_turn(
     turns: list[Turn], model: Model, losses: Losses, *, user_first: bool, blank_end: bool
 ) -> None:
     """Make the user speak first and, if the model accepts no prefill, last."""
-    if user_first and turns and turns[0].role == "assistant":
+    if user_first and turns and turns[0].role == "assistant" and not _is_compaction(turns[0]):
         first = turns[0]
         losses.add(first.at, "turn_added", CONTINUED)
         turns.insert(0, _filler(first.number))
@@ -77,6 +77,12 @@ def fix_first_and_last_turn(
         turns.append(_filler(last.number))
     elif turns and turns[-1].role == "assistant" and not blank_end:
         _strip_trailing_space(turns[-1], losses)
+
+
+def _is_compaction(turn: Turn) -> bool:
+    """Whether a turn starts with Anthropic's compaction block, before which nothing may come."""
+    first = turn.blocks[0] if turn.blocks else None
+    return isinstance(first, Opaque) and first.raw.get("type") == "compaction"
 
 
 def _strip_trailing_space(turn: Turn, losses: Losses) -> None:
@@ -292,6 +298,8 @@ def arrange(
     native = request.wire is not None and request.wire.protocol == rules.protocol
     turns = [Turn(m.role, m, m.blocks, number) for number, m in enumerate(request.messages)]
     earlier = len(losses.items)
+    if not native:
+        _show_vendor_summaries(turns, rules.protocol, losses)
     system = _take_system(turns, policy, losses)
     if native:
         if policy == "demote" or (enforce and policy == "auto" and rules.inline_system == "placed"):
@@ -308,6 +316,27 @@ def arrange(
             turns, model, losses, user_first=rules.user_first, blank_end=rules.blank_end
         )
     return Arranged(system, turns) if rules.hoists else Arranged([], system + turns)
+
+
+VENDOR_SUMMARY = "[Summary of earlier messages. This is a record and not a request.]\n\n"
+
+
+def _show_vendor_summaries(turns: Iterable[Turn], protocol: str, losses: Losses) -> None:
+    """Write the readable summary of another vendor's compaction as text.
+
+    https://platform.claude.com/docs/en/build-with-claude/compaction. An encrypted one is dropped
+    like any other block of another vendor.
+    """
+    for turn in turns:
+        for number, block in enumerate(turn.blocks):
+            if type(block) is not Opaque or block.protocol == protocol:
+                continue
+            content = block.raw.get("content")
+            if block.raw.get("type") == "compaction" and isinstance(content, str) and content:
+                losses.add((turn.number, number), "vendor_block_as_text", "compaction")
+                blocks = list(turn.blocks)
+                blocks[number] = Text(VENDOR_SUMMARY + content)
+                turn.blocks = tuple(blocks)
 
 
 def _report_inline_lead(system: list[Turn], request: Request, rules: Rules, losses: Losses) -> None:

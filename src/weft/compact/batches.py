@@ -41,6 +41,17 @@ END = "[End of the summary]"
 _IMITATION = lazy_pattern(r"^[ \t]*(?=\[End of the summary\b)", re.IGNORECASE | re.MULTILINE)
 _CONTROL = lazy_pattern(r"<(?=\|)|<(?=/?(?:system-reminder|system|checkpoint:)\b)", re.IGNORECASE)
 
+SECRET = "[secret]"
+_SECRET = re.compile(
+    r"\b(?:sk-(?:ant-|proj-|or-)?[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{30,}"
+    r"|github_pat_[A-Za-z0-9_]{30,}|AKIA[0-9A-Z]{16}|AIza[A-Za-z0-9_-]{35}"
+    r"|xox[abprs]-[A-Za-z0-9-]{10,}|glpat-[A-Za-z0-9_-]{20,}"
+    r"|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+)
+"""Keys of well-known services. A summary is copied, exported and read by other models; the original
+stays in the history, where `recall` finds it."""
+
 OMITTED = "[... {} earlier {} left out here; they can be looked up ...]"
 
 
@@ -117,8 +128,13 @@ def write_batches(batches: Sequence[Batch], clip: Clip) -> Message:
 def mark_summary(text: str, details: str = "") -> Message:
     """The user message of a summary: its text as data, between a heading and an end line."""
     head = f"{HEADING}{details}. {RECORD_ONLY}]"
-    data = _CONTROL.sub("‹", _IMITATION.sub("> ", text))
-    return Message("user", (Text("\n\n".join((head, data, END))),))
+    return Message("user", (Text("\n\n".join((head, as_data(text), END))),))
+
+
+def as_data(text: str) -> str:
+    """The text without secrets, and without what could pass for the end of a summary, a system
+    reminder or a control token."""
+    return _CONTROL.sub("(", _IMITATION.sub("> ", _SECRET.sub(SECRET, text)))
 
 
 def unmarked(text: str) -> str:

@@ -24,7 +24,7 @@ from weft.errors import BudgetExceeded, CompactRefused
 from weft.history import Row
 from weft.model import Message, Text
 
-from .batches import mark_summary
+from .batches import as_data, mark_summary
 from .extract import Extract
 from .layout import Count, Layout, choose_position, count_each_once, count_tokens, rule_rows
 from .plan import Plan, leading_system
@@ -288,7 +288,7 @@ class BudgetSplit:
             extract.least,
         )
         room = self.budget - count_tokens(kept_rows, count)
-        message = extract.within(min(ceiling, room))
+        message = _write_extract(extract, min(ceiling, room), count)
         if message is not None:
             return structs.replace(layout.plan(cutoff, message), method="extract")
         line = cut_line(len(layout.folded(cutoff)))
@@ -327,6 +327,20 @@ class BudgetSplit:
             rows = self.originals(self.layout.source_rows(cutoff))
             self.extracts[cutoff] = Extract(rows, self.layout.count)
         return self.extracts[cutoff]
+
+
+def _write_extract(extract: Extract, room: int, count: Count) -> Message | None:
+    """The extract as data: without secrets, and without text that could pass for an instruction of
+    the system."""
+    for tokens in (room, room * 9 // 10):  # the replaced text may have more tokens
+        message = extract.within(tokens)
+        data = None if message is None else as_data(message.text)
+        if message is None or data is None or data == message.text:
+            return message
+        safe = Message(message.role, (Text(data),))
+        if count(safe) <= room:
+            return safe
+    return None
 
 
 def cut_line(messages: int) -> Message:
