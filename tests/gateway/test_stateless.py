@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from weft.codec import CODECS
-from weft.gateway.records import (
+from weft.gateway import (
     AnswerRecord,
     DigestCache,
     RecordingContext,

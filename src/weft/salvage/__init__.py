@@ -1,7 +1,7 @@
 """Recovers a SQLite store whose pages are damaged, by building a new file from what is whole.
 
 - `pages` reads every page by itself.
-- `recovered_rows` gathers the rows.
+- `recovered_rows` recovers the rows of every table.
 - `graph` keeps the commits that hash to their ids, with all their ancestors.
 - `names` finds where branches end.
 - `rebuild` writes the new file, which takes the place of the damaged one. The damaged file stays

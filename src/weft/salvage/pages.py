@@ -20,7 +20,7 @@ INDEX_INNER, TABLE_INNER, INDEX_LEAF, TABLE_LEAF = 2, 5, 10, 13
 HEADS = {INDEX_INNER: 12, TABLE_INNER: 12, INDEX_LEAF: 8, TABLE_LEAF: 8}
 LEAST_CELL = 4
 WIDTHS = (0, 1, 2, 3, 4, 6, 8)
-GUESSED_FROM = 64  # pages that are looked at to find out how long one is
+GUESSED_FROM = 64  # pages that are sampled to guess the page size
 
 Value = int | float | bytes | str | None
 
@@ -33,23 +33,23 @@ class Bytes(Protocol):
 
 
 class Cell(Struct, frozen=True, gc=False):
-    """One row as it stands on a page; `key` is its rowid, where its tree has rowids."""
+    """One row on a page; `key` is its rowid, if its tree has rowids."""
 
     key: int | None
     values: tuple[Value, ...]
 
 
 class Node(Struct, frozen=True, gc=False):
-    """One page of a tree. It is `sound` if its cells fill it as they should, all of them read."""
+    """One page of a b-tree. It is `sound` if its cells are readable and fill it exactly."""
 
-    keyed: bool
+    has_rowid: bool
     cells: tuple[Cell, ...]
     children: tuple[int, ...]
     sound: bool
 
 
 class Unreadable(ValueError):
-    """A length or a place that leads out of the file; never leaves this module."""
+    """A length or an offset points outside the file. Never raised to callers of this module."""
 
 
 class Pages:
@@ -63,7 +63,7 @@ class Pages:
         self.count = max([-(-len(data) // self.size), *self._newer])
 
     def read(self, number: int) -> bytes | None:
-        """The bytes of a page; `None` beyond the end, and for one that is cut short."""
+        """The bytes of a page; `None` if it is beyond the end of the file or truncated."""
         newer = self._newer.get(number)
         if newer is not None:
             return newer
@@ -72,7 +72,7 @@ class Pages:
         return page if len(page) == self.size else None
 
     def node(self, number: int) -> Node | None:
-        """The page as one of a tree; `None` where it is none, or nothing on it can be read."""
+        """The page as part of a b-tree; `None` if it is not one, or nothing on it is readable."""
         page = self.read(number)
         start = HEADER if number == 1 else 0
         if page is None or page[start] not in HEADS:
@@ -96,11 +96,11 @@ class Pages:
         if kind in (INDEX_INNER, TABLE_INNER):
             children.append(unpack_from(">I", page, start + 8)[0])
         sound = sound and self._is_filled(page, start, first + 2 * count, filled)
-        keyed = kind in (TABLE_INNER, TABLE_LEAF)
-        return Node(keyed, tuple(cells), tuple(children), sound)
+        has_rowid = kind in (TABLE_INNER, TABLE_LEAF)
+        return Node(has_rowid, tuple(cells), tuple(children), sound)
 
     def free(self) -> set[int]:
-        """The pages that hold nothing any more, as far as their list can be read."""
+        """The unused pages, as far as the free list is readable."""
         page = self.read(1)
         pages: set[int] = set()
         trunk = 0 if page is None or not page.startswith(MAGIC) else unpack_from(">I", page, 32)[0]
@@ -115,7 +115,7 @@ class Pages:
         return pages
 
     def _is_filled(self, page: bytes, start: int, end: int, filled: int) -> bool:
-        """Whether cells, free blocks and fragments make up all of the page behind the gap."""
+        """Whether cells, free blocks and fragments account for the whole content area."""
         block, _, content, fragments = unpack_from(">HHHB", page, start + 1)
         content = content or 65536
         seen = 0
@@ -130,7 +130,7 @@ class Pages:
     def _cell(
         self, page: bytes, place: int, kind: int, cells: list[Cell], children: list[int]
     ) -> int:
-        """Read the cell at a place into the lists; how many bytes of the page it takes."""
+        """Read the cell at an offset into the lists; returns its size on the page in bytes."""
         at = place
         if kind in (INDEX_INNER, TABLE_INNER):
             if at + 4 > self.usable:
@@ -157,7 +157,7 @@ class Pages:
         return at - place
 
     def _local(self, length: int, is_table: bool) -> int:
-        """How much of a payload stands on its own page."""
+        """How many bytes of a payload are on its own page; the rest is on overflow pages."""
         most = self.usable - 35 if is_table else (self.usable - 12) * 64 // 255 - 23
         if length <= most:
             return length
@@ -166,7 +166,7 @@ class Pages:
         return some if some <= most else least
 
     def _overflow(self, number: int, left: int) -> bytes:
-        """The rest of a payload. What of it cannot be read is zeros: its row is still known."""
+        """The rest of a payload. Unreadable parts become zeros, so that the row itself survives."""
         parts: list[bytes] = []
         if left > self.count * self.usable:
             raise Unreadable
@@ -183,7 +183,7 @@ class Pages:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of one to nine bytes, and where it ends."""
+    """A variable-length integer of one to nine bytes, and the offset after it."""
     value = 0
     for place in range(at, min(at + 8, len(data))):
         value = value << 7 | data[place] & 0x7F
@@ -232,7 +232,7 @@ def _value(payload: bytes, kind: int, at: int) -> tuple[Value, int]:
 
 
 def read_log(log: bytes, size: int) -> dict[int, bytes]:
-    """The pages that the write-ahead log has in a newer version, up to its last whole commit."""
+    """The newer versions of pages in the write-ahead log, up to its last complete transaction."""
     if len(log) < 32 or unpack_from(">I", log)[0] & ~1 != 0x377F0682:
         return {}
     order = ">" if log[3] & 1 else "<"
@@ -271,7 +271,7 @@ def _add(order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
 
 
 def _page_size(data: Bytes, log: bytes) -> tuple[int, int]:
-    """How long a page is, and how much at its end is not SQLite's."""
+    """The page size, and how many bytes at the end of each page are reserved for extensions."""
     head = data[:HEADER]
     if head.startswith(MAGIC) and len(head) == HEADER:
         size = unpack_from(">H", head, 16)[0]
@@ -284,7 +284,7 @@ def _page_size(data: Bytes, log: bytes) -> tuple[int, int]:
 
 
 def _likeness(data: Bytes, size: int) -> int:
-    """How many bytes of a file, here and there, are sound pages of this size."""
+    """How many bytes of a sample are sound pages, if pages have this size."""
     pages = Pages(data, size=size)
     step = max(1, pages.count // GUESSED_FROM)
     nodes = map(pages.node, range(2, pages.count + 1, step))

@@ -1,9 +1,11 @@
 """Builds a new file from what can be read of a damaged one.
 
-The new file is made and closed before the old one is touched. Then the old bytes, and its log,
-are copied to a name that says what they are; only after they are on the disk is the store's own
-file written over, in place and under SQLite's own locks, so that whoever waits for it finds the
-new one. After a power cut in the middle `--repair` starts again from the copy of the old bytes.
+1. The new file is written and closed. The damaged file is unchanged until then.
+2. The damaged file and its log are copied to `<store>.damaged-<number>` and synced to disk.
+3. The store's own file is overwritten in place, under SQLite's locks: a process that waits for the
+   lock then reads the new file.
+
+After a power cut in step 3, `--repair` starts again from the copy.
 """
 
 import os
@@ -19,7 +21,7 @@ from weft.store.sqlite import SqliteFile
 from .graph import HOLE, Graph, judge_commits
 from .names import End, Names, plan_names
 from .pages import Pages
-from .recovered_rows import COMMIT_IDS, ENTRY_IDS, PLACES, RecoveredRows, Row, gather
+from .recovered_rows import COMMIT_IDS, ENTRY_IDS, PLACES, RecoveredRows, Row, recover_rows
 from .repair_lock import RepairLock
 
 AT_ONCE = 1000
@@ -29,10 +31,11 @@ PUT_TOMBSTONE = "INSERT OR IGNORE INTO tombstone VALUES (?, ?, ?, ?, ?)"
 
 
 class Salvage(Struct, frozen=True):
-    """What was saved of a damaged file and what was not; `kept` is where that file is now.
+    """What was recovered from a damaged file and what was not; `kept` is the path of its copy.
 
-    Of `lost_commits` something is left that names them. `missing` counts the numbers up to the
-    highest that is known: it is more where nothing names them, and where some were collected.
+    `lost_commits` counts the lost commits that something intact still refers to. `missing` counts
+    all keys of commits that are not there, up to the highest one known. It is larger if nothing
+    refers to a lost commit, or if `gc` has removed some.
     """
 
     kept: str
@@ -49,7 +52,7 @@ class Salvage(Struct, frozen=True):
     lost_attempts: int = 0
 
     def lines(self) -> list[str]:
-        """The same in sentences."""
+        """The result as sentences for people."""
         lines = [
             f"the damaged file is kept as {self.kept!r}",
             f"{self.commits} commits and {self.entries} entries are intact and in a new file",
@@ -96,7 +99,7 @@ def salvage(path: str, judge: ObjectFormat, created: float) -> Salvage:
 
 
 class _Rebuilding:
-    """One new file, filled."""
+    """Fills one new file."""
 
     def __init__(self, file: SqliteFile, judge: ObjectFormat, created: float) -> None:
         self._file = file
@@ -109,7 +112,7 @@ class _Rebuilding:
 
     def run(self, pages: Pages) -> Salvage:
         with self._file.transaction():
-            recovered = gather(pages, self._take_entry)
+            recovered = recover_rows(pages, self._take_entry)
             tombstones = _tombstones(recovered)
             self._take_wrong(tombstones)
             intact_ids = dict(self._ids)
@@ -238,7 +241,7 @@ class _Rebuilding:
         self._file.write_many("INSERT OR IGNORE INTO checkpoint VALUES (?, ?)", checkpoints)
 
     def _put_tombstones(self, tombstones: dict[tuple[str, Id], Tombstone], graph: Graph) -> None:
-        """Those whose objects are here as the tombstone has them."""
+        """Write the tombstones whose objects are intact, as their checksums prove."""
         bodies = {commit.id: commit.data for commit in graph.commits.values()}
         for (kind, id), grave in tombstones.items():
             if kind == "commit" and id in bodies:
@@ -251,7 +254,7 @@ class _Rebuilding:
                 self._file.write(PUT_TOMBSTONE, row)
 
     def _put_attempts(self, recovered: RecoveredRows, graph: Graph) -> int:
-        """Keep the attempts whose checksum fits and whose commit is kept; how many are lost."""
+        """Write the attempts with a valid checksum and a kept commit; returns how many are lost."""
         lost = 0
         for key, row in sorted(cast("dict[int, Row]", recovered.table("attempt")).items()):
             _, commit_key, state, data, created, sum = row
@@ -268,7 +271,7 @@ class _Rebuilding:
 def plan_lines(
     graph: Graph,
 ) -> tuple[list[tuple[int, int | None, int | None]], dict[int, tuple[int, int]]]:
-    """The rows of `line`, and every commit's line and depth, as landings would have made them."""
+    """The rows of `line`, and the line and depth of every commit, as normal writes assign them."""
     lines: list[tuple[int, int | None, int | None]] = []
     places: dict[int, tuple[int, int]] = {}
     taken: set[int] = set()
@@ -286,7 +289,7 @@ def plan_lines(
 
 
 def _named(recovered: RecoveredRows) -> set[int]:
-    """The key of every commit that something which is left has named."""
+    """The keys of all commits that a recovered row refers to."""
     keys: set[object] = {*recovered.ids(COMMIT_IDS), *recovered.ids(PLACES)}
     for table, columns in (("operation", (4, 5)), ("commits", (6, 7)), ("ref", (3,))):
         keys.update(row[column] for row in recovered.table(table).values() for column in columns)

@@ -1,12 +1,13 @@
-"""What is left of a store's tables, gathered from all pages of its file.
+"""Recovers the rows of a damaged store from all pages of its file.
 
-Trees are walked from their roots, as the schema names them. Where a page in the middle is gone,
-what hung below it is found among the pages that no root leads to, and known by its shape: how
-many columns, of which types. Pages on the free list are left out, because they hold rows that
-were once deleted. A row on a walked page goes before one that was found; what no hash and no
-checksum covers is best taken from a table that is not `torn`.
+1. Every table and index is walked from its root page, which the schema names.
+2. If a page is unreadable, the pages below it cannot be reached: they are *orphans*. The table of
+   an orphan is recognised by its shape, the number and types of its columns.
 
-Indexes are read too: they know the ids and the names of rows whose own page is gone.
+Pages on the free list are skipped, because they hold deleted rows. If two pages have a row with the
+same key, the one reached from the root wins.
+
+Indexes are read as well: they have the ids and names of rows whose own page is lost.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,8 +19,8 @@ from weft.ids import SIZE, Id
 from .pages import Cell, Node, Pages, Value
 
 Row = tuple[Value, ...]
-Entry = Callable[[int, Id, bytes], None]
-"""Told of every entry that can be read: its key, its id, its bytes."""
+OnEntry = Callable[[int, Id, bytes], None]
+"""Called with the key, id and bytes of every readable entry, so that they need not be kept here."""
 
 TYPES: dict[str, tuple[type, ...]] = {
     "n": (type(None),),
@@ -33,34 +34,38 @@ TYPES: dict[str, tuple[type, ...]] = {
     "b?": (bytes, type(None)),
     "id": (bytes,),
 }
-"""What may stand in a column; a rowid's own column is empty, a whole number may be kept as one."""
+"""The types that a column may have in the file. SQLite stores a rowid column as NULL, and a real
+number without fraction as an integer."""
 
 
 class Shape(Struct, frozen=True):
-    """A tree of the store: its name, whether rows have a rowid, its columns, how many it needs."""
+    """The columns of a table or an index. Rows of older versions may lack the columns after the
+    first `required` ones."""
 
     name: str
-    keyed: bool
+    has_rowid: bool
     columns: tuple[str, ...]
-    least: int
+    required: int
 
 
-def _shape(name: str, columns: str, *, keyed: bool = False, least: int | None = None) -> Shape:
+def _shape(
+    name: str, columns: str, *, has_rowid: bool = False, required: int | None = None
+) -> Shape:
     types = tuple(columns.split())
-    return Shape(name, keyed, types, len(types) if least is None else least)
+    return Shape(name, has_rowid, types, len(types) if required is None else required)
 
 
 SHAPES = (
-    _shape("thread", "n t t i t? r i? i? t? t?", keyed=True, least=6),
-    _shape("entry", "n id b", keyed=True),
-    _shape("line", "n i? i?", keyed=True),
-    _shape("commits", "n i id i i t i? i? i? b r b? b? i?", keyed=True, least=13),
-    _shape("ref", "n i t i?", keyed=True),
+    _shape("thread", "n t t i t? r i? i? t? t?", has_rowid=True, required=6),
+    _shape("entry", "n id b", has_rowid=True),
+    _shape("line", "n i? i?", has_rowid=True),
+    _shape("commits", "n i id i i t i? i? i? b r b? b? i?", has_rowid=True, required=13),
+    _shape("ref", "n i t i?", has_rowid=True),
     _shape("operation", "i i t i i? i? t? r? i?"),
     _shape("commit_entry", "i i i"),
     _shape("checkpoint", "i t"),
     _shape("tombstone", "t id t i r"),
-    _shape("attempt", "n i t b r i", keyed=True),
+    _shape("attempt", "n i t b r i", has_rowid=True),
     _shape("sqlite_autoindex_thread_1", "t i"),
     _shape("sqlite_autoindex_entry_1", "id i"),
     _shape("sqlite_autoindex_commits_1", "i id i"),
@@ -69,12 +74,15 @@ SHAPES = (
 )
 BY_NAME = {shape.name: shape for shape in SHAPES}
 THREAD_NAMES, ENTRY_IDS, COMMIT_IDS, PLACES, REF_NAMES = (shape.name for shape in SHAPES[-5:])
-BY_SHAPE = (*SHAPES[:-5], BY_NAME[COMMIT_IDS])
-"""What is known by its shape alone, or judged by a hash that covers it."""
+ORPHAN_SHAPES = (*SHAPES[:-5], BY_NAME[COMMIT_IDS])
+"""The shapes that no other table or index has, or whose rows a hash verifies."""
 
 
 class RecoveredRows(Struct):
-    """Rows by table and key; entries are not kept here, only their ids."""
+    """The recovered rows, by table and key; entries are passed to `on_entry` instead.
+
+    `torn` are the tables and indexes of which a page or a row was unreadable.
+    """
 
     rows: dict[str, dict[object, Row]] = field(default_factory=dict[str, dict[object, Row]])
     torn: set[str] = field(default_factory=set[str])
@@ -83,7 +91,7 @@ class RecoveredRows(Struct):
         return self.rows.setdefault(name, {})
 
     def ids(self, name: str) -> dict[int, Row]:
-        """An index of a table, by the key of the row that it leads to."""
+        """The columns of an index, by the key of the row that each entry points to."""
         rows_by_key: dict[int, Row] = {}
         for row in self.table(name).values():
             key = row[-1]
@@ -92,8 +100,8 @@ class RecoveredRows(Struct):
         return rows_by_key
 
 
-def gather(pages: Pages, on_entry: Entry) -> RecoveredRows:
-    """Everything that can still be read."""
+def recover_rows(pages: Pages, on_entry: OnEntry) -> RecoveredRows:
+    """Every row that can still be read."""
     recovered = RecoveredRows()
     roots, visited = _roots(pages, recovered)
     for name, root in roots.items():
@@ -101,21 +109,21 @@ def gather(pages: Pages, on_entry: Entry) -> RecoveredRows:
         for node in _walk(pages, root, visited):
             if node is None or not node.sound:
                 recovered.torn.add(name)
-            if shape is not None and node is not None and node.keyed == shape.keyed:
+            if shape is not None and node is not None and node.has_rowid == shape.has_rowid:
                 for cell in node.cells:
-                    if not _take(recovered, shape, cell, on_entry):
+                    if not _add_row(recovered, shape, cell, on_entry):
                         recovered.torn.add(name)
     if recovered.torn or len(roots) < len(SHAPES):
         for number in sorted(set(range(1, pages.count + 1)) - visited - pages.free()):
             node = pages.node(number)
             if node is not None and node.cells:
-                _take_lost(recovered, node, on_entry)
+                _add_orphan_page(recovered, node, on_entry)
     recovered.torn.update(BY_NAME.keys() - roots.keys())
     return recovered
 
 
 def _roots(pages: Pages, recovered: RecoveredRows) -> tuple[dict[str, int], set[int]]:
-    """The root of every tree that the schema names, and the pages of the schema."""
+    """The root page of every table and index in the schema, and the pages of the schema itself."""
     roots: dict[str, int] = {}
     visited: set[int] = set()
     for node in _walk(pages, 1, visited):
@@ -131,7 +139,7 @@ def _roots(pages: Pages, recovered: RecoveredRows) -> tuple[dict[str, int], set[
 
 
 def _walk(pages: Pages, root: int, visited: set[int]) -> Iterator[Node | None]:
-    """The pages of a tree, in order; `None` for one that cannot be read."""
+    """The pages of one table or index, in order; `None` for an unreadable one."""
     waiting = [root]
     while waiting:
         number = waiting.pop()
@@ -145,18 +153,18 @@ def _walk(pages: Pages, root: int, visited: set[int]) -> Iterator[Node | None]:
         yield node
 
 
-def _take_lost(recovered: RecoveredRows, node: Node, on_entry: Entry) -> None:
-    """The rows of a page that no root leads to; all must be of one shape, and of one only."""
-    for shape in BY_SHAPE:
+def _add_orphan_page(recovered: RecoveredRows, node: Node, on_entry: OnEntry) -> None:
+    """Add the rows of an orphan to the first table whose shape fits all of them."""
+    for shape in ORPHAN_SHAPES:
         fitting = [cell for cell in node.cells if _fit(shape, cell) is not None]
-        if node.keyed == shape.keyed and len(fitting) == len(node.cells):
+        if node.has_rowid == shape.has_rowid and len(fitting) == len(node.cells):
             for cell in fitting:
-                _take(recovered, shape, cell, on_entry)
+                _add_row(recovered, shape, cell, on_entry)
             return
 
 
-def _take(recovered: RecoveredRows, shape: Shape, cell: Cell, on_entry: Entry) -> bool:
-    """Keep the row of a cell, unless one of its key is there; whether it has the table's shape."""
+def _add_row(recovered: RecoveredRows, shape: Shape, cell: Cell, on_entry: OnEntry) -> bool:
+    """Add the row of a cell, unless the key has one already; returns whether the shape fits."""
     row = _fit(shape, cell)
     if row is None:
         return False
@@ -167,17 +175,17 @@ def _take(recovered: RecoveredRows, shape: Shape, cell: Cell, on_entry: Entry) -
         assert isinstance(data, bytes)
         on_entry(cell.key, id, data)
         return True
-    key = cell.key if shape.keyed else row[-1] if "index" in shape.name else row[:2]
+    key = cell.key if shape.has_rowid else row[-1] if "index" in shape.name else row[:2]
     recovered.table(shape.name).setdefault(key, row)
     return True
 
 
 def _fit(shape: Shape, cell: Cell) -> Row | None:
-    """The values as those of a table's row, in full length; `None` where they cannot be."""
+    """The values of a cell as a row with all columns; `None` if they do not fit the shape."""
     values = cell.values
-    if not shape.least <= len(values) <= len(shape.columns):
+    if not shape.required <= len(values) <= len(shape.columns):
         return None
-    if shape.keyed and (cell.key is None or cell.key < 1):
+    if shape.has_rowid and (cell.key is None or cell.key < 1):
         return None
     row = values + (None,) * (len(shape.columns) - len(values))
     for value, column in zip(row, shape.columns, strict=True):

@@ -1,13 +1,13 @@
-"""A store's file while it is being repaired: nobody else has it, and it is never without a copy.
+"""Locks a store's file while it is repaired, and replaces its content safely.
 
-SQLite's own locks keep others out: the bytes at `PENDING` that every connection to a file locks
-to read or write it. They are taken without SQLite, because it locks no file that it cannot read.
-POSIX forgets a process's locks when it closes any descriptor of the file, so all reading and
-writing here goes through one.
+SQLite's own locks keep other processes out: every connection locks bytes at `PENDING` before it
+reads or writes. This module locks them itself, because SQLite does not lock a file that it cannot
+read. POSIX drops all locks of a process when it closes any descriptor of the file, so everything
+here goes through one descriptor.
 
-While the new bytes are written, the file begins with words that name the copy of the old ones
-instead of SQLite's own. Whoever opens it then is told that it is damaged, and whoever repairs it
-starts again from that copy.
+While the new content is written, the file starts with `MARK` and the name of the backup instead of
+SQLite's header. If the repair is interrupted, opening the store fails with `Damaged`, and the next
+repair starts from the backup.
 
 https://www.sqlite.org/lockingv3.html, https://www.sqlite.org/howtocorrupt.html (2.2)
 """
@@ -31,7 +31,7 @@ IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
 class Descriptor:
-    """A file's bytes by slices, none of them kept."""
+    """The bytes of a file, read on demand by slices."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -46,7 +46,7 @@ class Descriptor:
 
 
 class RepairLock:
-    """A file that nobody else may read or write for the length of a `with`."""
+    """A context manager that locks a file against all other readers and writers."""
 
     def __init__(self, path: str) -> None:
         self._given = path
@@ -121,7 +121,7 @@ class RepairLock:
                 _settle(copy)
 
     def write(self, fresh: str, backup: str) -> None:
-        """Put the bytes of `fresh` here; `kept` has those that are here now."""
+        """Overwrite the file with the bytes of `fresh`; `backup` is the copy of the old ones."""
         for name in (f"{self.path}-wal", f"{self.path}-shm"):  # of the old bytes, not of the new
             if os.path.exists(name):
                 os.remove(name)
@@ -144,7 +144,7 @@ class RepairLock:
             data, at = data[done:], at + done
 
     def _unfinished(self) -> str | None:
-        """The copy of the file from before a repair that was cut short, if that is what it is."""
+        """The path of the backup, if an earlier repair was interrupted."""
         head = self.data[:HEAD]
         if not head.startswith(MARK):
             return None
@@ -154,9 +154,9 @@ class RepairLock:
 
 
 def refuse_in_use(path: str) -> None:
-    """Raise `StoreError` where a connection has the file, of this process too.
+    """Raise `StoreError` if any connection, of this process too, has the file open.
 
-    A file that SQLite cannot read is in nobody's hands as far as SQLite can tell.
+    If SQLite cannot read the file at all, the check passes.
     """
     with closing(sqlite3.connect(path, timeout=0.0, isolation_level=None)) as db:
         try:
