@@ -8,13 +8,15 @@ from .main import COMMANDS, entry, main
 
 if TYPE_CHECKING:
     from .log_graph import draw, newest_first
+    from .markdown import MarkdownStream
 
 __getattr__ = lazy_names(
     __name__,
     {
+        "MarkdownStream": "weft.cli.markdown",
         "draw": "weft.cli.log_graph",
         "newest_first": "weft.cli.log_graph",
     },
 )
 
-__all__ = ["COMMANDS", "draw", "entry", "main", "newest_first"]
+__all__ = ["COMMANDS", "MarkdownStream", "draw", "entry", "main", "newest_first"]

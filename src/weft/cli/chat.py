@@ -1,51 +1,64 @@
 """`weft chat`: talk with a model in the terminal, in a stored thread.
 
-Answers are streamed, with tool calls and compactions. With a text on the command line the chat
-sends it, prints the answer and exits; otherwise it reads lines until the end of input. A line of
-one word after a slash is a command and is not sent. `/attach FILE` (and `--attach FILE` for the
-first message) sends files with the next message.
+Answers are streamed, with tool calls and compactions; on a terminal Markdown is shown with styles.
+With a text on the command line the chat sends it, prints the answer and exits; otherwise it reads
+lines until the end of input. A line that begins with a slash and a word is a command and is not
+sent.
 
 After an answer that failed or was stopped (Ctrl-C), an empty line or `/retry` asks the model again
 without repeating the question. The part that had arrived is stored as an attempt, which `weft log`
 shows.
+
+Tools come from MCP servers (`--mcp`). Each call is asked about, unless it was allowed before; a
+chat that has no terminal to ask in refuses them.
 """
 
 import argparse
 import asyncio
+import os
 import re
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from weft.errors import ThreadError
+from weft.errors import ThreadError, WeftError
 from weft.printable import clean_text, escape_json
 
 from .common import find_model_route, safe, writable_store
 from .main import DEFAULT_STORE
+from .markdown import MarkdownStream
+from .terminal import read_screen
 
 if TYPE_CHECKING:
-    from weft.agent import Agent, AgentEvent
-    from weft.thread import Media
+    from weft.agent import Agent, AgentEvent, McpServer, Permission, Permissions, ToolRequest
+    from weft.thread import Media, Thread
 
 LINE_LENGTH = 200
 HELLO = "chatting with {model} in {thread!r}; /help for help, /quit or Ctrl-D to leave"
 LEAVE = ("/quit", "/exit")
-COMMAND = re.compile(r"/[a-z]+")
-HELP = """/help   show this help
-/retry  ask the model again after an answer that failed or was stopped; so does an empty line
-/attach FILE  send a file (image, PDF, text, audio) with your next message
-/undo   undo your last message and its answer
-/quit   leave; the thread stays (`weft log --thread {thread}`)
+COMMAND = re.compile(r"/[a-z]+(?=\s|$)")
+HELP = """/help            show this help
+/model [NAME]    show or change the model
+/branch [NAME]   list the branches; switch to one, or create it here
+/undo            undo your last message and its answer
+/retry           ask again after an answer that failed or was stopped; so does an empty line
+/compact         compact the thread now
+/diff [COMMIT]   what changed since a commit or branch (default: your last message)
+/attach FILE     send a file (image, PDF, text, audio) with your next message
+/tools           list the tools
+/quit            leave; the thread stays (`weft log --thread {thread}`)
 Ctrl-C stops an answer. Everything else is sent to the model."""
-RETRY = "/retry"
-UNDO = "/undo"
-ATTACH = "/attach"
 RETRY_HINT = "an empty line or /retry asks again"
 EXIT_FAILED, EXIT_STOPPED = 1, 130
+ANSWERS: "dict[str, Permission]" = {"y": "once", "t": "thread", "a": "always", "n": "deny"}
+QUESTION = "allow it? [y] once  [t] in this thread  [a] always  [n] no: "
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.epilog = "Type /help in the chat to see its commands, such as /retry, /attach and /undo."
+    parser.epilog = "Type /help in the chat to see its commands, such as /model, /branch and /undo."
     parser.add_argument(
         "--store", metavar="PATH", help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})"
     )
@@ -68,6 +81,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a file to attach to the first message: image, PDF, text or audio (repeatable)",
     )
+    parser.add_argument(
+        "--mcp",
+        metavar="COMMAND_OR_URL",
+        action="append",
+        default=[],
+        help="an MCP server whose tools the model may use (repeatable); every call is asked about",
+    )
     parser.add_argument("--json", action="store_true", help="print events as JSON lines")
     parser.add_argument("words", nargs="*", help="send this, print the answer and exit")
 
@@ -75,106 +95,218 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Chat until the end of input; returns 1 if the last answer failed, 130 if it was stopped."""
     import weft.thread
-    from weft.agent import Agent
-    from weft.catalog import load_catalog
     from weft.client import load_toml
     from weft.thread import read_attachments
 
     if args.config is not None:
         args.store = args.store or load_toml(args.config).get("store")
     files = read_attachments(args.attach)
-    catalog = load_catalog(args.config)
-    route = find_model_route(args, catalog)
-    with weft.thread.open(writable_store(args), args.thread, checkpoints=True) as thread:
-        agent = Agent(
-            thread, route.model, system=args.system, provider=route.provider, catalog=catalog
+    with ExitStack() as stack:
+        thread = stack.enter_context(
+            weft.thread.open(writable_store(args), args.thread, checkpoints=True)
         )
+        chat = Chat(args, thread, files)
+        for server in args.mcp:
+            chat.servers.append(stack.enter_context(_connect(server)))
+        chat.use_model(args.model)
         if args.words:
             text = " ".join(args.words)
-            return asyncio.run(run_turn(agent, text, args.json, sys.stdout, files))
-        return run_chat(agent, args.json, files)
+            return asyncio.run(run_turn(chat.agent, text, args.json, sys.stdout, chat.take_files()))
+        return chat.read_lines()
 
 
-def run_chat(agent: "Agent", as_json: bool, files: "tuple[Media, ...]" = ()) -> int:
-    """Read lines and send them; `files` are attached to the first message."""
-    prompt = "" if as_json or not sys.stdin.isatty() else "> "
-    code = 0
-    names = {"model": agent.model, "thread": agent.thread.name}
-    if prompt:
-        print(safe(HELLO.format_map(names)))
+def _connect(server: str) -> "McpServer":
+    from weft.agent import McpServer
+
+    return McpServer(server)
+
+
+class Chat:
+    """One chat: the thread, the agent that answers, and what the next message takes along."""
+
+    def __init__(
+        self, args: argparse.Namespace, thread: "Thread", files: "tuple[Media, ...]" = ()
+    ) -> None:
+        from weft.catalog import load_catalog
+
+        self.thread = thread
+        self.servers: list[McpServer] = []
+        self.agent: Agent
+        self._args = args
+        self._catalog = load_catalog(args.config)
+        self._files = files
+        self._code = 0
+        self._is_terminal = sys.stdin.isatty() and not args.json
+        self._permissions = self._make_permissions()
+
+    def use_model(self, name: str) -> None:
+        """Let another model answer from now on."""
+        from weft.agent import Agent
+
+        route_args = argparse.Namespace(**{**vars(self._args), "model": name})
+        route = find_model_route(route_args, self._catalog)
+        self.agent = Agent(
+            self.thread,
+            route.model,
+            self.servers,
+            system=self._args.system,
+            provider=route.provider,
+            catalog=self._catalog,
+            permission=self._permissions,
+        )
+
+    def take_files(self) -> "tuple[Media, ...]":
+        """The files for the next message; they are sent once."""
+        files, self._files = self._files, ()
+        return files
+
+    def read_lines(self) -> int:
+        """Read lines and send them, or run them as commands."""
+        as_json = self._args.json
+        prompt = "> " if self._is_terminal else ""
+        if prompt:
+            print(safe(HELLO.format(model=self.agent.model, thread=self.thread.name)))
+        while True:
+            try:
+                line = input(prompt)
+            except EOFError:
+                return self._code
+            text = line.strip()
+            command = None if as_json else COMMAND.match(text)
+            if command is not None and command[0] in LEAVE:
+                return self._code
+            if command is not None:
+                self._run_command(command[0], text[command.end() :].strip())
+            elif text:
+                self._code = self._turn(line, self.take_files())
+            elif self._code != 0:
+                self._code = self._turn(None)
+
+    def _run_command(self, name: str, argument: str) -> None:
+        run = COMMANDS.get(name)
+        if run is None:
+            print(safe(f"no command {name!r}"))
+            self.help("")
+            return
+        try:
+            run(self, argument)
+        except WeftError as error:
+            print(safe(f"error: {error}"))
+
+    def _turn(self, text: str | None, files: "tuple[Media, ...]" = ()) -> int:
+        """Run one turn; in a terminal, Ctrl-C and a refused retry do not end the chat."""
+        try:
+            code = asyncio.run(run_turn(self.agent, text, self._args.json, sys.stdout, files))
+        except KeyboardInterrupt:
+            if not self._is_terminal:
+                raise
+            print(f"\nstopped; {RETRY_HINT}")
+            return EXIT_STOPPED
+        except ThreadError as error:
+            if self._args.json or text is not None:
+                raise
+            print(safe(f"error: {error}"))
+            return 0
+        if code != 0 and self._is_terminal:
+            print(RETRY_HINT)
+        return code
+
+    def help(self, _: str) -> None:
+        print(safe(HELP.format(thread=self.thread.name)))
+
+    def model(self, name: str) -> None:
+        if name:
+            self.use_model(name)
+        print(safe(f"the model is {self.agent.model}"))
+
+    def branch(self, name: str) -> None:
+        if name and name not in self.thread.branches():
+            self.thread.branch(name)
+            print(safe(f"new branch {name!r}"))
+        if name:
+            self.thread.switch(name)
+        for branch in self.thread.branches():
+            print(safe(f"{'*' if branch == self.thread.current else ' '} {branch}"))
+
+    def undo(self, _: str) -> None:
+        undone = self.thread.undo(turn=True)
+        text = str(undone) if undone.commit is None else undone.commit.text or str(undone)
+        print(safe(f"undone: {undone.verb} {clip(text)}"))
+        self._code = 0
+
+    def retry(self, _: str) -> None:
+        self._code = self._turn(None)
+
+    def compact(self, _: str) -> None:
+        tokens = self.thread.compile().tokens
+        print(safe(str(self.thread.compact(budget=max(1, tokens // 2)))))
+
+    def diff(self, commit: str) -> None:
+        if not commit:
+            commit = self._before_last_message()
+        print(safe(str(self.thread.diff(commit)) or "nothing changed"))
+
+    def attach(self, path: str) -> None:
+        from weft.thread import read_attachments
+
+        if not path:
+            print("usage: /attach FILE")
+            return
+        self._files += read_attachments(path)
+        print(safe(f"{path!r} will be sent with your next message"))
+
+    def tools(self, _: str) -> None:
+        for tool in self.agent.tools.values():
+            server = "" if tool.server is None else f" ({tool.server})"
+            print(safe(f"{tool.name}{server}: {clip(tool.definition.description or '')}"))
+        if not self.agent.tools:
+            print("no tools; start the chat with --mcp COMMAND to add some")
+
+    def _before_last_message(self) -> str:
+        for info in self.thread.log():
+            is_user = any(m.role == "user" and m.text for m in info.messages)
+            if info.kind == "append" and is_user and info.parents:
+                return info.parents[0]
+        raise ThreadError("there is nothing before your last message")
+
+    def _make_permissions(self) -> "Permissions | None":
+        from weft.agent import Permissions
+
+        if not self._is_terminal:
+            return None
+        return Permissions(_ask_permission, path=permissions_path())
+
+
+COMMANDS: dict[str, Callable[[Chat, str], None]] = {
+    "/attach": Chat.attach,
+    "/branch": Chat.branch,
+    "/compact": Chat.compact,
+    "/diff": Chat.diff,
+    "/help": Chat.help,
+    "/model": Chat.model,
+    "/retry": Chat.retry,
+    "/tools": Chat.tools,
+    "/undo": Chat.undo,
+}
+
+
+def permissions_path() -> Path:
+    """The file with the tools that are always allowed."""
+    folder = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(folder) / "weft" / "permissions.json"
+
+
+async def _ask_permission(request: "ToolRequest") -> "Permission":
+    """Ask in the terminal; the end of input is a no."""
+    server = "" if request.server is None else f" of {request.server}"
+    print(safe(f"\nthe model wants to run {request.name}{server} with {clip(str(request.input))}"))
     while True:
         try:
-            line = input(prompt)
+            answer = (await asyncio.to_thread(input, QUESTION)).strip().lower()[:1]
         except EOFError:
-            return code
-        stripped = line.strip()
-        if not as_json and stripped in LEAVE:
-            return code
-        if (not as_json and stripped == RETRY) or (not stripped and code != 0):
-            code = turn(agent, None, as_json, bool(prompt))
-        elif not as_json and stripped == UNDO:
-            code = undo(agent)
-        elif not as_json and stripped.split(maxsplit=1)[:1] == [ATTACH]:
-            files += attach(stripped.removeprefix(ATTACH).strip())
-        elif not as_json and COMMAND.fullmatch(stripped):
-            text = HELP if stripped == "/help" else "no command {command!r}\n" + HELP
-            print(safe(text.format_map({**names, "command": stripped})))
-        elif stripped:
-            code = turn(agent, line, as_json, bool(prompt), files)
-            files = ()
-
-
-def attach(path: str) -> "tuple[Media, ...]":
-    """The file to send with the next message; nothing if it cannot be read."""
-    from weft.thread import read_attachments
-
-    if not path:
-        print(f"usage: {ATTACH} FILE")
-        return ()
-    try:
-        blocks = read_attachments(path)
-    except ThreadError as error:
-        print(safe(f"error: {error}"))
-        return ()
-    print(safe(f"{path!r} will be sent with your next message"))
-    return blocks
-
-
-def undo(agent: "Agent") -> int:
-    """Undo the last turn and print it."""
-    try:
-        undone = agent.thread.undo(turn=True)
-    except ThreadError as error:
-        print(safe(f"error: {error}"))
-        return 0
-    text = str(undone) if undone.commit is None else undone.commit.text or str(undone)
-    print(safe(f"undone: {undone.verb} {clip(text)}"))
-    return 0
-
-
-def turn(
-    agent: "Agent",
-    text: str | None,
-    as_json: bool,
-    interactive: bool,
-    files: "tuple[Media, ...]" = (),
-) -> int:
-    """Run one turn; in a terminal, Ctrl-C and a refused retry do not end the chat."""
-    try:
-        code = asyncio.run(run_turn(agent, text, as_json, sys.stdout, files))
-    except KeyboardInterrupt:
-        if not interactive:
-            raise
-        print(f"\nstopped; {RETRY_HINT}")
-        return EXIT_STOPPED
-    except ThreadError as error:
-        if as_json or text is not None:
-            raise
-        print(safe(f"error: {error}"))
-        return 0
-    if code != 0 and interactive:
-        print(RETRY_HINT)
-    return code
+            return "deny"
+        if answer in ANSWERS:
+            return ANSWERS[answer]
 
 
 async def run_turn(
@@ -185,9 +317,10 @@ async def run_turn(
     files: "tuple[Media, ...]" = (),
 ) -> int:
     """Run one turn and print its events; without a text the model is asked again."""
-    from weft.agent import Failure, to_json
+    from weft.agent import Failure, TextDelta, to_json
 
     code = 0
+    printer = Printer(out)
     async for event in agent.run(text, attach=files):
         if isinstance(event, Failure):
             code = EXIT_FAILED
@@ -196,14 +329,46 @@ async def run_turn(
 
             line = orjson.dumps(to_json(event)).decode()
             print(escape_json(line) if out.isatty() else line, file=out, flush=True)
+        elif isinstance(event, TextDelta):
+            printer.add(event.id, event.text)
         else:
-            shown = show(event)
-            print(clean_text(shown) if out.isatty() else shown, end="", file=out, flush=True)
+            printer.close()
+            print(clean_text(show(event)) if out.isatty() else show(event), end="", file=out)
+            out.flush()
+    printer.close()
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         # Ctrl-C closed the connection, and the run reported that as a failure of the upstream.
         raise asyncio.CancelledError
     return code
+
+
+class Printer:
+    """Prints the text of answers, as Markdown on a terminal and as it is elsewhere."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._screen = read_screen(out, os.environ)
+        self._stream: MarkdownStream | None = None
+        self._block = ""
+
+    def add(self, block: str, text: str) -> None:
+        """Print more of a block."""
+        if not self._out.isatty():
+            print(text, end="", file=self._out, flush=True)
+            return
+        if block != self._block:
+            self.close()
+            self._block = block
+        if self._stream is None:
+            self._stream = MarkdownStream(self._screen.colour)
+        print(self._stream.feed(clean_text(text)), end="", file=self._out, flush=True)
+
+    def close(self) -> None:
+        """Print the rest of the block."""
+        if self._stream is not None:
+            print(self._stream.close(), end="", file=self._out, flush=True)
+            self._stream = None
 
 
 def show(event: "AgentEvent") -> str:
@@ -213,7 +378,6 @@ def show(event: "AgentEvent") -> str:
         LossReport,
         MessageComplete,
         SystemMessage,
-        TextDelta,
         ToolEnd,
         ToolStart,
         present,
@@ -221,8 +385,6 @@ def show(event: "AgentEvent") -> str:
     )
 
     match event:
-        case TextDelta(text=text):
-            return text
         case ToolStart(name=name, input=input):
             return f"\n[{name} {clip(str(input))}]\n"
         case ToolEnd(content=content, is_error=failed):

@@ -1,0 +1,170 @@
+"""The commands of `weft chat`, and its questions about tools."""
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import weft
+from servers import scripted_upstream
+from summarisers import bodies, says, tool_calls
+
+LAUNCH = "from weft.cli import entry; entry()"
+SERVER = str(Path(__file__).parents[1] / "agent" / "mcp_server.py")
+SECONDS = 120.0
+
+
+def chat(store: Path, text: str, *flags: str) -> str:
+    """What a chat prints for these lines."""
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCH, "chat", "--store", str(store), *flags],
+        input=text, capture_output=True, text=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_help_names_every_command(tmp_path):
+    shown = chat(tmp_path / "a.db", "/help\n")
+    for command in ("model", "branch", "undo", "retry", "compact", "diff", "attach", "tools"):
+        assert f"/{command}" in shown
+
+
+def test_a_branch_is_created_switched_to_and_listed(tmp_path):
+    lines = "Oslo is cold.\n/branch try\nBergen is wet.\n/branch main\nRain?\n/branch\n"
+    shown = chat(tmp_path / "a.db", lines)
+    assert "new branch 'try'" in shown
+    assert shown.rstrip().splitlines()[-2:] == ["* main", "  try"]
+    with weft.open(tmp_path / "a.db") as thread:
+        assert "Bergen" not in str(thread.compile().to_dicts())
+        thread.switch("try")
+        assert "Bergen" in str(thread.compile().to_dicts())
+
+
+def test_the_model_can_be_changed(tmp_path):
+    with scripted_upstream() as upstream:
+        upstream.then(says("from the other"))
+        flags = ("--upstream", f"u=openai-chat:{upstream.url}")
+        shown = chat(tmp_path / "a.db", "/model\n/model u/other\nhi\n", *flags)
+        assert bodies(upstream)[0]["model"] == "other"
+    assert "the model is weft-offline" in shown
+    assert "the model is other" in shown
+    assert "from the other" in shown
+
+
+def test_a_model_without_an_upstream_is_refused_and_the_chat_goes_on(tmp_path):
+    shown = chat(
+        tmp_path / "a.db", "/model nobody/knows\n/model\n", "--upstream", "u=gemini:http://x"
+    )
+    assert "error: " in shown
+    assert "the model is weft-offline" in shown
+
+
+def test_a_diff_shows_the_last_turn(tmp_path):
+    shown = chat(tmp_path / "a.db", "Oslo is cold.\nBergen is wet.\n/diff\n")
+    assert "+ user: Bergen is wet." in shown.replace("+  ", "+ ")
+    assert "+ user: Oslo" not in shown
+
+
+@pytest.mark.parametrize(
+    "command", ["/diff", "/undo", "/retry", "/compact", "/attach", "/branch x"]
+)
+def test_a_command_on_an_empty_thread_ends_no_chat(tmp_path, command):
+    shown = chat(tmp_path / "a.db", f"{command}\n/model\n")
+    assert "the model is weft-offline" in shown
+
+
+def test_compact_makes_the_thread_smaller(tmp_path):
+    lines = "".join(f"Fact {n}: the value is {n * 7}. {'word ' * 40}\n" for n in range(12))
+    shown = chat(tmp_path / "a.db", lines + "/compact\n")
+    with weft.open(tmp_path / "a.db") as thread:
+        assert [info.kind for info in thread.log()].count("compact") == 1, shown
+
+
+def test_a_path_is_no_command(tmp_path):
+    shown = chat(tmp_path / "a.db", "/etc/hosts has what?\n")
+    assert "no command" not in shown
+
+
+def test_tools_are_listed_and_refused_without_a_terminal(tmp_path):
+    with scripted_upstream() as upstream:
+        upstream.then(tool_calls([("c1", "add", {"a": 2, "b": 3})]), says("done"))
+        flags = (
+            "--upstream", f"u=openai-chat:{upstream.url}", "--model", "u/m",
+            "--mcp", f"{sys.executable} {SERVER}",
+        )  # fmt: skip
+        shown = chat(tmp_path / "a.db", "/tools\nadd them\n", *flags)
+    assert "add (demo): Add two numbers." in shown
+    assert "the user did not allow this call" in shown
+
+
+class Terminal:
+    """A person at a terminal, who waits for words and types."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        leader, follower = pty.openpty()
+        self.process = subprocess.Popen(
+            command, stdin=follower, stdout=follower, stderr=follower,
+            env=environment, start_new_session=True,
+        )  # fmt: skip
+        os.close(follower)
+        self._leader = leader
+        self.shown = ""
+
+    def wait_for(self, words: str, start: int = 0) -> int:
+        """Wait until these words are shown behind `start`; returns where they end."""
+        deadline = time.monotonic() + SECONDS
+        while (place := self.shown.find(words, start)) < 0:
+            assert time.monotonic() < deadline, self.shown
+            if select.select([self._leader], [], [], 1.0)[0]:
+                try:
+                    data = os.read(self._leader, 4096)
+                except OSError:  # the program has ended
+                    data = b""
+                assert data, self.shown
+                self.shown += data.decode(errors="replace")
+        return place + len(words)
+
+    def type(self, text: str) -> None:
+        os.write(self._leader, text.encode())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._leader)
+
+
+def test_a_person_is_asked_and_always_is_remembered(tmp_path):
+    call = tool_calls([("c1", "add", {"a": 2, "b": 3})])
+    with scripted_upstream() as upstream:
+        upstream.then(call, says("first done"), call, says("second done"))
+        command = [
+            sys.executable, "-c", LAUNCH, "chat", "--store", str(tmp_path / "a.db"),
+            "--upstream", f"u=openai-chat:{upstream.url}", "--model", "u/m",
+            "--mcp", f"{sys.executable} {SERVER}",
+        ]  # fmt: skip
+        terminal = Terminal(command, {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "config")})
+        try:
+            terminal.wait_for("> ")
+            terminal.type("add them\n")
+            place = terminal.wait_for("the model wants to run add of demo")
+            place = terminal.wait_for("[n] no: ", place)
+            terminal.type("what\n")
+            place = terminal.wait_for("[n] no: ", place)
+            terminal.type("a\n")
+            place = terminal.wait_for("first done", place)
+            terminal.type("again\n")
+            place = terminal.wait_for("second done", place)
+            assert terminal.shown.count("the model wants to run") == 1
+            terminal.type("/quit\n")
+            assert terminal.process.wait(SECONDS) == 0
+        finally:
+            terminal.close()
+    results = [m for m in bodies(upstream)[-1]["messages"] if m["role"] == "tool"]
+    assert [result["content"] for result in results] == ["5", "5"]
+    assert "demo/add" in (tmp_path / "config" / "weft" / "permissions.json").read_text()
