@@ -27,6 +27,11 @@ class Mock:
         bodies = [row["body"] for row in rows if isinstance(row.get("body"), dict)]
         return (paths | {body["model"] for body in bodies if "model" in body}) - {""}
 
+    def newest(self) -> dict[str, Any]:
+        """The newest body."""
+        rows = [json.loads(line) for line in self._log.read_text().splitlines()]
+        return [row["body"] for row in rows if isinstance(row.get("body"), dict)][-1]
+
     def asked(self, member: str) -> list[dict[str, Any]]:
         """What the newest request that has this member says in it."""
         bodies = [json.loads(line).get("body") for line in self._log.read_text().splitlines()]

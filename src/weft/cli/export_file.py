@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
                 branch=args.branch,
                 model=args.model,
                 render=_renderer() if format == "html" else None,
+                folder=os.getcwd(),
             )
     _write(args.output, data)
     for line in loss_lines(losses) if not args.json else ():

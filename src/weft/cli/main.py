@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "translate": ("weft.cli.translate", "translate a body between vendors' protocols"),
     "serve": ("weft.cli.serve", "run the gateway and the page"),
     "run": ("weft.cli.run", "run a program whose model calls go through the gateway"),
+    "resume": ("weft.cli.resume", "continue a recorded session in its client, from any commit"),
     "chat": ("weft.cli.chat", "talk with a model in the terminal"),
     "threads": ("weft.cli.inspect", "list the threads of a store"),
     "commit": ("weft.cli.record", "append a message to a thread"),
@@ -63,7 +64,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 DEFAULT_STORE = "~/.local/share/weft/weft.db"
 DEFAULT_THREAD = "default"
 
-LONG_RUNNING = ("chat", "run", "serve")
+LONG_RUNNING = ("chat", "resume", "run", "serve")
 READING = "weft.cli.inspect"
 """The module of commands that only read."""
 
@@ -107,6 +108,10 @@ def run_command(argv: Sequence[str] | None) -> int:
         command.set_defaults(command=name)
         module.configure(command)
         arguments.remove(name)
+        if name == "resume" and "--" in arguments:  # argparse finds no options after a positional
+            end = arguments.index("--")
+            command.set_defaults(arguments=arguments[end + 1 :])
+            arguments = arguments[:end]
         return guarded(module.run, command.parse_args(arguments))
     if "--version" in arguments:
         print(f"weft {read_version()}")

@@ -82,10 +82,12 @@ if TYPE_CHECKING:
         EXPORT_FORMATS,
         IMPORT_FORMATS,
         Imported,
+        SessionFile,
         archive_bytes,
         export_bytes,
         import_bytes,
         read_origin,
+        write_session,
     )
     from .typed_text import split_typed, typed_text
     from .undo import REF_OPERATIONS, Undone
@@ -129,6 +131,8 @@ __getattr__ = lazy_names(
         "HookWarning": "weft.thread.hooks",
         "Hooks": "weft.thread.hooks",
         "Imported": "weft.thread.transfer",
+        "SessionFile": "weft.thread.transfer",
+        "write_session": "weft.thread.transfer",
         "InstructionContent": "weft.thread.content",
         "Media": "weft.thread.media_files",
         "MergePreview": "weft.thread.merge",
@@ -241,6 +245,7 @@ __all__ = [
     "SentBodyDelta",
     "SentRequest",
     "SessionContent",
+    "SessionFile",
     "Stats",
     "Strategy",
     "Target",
@@ -293,4 +298,5 @@ __all__ = [
     "undelete",
     "unregister_content_type",
     "write_echo",
+    "write_session",
 ]

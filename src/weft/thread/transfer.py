@@ -5,6 +5,7 @@
 - `import_bytes` imports a file, or an archive of whole threads, into a store. Hooks and budgets
   belong to open threads, so none apply here.
 - `export_bytes` writes one branch in another format and returns what that format could not hold.
+- `write_session` writes a thread, as it was at any commit, as a session that a client can resume.
 
 The result of an import says how many messages were new, which lines were kept aside, where a
 broken chain was bridged, and which branches were created.
@@ -18,11 +19,12 @@ from typing import Any
 from msgspec import Struct
 
 from weft.errors import Damaged, NotFound, StoreError, ThreadError
+from weft.ids import Id
 from weft.model import Loss
-from weft.store import Store
+from weft.store import Store, ThreadRecord
 
 from .archive import is_archive, read_archive, restore_archive, write_archive
-from .exporting import EXPORTS, Render, write_export
+from .exporting import EXPORTS, Render, read_folder, rename_session, write_export
 from .handle import Handle
 from .importing import (
     IMPORTS,
@@ -178,13 +180,15 @@ def export_bytes(
     branch: str | None = None,
     model: str | None = None,
     render: Render | None = None,
+    folder: str = "/",
 ) -> tuple[bytes, tuple[Loss, ...]]:
     """One branch in another format, and what that format could not hold.
 
     `html` and `markdown` are documents of the whole thread; `render` shows Markdown as HTML.
 
-    A session file under a new id is linked to the thread, so that what the client writes into it
-    comes back to this thread.
+    `folder` is the working directory of a session that does not name its own. A session file under
+    a new id is linked to the thread, so that what the client writes into it comes back to this
+    thread.
     """
     record = store.read_thread(thread)
     if record is None:
@@ -194,10 +198,63 @@ def export_bytes(
     handle = Handle(store, record, branch=branch)
     if handle.head() is None:
         raise ThreadError(f"branch {handle.branch!r} of {thread!r} is empty")
-    written = write_export(handle, format, model, render)
+    written = write_export(handle, format, model, render, folder)
     if format in PREFIXES and read_origin(store, thread) != format:
         _link_export(store, thread, format)
     return written
+
+
+class SessionFile(Struct, frozen=True, kw_only=True):
+    """A session file that a client can resume; `folder` is where the client must be started."""
+
+    session: str
+    format: str
+    data: bytes
+    folder: str
+
+
+class _CommitHandle(Handle):
+    """A handle on a thread as it was at one commit."""
+
+    def __init__(self, store: Store, record: ThreadRecord, commit: Id) -> None:
+        super().__init__(store, record)
+        self._commit = commit
+
+    def head(self) -> Id | None:
+        return self._commit
+
+
+def write_session(
+    store: Store,
+    thread: str,
+    format: str,
+    session: str,
+    *,
+    commit: str | None = None,
+    folder: str = "/",
+) -> SessionFile:
+    """The thread as a session file under a new id, at its head or at another commit.
+
+    The new id is linked to the thread: what the client writes and sends under it continues this
+    thread. `folder` is the working directory of a session that does not name its own.
+    """
+    record = store.read_thread(thread)
+    if record is None:
+        raise ThreadError(f"there is no thread {thread!r}")
+    at = store.read_ref(thread, record.head) if commit is None else bytes.fromhex(commit)
+    name = session_name(format, session)
+    if at is None:
+        raise ThreadError(f"branch {record.head!r} of {thread!r} is empty")
+    if name is None:
+        raise ThreadError(f"{format!r} has no sessions; use one of {', '.join(PREFIXES)}")
+    data, _ = write_export(_CommitHandle(store, record, at), format, folder=folder)
+    link_session(store, thread, name)
+    return SessionFile(
+        session=session,
+        format=format,
+        data=rename_session(format, data, session),
+        folder=read_folder(format, data) or folder,
+    )
 
 
 def _link_export(store: Store, thread: str, format: str) -> None:

@@ -7,6 +7,9 @@ New messages become new lines. Their uuids are derived from the thread's ids, an
 folder and version from the line before them, so `claude --resume` continues from the last one. A
 summary at the start of the conversation is written the way Claude Code writes its own: a
 `compact_boundary` line and a line with `isCompactSummary`.
+
+System prompts that a client sent are left out: Claude Code sends its own. Instructions that a
+person added to the thread become reminders.
 """
 
 from collections.abc import Mapping
@@ -20,27 +23,32 @@ from msgspec import Struct, field
 from weft.ids import Id, object_id
 from weft.model import JsonObject, Message, is_system
 from weft.thread.handle import Handle
-from weft.thread.importing.lines import join_lines, read_object
+from weft.thread.importing.lines import join_lines, read_object, split_lines
 from weft.thread.sessions import session_id
 
-from .journal import Gone, Journal, New, Old, Piece, read_journal
+from .journal import ROOT, Gone, Journal, New, Old, Piece, find_folder, read_journal
 
 FORMAT = "claude-code"
 ENVELOPE = ("isSidechain", "userType", "cwd", "sessionId", "version", "gitBranch", "slug")
 LEAF = "leafUuid"
 
 
-def write_claude_code(handle: Handle) -> bytes:
-    """The branch as JSON lines of Claude Code."""
+def write_claude_code(handle: Handle, folder: str = ROOT) -> bytes:
+    """The branch as JSON lines of Claude Code.
+
+    `folder` is the working directory of a conversation that does not name its own.
+    """
     journal = read_journal(handle, FORMAT)
     if journal.is_untouched:
         return join_lines(piece.line.text for piece in journal.pieces if isinstance(piece, Old))
-    return join_lines(_Writer(handle.name, journal).lines())
+    messages = (row.message for row in handle.view(handle.head()).rows)
+    return join_lines(_Writer(handle.name, journal, find_folder(messages) or folder).lines())
 
 
 class _Writer(Struct):
     """Writes the lines of a journal.
 
+    - `folder`: the working directory, if no line names one.
     - `instead`: for a removed line, the uuid of the line that takes its place as a parent.
     - `written`: the uuids that are valid parents.
     - `envelope`: the line whose session members new lines copy.
@@ -51,6 +59,7 @@ class _Writer(Struct):
 
     thread: str
     journal: Journal
+    folder: str
     instead: dict[str, str | None] = field(default_factory=dict[str, str | None])
     written: set[str] = field(default_factory=set[str])
     envelope: JsonObject = field(default_factory=dict[str, Any])
@@ -67,6 +76,8 @@ class _Writer(Struct):
             match piece:
                 case Old():
                     texts.append(self._old(piece))
+                case New(is_clients_prompt=True):
+                    pass
                 case New():
                     texts.append(self._new(piece))
                 case Gone():
@@ -167,7 +178,7 @@ class _Writer(Struct):
     def _line(self, parent: str | None, kind: str) -> JsonObject:
         """The members that all lines have."""
         start: JsonObject = {"parentUuid": parent, "isSidechain": False}
-        return start | _envelope(self.envelope, self.thread) | {"type": kind}
+        return start | _envelope(self.envelope, self.thread, self.folder) | {"type": kind}
 
     def _boundary(self, piece: New) -> JsonObject:
         """The `compact_boundary` line; the messages before the compaction are not in the file."""
@@ -212,12 +223,12 @@ def _answer(piece: New, message: JsonObject) -> JsonObject:
     }
 
 
-def _envelope(line: Mapping[str, Any], thread: str) -> JsonObject:
+def _envelope(line: Mapping[str, Any], thread: str, folder: str) -> JsonObject:
     """The session members that every line repeats, from another line if there is one."""
     if line:
         return {name: line[name] for name in ENVELOPE if name in line}
     session = session_id(FORMAT, thread)
-    return {"userType": "external", "cwd": "/", "sessionId": session, "version": "2.1.0"}
+    return {"userType": "external", "cwd": folder, "sessionId": session, "version": "2.1.0"}
 
 
 def _changed(text: str, value: JsonObject, changes: JsonObject) -> str:
@@ -234,3 +245,20 @@ def _read(text: str) -> JsonObject | None:
 def _stamp(created: float) -> str:
     moment = datetime.fromtimestamp(created, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def rename_session(data: bytes, session: str) -> bytes:
+    """The file under another session id."""
+    lines: list[str] = []
+    for line in split_lines(data):
+        is_named = line.value is not None and "sessionId" in line.value
+        changes = {"sessionId": session} if is_named else {}
+        lines.append(_changed(line.text, line.value or {}, changes))
+    return join_lines(lines)
+
+
+def read_folder(data: bytes) -> str | None:
+    """The working directory of the last line that names one."""
+    values = [line.value for line in split_lines(data) if line.value is not None]
+    folders = (value.get("cwd") for value in reversed(values))
+    return next((folder for folder in folders if isinstance(folder, str)), None)

@@ -4,6 +4,9 @@ Imported lines are written with the same bytes. If a compaction was reverted, it
 so the turns before it are in effect again. New messages become items of the Responses API. A new
 summary becomes a `compacted` line, with the items before it and the summary as its history. A
 thread that was not imported from Codex gets a `session_meta` line, which `codex resume` needs.
+
+System prompts that a client sent are left out: Codex sends its own. Its developer messages are part
+of the conversation, and stay.
 """
 
 from collections.abc import Sequence
@@ -14,21 +17,25 @@ import orjson
 from weft.codec import CODECS
 from weft.model import JsonObject, Message, Text
 from weft.thread.handle import Handle
-from weft.thread.importing.lines import join_lines, read_object
+from weft.thread.importing.lines import join_lines, read_object, split_lines
 from weft.thread.sessions import session_id
 
-from .journal import Gone, New, Old, Piece, read_journal
+from .journal import ROOT, Gone, New, Old, Piece, find_folder, read_journal
 
 FORMAT = "codex"
 
 
-def write_codex(handle: Handle) -> bytes:
-    """The branch as JSON lines of Codex."""
+def write_codex(handle: Handle, folder: str = ROOT) -> bytes:
+    """The branch as JSON lines of Codex.
+
+    `folder` is the working directory of a conversation that does not name its own.
+    """
     journal = read_journal(handle, FORMAT, repeats=True)
     texts: list[str] = []
     edited: set[bytes] = set()
     if not any(isinstance(piece, Old | Gone) for piece in journal.pieces):
-        texts += _begin(handle.name, journal.pieces)
+        messages = (row.message for row in handle.view(handle.head()).rows)
+        texts += _begin(handle.name, journal.pieces, find_folder(messages) or folder)
     for piece in journal.pieces:
         match piece:
             case Old(line=line, slot=slot, edited=message) if message is not None and slot:
@@ -38,6 +45,8 @@ def write_codex(handle: Handle) -> bytes:
                 edited.add(slot)
             case Old(line=line):
                 texts.append(line.text)
+            case New(is_clients_prompt=True, message=Message(role="system")):
+                pass
             case New(is_summary=True):
                 texts.append(_compacted(piece, _history(texts)))
             case New():
@@ -47,7 +56,7 @@ def write_codex(handle: Handle) -> bytes:
     return join_lines(texts)
 
 
-def _begin(thread: str, pieces: Sequence[Piece]) -> list[str]:
+def _begin(thread: str, pieces: Sequence[Piece], folder: str) -> list[str]:
     """The `session_meta` line for a thread that was not imported; none if there are no messages."""
     started = next((_stamp(piece.created) for piece in pieces if isinstance(piece, New)), None)
     if started is None:
@@ -55,7 +64,7 @@ def _begin(thread: str, pieces: Sequence[Piece]) -> list[str]:
     payload = {
         "id": session_id(FORMAT, thread),
         "timestamp": started,
-        "cwd": "/",
+        "cwd": folder,
         "originator": "weft",
         "cli_version": "0.0.0",
         "source": "exec",
@@ -112,3 +121,28 @@ def _typed(item: JsonObject) -> JsonObject:
         kind = "output_text" if item["role"] == "assistant" else "input_text"
         content = [{"type": kind, "text": content}]
     return {"type": "message", **item, "content": content}
+
+
+def rename_session(data: bytes, session: str) -> bytes:
+    """The file under another session id."""
+    texts: list[str] = []
+    for line in split_lines(data):
+        match line.value:
+            case {"type": "session_meta", "payload": {**payload}}:
+                names = {name: session for name in ("id", "session_id") if name in payload}
+                renamed = {**line.value, "payload": {**payload, **names}}
+                texts.append(orjson.dumps(renamed).decode() + "\n")
+            case _:
+                texts.append(line.text)
+    return join_lines(texts)
+
+
+def read_folder(data: bytes) -> str | None:
+    """The working directory in the file's `session_meta` line."""
+    for line in split_lines(data):
+        match line.value:
+            case {"type": "session_meta", "payload": {"cwd": str(folder)}}:
+                return folder
+            case _:
+                pass
+    return None

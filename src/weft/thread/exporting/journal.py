@@ -14,6 +14,7 @@ branches, in its old order. Otherwise it follows what the branch compiles to now
 The time of a new line is that of the commit that added its message.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
@@ -21,7 +22,7 @@ from msgspec import Struct
 
 from weft.history import Append, Rewrite, Row, decode_appended, decode_body, new_slot, read_writers
 from weft.ids import Id
-from weft.model import Message
+from weft.model import Message, is_system
 from weft.store import Step
 from weft.thread.handle import Handle
 from weft.thread.source_lines import SourceLine, SourceLines, read_source_lines
@@ -52,6 +53,28 @@ def _added_slots(step: Step) -> Iterator[Id]:
             pass
 
 
+ROOT = "/"
+"""The working directory of a conversation that names none."""
+
+INSTRUCTION = "instruction"
+"""The kind of a message that a person added to the thread as an instruction."""
+
+_FOLDER = re.compile(
+    r"<cwd>\s*([^<\n]+?)\s*</cwd>|^\W*(?:Primary w|W|Current w)orking directory:\s*(\S.*?)\s*$",
+    re.MULTILINE,
+)
+
+
+def find_folder(messages: Iterable[Message]) -> str | None:
+    """The folder that a client works in, from the system prompt or the context that it sends."""
+    for message in messages:
+        if message.role != "assistant":
+            named = _FOLDER.search(message.text)
+            if named is not None:
+                return named[1] or named[2]
+    return None
+
+
 LINE_GAP, TURN_GAP = 1e-6, 1e-3
 """New lines get fractional line numbers: the distance of two lines, and of two moved turns."""
 
@@ -72,6 +95,19 @@ class New(Struct, frozen=True):
     created: float
     is_summary: bool = False
     opens: bool = False
+    kind: str = "dialogue"
+
+    @property
+    def is_clients_prompt(self) -> bool:
+        return is_clients_prompt(self.message, self.kind)
+
+
+def is_clients_prompt(message: Message, kind: str) -> bool:
+    """Whether this is a system prompt that a client sent, and will send again by itself.
+
+    Instructions that a person added to the thread are not.
+    """
+    return is_system(message) and kind != INSTRUCTION
 
 
 class Gone(Struct, frozen=True):
@@ -262,6 +298,7 @@ def _new_pieces(
 ) -> list[tuple[float, Piece]]:
     """The new lines, each right after the line that it follows."""
     shown = [row for row in rows if row.priority != "skip"]
+    first = next((row for row in shown if not is_clients_prompt(row.message, row.kind)), None)
     new = {row.id for row in shown if row.id is not None and row.id not in ends}
     times = read_times(handle, new)
     pieces: list[tuple[float, Piece]] = []
@@ -273,8 +310,8 @@ def _new_pieces(
         elif row.id in new:
             place += LINE_GAP
             is_summary = row.kind == "summary"
-            opens = is_summary and row is shown[0]
-            new_line = New(row.id, row.message, times[row.id], is_summary, opens)
+            opens = is_summary and row is first
+            new_line = New(row.id, row.message, times[row.id], is_summary, opens, row.kind)
             pieces.append((place, new_line))
     return pieces
 

@@ -1,0 +1,118 @@
+"""Sessions of the real clients, recorded by the gateway, go on from any turn with `weft resume`.
+
+A client runs where its variable names the binary and the mock upstream lies beside the project;
+nothing leaves this machine.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers import LAUNCH, SECRETS
+from weft.store import open_store
+
+QUIET = (
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+    "DISABLE_TELEMETRY",
+    "DISABLE_ERROR_REPORTING",
+    "DISABLE_AUTOUPDATER",
+    "IS_SANDBOX",
+)
+CODEX_OPTIONS = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+CLIENTS: dict[str, tuple[list[str], list[str]]] = {
+    "WEFT_CLAUDE": (
+        ["-p", "--dangerously-skip-permissions"],
+        ["-p", "--dangerously-skip-permissions", "--continue"],
+    ),
+    "WEFT_CODEX": (["exec", *CODEX_OPTIONS], ["exec", *CODEX_OPTIONS, "resume", "--last"]),
+}
+
+
+class Person:
+    """Somebody at a terminal with Weft and one client, in a home and a project of their own."""
+
+    def __init__(self, folder: Path, url: str, protocol: str) -> None:
+        self.project, self._home = folder / "project", folder / "home"
+        self.store = folder / "s.db"
+        self._upstream = f"up={protocol}:{url}"
+        self.project.mkdir()
+        self._home.mkdir()
+
+    def weft(self, *words: str) -> str:
+        clean = {name: value for name, value in os.environ.items() if name not in SECRETS}
+        for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+            clean.pop(name, None)
+        own = {"HOME": str(self._home), "WEFT_STORE": str(self.store), "TERM": "dumb"}
+        done = subprocess.run(
+            [sys.executable, "-c", LAUNCH, *words],
+            cwd=self.project,
+            env={**clean, **dict.fromkeys(QUIET, "1"), **own, "NO_PROXY": "*"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout
+
+    def gateway(self) -> list[str]:
+        return ["--upstream", self._upstream, "--model", "mock-model"]
+
+    def run(self, *command: str) -> str:
+        return self.weft("run", "--store", str(self.store), *self.gateway(), "--", *command)
+
+    def threads(self) -> list[str]:
+        """The conversations, without the questions that a client asks beside them."""
+        store = open_store(self.store)
+        try:
+            names = [record.name for record in store.threads()]
+        finally:
+            store.close()
+        return [name for name in names if "." not in name]
+
+
+@pytest.mark.parametrize("protocol", ["anthropic", "openai-responses"])
+@pytest.mark.parametrize("variable", CLIENTS)
+def test_a_person_goes_back_to_a_turn(
+    variable: str, protocol: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    binary = os.environ.get(variable)
+    if not binary:
+        pytest.skip(f"{variable} does not name the binary of a client")
+    mock: Any = request.getfixturevalue("mock")  # asked for last: most machines have no binary
+    person = Person(tmp_path, mock.url, protocol)
+    first, again = CLIENTS[variable]
+    person.run(binary, *first, "Please use the tool to print a greeting. QUINCE")
+    person.run(binary, *again, "Say hello. MEDLAR")
+    (thread,) = person.threads()
+    log = json.loads(person.weft("log", "--thread", thread, "--json"))
+    answer = next(row for row in log if "MOCK-TOOL-OK" in row["preview"])
+    target = f"{thread}@{answer['id'][:12]}"
+    written = json.loads(person.weft("resume", target, "--json"))
+    data = Path(written["file"]).read_text()
+    assert written["folder"] == str(person.project)
+    assert "QUINCE" in data
+    assert "hello-from-tool-42" in data
+    assert "MEDLAR" not in data
+    assert "x-anthropic-billing-header" not in data  # nothing of the client's system prompt
+    if variable == "WEFT_CLAUDE":
+        options = ["--program", binary, *person.gateway(), "--", *first, "Say hello. SORREL"]
+        person.weft("resume", target, *options)
+    else:  # `codex resume` needs a terminal, `codex exec resume` does not
+        words = [*first, "resume", written["session"], "Say hello. SORREL"]
+        person.run(binary, *words)
+    asked = json.dumps(mock.newest())
+    assert "SORREL" in asked
+    assert "QUINCE" in asked
+    assert "hello-from-tool-42" in asked
+    assert "MEDLAR" not in asked
+    assert person.threads() == [thread]  # the new session is an alias of the same thread
+    shown = person.weft("log", "--thread", thread)
+    assert "SORREL" in shown  # HEAD follows the client
+    assert "MEDLAR" not in shown
