@@ -12,6 +12,7 @@ from .landing import DEFAULT_BRANCH, checksum
 from .maintenance import Dropped, Flaw, Kind, Reason, Tombstone
 
 CHUNK = 500
+KINDS = "kind IN ('commit', 'entry')"  # the primary key begins with it
 
 Constraint = tuple[str, str, str]
 """The kind of object, the fault, and the query that finds it: a name or id, and the thread."""
@@ -414,7 +415,9 @@ class SqlMaintenance:
             rows = [
                 row
                 for start in range(0, len(ids), CHUNK)
-                for row in self._read_marked(f"{sql} WHERE id IN", ids[start : start + CHUNK])
+                for row in self._read_marked(
+                    f"{sql} WHERE {KINDS} AND id IN", ids[start : start + CHUNK]
+                )
             ]
         return {(kind, id): Tombstone(reason, sum) for kind, id, reason, sum in rows}
 
