@@ -364,6 +364,31 @@ def test_16_the_prefix_breaks_only_when_a_compaction_is_made():
         assert 0 < breaks == folds
 
 
+def test_17_a_summary_request_can_extend_the_live_request():
+    def rule(raw: bytes) -> Any:
+        body = orjson.loads(raw)
+        last = body["messages"][-1]
+        if last["role"] == "user" and "Summarise the conversation above." in str(last["content"]):
+            return says("They read part 1 to part 5.")
+        return answer(raw)
+
+    answer = rounds(30)
+    with weft.open() as t, scripted_upstream() as upstream:
+        upstream.rule = rule
+        events = watch(agent(upstream.url, t, read_part, live_prefix=True), "Read the parts.")
+        assert isinstance(events[-1], MessageComplete)
+        sent = bodies(upstream)
+        asked = [n for n, body in enumerate(sent) if "Summarise the" in str(body["messages"][-1])]
+        assert asked
+        for number in asked:
+            before, summary = sent[number - 1], sent[number]
+            assert summary["tools"] == before["tools"]
+            shared = len(before["messages"])
+            assert summary["messages"][:shared] == before["messages"]
+        assert "They read part 1 to part 5." in str(sent[asked[0] + 1])
+        assert all(info.metadata["method"] == "model" for info in t.log() if info.kind == "compact")
+
+
 def test_18_no_thinking_stays_behind_a_change_of_its_prefix():
     with weft.open() as t:
         for n in range(8):

@@ -81,6 +81,8 @@ class Compaction(Struct, frozen=True, kw_only=True):
     - `timeout`: seconds for one summary request (`None`: no limit).
     - `failures`, `pause`: after that many failures in a row, the next compactions use no model.
     - `clip`: how many summaries are listed at both ends.
+    - `live_prefix`: ask for the summary on top of the live request, with its tools and messages,
+      so that the vendor's cache pays for most of it. Only without `by`.
     - `confirm`: called before every automatic compaction. If it returns False, the request is sent
       uncompacted.
     """
@@ -97,6 +99,7 @@ class Compaction(Struct, frozen=True, kw_only=True):
     clip: Clip = Clip()
     confirm: Callable[[Confirm], Awaitable[bool]] | None = None
     timeout: float | None = SUMMARY_SECONDS
+    live_prefix: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -125,6 +128,7 @@ class AutoCompactor:
         self._counts: dict[int, tuple[Message, int]] = {}
         self._measured = 0
         self.overhead = self._counter.tools(tools)
+        self.live_request: Callable[[], Request] | None = None
         self.model = model if settings.by is None else settings.by.model
         self._limits = limits_of(model, reserve=settings.reserve, target=settings.target)
 
@@ -231,6 +235,7 @@ class AutoCompactor:
             trigger="auto",
             fallback=True,
             count=self.count,
+            live=self._live(),
         )
         flow = thread.compacting(self.model if uses_model else None, options)
         try:
@@ -243,6 +248,12 @@ class AutoCompactor:
             return end.value
         finally:
             flow.close()
+
+    def _live(self) -> Request | None:
+        """The request that the agent would send now, if summaries are asked for on top of it."""
+        if not self.settings.live_prefix or self.settings.by is not None:
+            return None
+        return None if self.live_request is None else self.live_request()
 
     def count(self, message: Message) -> int:
         """The tokens of a message, as the vendor would count them.

@@ -521,16 +521,22 @@ class Agent:
         names = {tool.name for tool in offered}
         sent_heads: list[str | None] = []
 
-        def ask() -> Ask:
+        def build() -> Ask:
             context = handle.compile()
             messages = context.sendable
             if not self._compacts:
                 messages = without_checkpoints(messages)
             params = merge_params(context.setup.params, self._params)
             params = fit_choice(params, names, is_first=not sent_heads)
-            sent_heads.append(context.head)
             return Ask(Request(self.model, messages, tools=offered, params=params), context.head)
 
+        def ask() -> Ask:
+            built = build()
+            sent_heads.append(built.head)
+            return built
+
+        if self._compactor is not None:
+            self._compactor.live_request = lambda: build().request
         return converse(handle, text, ask, state, self._system_messages, self._compactor, attached)
 
     def _offered_tools(self) -> tuple[Tool, ...]:

@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from itertools import dropwhile
 from typing import TypeGuard
 
+from msgspec import structs
+
 from weft.catalog import Model
 from weft.history import Row
 from weft.lazy import lazy_pattern
@@ -56,6 +58,7 @@ PRIOR = "Previous summary of conversation:\n"
 BATCH = "Summary batch:\n"
 
 DIRECTIVE = "Summarise the conversation above."
+NO_CALLS = "Call no tool, and do not go on with the task."
 FOLDING = "Fold the summaries above into one."
 
 RULES = """\
@@ -157,6 +160,17 @@ def describe_task(
 def task_room(model: Model) -> int:
     """The most tokens of the orientation in a request to this model."""
     return min(TASK_TOKENS, model.window // TASK_SHARE)
+
+
+def live_request(live: Request, *, limit: int, task: str = "") -> Request:
+    """The live request, extended by one message that asks for a summary.
+
+    Everything before that message is what the vendor has cached already. The summary covers all of
+    it; what stays verbatim is said again in the thread.
+    """
+    closing = _closing(DIRECTIVE + " " + NO_CALLS, limit, brief=False, task=task)
+    message = Message("user", (Text(closing),))
+    return structs.replace(live, messages=(*live.messages, message), wire=None)
 
 
 def folding_request(

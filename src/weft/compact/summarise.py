@@ -42,6 +42,7 @@ from .prompts import (
     answer_room,
     cut_chunks,
     folding_request,
+    live_request,
     retell_within,
     retold_tokens,
     shorten,
@@ -98,6 +99,8 @@ class SummaryJob(Struct, frozen=True, kw_only=True):
     - `room`: the maximum tokens of all summaries together.
     - `retain`: texts that the summary must contain.
     - `brief`: this is a second attempt, after a summary that was too long or unusable.
+    - `live`: the request that the agent would send next. If it is set, the summary is first asked
+      for on top of it, so that the vendor's cache is used.
     - `task`: what the work is for, from `describe_task`, and its size in tokens.
     """
 
@@ -111,6 +114,7 @@ class SummaryJob(Struct, frozen=True, kw_only=True):
     brief: bool = False
     task: str = ""
     task_tokens: int = 0
+    live: Request | None = None
 
 
 class History(Struct, frozen=True, kw_only=True):
@@ -217,7 +221,18 @@ class Summariser:
         )
 
     def summarise_chunks(self) -> Generator[SummaryRequest, Answer, None]:
-        """Add one batch for each chunk."""
+        """Add one batch for each chunk, or one for all on top of the live request."""
+        if self.job.live is not None and not self.job.brief:
+            rows = self.history.rows
+            limit = _own_limit(self.job.limit)
+            request = live_request(self.job.live, limit=limit, task=self.job.task)
+            text = yield from self._ask(request, 1, limit)
+            if text is not None:
+                room = self._named_room(rows, [rows], self.job.limit)
+                prior = [self._prior(), self.job.task]
+                summary = self._check(text, rows, prior, room, self.job.retain)
+                self.batches.append(self._batch(summary, rows))
+                return
         todo = cut_chunks(self.history.rows, self.room, self.count)
         while todo:
             chunk = todo[0]

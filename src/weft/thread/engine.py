@@ -96,6 +96,8 @@ class CompactOptions(Struct, frozen=True, kw_only=True):
     - `fallback`: continue without the model if it fails. By default, only with a `budget`: then
       the caller needs the room.
     - `count`: counts the tokens of a message; by default the thread's own tokenizer.
+    - `live`: the agent's next request. The summary is asked for on top of it, so that the vendor's
+      cache of that request is used.
     """
 
     budget: int | None = None
@@ -111,6 +113,7 @@ class CompactOptions(Struct, frozen=True, kw_only=True):
     force: bool = True
     fallback: bool | None = None
     count: Count | None = None
+    live: Request | None = None
     note: str | None = None
 
     @property
@@ -469,6 +472,7 @@ def _summary_job(
         brief=is_shorter,
         task=task,
         task_tokens=size(task) if task else 0,
+        live=options.live,
     )
 
 
