@@ -9,6 +9,7 @@ are measured alone. The parts are:
 - `rules`: how many of twenty rules are still there, verbatim, after five compactions
 - `facts`: whether the current value of a changed fact is there, or only an old one
 - `check`: how often the check of a model's summary drops a true sentence or misses a wrong name
+- `tokens`: the error of the estimated size of a request, beside what the vendor reported
 - `speed`: one million tokens, beside one pass of the tokenizer, and how the time grows
 """
 
@@ -41,10 +42,12 @@ from memory_measures import (
 )
 
 import weft
-from weft.compact import plan_budget
+from weft.catalog import load_catalog
+from weft.compact import Gauge, plan_budget
 from weft.compact.fidelity import check_summary, read_ground
 from weft.history import Row
-from weft.tokens import counter_for
+from weft.model import Message
+from weft.tokens import counter_for, counter_for_model
 
 SEEDS = (1, 2, 3)
 PLANS = range(30)
@@ -74,6 +77,7 @@ class DataSet:
         self.budgets = budgets
         self.sessions = [data.make_session(seed) for seed in SEEDS]
         self.transcripts = [] if folder is None else data.read_transcripts(folder)
+        self.files = [] if folder is None else data.transcript_files(folder)
         self.summaries = [] if folder is None else data.read_model_summaries(folder)
 
 
@@ -246,6 +250,31 @@ def invented_names(rows: Sequence[Row]) -> int:
     return sum(name not in raw and name not in tools for name in identifiers(body))
 
 
+def measure_tokens(data_set: DataSet) -> None:
+    """The error of the agent's estimate after the first answer of a session, by its usage."""
+    catalog = load_catalog()
+    errors: list[float] = []
+    for path in data_set.files:
+        gauges: dict[str, Gauge] = {}
+        sizes: dict[tuple[str, int], tuple[Message, int]] = {}
+        for model, messages, reported in data.read_reports(path):
+            counter = counter_for_model(catalog.find(model))
+            for message in messages:
+                if (model, id(message)) not in sizes:
+                    sizes[model, id(message)] = (message, counter.message(message))
+            estimate = sum(sizes[model, id(message)][1] for message in messages)
+            gauge = gauges.get(model, Gauge())
+            if gauge.reported is not None:
+                errors.append(abs(gauge.measure(estimate) - reported) / reported)
+            gauges[model] = gauge.learn(estimate, reported, catalog.find(model).window * 10)
+    if not errors:
+        print("tokens: no transcript with reported usage")
+        return
+    errors.sort()
+    middle, most = errors[len(errors) // 2], errors[len(errors) * 9 // 10]
+    print(f"tokens: {len(errors)} requests, median error {middle:.2%}, p90 {most:.2%}")
+
+
 def measure_speed(_: DataSet) -> None:
     """Time of a compaction of up to a million tokens, beside one pass of the tokenizer."""
     for tokenizer in ("estimate", "o200k"):
@@ -277,6 +306,7 @@ PARTS = {
     "rules": measure_rules,
     "facts": measure_facts,
     "check": measure_check,
+    "tokens": measure_tokens,
     "speed": measure_speed,
 }
 

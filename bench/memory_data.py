@@ -14,12 +14,13 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 import weft
-from weft.history import Row
+from weft.history import Row, View, show_rows
 from weft.ids import object_id
-from weft.model import Block, Message, Text, ToolCall, ToolResult
+from weft.model import Block, Message, Text, ToolCall, ToolResult, Usage
 
 MIN_MESSAGES = 40
 """Transcripts with fewer messages have too few later calls to measure."""
@@ -54,6 +55,25 @@ def read_transcripts(folder: Path) -> list[Transcript]:
         if len(rows) >= MIN_MESSAGES:
             transcripts.append(Transcript(path.name.partition(".")[0], rows))
     return transcripts
+
+
+def transcript_files(folder: Path) -> list[Path]:
+    return sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.gz")])
+
+
+def read_reports(path: Path) -> Iterator[tuple[str, list[Message], int]]:
+    """The requests of a transcript with reported usage: model, messages, and input tokens."""
+    raw = path.read_bytes()
+    with weft.open() as thread:
+        thread.import_bytes(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+        view = View()
+        for step in thread.store.walk(thread.name, bytes.fromhex(thread.head.id)):
+            view = view.extend([step])
+            usage = step.commit.usage and msgspec.json.decode(step.commit.usage, type=Usage)
+            if usage and usage.input:
+                *messages, answer = [row.message for row in show_rows(view.rows)]
+                model = answer.origin.model if answer.origin else ""
+                yield model, messages, usage.input
 
 
 def read_model_summaries(folder: Path) -> list[ModelSummary]:
