@@ -27,9 +27,9 @@ from .api_views import (
     commit_json,
     count_once,
     part_json,
-    read_annotation,
     read_changes,
     thread_json,
+    tokens_json,
 )
 from .run_planning import check_model, choose_model, context_json
 from .runs import is_unanswered
@@ -179,14 +179,17 @@ def show_composer(call: ApiCall) -> JsonObject:
     """
     record = call.record()
     thread = None if record is None else call.thread()
-    own = choose_model(call.state, () if thread is None else thread.compile().rows)
+    head = None if thread is None else call.store.read_ref(thread.name, thread.current)
+    views = call.state.views
+    rows = [] if thread is None else views.read(call.store, thread.name, thread.current, head).rows
+    own = choose_model(call.state, rows)
     chosen = call.text_or_none("model")
     model = chosen or own.name or OFFLINE_MODEL
     reason = own.reason if chosen is None else check_model(call.state, chosen)
     return {
         "model": own.name,
         "problem": reason,
-        "context": context_json(call, thread, model),
+        "context": views.context((head, model), lambda: context_json(call, thread, model)),
     }
 
 
@@ -208,16 +211,18 @@ def show_log(call: ApiCall) -> JsonObject:
     if call.record() is None:
         return {"commits": []}
     thread = call.thread()
-    steps = read_steps(call, thread)
-    changes = read_changes(steps)[1]
-    notes = {step.commit.id.hex(): read_annotation(step) for step in steps}
-    count = count_once(counter_for(TOKENIZER).message)
     infos = thread.log(limit=call.number("limit") or LOG_LIMIT)
-    commits = [
-        commit_json(info, changes.get(bytes.fromhex(info.id)), count, notes.get(info.id))
-        for info in infos
-    ]
-    return {"commits": commits}
+    figures = _compactions(call, thread) if any(info.kind == "compact" for info in infos) else {}
+    return {"commits": [commit_json(info, figures.get(bytes.fromhex(info.id))) for info in infos]}
+
+
+def _compactions(call: ApiCall, thread: Thread) -> dict[Id, JsonObject]:
+    """The tokens before and after each compaction of the branch."""
+    head = call.store.read_ref(thread.name, thread.current)
+    views = call.state.views
+    count = count_once(counter_for(TOKENIZER).message)
+    summaries = views.read(call.store, thread.name, thread.current, head).summaries
+    return {commit: views.figures(commit, change, count) for commit, change in summaries.values()}
 
 
 def show_commit(call: ApiCall) -> JsonObject:
@@ -229,7 +234,10 @@ def show_commit(call: ApiCall) -> JsonObject:
     info = thread.show(call.text("id"))
     change = read_changes(read_steps(call, thread))[1].get(bytes.fromhex(info.id))
     count = count_once(counter_for(TOKENIZER).message)
-    commit = commit_json(info, change, count)
+    compaction = None
+    if change is not None and info.kind == "compact":
+        compaction = tokens_json(change.before, change.after, count)
+    commit = commit_json(info, compaction)
     echo = thread.client_echo(info.id)
     parts = None if echo is None else [part for b in echo.blocks for part in part_json(b)]
     return {"commit": commit, "echo": parts, **change_json(change or Change((), ()), count)}

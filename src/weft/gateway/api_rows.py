@@ -33,15 +33,15 @@ from weft.tokens import counter_for
 from .api_call import DEFAULT_BRANCH, ApiCall, Handler
 from .api_reads import TOKENIZER, read_id
 from .api_views import (
+    Change,
     attempt_json,
     count_once,
-    fold_json,
     part_json,
     result_text,
 )
 from .render import render
 from .runs import is_unanswered
-from .thread_views import ThreadView
+from .thread_views import ThreadView, ThreadViews
 
 WINDOW = 100
 """How many rows are sent if the page does not say."""
@@ -69,7 +69,7 @@ def show_rows(call: ApiCall) -> JsonObject:
     earlier = None if since is None else thread.view.at(read_id(since) or b"")
     first, count = _window(call, thread, 0 if earlier is None else earlier.length)
     window = rows[first : first + count]
-    writer = _RowWriter(thread)
+    writer = _RowWriter(thread, call.state.views)
     updated = [] if earlier is None else _updated(thread, window)
     return {
         "name": record.name,
@@ -185,8 +185,9 @@ def _attempts(call: ApiCall, name: str, thread: ThreadView) -> list[JsonObject]:
 class _RowWriter:
     """Writes rows as JSON."""
 
-    def __init__(self, thread: ThreadView) -> None:
+    def __init__(self, thread: ThreadView, views: ThreadViews) -> None:
         self._thread = thread
+        self._views = views
         self._count = count_once(counter_for(TOKENIZER).message)
 
     def write(self, row: Row) -> JsonObject:
@@ -203,11 +204,15 @@ class _RowWriter:
             "priority": row.priority,
             "tokens": self._count(message),
             "parts": [part for block in message.blocks for part in self._parts(row, block)],
-            "fold": None if summary is None else fold_json(*summary, self._count),
+            "fold": None if summary is None else self._fold(*summary),
             "created": None if facts is None else facts.created,
             "model": None if message.origin is None else message.origin.model,
             "usage": _usage_json(usage),
         }
+
+    def _fold(self, commit: Id, change: Change) -> JsonObject:
+        figures = self._views.figures(commit, change, self._count)
+        return {"commit": commit.hex(), "dropped": len(change.removed), **figures}
 
     def _parts(self, row: Row, block: Any) -> list[JsonObject]:
         match block:

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from weft.history import Count, Rewrite, Row, View, decode_body, shows
+from weft.history import Count, Row, View, shows
 from weft.ids import Id
 from weft.model import (
     Audio,
@@ -282,23 +282,16 @@ def count_rows(rows: Iterable[Row], count: Callable[[Message], int]) -> int:
     return sum(count(row.message) for row in rows if shows(row))
 
 
-def read_annotation(step: Step) -> str | None:
+def describe_annotation(info: CommitInfo) -> str | None:
     """A sentence that describes an `annotate` commit; None for any other commit."""
-    op = decode_body(step).op if step.commit.kind == "annotate" else None
-    if not isinstance(op, Rewrite) or not op.change:
+    if info.kind != "annotate" or not info.marked:
         return None
-    return ANNOTATIONS.get(op.change[0].priority or "", "Marked a message")
+    return ANNOTATIONS.get(next(iter(info.marked.values())), "Marked a message")
 
 
-def commit_json(
-    info: CommitInfo, change: Change | None, count: Count, note: str | None = None
-) -> JsonObject:
-    """One line of the log; `note` is shown if the commit has no message."""
-    compaction = (
-        tokens_json(change.before, change.after, count)
-        if change is not None and info.kind == "compact"
-        else None
-    )
+def commit_json(info: CommitInfo, compaction: JsonObject | None = None) -> JsonObject:
+    """One line of the log; a compaction has its tokens before and after."""
+    note = describe_annotation(info)
     return {
         "id": info.id,
         "parents": list(info.parents),

@@ -6,20 +6,22 @@ of a commit stays right for ever; the least recently used threads are dropped.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from weft.history import Row, View
+from weft.history import Count, Row, View
 from weft.ids import Id
-from weft.model import ToolCall, ToolResult, Usage
+from weft.model import JsonObject, ToolCall, ToolResult, Usage
 from weft.store import Step, Store
 
-from .api_views import REWRITES, SUMMARY, Change
+from .api_views import REWRITES, SUMMARY, Change, tokens_json
 
 CACHED_VIEWS = 16
+CACHED_FIGURES = 1000
 
 
 class CommitFacts(Struct, frozen=True, gc=False):
@@ -111,6 +113,8 @@ class ThreadViews:
     def __init__(self) -> None:
         self._views: OrderedDict[tuple[str, str], ThreadView] = OrderedDict()
         self._lock = Lock()
+        self._figures: dict[Id, JsonObject] = {}
+        self._contexts: dict[tuple[object, ...], JsonObject] = {}
 
     def read(self, store: Store, thread: str, branch: str, head: Id | None) -> ThreadView:
         """The thread at a commit of the branch; None is the state before the first commit."""
@@ -133,6 +137,26 @@ class ThreadViews:
             while len(self._views) > CACHED_VIEWS:
                 self._views.popitem(last=False)
         return view
+
+    def figures(self, commit: Id, change: Change, count: Count) -> JsonObject:
+        """The tokens before and after a compaction. They are counted once: it takes a second in a
+        thread of many thousand messages."""
+        if commit not in self._figures:
+            _make_room(self._figures)
+            self._figures[commit] = tokens_json(change.before, change.after, count)
+        return self._figures[commit]
+
+    def context(self, key: tuple[object, ...], measure: Callable[[], JsonObject]) -> JsonObject:
+        """How full a window is; measured once for each key, which names commit and model."""
+        if key not in self._contexts:
+            _make_room(self._contexts)
+            self._contexts[key] = measure()
+        return self._contexts[key]
+
+
+def _make_room(cache: dict[Any, JsonObject]) -> None:
+    if len(cache) >= CACHED_FIGURES:
+        cache.clear()
 
 
 def _parents(view: View) -> tuple[Id, ...]:

@@ -1,0 +1,173 @@
+"""The rows of a thread for the page: windows, what is new, and parts as a person reads them."""
+
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import orjson
+import pytest
+
+import weft.thread
+from servers import weft_serve
+from weft.model import Message, Text, ToolCall, ToolResult
+
+SECONDS = 20
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory):
+    with weft_serve(tmp_path_factory.mktemp("rows")) as running:
+        yield running
+
+
+def read(gateway, path="/api/rows", **query):
+    with urlopen(f"{gateway.url}{path}?{urlencode(query)}", timeout=SECONDS) as reply:
+        return orjson.loads(reply.read())
+
+
+def refusal(gateway, path="/api/rows", **query):
+    with pytest.raises(HTTPError) as refused:
+        read(gateway, path, **query)
+    with refused.value as reply:
+        return reply.code, orjson.loads(reply.read())["error"]["place"]
+
+
+def texts(view):
+    return [part["text"] for row in view["rows"] for part in row["parts"] if "text" in part]
+
+
+def fill(gateway, thread, count):
+    with weft.thread.open(gateway.store, thread) as opened, opened.batch():
+        return [opened.user(f"message {number}").id for number in range(count)]
+
+
+@pytest.fixture(scope="module")
+def ids(gateway):
+    """The rows of a thread."""
+    return fill(gateway, "window", 250)
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "count"),
+    [
+        ({}, 150, 100),  # the end
+        ({"count": 10}, 240, 10),
+        ({"from": 0, "count": 5}, 0, 5),
+        ({"from": 248}, 248, 2),
+        ({"from": 1000}, 1000, 0),
+        ({"around": 7, "count": 20}, 0, 20),
+        ({"around": 100, "count": 20}, 90, 20),
+        ({"around": 249, "count": 20}, 230, 20),
+        ({"count": 100_000}, 0, 250),  # at most 500 rows
+    ],
+)
+def test_a_window_of_rows(gateway, ids, query, first, count):
+    if "around" in query:
+        query = {**query, "around": ids[query["around"]]}
+    view = read(gateway, thread="window", **query)
+    assert (view["first"], view["total"], len(view["rows"])) == (first, 250, count)
+    assert [row["id"] for row in view["rows"]] == ids[first : first + count]
+
+
+def test_only_what_is_new_is_sent(gateway):
+    fill(gateway, "grows", 3)
+    before = read(gateway, thread="grows")
+    same = read(gateway, thread="grows", since=before["head"])
+    assert (same["rows"], same["appended"], same["first"]) == ([], True, 3)
+    with weft.thread.open(gateway.store, "grows") as thread:
+        thread.user("the fourth")
+    after = read(gateway, thread="grows", since=before["head"])
+    assert (texts(after), after["first"], after["total"]) == (["the fourth"], 3, 4)
+
+
+def test_a_call_is_sent_again_when_its_result_arrives(gateway):
+    call = Message("assistant", (ToolCall("c1", "Bash", '{"command": "ls"}'),))
+    with weft.thread.open(gateway.store, "calls") as thread:
+        thread.user("look")
+        id = thread.commit_message(call).id
+        before = read(gateway, thread="calls")
+        thread.commit_message(Message("user", (ToolResult("c1", (Text("a.py"),)),)))
+    (part,) = before["rows"][1]["parts"]
+    assert (part["main"], part["result"]) == ("ls", None)
+    after = read(gateway, thread="calls", since=before["head"])
+    (updated,) = after["updated"]
+    assert updated["id"] == id
+    assert updated["parts"][0]["result"] == {"content": "a.py", "length": 4, "is_error": False}
+    assert after["rows"][0]["parts"] == [{"type": "result", "call_id": "c1", "merged": True}]
+
+
+@pytest.mark.parametrize("change", ["pin", "undo", "edit", "compact"])
+def test_a_change_of_earlier_rows_is_not_taken_for_growth(gateway, change):
+    name = f"changed-{change}"
+    ids = fill(gateway, name, 40)
+    before = read(gateway, thread=name)
+    with weft.thread.open(gateway.store, name) as thread:
+        if change == "pin":
+            thread.pin(ids[3])
+        elif change == "undo":
+            thread.undo()
+        elif change == "edit":
+            thread.edit(ids[3], "other words")
+        else:
+            thread.compact(budget=100)
+        compiled = [message.text for message in thread.compile().messages]
+    after = read(gateway, thread=name, since=before["head"])
+    assert after["appended"] is False
+    assert len(after["rows"]) == len(compiled)
+    if change == "compact":
+        assert after["rows"][0]["fold"]["dropped"] > 0
+        assert after["summary"] == after["rows"][0]["id"]
+
+
+def test_the_thread_as_it_was(gateway):
+    ids = fill(gateway, "past", 5)
+    read(gateway, thread="past")
+    assert texts(read(gateway, thread="past", until=ids[1])) == ["message 0", "message 1"]
+    assert read(gateway, thread="past", until="start")["total"] == 0
+    assert read(gateway, thread="past")["total"] == 5
+
+
+def test_what_a_client_adds_is_apart_from_what_the_user_typed(gateway):
+    text = "<system-reminder>be kind</system-reminder>\nhello **you**"
+    with weft.thread.open(gateway.store, "typed") as thread:
+        thread.user(text)
+    reminder, typed = read(gateway, thread="typed")["rows"][0]["parts"]
+    assert (reminder["type"], reminder["name"]) == ("injected", "system-reminder")
+    assert reminder["text"] == "<system-reminder>be kind</system-reminder>"
+    assert typed["html"] == "<p>hello <strong>you</strong></p>\n"
+
+
+def test_a_long_result_is_cut_and_can_be_read_whole(gateway):
+    result = "x" * 50_000
+    with weft.thread.open(gateway.store, "long-result") as thread:
+        thread.commit_message(Message("assistant", (ToolCall("c", "Bash", "{}"),)))
+        thread.commit_message(Message("user", (ToolResult("c", (Text(result),)),)))
+    (part,) = read(gateway, thread="long-result")["rows"][0]["parts"]
+    assert (len(part["result"]["content"]), part["result"]["length"]) == (20_000, 50_000)
+    assert read(gateway, "/api/result", thread="long-result", call="c") == {"content": result}
+    assert refusal(gateway, "/api/result", thread="long-result", call="d") == (404, "call")
+    assert refusal(gateway, "/api/result", thread="nobody", call="c") == (404, "thread")
+
+
+def test_a_thread_that_does_not_exist_yet_is_empty(gateway):
+    view = read(gateway, thread="new one")
+    assert (view["name"], view["new"], view["total"], view["rows"]) == ("new one", True, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "place"),
+    [
+        ({}, 400, "thread"),
+        ({"thread": "errors", "from": "-1"}, 400, "from"),
+        ({"thread": "errors", "from": "x"}, 400, "from"),
+        ({"thread": "errors", "count": "0"}, 400, "count"),
+        ({"thread": "errors", "around": "00" * 20}, 404, "around"),
+        ({"thread": "errors", "until": "xyz"}, 400, "until"),
+        ({"thread": "errors", "since": "xyz"}, 400, "until"),
+        ({"thread": "errors", "branch": "none"}, 404, "branch"),
+    ],
+)
+def test_a_wrong_question_is_refused_by_its_field(gateway, query, status, place):
+    with weft.thread.open(gateway.store, "errors") as thread:
+        thread.user("one")
+    assert refusal(gateway, **query) == (status, place)
