@@ -4,8 +4,8 @@
     python bench/wire.py --peer     beside LiteLLM's transformation, in an environment of its own
 
 The first table is the real workload: a Claude Code request of 400 messages (`claude_code.py`), to
-and from every protocol, and back with its sidecar. The second is a plain conversation: only text,
-calls and results.
+and from every protocol, back with its sidecar, and the way of the gateway, which needs the decoded
+request. The second is a plain conversation: only text, calls and results.
 
 Floor and translation take turns inside one run, and the smallest CPU time of many rounds counts: on
 a shared machine only the best case repeats.
@@ -25,6 +25,7 @@ import orjson
 from claude_code import claude_code_body
 
 import weft
+from weft.codec import CODECS, Target, verbatim, write_request
 
 ROUNDS = 60
 PEER_ROUNDS = 3
@@ -110,6 +111,15 @@ def measure_claude_code() -> None:
             f"{source} -> {target}",
             max(bars) if "anthropic" in (source, target) and bars else None,
         )
+    catalog = weft.load_catalog()
+    for source, target in pairs[: 2 * len(BARS)]:
+
+        def write(source: str = source, target: str = target) -> bytes:
+            request = CODECS[source].decode_request(orjson.loads(wires[source]), model)
+            goal = Target(catalog.find(model), embed=verbatim)
+            return orjson.dumps(write_request(request, CODECS[target], goal).body)
+
+        compare(wires[source], write, f"{source} -> {target}, decoded", None)
     for name in BARS:
         sent = weft.translate(wires["anthropic"], "anthropic", name)
         sidecar = sent.sidecar

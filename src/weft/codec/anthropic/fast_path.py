@@ -100,11 +100,8 @@ def read(body: bytes | str) -> SimpleBody:
             simple.has_system = True
         if type(blocks) is str:
             messages.append(message)
-            continue
-        _drop_marks(blocks, number, simple)
-        if type(message) is AssistantTurn:
-            blocks = _drop_thinking(blocks, number, simple)
-            messages.append(_read_calls(blocks) or AssistantTurn(blocks))
+        elif type(message) is AssistantTurn:
+            messages.append(_read_answer(message, number, simple))
         elif type(blocks[0]) is ToolResult:
             for at, block in enumerate(blocks):
                 if type(block) is not ToolResult:
@@ -113,56 +110,54 @@ def read(body: bytes | str) -> SimpleBody:
                 if block.is_error is not UNSET:
                     path = f"messages[{number}].content[{at}]"
                     simple.error_flags.append(ErrorFlag(path, block.is_error, block.content))
-        elif all(type(block) is TextBlock for block in blocks):
-            messages.append(message)
+                if block.cache_control is not UNSET:
+                    _drop_mark(block, number, at, simple)
         else:
-            raise NotSimple
+            for at, block in enumerate(blocks):
+                if type(block) is not TextBlock:
+                    raise NotSimple
+                if block.cache_control is not UNSET:
+                    _drop_mark(block, number, at, simple)
+            messages.append(message)
     simple.messages = messages
     return simple
 
 
-def _drop_marks(blocks: list[Any], number: int, simple: SimpleBody) -> None:
-    for at, block in enumerate(blocks):
-        if type(block) is not ThinkingBlock and block.cache_control is not UNSET:
-            path = f"messages[{number}].content[{at}]"
-            simple.dropped.append((path, "cache_breakpoint_dropped", ""))
-            block.cache_control = UNSET
-
-
-def _drop_thinking(blocks: list[Any], number: int, simple: SimpleBody) -> list[Any]:
-    """The other blocks; thinking goes back to its own vendor only."""
-    others: list[Any] = []
-    for at, block in enumerate(blocks):
-        if type(block) is ThinkingBlock:
-            path = f"messages[{number}].content[{at}]"
-            simple.dropped.append((path, MAKER_ONLY, "thinking"))
-        else:
-            others.append(block)
-    if not others:
-        raise NotSimple
-    return others
-
-
-def _read_calls(blocks: list[Any]) -> Assistant | None:
-    """The texts and the calls behind them; `None` if there are only texts."""
+def _read_answer(message: AssistantTurn, number: int, simple: SimpleBody) -> Any:
+    """The texts and the calls behind them, or only texts; thinking is left out."""
     texts: list[Any] = []
     calls: list[Call] = []
+    blocks: list[Any] = message.content  # pyright: ignore[reportAssignmentType] - no string
     try:
-        for block in blocks:
-            if type(block) is ToolUse:
+        for at, block in enumerate(blocks):
+            if type(block) is TextBlock:
+                if calls:
+                    raise NotSimple
+                texts.append(block)
+            elif type(block) is ToolUse:
                 function = Function(block.name, orjson.dumps(block.input).decode())
                 calls.append(Call(block.id, "function", function))
-            elif calls:
-                raise NotSimple
-            else:
-                texts.append(block)
+            else:  # thinking goes back to its own vendor only
+                path = f"messages[{number}].content[{at}]"
+                simple.dropped.append((path, MAKER_ONLY, "thinking"))
+                continue
+            if block.cache_control is not UNSET:
+                _drop_mark(block, number, at, simple)
     except orjson.JSONEncodeError:  # an integer beyond 64 bits
         raise NotSimple from None
-    if not calls:
-        return None
-    if len(texts) == 1:
-        return Assistant(texts[0].text, calls)
-    return Assistant(texts or None, calls)
+    if calls:
+        return Assistant(texts[0].text if len(texts) == 1 else texts or None, calls)
+    if len(texts) == len(blocks):
+        return message
+    if not texts:
+        raise NotSimple
+    return AssistantTurn(texts)
+
+
+def _drop_mark(block: Any, number: int, at: int, simple: SimpleBody) -> None:
+    block.cache_control = UNSET
+    path = f"messages[{number}].content[{at}]"
+    simple.dropped.append((path, "cache_breakpoint_dropped", ""))
 
 
 def write(simple: SimpleBody, target: Target, losses: Losses) -> list[Any]:
