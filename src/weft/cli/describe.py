@@ -11,7 +11,7 @@ from msgspec import structs
 
 from weft.errors import ThreadError
 from weft.history import Setup
-from weft.model import Message, Params, ToolCall, describe_call, speaker, spoken
+from weft.model import Message, Params, Text, ToolCall, describe_call, speaker, spoken
 from weft.thread import Attempt, CommitInfo, Thread, split_typed
 
 from .terminal import PLAIN, Screen, shorten
@@ -35,6 +35,8 @@ def describe(
 ) -> str:
     """A commit in one line that fits the screen beside `used_columns` columns."""
     subject, text = summarise(thread, info)
+    if screen.width is None and not screen.colour:  # a pipe, which may get thousands of lines
+        return f"{info.id[:ID_LENGTH]} {subject:<{ROLE_WIDTH}} {screen.fit(text)}".rstrip()
     subject = screen.name(subject)
     date = ""
     if screen.width is not None and screen.width - used_columns >= DATE_FROM_WIDTH:
@@ -134,6 +136,8 @@ def preview(message: Message) -> str:
     if len(start) <= PREVIEW_WIDTH or not start.isascii():  # not surely enough to fill the line
         start = _first_words(text)
     first_words = shorten(start, PREVIEW_WIDTH)
+    if len(message.blocks) == 1 and type(message.blocks[0]) is Text:
+        return first_words
     calls = [block for block in message.blocks if isinstance(block, ToolCall)]
     if not calls:
         return first_words

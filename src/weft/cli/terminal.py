@@ -53,9 +53,12 @@ class Screen(Struct, frozen=True):
 
     def fit(self, text: str, used_columns: int = 0) -> str:
         """The text as one line that fits the screen beside `used_columns` columns."""
-        is_flat = text.isprintable() and "  " not in text and text == text.strip()
-        flat = self.safe(text if is_flat else " ".join(text.split()))
-        return flat if self.width is None else shorten(flat, max(8, self.width - used_columns))
+        is_flat = text.isprintable() and "  " not in text and text.strip() == text
+        flat = text if is_flat else " ".join(text.split())
+        if self.width is None:
+            return flat
+        flat = self.safe(flat)
+        return shorten(flat, max(8, self.width - used_columns))
 
 
 PLAIN = Screen()

@@ -259,7 +259,7 @@ def _read(row: Row, reading: Reading) -> None:
         except Refused as error:
             raise _under(row.containers[:number], error) from None
     try:
-        value = _value(raw, row.member, field.kind)
+        value = raw.get(row.member) if field.kind is None else optional(raw, row.member, field.kind)
         reading.path = row.path
         if field.older is not None:
             value = _older_value(field, field.older, value, reading)
@@ -276,13 +276,10 @@ def _read(row: Row, reading: Reading) -> None:
         reading.values[field.name] = value
 
 
-def _value(raw: JsonObject, key: str, kind: type[Any] | None) -> Any:
-    return raw.get(key) if kind is None else optional(raw, key, kind)
-
-
 def _older_value(field: Field, older: str, value: Any, reading: Reading) -> Any:
     """The value, or that of the member's older name; both at once is one too many."""
-    before = _value(reading.body, older, field.kind)
+    raw = reading.body
+    before = raw.get(older) if field.kind is None else optional(raw, older, field.kind)
     if before is None:
         return value
     if value is not None:

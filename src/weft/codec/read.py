@@ -45,7 +45,7 @@ def optional(raw: JsonObject, key: str, kind: type[T]) -> T | None:
 
 def optional_object(raw: JsonObject, key: str) -> JsonObject:
     """A member that is an object, or absent or null, which reads as empty."""
-    return object_of(raw, key) or {}
+    return cast("JsonObject | None", optional(raw, key, dict)) or {}
 
 
 def object_of(raw: JsonObject, key: str) -> JsonObject | None:

@@ -90,14 +90,9 @@ def _strip_trailing_space(turn: Turn, losses: Losses) -> None:
     if not isinstance(last, Text) or last.text == last.text.rstrip():
         return
     *earlier, place = turn.places
-    report_trailing_space(place, losses)
+    losses.add(place, "trailing_space_dropped")
     stripped = structs.replace(last, text=last.text.rstrip())
     turn.keep([*zip(turn.blocks[:-1], earlier, strict=True), (stripped, place)])
-
-
-def report_trailing_space(at: Place | str, losses: Losses) -> None:
-    """Report that a prefill lost its trailing white space."""
-    losses.add(at, "trailing_space_dropped")
 
 
 def _filler(number: int) -> Turn:

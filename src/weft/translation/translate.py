@@ -39,6 +39,8 @@ from weft.model import (
 )
 
 Body = JsonObject | bytes | str
+SYSTEM_POLICIES: tuple[str, ...] = get_args(SystemPolicy)
+CACHE_POLICIES: tuple[str, ...] = get_args(CachePolicy)
 
 
 class Translation:
@@ -249,8 +251,8 @@ def encode(
 def check_policies(system: str, cache: str) -> None:
     """Raise `Refused` for an unknown policy."""
     for param, policy, supported in (
-        ("system", system, get_args(SystemPolicy)),
-        ("cache", cache, get_args(CachePolicy)),
+        ("system", system, SYSTEM_POLICIES),
+        ("cache", cache, CACHE_POLICIES),
     ):
         if policy not in supported:
             raise Refused(f"{policy!r} is not one of {', '.join(supported)}", param=param)

@@ -25,7 +25,6 @@ from weft.codec.fast_path import (
     read_with,
 )
 from weft.codec.origin import MAKER_ONLY
-from weft.codec.repair import report_trailing_space
 from weft.model import JsonObject
 
 from .blocks import legal_id
@@ -94,14 +93,16 @@ def read(body: bytes | str) -> SimpleBody:
     messages: list[Any] = []
     for number, message in enumerate(simple.messages):
         blocks = message.content
+        if type(message) is AssistantTurn:
+            is_text = type(blocks) is str
+            messages.append(message if is_text else _read_answer(message, number, simple))
+            continue
         if type(message) is SystemTurn:
             if not number:
                 raise NotSimple  # the beginning of the list is part of the setup
             simple.has_system = True
         if type(blocks) is str:
             messages.append(message)
-        elif type(message) is AssistantTurn:
-            messages.append(_read_answer(message, number, simple))
         elif type(blocks[0]) is ToolResult:
             for at, block in enumerate(blocks):
                 if type(block) is not ToolResult:
@@ -209,7 +210,7 @@ def _strip_trailing_space(last: Assistant, path: str, losses: Losses) -> None:
         if content and content[-1].text != content[-1].text.rstrip():
             raise NotSimple
     elif content != content.rstrip():
-        report_trailing_space(path, losses)
+        losses.add(path, "trailing_space_dropped")
         last.content = content.rstrip()
         if not last.content:
             raise NotSimple
