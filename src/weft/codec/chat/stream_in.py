@@ -1,11 +1,14 @@
 """Decode streams: https://platform.openai.com/docs/api-reference/chat-streaming
 
-A chunk has no blocks, only members that grow. Prose (thinking, content, refusal) is one block
-until another kind of it begins; each tool call is a block of its own from the delta that makes its
-id and name known, and all of them are open until the finish, because their arguments interleave.
+A chunk has no blocks, only members that grow. The decoder makes blocks of them:
 
-One chunk may say many things, and dialects say them in many ways. So that the same wire gets back
-exactly what it sent, each chunk is handed on whole as well: a `Chunk` in front of its events.
+- Thinking, content and refusal are one block each, until a member of another kind arrives.
+- A tool call is a block as soon as its id and name are known. All calls stay open until the
+  finish reason, because their arguments may interleave.
+
+A chunk may have several members, and servers differ in which ones they use. So each chunk is also
+passed on unchanged, as a `Chunk` before its events: a client of the same protocol gets exactly what
+was sent.
 """
 
 from typing import Any, Literal, cast
@@ -54,7 +57,7 @@ DONE = "[DONE]"
 
 ENVELOPE = frozenset({"id", "model", "object", "choices", "usage", "error"})
 QUIET = frozenset({"created", "obfuscation", "service_tier", "system_fingerprint"})
-"""Members of every chunk that no other wire's client could miss."""
+"""Members of every chunk that mean nothing to a client of another protocol."""
 
 CHOICE = frozenset({"index", "delta", "finish_reason"})
 DELTA = frozenset(
@@ -77,14 +80,14 @@ PROSE: dict[str, type[Text] | type[Refusal]] = {"content": Text, "refusal": Refu
 class Chunk(Finish, frozen=True, gc=False, kw_only=True):
     """The original frame, before the events decoded from it.
 
-    It is a `Finish` that says nothing, so every other wire's encoder passes over it.
+    It is an empty `Finish`, so the encoders of other protocols skip it.
     """
 
     frame: Frame
 
 
 class _Call:
-    """A tool call while it arrives; `index` is its block's once it is open."""
+    """A tool call that is arriving; `index` is the index of its block, once that is open."""
 
     def __init__(self, *, custom: bool = False, legacy: bool = False) -> None:
         self.id = ""
@@ -97,7 +100,7 @@ class _Call:
 
 
 class StreamDecoder:
-    """Frames become events. `_prose` is the kind and index of the block of words that is open."""
+    """Turns frames into events. `_prose` is the kind and index of the open text block."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -110,12 +113,12 @@ class StreamDecoder:
         self._last_call: Any = None
         self.repairs = Losses()
         self._audio: JsonObject = {}
-        self._kept: JsonObject = {}
-        self._seen: set[str] = set()
+        self._extra: JsonObject = {}
+        self._reported: set[str] = set()
         self._called = False
         self._refused = False
         self._started = False
-        self._counted = False  # the usage of the whole comes only behind a whole answer
+        self._counted = False  # usage without choices only follows a complete answer
         self._finished = False
         self._ended = False
         self._broken = False
@@ -170,8 +173,8 @@ class StreamDecoder:
         self._close_all(events)
         if not self._finished:
             events.append(Finish(self._stopped(None)))
-        if self._kept:
-            events.append(Finish(ext={PROTOCOL: settle(self._kept)}))
+        if self._extra:
+            events.append(Finish(ext={PROTOCOL: settle(self._extra)}))
         return [*events, End()]
 
     def _stopped(self, reason: Any) -> Stop:
@@ -376,13 +379,13 @@ class StreamDecoder:
         for key, value in raw.items():
             if key in known or value in (None, "", [], {}):
                 continue
-            _join(self._kept, {f"{path}{key}": value})
+            _join(self._extra, {f"{path}{key}": value})
             if key not in QUIET:
                 self._other(f"{path}{key}", value, events)
 
     def _other(self, kind: str, raw: Any, events: list[Event]) -> None:
-        if kind not in self._seen:
-            self._seen.add(kind)
+        if kind not in self._reported:
+            self._reported.add(kind)
             events.append(Other(PROTOCOL, kind, raw))
 
 
