@@ -277,7 +277,7 @@ def measure_tokens(data_set: DataSet) -> None:
 
 def measure_speed(_: DataSet) -> None:
     """Time of a compaction of up to a million tokens, beside one pass of the tokenizer."""
-    for tokenizer in ("estimate", "o200k"):
+    for tokenizer in ("o200k",):
         counter = counter_for(tokenizer)
         counter.text("the vocabulary loads before the clock runs")
         for tasks in (50, 500):

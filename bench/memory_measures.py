@@ -35,7 +35,7 @@ CUTS = (0.35, 0.5, 0.65, 0.8)
 
 ADDRESSING = frozenset({"file_path", "path", "notebook_path", "command", "cmd", "pattern", "url"})
 
-_TOKEN = re.compile(r"[A-Za-z0-9_@~][\w@~./:+-]*[\w]|[/~.][\w@~./+-]+\w")
+_TOKEN = re.compile(r"[A-Za-z0-9_@~][\w@~./:+-]*[\w]|(?<!<)[/~.][\w@~./+-]+\w")
 _CAMEL = re.compile(r"[a-z][A-Z]|[A-Z][a-z]+[A-Z]")
 _WORD = re.compile(r"\w{2,}")
 

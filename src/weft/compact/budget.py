@@ -1,8 +1,9 @@
 """Compaction to a budget, or to a number of recent exchanges, with an extract as the summary.
 
-What must stay is paid for first (`layout`). Three quarters of the rest go to the most recent
-exchanges or rounds, from the end. Everything older is replaced by one summary, which gets the
-remaining quarter (a half, if a quarter is less than 300 tokens).
+What must stay is paid for first (`layout`). The rest is divided between the most recent exchanges
+or rounds, from the end, and one summary of everything older. The summary gets a quarter if little
+is folded, and more the more it stands for: about three quarters if only a tenth of the thread may
+stay (`summary_room`).
 
 - A fold always leaves a summary that says something about what it replaced. If there is no room
   for a useful one, fewer exchanges stay, down to the last request. If there is still none, the plan
@@ -31,13 +32,18 @@ from .plan import Plan, leading_system
 from .source import MARK
 from .unread import Thinning, Unread
 
-SUMMARY_SHARE = 0.25
+SUMMARY_SHARE, SUMMARY_MOST = 0.25, 0.85
+"""The least and the most that a summary gets of what is free."""
+
 SUMMARY_CEILING = 0.25
 SUMMARY_LEAST = 300
 """A summary has at most a quarter of the tokens it replaces, or this many."""
 
 Originals = Callable[[Sequence[Row]], Sequence[Row]]
 """Replaces summaries among rows by the messages that they stand for."""
+
+SAMPLE = 24
+"""How many rows are read to estimate the size of a useful summary."""
 
 THIN_ONLY_SHARE = 0.5
 """If everything else is at most this part of the budget, only unread results are shortened and
@@ -219,10 +225,15 @@ def plan_summary(
     return planned
 
 
-def summary_room(free: int) -> int:
-    """The tokens that a summary gets of those which must not go to anything else: a quarter, or up
-    to a half if that is little."""
-    return max(int(free * SUMMARY_SHARE), min(SUMMARY_LEAST, free // 2))
+def summary_room(free: int, budget: int, whole: int) -> int:
+    """The tokens that a summary gets of those which must not go to anything else.
+
+    A quarter, if the budget is nearly the whole thread; more, the more of the thread the summary
+    stands for, up to `SUMMARY_MOST`. Up to a half if that is little.
+    """
+    removed = max(0.0, 1 - budget / max(1, whole))
+    share = SUMMARY_SHARE + (SUMMARY_MOST - SUMMARY_SHARE) * removed**2
+    return max(int(free * share), min(SUMMARY_LEAST, free // 2))
 
 
 class BudgetSplit:
@@ -245,10 +256,14 @@ class BudgetSplit:
         layout = self.layout
         end = layout.units()[-1]
         floor = layout.min_tokens(end)
-        limit = self.budget - summary_room(self.budget - floor)
+        whole = count_tokens(layout.rows, layout.count)
+        limit = self.budget - summary_room(self.budget - floor, self.budget, whole)
 
         def fits(cutoff: int) -> bool:
-            return layout.min_tokens(cutoff) <= limit and self.room(cutoff) >= self.useful(cutoff)
+            if layout.min_tokens(cutoff) > limit:
+                return False
+            room = self.room(cutoff)
+            return room >= SUMMARY_LEAST or room >= self.useful(cutoff)
 
         position = choose_position(layout, fits)
         if position is not None:
@@ -263,7 +278,9 @@ class BudgetSplit:
         return self.budget - count_tokens(self.layout.kept_rows(cutoff), self.layout.count)
 
     def useful(self, cutoff: int) -> int:
-        return self._extract(cutoff).useful if self.layout.folded(cutoff) else 0
+        """The tokens of a useful summary, estimated from the last of the folded rows."""
+        rows = self.layout.source_rows(cutoff)[-SAMPLE:]
+        return Extract(rows, self.layout.count).useful if rows else 0
 
     def least(self, cutoff: int) -> int:
         return self._extract(cutoff).least if self.layout.folded(cutoff) else 0
@@ -325,7 +342,8 @@ class BudgetSplit:
     def _extract(self, cutoff: int) -> Extract:
         if cutoff not in self.extracts:
             rows = self.originals(self.layout.source_rows(cutoff))
-            self.extracts[cutoff] = Extract(rows, self.layout.count)
+            beside = self.layout.kept_rows(cutoff)
+            self.extracts[cutoff] = Extract(rows, self.layout.count, beside=beside)
         return self.extracts[cutoff]
 
 

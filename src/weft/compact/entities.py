@@ -22,7 +22,7 @@ Name = tuple[str, str]
 
 _KINDS = r"""
       (?P<path> https?://[^\s<>"'`)\]\\]+[^\s<>"'`)\].,;:!?\\]
-              | (?<![\w/.@+-]) (?:~|[A-Za-z]:)? (?:[\w.@+-]*/)+ \.?[\w@+-] (?:[\w.@+-]*[\w/])?
+              | (?<![\w/.@+<-]) (?:~|[A-Za-z]:)? (?:[\w.@+-]*/)+ \.?[\w@+-] (?:[\w.@+-]*[\w/])?
               | (?<![\w/.@+-]) [\w-]+ (?:\.[\w-]+)* \. (?:py|pyi|js|mjs|ts|tsx|jsx|json|jsonl|toml
                     |yaml|yml|md|rst|txt|rs|go|c|h|cc|cpp|hpp|java|kt|rb|php|sh|sql|html|css|csv
                     |lock|cfg|ini|log|db|ipynb|exs?|heex|vue|svelte|scss|swift|cs|lua|xml|proto)
@@ -34,6 +34,7 @@ _KINDS = r"""
     | (?P<symbol> ` [^`\n]{2,60} `
               | (?<![\w.]) [A-Za-z_]\w*+ (?:(?:\.|::)[A-Za-z_]\w*+)++
               | (?<![\w-]) [A-Za-z]\w*+ (?:-[A-Za-z]\w*+)*+ -\d\w*+ (?:[-.]\w++)*+
+              | (?<![\w-]) [A-Za-z]++ (?:-[A-Za-z]++)++ \d\w*+
               | (?<![\w-]) [A-Za-z]\w*+ (?:-\w++)++ \.\d++
               | (?<![\w.@]) @ [A-Za-z]\w{2,}
               | \b [A-Za-z_]\w*_\w+ \b
@@ -49,6 +50,7 @@ _KINDS = r"""
               | (?<![\w.,:/-]) \d{1,3} (?:GROUP\d{3})+ (?:[.,]\d+)? %? (?!\w)
               | (?<![\w.]) \d+ (?:\.\d+)+ (?:%|ms|s|k|kb|mb|gb)? (?!\w)
               | (?<![\w.]) \d+ \s? (?:%|ms|px|kb|mb|gb|KB|MB|GB) (?!\w)
+              | (?<![\w.]) \d+ (?:\.\d+)? (?:r?em|v[hw]|pt|fr|deg) (?!\w)
               | (?<![\w.]) \d{3,} (?![\w.→\t]) )
 """
 

@@ -26,14 +26,20 @@ from weft.model import Message, Text
 
 from .entities import KINDS, Name
 from .need import NEED, NeedModel, need
-from .source import BULLET, LABELS, MARK, MORE, Line, Source, read_source
-from .state import State, read_state
+from .source import BULLET, LABELS, MARK, MORE, Line, Source, names_of, read_source
+from .state import COMMANDS, FILES, State, read_state
 
 HEADER = f"{MARK}]"
 
-STATE_SHARE = 0.4
-INDEX_SHARE = 0.2
-"""The most that the state block and the index may have of a summary."""
+STATE_SHARE = 0.12
+SPOKEN_SHARE = 0.5
+USED_SHARE = 0.05
+INDEX_SHARE = 0.12
+INDEX_LEAST = 60
+INDEX_MOST_SHARE = 0.4
+"""The usual share of the state block in a summary, the most for what was said (rules, decisions,
+facts), the least for files and commands, and the share of the index: in a short summary more, up
+to `INDEX_LEAST` tokens."""
 
 LATEST = 0.45
 """The part of a name's worth that only the line of its last mention covers."""
@@ -41,10 +47,10 @@ LATEST = 0.45
 MENTIONS_READ = 3
 """A line is a candidate if it is among the last lines of one of its names, this many for each."""
 
-WORD_WORTH = 0.02
+WORD_WORTH = 0.01
 CHARS_A_TOKEN = 3.6
 LINE_TOKENS = 3.0
-HEADING_SHARE = 0.4
+HEADING_SHARE = 0.1
 """The estimated cost of a line: its characters, its bullet, and a share of the heading over it."""
 
 SPEAKERS = {
@@ -68,10 +74,16 @@ USEFUL = 3
 TRIED = 40
 """How many more lines to try, after the first one that does not fit."""
 
+FEW = 64
+"""Up to this many lines are tried one by one."""
+
 KIND_WORTH = {"path": 3.0, "error": 3.0, "symbol": 2.0, "hash": 1.5, "number": 1.0}
 """How much a name of each kind counts in an index."""
 
-INDEX_MOST = 400
+INDEX_MOST = 2000
+ADDED_MOST = 400
+"""How many names are considered for an index, and how many are added to a model's summary."""
+
 LISTED_LEAST = 0.02
 """Names that are less probably needed than this are only listed if they are mentioned in prose."""
 
@@ -81,13 +93,17 @@ _ALTERNATIVES = lazy_pattern(r"[A-Za-z-]+(?:/[A-Za-z-]+){1,2}")
 
 
 class Extract:
-    """The possible summaries of some rows, for any amount of room."""
+    """The possible summaries of some rows, for any amount of room.
+
+    `beside` are rows that the model sees beside the summary: their names need no place in it.
+    """
 
     def __init__(
         self,
         rows: Sequence[Row],
         count: Callable[[Message], int],
         model: NeedModel = NEED,
+        beside: Sequence[Row] = (),
     ) -> None:
         self.rows = rows
         self.count = count
@@ -96,6 +112,9 @@ class Extract:
             name: need(name, mentions, self.source.rows, model)
             for name, mentions in self.source.mentions.items()
         }
+        if beside:
+            present = names_of(beside)
+            self.worth.update((name, 0.0) for name in present if name in self.worth)
         self.names = _index_names(self.source, self.worth)
         self.state = read_state(self.source)
         self._ranked: list[Line] | None = None
@@ -133,9 +152,10 @@ class Extract:
         if self.count(smallest) > room:
             return None
         bare = self._size((), (), ())
-        state = self._choose_state(bare + int((room - bare) * STATE_SHARE))
+        state = self._choose_state(room)
         lines = self._lines_beside(state)
-        share = bare + int((room - bare) * INDEX_SHARE)
+        free = room - bare
+        share = bare + max(int(free * INDEX_SHARE), min(INDEX_LEAST, int(free * INDEX_MOST_SHARE)))
         names = self.names[: self._fitting((), (), self.names, share)]
         chosen = self._choose(state, lines, names, room)
         if not chosen and not state:
@@ -152,9 +172,25 @@ class Extract:
         return message if self.count(message) <= room else smallest
 
     def _choose_state(self, room: int) -> State:
-        items = self.state
-        most = _most(len(items), lambda n: self._size(items[:n], (), ()) <= room)
-        return items[:most]
+        """The state block for a summary of this size.
+
+        What was said comes first. Files and commands get what that leaves of the usual share, or
+        at least a small share of their own.
+        """
+        bare = self._size((), (), ())
+        spoken = [item for item in self.state if item.heading not in (FILES, COMMANDS)]
+        used = [item for item in self.state if item.heading in (FILES, COMMANDS)]
+
+        def fitting(start: State, items: State, share: float) -> State:
+            most = bare + int((room - bare) * share)
+            return items[
+                : _most(len(items), lambda n: self._size([*start, *items[:n]], (), ()) <= most)
+            ]
+
+        chosen = fitting((), spoken, SPOKEN_SHARE)
+        taken = (self._size(chosen, (), ()) - bare) / max(1, room - bare)
+        share = max(STATE_SHARE, taken + USED_SHARE)
+        return [*chosen, *fitting(chosen, used, share)]
 
     def _lines_beside(self, state: State) -> list[Line]:
         """The ranked lines that the state block does not quote."""
@@ -172,15 +208,21 @@ class Extract:
         room: int,
         every: bool = False,
     ) -> int:
-        def fits(many: int) -> bool:
-            return self.count(self._message(state, chosen, names[:many], every)) <= room
+        """How many of the names fit beside the rest.
 
-        return _most(len(names), fits)
+        The rest is counted once, because it may be long. The sum is nearly the size of the whole;
+        at the end, names are removed until the whole fits.
+        """
+        free = room - self._size(state, chosen, ()) + self._size((), (), ())
+        many = _most(len(names), lambda n: self._size((), (), names[:n]) <= free)
+        while many and self.count(self._message(state, chosen, names[:many], every)) > room:
+            many -= 1 + many // 16
+        return many
 
     def _choose(
         self, state: State, ranked: Sequence[Line], names: Sequence[Name], room: int
     ) -> list[Line]:
-        fitting = _most(len(ranked), lambda n: self._size(state, ranked[:n], names) <= room)
+        fitting = _most_within(len(ranked), room, lambda n: self._size(state, ranked[:n], names))
         chosen = list(ranked[:fitting])
         tried = max(0, TRIED - fitting)  # after many lines, one more adds little
         for line in ranked[fitting + 1 : fitting + 1 + tried]:
@@ -246,7 +288,7 @@ def index_names(rows: Sequence[Row]) -> tuple[list[Name], dict[str, int]]:
     of each kind there are."""
     source = read_source(rows)
     worth = {name: need(name, mentions, source.rows) for name, mentions in source.mentions.items()}
-    return _index_names(source, worth), source.totals
+    return _index_names(source, worth)[:ADDED_MOST], source.totals
 
 
 def describe_state(rows: Sequence[Row]) -> str:
@@ -358,7 +400,8 @@ def _index_names(source: Source, worth: dict[Name, float]) -> list[Name]:
     names = [
         name
         for name, mentions in source.mentions.items()
-        if (name[0] != "number" or mentions.total > mentions.result)
+        if worth[name] > 0
+        and (name[0] != "number" or mentions.total > mentions.result)
         and (worth[name] >= LISTED_LEAST or mentions.user or mentions.assistant)
         and (mentions.address or not _ALTERNATIVES.fullmatch(name[1]))
     ]
@@ -370,6 +413,35 @@ def _mentioned(state: State, lines: Sequence[Line]) -> Collection[Name]:
     names = {name for line in lines for name in line.names}
     names.update(name for item in state for name in item.names)
     return names
+
+
+def _most_within(limit: int, room: int, size: Callable[[int], int]) -> int:
+    """The largest number up to `limit` whose size is within `room`; 0 always is.
+
+    For many, it stops at 99 % of the room: each trial costs a pass of the tokenizer.
+    """
+    if limit <= FEW or size(FEW) > room:
+        return _most(min(limit, FEW), lambda n: size(n) <= room)
+    low, high, base, tokens = FEW, limit + 1, size(0), size(FEW)
+    while high - low > 1 and tokens < room * 0.99:
+        slope = max(0.1, (tokens - base) / low)
+        trial = max(low + 1, min(high - 1, low + int((room - tokens) / slope)))
+        trial_tokens = size(trial)
+        if trial_tokens <= room:
+            low, tokens = trial, trial_tokens
+        else:
+            high = trial
+            overshoot = trial - int((trial_tokens - room) / slope)
+            retry = max(low + 1, min(high - 1, overshoot))
+            retry_tokens = size(retry) if retry < high else room + 1
+            if retry_tokens <= room:
+                low, tokens = retry, retry_tokens
+            else:
+                high = retry
+                low_half = (low + high) // 2
+                if low_half > low and (half := size(low_half)) <= room:
+                    low, tokens = low_half, half
+    return low
 
 
 def _most(limit: int, fits: Callable[[int], bool]) -> int:

@@ -26,7 +26,7 @@ SAME = 0.67
 SAME_CHANGED = 0.5
 """The share of words that two subjects must have in common, without and with a word of change."""
 
-POSTINGS = 24
+POSTINGS = 8
 """How many of the last statements with a word are compared."""
 
 _FIGURE = lazy_pattern(r"\d+(?:[.,:]\d+)*")

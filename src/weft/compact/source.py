@@ -402,6 +402,27 @@ class _Reader:
         )
 
 
+def names_of(rows: Sequence[Row]) -> set[Name]:
+    """All names in the texts, calls and results of rows."""
+    reader = NameReader()
+    names: set[Name] = set()
+    for row in rows:
+        for block in row.message.blocks:
+            match block:
+                case Text(text=text) | Refusal(text=text):
+                    parts = [text]
+                case ToolCall(arguments=arguments):
+                    parts = list(decode_arguments(arguments).values())
+                case ToolResult(content=content):
+                    parts = list(texts(content))
+                case _:
+                    parts = []
+            names.update(
+                name for part in parts for line in part.splitlines() for name in reader.read(line)
+            )
+    return names
+
+
 def read_uses(rows: Sequence[Row]) -> list[ToolUse]:
     """The calls of rows, decoded, with their results."""
     results: dict[str, list[tuple[int, ToolResult]]] = {}

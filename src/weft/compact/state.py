@@ -41,7 +41,7 @@ COMMAND_MOST = 240
 ERROR_WINDOW = 30
 """Errors are looked for in this many of the last calls."""
 
-MOST = {RULES: 60, DECISIONS: 12, FACTS: 60, FILES: 60, COMMANDS: 40, ERRORS: 5, TASKS: 12}
+MOST = {RULES: 40, DECISIONS: 12, FACTS: 60, FILES: 60, COMMANDS: 40, ERRORS: 5, TASKS: 12}
 FIRST_FILES, FIRST_COMMANDS = 10, 5
 """How many files and commands come before all others in importance."""
 
@@ -61,7 +61,7 @@ _STRONG = lazy_pattern(
 _STANDING = lazy_pattern(
     r"^(?:please |also |and )?(?:keep|use|answer|write|stop|wait|stay|respect|follow|treat|put"
     r"|call|name|start|end|work|speak|reply|respond|format|check|test|document|limit)\b"
-    r"|\b(?:every|each|all|any)\b|\b(?:i|we) (?:want|need|expect|require|support|insist)\b",
+    r"|^(?:i|we) (?:want|need|expect|require|support|insist)\b",
     re.IGNORECASE,
 )
 _STANDING_MARK = lazy_pattern(
@@ -132,10 +132,10 @@ def read_state(source: Source) -> State:
     """The items of the state block, the most important first."""
     sections = {
         GOAL: _goal(source),
+        RULES: _rules(source),
         REQUEST: _request(source),
         NEXT: _next_steps(source),
         TASKS: _open_tasks(source),
-        RULES: _rules(source),
         DECISIONS: _decisions(source),
         ERRORS: _errors(source),
     }
@@ -148,11 +148,12 @@ def read_state(source: Source) -> State:
             order = (HEADINGS.index(heading), row)
             yield Item(heading, text, lines, names, (), order)
 
-    state = [
-        item
-        for heading, found in sections.items()
-        for item in list(items(heading, found))[: MOST.get(heading)]
-    ]
+    state: list[Item] = []
+    quoted: set[str] = set()
+    for heading, found in sections.items():
+        new = [item for item in items(heading, found) if item.text not in quoted]
+        state += new[: MOST.get(heading)]
+        quoted.update(item.text for item in new)
     state += items(FILES, files[:FIRST_FILES])
     state += items(COMMANDS, commands[:FIRST_COMMANDS])
     state += list(_facts(source, reader))[: MOST[FACTS]]
@@ -189,7 +190,8 @@ def _is_open_request(source: Source, row: int, sentences: Sequence[str]) -> bool
         return False
     if not all(is_question(one) and not _ASKS_FOR_WORK.search(one) for one in sentences):
         return True
-    return not any(later > row and speaker == "assistant" for later, speaker, _ in source.turns)
+    answers = (later for later, speaker, _ in reversed(source.turns) if speaker == "assistant")
+    return next(answers, -1) < row
 
 
 def _is_request(sentences: Sequence[str]) -> bool:
@@ -197,9 +199,13 @@ def _is_request(sentences: Sequence[str]) -> bool:
 
 
 def _quote(row: int, sentences: Sequence[str]) -> Iterator[Found]:
-    """The sentences of a request, from the start, as many as a request may have."""
+    """The sentences of a request, from the start, as many as a request may have.
+
+    Its rules are in a section of their own.
+    """
     size = 0
-    for sentence in sentences:
+    asked = [one for one in sentences if not is_rule(one) and not is_courtesy(one)]
+    for sentence in asked or sentences:
         size += len(sentence)
         if size > REQUEST_MOST and size > len(sentence):
             return
