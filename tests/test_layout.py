@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -151,3 +152,16 @@ def test_a_test_knows_only_interfaces(path):
 )
 def test_the_rule_for_imports_sees_each_kind(source, public):
     assert all(is_public(*found) for found in imports_of(ast.parse(source))) is public
+
+
+PACKAGES = sorted(path.parent for path in SOURCES if path.name == "__init__.py")
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_hides_an_exported_name(folder):
+    """A name that is imported when it is used is lost if a module of the package has it too."""
+    package = import_module(".".join(folder.relative_to(ROOT / "src").parts))
+    exported = set(getattr(package, "__all__", ()))
+    for name in sorted(exported & {path.stem for path in folder.glob("*.py")}):
+        import_module(f"{package.__name__}.{name}")
+        assert not isinstance(getattr(package, name), ModuleType), name
