@@ -149,7 +149,8 @@ def test_an_answer_is_seen_while_it_streams(gateway, upstream, path):
         asking.finish()
     assert states(events) == ["waiting", "streaming", "done"]
     assert text_of(events) == HELD_TEXT + "and the second half."
-    first, last = events[0], events[-1]
+    first = next(event for event in events if event["type"] == "exchange")
+    last = events[-1]
     assert first["model"] == MODEL
     assert first["head"]
     assert (last["thread"], last["branch"], last["recorded"]) == (first["thread"], "main", "store")

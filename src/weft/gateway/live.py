@@ -23,13 +23,12 @@ What always holds:
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from time import time
 from typing import Literal, Protocol
 
-from weft.errors import WeftError
 from weft.ids import Id
 from weft.model import (
     ApiError,
@@ -51,6 +50,8 @@ POLL_SECONDS = 0.5
 OVERLAP = 64
 ARRIVALS = 1000
 """How many new commits are read at once; the rest is read at the next time."""
+
+_log = logging.getLogger(__name__)
 
 ExchangeState = Literal["waiting", "thinking", "streaming", "done", "failed"]
 
@@ -286,17 +287,20 @@ class StorePoller:
             if not self._feed.is_watched:
                 self._last, self._refs = None, {}
                 await self._feed.wait_watched()
-            with suppress(WeftError):  # a store that is away is asked again
-                threads = self._feed.threads
-                for record in await asyncio.to_thread(self._find_changed, threads):
+            try:
+                for record in await asyncio.to_thread(self._find_changed, self._feed.threads):
                     self._feed.changed(record.name, record.scope)
+            except Exception as error:  # a store that is away or busy is asked again
+                _log.debug("the store could not be polled: %s", type(error).__name__)
             await asyncio.sleep(POLL_SECONDS)
 
     def _find_changed(self, watched: set[str]) -> list[ThreadRecord]:
         """The threads that have changed since the last call."""
         names = self._find_commits()
         refs = {name: self._read_refs(name) for name in watched}
-        names += [name for name in refs if refs[name] != self._refs.get(name, refs[name])]
+        # A thread that is watched since now counts as changed: something may have been written
+        # between its reader's last read and this one.
+        names += [name for name in refs if refs[name] != self._refs.get(name)]
         self._refs = refs
         records = (self._store.read_thread(name) for name in dict.fromkeys(names))
         return [record for record in records if record is not None]

@@ -418,7 +418,6 @@ async function join(state) {
 async function began(frame) {
   running(frame.run, frame.model);
   if (current.head !== frame.base) await refresh({ until: frame.base ?? BEFORE_FIRST });
-  chat.hideRetry();
   await chat.toEnd();
 }
 
@@ -429,7 +428,6 @@ async function setExchange(frame) {
   if (frame.branch !== current.branch && !exchanges.knows(frame)) return;
   const isAtEnd = chat.atEnd();
   exchanges.receive(frame);
-  if (!isOver) chat.hideRetry();
   const isStored = frame.state === "failed" || frame.recorded === "store";
   if (isOver && isStored && current.run === null)
     await refresh({ clear: () => exchanges.settle() });

@@ -248,12 +248,6 @@ export class Chat {
     return el("button", { type: "button", class: kind, onclick: () => run() }, label);
   }
 
-  /** An answer is being written, so nothing can be retried now. */
-  hideRetry() {
-    for (const button of this.list.querySelectorAll(".attempt button")) button.remove();
-    for (const node of this.list.querySelectorAll(".attempt.none")) node.hidden = true;
-  }
-
   fail(message) {
     const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
     this.append(
