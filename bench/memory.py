@@ -6,6 +6,8 @@ Without a folder of transcripts (`--corpus`, or the variable `WEFT_CORPUS`) the 
 are measured alone. The parts are:
 
 - `retention`: what later calls need, beside recency, set cover and BM25 (`memory_measures`)
+- `validation`: the same for an extract whose constants are fitted on one session and measured on
+  the others
 - `rules`: how many of twenty rules are still there, verbatim, after five compactions
 - `facts`: whether the current value of a changed fact is there, or only an old one
 - `check`: how often the check of a model's summary drops a true sentence or misses a wrong name
@@ -25,6 +27,7 @@ from random import Random
 from time import perf_counter
 
 import memory_data as data
+from memory_fit import fit
 from memory_measures import (
     CUTS,
     METHODS,
@@ -44,7 +47,9 @@ from memory_measures import (
 import weft
 from weft.catalog import load_catalog
 from weft.compact import Gauge, plan_budget
+from weft.compact.extract import Extract
 from weft.compact.fidelity import check_summary, read_ground
+from weft.compact.need import NeedModel
 from weft.history import Row
 from weft.model import Message
 from weft.tokens import counter_for, counter_for_model
@@ -131,6 +136,23 @@ def _cut(rows: Sequence[Row], cut: float) -> Cut:
         return index.find(question, RECALL_TOKENS)
 
     return past, Future(rows[border:], past), recall, bm25
+
+
+def measure_validation(data_set: DataSet) -> None:
+    """Fits the need of names on one session, and measures the extract on the others."""
+    groups = {"recorded": data_set.transcripts, "generated": data_set.sessions}
+    for label, transcripts in groups.items():
+        for trained in transcripts:
+            model = fit([trained])
+
+            def extract_with(rows: Sequence[Row], room: int, model: NeedModel = model) -> str:
+                summary = Extract(rows, count, model).within(room)
+                return "" if summary is None else summary.text
+
+            others = [one for one in transcripts if one is not trained]
+            scores = mean_scores([retention(one, extract_with, 0.1) for one in others])
+            print(f"an extract fitted on {trained.name}, measured on the others ({label})")
+            _print_scores("", scores)
 
 
 def measure_rules(_: DataSet) -> None:
@@ -303,6 +325,7 @@ def _print_scores(label: str, scores: Scores) -> None:
 
 PARTS = {
     "retention": measure_retention,
+    "validation": measure_validation,
     "rules": measure_rules,
     "facts": measure_facts,
     "check": measure_check,
