@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Whether an interpreter is new enough; a .venv that is not (or is half made) is made anew.
 FITS := -c "import sys; sys.exit(sys.version_info < (3, 11))"
 
-.PHONY: serve test check format torture bench bench-gateway eval floway images reference clean
+.PHONY: serve test check format torture e2e bench bench-gateway eval floway images reference clean
 
 serve: $(RUNS)
 	$(BIN)/weft serve $(ARGS)
@@ -30,6 +30,11 @@ torture: $(STAMP)
 	WEFT_TORTURE=1 $(BIN)/pytest -n 0 tests/torture tests/salvage tests/gateway/test_journal.py tests/gateway/test_leaks.py tests/gateway/test_living_sessions.py tests/gateway/test_stateless.py $(ARGS)
 	WEFT_TORTURE=1 $(BIN)/pytest -n 0 tests/laws tests/codec
 	WEFT_TORTURE=1 $(BIN)/pytest -n 0 --hypothesis-profile=torture tests/laws/test_history_laws.py
+
+# With the real clients, where they are installed: WEFT_CLAUDE and WEFT_CODEX name their binaries.
+e2e: $(STAMP)
+	WEFT_CLAUDE="$${WEFT_CLAUDE-$$(command -v claude)}" WEFT_CODEX="$${WEFT_CODEX-$$(command -v codex)}" \
+		$(BIN)/pytest -n 0 -rs tests/e2e $(ARGS)
 
 bench: $(STAMP)
 	$(BIN)/python bench/wire.py --peer

@@ -8,6 +8,7 @@ import pytest
 
 import weft
 from claude_lines import SESSION, Session
+from weft.model import Message, Text, ToolCall
 from weft.store import MemoryStore, Store
 from weft.thread import export_bytes, import_bytes
 
@@ -211,3 +212,43 @@ def test_a_rollout_of_our_own_names_its_session_first() -> None:
     weft.open(store, imported.thread).assistant("hello")
     again = export_bytes(store, imported.thread, "codex")[0]
     assert again.count(b"session_meta") == 1
+
+
+def test_calls_and_results_are_items_of_a_rollout() -> None:
+    thread = weft.open(thread="tools")
+    thread.user("where am I?")
+    calls = (ToolCall("call_1", "Bash", '{"command":"ls"}'), ToolCall("call_2", "Bash", "{}"))
+    thread.assistant(Message("assistant", (Text("I look."), *calls)))
+    for call in calls:
+        thread.tool_result(call.id, f"result of {call.id}")
+    thread.assistant("here")
+    data = export_bytes(thread.store, "tools", "codex")[0]
+    payloads = [json.loads(line)["payload"] for line in data.splitlines()[1:]]
+    assert [(item["type"], item.get("call_id"), item.get("output")) for item in payloads] == [
+        ("message", None, None),
+        ("message", None, None),
+        ("function_call", "call_1", None),
+        ("function_call", "call_2", None),
+        ("function_call_output", "call_1", "result of call_1"),
+        ("function_call_output", "call_2", "result of call_2"),
+        ("message", None, None),
+    ]
+    (imported,) = import_bytes(thread.store, data)
+    assert (imported.thread, imported.new) == ("tools", 0)
+
+
+def test_a_result_that_follows_imported_calls_is_an_item_of_the_rollout() -> None:
+    store = MemoryStore()
+    thread = weft.open(store, "first")
+    thread.user("where am I?")
+    thread.assistant(Message("assistant", (ToolCall("call_1", "Bash", "{}"),)))
+    rollout = export_bytes(store, "first", "codex")[0].splitlines(keepends=True)
+    lines = [line for line in rollout if b"function_call_output" not in line]
+    other = MemoryStore()
+    (imported,) = import_bytes(other, b"".join(lines))
+    thread = weft.open(other, imported.thread)
+    thread.tool_result("call_1", "here")
+    exported = export_bytes(other, imported.thread, "codex")[0].splitlines(keepends=True)
+    assert exported[:-1] == lines
+    item = json.loads(exported[-1])["payload"]
+    assert (item["type"], item["output"]) == ("function_call_output", "here")

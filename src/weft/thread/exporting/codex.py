@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 import orjson
 
 from weft.codec import CODECS
-from weft.model import JsonObject, Message, Text
+from weft.model import JsonObject, Message, Text, ToolCall, ToolResult
 from weft.thread.handle import Handle
 from weft.thread.importing.lines import join_lines, read_object, split_lines
 from weft.thread.sessions import session_id
@@ -33,10 +33,17 @@ def write_codex(handle: Handle, folder: str = ROOT) -> bytes:
     journal = read_journal(handle, FORMAT, repeats=True)
     texts: list[str] = []
     edited: set[bytes] = set()
+    run: list[New] = []
     if not any(isinstance(piece, Old | Gone) for piece in journal.pieces):
         messages = (row.message for row in handle.view(handle.head()).rows)
         texts += _begin(handle.name, journal.pieces, find_folder(messages) or folder)
     for piece in journal.pieces:
+        if isinstance(piece, New) and not piece.is_summary:
+            if not (piece.is_clients_prompt and piece.message.role == "system"):
+                run.append(piece)
+            continue
+        texts += _run_items(run, texts)
+        run = []
         match piece:
             case Old(line=line, slot=slot, edited=message) if message is not None and slot:
                 if slot not in edited:
@@ -45,15 +52,55 @@ def write_codex(handle: Handle, folder: str = ROOT) -> bytes:
                 edited.add(slot)
             case Old(line=line):
                 texts.append(line.text)
-            case New(is_clients_prompt=True, message=Message(role="system")):
-                pass
-            case New(is_summary=True):
-                texts.append(_compacted(piece, _history(texts)))
             case New():
-                texts += _items(piece.message, _stamp(piece.created))
+                texts.append(_compacted(piece, _history(texts)))
             case Gone(line=line):
                 texts.append("" if line.is_turn else line.text)
+    texts += _run_items(run, texts)
     return join_lines(texts)
+
+
+def _run_items(run: Sequence[New], texts: Sequence[str]) -> list[str]:
+    """The lines of adjacent new messages; `texts` are the lines before them.
+
+    They are written together, because the result of a call is only written as one if its call is.
+    """
+    if not run:
+        return []
+    messages = [piece.message for piece in run]
+    before = _open_calls(messages, texts)
+    lead = [Message("assistant", tuple(before))] if before else []
+    items = CODECS["openai-responses"].write_messages([*lead, *messages])[len(before) :]
+    times = {id: piece.created for piece in run for id in _call_ids(piece.message)}
+    spoken = iter([piece.created for piece in run if _has_text(piece.message)])
+    lines: list[str] = []
+    created = run[0].created
+    for item in items:
+        id = item.get("call_id")
+        created = times.get(id, created) if isinstance(id, str) else next(spoken, created)
+        lines.append(_line(_stamp(created), "response_item", _typed(item)))
+    return lines
+
+
+def _open_calls(messages: Sequence[Message], texts: Sequence[str]) -> list[ToolCall]:
+    """The calls in earlier lines that these messages have the results of."""
+    own = {block.id for m in messages for block in m.blocks if isinstance(block, ToolCall)}
+    results = {b.call_id for m in messages for b in m.blocks if isinstance(b, ToolResult)}
+    missing = results - own
+    return [
+        ToolCall(item["call_id"], str(item.get("name", "")), str(item.get("arguments", "")))
+        for item in (_history(texts) if missing else ())
+        if item.get("type") == "function_call" and item.get("call_id") in missing
+    ]
+
+
+def _call_ids(message: Message) -> list[str]:
+    calls = [block.id for block in message.blocks if isinstance(block, ToolCall)]
+    return calls or [b.call_id for b in message.blocks if isinstance(b, ToolResult)]
+
+
+def _has_text(message: Message) -> bool:
+    return any(not isinstance(b, ToolCall | ToolResult) for b in message.blocks)
 
 
 def _begin(thread: str, pieces: Sequence[Piece], folder: str) -> list[str]:
