@@ -74,7 +74,9 @@ def test_pin_compact_search_and_revert(weft: Any) -> None:
     weft("pin", ids[1])
     weft("edit", ids[1], "BETA")
     assert "1 pin kept" in weft("compact", "--summary", "S")[1]
-    assert [row["content"] for row in of_json(weft("compile", "--json"))] == ["S", "BETA", "gamma"]
+    summary, *rest = [row["content"] for row in of_json(weft("compile", "--json"))]
+    assert "\n\nS\n\n" in summary
+    assert rest == ["BETA", "gamma"]
     assert of_json(weft("search", "alpha", "--json"))[0]["live"] is False
     assert of_json(weft("recall", ids[0], "--json"))[0]["text"] == "alpha"
     compaction = of_json(weft("log", "-n", "1", "--json"))[0]["id"]

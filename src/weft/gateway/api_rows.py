@@ -27,7 +27,7 @@ from weft.history import Row, Setup, read_branches, shows
 from weft.ids import Id
 from weft.model import JsonObject, Text, Tool, ToolCall, ToolResult, Usage, describe_call
 from weft.thread import read_attempt
-from weft.thread.typed_text import NOT_TYPED
+from weft.thread.typed import NOT_TYPED
 from weft.tokens import counter_for
 
 from .api_call import DEFAULT_BRANCH, ApiCall, Handler

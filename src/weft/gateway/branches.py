@@ -19,7 +19,7 @@ from weft.history import TAG, Series, View
 from weft.ids import Id
 from weft.model import Message
 from weft.store import Landing, Store, ThreadRecord
-from weft.thread.typed_text import typed_text
+from weft.thread import typed_text
 
 SUMMARY_BRANCH = "compaction-"
 """What the names of side lines begin with that ask for a summary."""

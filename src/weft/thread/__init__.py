@@ -89,7 +89,7 @@ if TYPE_CHECKING:
         read_origin,
         write_session,
     )
-    from .typed_text import split_typed, typed_text
+    from .typed import split_typed, typed_text
     from .undo import REF_OPERATIONS, Undone
 
 __getattr__ = lazy_names(
@@ -99,7 +99,7 @@ __getattr__ = lazy_names(
         "echo_key": "weft.thread.source_lines",
         "link_parent": "weft.thread.sessions",
         "child_key": "weft.thread.sessions",
-        "typed_text": "weft.thread.typed_text",
+        "typed_text": "weft.thread.typed",
         "ARCHIVE": "weft.thread.transfer",
         "EXPORT_FORMATS": "weft.thread.transfer",
         "IMPORT_FORMATS": "weft.thread.transfer",
@@ -187,7 +187,7 @@ __getattr__ = lazy_names(
         "register_content_type": "weft.thread.content",
         "repair_store": "weft.thread.maintenance",
         "search": "weft.thread.store_threads",
-        "split_typed": "weft.thread.typed_text",
+        "split_typed": "weft.thread.typed",
         "sent_body_entries": "weft.thread.sent_body",
         "session_id": "weft.thread.sessions",
         "session_name": "weft.thread.sessions",

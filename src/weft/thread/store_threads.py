@@ -27,7 +27,7 @@ from .budget import Budget, check_budget
 from .handle import Handle
 from .lookup import LIMIT, Hit, Moment, make_filter, search_all
 from .thread import Thread
-from .typed_text import typed_text
+from .typed import typed_text
 
 Target = str | Path | Store | None
 

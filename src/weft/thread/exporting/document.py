@@ -40,7 +40,7 @@ from weft.model import (
 )
 from weft.store import Step
 from weft.thread.handle import Handle
-from weft.thread.typed_text import NOT_TYPED
+from weft.thread.typed import NOT_TYPED
 
 Render = Callable[[str], str]
 """Markdown of an untrusted author to safe HTML."""
