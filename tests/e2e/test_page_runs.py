@@ -262,6 +262,25 @@ def test_the_gauge_marks_where_compaction_starts(tab, url, folder):
     assert page.is_visible("#gauge-mark")
 
 
+def test_a_model_that_is_being_typed_is_not_replaced(browser, url, folder):
+    fill(folder, "typed", 2)
+    page = browser.new_page()
+    waiting, passing = [], []
+    page.route(
+        "**/api/composer**",
+        lambda route: route.continue_() if passing else waiting.append(route),
+    )
+    page.goto(f"{url}/#thread=typed")
+    ready(page)
+    page.fill("#model", "weft-off")
+    passing.append(True)
+    for route in waiting:
+        route.continue_()
+    page.wait_for_function("() => document.querySelector('#gauge-text').innerText !== ''")
+    assert page.input_value("#model") == "weft-off"
+    page.close()
+
+
 # Leaving a thread while it runs.
 
 

@@ -119,8 +119,10 @@ def page(browser, served):
     page = browser.new_page()
     page.logged = []
     page.on("console", lambda message: page.logged.append(message.text))
-    page.goto(served)
-    page.wait_for_selector("#conversation .row")
+    page.goto(f"{served}#thread=empty")  # rows of a thread may have boxes of their own
+    page.wait_for_selector("body[data-branch]")
+    page.wait_for_selector("#offline", state="hidden")
+    page.wait_for_load_state("networkidle")  # the thread is read again once the page is connected
     yield page
     page.close()
 

@@ -23,6 +23,8 @@ export class Composer {
     this.question = null;
     this.isRunning = false;
     this.hasUpstreams = false;
+    this.isTyped = false; // the reader changed the model's name and has not left the box
+    this.asked = 0; // counts questions, because a late answer must not replace a newer one
     this.addListeners();
   }
 
@@ -32,6 +34,7 @@ export class Composer {
     this.input.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) this.submit(event);
     });
+    this.model.addEventListener("input", () => (this.isTyped = true));
     this.model.addEventListener("change", () => this.choose());
     byId("ask-compact").addEventListener("click", () => this.answer(true));
     byId("ask-without").addEventListener("click", () => this.answer(false));
@@ -56,6 +59,7 @@ export class Composer {
     Object.assign(this, { thread, branch });
     if (!isOther) return;
     this.shownThread = null;
+    this.isTyped = false;
     this.model.value = this.chosen(thread) ?? "";
   }
 
@@ -66,8 +70,8 @@ export class Composer {
     const chosen = this.chosen(thread);
     if (chosen && chosen === view.model) localStorage.removeItem(CHOICE + thread);
     const own = view.model ? (view.problem ? "" : view.model) : this.fallback();
-    const isTyping = document.activeElement === this.model && !isOther;
-    if (!isTyping) this.model.value = chosen ?? own;
+    const isInside = document.activeElement === this.model && !isOther;
+    if (!isInside && !this.isTyped) this.model.value = chosen ?? own;
     this.showProblem(view);
     this.showContext(this.model.value ? view.context : { tokens: view.context.tokens });
   }
@@ -90,6 +94,7 @@ export class Composer {
   }
 
   choose() {
+    this.isTyped = false;
     const name = this.model.value.trim();
     if (name) localStorage.setItem(CHOICE + this.thread, name);
     else localStorage.removeItem(CHOICE + this.thread);
@@ -101,8 +106,9 @@ export class Composer {
     if (!this.thread) return;
     const { thread, branch } = this;
     const query = { thread, branch, model: this.chosen(thread) };
+    const question = ++this.asked;
     const state = await get("/api/composer", query).catch(() => null);
-    if (state && this.thread === thread && this.branch === branch)
+    if (state && question === this.asked && this.thread === thread && this.branch === branch)
       this.show(state, thread, branch);
   }
 
