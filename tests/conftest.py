@@ -32,6 +32,11 @@ if not os.environ.get("WEFT_TORTURE"):
     settings.load_profile("repeatable")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: many tests wait for servers and browsers."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A headless Chromium; skips with the reason where there is none.
