@@ -383,6 +383,7 @@ def test_the_page_comes_back_after_the_server_did(browser, tmp_path):
     page.wait_for_selector("#offline:not([hidden])")
     with serving(tmp_path, "--port", url.rpartition(":")[2]):
         page.wait_for_selector("#offline", state="hidden")
+        page.wait_for_function("() => document.querySelector('#model').value !== ''")
         say(page, "Here again.")
         assert "Here again." in page.inner_text("#conversation")
     page.close()

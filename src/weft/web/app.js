@@ -401,6 +401,7 @@ function watch() {
 /** The answer to `watch`: show the thread as it was before the run, then the run's frames. */
 async function join(state) {
   const wasRunning = current.run !== null;
+  composer.refresh(); // a question may have been lost with the connection
   composer.showQueue(state.queue ?? []);
   exchanges.clear(); // the server sends them again
   if (!state.run) {

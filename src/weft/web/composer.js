@@ -24,7 +24,7 @@ export class Composer {
     this.isRunning = false;
     this.hasUpstreams = false;
     this.isTyped = false; // the reader changed the model's name and has not left the box
-    this.asked = 0; // counts questions, because a late answer must not replace a newer one
+    this.asked = this.answered = 0; // a late answer must not replace that of a later question
     this.addListeners();
   }
 
@@ -108,8 +108,10 @@ export class Composer {
     const query = { thread, branch, model: this.chosen(thread) };
     const question = ++this.asked;
     const state = await get("/api/composer", query).catch(() => null);
-    if (state && question === this.asked && this.thread === thread && this.branch === branch)
-      this.show(state, thread, branch);
+    if (!state || question < this.answered) return;
+    if (this.thread !== thread || this.branch !== branch) return;
+    this.answered = question;
+    this.show(state, thread, branch);
   }
 
   showProblem({ model, problem }) {
