@@ -133,10 +133,10 @@ def test_what_a_client_puts_into_the_users_message_is_not_the_users() -> None:
             Message("assistant", (Text("I create the beads in spotter now."),)),
         ]
     )
-    told = sections(rows)
-    assert "Rules (the user's words)" not in told
-    assert "Use the rig spotter." in "\n".join(told.values())
-    assert "never mention" not in told.get("user", "")
+    state = sections(rows)
+    assert "Rules (the user's words)" not in state
+    assert "Use the rig spotter." in "\n".join(state.values())
+    assert "never mention" not in state.get("user", "")
 
 
 def test_files_commands_and_errors_say_their_last_state() -> None:
@@ -149,11 +149,11 @@ def test_files_commands_and_errors_say_their_last_state() -> None:
         ("Bash", {"command": "mypy src"}, "src/money.py:7: error: Missing return"),
     ]
     rows = number([Message("user", (Text("Fix the rounding of invoices."),)), *work(*uses)])
-    told = sections(rows)
-    assert told["Files"] == "- src/money.py\n  changed, read; last change: x = to_cents(total)"
-    assert "- pytest -q\n  5 passed in 1.1s" in told["Commands and their last results"]
-    assert told["Current errors"] == "- src/money.py:7: error: Missing return"
-    assert told["Goal"] == "- Fix the rounding of invoices."
+    state = sections(rows)
+    assert state["Files"] == "- src/money.py\n  changed, read; last change: x = to_cents(total)"
+    assert "- pytest -q\n  5 passed in 1.1s" in state["Commands and their last results"]
+    assert state["Current errors"] == "- src/money.py:7: error: Missing return"
+    assert state["Goal"] == "- Fix the rounding of invoices."
 
 
 def test_open_tasks_are_those_of_the_last_list() -> None:
@@ -184,17 +184,17 @@ def test_a_series_of_log_lines_is_one_line_and_no_index() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "sentence"),
     [
         ("约束：不要改变公共接口。错误在 auth.py 第42行。", "- 错误在 auth.py 第42行。"),
         ("Ms. Okafor of accounting agreed to that on Monday.", "- Ms. Okafor of accounting"),
         ("We saw it, e.g. In the log of 7 May. It was late.", "- We saw it, e.g. In the log"),
     ],
 )
-def test_a_sentence_ends_where_it_ends(text: str, told: str) -> None:
+def test_a_sentence_ends_where_it_ends(text: str, sentence: str) -> None:
     summary = extract_summary(talk(text), 500, count)
     assert summary is not None
-    assert told in summary.text
+    assert sentence in summary.text
 
 
 def test_every_compaction_starts_from_the_original_messages() -> None:

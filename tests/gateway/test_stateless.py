@@ -51,10 +51,10 @@ class Client:
         chance = self.chance
         if self.kind != "text" and len(self.places) > 1 and chance.random() < 0.25:
             # At least one answer stays: it tells which conversation this is.
-            kept = chance.randrange(1, len(self.places))
+            length = chance.randrange(1, len(self.places))
             ends = [n for n, m in enumerate(self.messages, 1) if m["role"] == "assistant"]
-            del self.messages[ends[kept - 1] :]
-            del self.places[kept:]
+            del self.messages[ends[length - 1] :]
+            del self.places[length:]
         results = [
             {"type": "tool_result", "tool_use_id": block["id"], "content": self._words()}
             for block in (self.messages[-1]["content"] if self.messages else ())

@@ -90,7 +90,7 @@ class McpServer:
                 f"MCP server {self._label!r} did not answer within {timeout:g} seconds"
                 + self._errors.text()
             ) from None
-        except Exception as error:
+        except Exception as error:  # of the operating system, of HTTP, or of the MCP package
             self.close()
             raise ConfigError(
                 f"MCP server {self._label!r}: {_reason(error)}{self._errors.text()}"
@@ -194,7 +194,7 @@ class McpServer:
         )
         try:
             result = await asyncio.wrap_future(calling)
-        except Exception as error:
+        except Exception as error:  # whatever the server does, the model gets a reason
             raise ToolFailed(_reason(error)) from error
         content = tuple(map(_read_content, result.content))
         if result.is_error:

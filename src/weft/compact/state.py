@@ -87,7 +87,7 @@ _ERROR_LINE = lazy_pattern(
 _NO_ERROR = lazy_pattern(
     r"\b(?:0|no|without) (?:errors?|failures?|failed|warnings?)\b", re.IGNORECASE
 )
-_TELLS = lazy_pattern(
+_OUTCOME = lazy_pattern(
     r"\b(?:passed|failed|failures?|errors?|tests?|ok|success\w*|done|built|compiled|finished|created"
     r"|changed|insertions?|exit code|warnings?|found|fatal|denied|up to date|completed?)\b",
     re.IGNORECASE,
@@ -417,7 +417,7 @@ def _changed_line(use: ToolUse) -> str:
 
 
 def _commands(source: Source) -> Iterator[Found]:
-    """The last run of each command with the line that tells its result, the newest first."""
+    """The last run of each command with the line that states its result, the newest first."""
     seen: Counter[str] = Counter()
     for use in reversed(source.uses):
         command = use.command.strip()
@@ -427,14 +427,14 @@ def _commands(source: Source) -> Iterator[Found]:
         seen[command] += 1
         if seen[command] > 1:
             continue
-        told = _telling_line(use.result)
-        text = "\n  ".join(filter(None, (first[:COMMAND_MOST], told)))
-        yield use.row, text, tuple(filter(None, (first, told)))
+        outcome = _outcome_line(use.result)
+        text = "\n  ".join(filter(None, (first[:COMMAND_MOST], outcome)))
+        yield use.row, text, tuple(filter(None, (first, outcome)))
 
 
-def _telling_line(result: str) -> str:
-    """The last line of an output that tells how it ended, or else the last line."""
+def _outcome_line(result: str) -> str:
+    """The last line of an output that says how it ended, or else the last line."""
     lines = [line.strip() for line in result.splitlines()[-40:] if line.strip()]
-    telling = (line for line in reversed(lines) if _TELLS.search(line))
-    line = next(telling, lines[-1] if lines else "")
+    outcomes = (line for line in reversed(lines) if _OUTCOME.search(line))
+    line = next(outcomes, lines[-1] if lines else "")
     return line[:QUOTE_MOST]

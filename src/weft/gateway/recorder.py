@@ -476,7 +476,7 @@ class ExchangeRecorder:
         jobs = [job for job in jobs if not job.is_abandoned]
         try:
             self._run_together(jobs)
-        except Exception as error:
+        except Exception as error:  # handed to whoever waits, if it is the only job
             for job in jobs if len(jobs) > 1 else ():
                 try:
                     self._run_together([job])

@@ -231,10 +231,10 @@ class Runs:
         """Drop a queued text; raises `Refused` if it is not queued any more."""
         key = (thread, branch)
         waiting = self._queues.get(key, [])
-        kept = [text for text in waiting if text.id != id]
-        if len(kept) == len(waiting):
+        remaining = [text for text in waiting if text.id != id]
+        if len(remaining) == len(waiting):
             raise Refused("this text is not queued any more", param="id", status=404)
-        self._set_queue(key, kept)
+        self._set_queue(key, remaining)
 
     def queue_json(self, thread: str, branch: str) -> list[JsonObject]:
         """The queued texts of a branch, next one first."""

@@ -38,6 +38,7 @@ from weft.model import (
     describe_call,
     is_system,
 )
+from weft.printable import clean_text
 from weft.store import Step
 from weft.thread.handle import Handle
 from weft.thread.typed import NOT_TYPED
@@ -59,7 +60,6 @@ IMAGE_CHARACTERS = 4_000_000
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 STYLE = """
@@ -376,8 +376,8 @@ def _is_results(message: Message) -> bool:
 
 
 def _visible(text: str) -> str:
-    """The text without terminal codes; characters that hide or reorder text as their numbers."""
-    return _INVISIBLE.sub(lambda m: f"[U+{ord(m[0]):04X}]", _ANSI.sub("", text))
+    """The text without terminal colours; characters that hide or reorder text become visible."""
+    return clean_text(_ANSI.sub("", text))
 
 
 def _safe(text: str) -> str:
