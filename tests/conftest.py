@@ -1,5 +1,6 @@
 """What several folders of tests share: a browser, and a real server."""
 
+import compileall
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from hypothesis import HealthCheck, settings
 from browser import chromium
 from postgres import fresh_address, postgres_server
 from serving import serving
+
+SOURCES = Path(__file__).parent.parent / "src"
 
 settings.register_profile(
     "torture",
@@ -30,6 +33,17 @@ settings.register_profile(
 )
 if not os.environ.get("WEFT_TORTURE"):
     settings.load_profile("repeatable")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the sources once.
+
+    Tests start hundreds of processes. Where Python may not write byte code (images of containers
+    often forbid it) each of them would compile all modules again, which takes longer than the rest
+    of its start.
+    """
+    if not hasattr(session.config, "workerinput"):
+        compileall.compile_dir(SOURCES, quiet=2)
 
 
 def pytest_xdist_auto_num_workers() -> int:
