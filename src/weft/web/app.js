@@ -7,11 +7,14 @@
 import { byId, count, el, plural, refill } from "./dom.js";
 import { get, post, Socket } from "./api.js";
 import { Chat } from "./chat.js";
+import { handleKey, setPage } from "./commands.js";
 import { Composer } from "./composer.js";
 import { Exchanges } from "./exchanges.js";
 import { History, reworded, rows } from "./history.js";
 import { Live } from "./live.js";
 import { Manage } from "./manage.js";
+import { registerPageCommands } from "./page_commands.js";
+import { Palette } from "./palette.js";
 import { Threads } from "./threads.js";
 
 const BEFORE_FIRST = "start"; // the value of `until` for the state before the first commit
@@ -24,7 +27,7 @@ const CHANGES = ["undo", "redo", "compact", "rename", "delete"]; // not while a 
 const LAST_THREAD = "weft.thread"; // the storage key of the thread that was open last
 
 // `named` is the branch of the address; without one, the page follows the thread's current branch.
-const current = { thread: null, branch: null, named: null, head: null, run: null };
+const current = { thread: null, branch: null, named: null, head: null, run: null, row: null };
 let chat;
 let live;
 let exchanges;
@@ -48,6 +51,33 @@ const manage = new Manage({
   onrestored: (name) => go(name),
 });
 
+/** What commands use. */
+const page = {
+  get thread() {
+    return current.thread;
+  },
+  get branch() {
+    return current.branch;
+  },
+  get branches() {
+    return [...byId("branch").options].map(({ value }) => value);
+  },
+  get head() {
+    return current.head;
+  },
+  /** The id of the message that has, or last had, the focus; null if it is not shown any more. */
+  get row() {
+    return current.row && chat.rows.find(current.row) ? current.row : null;
+  },
+  get isRunning() {
+    return current.run !== null;
+  },
+  go,
+  refresh,
+  change,
+  say,
+};
+
 async function start() {
   const table = await get("/api/system-table");
   const annotate = (priority) => (id) =>
@@ -67,6 +97,9 @@ async function start() {
   exchanges = new Exchanges({ append: (node) => chat.append(node) });
   socket = new Socket("/ws", { onframe: receive, onstate: connection });
   addListeners();
+  setPage(page);
+  registerPageCommands({ drawer });
+  new Palette();
   const models = composer.loadModels(); // an upstream may take seconds
   const list = await threads.load();
   const { thread, branch, row } = readAddress();
@@ -524,6 +557,10 @@ function addListeners() {
   }
   addEventListener("keydown", (event) => {
     if (event.key === "Escape") for (const side of ["threads", "log"]) drawer(side, false);
+  });
+  addEventListener("keydown", handleKey);
+  byId("conversation").addEventListener("focusin", ({ target }) => {
+    current.row = target.closest("#conversation > [data-id]")?.dataset.id ?? current.row;
   });
   addEventListener("popstate", () => {
     const { thread, branch, row } = readAddress();

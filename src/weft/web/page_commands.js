@@ -1,0 +1,77 @@
+// The commands of the page itself: threads, branches, the message box, and what its buttons do.
+
+import { byId } from "./dom.js";
+import { get } from "./api.js";
+import { register, registerSource } from "./commands.js";
+
+const THREADS = 200; // threads that the palette offers
+
+/** A command that clicks a button; it is available while the button is. */
+function button(name, title, id, shortcut = null) {
+  const isThere = () => !byId(id).disabled && !byId(id).hidden;
+  register({ name, title, shortcut, when: isThere, run: () => byId(id).click() });
+}
+
+/** `drawer(side, open)` opens a list on a narrow screen. */
+export function registerPageCommands({ drawer }) {
+  const focus = (id) => {
+    byId(id).focus();
+    byId(id).select?.();
+  };
+  register({ name: "message.write", title: "Write a message", shortcut: "m", run: () => focus("words") });
+  register({
+    name: "search.open",
+    title: "Search threads and messages",
+    shortcut: "/",
+    run: () => {
+      drawer("threads", true);
+      focus("search");
+    },
+  });
+  register({
+    name: "thread.new",
+    title: "New thread …",
+    shortcut: "n",
+    run: () => {
+      drawer("threads", true);
+      focus("new-name");
+    },
+  });
+  register({ name: "model.choose", title: "Choose a model …", run: () => focus("model") });
+  button("run.stop", "Stop the answer", "stop", "Mod+.");
+  button("thread.undo", "Undo the last change", "undo", "u");
+  button("thread.redo", "Redo", "redo", "Shift+U");
+  button("thread.compact", "Compact this thread …", "compact", "Shift+C");
+  button("thread.rename", "Rename this thread …", "rename");
+  button("thread.delete", "Delete this thread …", "delete");
+  button("branch.new", "New branch from here …", "new-branch", "b");
+  button("log.toggle", "Show or hide the log", "toggle-log");
+  registerSource({ group: "Threads", entries: threadEntries });
+  registerSource({ group: "Branches of this thread", entries: branchEntries });
+}
+
+/** Threads by title, and those whose messages contain the query. */
+async function threadEntries(query) {
+  const lists = [get("/api/threads", { limit: THREADS })];
+  if (query.length > 1) lists.push(get("/api/threads", { limit: THREADS, q: query }));
+  const [all, found] = (await Promise.all(lists)).map(({ threads }) => threads.map(threadEntry));
+  const hits = new Map((found ?? []).filter(({ isFound }) => isFound).map((entry) => [entry.name, entry]));
+  const titles = all.filter(({ name }) => !hits.has(name));
+  return [...titles, ...hits.values()];
+}
+
+function threadEntry({ name, title, hits }) {
+  return {
+    name,
+    title: title ?? name,
+    hint: hits?.length ? hits[0].text : title ? name : "",
+    isFound: Boolean(hits?.length), // the server matched words that title and hint may lack
+    run: (page) => page.go(name, null, hits?.[0]?.id ?? null),
+  };
+}
+
+function branchEntries(_query, { thread, branch, branches }) {
+  return branches
+    .filter((name) => name !== branch)
+    .map((name) => ({ title: name, hint: thread, run: (page) => page.go(thread, name) }));
+}
