@@ -49,7 +49,7 @@ async def conversation(protocol: str, state: State, inbound: Inbound, outbound: 
     """Serve one exchange, and log a line about it whatever happens."""
     codec = CODECS[protocol]
     log = ExchangeLog(inbound.path)
-    state.traffic.exchanges += 1
+    state.metrics.exchanges += 1
     try:
         await converse(state, codec, inbound, outbound, log)
     except Exception:  # the outermost handler: a bug must not drop the connection
@@ -59,6 +59,7 @@ async def conversation(protocol: str, state: State, inbound: Inbound, outbound: 
             log.status, body = codec.encode_error(internal_failure())
             await outbound.send(log.status, orjson.dumps(body))
     finally:
+        state.metrics.add(protocol, log)
         write_line(log, sys.stderr)
 
 
@@ -140,8 +141,19 @@ async def health(state: State, _inbound: Inbound, outbound: Outbound) -> None:
 
     By `name`, `weft run` knows that it is Weft, by `exchanges` whether its program uses it.
     """
-    facts = {"status": "ok", "name": "weft", "exchanges": state.traffic.exchanges}
+    facts = {"status": "ok", "name": "weft", "exchanges": state.metrics.exchanges}
     await outbound.send(200, orjson.dumps(facts))
+
+
+async def metrics(state: State, inbound: Inbound, outbound: Outbound) -> None:
+    """Counts of exchanges, tokens and seconds for Prometheus; a server with keys wants a key."""
+    headers = [("content-type", "text/plain; version=0.0.4; charset=utf-8")]
+    try:
+        admit(inbound.headers, state.settings)
+    except Refused as error:
+        await outbound.send(error.status, f"{error}\n".encode(), headers)
+        return
+    await outbound.send(200, state.metrics.text().encode(), headers)
 
 
 async def google(state: State, inbound: Inbound, outbound: Outbound) -> None:
@@ -187,6 +199,7 @@ ROUTES: dict[tuple[str, str], Endpoint] = {
     ("GET", "/v1beta/models"): models,
     ("GET", HEALTH): health,
     ("HEAD", HEALTH): health,
+    ("GET", "/metrics"): metrics,
 }
 
 

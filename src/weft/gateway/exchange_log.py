@@ -1,10 +1,15 @@
-"""One structured line per exchange: ids, route, tokens, losses, milliseconds. Never content.
+"""What is told about exchanges: one structured line each, and counts of all. Never content.
 
 An `ExchangeLog` collects the facts while an exchange runs; `line` gives them as JSON at its end.
-It has no field that could hold credentials or content.
+It has no field that could hold credentials or content. `Metrics` adds the facts up for
+`GET /metrics`, in the text format of Prometheus. Its labels are names from the configuration and
+fixed words: a name that a client chose, such as the model, could fill the memory.
 """
 
 import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
 from typing import TextIO
 
 import orjson
@@ -38,9 +43,19 @@ class ExchangeLog:
         if self._first_byte_at is None:
             self._first_byte_at = time.perf_counter()
 
+    @property
+    def seconds(self) -> float:
+        """How long the exchange has taken so far."""
+        return time.perf_counter() - self._started_at
+
+    @property
+    def first_byte_seconds(self) -> float | None:
+        """The time until the first byte of the answer; None if there is none."""
+        return None if self._first_byte_at is None else self._first_byte_at - self._started_at
+
     def line(self) -> JsonObject:
         """The facts that are known, as JSON."""
-        now = time.perf_counter()
+        first_byte = self.first_byte_seconds
         facts: JsonObject = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "path": self.path,
@@ -55,10 +70,8 @@ class ExchangeLog:
             "error": self.error,
             "partial": self.partial,
             "compacted": self.compacted,
-            "ms": round((now - self._started_at) * 1000, 1),
-            "first_ms": None
-            if self._first_byte_at is None
-            else round((self._first_byte_at - self._started_at) * 1000, 1),
+            "ms": round(self.seconds * 1000, 1),
+            "first_ms": None if first_byte is None else round(first_byte * 1000, 1),
         }
         if self.usage is not None:
             facts |= {"input": self.usage.input, "output": self.usage.output}
@@ -73,3 +86,86 @@ def write_line(log: ExchangeLog, out: TextIO) -> None:
         out.flush()
     except OSError:
         return
+
+
+BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""The upper limits of the histograms, in seconds: model answers take from 50 ms to minutes."""
+
+
+class Histogram:
+    """How many values were at most as large as each limit."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(BUCKETS, value)] += 1
+        self.sum += value
+
+    def lines(self, name: str) -> Iterator[str]:
+        total = 0
+        for limit, count in zip((*BUCKETS, "+Inf"), self.counts, strict=True):
+            total += count
+            yield f'{name}_bucket{{le="{limit}"}} {total}'
+        yield f"{name}_sum {self.sum:.6f}"
+        yield f"{name}_count {total}"
+
+
+class Metrics:
+    """What happened since the start."""
+
+    def __init__(self) -> None:
+        self.exchanges = 0
+        """Model requests that arrived, those in progress too."""
+        self._ended: Counter[tuple[str, str, str, int]] = Counter()
+        self._tokens: Counter[tuple[str, str]] = Counter()
+        self._losses = 0
+        self._seconds = Histogram()
+        self._first_byte = Histogram()
+
+    def add(self, protocol: str, log: ExchangeLog) -> None:
+        """Count an exchange that has ended."""
+        upstream = log.upstream or ""
+        self._ended[protocol, upstream, log.outcome, log.status] += 1
+        self._losses += log.losses
+        self._seconds.add(log.seconds)
+        if log.first_byte_seconds is not None:
+            self._first_byte.add(log.first_byte_seconds)
+        if log.usage is not None:
+            for kind in ("input", "output", "cached"):
+                self._tokens[upstream, kind] += getattr(log.usage, kind) or 0
+
+    def text(self) -> str:
+        """The counts in the text format of Prometheus, version 0.0.4."""
+        ended = self._ended.total()
+        lines = [
+            *_head("weft_exchanges_total", "counter", "Model requests that have ended."),
+            *(
+                f'weft_exchanges_total{{protocol="{protocol}",upstream="{_escape(upstream)}",'
+                f'outcome="{outcome}",status="{status}"}} {count}'
+                for (protocol, upstream, outcome, status), count in sorted(self._ended.items())
+            ),
+            *_head("weft_exchanges_in_progress", "gauge", "Model requests that run now."),
+            f"weft_exchanges_in_progress {self.exchanges - ended}",
+            *_head("weft_tokens_total", "counter", "Tokens that upstreams reported."),
+            *(
+                f'weft_tokens_total{{upstream="{_escape(upstream)}",kind="{kind}"}} {count}'
+                for (upstream, kind), count in sorted(self._tokens.items())
+            ),
+            *_head("weft_losses_total", "counter", "Losses of translations."),
+            f"weft_losses_total {self._losses}",
+            *_head("weft_exchange_seconds", "histogram", "Time until the end of an answer."),
+            *self._seconds.lines("weft_exchange_seconds"),
+            *_head("weft_first_byte_seconds", "histogram", "Time until its first byte."),
+            *self._first_byte.lines("weft_first_byte_seconds"),
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _head(name: str, kind: str, description: str) -> tuple[str, str]:
+    return f"# HELP {name} {description}", f"# TYPE {name} {kind}"
+
+
+def _escape(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -8,6 +8,7 @@ from weft.store import Store, ThreadRecord
 from weft.thread import read_title
 
 from .auto_compact import SessionCompactor
+from .exchange_log import Metrics
 from .guard import Gate
 from .large_bodies import LargeBodyWorker
 from .listings import Listings
@@ -47,13 +48,6 @@ def _shorten(text: str) -> str:
     return text if len(text) <= TITLE_LENGTH else text[: TITLE_LENGTH - 1].rstrip() + "…"
 
 
-class Traffic:
-    """How many model requests arrived since the start."""
-
-    def __init__(self) -> None:
-        self.exchanges = 0
-
-
 class State(Struct, frozen=True):
     """Passed to every endpoint.
 
@@ -67,7 +61,7 @@ class State(Struct, frozen=True):
     recorder: ExchangeRecorder | None = None
     compactor: SessionCompactor | None = None
     titles: Titles = field(default_factory=Titles)
-    traffic: Traffic = field(default_factory=Traffic)
+    metrics: Metrics = field(default_factory=Metrics)
     gate: Gate = field(default_factory=lambda: Gate(LimitSettings().requests))
     large_bodies: LargeBodyWorker = field(default_factory=LargeBodyWorker)
     runs: Runs = field(default_factory=Runs)
