@@ -7,7 +7,9 @@ from weft.lazy import lazy_names
 from .main import COMMANDS, entry, main
 
 if TYPE_CHECKING:
-    from .log_graph import draw, newest_first
+    from weft.history import newest_first
+
+    from .log_graph import draw
     from .markdown import MarkdownStream
 
 __getattr__ = lazy_names(
@@ -15,7 +17,7 @@ __getattr__ = lazy_names(
     {
         "MarkdownStream": "weft.cli.markdown",
         "draw": "weft.cli.log_graph",
-        "newest_first": "weft.cli.log_graph",
+        "newest_first": "weft.history",
     },
 )
 

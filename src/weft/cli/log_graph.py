@@ -7,12 +7,11 @@ with two parents opens a lane.
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
 
 from msgspec import Struct
 
+from weft.history import newest_first, read_reachable
 from weft.ids import Id
-from weft.store import Step
 from weft.thread import CommitInfo, Thread, read_attempt
 
 from .common import print_json
@@ -52,32 +51,6 @@ def draw(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[GraphLine]:
             lanes.insert(other, parent)
 
 
-def newest_first(
-    commits: Mapping[Id, tuple[float, Sequence[Id]]],
-) -> list[tuple[Id, Sequence[Id]]]:
-    """Commits by time, newest first, but never a parent before its child."""
-    children = dict.fromkeys(commits, 0)
-    for _, parents in commits.values():
-        for parent in parents:
-            if parent in children:
-                children[parent] += 1
-    ready: list[tuple[float, Id]] = []
-    for id, count in children.items():
-        if count == 0:
-            heappush(ready, (-commits[id][0], id))
-    order: list[tuple[Id, Sequence[Id]]] = []
-    while ready:
-        _, id = heappop(ready)
-        parents = commits[id][1]
-        order.append((id, parents))
-        for parent in parents:
-            if parent in children:
-                children[parent] -= 1
-                if children[parent] == 0:
-                    heappush(ready, (-commits[parent][0], parent))
-    return order
-
-
 def _row(lanes: int, lane: int) -> str:
     return " ".join("*" if number == lane else "|" for number in range(lanes))
 
@@ -113,7 +86,7 @@ def _close(lanes: int, lane: int) -> str:
 def log_graph(thread: Thread, args: argparse.Namespace) -> None:
     """Print every commit that a branch or tag reaches, with the graph."""
     refs = thread.store.refs(thread.name)
-    steps = _reachable(thread, refs, args.limit)
+    steps = read_reachable(thread.store, thread.name, refs.values(), args.limit)
     order = newest_first({id: (s.commit.created, s.commit.parents) for id, s in steps.items()})
     names = _names(refs, thread.current)
     lines = list(draw(order))
@@ -162,20 +135,6 @@ def _line(
     used_columns = len(line.signs) + 1 + len(label)
     text = describe(thread, info, screen, used_columns)
     return f"{signs} {screen.paint(label.rstrip(), 'name')}{' ' if label else ''}{text}"
-
-
-def _reachable(thread: Thread, refs: Mapping[str, Id], limit: int | None) -> dict[Id, Step]:
-    """The commits that the refs reach, at most `limit` of each chain."""
-    steps: dict[Id, Step] = {}
-    heads = list(refs.values())
-    while heads:
-        head = heads.pop()
-        if head in steps:
-            continue
-        for step in thread.store.walk(thread.name, head, limit=limit):
-            steps[step.commit.id] = step
-            heads.extend(step.commit.parents[1:])
-    return steps
 
 
 def _names(refs: Mapping[str, Id], current: str) -> dict[Id, list[str]]:

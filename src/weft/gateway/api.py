@@ -11,11 +11,13 @@ error into JSON.
                     &until=&model=            attempts that failed; as of the commit `until`
     GET  /api/rows?thread=&branch=&from=      a window of rows (`api_rows`)
                   &count=&around=&since=
+                  &until=
     GET  /api/result?thread=&branch=&call=    the whole result of a tool call
     GET  /api/composer?thread=&branch=&model= which model answers next, and how full its window is
     GET  /api/head?thread=&branch=            the newest commit, and how many threads there are
     GET  /api/log?thread=&branch=&limit=      commits, newest first
     GET  /api/commit?thread=&branch=&id=      what one commit removed and added, and its pins
+    GET  /api/graph?thread=                   the commits of all branches and tags
     GET  /api/diff?thread=&a=&b=              the difference of two branches or commits
     GET  /api/search?thread=&q=               messages that contain `q`, compacted ones too
     GET  /api/checkpoints?thread=&branch=     checkpoints that a model can refer to
@@ -24,7 +26,7 @@ error into JSON.
     GET  /api/events?thread=                  running exchanges and changes, as server-sent events
     POST /api/compact {thread, branch, budget | replacements | model, keep, preview}
     POST /api/revert {id}, /api/annotate {id, priority}, /api/edit {id, text}
-    POST /api/branch {name}, /api/merge {branch, name}, /api/undo {turn}, /api/redo {turn}
+    POST /api/branch {name, at}, /api/merge {branch, name}, /api/undo {turn}, /api/redo {turn}
     POST /api/rename {thread, name}, /api/delete {thread}, /api/undelete {thread}
     POST /api/render {text}
 
@@ -61,6 +63,7 @@ from weft.model import JsonObject
 
 from .api_call import ApiCall, AsyncHandler, Handler
 from .api_events import events_route
+from .api_history import HISTORY_READS
 from .api_reads import READS
 from .api_rows import ROW_READS
 from .api_writes import WRITES
@@ -142,7 +145,7 @@ def routes(state: State) -> list[BaseRoute]:
         ensure_sample(state.store)
     reads = [
         Route(path, _endpoint(state, handler), methods=["GET"])
-        for path, handler in {**READS, **ROW_READS}.items()
+        for path, handler in {**READS, **ROW_READS, **HISTORY_READS}.items()
     ]
     writes = [
         Route(path, _endpoint(state, handler), methods=["POST"]) for path, handler in WRITES.items()

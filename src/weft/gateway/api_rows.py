@@ -7,7 +7,8 @@
     since                only what has changed since this commit, which the page shows now
 
 Without `from`, `around` and `since`, the last rows are sent. The answer has `first` (the position
-of the first row that is sent) and `total`. With `since`, `appended` says whether the thread only
+of the first row that is sent) and `total`. With `until`, `commit` is the commit that is read. With
+`since`, `appended` says whether the thread only
 grew since then; if so, `updated` has the earlier rows that have changed nevertheless: tool calls
 whose results have arrived.
 
@@ -46,6 +47,7 @@ from .thread_views import ThreadView, ThreadViews
 WINDOW = 100
 """How many rows are sent if the page does not say."""
 LONGEST_WINDOW = 500
+ALL_COMMITS = 2**31 - 1
 RESULT_LENGTH = 20_000
 """How many characters of a tool result are sent with its row."""
 MAIN_LENGTH = 200
@@ -63,6 +65,9 @@ def show_rows(call: ApiCall) -> JsonObject:
     branch = call.thread_and_branch()[1]
     until = call.text_or_none("until")
     head = call.store.read_ref(record.name, branch) if until is None else read_id(until)
+    commit = (
+        None if until is None or head is None else _commit_json(call, record.name, branch, head)
+    )
     thread = call.state.views.read(call.store, record.name, branch, head)
     rows = thread.rows
     since = call.text_or_none("since")
@@ -78,6 +83,7 @@ def show_rows(call: ApiCall) -> JsonObject:
         "branch": branch,
         "branches": sorted({branch, *read_branches(call.store, record.name)}),
         "head": None if head is None else head.hex(),
+        "commit": commit,
         "sample": record.name == SAMPLE,
         "running": call.state.runs.find(record.name, branch) is not None,
         "unanswered": is_unanswered([row.message for row in rows[-20:] if shows(row)]),
@@ -102,6 +108,7 @@ def _new_thread(call: ApiCall) -> JsonObject:
         "branch": DEFAULT_BRANCH,
         "branches": [DEFAULT_BRANCH],
         "head": None,
+        "commit": None,
         "sample": False,
         "running": False,
         "unanswered": False,
@@ -114,6 +121,29 @@ def _new_thread(call: ApiCall) -> JsonObject:
         "attempts": [],
         "remarks": [],
         "setup": None,
+    }
+
+
+def _commit_json(call: ApiCall, thread: str, branch: str, id: Id) -> JsonObject:
+    """The commit that is read: its branch, and its number among the commits of that branch.
+
+    If several branches have it, the one that is open counts first. Commits are counted along first
+    parents, as in the log; a commit that was merged and has no branch any more has no number.
+    """
+    steps = call.store.read_commits(thread, [id])
+    if not steps:
+        raise Refused(f"no commit {id.hex()!r} in this thread", param="until", status=404)
+    heads = read_branches(call.store, thread)
+    names = sorted(heads, key=lambda name: (name != branch, heads[name] != id, name))
+    own = next((n for n in names if call.store.read_depths(thread, heads[n], [id])), None)
+    nodes = [] if own is None else call.store.walk_nodes(thread, heads[own], ALL_COMMITS)
+    behind = next((index for index, node in enumerate(nodes) if node.id == id), None)
+    return {
+        "id": id.hex(),
+        "created": steps[0].commit.created,
+        "branch": own,
+        "number": None if behind is None else len(nodes) - behind,
+        "of": None if behind is None else len(nodes),
     }
 
 
@@ -292,7 +322,8 @@ def show_result(call: ApiCall) -> JsonObject:
     if record is None:
         raise Refused(f"no thread {call.text('thread')!r}", param="thread", status=404)
     branch = call.thread_and_branch()[1]
-    head = call.store.read_ref(record.name, branch)
+    until = call.text_or_none("until")
+    head = call.store.read_ref(record.name, branch) if until is None else read_id(until)
     thread = call.state.views.read(call.store, record.name, branch, head)
     result = thread.results.get(call.text("call"))
     if result is None:

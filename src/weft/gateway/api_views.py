@@ -37,6 +37,8 @@ from weft.thread import Attempt, CommitInfo
 from .render import render
 
 EXCERPT = 120
+SCANNED = 50
+"""How much of a long text is read for an excerpt, in lengths of the excerpt."""
 SUMMARY = "summary"
 ANNOTATIONS = {
     "pinned": "Pinned a message",
@@ -238,10 +240,10 @@ def brief_json(row: Row, count: Count) -> JsonObject:
     }
 
 
-def excerpt(text: str) -> str:
+def excerpt(text: str, length: int = EXCERPT) -> str:
     """The beginning of a text, on one line."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
+    flat = " ".join(text[: SCANNED * length].split())
+    return flat if len(flat) <= length else flat[: length - 1] + "…"
 
 
 def message_text(message: Message) -> str:

@@ -91,9 +91,11 @@ def edit(call: ApiCall) -> JsonObject:
 
 
 def branch(call: ApiCall) -> JsonObject:
-    name = call.text("name")
-    call.thread().branch(name)
-    return {"branch": name, "message": f"Branch {name} starts here."}
+    """Create a branch, at the commit `at` or at the newest."""
+    name, at = call.text("name"), call.text_or_none("at")
+    info = call.thread().branch(name, at)
+    place = "here" if at is None else f"at {info.id[:7]}"
+    return {"branch": name, "commit": info.id, "message": f"Branch {name} starts {place}."}
 
 
 def merge(call: ApiCall) -> JsonObject:

@@ -22,6 +22,9 @@ from .api_views import REWRITES, SUMMARY, Change, tokens_json
 
 CACHED_VIEWS = 16
 CACHED_FIGURES = 1000
+CACHED_LABELS = 200_000
+OTHER_COMMIT = ""
+"""Stands for a branch in the key of a view that was read for a commit outside its branch."""
 
 
 class CommitFacts(Struct, frozen=True, gc=False):
@@ -115,20 +118,25 @@ class ThreadViews:
         self._lock = Lock()
         self._figures: dict[Id, JsonObject] = {}
         self._contexts: dict[tuple[object, ...], JsonObject] = {}
+        self._labels: dict[Id, tuple[str, str]] = {}
 
     def read(self, store: Store, thread: str, branch: str, head: Id | None) -> ThreadView:
-        """The thread at a commit of the branch; None is the state before the first commit."""
+        """The thread at a commit, usually of this branch; None: before the first commit."""
         if head is None:
             return ThreadView()
         key = (thread, branch)
         with self._lock:
             cached = self._views.get(key, ThreadView())
-        earlier = cached.view.at(head)
-        if earlier is not None:
-            return cached if earlier is cached.view else cached.at(earlier)
+            other = self._views.get((thread, OTHER_COMMIT), cached)
+        for known in (cached, other):
+            earlier = known.view.at(head)
+            if earlier is not None:
+                return known if earlier is known.view else known.at(earlier)
         steps = store.walk(thread, head, after=cached.view.depth)
         follows = bool(steps) and steps[0].commit.parents[:1] == _parents(cached.view)
         if not follows:
+            if head != store.read_ref(thread, branch):  # a commit elsewhere: keep the branch's view
+                key = (thread, OTHER_COMMIT)
             cached, steps = ThreadView(), store.walk(thread, head)
         view = cached.extend(steps)
         with self._lock:
@@ -137,6 +145,16 @@ class ThreadViews:
             while len(self._views) > CACHED_VIEWS:
                 self._views.popitem(last=False)
         return view
+
+    def label(self, step: Step, describe: Callable[[Step], tuple[str, str]]) -> tuple[str, str]:
+        """The kind and the text of a commit in the graph; read once, because a commit never
+        changes."""
+        known = self._labels.get(step.commit.id)
+        if known is None:
+            if len(self._labels) >= CACHED_LABELS:
+                self._labels.clear()
+            known = self._labels[step.commit.id] = describe(step)
+        return known
 
     def figures(self, commit: Id, change: Change, count: Count) -> JsonObject:
         """The tokens before and after a compaction. They are counted once: it takes a second in a

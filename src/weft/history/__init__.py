@@ -18,7 +18,18 @@ from .diff import Diff, DiffLine, diff_rows
 from .forget import Erased, forget_text, plan_forget
 from .fsck import OBJECT_FORMAT, Report, end_where_readable, examine, repair
 from .gc import Swept, sweep
-from .graph import TAG, merge_base, read_ancestors, read_branches, read_tags, read_writers
+from .graph import (
+    TAG,
+    PlacedCommit,
+    assign_lanes,
+    merge_base,
+    newest_first,
+    read_ancestors,
+    read_branches,
+    read_reachable,
+    read_tags,
+    read_writers,
+)
 from .json_check import check_json
 from .match import (
     Point,
@@ -101,6 +112,7 @@ __all__ = [
     "InsertedRow",
     "ListRows",
     "Merged",
+    "PlacedCommit",
     "PlannedRewrite",
     "Point",
     "Priority",
@@ -119,6 +131,7 @@ __all__ = [
     "View",
     "align_turns",
     "apply_rewrite",
+    "assign_lanes",
     "chain_message",
     "chain_messages",
     "check_json",
@@ -155,6 +168,7 @@ __all__ = [
     "merge_states",
     "message_words",
     "new_slot",
+    "newest_first",
     "open_answers",
     "plan_forget",
     "plan_redo",
@@ -165,6 +179,7 @@ __all__ = [
     "read_branches",
     "read_every_commit",
     "read_operations",
+    "read_reachable",
     "read_tags",
     "read_writers",
     "repair",

@@ -6,10 +6,15 @@ the best common ancestor first, and reads only what the two sides do not share.
 `read_writers` finds the commits that may have written a row. Nearly every commit appends one row
 and does nothing else, so only the others are read, and of those only the ones after the row. Merged
 sides are followed down to where they left the branch.
+
+`newest_first` and `assign_lanes` put commits in the order and the columns in which a graph of them
+is drawn.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
+
+from msgspec import Struct
 
 from weft.ids import Id
 from weft.store import Node, Step, Store
@@ -125,13 +130,94 @@ class _NodeReader:
 
 def read_ancestors(store: Store, thread: str, head: Id) -> list[Step]:
     """All ancestors of `head` and itself, through all parents, older first."""
+    steps = read_reachable(store, thread, [head])
+    return sorted(steps.values(), key=lambda step: step.depth)
+
+
+def read_reachable(
+    store: Store, thread: str, heads: Iterable[Id], limit: int | None = None
+) -> dict[Id, Step]:
+    """The commits that these heads reach, through all parents; at most `limit` of each chain."""
     steps_by_id: dict[Id, Step] = {}
-    waiting = [head]
+    waiting = list(heads)
     while waiting:
-        steps = _unknown(store, thread, waiting.pop(), steps_by_id)
+        tip = waiting.pop()
+        if tip in steps_by_id:
+            continue
+        if limit is None:
+            steps = _unknown(store, thread, tip, steps_by_id)
+        else:
+            steps = store.walk(thread, tip, limit=limit)
         steps_by_id.update((step.commit.id, step) for step in steps)
         waiting += [other for step in steps for other in step.commit.parents[1:]]
-    return sorted(steps_by_id.values(), key=lambda step: step.depth)
+    return steps_by_id
+
+
+def newest_first(
+    commits: Mapping[Id, tuple[float, Sequence[Id]]],
+) -> list[tuple[Id, Sequence[Id]]]:
+    """Commits by time, newest first, but never a parent before its child."""
+    children = dict.fromkeys(commits, 0)
+    for _, parents in commits.values():
+        for parent in parents:
+            if parent in children:
+                children[parent] += 1
+    ready: list[tuple[float, Id]] = []
+    for id, count in children.items():
+        if count == 0:
+            heappush(ready, (-commits[id][0], id))
+    order: list[tuple[Id, Sequence[Id]]] = []
+    while ready:
+        _, id = heappop(ready)
+        parents = commits[id][1]
+        order.append((id, parents))
+        for parent in parents:
+            if parent in children:
+                children[parent] -= 1
+                if children[parent] == 0:
+                    heappush(ready, (-commits[parent][0], parent))
+    return order
+
+
+class PlacedCommit(Struct, frozen=True, gc=False):
+    """A commit and its lane in the graph; for each parent, the lane that leads down to it."""
+
+    id: Id
+    lane: int
+    parents: tuple[tuple[Id, int], ...]
+
+
+def assign_lanes(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[PlacedCommit]:
+    """A lane for every commit; children must come before their parents.
+
+    A lane waits for one commit. A commit takes the first lane that waits for it, and its first
+    parent continues in that lane. Lanes never move, and a free lane is used again.
+    """
+    lanes: list[Id | None] = []
+    waiting: dict[Id, list[int]] = {}
+
+    def open_lane(id: Id) -> int:
+        lane = lanes.index(None) if None in lanes else len(lanes)
+        lanes[lane : lane + 1] = [id]
+        waiting.setdefault(id, []).append(lane)
+        return lane
+
+    for id, parents in commits:
+        if id not in waiting:
+            open_lane(id)
+        own = waiting.pop(id)
+        lane = min(own)
+        for each in own:
+            lanes[each] = None
+        edges: list[tuple[Id, int]] = []
+        for number, parent in enumerate(parents):
+            if number == 0:
+                lanes[lane] = parent
+                waiting.setdefault(parent, []).append(lane)
+                edges.append((parent, lane))
+            else:
+                edges.append((parent, open_lane(parent)))
+        yield PlacedCommit(id, lane, tuple(edges))
 
 
 def _unknown(store: Store, thread: str, tip: Id, known: Mapping[Id, Step]) -> list[Step]:

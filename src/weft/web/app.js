@@ -10,12 +10,14 @@ import { Chat } from "./chat.js";
 import { handleKey, setPage } from "./commands.js";
 import { Composer } from "./composer.js";
 import { Exchanges } from "./exchanges.js";
+import { Graph } from "./graph.js";
 import { History, reworded, rows } from "./history.js";
 import { Live } from "./live.js";
 import { Manage } from "./manage.js";
 import { registerPageCommands } from "./page_commands.js";
 import { Palette } from "./palette.js";
 import { Threads } from "./threads.js";
+import { Travel } from "./travel.js";
 
 const BEFORE_FIRST = "start"; // the value of `until` for the state before the first commit
 const HIDDEN_MILLISECONDS = 200; // how often a tab in the background handles its frames
@@ -27,13 +29,21 @@ const CHANGES = ["undo", "redo", "compact", "rename", "delete"]; // not while a 
 const LAST_THREAD = "weft.thread"; // the storage key of the thread that was open last
 
 // `named` is the branch of the address; without one, the page follows the thread's current branch.
-const current = { thread: null, branch: null, named: null, head: null, run: null, row: null };
+// `at` is the commit that is read; null: the newest, which the page follows.
+const current = {
+  thread: null, branch: null, named: null, head: null, run: null, row: null, at: null,
+};
 let chat;
 let live;
 let exchanges;
 let socket;
 
 const history = new History({ actions: { revert } });
+const graph = new Graph({
+  actions: { read: ({ id }) => readCommit(id) },
+  commands: () => [{ label: "Branch from here", run: openBranchDialog }],
+});
+const travel = new Travel({ back: () => readCommit(null), branch: openBranchDialog });
 const composer = new Composer({ send: (frame) => socket.send(frame), say });
 const threads = new Threads({
   onpick: (name) => go(name),
@@ -102,8 +112,8 @@ async function start() {
   new Palette();
   const models = composer.loadModels(); // an upstream may take seconds
   const list = await threads.load();
-  const { thread, branch, row } = readAddress();
-  await open(thread ?? firstThread(list), branch, row);
+  const { thread, branch, row, at } = readAddress();
+  await open(thread ?? firstThread(list), branch, row, at);
   await models;
   await composer.refresh();
 }
@@ -115,7 +125,7 @@ function firstThread(list) {
   return (thread ?? list[0])?.name ?? "default";
 }
 
-/** The address of a thread, or of a message in it: `#thread=name&branch=name&row=id`. */
+/** The address of a thread, of a message or a commit: `#thread=name&branch=name&row=id&at=id`. */
 function address(fields) {
   const entries = Object.entries(fields).filter(([, value]) => value);
   return `#${new URLSearchParams(entries)}`;
@@ -123,22 +133,29 @@ function address(fields) {
 
 function readAddress() {
   const params = new URLSearchParams(location.hash.slice(1));
-  return { thread: params.get("thread"), branch: params.get("branch"), row: params.get("row") };
+  const [thread, branch, row, at] = ["thread", "branch", "row", "at"].map((name) => params.get(name));
+  return { thread, branch, row, at };
 }
 
-/** The thread and branch for a read. */
+/** The thread, branch and commit for a read. */
 function place() {
-  return { thread: current.thread, branch: current.named };
+  return { thread: current.thread, branch: current.named, until: current.at };
 }
 
-function go(thread, branch = null, row = null) {
-  window.history.pushState(null, "", address({ thread, branch, row }));
+function go(thread, branch = null, row = null, at = null) {
+  window.history.pushState(null, "", address({ thread, branch, row, at }));
   drawer("threads", false);
-  return open(thread, branch, row);
+  return open(thread, branch, row, at);
 }
 
-async function open(thread, branch = null, row = null) {
-  Object.assign(current, { thread, branch, named: branch, head: null });
+/** Read the thread as of a commit; null: the newest. */
+function readCommit(id) {
+  if (matchMedia("(max-width: 1180px)").matches) drawer("log", false);
+  return go(current.thread, current.named, null, id);
+}
+
+async function open(thread, branch = null, row = null, at = null) {
+  Object.assign(current, { thread, branch, named: branch, head: null, at });
   running(null); // until the server says otherwise
   exchanges.clear();
   composer.showQueue([]);
@@ -171,7 +188,7 @@ async function readRows(query) {
 }
 
 /** Read the thread and show it from its end, or around a row; up to the commit `until`. */
-async function reload({ row = null, until = null } = {}) {
+async function reload({ row = null, until = current.at } = {}) {
   try {
     const view = await readRows({ around: row, until });
     if (!view) return;
@@ -192,6 +209,7 @@ async function reload({ row = null, until = null } = {}) {
 
 /** Read what has changed and patch it in. `clear` removes what streamed: it is in the rows now. */
 async function refresh({ until = null, clear = () => {} } = {}) {
+  if (current.at) return showSides(); // an earlier commit never changes
   if (!current.head) {
     const view = await readRows({ until }).catch(report);
     if (view) replaceAll(view, clear);
@@ -229,6 +247,8 @@ function report(error) {
 function shown(view) {
   Object.assign(current, { branch: view.branch, head: view.head });
   showHead(view);
+  travel.show(view);
+  graph.mark(current.at);
   clearTimeout(shown.timer);
   shown.timer = setTimeout(showSides, shown.thread === view.name ? SIDE_MILLISECONDS : 0);
   shown.thread = view.name;
@@ -238,6 +258,7 @@ function shown(view) {
 async function showSides() {
   const { thread, branch } = current;
   composer.refresh();
+  if (!byId("graph-panel").hidden) graph.load(thread);
   const log = await get("/api/log", { thread, branch }).catch(() => null);
   if (log && thread === current.thread && branch === current.branch)
     history.show(thread, branch, log.commits);
@@ -264,7 +285,7 @@ function showHead(view) {
   byId("branch").value = view.branch;
   threads.select(view.name);
   composer.at(current.thread, view.branch);
-  const isRunning = current.run !== null;
+  const isRunning = current.run !== null || current.at !== null;
   byId("compact").disabled = isRunning || !view.total;
   byId("undo").disabled = isRunning || !view.head;
   byId("redo").disabled = isRunning || view.new; // redo works in an empty thread too
@@ -408,6 +429,7 @@ function handle(frame) {
   if (frame.type === "runs") return threads.mark(frame.runs);
   if (frame.type === "threads") return threads.changed();
   if (frame.type === "started") composer.began(frame.request); // even if another thread is open now
+  if (current.at && frame.type !== "changed") return undefined; // shown when the reader comes back
   if (frame.thread !== undefined && frame.thread !== current.thread) return undefined;
   if (frame.type === "exchange") return setExchange(frame);
   if (frame.type === "changed") return current.run === null ? refresh() : undefined;
@@ -428,6 +450,7 @@ function handle(frame) {
 
 /** Ask for the frames of this thread's runs; the server answers with `watching`. */
 function watch() {
+  if (current.at) return;
   if (current.branch) socket.send({ type: "watch", thread: current.thread, branch: current.branch });
 }
 
@@ -521,12 +544,45 @@ async function newThread(event) {
   byId("words").focus();
 }
 
+/** Ask for the name of a branch that starts at a commit, or at the newest one. */
+function openBranchDialog(commit = null) {
+  branchStart = commit?.id ?? null;
+  byId("branch-facts").textContent = commit ? `It starts at the commit ${commit.id.slice(0, 7)}.` : "";
+  byId("branch-name").value = freeName();
+  byId("branch-dialog").showModal();
+  byId("branch-name").select();
+}
+
+let branchStart = null;
+
+/** A name for a branch that no other branch has: `main-2`. */
+function freeName() {
+  const names = [...byId("branch").options].map(({ value }) => value);
+  const stem = current.branch.replace(/-\d+$/, "");
+  let number = 2;
+  while (names.includes(`${stem}-${number}`)) number += 1;
+  return `${stem}-${number}`;
+}
+
 async function newBranch(event) {
   event.preventDefault();
   const name = byId("branch-name").value.trim();
   byId("branch-dialog").close();
   if (!name) return;
-  if (await change("/api/branch", { name })) await go(current.thread, name);
+  const answer = await change("/api/branch", { name, at: branchStart });
+  if (answer) await go(current.thread, name);
+  if (answer) say(answer.message);
+}
+
+/** Show the log or the graph. */
+function showTab(name) {
+  for (const each of ["log", "graph"]) {
+    byId(`${each}-panel`).hidden = each !== name;
+    byId(`tab-${each}`).setAttribute("aria-selected", String(each === name));
+    byId(`tab-${each}`).tabIndex = each === name ? 0 : -1;
+  }
+  document.body.classList.toggle("show-graph", name === "graph");
+  if (name === "graph") graph.load(current.thread);
 }
 
 /** Open or close a list. On a narrow screen it covers the conversation; a wide one shows both. */
@@ -539,7 +595,16 @@ function addListeners() {
   byId("stop").addEventListener("click", interrupt);
   byId("branch").addEventListener("change", (event) => go(current.thread, event.target.value));
   byId("new-thread").addEventListener("submit", newThread);
-  byId("new-branch").addEventListener("click", () => byId("branch-dialog").showModal());
+  byId("new-branch").addEventListener("click", () => openBranchDialog());
+  for (const name of ["log", "graph"]) {
+    byId(`tab-${name}`).addEventListener("click", () => showTab(name));
+    byId(`tab-${name}`).addEventListener("keydown", ({ key }) => {
+      if (key !== "ArrowLeft" && key !== "ArrowRight") return;
+      const other = name === "log" ? "graph" : "log";
+      showTab(other);
+      byId(`tab-${other}`).focus();
+    });
+  }
   byId("branch-form").addEventListener("submit", newBranch);
   byId("undo").addEventListener("click", () => change("/api/undo", { turn: true }));
   byId("redo").addEventListener("click", () => change("/api/redo", { turn: true }));
@@ -563,8 +628,8 @@ function addListeners() {
     current.row = target.closest("#conversation > [data-id]")?.dataset.id ?? current.row;
   });
   addEventListener("popstate", () => {
-    const { thread, branch, row } = readAddress();
-    if (thread) open(thread, branch, row);
+    const { thread, branch, row, at } = readAddress();
+    if (thread) open(thread, branch, row, at);
   });
 }
 

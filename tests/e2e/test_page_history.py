@@ -1,0 +1,190 @@
+"""History in the page, in a real browser: the graph, reading an earlier commit, branches."""
+
+import re
+from urllib.parse import quote
+
+import pytest
+
+import weft
+from serving import serving
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("page-history")
+
+
+@pytest.fixture(scope="module")
+def url(folder):
+    with serving(folder, "--store", str(folder / "weft.db")) as address:
+        yield address
+
+
+@pytest.fixture
+def store(folder):
+    """The store that the server serves."""
+    return str(folder / "weft.db")
+
+
+@pytest.fixture
+def tab(browser, url):
+    """A function that opens a thread in a new tab; scripts that should not run are counted."""
+    contexts = []
+
+    def open_tab(thread, width=1440):
+        context = browser.new_context(viewport={"width": width, "height": 900})
+        contexts.append(context)
+        context.add_init_script("window.pwned = 0; window.alert = () => { window.pwned += 1; };")
+        page = context.new_page()
+        page.errors = []
+        page.on("pageerror", lambda error: page.errors.append(str(error)))
+        page.goto(f"{url}/#thread={quote(thread, safe='')}")
+        page.wait_for_selector("body[data-branch]")
+        page.wait_for_selector("#offline", state="hidden")
+        return page
+
+    yield open_tab
+    for context in contexts:
+        context.close()
+
+
+def add_plan(store, name):
+    """A thread with a merged branch, another branch, a compaction and a tag."""
+    with weft.open(store, name) as main:
+        main.system("You help with a migration.")
+        main.user("Which database?")
+        main.assistant("PostgreSQL, if several programs write.")
+        main.user("And on one laptop?")
+        with main.fork("sqlite") as side:
+            side.assistant("SQLite: one file.")
+        main.assistant("Then SQLite is enough. " * 30)
+        with main.fork("duckdb") as other:
+            other.user("<script>alert(1)</script> <img src=x onerror=alert(1)>")
+        main.merge("sqlite")
+        main.compact(budget=150)
+        main.tag("decided")
+        main.user("Thanks.")
+
+
+def open_graph(page):
+    if page.viewport_size["width"] <= 1180:
+        page.click("#toggle-log")
+    page.click("#tab-graph")
+    page.wait_for_selector(".graph-row")
+
+
+def wait_for_text(page, text, selector="#conversation"):
+    page.wait_for_function(
+        "([selector, text]) => document.querySelector(selector).innerText.includes(text)",
+        arg=[selector, text],
+    )
+
+
+def wait_for_rows(page, count):
+    page.wait_for_function(
+        "count => document.querySelectorAll('.graph-row').length === count", arg=count
+    )
+
+
+def test_the_graph_shows_all_branches_and_reads_any_commit(tab, store):
+    add_plan(store, "plan")
+    page = tab("plan")
+    open_graph(page)
+    assert page.inner_text("#graph-facts") == "10 commits"
+    assert page.locator(".ref").all_inner_texts() == ["main", "decided", "duckdb", "sqlite"]
+    assert page.locator("#graph-sizer svg .dot").count() == 10
+    assert page.locator("svg rect.dot.compact").count() == 1
+    lanes = page.eval_on_selector_all(
+        "svg .dot", "dots => new Set(dots.map(d => d.className.baseVal.match(/lane-\\d/)[0])).size"
+    )
+    assert lanes == 3
+
+    page.select_option("#graph-branch", "duckdb")
+    wait_for_rows(page, 6)
+    page.select_option("#graph-branch", "")
+    page.select_option("#graph-kind", "compact")
+    wait_for_rows(page, 1)
+    page.select_option("#graph-kind", "")
+    page.fill("#graph-text", "laptop")
+    wait_for_rows(page, 1)
+    assert page.inner_text("#graph-facts") == "1 of 10 commits"
+    page.fill("#graph-text", "")
+    wait_for_rows(page, 10)
+    height = page.eval_on_selector(".graph-row", "row => row.offsetHeight")
+    page.click("#graph-in")
+    assert page.eval_on_selector(".graph-row", "row => row.offsetHeight") > height
+    page.hover("#graph-scroll")
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, 400)
+    page.keyboard.up("Control")
+    page.wait_for_function(
+        f"document.querySelector('.graph-row').offsetHeight <= {height} * 1.25 / 1.1"
+    )
+
+    page.click(".graph-row.system")  # by mouse
+    page.wait_for_selector("#past:not([hidden])")
+    assert re.match(r"You are reading commit 1 of 8 on main: \w{7}", page.inner_text("#past-text"))
+    assert page.locator("#conversation > .row").count() == 1
+    assert page.locator("#composer").is_hidden()
+    page.reload()  # the commit is in the address
+    page.wait_for_selector("#past:not([hidden])")
+    assert page.locator("#conversation > .row").count() == 1
+    open_graph(page)
+    page.focus("#graph-list")  # by keyboard
+    page.keyboard.press("Home")
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    assert "script" in page.inner_text(".graph-row.active")
+    page.keyboard.press("Enter")
+    wait_for_text(page, "commit 6 of 6 on duckdb", "#past-text")
+    assert "<script>alert(1)</script>" in page.inner_text("#conversation")
+
+    page.click("#past-back")
+    page.wait_for_selector("#past", state="hidden")
+    page.wait_for_selector(".fold")
+    assert page.locator("#composer").is_visible()
+    assert page.evaluate("window.pwned") == 0
+    assert page.errors == []
+
+
+def test_a_branch_from_an_earlier_commit_on_a_phone(tab, store):
+    add_plan(store, "phone")
+    page = tab("phone", width=390)
+    open_graph(page)
+    page.click(".graph-row.user >> nth=-1")
+    page.wait_for_selector("#past:not([hidden])")  # the drawer is closed: the commit can be read
+    page.click("#past-branch")
+    assert page.input_value("#branch-name") == "main-2"
+    page.fill("#branch-name", "again")
+    page.click("#branch-form [type=submit]")
+    page.wait_for_selector("body[data-branch=again]")
+    page.wait_for_selector("#past", state="hidden")
+    wait_for_text(page, "Which database?")
+    assert page.locator("#conversation > .row").count() == 2
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    with weft.open(store, "phone") as thread:
+        assert thread.branches().keys() == {"main", "sqlite", "duckdb", "again"}
+
+
+def test_a_long_graph_has_few_nodes_and_pans_by_dragging(tab, store):
+    with weft.open(store, "long") as thread, thread.batch():
+        for number in range(1500):
+            thread.user(f"question {number}")
+    page = tab("long")
+    open_graph(page)
+    assert page.inner_text("#graph-facts") == "1,500 commits"
+    assert page.locator(".graph-row").count() < 100
+    box = page.locator("#graph-scroll").bounding_box()
+    page.mouse.move(box["x"] + 60, box["y"] + 500)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 60, box["y"] + 100, steps=4)
+    page.mouse.up()
+    assert page.eval_on_selector("#graph-scroll", "scroller => scroller.scrollTop") >= 300
+    assert page.locator("#past").is_hidden()  # a drag is not a click
+    page.focus("#graph-list")
+    page.keyboard.press("End")
+    page.wait_for_selector(".graph-row.active:has-text('question 0')")
+    assert page.locator(".graph-row").count() < 100
+    assert page.locator("svg .edge").count() < 200
