@@ -7,7 +7,7 @@
 import { byId, count, el, plural, refill } from "./dom.js";
 import { get, post, Socket } from "./api.js";
 import { Chat } from "./chat.js";
-import { handleKey, setPage } from "./commands.js";
+import { handleKey, register, setPage } from "./commands.js";
 import { Composer } from "./composer.js";
 import { Exchanges } from "./exchanges.js";
 import { Graph } from "./graph.js";
@@ -109,6 +109,7 @@ async function start() {
   addListeners();
   setPage(page);
   registerPageCommands({ drawer });
+  registerHistoryCommands();
   new Palette();
   const models = composer.loadModels(); // an upstream may take seconds
   const list = await threads.load();
@@ -572,6 +573,21 @@ async function newBranch(event) {
   const answer = await change("/api/branch", { name, at: branchStart });
   if (answer) await go(current.thread, name);
   if (answer) say(answer.message);
+}
+
+function registerHistoryCommands() {
+  const openGraph = () => {
+    drawer("log", true);
+    showTab("graph");
+    byId("graph-list").focus();
+  };
+  register({ name: "graph.open", title: "Show the commit graph", shortcut: "g", run: openGraph });
+  register({
+    name: "commit.newest",
+    title: "Back to the newest commit",
+    when: () => current.at !== null,
+    run: () => readCommit(null),
+  });
 }
 
 /** Show the log or the graph. */
