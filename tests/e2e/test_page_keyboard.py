@@ -109,3 +109,111 @@ def test_shortcuts_work_outside_of_texts_and_can_be_turned_off(tab):
     assert page.evaluate("document.activeElement.id") == "scroll"
     page.keyboard.press("Control+k")
     page.wait_for_selector("#palette[open]")
+
+
+STOPS = """() => {
+    const controls = 'a[href], button, summary, input, select, textarea, [tabindex]'
+    const stops = document.querySelectorAll(controls)
+    return [...stops].filter((node) =>
+        node.tabIndex >= 0 && !node.disabled && node.checkVisibility({visibilityProperty: true})
+        && !node.closest('dialog')).length
+}"""
+FOCUSED_ROW = "() => document.activeElement.closest('#conversation > [data-id]')?.innerText ?? ''"
+
+
+def test_lists_are_one_stop_each_and_the_arrow_keys_move_in_them(tab, folder):
+    with weft.thread.open(folder / "weft.db", "many-stops") as thread:
+        for number in range(120):
+            thread.user(f"question {number}")
+            thread.assistant(f"answer {number}")
+    page = tab("many-stops")
+    assert page.evaluate(STOPS) < 30
+    assert page.locator("#conversation > [data-id][tabindex='0']").count() == 1
+    # Messages.
+    page.focus("#conversation > [data-id][tabindex='0']")
+    assert "answer 119" in page.evaluate(FOCUSED_ROW)
+    page.keyboard.press("ArrowUp")
+    assert "question 119" in page.evaluate(FOCUSED_ROW)
+    page.keyboard.press("k")
+    assert "answer 118" in page.evaluate(FOCUSED_ROW)
+    page.keyboard.press("Tab")  # into the message: its link, then its buttons
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.dataset.act") == "pin"
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".row.pinned:focus")
+    assert "answer 118" in page.evaluate(FOCUSED_ROW)
+    page.keyboard.press("j")
+    assert "question 119" in page.evaluate(FOCUSED_ROW)
+    page.keyboard.press("Home")
+    page.wait_for_function(f"() => ({FOCUSED_ROW})().includes('question 0')")
+    page.keyboard.press("End")
+    page.wait_for_function(f"() => ({FOCUSED_ROW})().includes('answer 119')")
+    assert page.evaluate(STOPS) < 30
+    # Threads: the open one is the stop.
+    page.focus("#threads .thread[tabindex='0']")
+    assert page.evaluate("document.activeElement.dataset.thread") == "many-stops"
+    page.keyboard.press("Home")
+    first = page.locator("#threads .thread").first.get_attribute("data-thread")
+    assert page.evaluate("document.activeElement.dataset.thread") == first
+    page.keyboard.press("End")
+    last = page.evaluate("document.activeElement.dataset.thread")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f"body[data-thread={last}]")
+
+
+@pytest.fixture(scope="module")
+def axe():
+    package = pytest.importorskip("axe_playwright_python.sync_playwright")
+    runner = package.Axe()
+    options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+
+    def violations(page):
+        results = runner.run(page, options=options).response
+        return [
+            (rule["id"], node["html"][:200], node.get("failureSummary"))
+            for rule in results["violations"]
+            for node in rule["nodes"]
+        ]
+
+    return violations
+
+
+def test_axe_finds_nothing_in_any_state_of_the_page(tab, axe, folder):
+    with weft.thread.open(folder / "weft.db", "for-axe") as thread:
+        thread.system("Be brief.")
+        long_line = "x" * 400
+        thread.user(
+            f"Look at `code`, [a link](https://example.com)\n\n```python\n{long_line} = 1\n```"
+        )
+        thread.assistant("| a | b |\n|---|---|\n| 1 | 2 |\n\n> quoted\n\n## Heading")
+        skipped = thread.user("left out, with `code`")
+        thread.skip(skipped)
+        thread.user("unanswered")
+    for scheme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
+        page = tab("for-axe", width=width, scheme=scheme)
+        page.wait_for_selector("#conversation .row")
+        assert axe(page) == []
+        page.goto(page.url.replace("for-axe", SAMPLE))
+        page.wait_for_selector(f"body[data-thread={SAMPLE}] .fold")
+        page.evaluate(
+            "document.querySelectorAll('#conversation details').forEach((d) => d.open = true)"
+        )
+        assert axe(page) == []
+        if width < 500:
+            page.click("#toggle-threads")
+            assert axe(page) == []
+            continue
+        page.click("#log details[data-change] > summary")
+        page.wait_for_selector("#log .change button")
+        assert axe(page) == []
+        page.click("#compact")
+        page.wait_for_selector("#preview .big")
+        assert axe(page) == []
+        page.keyboard.press("Escape")
+        page.keyboard.press("Control+k")
+        page.wait_for_selector("#palette-list [aria-label=Threads]")
+        assert axe(page) == []
+        page.keyboard.press("Escape")
+        page.keyboard.press("?")
+        page.wait_for_selector("#shortcuts-dialog[open]")
+        assert axe(page) == []

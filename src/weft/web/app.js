@@ -16,6 +16,7 @@ import { Live } from "./live.js";
 import { Manage } from "./manage.js";
 import { registerPageCommands } from "./page_commands.js";
 import { Palette } from "./palette.js";
+import { Roving, watchScrollables } from "./roving.js";
 import { Threads } from "./threads.js";
 import { Travel } from "./travel.js";
 
@@ -86,12 +87,13 @@ const page = {
   refresh,
   change,
   say,
+  annotate: (id, priority) =>
+    change("/api/annotate", { id, priority }).then(() => focusRow(id)),
 };
 
 async function start() {
   const table = await get("/api/system-table");
-  const annotate = (priority) => (id) =>
-    change("/api/annotate", { id, priority }).then(() => focusRow(id));
+  const annotate = (priority) => (id) => page.annotate(id, priority);
   const actions = {
     pin: annotate("pinned"),
     skip: annotate("skip"),
@@ -108,9 +110,10 @@ async function start() {
   socket = new Socket("/ws", { onframe: receive, onstate: connection });
   addListeners();
   setPage(page);
-  registerPageCommands({ drawer });
+  registerPageCommands({ drawer, rows: addRoving() });
   registerHistoryCommands();
   new Palette();
+  watchScrollables(byId("conversation"), "pre, .prose table");
   const models = composer.loadModels(); // an upstream may take seconds
   const list = await threads.load();
   const { thread, branch, row, at } = readAddress();
@@ -607,6 +610,16 @@ function drawer(side, open) {
   byId(`toggle-${side}`).setAttribute("aria-expanded", String(isOpen));
 }
 
+/** Make each list one stop of the Tab key; returns that of the messages. */
+function addRoving() {
+  new Roving(byId("threads"), ".thread, .hit, summary, .more", { preferred: "[aria-current=page]" });
+  new Roving(byId("log"), "summary:not(.rows summary)");
+  return new Roving(byId("conversation"), "#conversation > [data-id]", {
+    scroller: byId("scroll"),
+    toEdge: (isEnd) => (isEnd ? chat.rows.toEnd() : chat.rows.toStart()),
+  });
+}
+
 function addListeners() {
   byId("stop").addEventListener("click", interrupt);
   byId("branch").addEventListener("change", (event) => go(current.thread, event.target.value));
@@ -653,8 +666,8 @@ start().catch((error) => {
   byId("conversation").replaceChildren(
     el(
       "li",
-      { class: "system-message red", role: "alert" },
-      `The page could not start: ${error.message}`,
+      { class: "system-message red" },
+      el("div", { role: "alert" }, `The page could not start: ${error.message}`),
     ),
   );
 });

@@ -31,7 +31,7 @@ export function isCompaction(event) {
 export class StatusCard {
   constructor(table) {
     this.table = table;
-    this.node = el("li", { class: "system-message", role: "note" });
+    this.node = el("li", { class: "system-message" });
     this.heading = el("div", { class: "prose" });
     this.steps = el("ul", { class: "steps" });
     this.progress = el("p", { class: "progress muted" });
@@ -64,9 +64,9 @@ export class StatusCard {
       ? null
       : el("span", { class: "icon", "aria-hidden": "true" }, shown.icon);
     this.node.classList.add(look.tone);
-    this.node.setAttribute("aria-label", look.title);
     const heading = shown.subtype === LOSSES ? lossList(text) : markdown(this.heading, text);
-    this.body = el("div", { class: "card-body" }, heading, this.steps, this.progress);
+    const label = { class: "card-body", role: "note", "aria-label": look.title };
+    this.body = el("div", label, heading, this.steps, this.progress);
     this.node.append(...[icon, this.body].filter(Boolean));
   }
 

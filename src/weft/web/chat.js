@@ -253,9 +253,9 @@ export class Chat {
     this.append(
       el(
         "li",
-        { class: "system-message red", role: "alert" },
+        { class: "system-message red" },
         icon,
-        el("div", { class: "prose" }, message),
+        el("div", { class: "prose", role: "alert" }, message),
       ),
     );
     this.toEnd();

@@ -9,7 +9,7 @@
 //     });
 //
 // `page` is what `setPage` was given: {thread, branch, branches, head, row, isRunning, go, refresh,
-// change, say}. `row` is the id of the message that has, or last had, the focus.
+// change, say, annotate}. `row` is the id of the message that has, or last had, the focus.
 //
 // A shortcut is a key as `KeyboardEvent.key` names it, with `Mod+` (Ctrl, or Cmd on a Mac), `Alt+`
 // or `Shift+` before it. A letter without `Mod+` is ignored while a text is typed, and readers can

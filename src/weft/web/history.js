@@ -177,7 +177,7 @@ export function rows(title, list, name, total = list.length) {
   return el(
     "section",
     { class: name },
-    el("h4", {}, `${title} (${count(total)})`),
+    el("p", { class: "part-title" }, `${title} (${count(total)})`),
     el("ul", { class: "rows" }, ...lines),
     total > list.length ? el("p", { class: "muted" }, `and ${count(total - list.length)} more`) : null,
   );

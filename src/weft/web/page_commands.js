@@ -12,8 +12,8 @@ function button(name, title, id, shortcut = null) {
   register({ name, title, shortcut, when: isThere, run: () => byId(id).click() });
 }
 
-/** `drawer(side, open)` opens a list on a narrow screen. */
-export function registerPageCommands({ drawer }) {
+/** `drawer(side, open)` opens a list on a narrow screen; `rows` moves the focus between messages. */
+export function registerPageCommands({ drawer, rows }) {
   const focus = (id) => {
     byId(id).focus();
     byId(id).select?.();
@@ -38,6 +38,21 @@ export function registerPageCommands({ drawer }) {
     },
   });
   register({ name: "model.choose", title: "Choose a model …", run: () => focus("model") });
+  register({ name: "message.next", title: "Next message", shortcut: "j", run: () => rows.step(1) });
+  register({ name: "message.previous", title: "Previous message", shortcut: "k", run: () => rows.step(-1) });
+  register({ name: "message.first", title: "First message", run: () => rows.edge(false) });
+  register({ name: "message.last", title: "Last message", run: () => rows.edge(true) });
+  const annotate = (name, title, priority, shortcut) =>
+    register({
+      name,
+      title,
+      shortcut,
+      when: (page) => page.row && !page.isRunning,
+      run: (page) => page.annotate(page.row, priority),
+    });
+  annotate("message.pin", "Pin this message", "pinned", "p");
+  annotate("message.skip", "Skip this message", "skip", "x");
+  annotate("message.restore", "Unpin this message, or include it again", "normal", null);
   button("run.stop", "Stop the answer", "stop", "Mod+.");
   button("thread.undo", "Undo the last change", "undo", "u");
   button("thread.redo", "Redo", "redo", "Shift+U");

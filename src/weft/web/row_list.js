@@ -215,6 +215,14 @@ export class RowList {
     return this.end === this.total && scrollHeight - scrollTop - clientHeight < NEAR;
   }
 
+  async toStart() {
+    const end = Math.min(this.total, STEP);
+    if (this.start > 0 && !(await this.fetch(0, end))) return;
+    if (this.start > 0) Object.assign(this, { start: 0, end });
+    this.draw();
+    this.scroller.scrollTop = 0;
+  }
+
   async toEnd() {
     if (this.end < this.total) {
       const start = Math.max(0, this.total - STEP);

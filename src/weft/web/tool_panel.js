@@ -13,14 +13,14 @@ export class ToolPanel {
     this.name = el("code", { class: "tool-name" });
     this.excerpt = el("span", { class: "excerpt" });
     this.input = el("pre", { class: "input" });
-    this.title = el("h4", { class: "result-title" });
+    this.title = el("p", { class: "part-title result-title" });
     this.result = el("pre", { class: "result" });
     this.more = el("button", { type: "button", class: "quiet more", onclick: () => this.showAll() });
     this.node = el(
       "details",
       { class: "tool", "data-call": part.id, "data-key": `call:${part.id}` },
       el("summary", {}, this.state, this.name, this.excerpt),
-      el("h4", {}, "Input"),
+      el("p", { class: "part-title" }, "Input"),
       this.input,
       this.title,
       this.result,
