@@ -49,12 +49,24 @@ WATCH = """() => {
 """Notes whether anything streamed: on a busy machine it may be over before anybody looks."""
 
 
+LAST_ANSWER = """() => {
+    const answers = document.querySelectorAll("#conversation > .row.assistant[data-id]")
+    return answers.length ? answers[answers.length - 1].dataset.id : ""
+}"""
+ANSWERED = f"""(before) => {{
+    return ({LAST_ANSWER})() !== before && !document.querySelector("#send").hidden
+}}"""
+
+
 def say(page, words):
-    """Send words and wait until the answer is written."""
+    """Send words and wait until the answer is written.
+
+    Not until the stop button is seen: on a busy machine the run may be over before anybody looks.
+    """
+    before = page.evaluate(LAST_ANSWER)
     page.fill("#words", words)
     page.press("#words", "Enter")
-    page.wait_for_selector("#stop:not([hidden])")
-    page.wait_for_selector("#send:not([hidden])")
+    page.wait_for_function(ANSWERED, arg=before)
     page.wait_for_selector("#conversation .row .acts button", state="attached")
 
 
