@@ -132,7 +132,9 @@ def preview(message: Message) -> str:
     if message.role == "user":
         typed, elements = split_typed(text)
         text = typed or "".join(f"[{name}]" for name in elements)
-    start = " ".join(text[:START_LENGTH].split())
+    start = text[:START_LENGTH].lstrip()
+    if not start.isprintable() or "  " in start:
+        start = " ".join(start.split())
     if len(start) <= PREVIEW_WIDTH or not start.isascii():  # not surely enough to fill the line
         start = _first_words(text)
     first_words = shorten(start, PREVIEW_WIDTH)

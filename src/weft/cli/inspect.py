@@ -55,6 +55,9 @@ FORMATS: dict[str, Callable[[CompiledContext], Any]] = {
     "responses": CompiledContext.to_responses,
     "gemini": CompiledContext.to_gemini,
 }
+LINES_AT_ONCE = 500
+"""How many lines of the log are written together: one `print` for each takes longer."""
+
 LINE_WIDTH = 120
 """The width of a search result if the output is not a terminal."""
 
@@ -193,10 +196,14 @@ def log(thread: Thread, args: argparse.Namespace) -> None:
     if args.json:
         print_json([commit_json(thread, info, attempts) for info in thread.log(args.limit)])
         return
-    for info in thread.log(args.limit):
-        print(describe(thread, info, args.screen))
-        for attempt in attempts.get(info.id, ()):
-            print(describe_attempt(attempt, args.screen))
+    infos = thread.log(args.limit)
+    for start in range(0, len(infos), LINES_AT_ONCE):
+        lines: list[str] = []
+        for info in infos[start : start + LINES_AT_ONCE]:
+            lines.append(describe(thread, info, args.screen))
+            if attempts:
+                lines += [describe_attempt(each, args.screen) for each in attempts.get(info.id, ())]
+        print("\n".join(lines))
 
 
 def show(thread: Thread, args: argparse.Namespace) -> None:

@@ -70,6 +70,8 @@ READING = "weft.cli.inspect"
 
 GC_THRESHOLD = 100_000
 
+DEFAULT_WIDTH = 80
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -77,6 +79,25 @@ EXIT_INTERRUPTED = 130
 WHERE = f"""Threads are in the store that --store or WEFT_STORE names (default:
 {DEFAULT_STORE}). --thread names the thread (default: {DEFAULT_THREAD!r}, or the
 only one there is)."""
+
+
+class Formatter(argparse.HelpFormatter):
+    """Help as wide as the terminal.
+
+    `argparse` makes a formatter for each option and asks `shutil` for the width. That imports three
+    compression libraries, which a command has no other need for.
+    """
+
+    def __init__(self, prog: str) -> None:
+        try:
+            width = int(os.environ.get("COLUMNS") or os.get_terminal_size().columns)
+        except (OSError, ValueError):
+            width = DEFAULT_WIDTH
+        super().__init__(prog, width=width - 2)
+
+
+class RawFormatter(Formatter, argparse.RawDescriptionHelpFormatter):
+    """The same, but the lines of the description and the epilogue stay as they are."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -103,7 +124,12 @@ def run_command(argv: Sequence[str] | None) -> int:
     name = next((word for word in arguments if not word.startswith("-")), None)
     module = import_module(COMMANDS[name][0]) if name in COMMANDS else None
     if module is not None and name is not None:
-        command = Parser(prog=f"weft {name}", description=COMMANDS[name][1], allow_abbrev=False)
+        command = Parser(
+            prog=f"weft {name}",
+            description=COMMANDS[name][1],
+            allow_abbrev=False,
+            formatter_class=Formatter,
+        )
         command.as_json = parser.as_json
         command.set_defaults(command=name)
         module.configure(command)
@@ -138,7 +164,7 @@ def build_parser() -> Parser:
         prog="weft",
         description="Version control, compaction and translation for LLM conversations.",
         epilog=f"commands:\n{lines}\n\n{WHERE}\n`weft COMMAND --help` shows its options.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=RawFormatter,
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     parser.add_argument("command", nargs="?", choices=COMMANDS, metavar="COMMAND")

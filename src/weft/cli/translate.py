@@ -20,6 +20,7 @@ from weft.translation.streaming import StreamTranslator
 from weft.translation.translate import translate, translate_response
 
 from .console import print_error
+from .main import RawFormatter
 
 SYSTEM_POLICIES = ("auto", "inline", "demote", "merge")
 KINDS = ("request", "response", "stream")
@@ -50,7 +51,7 @@ SHAPE = 'a line is a body, or {"id", "source", "target", "body"}'
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = RawFormatter
     parser.epilog = EXAMPLE
     parser.add_argument("file", nargs="?", help="the body (default: standard input)")
     parser.add_argument(

@@ -165,7 +165,10 @@ def _display_text(message: Message) -> str:
 
 def _is_tool_output(message: Message) -> bool:
     """Whether the message holds only tool results, apart from reminders and checkpoints."""
-    kinds = [type(block) for block in message.blocks]
+    blocks = message.blocks
+    if len(blocks) == 1:  # most messages
+        return type(blocks[0]) is ToolResult
+    kinds = [type(block) for block in blocks]
     return ToolResult in kinds and not {*kinds} - {ToolResult, Reminder, Checkpoint}
 
 

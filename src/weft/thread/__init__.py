@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from .engine import CompactOptions
     from .formats import to_text
     from .hooks import Hooks, HookWarning
-    from .importing import Remark
-    from .info import CommitInfo, Stats
+    from .info import CommitInfo, Imported, Remark, Stats
     from .json_delta import same_start
     from .lineage import Blame, Version
     from .lookup import RECALL_TOKENS, ROLES, Hit, RecallPage
@@ -81,7 +80,6 @@ if TYPE_CHECKING:
         ARCHIVE,
         EXPORT_FORMATS,
         IMPORT_FORMATS,
-        Imported,
         SessionFile,
         archive_bytes,
         export_bytes,
@@ -130,7 +128,7 @@ __getattr__ = lazy_names(
         "Hit": "weft.thread.lookup",
         "HookWarning": "weft.thread.hooks",
         "Hooks": "weft.thread.hooks",
-        "Imported": "weft.thread.transfer",
+        "Imported": "weft.thread.info",
         "SessionFile": "weft.thread.transfer",
         "write_session": "weft.thread.transfer",
         "InstructionContent": "weft.thread.content",
@@ -144,7 +142,7 @@ __getattr__ = lazy_names(
         "RecallPage": "weft.thread.lookup",
         "Receipt": "weft.thread.sent",
         "Recipe": "weft.thread.params",
-        "Remark": "weft.thread.importing",
+        "Remark": "weft.thread.info",
         "Sent": "weft.thread.sent",
         "SentBodyDelta": "weft.thread.sent_body",
         "SentRequest": "weft.thread.sent_body",

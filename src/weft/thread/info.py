@@ -1,4 +1,4 @@
-"""`CommitInfo`: one commit as callers see it."""
+"""What callers see of a thread: `CommitInfo`, `Stats`, and the result of an import."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -17,6 +17,9 @@ BREAKS = dict.fromkeys(map(ord, "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 """Characters that a terminal or an editor may treat as a line break or a column."""
 
 Count = Callable[[Message], int]
+
+Progress = Callable[[int, int], None]
+"""Called now and then during an import, with the number of items done and the total."""
 
 
 class CommitInfo:
@@ -180,3 +183,41 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """A note about a file for its owner: `what` kind of problem, on which line, and `why`."""
+
+    what: str
+    line: int
+    why: str
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of an import into one thread.
+
+    `new` counts the commits that the thread did not have, `kept` the lines that are not messages,
+    by kind. `renamed` are the branches that got another name because the user has work on them.
+    `behind` are the branches of which the thread already has more than the file: an older copy
+    moves nothing back.
+    """
+
+    thread: str
+    format: str
+    messages: int
+    new: int
+    lines: int = 0
+    branches: dict[str, str]
+    renamed: dict[str, str]
+    kept: dict[str, int]
+    remarks: tuple[Remark, ...] = ()
+    behind: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        members = {name: getattr(self, name) for name in self.__struct_fields__}
+        members["behind"] = list(self.behind)
+        members["remarks"] = [
+            {"what": remark.what, "line": remark.line + 1, "why": remark.why}
+            for remark in self.remarks
+        ]
+        return members

@@ -101,8 +101,7 @@ from .content import Content, DialogueContent, InstructionContent
 from .engine import CompactOptions, Flow, compact_flow, compact_with_model
 from .handle import Handle
 from .hooks import After, Before, Hooks, check_hook, hook_name
-from .importing import Progress
-from .info import CommitInfo, Stats, auto_note, read_info
+from .info import CommitInfo, Imported, Progress, Stats, auto_note, read_info
 from .lineage import Blame, Version, written_messages
 from .lookup import RECALL_TOKENS, Hit, Moment, RecallPage, make_filter
 from .media_files import Attachment, read_attachments
@@ -113,7 +112,6 @@ from .resolve import At, Name, check_ref_name, require_commit, resolve_commit, r
 from .sent import Sending, Sent, sent_entries, show_sent
 from .source_lines import read_echo
 from .summaries import list_batches
-from .transfer import Imported, import_file
 from .undo import Undone
 from .usage import calibrate, read_usage
 
@@ -1235,6 +1233,8 @@ class Thread:
         New messages pass the hooks, and each branch the budget. If one refuses, nothing is written.
         Importing the same file twice changes nothing.
         """
+        from .transfer import import_file  # most programs never read a file
+
         return import_file(self._handle, data, format, progress)
 
     def rename(self, name: str) -> None:

@@ -14,7 +14,6 @@ broken chain was bridged, and which branches were created.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import time
-from typing import Any
 
 from msgspec import Struct
 
@@ -31,11 +30,10 @@ from .importing import (
     CompactionStep,
     ImportPlan,
     MessageStep,
-    Progress,
-    Remark,
     commit_plan,
     read_plan,
 )
+from .info import Imported, Progress
 from .sessions import (
     PREFIXES,
     find_local_thread,
@@ -47,36 +45,6 @@ from .sessions import (
 from .source_lines import read_source_lines
 
 GZIP = b"\x1f\x8b"
-
-
-class Imported(Struct, frozen=True, kw_only=True):
-    """The result of an import into one thread.
-
-    `new` counts the commits that the thread did not have, `kept` the lines that are not messages,
-    by kind. `renamed` are the branches that got another name because the user has work on them.
-    `behind` are the branches of which the thread already has more than the file: an older copy
-    moves nothing back.
-    """
-
-    thread: str
-    format: str
-    messages: int
-    new: int
-    lines: int = 0
-    branches: dict[str, str]
-    renamed: dict[str, str]
-    kept: dict[str, int]
-    remarks: tuple[Remark, ...] = ()
-    behind: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        members = {name: getattr(self, name) for name in self.__struct_fields__}
-        members["behind"] = list(self.behind)
-        members["remarks"] = [
-            {"what": remark.what, "line": remark.line + 1, "why": remark.why}
-            for remark in self.remarks
-        ]
-        return members
 
 
 def import_file(

@@ -9,18 +9,16 @@ lines right before them. Together, the steps of a plan have every line exactly o
 number, so an export can write the same file byte by byte.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, field
 
 from weft.history import Priority, Setup
 from weft.model import JsonObject, Message
+from weft.thread.info import Progress, Remark
 from weft.thread.sessions import session_name
 from weft.thread.source_lines import SourceLine
-
-Progress = Callable[[int, int], None]
-"""Called now and then during an import, with the number of items done and the total."""
 
 PROGRESS_EVERY = 50
 PHASES = 3  # reading, planning, writing: each counts as a third of the progress
@@ -78,14 +76,6 @@ class LinesStep(Struct, frozen=True, kw_only=True):
 
 
 Step = MessageStep | CompactionStep | SetupStep | LinesStep
-
-
-class Remark(Struct, frozen=True):
-    """A note about a file for its owner: `what` kind of problem, on which line, and `why`."""
-
-    what: str
-    line: int
-    why: str
 
 
 class ImportPlan(Struct, frozen=True, kw_only=True):
