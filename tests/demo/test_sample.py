@@ -52,7 +52,8 @@ def test_a_store_that_holds_a_thread_is_left_alone():
 
 
 def find_tool(store, name):
-    return next(tool for tool in demo_tools(store, store.threads) if tool.__name__ == name)
+    functions = (getattr(t, "function", t) for t in demo_tools(store, store.threads))
+    return next(function for function in functions if function.__name__ == name)
 
 
 def test_a_deleted_sample_does_not_come_back():

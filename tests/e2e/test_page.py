@@ -317,13 +317,41 @@ def test_a_message_cannot_run_anything(tab, words):
     assert page.evaluate("window.pwned") == 0
 
 
-def test_tool_output_cannot_run_anything(tab):
-    page = tab("attacked-tool")
-    say(page, f'Please use search_threads with "{ATTACK} zzz"')
+def test_a_tool_is_asked_about_and_neither_question_nor_output_can_run_anything(tab):
+    page, other = tab("attacked-tool"), tab("attacked-tool")
+    page.fill("#words", f'Please use search_threads with "{ATTACK} zzz"')
+    page.press("#words", "Enter")
+    for each in (page, other):
+        each.wait_for_selector(".question [data-answer=once]")
+        assert "<img" in each.inner_text(".question .argument")
+    page.reload()  # the run waits, and the question is still there
+    page.wait_for_selector(".question [data-answer=deny]")
+    page.click(".question summary")
+    assert "<img" in page.inner_text(".question pre")
+    page.fill("#words", "hurry")
+    page.press("#words", "Enter")
+    page.click("#queue :text('Tell it now')")
+    other.wait_for_selector("#queue .badge:text('for the next step')")
+    page.click(".question [data-answer=once]")
+    for each in (page, other):
+        each.wait_for_selector(".tool.done")
+        each.wait_for_selector("#send:not([hidden])")
+        each.wait_for_selector(".row.user[data-id] :text-is('hurry')")
+        assert each.locator("#queue li").count() == 0
     page.click(".tool > summary")
     assert "<img" in page.inner_text(".tool")
     assert page.locator("#conversation img, #conversation script").count() == 0
     assert page.evaluate("window.pwned") == 0
+    say_denied(page, 'Please use search_threads with "zzz"')
+    assert "did not allow" in page.locator(".tool").last.text_content()
+
+
+def say_denied(page, words):
+    page.fill("#words", words)
+    page.press("#words", "Enter")
+    page.click(".question [data-answer=deny]")
+    page.wait_for_selector("#send:not([hidden])")
+    page.wait_for_selector(".question", state="detached")
 
 
 def test_a_thread_s_name_cannot_run_anything(tab):

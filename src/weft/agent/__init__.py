@@ -20,7 +20,15 @@ from .events import (
 )
 from .loop import Agent, AgentAnswer, AgentTool, Answered, Ask, Run, RunState, ToolSource, converse
 from .mcp import McpServer
-from .permissions import AskPermission, Permission, Permissions, ToolRequest
+from .permissions import (
+    AskPermission,
+    AskUser,
+    Permission,
+    Permissions,
+    ToolRequest,
+    UserQuestion,
+    permissions_path,
+)
 from .system_messages import Shown, present, skip_note, table_json
 from .tools import Outcome
 
@@ -33,6 +41,7 @@ __all__ = [
     "Ask",
     "AskPermission",
     "AskSummary",
+    "AskUser",
     "AutoCompactor",
     "Compaction",
     "Confirm",
@@ -58,7 +67,9 @@ __all__ = [
     "ToolSource",
     "ToolStart",
     "UsageReport",
+    "UserQuestion",
     "converse",
+    "permissions_path",
     "present",
     "read_tool",
     "skip_note",

@@ -1,14 +1,18 @@
 """Who may run which tool: ask a person before a call, and remember the answer.
 
 A caller's own functions run without a question, because the caller passed them to the agent. Tools
-of MCP servers, and tools made with `ask=True`, run only if the agent's `permission` allows it. An
-agent without `permission` refuses them.
+of MCP servers, tools of Claude Code, and tools made with `ask=True`, run only if the agent's
+`permission` allows it. An agent without `permission` refuses them.
+
+An agent may also have questions of its own (`UserQuestion`): which of two ways to take, for
+example. Their answers are not remembered.
 """
 
 import asyncio
+import copy
 import os
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -36,6 +40,22 @@ class ToolRequest(Struct, frozen=True):
 AskPermission = Callable[[ToolRequest], Permission | Awaitable[Permission]]
 
 
+class UserQuestion(Struct, frozen=True):
+    """What an agent asks the person: one or more questions, each with options to choose from.
+
+    A question is `{"question", "header", "multiSelect", "options": [{"label", "description"}]}`,
+    as Claude Code's tool `AskUserQuestion` writes it. All of it is the model's text: untrusted.
+    """
+
+    id: str
+    questions: tuple[JsonObject, ...]
+    thread: str
+
+
+AskUser = Callable[[UserQuestion], Awaitable[dict[str, str] | None]]
+"""Answers a `UserQuestion`: a text for each question, or None if the person does not answer."""
+
+
 @checked_class(eager=("__init__",))
 class Permissions:
     """Asks a person about calls, one at a time, and remembers what holds for longer than a call.
@@ -57,6 +77,13 @@ class Permissions:
         """The tools that are allowed everywhere, as `tool` or `server/tool`."""
         return frozenset(self._always)
 
+    def with_ask(self, ask: AskPermission) -> "Permissions":
+        """The same memory with another way to ask, for example in another window."""
+        other = copy.copy(self)
+        other._ask = ask
+        other._lock = asyncio.Lock()
+        return other
+
     def is_allowed(self, request: ToolRequest) -> bool:
         """Whether an earlier answer allows this call."""
         tool = _full_name(request)
@@ -76,8 +103,9 @@ class Permissions:
 
     def forget(self, tool: str) -> None:
         """Ask again about a tool that was allowed; `tool` is a name as in `always`."""
-        self._in_thread = {pair for pair in self._in_thread if pair[1] != tool}
+        self._in_thread -= {pair for pair in self._in_thread if pair[1] == tool}
         if tool in self._always:
+            self._always |= _read_allowed(self._path)
             self._always.discard(tool)
             self._save()
 
@@ -90,7 +118,7 @@ class Permissions:
                 self._in_thread.add((request.thread, tool))
                 return True
             case "always":
-                self._always.add(tool)
+                self._always |= {tool} | _read_allowed(self._path)  # another program may write it
                 self._save()
                 return True
             case "deny":
@@ -109,6 +137,12 @@ class Permissions:
         with os.fdopen(handle, "wb") as file:
             file.write(data + b"\n")
         os.replace(name, self._path)
+
+
+def permissions_path(environ: Mapping[str, str]) -> Path:
+    """The file with the tools that the person who runs Weft always allows."""
+    folder = environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(folder) / "weft" / "permissions.json"
 
 
 def _full_name(request: ToolRequest) -> str:

@@ -20,7 +20,6 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from weft.errors import ThreadError, WeftError
@@ -270,11 +269,11 @@ class Chat:
         raise ThreadError("there is nothing before your last message")
 
     def _make_permissions(self) -> "Permissions | None":
-        from weft.agent import Permissions
+        from weft.agent import Permissions, permissions_path
 
         if not self._is_terminal:
             return None
-        return Permissions(_ask_permission, path=permissions_path())
+        return Permissions(_ask_permission, path=permissions_path(os.environ))
 
 
 COMMANDS: dict[str, Callable[[Chat, str], None]] = {
@@ -288,12 +287,6 @@ COMMANDS: dict[str, Callable[[Chat, str], None]] = {
     "/tools": Chat.tools,
     "/undo": Chat.undo,
 }
-
-
-def permissions_path() -> Path:
-    """The file with the tools that are always allowed."""
-    folder = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(folder) / "weft" / "permissions.json"
 
 
 async def _ask_permission(request: "ToolRequest") -> "Permission":

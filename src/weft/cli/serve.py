@@ -67,6 +67,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="compact the thread of a session before its model's window overflows",
     )
     parser.add_argument(
+        "--mcp",
+        metavar="COMMAND_OR_URL",
+        action="append",
+        default=[],
+        help="an MCP server whose tools the page's agent may use (repeatable); the page asks "
+        "before every call",
+    )
+    parser.add_argument(
         "--no-import",
         action="store_true",
         help="do not offer to import the sessions of Claude Code and Codex into a new store",
@@ -94,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
         record=False if args.no_record else None,
         sample=not args.no_sample,
         auto_compact=args.auto_compact,
+        mcp=args.mcp,
     )
     settings = read_settings(flags, os.environ)
     if settings.offer_import and settings.record and not args.no_import:

@@ -1,4 +1,8 @@
-"""The tools of the page's agent. They are harmless and need no key."""
+"""The tools of the page's agent. They need no key.
+
+`calculate` and `now` only compute. `search_threads` shows the model what is in other threads, so a
+person must allow it.
+"""
 
 import ast
 import operator
@@ -7,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from weft.errors import ThreadError
+from weft.function_tools import FunctionTool, tool
 from weft.store import Store, ThreadRecord
 from weft.thread import open as open_thread
 
@@ -30,7 +35,7 @@ UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 
 def demo_tools(
     store: Store, threads: Callable[[], Sequence[ThreadRecord]]
-) -> Sequence[Callable[..., Any]]:
+) -> Sequence[Callable[..., Any] | FunctionTool]:
     """The functions that the agent may call; `search_threads` searches only these threads."""
 
     def search_threads(words: str) -> str:
@@ -46,7 +51,7 @@ def demo_tools(
         ]
         return "\n".join(lines[:MAX_HITS]) or f"no message contains {words!r}"
 
-    return (calculate, now, search_threads)
+    return (calculate, now, tool(search_threads, ask=True))
 
 
 def calculate(expression: str) -> str:

@@ -29,6 +29,7 @@ error into JSON.
     POST /api/branch {name, at}, /api/merge {branch, name}, /api/undo {turn}, /api/redo {turn}
     POST /api/rename {thread, name}, /api/delete {thread}, /api/undelete {thread}
     POST /api/render {text}
+    GET  /api/questions, POST /api/answer, POST /api/hint: running agents (`api_runs`)
 
 An error is `{"error": {"message", "place"}}`; `place` names the field at fault.
 """
@@ -66,6 +67,7 @@ from .api_events import events_route
 from .api_history import HISTORY_READS
 from .api_reads import READS
 from .api_rows import ROW_READS
+from .api_runs import RUN_READS, RUN_WRITES
 from .api_writes import WRITES
 from .asgi import check_depth
 from .auth import admit, own_name
@@ -145,10 +147,11 @@ def routes(state: State) -> list[BaseRoute]:
         ensure_sample(state.store)
     reads = [
         Route(path, _endpoint(state, handler), methods=["GET"])
-        for path, handler in {**READS, **ROW_READS, **HISTORY_READS}.items()
+        for path, handler in {**READS, **ROW_READS, **HISTORY_READS, **RUN_READS}.items()
     ]
     writes = [
-        Route(path, _endpoint(state, handler), methods=["POST"]) for path, handler in WRITES.items()
+        Route(path, _endpoint(state, handler), methods=["POST"])
+        for path, handler in {**WRITES, **RUN_WRITES}.items()
     ]
     events = events_route(state, HEADERS)
     return [*page_routes(), *reads, *writes, events, socket_route(state)]

@@ -10,8 +10,8 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import orjson
@@ -22,6 +22,7 @@ from msgspec import structs
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
+from weft.agent import McpServer
 from weft.client import HttpClient
 from weft.codec import CODECS
 from weft.errors import ConfigError, Refused
@@ -48,6 +49,7 @@ from .guard import Gate
 from .large_bodies import tune_interpreter
 from .live import StorePoller
 from .models import dialect
+from .questions import CallerPermissions
 from .recorder import ExchangeRecorder
 from .settings import SPARE_FILES, LimitSettings, Settings, default_store
 from .state import State
@@ -160,8 +162,17 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
                 compactor = SessionCompactor(
                     settings.compaction, store, settings.catalog, settings.providers
                 )
+            servers = await asyncio.to_thread(_connect_servers, settings.mcp)
             state = State(
-                settings, store, settings.catalog, http_client, recorder, compactor, gate=gate
+                settings,
+                store,
+                settings.catalog,
+                http_client,
+                recorder,
+                compactor,
+                gate=gate,
+                permissions=CallerPermissions(settings.permissions),
+                tool_servers=servers,
             )
             polling = asyncio.ensure_future(StorePoller(store, state.live).run())
             try:
@@ -170,9 +181,19 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
                 polling.cancel()
                 await state.runs.close()
                 state.large_bodies.close()
+                for server in servers:
+                    await asyncio.to_thread(server.close)
     finally:
         if recorder is None or recorder.close():
             store.close()  # it would block while the writer is busy
+
+
+def _connect_servers(commands: Sequence[str]) -> tuple[McpServer, ...]:
+    """Connect to the MCP servers; raises `ConfigError` if one does not start."""
+    with ExitStack() as started:
+        servers = tuple(started.enter_context(McpServer(command)) for command in commands)
+        started.pop_all()
+    return servers
 
 
 async def serve(settings: Settings, announce: Callable[[str], None]) -> None:

@@ -22,7 +22,7 @@ from .render import render
 
 FRAME_LIMIT = 1024 * 1024
 RENDER_SECONDS = 0.15
-FRAMES = ("say", "retry", "confirm", "interrupt", "watch", "unqueue")
+FRAMES = ("say", "retry", "confirm", "answer", "hint", "interrupt", "watch", "unqueue")
 DELTAS = ("text_delta", "thinking_delta")
 
 

@@ -4,11 +4,11 @@ A thread keeps its model: if the user chooses none, the model that answered last
 run that would compact the thread does not start: the user sees the figures first, and decides.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
-from weft.agent import Agent, Compaction, Confirm, ContextUse
+from weft.agent import Agent, Compaction, ContextUse, Permissions
 from weft.client import OFFLINE, OFFLINE_MODEL, ModelClient, Provider, Route, find_route
 from weft.demo import demo_tools
 from weft.errors import Refused, WeftError
@@ -20,7 +20,7 @@ from weft.tokens import counter_for
 from .api_call import ApiCall
 from .api_views import Change, brief_json, count_once
 from .errors import public_message
-from .runs import RunSpec, is_unanswered
+from .runs import Run, RunAgent, RunSpec, is_unanswered
 from .state import State
 
 PACE_SECONDS = 0.02
@@ -47,10 +47,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     spec: RunSpec
     question: JsonObject | None = None
 
-    def make_agent(self, confirm: Callable[[Confirm], Awaitable[bool]]) -> Agent:
-        """The agent that answers; `confirm` is asked before it compacts the thread."""
-        compaction = None if self.spec.compact is False else Compaction(confirm=confirm)
-        return make_agent(self.call, self.thread, self.route, compaction)
+    def make_agent(self, run: Run) -> RunAgent:
+        """The agent that answers; it asks those who watch the run before it compacts the thread,
+        and before it runs a tool."""
+        compaction = None if self.spec.compact is False else Compaction(confirm=run.confirm)
+        memory = self.call.state.permissions.of(self.call.scope)
+        permissions = memory.with_ask(run.questions.ask_permission)
+        return make_agent(self.call, self.thread, self.route, compaction, permissions)
 
 
 def plan_run(call: ApiCall) -> Plan:
@@ -98,16 +101,23 @@ def plan_run(call: ApiCall) -> Plan:
     )
 
 
-def make_agent(call: ApiCall, thread: Thread, route: Route, compaction: Compaction | None) -> Agent:
+def make_agent(
+    call: ApiCall,
+    thread: Thread,
+    route: Route,
+    compaction: Compaction | None,
+    permissions: Permissions | None = None,
+) -> Agent:
     """The agent that answers in a thread for the page."""
     return Agent(
         thread,
         model=route.model,
         provider=route.provider,
-        tools=demo_tools(call.store, call.threads),
+        tools=[*demo_tools(call.store, call.threads), *call.state.tool_servers],
         pace=PACE_SECONDS,
         catalog=call.state.catalog,
         compaction=compaction,
+        permission=permissions,
     )
 
 

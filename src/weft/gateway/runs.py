@@ -5,12 +5,13 @@ complete, when it fails, when somebody stops it, or when the server shuts down. 
 thread watches the same run. A tab that joins later gets what was streamed so far.
 
 A branch has at most one run at a time, so that turns never interleave. A text that is sent during a
-run is queued, and sent when the run has ended, however it ends.
+run is queued, and sent when the run has ended, however it ends. A queued text can become a *hint*:
+the running agent gets it before its next request. A hint that comes too late is queued again.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from time import monotonic, time
 from typing import Protocol, cast
@@ -18,19 +19,21 @@ from uuid import uuid4
 
 from msgspec import Struct
 
-from weft.agent import Agent, AgentEvent, Confirm
+from weft.agent import AgentEvent, Confirm, SystemMessage
 from weft.errors import Refused, WeftError
 from weft.model import JsonObject, Message, ToolResult
 from weft.thread import Thread
 
 from .errors import public_message
 from .frames import FrameWriter, Transcript
+from .questions import Questions
 from .render import render
 
 STOPPED = "stopped"
 SHUT_DOWN = "the server was shut down"
 INTERNAL = "the gateway failed; its log says why"
 ENDS = ("message_complete", "error")
+HINT = "hint"
 PROGRESS = "compact_progress"
 REMARKS_PER_BRANCH = 20
 BRANCHES_WITH_REMARKS = 500
@@ -51,6 +54,16 @@ class Watcher(Protocol):
     def send_runs(self) -> None:
         """Send the list of runs: it has changed, or the state of one of them has."""
         ...
+
+
+class RunAgent(Protocol):
+    """What a run needs of an agent: `Agent` and `ClaudeAgent` have it."""
+
+    thread: Thread
+
+    def run(self, text: str | None) -> AsyncIterator[AgentEvent]: ...
+
+    def hint(self, text: str) -> None: ...
 
 
 class RunSpec(Struct, frozen=True, kw_only=True):
@@ -84,6 +97,10 @@ class Run:
         self.reports: list[JsonObject] = []
         self.watchers: set[Watcher] = set()
         self.on_change: Callable[[], None] = lambda: None
+        self.questions = Questions(self.publish, lambda: self.on_change())
+        self.agent: RunAgent | None = None
+        self.hints: list[QueuedText] = []
+        """The texts that the agent gets before its next request."""
         self.task: asyncio.Task[None] | None = None
         self.stop_reason = STOPPED
         self._transcript = Transcript()
@@ -97,7 +114,7 @@ class Run:
     @property
     def is_waiting(self) -> bool:
         """Whether the run waits for the user's answer to a question."""
-        return self._answer is not None
+        return self._answer is not None or self.questions.is_open
 
     def publish(self, frame: JsonObject) -> None:
         """Send a frame to all watchers, and keep it for those that join later."""
@@ -236,9 +253,31 @@ class Runs:
             raise Refused("this text is not queued any more", param="id", status=404)
         self._set_queue(key, remaining)
 
+    def hint(self, thread: str, branch: str, text: QueuedText) -> None:
+        """Give a text to the running agent; raises `Refused` if nothing runs on the branch."""
+        run = self.find(thread, branch)
+        if run is None or run.agent is None:
+            raise Refused("nothing runs in this thread", param="thread", status=409)
+        if len(run.hints) >= QUEUE_LIMIT:
+            raise Refused(f"{QUEUE_LIMIT} hints are queued already", param="type", status=409)
+        run.hints.append(text)
+        run.agent.hint(text.text)
+        self._send_queue(run.key)
+
+    def hint_queued(self, thread: str, branch: str, id: str) -> None:
+        """Give a queued text to the running agent, instead of sending it later."""
+        waiting = self._queues.get((thread, branch), [])
+        text = next((each for each in waiting if each.id == id), None)
+        if text is None:
+            raise Refused("this text is not queued any more", param="id", status=404)
+        self.hint(thread, branch, text)
+        self.unqueue(thread, branch, id)
+
     def queue_json(self, thread: str, branch: str) -> list[JsonObject]:
-        """The queued texts of a branch, next one first."""
-        return [text.to_json() for text in self._queues.get((thread, branch), [])]
+        """The queued texts of a branch, next one first; hints have `hint`."""
+        run = self.find(thread, branch)
+        hints = [] if run is None else [{**text.to_json(), HINT: True} for text in run.hints]
+        return [*hints, *(text.to_json() for text in self._queues.get((thread, branch), []))]
 
     def _set_queue(self, key: tuple[str, str], waiting: list[QueuedText]) -> None:
         if waiting:
@@ -273,9 +312,10 @@ class Runs:
                     watcher.send({**frame, "thread": key[0], "branch": key[1]})
             self._set_queue(key, [each for each in self._queues.get(key, []) if each is not text])
 
-    def begin(self, run: Run, agent: Agent, watcher: Watcher | None) -> None:
+    def begin(self, run: Run, agent: RunAgent, watcher: Watcher | None) -> None:
         """Start a run; raises `Refused` if its branch already has one."""
         self.refuse_if_running(*run.key)
+        run.agent = agent
         self._running[run.key] = run
         run.watchers = self._watchers.setdefault(run.key, set())
         if watcher is not None:
@@ -307,12 +347,15 @@ class Runs:
         self._queues.clear()
         await asyncio.gather(*(self.stop(run, SHUT_DOWN) for run in self))
 
-    async def _run_agent(self, run: Run, agent: Agent) -> None:
+    async def _run_agent(self, run: Run, agent: RunAgent) -> None:
         """Run the agent and publish its events, up to the frame that ends the run."""
         writer, end = FrameWriter(), cast(JsonObject, {"type": "message_complete"})
         try:
             async with aclosing(cast(Events, agent.run(run.spec.text))) as events:
                 async for event in events:
+                    if isinstance(event, SystemMessage) and event.subtype == HINT:
+                        self._deliver_hint(run, str(event.data.get("content", "")))
+                        continue
                     for frame in writer.write(event, monotonic()):
                         if frame["type"] in ENDS:
                             end = frame
@@ -327,6 +370,8 @@ class Runs:
             end = {"type": "error", "message": INTERNAL}
         finally:
             await self._record_end(run, agent.thread, end)
+            if run.hints:  # they came too late for this run
+                self._queues[run.key] = [*run.hints, *self._queues.get(run.key, [])]
             # The branch is freed first: a client may send its next text as soon as it sees the end.
             del self._running[run.key]
             run.broadcast(end)
@@ -337,6 +382,13 @@ class Runs:
                 starting = asyncio.create_task(self._start_next(run.key))
                 self._starting.add(starting)  # the event loop itself holds only a weak reference
                 starting.add_done_callback(self._starting.discard)
+
+    def _deliver_hint(self, run: Run, text: str) -> None:
+        """The agent has put a hint into the thread, as a message of the user."""
+        delivered = next((hint for hint in run.hints if hint.text == text), None)
+        run.hints = [hint for hint in run.hints if hint is not delivered]
+        run.publish({"type": "user_message", "html": render(text)})
+        self._send_queue(run.key)
 
     async def _record_end(self, run: Run, thread: Thread, end: JsonObject) -> None:
         """Record why the run ended, and remember its reports for the page."""

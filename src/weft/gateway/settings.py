@@ -11,6 +11,7 @@ them: `read_settings` takes the environment as an argument, and its result is pa
     thinking = "reasoning_content"     # or reasoning, reasoning_text, hidden: for Chat clients
     record_wait = 0.05                 # seconds an answer waits for the store before the journal
     auto_compact = true                # compact a session's thread before its window overflows
+    mcp = ["uvx mcp-server-time"]      # MCP servers (commands or URLs) for the page's agent
 
     [[upstream]]
     name = "anthropic"
@@ -57,6 +58,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert, field, structs
 
+from weft.agent import permissions_path
 from weft.catalog import Catalog, load_catalog, read_tables
 from weft.client import (
     Alias,
@@ -180,6 +182,7 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     model: tuple[dict[str, Any], ...] = ()
     aliases: dict[str, str] = field(default_factory=dict[str, str])
     offer_import: bool = True
+    mcp: tuple[str, ...] = ()
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -187,6 +190,9 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     `sample` says whether an empty store gets the sample thread. A store that the user named never
     does. `offer_import` says whether `weft serve` may ask to import the sessions of clients.
+
+    `mcp` are the MCP servers whose tools the page's agent may use. `permissions` is the file with
+    the tools that are always allowed.
     """
 
     host: str = DEFAULT_HOST
@@ -209,6 +215,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     auto_compact: bool = False
     compaction: CompactionSettings = CompactionSettings()
     offer_import: bool = True
+    mcp: tuple[str, ...] = ()
+    permissions: Path | None = None
 
     @property
     def loopback(self) -> bool:
@@ -229,6 +237,7 @@ class Flags(Struct, frozen=True, kw_only=True):
     record: bool | None = None
     sample: bool = False
     auto_compact: bool | None = None
+    mcp: Sequence[str] = field(default_factory=list[str])
 
 
 def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
@@ -260,7 +269,11 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         offline_pace=_read_seconds("WEFT_OFFLINE_PACE", environ),
         auto_compact=_first(flags.auto_compact, file.auto_compact, None, False),
         compaction=file.compaction,
+        mcp=(*flags.mcp, *file.mcp),
+        permissions=permissions_path(environ),
     )
+    if settings.mcp and not settings.loopback:
+        raise ConfigError("mcp: tools run on this machine, so the host must be a loopback address")
     if settings.auto_compact and not settings.record:
         raise ConfigError("auto_compact needs the record of a session: it cannot be without one")
     if not settings.loopback and not settings.keys:

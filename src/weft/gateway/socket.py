@@ -4,6 +4,9 @@
          {"type": "retry", "thread", "branch"?, "model"?, "request"?, "compact"?}
          {"type": "watch", "thread", "branch"?}          watch this thread, and no other
          {"type": "confirm", "thread", "branch"?, "compact"}    answers a `compaction_question`
+         {"type": "answer", "thread", "branch"?, "id", "answer"}    answers a `question`
+         {"type": "hint", "thread", "branch"?, "text" | "id"}    gives the running agent a text, or
+                                                         the queued text with this id
          {"type": "interrupt", "thread"?, "branch"?}     stops the run
          {"type": "unqueue", "thread", "branch"?, "id"}  drops a queued text
     out  {"type": "started"}, then the events of the run, each with its `type`, `thread`, `branch`
@@ -13,9 +16,11 @@
          `watch`)
          {"type": "threads"}: the list of threads has changed (only after a `watch`)
          the events of `live`, about the exchanges of other programs in the watched thread
+         {"type": "question"}, {"type": "answered"}: what a run asks (`questions`)
          {"type": "compaction_required"}: no run was started; send again with `compact`
          {"type": "queued"}: a run is going on; the text is sent when it has ended
-         {"type": "queue"}: the queued texts of the watched thread, whenever they change
+         {"type": "queue"}: the queued texts of the watched thread, whenever they change; those
+         with `hint` go to the running agent
 
 While text streams, a `rendered` frame comes from time to time: the block so far as safe HTML, and
 how much of the text it covers (`length`, in the UTF-16 units that a browser counts).
@@ -156,6 +161,11 @@ class Connection:
                     await self._interrupt(call)
                 case "confirm":
                     (await self._find_run(call)).answer(call.flag("compact"))
+                case "answer":
+                    run = await self._find_run(call)
+                    run.questions.answer(call.text("id"), call.fields.get("answer"))
+                case "hint":
+                    await give_hint(call)
                 case "unqueue":
                     thread, branch = await run_in_threadpool(call.thread_and_branch)
                     self._state.runs.unqueue(thread, branch, call.text("id"))
@@ -184,7 +194,7 @@ class Connection:
         if await self._queue(call):
             return
         run = Run(plan.spec)
-        self._state.runs.begin(run, plan.make_agent(run.confirm), self)
+        self._state.runs.begin(run, plan.make_agent(run), self)
         self._last_run = run
 
     async def _queue(self, call: ApiCall) -> bool:
@@ -246,4 +256,21 @@ async def start_queued(call: ApiCall) -> None:
     """
     plan: Plan = await run_in_threadpool(plan_run, call)
     run = Run(plan.spec)
-    call.state.runs.begin(run, plan.make_agent(run.confirm), None)
+    call.state.runs.begin(run, plan.make_agent(run), None)
+
+
+async def give_hint(call: ApiCall) -> None:
+    """Give the running agent a text; raises `Refused` if nothing runs."""
+    runs = call.state.runs
+    thread, branch = await run_in_threadpool(call.thread_and_branch)
+    id = call.text_or_none("id")
+    if id is not None:
+        runs.hint_queued(thread, branch, id)
+        return
+    run = runs.find(thread, branch)
+    model = None if run is None else run.spec.model
+    text = call.text("text")
+    # If it comes too late, it is sent as a message of its own.
+    fields = {**call.fields, "type": "say", "branch": branch, "model": model}
+    later = ApiCall(call.state, fields, call.caller)
+    runs.hint(thread, branch, QueuedText(text, partial(start_queued, later)))

@@ -2,6 +2,7 @@
 
 from msgspec import Struct, field
 
+from weft.agent import McpServer
 from weft.catalog import Catalog
 from weft.client import HttpClient, Provider
 from weft.store import Store, ThreadRecord
@@ -13,6 +14,7 @@ from .guard import Gate
 from .large_bodies import LargeBodyWorker
 from .listings import Listings
 from .live import LiveFeed
+from .questions import CallerPermissions
 from .recorder import ExchangeRecorder
 from .runs import Runs
 from .settings import LimitSettings, Settings
@@ -51,7 +53,8 @@ def _shorten(text: str) -> str:
 class State(Struct, frozen=True):
     """Passed to every endpoint.
 
-    `recorder` is None if nothing is recorded, `compactor` if sessions are not compacted.
+    `recorder` is None if nothing is recorded, `compactor` if sessions are not compacted. The page's
+    agent may use the tools of `tool_servers`, with permission.
     """
 
     settings: Settings
@@ -68,6 +71,8 @@ class State(Struct, frozen=True):
     listings: Listings = field(default_factory=Listings)
     live: LiveFeed = field(default_factory=LiveFeed)
     views: ThreadViews = field(default_factory=ThreadViews)
+    permissions: CallerPermissions = field(default_factory=CallerPermissions)
+    tool_servers: tuple[McpServer, ...] = ()
 
     @property
     def providers(self) -> tuple[Provider, ...]:

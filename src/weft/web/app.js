@@ -105,7 +105,7 @@ async function start() {
   };
   const load = (from, count) => get("/api/rows", { ...place(), from, count });
   chat = new Chat({ table, actions, load, address: place });
-  live = new Live({ chat, table, confirm });
+  live = new Live({ chat, table, confirm, answer });
   exchanges = new Exchanges({ append: (node) => chat.append(node) });
   socket = new Socket("/ws", { onframe: receive, onstate: connection });
   addListeners();
@@ -527,6 +527,12 @@ function interrupt() {
 
 function confirm(compact) {
   socket.send({ type: "confirm", thread: current.thread, branch: current.branch, compact });
+}
+
+/** Answer a question of the run; false without a connection. */
+function answer(id, value) {
+  const { thread, branch } = current;
+  return socket.send({ type: "answer", thread, branch, id, answer: value });
 }
 
 /** Runs go on without a connection. When it is back, `watch` gets what was missed. */

@@ -200,16 +200,23 @@ export class Composer {
 
   /** Show the queued texts. */
   showQueue(texts) {
-    const entries = texts.map(({ id, text }) => {
-      const drop = () =>
-        this.sendFrame({ type: "unqueue", thread: this.thread, branch: this.branch, id });
-      const button = { type: "button", class: "quiet", onclick: drop };
+    const entries = texts.map(({ id, text, hint }) => {
+      const send = (type) => () =>
+        this.sendFrame({ type, thread: this.thread, branch: this.branch, id });
+      const button = (label, type, title) =>
+        el("button", { type: "button", class: "quiet", title, onclick: send(type) }, label);
+      const buttons = hint
+        ? []
+        : [
+            button("Tell it now", "hint", "The running agent gets it before its next step"),
+            button("Cancel", "unqueue", null),
+          ];
       return el(
         "li",
         {},
-        el("span", { class: "badge" }, "queued"),
+        el("span", { class: "badge" }, hint ? "for the next step" : "queued"),
         el("span", { class: "queued-text" }, text),
-        el("button", button, "Cancel"),
+        ...buttons,
       );
     });
     refill(byId("queue"), ...entries);

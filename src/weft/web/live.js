@@ -7,14 +7,17 @@ import { el, trusted } from "./dom.js";
 import { StatusCard, isCompaction } from "./cards.js";
 import { skipNote } from "./system.js";
 import { RenderedText, StreamedThinking } from "./streamed.js";
+import { Questions } from "./questions.js";
 import { ToolPanel } from "./tool_panel.js";
 
 export class Live {
-  /** `confirm(yes)` answers a run that asks whether to compact. */
-  constructor({ chat, table, confirm }) {
+  /** `confirm(yes)` answers a run that asks whether to compact, `answer(id, value)` any other
+   *  question. */
+  constructor({ chat, table, confirm, answer }) {
     this.chat = chat;
     this.table = table;
     this.confirm = confirm;
+    this.questions = new Questions({ append: (node) => this.addCard(node), answer });
     this.reset();
   }
 
@@ -26,6 +29,7 @@ export class Live {
     this.answer = null;
     this.compaction = null;
     this.question = null;
+    this.questions.reset();
   }
 
   /** Show one frame of a run; returns false for other frames. `flush` writes the text. */
@@ -41,7 +45,7 @@ export class Live {
       compaction_question: () => this.ask(frame),
       compaction_answer: () => this.closeQuestion(frame.compact),
     }[frame.type];
-    if (!handler) return false;
+    if (!handler) return this.questions.receive(frame);
     handler();
     return true;
   }
@@ -112,6 +116,12 @@ export class Live {
     this.closeAnswer();
   }
 
+  /** Add a card; what follows goes below it. */
+  addCard(node) {
+    this.chat.append(node);
+    this.closeAnswer();
+  }
+
   /** Show the run's question whether to compact. */
   ask(frame) {
     const choose = (yes) => () => {
@@ -127,8 +137,7 @@ export class Live {
     card.node.classList.add("question");
     card.body.append(el("p", { class: "line" }, ...buttons));
     this.question = card.body;
-    this.chat.append(card.node);
-    this.closeAnswer();
+    this.addCard(card.node);
   }
 
   closeQuestion(compact) {
@@ -146,6 +155,7 @@ export class Live {
     this.closeAnswer();
     this.compaction?.stop();
     this.question?.querySelector(".line")?.remove();
+    this.questions.finish();
     this.texts = [];
     return text;
   }
