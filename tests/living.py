@@ -70,7 +70,10 @@ class Turn(Struct, frozen=True):
 
 
 class ThinkingModel:
-    """The answers to give, by session, and the private state that did not come back."""
+    """The answers to give, by session, and the private state that did not come back.
+
+    In the sessions of `numbered` the calls are numbered, as some servers do.
+    """
 
     def __init__(self) -> None:
         self.script: dict[str, list[Answer]] = {}
@@ -78,12 +81,13 @@ class ThinkingModel:
         self.ids: dict[str, int] = {}
         self.missing: list[str] = []
         self.bodies: dict[str, list[bytes]] = {}
+        self.numbered: set[str] = set()
         self.url = ""
         self._numbers = count(1)
         self._lock = threading.Lock()
 
     def take(self, path: str, raw: bytes) -> tuple[Answer, int]:
-        nonce = _nonce(raw)
+        nonce = read_nonce(raw)
         with self._lock:
             self.bodies.setdefault(nonce, []).append(raw)
             self._check(nonce, path, raw)
@@ -101,7 +105,7 @@ class ThinkingModel:
                 self.missing.append(f"{nonce} {path}: answer {number}")
 
 
-def _nonce(raw: bytes) -> str:
+def read_nonce(raw: bytes) -> str:
     match = NONCE.search(raw)
     return match[0].decode() if match else ""
 
@@ -113,14 +117,20 @@ def sse(data: Json, event: str | None = None) -> bytes:
 
 
 def write_answer(
-    model: ThinkingModel, path: str, answer: Answer, number: int
+    model: ThinkingModel, path: str, answer: Answer, number: int, is_numbered: bool = False
 ) -> tuple[Json, list[bytes]]:
     """The answer as a body and as the pieces of a stream, in the protocol of the path."""
     private = model.private[number]
     texts = [f"{text} [a{number}]" if text.strip() else text for text in answer.texts]
     calls = [
-        Call(f"{_CALL_PREFIX[_protocol(path)]}{uuid.uuid4().hex[:24]}", name, arguments)
-        for name, arguments in answer.calls
+        Call(
+            f"call_{number:05d}_{index}"
+            if is_numbered
+            else f"{_CALL_PREFIX[_protocol(path)]}{uuid.uuid4().hex[:24]}",
+            name,
+            arguments,
+        )
+        for index, (name, arguments) in enumerate(answer.calls)
     ]
     model.ids.update({call.id: number for call in calls})
     return _WRITERS[_protocol(path)](texts, calls, private)
@@ -346,7 +356,8 @@ def thinking_model() -> Iterator[ThinkingModel]:
                 error = {"message": "try again", "type": "api_error", "code": answer.status}
                 self._send(answer.status, orjson.dumps({"type": "error", "error": error}))
                 return
-            body, pieces = write_answer(model, self.path, answer, number)
+            is_numbered = read_nonce(raw) in model.numbered
+            body, pieces = write_answer(model, self.path, answer, number, is_numbered)
             is_stream = orjson.loads(raw).get("stream") or "streamGenerate" in self.path
             if not is_stream:
                 self._send(200, orjson.dumps(body))

@@ -479,7 +479,17 @@ def test_a_clients_own_examples_prove_nothing(gateway):
         ("get_weather_12", "get_weather", False),
         ("getWeatherNow12", "getWeatherNow", False),
         ("call_abcdefgh", "", False),
+        ("call_1763276074123", "", False),  # a time
+        ("call_00000000000000000123", "", False),
+        ("searchTheWholeArchive", "", False),
+        ("lookUpTheCustomerRecord1", "", False),
         ("D681PevKs", "", True),  # Mistral
+        ("bYqRtKvLp", "", True),
+        ("kJdXmPqRz", "", True),
+        ("call_8231168139794583938", "", True),  # Zhipu
+        ("call_590174628301957264381a72", "", True),  # few letters, as happens at random
+        ("call_590174628301957264381072", "", True),
+        ("call_hKzPqWxRtYvBnMdFgLsCjTaQ", "", True),  # no digit, as happens at random
         ("call_8f3a2b1c", "", True),  # Ollama
         ("toolu_01A9mNq4XbT7cYw2ZsKd8Ej", "", True),
         ("chatcmpl-tool-0d1f2a3b4c5d6e7f8a9b0c1d2e3f4a5b", "", True),
@@ -514,13 +524,14 @@ def test_thinking_comes_back_where_everything_is_equal_and_nobody_else_asked_the
 @pytest.mark.parametrize("hints", [(None, None), ("s", "s"), ("one", "two"), (None, "s")])
 @pytest.mark.parametrize("systems", [("one", "two"), ("one", "one")])
 def test_another_conversations_thinking_never_comes_back(gateway, hints, systems):
-    """Equal words and equal answers: whose thinking it was cannot be told."""
+    """Equal words and equal answers: only sessions of their own tell whose thinking it was."""
     for secret, hint, system in zip(("A", "B"), hints, systems, strict=True):
         gateway.reply(gateway.ask(request("a", system=system), hint=hint), thinking(secret))
     for secret, hint, system in zip(("A", "B"), hints, systems, strict=True):
         ask = request("a", "b", f"more {secret}", system=system)
         recorded = gateway.ask(ask, hint=hint, maker=MAKER)
-        assert restored(recorded) == ([] if systems[0] == systems[1] else [secret])
+        is_known = systems[0] != systems[1] or (hint is not None and hints[0] != hints[1])
+        assert restored(recorded) == ([secret] if is_known else [])
 
 
 def test_thinking_comes_back_by_its_call_id_whatever_the_client_rewrote(gateway):
@@ -529,6 +540,33 @@ def test_thinking_comes_back_by_its_call_id_whatever_the_client_rewrote(gateway)
     echo = Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", '{"b": 1}')))
     then = Request("m", (*request("a", system="two").messages, echo, result(UNIQUE)))
     assert restored(gateway.ask(then, hint="s", maker=MAKER)) == ["secret"]
+
+
+def rewritten(id, arguments):
+    return Message("assistant", (Text("b"), ToolCall(id, "look", arguments)))
+
+
+def test_a_named_session_gets_thinking_back_without_tokens(gateway):
+    """Its calls are numbered, the client adds arguments, and system text and tools change."""
+    messages = said("a")
+    for number in range(4):
+        setup = (Message("system", (Text(f"rules {number // 2}"),)), *messages)
+        asked = gateway.ask(Request("m", setup, (Tool(f"t{number // 3}"),)), hint="s", maker=MAKER)
+        assert restored(asked) == [f"secret {n}" for n in range(number)]
+        gateway.reply(asked, thinking(f"secret {number}", id="call_0"))
+        messages = (*messages, rewritten("call_0", '{"b": 1}'), result("call_0", str(number)))
+    other = Request("m", (*said("a"), *messages[1:3]))
+    assert restored(gateway.ask(other, hint="t", maker=MAKER)) == []
+    assert restored(gateway.ask(other, maker=MAKER)) == []
+
+
+def test_of_two_answers_with_the_same_numbers_none_comes_back(gateway):
+    """Two people may share a session's name: whose answer the client rewrote cannot be told."""
+    for secret in ("A", "B"):
+        gateway.reply(gateway.ask(request("a"), hint="s"), thinking(secret, id="call_0"))
+    messages = (*said("a"), rewritten("call_0", '{"b": 1}'), result("call_0"))
+    for more in ((), (call("call_1"), result("call_1")), (*said("x", "y"), *said("z"))):
+        assert restored(gateway.ask(Request("m", (*messages, *more)), hint="s", maker=MAKER)) == []
 
 
 def test_thinking_of_another_model_does_not_come_back(gateway):

@@ -94,6 +94,27 @@ def test_a_session_is_one_thread_on_one_branch(gateway, model, client, upstream)
     assert missing(model, session) == []
 
 
+NAMED = [client for client, habits in CLIENTS.items() if habits.session_header]
+
+
+@pytest.mark.parametrize("client", NAMED)
+@pytest.mark.parametrize("upstream", ["c", "g"] if os.environ.get("WEFT_TORTURE") else ["c"])
+def test_a_server_that_numbers_its_calls_gets_its_private_state_back(
+    gateway, model, client, upstream
+):
+    """Kimi writes `functions.Edit:0`, llama.cpp may write `call_0`: such ids prove nothing."""
+    session = Session(gateway.url, model, upstream, CLIENTS[client], seed=5)
+    model.numbered.add(session.nonce)
+    for number in range(6):
+        session.say(f"Question {number} {session.nonce}", rounds=number % 3 + 1)
+    session.regenerate()
+    session.rewind()
+    session.say(f"Another {session.nonce}", rounds=2)
+    assert set(session.threads) == {session.threads[0]}
+    assert set(branches(gateway, session.threads[0])) == session.branches
+    assert missing(model, session) == []
+
+
 LARGE = bool(os.environ.get("WEFT_TORTURE"))
 TURNS = 200 if LARGE else 30
 EVENTS = ("rewind", "regenerate", "fail", "stop", "subagent", "compact")

@@ -78,6 +78,14 @@ TRACE_BYTES = 3000
 
 FIRST_TOKENS = 8
 
+LONG_NUMBER = 16
+VARIED_DIGITS = 6
+"""How long an id of digits must be, and how many different ones it must have, to look random."""
+
+LONGEST_WORDS = 3
+"""How many letters the words of a random text have at most, on average."""
+
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _ID_RUN = re.compile(r"[A-Za-z0-9]{8,}")
 _ENCRYPTED_LENGTH = 16
 _ID_MEMBERS = ("id", "encrypted_content", "thoughtSignature", "signature")
@@ -763,8 +771,19 @@ def is_distinctive(id: str, name: str = "") -> bool:
     bare = id.replace("-", "")
     if name:
         bare = bare.replace(name.replace("-", ""), "")
-    for run in _ID_RUN.findall(bare):
-        digits = sum(character.isdigit() for character in run)
-        if digits >= 2 and len(run) - digits >= 2:
-            return True
-    return False
+    return any(_looks_random(run) for run in _ID_RUN.findall(bare))
+
+
+def _looks_random(run: str) -> bool:
+    """Whether letters, digits or both of a run were drawn at random.
+
+    About one random id in twelve has at most one digit, and a few have no letter. Read as a name,
+    the first kind has many short words. The second kind is longer, and has more different digits,
+    than a counter or a time in milliseconds.
+    """
+    digits = sum(character.isdigit() for character in run)
+    if digits >= 2 and len(run) - digits >= 2:
+        return True
+    if digits >= len(run) - 1:
+        return len(run) >= LONG_NUMBER and len(set(run)) >= VARIED_DIGITS
+    return LONGEST_WORDS * len(_WORD.findall(run)) > len(run)

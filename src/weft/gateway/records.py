@@ -280,7 +280,9 @@ def record_request(
             return Recorded(recorded, {})
         session = [] if record.hint is None else find_session(store, record.scope, record.hint)
         continuation = find_continuation(store, incoming, session, record.continuation)
-        answers = {} if maker is None else find_answers(store, incoming, continuation, maker)
+        answers: Mapping[tuple[int, int], Message] = {}
+        if maker is not None:
+            answers = find_answers(store, incoming, continuation, maker, session=session)
         location = _record_compaction(
             store, record, incoming, session, continuation, context
         ) or _record_at(store, record, incoming, session, continuation, context)
@@ -305,7 +307,7 @@ def read_answers(
     )
     session = [] if record.hint is None else find_session(store, record.scope, record.hint)
     continuation = find_continuation(store, incoming, session, record.continuation)
-    return find_answers(store, incoming, continuation, maker, is_complete=False)
+    return find_answers(store, incoming, continuation, maker, session=session, is_complete=False)
 
 
 def record_answer(

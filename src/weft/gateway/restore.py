@@ -4,15 +4,16 @@ An answer may have parts that its client never saw: thinking, signatures, encryp
 model needs them back, and nobody else may get them (ADR 27).
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
+from itertools import islice
 
 from msgspec import structs
 
 from weft.codec import is_plain
-from weft.history import decode_appended
+from weft.history import decode_appended, is_echo
 from weft.ids import Id
-from weft.model import Block, Message, Origin, Redacted, Thinking, ToolCall
-from weft.store import Store
+from weft.model import Block, Message, Origin, Redacted, Thinking, ToolCall, is_system
+from weft.store import Step, Store
 
 from .identity import (
     Continuation,
@@ -23,7 +24,11 @@ from .identity import (
     is_equal_echo,
     names_equal,
     read_answer,
+    reply_key,
 )
+
+SETUPS_SKIPPED = 2
+"""How many commits may change system text or tools between an answer and the next message."""
 
 
 def find_answers(
@@ -32,17 +37,23 @@ def find_answers(
     continuation: Continuation | None,
     maker: Origin,
     *,
+    session: Sequence[str] = (),
     is_complete: bool = True,
 ) -> dict[tuple[int, int], Message]:
     """The stored answers that the request echoes, by message range, if they are proven its own.
 
-    The proof is a token of the answer in the request. Without one, the whole conversation up to the
-    answer must be equal, and no other answer may follow an equal conversation. While records wait
-    in the journal the store is not complete (`is_complete`), so equality proves nothing.
+    There are three proofs:
+
+    - The request has a token of the answer.
+    - The client names its session (`session` has its threads), the thread has the same messages
+      before and after the answer, and no other answer there fits.
+    - System text, tools and all messages up to the answer are equal, and no other answer follows
+      an equal conversation. While records wait in the journal the store is not complete
+      (`is_complete`), so this proves nothing.
     """
     if continuation is None or not incoming.answered:
         return {}
-    spans = _echo_spans(store, incoming, continuation, is_complete)
+    spans = _echo_spans(store, incoming, continuation, session, is_complete)
     steps = store.read_commits(continuation.thread, list(dict.fromkeys(spans.values())))
     messages = {
         step.commit.id: decode_appended(step) for step in steps if step.commit.kind == "append"
@@ -77,7 +88,11 @@ def with_private_parts(echo: Sequence[Message], answer: Message) -> Message:
 
 
 def _echo_spans(
-    store: Store, incoming: Incoming, continuation: Continuation, is_complete: bool
+    store: Store,
+    incoming: Incoming,
+    continuation: Continuation,
+    session: Sequence[str],
+    is_complete: bool,
 ) -> dict[tuple[int, int], Id]:
     """The commits of proven answers, by the range of messages that echo each one."""
     proven = _by_token(store, incoming, continuation.thread)
@@ -89,6 +104,8 @@ def _echo_spans(
     for link in store.only_links(list(keys)) if is_complete else ():
         if link.thread == continuation.thread:
             proven[keys[link.key]] = link.commit
+    if continuation.thread in session:
+        proven |= _by_session(store, incoming, continuation, proven)
     spans: dict[tuple[int, int], Id] = {}
     start: int | None = None
     for number, message in enumerate(incoming.messages):
@@ -114,3 +131,96 @@ def _by_token(store: Store, incoming: Incoming, thread: str) -> dict[int, Id]:
             if answer is not None and names_equal(answer, echo_at(incoming.messages, number)):
                 proven[number] = commit
     return proven
+
+
+def _by_session(
+    store: Store, incoming: Incoming, continuation: Continuation, proven: Mapping[int, Id]
+) -> dict[int, Id]:
+    """The other answers of a session's thread, found by the chained keys of the messages.
+
+    Servers that number their calls (`call_0`) write no tokens, and a client may have changed its
+    system text or tools since. If the client rewrote an answer, only the message after it has the
+    chain of the client's version; so the answer is also looked for before that message.
+    """
+    messages = incoming.messages
+    ends = [
+        number
+        for number, message in enumerate(messages)
+        if message.role == "assistant"
+        and number not in proven
+        and (number + 1 == len(messages) or messages[number + 1].role != "assistant")
+    ]
+    if not ends:
+        return {}
+    own = {incoming.points[number].chain: number for number in ends}
+    after = {incoming.points[n].chain: end for end in ends for n in _next_input(messages, end)}
+    thread = continuation.thread
+    chains = [chain for chain in {**own, **after} if chain is not None]
+    matches = store.match_within([thread], chains)
+    equal = [(own[match.chain], match.commit) for match in matches if match.chain in own]
+    rewritten: list[tuple[int, Id]] = []
+    if continuation.echo is not None:
+        answer, _, end = continuation.echo
+        rewritten.append((end - 1, answer))
+    followers = {match.commit: after[match.chain] for match in matches if match.chain in after}
+    for node in store.read_nodes(thread, list(followers)):
+        rewritten += [(followers[node.id], parent) for parent in node.parents[:1]]
+    answers = _only_echoes(incoming, proven, _read_answers(store, thread, equal))
+    steps = _read_answers(store, thread, rewritten)
+    siblings = _read_siblings(store, thread, steps)
+    return {**_only_echoes(incoming, proven, [*steps, *siblings]), **answers}
+
+
+def _only_echoes(
+    incoming: Incoming, proven: Container[int], steps: Sequence[tuple[int, Step]]
+) -> dict[int, Id]:
+    """The answers that are the only ones which the message with this number may echo."""
+    candidates: dict[int, set[Id]] = {}
+    for number, step in steps:
+        echo = echo_at(incoming.messages, number)
+        if number not in proven and is_echo(decode_appended(step), echo):
+            candidates.setdefault(number, set()).add(step.commit.id)
+    return {number: commits.pop() for number, commits in candidates.items() if len(commits) == 1}
+
+
+def _next_input(messages: Sequence[Message], number: int) -> Sequence[int]:
+    """The index of the next message that is in the chain, if there is one: no system message is."""
+    following = range(number + 1, len(messages))
+    return list(islice((n for n in following if not is_system(messages[n])), 1))
+
+
+def _read_answers(
+    store: Store, thread: str, candidates: Sequence[tuple[int, Id]]
+) -> list[tuple[int, Step]]:
+    """The answers at these commits, or before them if they only changed system text or tools."""
+    answers: list[tuple[int, Step]] = []
+    for _ in range(SETUPS_SKIPPED + 1):
+        commits = list(dict.fromkeys(commit for _, commit in candidates))
+        steps = {step.commit.id: step for step in store.read_commits(thread, commits)}
+        read = [(number, steps[commit]) for number, commit in candidates if commit in steps]
+        answers += [(number, step) for number, step in read if _is_answer(step)]
+        candidates = [
+            (number, parent)
+            for number, step in read
+            if step.commit.kind == "setup"
+            for parent in step.commit.parents[:1]
+        ]
+        if not candidates:
+            break
+    return answers
+
+
+def _read_siblings(
+    store: Store, thread: str, answers: Sequence[tuple[int, Step]]
+) -> list[tuple[int, Step]]:
+    """The other answers to the same requests."""
+    numbers: dict[bytes, int] = {}
+    for number, step in answers:
+        numbers |= {reply_key(thread, parent): number for parent in step.commit.parents[:1]}
+    links = store.find_links(list(numbers)) if numbers else []
+    siblings = [(numbers[link.key], link.commit) for link in links if link.thread == thread]
+    return _read_answers(store, thread, siblings)
+
+
+def _is_answer(step: Step) -> bool:
+    return step.commit.kind == "append" and decode_appended(step).role == "assistant"
