@@ -190,3 +190,129 @@ def test_a_long_graph_has_few_nodes_and_pans_by_dragging(tab, store):
     page.wait_for_selector(".graph-row.active:has-text('question 0')")
     assert page.locator(".graph-row").count() < 100
     assert page.locator("svg .edge").count() < 200
+
+
+def choose(page, row, item):
+    """Choose an entry of a row's menu, with the keyboard."""
+    page.locator(row).last.locator("[data-act=menu]").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#menu [role=menuitem]:focus")
+    entry = page.locator(f"#menu [role=menuitem]:has-text('{item}')")
+    for _ in range(page.locator("#menu [role=menuitem]").count()):
+        if entry.evaluate("node => node === document.activeElement"):
+            break
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#menu", state="detached")
+
+
+def wait_for_answer(page, branch):
+    """Wait until the run on a new branch has begun and ended."""
+    page.wait_for_selector(f"body[data-branch={branch}]")
+    page.wait_for_function(
+        """() => document.querySelector("#stop").hidden
+            && document.querySelector("#conversation > .row.assistant[data-id]:last-of-type")"""
+    )
+
+
+def test_a_message_can_be_branched_edited_and_answered_again(tab, store):
+    with weft.open(store, "again") as thread:
+        thread.user("Tell me about **red** apples.")
+        thread.assistant("They are sweet.")
+        thread.user("And green ones?")
+        thread.assistant("They are sour.")
+    page = tab("again")
+    wait_for_text(page, "They are sour.")
+    page.locator(".row.user >> nth=0").locator("[data-act=menu]").click()
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#menu", state="detached")
+    assert page.evaluate("document.activeElement.dataset.act") == "menu"  # the focus comes back
+
+    choose(page, ".row.user", "Branch from here")
+    page.wait_for_selector("#branch-dialog[open]")
+    page.click("#branch-form [type=submit]")
+    page.wait_for_selector("body[data-branch=main-2]")
+    assert page.locator("#conversation > .row").count() == 3
+
+    page.select_option("#branch", "main")
+    page.wait_for_selector("body[data-branch=main]")
+    wait_for_text(page, "They are sour.")
+    choose(page, ".row.user", "Edit and branch")
+    assert page.input_value("#edit-text") == "And green ones?"
+    page.fill("#edit-text", "And yellow ones?")
+    page.click("#edit-commit")
+    wait_for_answer(page, "main-3")
+    assert "And yellow ones?" in page.inner_text("#conversation")
+    assert "sour" not in page.inner_text("#conversation")
+
+    page.select_option("#branch", "main")
+    page.wait_for_selector("body[data-branch=main]")
+    wait_for_text(page, "They are sour.")
+    choose(page, ".row.assistant", "Regenerate")
+    wait_for_answer(page, "main-4")
+    texts = page.inner_text("#conversation")
+    assert "And green ones?" in texts
+    assert "sour" not in texts
+    with weft.open(store, "again") as thread:
+        assert thread.compile("main").messages[-1].text == "They are sour."
+    assert page.errors == []
+
+
+def test_branches_are_compared_merged_with_a_conflict_and_cherry_picked(tab, store):
+    with weft.open(store, "sides") as main:
+        main.system("You help.")
+        question = main.user("Write to the red file.").id
+        with main.fork("side") as side:
+            side.edit(question, "Write to the blue file.")
+            side.assistant("Done. <img src=x onerror=alert(1)>")
+        with main.fork("other") as other:
+            other.assistant("Picked from the other branch.")
+        main.edit(question, "Write to the green file.")
+    page = tab("sides")
+    wait_for_text(page, "green file")
+    page.keyboard.press("d")
+    page.select_option("#diff-from", "side")
+    page.wait_for_selector(".diff-line.changed del:text-is('blue')")
+    assert page.locator(".diff-line.changed del").all_inner_texts() == ["blue"]
+    assert page.locator(".diff-line.changed ins").all_inner_texts() == ["green"]
+    assert "<img src=x onerror=alert(1)>" in page.inner_text(".diff-line.removed .before")
+    assert page.inner_text(".diff-gap >> nth=0") == "1 unchanged message"
+    assert "1 removed, 1 changed" in page.inner_text("#diff-dialog [role=status]")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#diff-dialog", state="detached")
+
+    open_graph(page)
+    page.click(".graph-row:has(.ref:text-is('side'))")
+    page.click("#graph-commands button:has-text('Merge side')")
+    page.wait_for_selector(".conflict")
+    assert page.inner_text(".conflicts-left") == "1 conflict left to resolve."
+    assert page.locator("#merge-commit").is_disabled()
+    page.check(".conflict input[value=theirs]")
+    assert page.locator("#merge-commit").is_enabled()
+    page.check(".conflict input[value=text]")
+    page.fill(".conflict textarea", "")
+    assert page.locator("#merge-commit").is_disabled()
+    page.fill(".conflict textarea", "Write to both files.")
+    assert page.inner_text(".conflicts-left") == "All conflicts are resolved."
+    page.click("#merge-commit")
+    page.wait_for_selector("#merge-dialog", state="detached")
+    wait_for_text(page, "Write to both files.")
+    page.wait_for_selector("#past", state="hidden")
+    assert "Done. <img" in page.inner_text("#conversation")
+    page.wait_for_selector(".graph-row.merge")
+
+    page.click(".graph-row:has(.ref:text-is('other'))")
+    page.click("#graph-commands button:has-text('Cherry-pick')")
+    page.wait_for_selector("#merge-dialog .diff-line.added")
+    page.click("#merge-commit")
+    wait_for_text(page, "Applied", "#toast")
+    wait_for_text(page, "Picked from the other branch.")
+    with weft.open(store, "sides") as main:
+        texts = [message.text for message in main.compile().messages]
+    assert texts[1:] == [
+        "Write to both files.",
+        "Done. <img src=x onerror=alert(1)>",
+        "Picked from the other branch.",
+    ]
+    assert page.evaluate("window.pwned") == 0
+    assert page.errors == []

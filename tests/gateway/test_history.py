@@ -9,6 +9,7 @@ import pytest
 
 import weft
 from servers import weft_serve
+from weft.gateway import compare_words
 
 SECONDS = 20
 
@@ -119,3 +120,159 @@ def test_a_branch_starts_at_any_commit(gateway):
     view = read(gateway, "/api/rows", thread="fork", branch="again")
     assert (texts(view)[-1], view["head"]) == ("Which database?", ids["question"])
     assert refused(write, gateway, "/api/branch", **{**branch, "name": "x", "at": "77"})[0] == 404
+
+
+def test_a_branch_ends_with_a_message_or_before_an_answer(gateway):
+    with weft.open(gateway.store, "again") as thread:
+        for number in range(4):
+            thread.user(f"question {number} " + "with more words " * 20)
+            thread.assistant(f"answer {number} " + "and more words " * 20)
+        summary = thread.compact(budget=300).commit
+    rows = read(gateway, "/api/rows", thread="again")["rows"]
+    (summary_row,) = [row for row in rows if row["kind"] == "summary"]
+    branched = write(gateway, "/api/branch", thread="again", at=summary_row["id"])
+    assert (branched["branch"], branched["commit"]) == ("main-2", summary)
+    last = rows[-1]["id"]
+    fields = {"thread": "again", "at": last, "before": True}
+    assert write(gateway, "/api/branch", **fields)["branch"] == "main-3"
+    view = read(gateway, "/api/rows", thread="again", branch="main-3")
+    assert view["rows"][-1]["role"] == "user"
+    assert view["unanswered"]
+    with weft.open(gateway.store, "again") as thread:
+        first = thread.log()[-1].id
+        only_answer = weft.open(gateway.store, "only-answer").assistant("hello").id
+    refusal = refused(
+        write, gateway, "/api/branch", thread="only-answer", at=only_answer, before=True
+    )
+    assert refusal == (400, "there is no message before this answer", "at")
+    edited = write(
+        gateway, "/api/branch", thread="again", at=first, text="another question", name="e"
+    )
+    view = read(gateway, "/api/rows", thread="again", branch="e")
+    assert texts(view) == ["another question"]
+    assert edited["commit"] == first
+    text = read(gateway, "/api/message", thread="again", branch="e", id=first)
+    assert text == {"id": first, "role": "user", "text": "another question"}
+    assert refused(read, gateway, "/api/message", thread="again", id="77")[0] == 404
+    with weft.open(gateway.store, "again") as thread:
+        assert set(thread.branches()) == {"main", "main-2", "main-3", "e"}
+
+
+def test_an_edit_that_is_refused_leaves_no_branch(gateway):
+    with weft.open(gateway.store, "no-edit") as thread:
+        thread.user("hello")
+        setup = thread.setup(params=weft.Params(temperature=0.5)).id
+    fields = {"thread": "no-edit", "at": setup, "name": "x", "text": "a setup has no text"}
+    assert refused(write, gateway, "/api/branch", **fields)[0] in (404, 422)
+    with weft.open(gateway.store, "no-edit") as thread:
+        assert set(thread.branches()) == {"main"}
+
+
+def add_conflict(gateway, name):
+    """Two branches that edited the same message; the branch also has a message of its own."""
+    with weft.open(gateway.store, name) as main:
+        question = main.user("Write to the red file tonight.").id
+        with main.fork("side") as side:
+            side.edit(question, "Write to the blue file tonight.")
+            side.assistant("Done on the side.")
+        main.edit(question, "Write to the green file tonight.")
+        main.assistant("Done here.")
+    return question
+
+
+def test_a_difference_has_its_lines_and_words(gateway):
+    question = add_conflict(gateway, "diff")
+    with weft.open(gateway.store, "diff") as main:
+        main.user("shared?")
+    diff = read(gateway, "/api/diff", thread="diff", a="side", b="main")
+    kinds = [(line["kind"], line["unchanged"]) for line in diff["lines"]]
+    assert kinds == [("changed", 0), ("removed", 0), ("added", 0), ("added", 0)]
+    changed = diff["lines"][0]
+    assert changed["id"] == question
+    assert changed["words"] == [
+        ["=", "Write to the "],
+        ["-", "blue"],
+        ["+", "green"],
+        ["=", " file tonight."],
+    ]
+    assert [line["role"] for line in diff["lines"][1:]] == ["assistant", "assistant", "user"]
+    assert "green file" in diff["text"]  # the readable text stays
+    same = read(gateway, "/api/diff", thread="diff", a="main", b="main")
+    assert (same["lines"], same["unchanged"]) == ([], 3)
+    with weft.open(gateway.store, "diff") as main:
+        before = main.head.id
+        main.user("and more")
+    later = read(gateway, "/api/diff", thread="diff", a=before, b="main")
+    assert [(line["kind"], line["unchanged"]) for line in later["lines"]] == [("added", 3)]
+    assert refused(read, gateway, "/api/diff", thread="diff", a="main", b="none")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "pieces"),
+    [
+        ("", "", []),
+        ("a b", "a b", [["=", "a b"]]),
+        ("a b", "a c", [["=", "a "], ["-", "b"], ["+", "c"]]),
+        ("x", "", [["-", "x"]]),
+        ("w " * 3000, "w " * 3000, [["=", "w " * 3000]]),  # by lines: one line
+        ("a\n" * 3000, "b\n" * 3000, [["-", "a\n" * 3000], ["+", "b\n" * 3000]]),  # as a whole
+    ],
+)
+def test_the_words_of_two_texts(before, after, pieces):
+    assert compare_words(before, after) == pieces
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ("ours", "Write to the green file tonight."),
+        ("theirs", "Write to the blue file tonight."),
+        ("Write to both files.", "Write to both files."),
+    ],
+)
+def test_a_conflict_is_resolved_by_an_answer(gateway, answer, text):
+    name = f"conflict-{answer[:6]}"
+    question = add_conflict(gateway, name)
+    fields = {"thread": name, "name": "side"}
+    preview = write(gateway, "/api/merge", **fields, preview=True)
+    (conflict,) = preview["conflicts"]
+    assert (conflict["id"], conflict["kind"], conflict["role"]) == (question, "edited", "user")
+    assert conflict["base"] == "Write to the red file tonight."
+    assert conflict["ours"] == "Write to the green file tonight."
+    assert conflict["theirs"] == "Write to the blue file tonight."
+    assert ["-", "green"] in conflict["words"]
+    assert [line["kind"] for line in preview["lines"]] == ["added"]
+    assert refused(write, gateway, "/api/merge", **fields)[0] == 422  # nothing resolves it
+    head = read(gateway, "/api/head", thread=name)["head"]
+    resolved = write(gateway, "/api/merge", **fields, answers={question: answer}, preview=True)
+    assert resolved["conflicts"] == []
+    assert read(gateway, "/api/head", thread=name)["head"] == head  # previews write nothing
+    merged = write(gateway, "/api/merge", **fields, answers={question: answer})
+    assert merged["message"] == "Merged side."
+    view = read(gateway, "/api/rows", thread=name)
+    assert (view["head"], texts(view)) == (
+        merged["commit"],
+        [text, "Done here.", "Done on the side."],
+    )
+
+
+def test_a_wrong_answer_to_a_conflict_is_refused(gateway):
+    add_conflict(gateway, "wrong")
+    for answers, place in (([], "answers"), ({"a": 1}, "answers.a"), ({"a": " "}, "answers.a")):
+        fields = {"thread": "wrong", "name": "side", "answers": answers}
+        assert refused(write, gateway, "/api/merge", **fields)[::2] == (400, place)
+
+
+def test_a_commit_is_picked_from_another_branch(gateway):
+    add_conflict(gateway, "pick")
+    with weft.open(gateway.store, "pick", branch="side") as side:
+        picked = side.head.id
+    fields = {"thread": "pick", "branch": "main", "id": picked}
+    preview = write(gateway, "/api/cherry-pick", **fields, preview=True)
+    assert [(line["kind"], line["after"]["text"]) for line in preview["lines"]] == [
+        ("added", "Done on the side.")
+    ]
+    answer = write(gateway, "/api/cherry-pick", **fields)
+    assert answer["message"] == f"Applied {picked[:7]} to main."
+    assert texts(read(gateway, "/api/rows", thread="pick"))[-1] == "Done on the side."
+    assert "is here already" in refused(write, gateway, "/api/cherry-pick", **fields)[1]

@@ -1,6 +1,7 @@
 """The gateway: any client's protocol to any upstream's, every exchange kept as a thread."""
 
 from .api_events import EventQueue
+from .api_history import compare_words
 from .api_reads import READS
 from .api_views import Change, change_json, excerpt, message_text, part_json, read_changes
 from .api_writes import WRITES
@@ -86,6 +87,7 @@ __all__ = [
     "brings_credentials",
     "build",
     "change_json",
+    "compare_words",
     "decompress",
     "excerpt",
     "failure",

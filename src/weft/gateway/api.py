@@ -19,6 +19,7 @@ error into JSON.
     GET  /api/commit?thread=&branch=&id=      what one commit removed and added, and its pins
     GET  /api/graph?thread=                   the commits of all branches and tags
     GET  /api/diff?thread=&a=&b=              the difference of two branches or commits
+    GET  /api/message?thread=&branch=&id=     the whole text of one message
     GET  /api/search?thread=&q=               messages that contain `q`, compacted ones too
     GET  /api/checkpoints?thread=&branch=     checkpoints that a model can refer to
     GET  /api/models                          the models of all upstreams, and failed lists
@@ -26,7 +27,8 @@ error into JSON.
     GET  /api/events?thread=                  running exchanges and changes, as server-sent events
     POST /api/compact {thread, branch, budget | replacements | model, keep, preview}
     POST /api/revert {id}, /api/annotate {id, priority}, /api/edit {id, text}
-    POST /api/branch {name, at}, /api/merge {branch, name}, /api/undo {turn}, /api/redo {turn}
+    POST /api/branch {name, at, before, text}, /api/merge {branch, name, answers, preview}
+    POST /api/cherry-pick {branch, id, answers, preview}, /api/undo {turn}, /api/redo {turn}
     POST /api/rename {thread, name}, /api/delete {thread}, /api/undelete {thread}
     POST /api/render {text}
     GET  /api/questions, POST /api/answer, POST /api/hint: running agents (`api_runs`)
@@ -64,7 +66,7 @@ from weft.model import JsonObject
 
 from .api_call import ApiCall, AsyncHandler, Handler
 from .api_events import events_route
-from .api_history import HISTORY_READS
+from .api_history import HISTORY_READS, HISTORY_WRITES
 from .api_reads import READS
 from .api_rows import ROW_READS
 from .api_runs import RUN_READS, RUN_WRITES
@@ -151,7 +153,7 @@ def routes(state: State) -> list[BaseRoute]:
     ]
     writes = [
         Route(path, _endpoint(state, handler), methods=["POST"])
-        for path, handler in {**WRITES, **RUN_WRITES}.items()
+        for path, handler in {**WRITES, **RUN_WRITES, **HISTORY_WRITES}.items()
     ]
     events = events_route(state, HEADERS)
     return [*page_routes(), *reads, *writes, events, socket_route(state)]

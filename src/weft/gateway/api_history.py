@@ -1,6 +1,11 @@
-"""The history of a thread for the page: its commit graph.
+"""The history of a thread for the page: graph, branches, differences, merges, cherry-picks.
 
-    GET /api/graph?thread=     the commits of all branches and tags, newest first
+    GET  /api/graph?thread=              the commits of all branches and tags, newest first
+    GET  /api/diff?thread=&a=&b=         the difference of two branches, tags or commits
+    GET  /api/message?thread=&branch=&id=   the whole text of one message
+    POST /api/branch {name, at, before, text}
+    POST /api/merge {branch, name, answers, preview}
+    POST /api/cherry-pick {branch, id, answers, preview}
 
 A graph may have many thousand commits, so each is a short list:
 
@@ -8,27 +13,54 @@ A graph may have many thousand commits, so each is a short list:
 
 `kind` is the role of an appended message, or else the kind of the commit. `parents` has one pair
 `[row, lane]` per parent: its position in the list, and the lane of the line that leads there.
+
+The lines of a difference are `{kind, id, role, unchanged, before, after, words}`. A changed message
+has `words`: pieces `[sign, text]`, where the sign is `=` (on both sides), `-` (before) or `+`
+(after). `answers` resolve conflicts: a mapping from conflict id to `ours`, `theirs`, `concat` or a
+text.
 """
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from difflib import SequenceMatcher
+from typing import Any, cast
 
+import orjson
+
+from weft.errors import Refused, WeftError
 from weft.history import (
+    CHOICES,
     TAG,
+    AnyConflict,
+    Conflict,
+    Diff,
+    DiffLine,
+    ResultConflict,
+    Row,
+    Setup,
     assign_lanes,
     newest_first,
     read_branches,
     read_reachable,
+    read_writers,
 )
 from weft.ids import Id
-from weft.model import JsonObject
+from weft.model import JsonObject, ToolResult
 from weft.store import Step
-from weft.thread import CommitInfo
+from weft.thread import CommitInfo, MergePreview, Preview, Thread, open as open_thread
 
 from .api_call import ApiCall, Handler
-from .api_views import describe_annotation, excerpt, message_text
+from .api_views import describe_annotation, excerpt, message_text, result_text
 
 LABEL_LENGTH = 90
+DIFF_LINES = 500
+"""How many differences are sent."""
+DIFF_TEXT = 20_000
+COMPARED_PIECES = 2000
+"""Texts with more words are compared line by line: the time grows with the square."""
+
+_WORDS = re.compile(r"\s+|\w+|[^\w\s]")
+_LINES = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 def show_graph(call: ApiCall) -> JsonObject:
@@ -80,4 +112,250 @@ def _refs_by_commit(refs: dict[str, Id]) -> dict[str, Sequence[str]]:
     return dict(names)
 
 
-HISTORY_READS: dict[str, Handler] = {"/api/graph": show_graph}
+def show_message(call: ApiCall) -> JsonObject:
+    """The whole text of one message, for a person who edits it."""
+    row = _find_row(call, call.text("id"))
+    return {"id": call.text("id"), "role": row.message.role, "text": row.message.text}
+
+
+def show_diff(call: ApiCall) -> JsonObject:
+    """The difference of two branches, tags or commits, line by line and as readable text."""
+    diff = call.thread().diff(call.text("a"), call.text("b"))
+    return {"text": str(diff), **diff_json(diff)}
+
+
+def diff_json(diff: Diff) -> JsonObject:
+    """A difference for the page; long ones are cut."""
+    lines = [_line_json(line) for line in diff.changes[:DIFF_LINES]]
+    return {
+        "lines": lines,
+        "left_out": len(diff.changes) - len(lines),
+        "unchanged": diff.unchanged,
+        "before": diff.tokens_before,
+        "after": diff.tokens_after,
+    }
+
+
+def _line_json(line: DiffLine) -> JsonObject:
+    old, new = (
+        None if row is None else _row_text(row)[:DIFF_TEXT] for row in (line.before, line.after)
+    )
+    row = line.after or line.before
+    return {
+        "kind": line.kind,
+        "id": line.id,
+        "role": "" if row is None else row.message.role,
+        "unchanged": line.unchanged,
+        "before": _side_json(line.before),
+        "after": _side_json(line.after),
+        "words": None if old is None or new is None else compare_words(old, new),
+    }
+
+
+def _side_json(row: Row | None) -> JsonObject | None:
+    if row is None:
+        return None
+    text = _row_text(row)
+    return {"text": text[:DIFF_TEXT], "length": len(text), "priority": row.priority}
+
+
+def _row_text(row: Row) -> str:
+    """What a person reads in a row: its text and calls, or else its results."""
+    results = (block for block in row.message.blocks if isinstance(block, ToolResult))
+    return message_text(row.message) or "\n".join(map(result_text, results))
+
+
+def compare_words(before: str, after: str) -> list[list[str]]:
+    """The pieces of two texts: `=` in both, `-` only before, `+` only after."""
+    for pattern in (_WORDS, _LINES):
+        old, new = pattern.findall(before), pattern.findall(after)
+        if max(len(old), len(new)) <= COMPARED_PIECES:
+            break
+    else:
+        return [["-", before], ["+", after]]
+    pieces: list[list[str]] = []
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    for tag, i, j, k, m in matcher.get_opcodes():
+        if tag == "equal":
+            pieces.append(["=", "".join(old[i:j])])
+            continue
+        pieces += [
+            [sign, "".join(part)] for sign, part in (("-", old[i:j]), ("+", new[k:m])) if part
+        ]
+    return pieces
+
+
+def branch(call: ApiCall) -> JsonObject:
+    """Create a branch, by default at the newest commit.
+
+    - `at`: a commit, or the id of a message: the branch then ends with that message.
+    - `before`: the branch ends with what the message at `at` answers, so that it can be answered
+      again.
+    - `text`: replaces the text of the message at `at`, on the new branch only.
+    - `name`: by default, the name of the branch with a number.
+    """
+    thread, at, text = call.thread(), call.text_or_none("at"), call.text_or_none("text")
+    name = call.text_or_none("name") or _free_name(call, thread)
+    start = None if at is None else _commit_of(call, thread, at)
+    if start is not None and call.flag("before"):
+        start = _before(call, thread, start)
+    info = thread.branch(name, start)
+    if text is not None:
+        _edit_on(thread, name, call.text("at"), text)
+    place = "here" if at is None else f"at {info.id[:7]}"
+    return {"branch": name, "commit": info.id, "message": f"Branch {name} starts {place}."}
+
+
+def _edit_on(thread: Thread, branch: str, id: str, text: str) -> None:
+    """Edit a message on a new branch; if that is refused, the branch is deleted again."""
+    try:
+        open_thread(thread.store, thread.name, branch=branch).edit(id, text)
+    except WeftError:
+        thread.delete_branch(branch)
+        raise
+
+
+def _free_name(call: ApiCall, thread: Thread) -> str:
+    stem = re.sub(r"-\d+$", "", thread.current)
+    taken = call.store.refs(thread.name)
+    number = 2
+    while f"{stem}-{number}" in taken:
+        number += 1
+    return f"{stem}-{number}"
+
+
+def _commit_of(call: ApiCall, thread: Thread, id: str) -> str:
+    """The commit with this id, or the one that wrote the message with this id."""
+    head = call.store.read_ref(thread.name, thread.current)
+    try:
+        slot = bytes.fromhex(id)
+    except ValueError:
+        return id  # a branch, a tag or a short id
+    if head is None or len(id) < 2 * len(head) or call.store.read_commits(thread.name, [slot]):
+        return id
+    view = call.state.views.read(call.store, thread.name, thread.current, head)
+    if slot in view.summaries:
+        return view.summaries[slot][0].hex()
+    writers = read_writers(call.store, thread.name, head, [slot])
+    return writers[0].commit.id.hex() if writers else id
+
+
+def _before(call: ApiCall, thread: Thread, commit: str) -> str:
+    """The commit before the answer at `commit`: its last message is not an answer."""
+    start = bytes.fromhex(thread.show(commit).id)
+    steps = call.store.walk(thread.name, start)
+    for step in reversed(steps[:-1]):
+        messages = thread.compile(step.commit.id.hex()).messages
+        if messages and messages[-1].role != "assistant":
+            return step.commit.id.hex()
+    raise Refused("there is no message before this answer", param="at")
+
+
+def _find_row(call: ApiCall, id: str) -> Row:
+    thread = call.thread()
+    head = call.store.read_ref(thread.name, thread.current)
+    view = call.state.views.read(call.store, thread.name, thread.current, head).view
+    try:
+        row = view.find(bytes.fromhex(id))
+    except ValueError:
+        row = None
+    if row is None:
+        raise Refused("this message is not on this branch", param="id", status=404)
+    return row
+
+
+def merge(call: ApiCall) -> JsonObject:
+    """Merge the branch `name` into the branch of the call; a `preview` changes nothing."""
+    thread, other, answers = call.thread(), call.text("name"), _answers(call)
+    if call.flag("preview"):
+        preview = thread.merge(other, answers, preview=True)
+        return {
+            **preview_json(preview),
+            "fast_forward": preview.fast_forward,
+            "message": str(preview),
+        }
+    call.state.runs.refuse_if_running(thread.name, thread.current)
+    info = thread.merge(other, answers)
+    return {"commit": getattr(info, "id", None), "message": f"Merged {other}."}
+
+
+def cherry_pick(call: ApiCall) -> JsonObject:
+    """Apply the commit `id` to the branch of the call; a `preview` changes nothing."""
+    thread, id, answers = call.thread(), call.text("id"), _answers(call)
+    if call.flag("preview"):
+        preview = thread.cherry_pick(id, answers, preview=True)
+        return {**preview_json(preview), "fast_forward": False, "message": str(preview)}
+    call.state.runs.refuse_if_running(thread.name, thread.current)
+    info = thread.cherry_pick(id, answers)
+    message = f"Applied {id[:7]} to {thread.current}."
+    return {"commit": info.id, "message": message}
+
+
+def _answers(call: ApiCall) -> dict[str, str] | None:
+    """The answers to conflicts; None if there are none."""
+    answers: Any = call.fields.get("answers")
+    if answers is None:
+        return None
+    if not isinstance(answers, dict):
+        raise Refused("must map the ids of conflicts to answers", param="answers")
+    answers = cast(dict[str, str], answers)
+    for id, answer in cast(JsonObject, answers).items():
+        if not isinstance(answer, str) or not answer.strip():
+            what = f"must be {', '.join(CHOICES)} or a text"
+            raise Refused(what, param=f"answers.{id}")
+    return answers or None
+
+
+def preview_json(preview: Preview | MergePreview) -> JsonObject:
+    """What a merge or a cherry-pick would do, and its conflicts."""
+    return {
+        **diff_json(preview.diff),
+        "conflicts": [conflict_json(conflict) for conflict in preview.conflicts],
+        "setup_changes": list(preview.setup_changes),
+        "cache_lost": preview.cache_lost,
+    }
+
+
+def conflict_json(conflict: AnyConflict) -> JsonObject:
+    """Both sides of a conflict as text; a side that removed the message is null."""
+    if isinstance(conflict, Conflict):
+        sides = (conflict.base, conflict.ours, conflict.theirs)
+        base, ours, theirs = (None if row is None else _row_text(row) for row in sides)
+        role = next((row.message.role for row in sides if row is not None), "")
+    elif isinstance(conflict, ResultConflict):
+        base, role = None, "tool"
+        ours, theirs = result_text(conflict.ours), result_text(conflict.theirs)
+    else:
+        role = "setup"
+        sides = (conflict.base, conflict.ours, conflict.theirs)
+        base, ours, theirs = (_setup_text(setup, conflict.parts) for setup in sides)
+    return {
+        "id": conflict.id,
+        "kind": conflict.kind,
+        "role": role,
+        "base": base,
+        "ours": ours,
+        "theirs": theirs,
+        "words": None if ours is None or theirs is None else compare_words(ours, theirs),
+    }
+
+
+def _setup_text(setup: Setup | None, parts: Sequence[str]) -> str | None:
+    """The conflicting parts of a setup."""
+    if setup is None:
+        return None
+    values: JsonObject = {"tools": [tool.name for tool in setup.tools]}
+    shown = {part: values.get(part, getattr(setup.params, part, None)) for part in parts}
+    return orjson.dumps(shown, default=str, option=orjson.OPT_INDENT_2).decode()
+
+
+HISTORY_READS: dict[str, Handler] = {
+    "/api/graph": show_graph,
+    "/api/diff": show_diff,
+    "/api/message": show_message,
+}
+HISTORY_WRITES: dict[str, Handler] = {
+    "/api/branch": branch,
+    "/api/merge": merge,
+    "/api/cherry-pick": cherry_pick,
+}

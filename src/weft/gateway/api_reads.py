@@ -259,11 +259,6 @@ def read_id(until: str) -> Id | None:
         raise Refused(f"{until!r} is not a commit id", param="until") from None
 
 
-def show_diff(call: ApiCall) -> JsonObject:
-    """The difference of two branches or commits, as readable text."""
-    return {"text": str(call.thread().diff(call.text("a"), call.text("b")))}
-
-
 def search_thread(call: ApiCall) -> JsonObject:
     return {"hits": [_hit_json(hit) for hit in call.thread().search(call.text("q"))[:HIT_LIMIT]]}
 
@@ -297,7 +292,6 @@ READS: dict[str, Handler | AsyncHandler] = {
     "/api/head": show_head,
     "/api/log": show_log,
     "/api/commit": show_commit,
-    "/api/diff": show_diff,
     "/api/search": search_thread,
     "/api/checkpoints": list_checkpoints,
     "/api/models": list_models,

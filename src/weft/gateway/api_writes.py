@@ -90,19 +90,6 @@ def edit(call: ApiCall) -> JsonObject:
     return {"commit": info.id, "message": "Edited."}
 
 
-def branch(call: ApiCall) -> JsonObject:
-    """Create a branch, at the commit `at` or at the newest."""
-    name, at = call.text("name"), call.text_or_none("at")
-    info = call.thread().branch(name, at)
-    place = "here" if at is None else f"at {info.id[:7]}"
-    return {"branch": name, "commit": info.id, "message": f"Branch {name} starts {place}."}
-
-
-def merge(call: ApiCall) -> JsonObject:
-    info = call.thread().merge(call.text("name"))
-    return {"commit": getattr(info, "id", None), "message": f"Merged {call.text('name')}."}
-
-
 def undo(call: ApiCall) -> JsonObject:
     call.state.runs.refuse_if_running(*call.thread_and_branch())
     undone = call.thread().undo(turn=call.flag("turn"))
@@ -163,8 +150,6 @@ WRITES: dict[str, Handler] = {
     "/api/revert": revert,
     "/api/annotate": annotate,
     "/api/edit": edit,
-    "/api/branch": branch,
-    "/api/merge": merge,
     "/api/undo": undo,
     "/api/redo": redo,
     "/api/rename": rename,

@@ -1,9 +1,9 @@
 """What changed between two compiled lists, row by row, matched by slot."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.ids import Id
 from weft.model import speaker, spoken
@@ -13,12 +13,16 @@ from .objects import Row
 
 
 class DiffLine(Struct, frozen=True):
-    """One row that was added, removed or changed."""
+    """One row that was added, removed or changed.
+
+    `unchanged` is the number of rows between the previous difference and this one.
+    """
 
     kind: Literal["added", "removed", "changed"]
     slot: Id
     before: Row | None
     after: Row | None
+    unchanged: int = 0
 
     @property
     def id(self) -> str:
@@ -26,11 +30,15 @@ class DiffLine(Struct, frozen=True):
 
 
 class Diff(Struct, frozen=True):
-    """All differences, in reading order, and the tokens before and after."""
+    """All differences, in reading order, and the tokens before and after.
+
+    `unchanged` is the number of rows after the last difference.
+    """
 
     changes: tuple[DiffLine, ...]
     tokens_before: int
     tokens_after: int
+    unchanged: int = 0
 
     @property
     def tokens(self) -> int:
@@ -65,19 +73,30 @@ def diff_rows(before: Sequence[Row], after: Sequence[Row], count: Count) -> Diff
     changes: list[DiffLine] = []
     added: list[DiffLine] = []
     old_rows = iter(list(old.items()))
+    unchanged = 0
+
+    def take(lines: Iterable[DiffLine]) -> None:
+        nonlocal unchanged
+        for line in lines:
+            changes.append(structs.replace(line, unchanged=unchanged) if unchanged else line)
+            unchanged = 0
+
     for slot, row in new.items():
         if slot not in old:
             added.append(DiffLine("added", slot, None, row))
             continue
-        changes += [*_removed_before(old_rows, slot, new), *added]
+        take([*_removed_before(old_rows, slot, new), *added])
         added.clear()
-        if old[slot] != row:
-            changes.append(DiffLine("changed", slot, old[slot], row))
-    changes += [*_removed_before(old_rows, None, new), *added]
+        if old[slot] == row:
+            unchanged += 1
+        else:
+            take([DiffLine("changed", slot, old[slot], row)])
+    take([*_removed_before(old_rows, None, new), *added])
     return Diff(
         tuple(changes),
         sum(count(row.message) for row in old.values()),
         sum(count(row.message) for row in new.values()),
+        unchanged,
     )
 
 

@@ -7,16 +7,19 @@
 import { byId, count, el, plural, refill } from "./dom.js";
 import { get, post, Socket } from "./api.js";
 import { Chat } from "./chat.js";
-import { handleKey, register, setPage } from "./commands.js";
+import { handleKey, register, registerSource, setPage } from "./commands.js";
 import { Composer } from "./composer.js";
+import { openDiff } from "./diff.js";
 import { Exchanges } from "./exchanges.js";
 import { Graph } from "./graph.js";
 import { History, reworded, rows } from "./history.js";
 import { Live } from "./live.js";
 import { Manage } from "./manage.js";
+import { openCherryPick, openMerge } from "./merge.js";
 import { registerPageCommands } from "./page_commands.js";
 import { Palette } from "./palette.js";
 import { Roving, watchScrollables } from "./roving.js";
+import { RowActions } from "./row_actions.js";
 import { Threads } from "./threads.js";
 import { Travel } from "./travel.js";
 
@@ -42,7 +45,7 @@ let socket;
 const history = new History({ actions: { revert } });
 const graph = new Graph({
   actions: { read: ({ id }) => readCommit(id) },
-  commands: () => [{ label: "Branch from here", run: openBranchDialog }],
+  commands: graphCommands,
 });
 const travel = new Travel({ back: () => readCommit(null), branch: openBranchDialog });
 const composer = new Composer({ send: (frame) => socket.send(frame), say });
@@ -83,6 +86,10 @@ const page = {
   get isRunning() {
     return current.run !== null;
   },
+  /** Whether an earlier commit is read. */
+  get isPast() {
+    return current.at !== null;
+  },
   go,
   refresh,
   change,
@@ -90,6 +97,16 @@ const page = {
   annotate: (id, priority) =>
     change("/api/annotate", { id, priority }).then(() => focusRow(id)),
 };
+
+const rowActions = new RowActions({
+  page,
+  retry: () => {
+    composer.at(current.thread, current.branch); // the rows of a new branch may not be read yet
+    composer.retry();
+  },
+  branchAt: openBranchDialog,
+  more: () => [],
+});
 
 async function start() {
   const table = await get("/api/system-table");
@@ -102,6 +119,7 @@ async function start() {
     openRow: (id) => go(current.thread, current.named, id),
     permalink: (id) => address({ thread: current.thread, branch: current.named, row: id }),
     retry: () => composer.retry(),
+    menu: (row) => rowActions.button(row),
   };
   const load = (from, count) => get("/api/rows", { ...place(), from, count });
   chat = new Chat({ table, actions, load, address: place });
@@ -554,10 +572,51 @@ async function newThread(event) {
   byId("words").focus();
 }
 
-/** Ask for the name of a branch that starts at a commit, or at the newest one. */
-function openBranchDialog(commit = null) {
-  branchStart = commit?.id ?? null;
-  byId("branch-facts").textContent = commit ? `It starts at the commit ${commit.id.slice(0, 7)}.` : "";
+/** What can be done with a commit of the graph. */
+function graphCommands(commit) {
+  const names = commit.refs.filter((name) => !name.startsWith("tag:") && name !== current.branch);
+  const merges = names.map((name) => ({ label: `Merge ${name}`, run: () => merge(name) }));
+  return [
+    { label: "Branch from here", run: openBranchDialog },
+    { label: "Compare", run: ({ id }) => compare(id), title: "Compare it with this branch" },
+    { label: "Cherry-pick", run: pick, title: `Apply this commit to ${current.branch}` },
+    ...merges,
+  ];
+}
+
+/** Compare a commit, branch or tag with the open branch. */
+function compare(a = null) {
+  const chips = Object.values(graph.refs ?? {}).flat();
+  const names = [...new Set([...page.branches, ...chips.filter((name) => name.startsWith("tag:"))])];
+  const places = names.map((name) => ({
+    value: name.replace(/^tag:/, ""),
+    label: name.replace(/^tag:/, "tag "),
+  }));
+  for (const id of [a, current.at])
+    if (id && !names.includes(id)) places.push({ value: id, label: `commit ${id.slice(0, 7)}` });
+  const other = page.branches.find((name) => name !== current.branch) ?? current.branch;
+  openDiff({ thread: current.thread, places, a: a ?? other, b: current.branch });
+}
+
+function merge(name) {
+  openMerge({ ...place(), branch: current.branch, name, done: changed });
+}
+
+function pick({ id }) {
+  openCherryPick({ thread: current.thread, branch: current.branch, id, done: changed });
+}
+
+/** A dialog has changed the branch: show its end. */
+async function changed({ message }) {
+  await go(current.thread, current.named);
+  say(message);
+}
+
+/** Ask for the name of a branch that starts at a commit or a message, or at the newest commit. */
+function openBranchDialog(start = null) {
+  branchStart = start?.id ?? null;
+  const what = start?.parts ? "this message is its last one" : `it starts at the commit ${start?.id.slice(0, 7)}`;
+  byId("branch-facts").textContent = start ? `It has everything up to here: ${what}.` : "";
   byId("branch-name").value = freeName();
   byId("branch-dialog").showModal();
   byId("branch-name").select();
@@ -591,6 +650,15 @@ function registerHistoryCommands() {
     byId("graph-list").focus();
   };
   register({ name: "graph.open", title: "Show the commit graph", shortcut: "g", run: openGraph });
+  const hasOthers = () => page.branches.length > 1;
+  register({ name: "diff.open", title: "Compare branches …", shortcut: "d", when: hasOthers, run: () => compare() });
+  registerSource({
+    group: "Merge into this branch",
+    entries: () =>
+      page.branches
+        .filter((name) => name !== current.branch)
+        .map((name) => ({ title: `Merge ${name}`, hint: current.thread, run: () => merge(name) })),
+  });
   register({
     name: "commit.newest",
     title: "Back to the newest commit",

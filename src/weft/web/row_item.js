@@ -69,7 +69,7 @@ export class RowItem {
       el("span", { class: "name" }, row.kind === "summary" ? "Summary" : speaker),
       ...(badge ? [el("span", { class: "badge" }, badge)] : []),
       ...this.facts(row),
-      el("span", { class: "acts" }, ...this.acts(row)),
+      el("span", { class: "acts" }, ...this.acts(row), this.actions.menu(row)),
     );
     if (focused) this.head.querySelector(`[data-act="${focused}"]`)?.focus({ preventScroll: true });
   }
@@ -109,6 +109,7 @@ export class RowItem {
           class: "quiet",
           title: hint,
           "data-act": name,
+          "data-now": true, // not for an earlier commit
           onclick: () => run(row.id),
         },
         label,

@@ -1,0 +1,102 @@
+// What can be done with a message besides reading it: branch from it, edit it on a new branch, ask
+// for another answer. Each opens from the menu of the row.
+
+import { el } from "./dom.js";
+import { get, post } from "./api.js";
+import { field, openDialog, openMenu } from "./dialog.js";
+
+const EDITABLE = ["user", "assistant", "system", "developer"];
+
+export class RowActions {
+  /** `page`: {thread, branch, go, change, say, isPast}; `retry()` asks for an answer; `branchAt(commit)`
+   *  asks for the name of a branch; `more(row)` are further entries of the menu. */
+  constructor({ page, retry, branchAt, more }) {
+    Object.assign(this, { page, retry, branchAt, more });
+  }
+
+  /** The menu button of a row. */
+  button(row) {
+    const open = ({ currentTarget }) => openMenu(currentTarget, this.items(row));
+    return el(
+      "button",
+      {
+        type: "button",
+        class: "quiet menu",
+        "data-act": "menu",
+        "aria-label": "More for this message",
+        "aria-haspopup": "menu",
+        "aria-expanded": "false",
+        title: "Branch, edit, regenerate …",
+        onclick: open,
+      },
+      "⋯",
+    );
+  }
+
+  items(row) {
+    const items = [{ label: "Branch from here …", run: () => this.branchAt(row) }];
+    if (this.page.isPast) return items;
+    const hasText = row.parts.some(({ type }) => ["text", "plain", "injected"].includes(type));
+    if (EDITABLE.includes(row.role) && hasText) items.push({ label: "Edit and branch …", run: () => this.edit(row) });
+    if (row.role === "assistant" && row.kind !== "summary") items.push({ label: "Regenerate", run: () => this.askAgain(row, true) });
+    if (row.role === "user" && row.kind !== "summary") items.push({ label: "Ask again", run: () => this.askAgain(row, false) });
+    return [...items, ...this.more(row)];
+  }
+
+  /** Ask for another answer, on a new branch; the old answer stays on this one. */
+  async askAgain(row, before) {
+    const { thread, branch } = this.page;
+    try {
+      const answer = await post("/api/branch", { thread, branch, at: row.id, before });
+      await this.page.go(thread, answer.branch);
+      this.page.say(answer.message);
+      this.retry();
+    } catch (error) {
+      this.page.say(error.message, true);
+    }
+  }
+
+  /** Edit a message here, or on a new branch that ends with it. */
+  async edit(row) {
+    const { thread, branch } = this.page;
+    let text;
+    try {
+      ({ text } = await get("/api/message", { thread, branch, id: row.id }));
+    } catch (error) {
+      this.page.say(error.message, true);
+      return;
+    }
+    const input = el("textarea", { id: "edit-text", rows: 10, "aria-label": "Text of the message" });
+    input.value = text;
+    const name = el("input", { id: "edit-branch", maxlength: 120, autocomplete: "off", placeholder: "chosen for you" });
+    const ask = el("input", { id: "edit-ask", type: "checkbox", checked: row.role === "user" });
+    const note = "The new branch ends with the edited message. The message here stays as it is.";
+    openDialog({
+      id: "edit-dialog",
+      title: "Edit this message",
+      body: [
+        input,
+        field("Name of the branch", name),
+        row.role === "user" ? field("Ask for an answer", ask) : null,
+        el("p", { class: "muted" }, note),
+      ].filter(Boolean),
+      buttons: [
+        { label: "Edit here", kind: "quiet", id: "edit-here", run: () => this.editHere(row, input.value) },
+        { label: "Edit on a new branch", id: "edit-commit", run: () => this.editOnBranch(row, input.value, name.value.trim(), row.role === "user" && ask.checked) },
+      ],
+    });
+    input.focus();
+  }
+
+  async editHere(row, text) {
+    return (await this.page.change("/api/edit", { id: row.id, text })) !== null;
+  }
+
+  async editOnBranch(row, text, name, asks) {
+    const { thread, branch } = this.page;
+    const answer = await post("/api/branch", { thread, branch, at: row.id, text, name: name || null });
+    await this.page.go(thread, answer.branch);
+    this.page.say(answer.message);
+    if (asks) this.retry();
+  }
+}
