@@ -13,6 +13,7 @@ questions for a title, compactions. It echoes as real clients do, which is not w
 import random
 import re
 import socket
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from typing import Any, Literal
 import orjson
 from msgspec import Struct, structs
 
-from servers import post
+from servers import SECONDS, post
 
 Json = dict[str, Any]
 MARKER = re.compile(r"\[a(\d+)\]")
@@ -42,12 +43,16 @@ TITLE_QUESTION = "Please write a 5-10 word title for the following conversation:
 
 
 class Answer(Struct, frozen=True):
-    """What the model answers: texts, calls as (name, arguments), or a failure."""
+    """What the model answers: texts, calls as (name, arguments), or a failure.
+
+    A stream that `is_held` stops before its end until the model is told to `go_on`.
+    """
 
     texts: tuple[str, ...] = ()
     calls: tuple[tuple[str, Json], ...] = ()
     status: int = 200
     is_cut: bool = False
+    is_held: bool = False
 
 
 class Call(Struct, frozen=True):
@@ -82,6 +87,8 @@ class ThinkingModel:
         self.missing: list[str] = []
         self.bodies: dict[str, list[bytes]] = {}
         self.numbered: set[str] = set()
+        self.is_holding = threading.Event()
+        self.go_on = threading.Event()
         self.url = ""
         self._numbers = count(1)
         self._lock = threading.Lock()
@@ -269,17 +276,7 @@ def _responses(texts: list[str], calls: list[Call], private: str) -> tuple[Json,
                 ],
             }
         )
-    output += [
-        {
-            "type": "function_call",
-            "id": f"fc_{uuid.uuid4().hex}",
-            "call_id": call.id,
-            "name": call.name,
-            "arguments": orjson.dumps(call.arguments).decode(),
-            "status": "completed",
-        }
-        for call in calls
-    ]
+    output += [_responses_call(call) for call in calls]
     body: Json = {
         "id": f"resp_{uuid.uuid4().hex}",
         "object": "response",
@@ -310,6 +307,16 @@ def _responses(texts: list[str], calls: list[Call], private: str) -> tuple[Json,
     events.append({"type": "response.completed", "response": body})
     numbered = [{**event, "sequence_number": number} for number, event in enumerate(events)]
     return body, [sse(event, event["type"]) for event in numbered]
+
+
+def _responses_call(call: Call) -> Json:
+    """A call as an item; Codex declares `apply_patch` as a custom tool, whose input is text."""
+    item: Json = {"call_id": call.id, "name": call.name, "status": "completed"}
+    if call.name == "apply_patch":
+        id = f"ctc_{uuid.uuid4().hex}"
+        return {"type": "custom_tool_call", "id": id, **item, "input": call.arguments["input"]}
+    arguments = orjson.dumps(call.arguments).decode()
+    return {"type": "function_call", "id": f"fc_{uuid.uuid4().hex}", **item, "arguments": arguments}
 
 
 def _gemini(texts: list[str], calls: list[Call], private: str) -> tuple[Json, list[bytes]]:
@@ -366,8 +373,13 @@ def thinking_model() -> Iterator[ThinkingModel]:
             self.send_header("content-type", "text/event-stream")
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
-            for piece in pieces[: -3 if answer.is_cut else None]:
+            for piece in pieces[: -3 if answer.is_cut or answer.is_held else None]:
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            if answer.is_held:
+                model.is_holding.set()
+                model.go_on.wait(SECONDS)
+                for piece in pieces[-3:]:
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             if answer.is_cut:
                 self.connection.shutdown(socket.SHUT_RDWR)
                 self.close_connection = True
@@ -387,6 +399,10 @@ def thinking_model() -> Iterator[ThinkingModel]:
     class Server(ThreadingHTTPServer):
         daemon_threads = True
         request_queue_size = 128
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            if not isinstance(sys.exception(), ConnectionError):  # the gateway may have left
+                super().handle_error(request, client_address)
 
     server = Server(("127.0.0.1", 0), Handler)
     model.url = f"http://127.0.0.1:{server.server_address[1]}"

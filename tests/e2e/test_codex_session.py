@@ -1,0 +1,148 @@
+"""The real Codex at work behind the gateway: a session is one thread on one branch.
+
+Runs where `WEFT_CODEX` names the native binary of Codex. The upstreams are models of this machine
+that want their private state back (`living.py`); nothing leaves this machine.
+"""
+
+import os
+import signal
+import subprocess
+import uuid
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+import weft.thread
+from living import Answer, ThinkingModel, thinking_model
+from servers import SECONDS, UPSTREAM_NAMES, Gateway, weft_serve
+from weft.model import ToolCall
+from weft.store import open_store
+
+CONFIG = """
+model = "gpt-5.5"
+model_provider = "weft"
+check_for_update_on_startup = false
+approval_policy = "never"
+[analytics]
+enabled = false
+[features]
+plugins = false
+apps = false
+[model_providers.weft]
+name = "weft"
+base_url = "{url}/v1"
+env_key = "WEFT_KEY"
+wire_api = "responses"
+supports_websockets = false
+request_max_retries = 1
+stream_max_retries = 1
+"""
+OPTIONS = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+EDITS = 6
+
+
+class Codex:
+    """Codex in a home of its own, behind a gateway with an upstream of each protocol."""
+
+    def __init__(self, folder: Path, gateway: Gateway, model: ThinkingModel, upstream: str) -> None:
+        self.gateway, self.model, self.upstream = gateway, model, upstream
+        self._home, self.project = folder / "codex", folder / "project"
+        self._home.mkdir()
+        self.project.mkdir()
+        (self._home / "config.toml").write_text(CONFIG.format(url=gateway.url))
+        self.nonce = f"nonce-{uuid.uuid4().hex[:12]}"
+
+    def start(self, prompt: str, *words: str, answers: list[Answer]) -> "subprocess.Popen[str]":
+        """Start a run; the model gives these answers, in this order."""
+        self.model.script[self.nonce] = list(answers)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._home),
+            "CODEX_HOME": str(self._home),
+            "WEFT_KEY": "test-key",
+            "NO_PROXY": "*",
+            "TERM": "dumb",
+        }
+        return subprocess.Popen(
+            [os.environ["WEFT_CODEX"], "exec", *OPTIONS, *words, f"{prompt} {self.nonce}"],
+            cwd=self.project,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def __call__(self, prompt: str, *words: str, answers: list[Answer]) -> None:
+        """One whole run."""
+        process = self.start(prompt, *words, answers=answers)
+        output, _ = process.communicate(timeout=240)
+        assert process.returncode == 0, output[-3000:]
+        assert self.model.script[self.nonce] == [], output[-3000:]
+
+    @property
+    def session(self) -> str:
+        """The id of its only session."""
+        (file,) = (self._home / "sessions").rglob("rollout-*.jsonl")
+        return file.stem[-36:]
+
+
+@pytest.fixture(params=UPSTREAM_NAMES.values())
+def codex(tmp_path: Path, request: pytest.FixtureRequest):
+    if not os.environ.get("WEFT_CODEX"):
+        pytest.skip("WEFT_CODEX does not name the binary of Codex")
+    with thinking_model() as model:
+        flags = [f"--upstream={n}={protocol}:{model.url}" for protocol, n in UPSTREAM_NAMES.items()]
+        alias = f"--alias=gpt-5.5={request.param}/m"  # Codex offers its tools to models it knows
+        with weft_serve(tmp_path, *flags, alias) as gateway:
+            yield Codex(tmp_path, gateway, model, request.param)
+
+
+def edits(lead: str, old: int, new: int) -> list[Answer]:
+    """The model edits a file six times in a row, and reports."""
+    calls: list[Answer] = []
+    for number in range(EDITS):
+        change = f"-name_{number} = {old}\n+name_{number} = {new}\n"
+        patch = f"*** Begin Patch\n*** Update File: module.py\n@@\n{change}*** End Patch\n"
+        text = (f"{lead} {number}. ",) if number % 2 else ()
+        calls.append(Answer(text, (("apply_patch", {"input": patch}),)))
+    return [*calls, Answer((f"{lead}: all six are changed. ",))]
+
+
+def test_edits_an_abort_and_a_resumed_session_are_one_branch(codex: Codex) -> None:
+    module = codex.project / "module.py"
+    module.write_text("".join(f"name_{number} = 0\n" for number in range(EDITS)))
+    codex("Number the names.", answers=edits("First", 0, 1))
+    assert module.read_text() == "".join(f"name_{n} = 1\n" for n in range(EDITS))
+
+    story = ("A long story begins. ", "It goes on. ", "And on. ")
+    held = Answer(story, is_held=True)
+    running = codex.start("Tell a story.", "resume", "--last", answers=[held])
+    assert codex.model.is_holding.wait(SECONDS)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=SECONDS)
+    codex.gateway.await_lines(1, lambda line: line.get("outcome") == "client_left")
+    codex.model.go_on.set()
+
+    codex("Again.", "resume", codex.session, answers=edits("Second", 1, 2))
+    assert module.read_text() == "".join(f"name_{n} = 2\n" for n in range(EDITS))
+    with closing(open_store(codex.gateway.store)) as store:
+        tops = [record.name for record in store.threads() if record.parent is None]
+        assert tops == [f"codex-{codex.session}"]
+        assert weft.thread.fsck(store).clean
+    with weft.open(codex.gateway.store, tops[0]) as thread:
+        assert thread.branches().keys() == {"main"}
+        assert len([info for info in thread.log(limit=200) if _has_edit(info)]) == 2 * EDITS
+        (attempt,) = thread.attempts()
+        assert (attempt.state, attempt.text[:12]) == ("partial", "A long story")
+        assert thread.compile().messages[-1].text.startswith("Second: all six")
+    if codex.upstream != UPSTREAM_NAMES["openai-responses"]:  # there the client itself decides
+        assert codex.model.missing == []
+
+
+def _has_edit(info: Any) -> bool:
+    blocks = [block for message in info.messages for block in message.blocks]
+    return any(isinstance(block, ToolCall) and block.name == "apply_patch" for block in blocks)
