@@ -504,13 +504,16 @@ class Agent:
         answer = "".join(block.text for block in last.blocks if isinstance(block, Text))
         return AgentAnswer(answer, losses, usage=usage, cost=cost, format=self._format)
 
-    def context_use(self, text: str | None = None) -> ContextUse | None:
-        """How full the model's window would be if this text were sent; None without compaction."""
+    def context_use(
+        self, text: str | None = None, attached: tuple[Media, ...] = ()
+    ) -> ContextUse | None:
+        """How full the model's window would be if this text were sent, with its files; None without
+        compaction."""
         if self._compactor is None:
             return None
         messages = self._agent_handle().compile().sendable
         if text is not None:
-            messages = (*messages, Message("user", (Text(text),)))
+            messages = (*messages, Message("user", (Text(text), *attached)))
         return self._compactor.use(messages)
 
     def _flow(self, text: str | None, state: "RunState", attached: tuple[Media, ...] = ()) -> Flow:

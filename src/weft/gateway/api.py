@@ -32,12 +32,13 @@ error into JSON.
     POST /api/rename {thread, name}, /api/delete {thread}, /api/undelete {thread}
     POST /api/render {text}
     GET  /api/questions, POST /api/answer, POST /api/hint: running agents (`api_runs`)
+    POST /api/upload, GET /api/upload, GET /api/media: files of messages (`api_media`)
 
 An error is `{"error": {"message", "place"}}`; `place` names the field at fault.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
@@ -67,6 +68,7 @@ from weft.model import JsonObject
 from .api_call import ApiCall, AsyncHandler, Handler
 from .api_events import events_route
 from .api_history import HISTORY_READS, HISTORY_WRITES
+from .api_media import read_upload, show_media, show_upload, store_upload
 from .api_reads import READS
 from .api_rows import ROW_READS
 from .api_runs import RUN_READS, RUN_WRITES
@@ -155,18 +157,29 @@ def routes(state: State) -> list[BaseRoute]:
         Route(path, _endpoint(state, handler), methods=["POST"])
         for path, handler in {**WRITES, **RUN_WRITES, **HISTORY_WRITES}.items()
     ]
+    media = [
+        Route("/api/upload", _endpoint(state, store_upload, read_upload), methods=["POST"]),
+        Route("/api/upload", _endpoint(state, show_upload), methods=["GET"]),
+        Route("/api/media", _endpoint(state, show_media), methods=["GET"]),
+    ]
     events = events_route(state, HEADERS)
-    return [*page_routes(), *reads, *writes, events, socket_route(state)]
+    return [*page_routes(), *reads, *writes, *media, events, socket_route(state)]
 
 
-def _endpoint(state: State, handler: Handler | AsyncHandler) -> Callable[[Request], Any]:
+def _endpoint(
+    state: State,
+    handler: Handler | AsyncHandler | Callable[[ApiCall], Response],
+    read_fields: Callable[[Request], Awaitable[Mapping[str, Any]]] | None = None,
+) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
         try:
             caller = admit(request.headers, state.settings)
-            call = ApiCall(state, await _fields(request), caller)
+            call = ApiCall(state, await (read_fields or _fields)(request), caller)
             result = await run_in_threadpool(handler, call)
             if request.method == "POST":
                 _report_change(call)
+            if isinstance(result, Response):
+                return result
             return _json(result if isinstance(result, dict) else await result)
         except Refused as error:
             return _error(error.message, error.param, error.status)

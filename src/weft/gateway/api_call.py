@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from weft.errors import Refused
 from weft.history import read_branches
+from weft.ids import Id
 from weft.model import JsonObject
 from weft.store import Store, ThreadRecord
 from weft.thread import Thread, open as open_thread
@@ -19,6 +20,8 @@ from .auth import Caller, may_see, own_name
 from .state import State
 
 DEFAULT_BRANCH = "main"
+BEFORE_FIRST = "start"
+"""The value of `until` for the state before the first commit."""
 
 
 class ApiCall(Struct, frozen=True):
@@ -113,6 +116,16 @@ Handler = Callable[[ApiCall], JsonObject]
 """A read or a write: takes a call and returns JSON."""
 AsyncHandler = Callable[[ApiCall], Awaitable[JsonObject]]
 """A handler that waits for an upstream."""
+
+
+def read_id(until: str) -> Id | None:
+    """The commit id of `until`; None for the state before the first commit."""
+    if until == BEFORE_FIRST:
+        return None
+    try:
+        return bytes.fromhex(until)
+    except ValueError:
+        raise Refused(f"{until!r} is not a commit id", param="until") from None
 
 
 def _quote(value: object) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 from weft.agent import table_json
 from weft.client import OFFLINE_MODEL
 from weft.demo import SAMPLE
-from weft.errors import Refused
 from weft.history import read_branches, shows, threads_with
 from weft.ids import Id
 from weft.model import JsonObject
@@ -19,7 +18,7 @@ from weft.store import Step, Store, ThreadRecord
 from weft.thread import Thread, open as open_thread, threads
 from weft.tokens import counter_for
 
-from .api_call import DEFAULT_BRANCH, ApiCall, AsyncHandler, Handler
+from .api_call import DEFAULT_BRANCH, ApiCall, AsyncHandler, Handler, read_id
 from .api_views import (
     Change,
     attempts_json,
@@ -40,8 +39,6 @@ THREAD_LIMIT = 500
 HIT_LIMIT = 20
 HITS_SHOWN = 3
 HIT_LENGTH = 160
-BEFORE_FIRST = "start"
-"""The value of `until` for the state before the first commit."""
 TOKENIZER = "o200k"
 
 
@@ -247,16 +244,6 @@ def read_steps(call: ApiCall, thread: Thread, until: str | None = None) -> list[
     """The commits of the branch, oldest first, up to the commit `until`."""
     head = call.store.read_ref(thread.name, thread.current) if until is None else read_id(until)
     return [] if head is None else call.store.walk(thread.name, head)
-
-
-def read_id(until: str) -> Id | None:
-    """The commit id of `until`; None for the state before the first commit."""
-    if until == BEFORE_FIRST:
-        return None
-    try:
-        return bytes.fromhex(until)
-    except ValueError:
-        raise Refused(f"{until!r} is not a commit id", param="until") from None
 
 
 def search_thread(call: ApiCall) -> JsonObject:

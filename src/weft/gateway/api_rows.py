@@ -26,13 +26,24 @@ from weft.demo import SAMPLE
 from weft.errors import Refused
 from weft.history import Row, Setup, read_branches, shows
 from weft.ids import Id
-from weft.model import JsonObject, Text, Tool, ToolCall, ToolResult, Usage, describe_call
+from weft.model import (
+    Audio,
+    File,
+    Image,
+    JsonObject,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Usage,
+    describe_call,
+)
 from weft.thread import read_attempt
 from weft.thread.typed import NOT_TYPED
 from weft.tokens import counter_for
 
-from .api_call import DEFAULT_BRANCH, ApiCall, Handler
-from .api_reads import TOKENIZER, read_id
+from .api_call import DEFAULT_BRANCH, ApiCall, Handler, read_id
+from .api_reads import TOKENIZER
 from .api_views import (
     Change,
     attempt_json,
@@ -43,6 +54,7 @@ from .api_views import (
 from .render import render
 from .runs import is_unanswered
 from .thread_views import ThreadView, ThreadViews
+from .uploads import media_blocks, media_json
 
 WINDOW = 100
 """How many rows are sent if the page does not say."""
@@ -259,6 +271,11 @@ class _RowWriter:
                 if call_id in self._thread.callers:
                     return [{"type": "result", "call_id": call_id, "merged": True}]
                 return [{"type": "result", "call_id": call_id, **_result_json(block)}]
+            case Image() | File() | Audio():
+                media = media_blocks(row.message.blocks)
+                index = next(n for n, each in enumerate(media) if each is block)
+                row_id = "" if row.id is None else row.id.hex()
+                return [media_json(block, {"row": row_id, "index": index})]
             case _:
                 return part_json(block)
 
@@ -291,10 +308,15 @@ def _text_part(text: str) -> list[JsonObject]:
 
 def _result_json(result: ToolResult) -> JsonObject:
     content = result_text(result)
+    media = [
+        media_json(block, {"call": result.call_id, "index": index})
+        for index, block in enumerate(media_blocks(result.content))
+    ]
     return {
         "content": content[:RESULT_LENGTH],
         "length": len(content),
         "is_error": result.is_error is True,
+        **({"media": media} if media else {}),
     }
 
 

@@ -18,6 +18,7 @@ from weft.thread import Thread, open as open_thread
 from weft.tokens import counter_for
 
 from .api_call import ApiCall
+from .api_media import read_attached
 from .api_views import Change, brief_json, count_once
 from .errors import public_message
 from .runs import Run, RunAgent, RunSpec, is_unanswered
@@ -58,7 +59,9 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 def plan_run(call: ApiCall) -> Plan:
     """Plan the run for a `say` or `retry` frame; raises `Refused` if it cannot be run."""
-    text = None if call.fields.get("type") == "retry" else call.text("text")
+    is_retry = call.fields.get("type") == "retry"
+    attached = () if is_retry else read_attached(call)
+    text = None if is_retry else read_text(call)
     compact = call.flag_or_none("compact")
     request = call.text_or_none("request")
     thread_name, branch = call.thread_and_branch()
@@ -77,11 +80,12 @@ def plan_run(call: ApiCall) -> Plan:
         request=request,
         compact=compact,
         served_by=(route.provider.name, route.model),
+        attached=attached,
     )
     plan = Plan(call=call, thread=thread, route=route, spec=spec)
     if compact is not None or head is None:
         return plan
-    usage = make_agent(call, thread, route, Compaction()).context_use(text)
+    usage = make_agent(call, thread, route, Compaction()).context_use(text, attached)
     if usage is None or not usage.is_over:
         return plan
     question = compaction_question(call, thread, route, usage)
@@ -99,6 +103,13 @@ def plan_run(call: ApiCall) -> Plan:
             **question,
         },
     )
+
+
+def read_text(call: ApiCall) -> str:
+    """The text of a `say` frame; it may be empty if files are attached."""
+    if call.fields.get("attach") and call.fields.get("text") == "":
+        return ""
+    return call.text("text")
 
 
 def make_agent(

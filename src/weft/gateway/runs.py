@@ -22,12 +22,13 @@ from msgspec import Struct
 from weft.agent import AgentEvent, Confirm, SystemMessage
 from weft.errors import Refused, WeftError
 from weft.model import JsonObject, Message, ToolResult
-from weft.thread import Thread
+from weft.thread import Media, Thread
 
 from .errors import public_message
 from .frames import FrameWriter, Transcript
 from .questions import Questions
 from .render import render
+from .uploads import media_json
 
 STOPPED = "stopped"
 SHUT_DOWN = "the server was shut down"
@@ -61,7 +62,9 @@ class RunAgent(Protocol):
 
     thread: Thread
 
-    def run(self, text: str | None) -> AsyncIterator[AgentEvent]: ...
+    def run(
+        self, text: str | None, *, attach: tuple[Media, ...] = ()
+    ) -> AsyncIterator[AgentEvent]: ...
 
     def hint(self, text: str) -> None: ...
 
@@ -74,6 +77,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     - `request`: the id that the client gave to its frame
     - `compact`: whether the user allows compaction; None: ask when it is needed
     - `served_by`: the upstream, and the model's name there
+    - `attached`: the files of the user's message
     """
 
     thread: str
@@ -85,6 +89,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     request: str | None = None
     compact: bool | None = None
     served_by: tuple[str, str] = ("", "")
+    attached: tuple[Media, ...] = ()
 
 
 class Run:
@@ -331,7 +336,8 @@ class Runs:
             }
         )
         if spec.text is not None:
-            run.publish({"type": "user_message", "html": render(spec.text)})
+            media = [media_json(block, {}) for block in spec.attached]
+            run.publish({"type": "user_message", "html": render(spec.text), "media": media})
         run.task = asyncio.create_task(self._run_agent(run, agent))
         self._notify_listeners()
 
@@ -351,7 +357,9 @@ class Runs:
         """Run the agent and publish its events, up to the frame that ends the run."""
         writer, end = FrameWriter(), cast(JsonObject, {"type": "message_complete"})
         try:
-            async with aclosing(cast(Events, agent.run(run.spec.text))) as events:
+            async with aclosing(
+                cast(Events, agent.run(run.spec.text, attach=run.spec.attached))
+            ) as events:
                 async for event in events:
                     if isinstance(event, SystemMessage) and event.subtype == HINT:
                         self._deliver_hint(run, str(event.data.get("content", "")))

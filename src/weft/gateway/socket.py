@@ -1,6 +1,7 @@
 """The page's socket: texts go in, the frames of runs come out.
 
-    in   {"type": "say", "thread", "text", "branch"?, "model"?, "request"?, "compact"?}
+    in   {"type": "say", "thread", "text", "branch"?, "model"?, "request"?, "compact"?,
+          "attach"?: [id of an upload]}
          {"type": "retry", "thread", "branch"?, "model"?, "request"?, "compact"?}
          {"type": "watch", "thread", "branch"?}          watch this thread, and no other
          {"type": "confirm", "thread", "branch"?, "compact"}    answers a `compaction_question`
@@ -44,7 +45,7 @@ from .api_call import ApiCall
 from .auth import Caller, admit, may_see
 from .errors import public_message
 from .frames import error_frame, read_frame
-from .run_planning import Plan, plan_run
+from .run_planning import Plan, plan_run, read_text
 from .runs import QueuedText, Run
 from .state import State
 
@@ -53,6 +54,8 @@ QUEUE_LIMIT = 20_000
 """How many frames a slow tab may be behind. Beyond that it is disconnected, and reconnects."""
 LIST_SECONDS = 0.3
 CONFLICT = 409
+ATTACHED = "(attached files)"
+"""What the queue shows for a message without text."""
 TRY_AGAIN = 1013
 """https://www.iana.org/assignments/websocket/websocket.xhtml#close-code-number"""
 
@@ -201,12 +204,13 @@ class Connection:
         """Queue the text of a frame if its branch has a run."""
         if call.fields.get("type") != "say":
             return False
-        text, runs = call.text("text"), self._state.runs
+        text, runs = read_text(call), self._state.runs
         thread, branch = await run_in_threadpool(call.thread_and_branch)
         if not runs.is_busy(thread, branch):
             return False
         self._names[thread] = call.text("thread")
-        position = runs.queue(thread, branch, QueuedText(text, partial(start_queued, call)))
+        queued = QueuedText(text or ATTACHED, partial(start_queued, call))
+        position = runs.queue(thread, branch, queued)
         address = {"thread": thread, "branch": branch, "request": call.text_or_none("request")}
         self.send({"type": "queued", **address, "position": position})
         return True

@@ -19,6 +19,7 @@ from .recorder import ExchangeRecorder
 from .runs import Runs
 from .settings import LimitSettings, Settings
 from .thread_views import ThreadViews
+from .uploads import Uploads
 
 TITLE_LENGTH = 80
 
@@ -73,6 +74,7 @@ class State(Struct, frozen=True):
     views: ThreadViews = field(default_factory=ThreadViews)
     permissions: CallerPermissions = field(default_factory=CallerPermissions)
     tool_servers: tuple[McpServer, ...] = ()
+    uploads: Uploads = field(default_factory=Uploads)
 
     @property
     def providers(self) -> tuple[Provider, ...]:

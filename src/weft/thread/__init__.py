@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from .lineage import Blame, Version
     from .lookup import RECALL_TOKENS, ROLES, Hit, RecallPage
     from .maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, repair_store
-    from .media_files import Attachment, Media, read_attachments
+    from .media_files import Attachment, Media, find_type, make_media, read_attachments
     from .merge import SQUASH, MergePreview, Strategy
     from .params import Recipe, VendorParams
     from .prefix import Prefix, find_prefix
@@ -167,6 +167,7 @@ __getattr__ = lazy_names(
         "find_local_thread": "weft.thread.sessions",
         "find_prefix": "weft.thread.prefix",
         "find_session": "weft.thread.sessions",
+        "find_type": "weft.thread.media_files",
         "forget": "weft.thread.maintenance",
         "fsck": "weft.thread.maintenance",
         "gc": "weft.thread.maintenance",
@@ -174,6 +175,7 @@ __getattr__ = lazy_names(
         "import_bytes": "weft.thread.transfer",
         "kept_copies": "weft.thread.maintenance",
         "link_session": "weft.thread.sessions",
+        "make_media": "weft.thread.media_files",
         "name_of": "weft.thread.sessions",
         "no_answer_within": "weft.thread.asker",
         "match_names": "weft.thread.store_threads",
@@ -266,6 +268,7 @@ __all__ = [
     "find_local_thread",
     "find_prefix",
     "find_session",
+    "find_type",
     "forget",
     "fsck",
     "gc",
@@ -274,6 +277,7 @@ __all__ = [
     "kept_copies",
     "link_parent",
     "link_session",
+    "make_media",
     "match_names",
     "name_of",
     "no_answer_within",

@@ -92,19 +92,24 @@ def _read_attachment(field: str, value: Any) -> Media:
         raise WrongValue(field, f"{str(value)!r} is an address, not a file; {hint}")
     path = Path(value).expanduser()
     data = _read_file(field, path)
-    media = find_type(path.name, data)
+    return make_media(field, str(path), data)
+
+
+def make_media(field: str, name: str, data: bytes) -> Media:
+    """The block of a file with this content; raises `WrongValue` if no model reads its type."""
+    if not data:
+        raise WrongValue(field, f"{name!r} is empty")
+    media = find_type(name, data)
     if media is None:
-        raise WrongValue(
-            field, f"{str(path)!r} has a type that no model reads; supported are {KNOWN}"
-        )
-    named = BY_NAME.get(path.suffix.lower())
+        raise WrongValue(field, f"{name!r} has a type that no model reads; supported are {KNOWN}")
+    named = BY_NAME.get(Path(name).suffix.lower())
     if media == TEXT and named is not None:
-        raise WrongValue(field, f"{str(path)!r} is not {named}: it contains text")
+        raise WrongValue(field, f"{name!r} is not {named}: it contains text")
     source = Inline(b64encode(data).decode(), media)
     kind = media.partition("/")[0]
     if kind == "image":
         return Image(source)
-    return Audio(source) if kind == "audio" else File(source, path.name)
+    return Audio(source) if kind == "audio" else File(source, Path(name).name)
 
 
 def find_type(name: str, data: bytes) -> str | None:
@@ -148,8 +153,6 @@ def _read_file(field: str, path: Path) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise WrongValue(field, f"{str(path)!r} cannot be read: {reason}") from None
-    if not data:
-        raise WrongValue(field, f"{str(path)!r} is empty")
     if len(data) > MAX_BYTES:
         most = MAX_BYTES // 2**20
         raise WrongValue(field, f"{str(path)!r} is larger than the {most} MB that can be attached")

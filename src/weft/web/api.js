@@ -19,6 +19,12 @@ export function post(path, body = {}) {
   return request(path, { method: "POST", headers, body: JSON.stringify(body) });
 }
 
+/** Send a file as it is. */
+export function upload(path, query, file) {
+  const headers = { "content-type": "application/octet-stream" };
+  return request(`${path}?${new URLSearchParams(query)}`, { method: "POST", headers, body: file });
+}
+
 async function request(path, options) {
   let response;
   try {

@@ -5,6 +5,7 @@
 
 import { byId, count, el, plural, refill } from "./dom.js";
 import { get } from "./api.js";
+import { Attachments } from "./attachments.js";
 import { rows } from "./history.js";
 
 const OFFLINE = "weft-offline";
@@ -19,6 +20,7 @@ export class Composer {
     this.input = byId("words");
     this.model = byId("model");
     this.dialog = byId("ask-dialog");
+    this.attachments = new Attachments({ say });
     this.pending = null;
     this.question = null;
     this.isRunning = false;
@@ -147,8 +149,14 @@ export class Composer {
   submit(event) {
     event?.preventDefault();
     const text = this.input.value;
-    if (!text.trim() || this.pending) return;
-    this.start({ type: "say", text });
+    const { ids, isUploading } = this.attachments;
+    if (this.pending) return;
+    if (isUploading) {
+      this.say("A file is still being uploaded.", true);
+      return;
+    }
+    if (!text.trim() && !ids.length) return;
+    this.start({ type: "say", text: text.trim() ? text : "", ...(ids.length ? { attach: ids } : {}) });
   }
 
   /** Ask again for an answer to what is already in the thread. */
@@ -182,18 +190,21 @@ export class Composer {
   began(request) {
     if (!this.pending || this.pending.request !== request) return;
     localStorage.setItem(LAST, this.pending.model);
-    if (this.pending.type === "say") {
-      this.input.value = "";
-      this.grow();
-    }
+    if (this.pending.type === "say") this.empty();
     this.release();
+  }
+
+  /** The text and its files were taken. */
+  empty() {
+    this.input.value = "";
+    this.attachments.clear();
+    this.grow();
   }
 
   /** A run is going on: the server sends the text when it has ended. */
   queued({ request }) {
     if (!this.pending || this.pending.request !== request) return;
-    this.input.value = "";
-    this.grow();
+    this.empty();
     this.release();
     this.say("Queued. It is sent when the running answer has ended.");
   }

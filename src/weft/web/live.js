@@ -4,6 +4,7 @@
 // is in the store, or comes with the thread as a remark.
 
 import { el, trusted } from "./dom.js";
+import { mediaNode } from "./attachments.js";
 import { StatusCard, isCompaction } from "./cards.js";
 import { skipNote } from "./system.js";
 import { RenderedText, StreamedThinking } from "./streamed.js";
@@ -57,7 +58,9 @@ export class Live {
 
   addQuestion(frame) {
     this.chat.hideEmpty();
-    const body = el("div", { class: "body" }, trusted(el("div", { class: "prose" }), frame.html));
+    const media = (frame.media ?? []).map((part) => mediaNode(part, {}));
+    const prose = trusted(el("div", { class: "prose" }), frame.html);
+    const body = el("div", { class: "body" }, prose, ...media);
     this.chat.append(el("li", { class: "row user" }, speaker("You"), body));
     this.answer = null;
   }

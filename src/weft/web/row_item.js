@@ -4,6 +4,7 @@
 // a tool call is updated in place when its result arrives.
 
 import { clock, count, el, keepOpen, plural, reconcile, trusted } from "./dom.js";
+import { mediaNode } from "./attachments.js";
 import { ToolPanel } from "./tool_panel.js";
 
 const SPEAKERS = {
@@ -188,6 +189,7 @@ export function makePart(part, key, address) {
     plain: () => el("div", { class: "prose plain" }, part.text),
     thinking: () => thinkingPanel(part.text, key),
     injected: () => injectedPanel(part, key),
+    media: () => mediaNode(part, address()),
     call: () => new ToolPanel(part, address).node,
     result: () => resultPanel(part, address).node,
     note: () => el("p", { class: "note" }, part.text),
@@ -217,8 +219,8 @@ function injectedPanel(part, key) {
 }
 
 /** A result whose call is not in the thread. */
-function resultPanel({ call_id, content, is_error, length }, address) {
-  const result = { content, is_error, length };
+function resultPanel({ call_id, content, is_error, length, media }, address) {
+  const result = { content, is_error, length, media };
   return new ToolPanel({ id: call_id, name: "result", input: {}, result }, address);
 }
 

@@ -1,7 +1,8 @@
 // One tool call: a line with its main argument, which opens to the input and the result.
 
-import { count, el } from "./dom.js";
+import { count, el, refill } from "./dom.js";
 import { get } from "./api.js";
+import { mediaNode } from "./attachments.js";
 
 const EXCERPT = 120;
 
@@ -15,6 +16,7 @@ export class ToolPanel {
     this.input = el("pre", { class: "input" });
     this.title = el("p", { class: "part-title result-title" });
     this.result = el("pre", { class: "result" });
+    this.media = el("div", {});
     this.more = el("button", { type: "button", class: "quiet more", onclick: () => this.showAll() });
     this.node = el(
       "details",
@@ -24,6 +26,7 @@ export class ToolPanel {
       this.input,
       this.title,
       this.result,
+      this.media,
     );
     this.update(part);
   }
@@ -43,6 +46,10 @@ export class ToolPanel {
     }
     this.setState(result.is_error ? "failed" : "done");
     if (!this.isWhole) setText(this.result, result.content || "(nothing)");
+    const media = JSON.stringify(result.media ?? []);
+    if (media !== this.mediaJson)
+      refill(this.media, ...(result.media ?? []).map((part) => mediaNode(part, this.address())));
+    this.mediaJson = media;
     if (this.isWhole || !(result.length > result.content.length)) return;
     setText(this.more, `Show all ${count(result.length)} characters`);
     if (!this.more.isConnected) this.node.append(this.more);

@@ -1,0 +1,113 @@
+"""Uploads of the page, and the media of stored messages.
+
+POST /api/upload?name=     the file is the body (`application/octet-stream`); answers its `id`
+GET  /api/upload?id=       an uploaded file, for its preview
+GET  /api/media?thread=&branch=&until=&row=|call=&index=
+                           media of a message or of a tool result, by position
+"""
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weft.errors import Refused
+from weft.model import Inline, JsonObject
+from weft.thread import Media, make_media
+
+from .api_call import ApiCall, read_id
+from .uploads import (
+    DOWNLOAD,
+    FILE_LIMIT,
+    FILES_PER_MESSAGE,
+    MEGABYTE,
+    MESSAGE_LIMIT,
+    media_blocks,
+    media_name,
+    media_response,
+)
+
+
+async def read_upload(request: Request) -> JsonObject:
+    """The fields of an upload: its name, and its content as `file`."""
+    # A page of another origin may not send this type without asking the server first.
+    if request.headers.get("content-type", "").partition(";")[0].strip() != DOWNLOAD:
+        raise Refused(f"the body must be {DOWNLOAD}", param="content-type", status=415)
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > FILE_LIMIT:
+            message = f"the file is larger than the {FILE_LIMIT // MEGABYTE} MB that can be sent"
+            raise Refused(message, param="file", status=413)
+    return {"name": request.query_params.get("name"), "file": bytes(body)}
+
+
+def store_upload(call: ApiCall) -> JsonObject:
+    """Store a file, to be attached to a message by its `id`."""
+    name = call.text_or_none("name") or "file"
+    return call.state.uploads.add(call.scope, name, call.fields["file"]).to_json()
+
+
+def show_upload(call: ApiCall) -> Response:
+    """An uploaded file."""
+    upload, data = call.state.uploads.read(call.scope, call.text("id"))
+    return media_response(upload.name, data)
+
+
+def show_media(call: ApiCall) -> Response:
+    """Media of a message or of a tool result."""
+    record = call.record()
+    if record is None:
+        raise Refused(f"no thread {call.text('thread')!r}", param="thread", status=404)
+    branch = call.thread_and_branch()[1]
+    until = call.text_or_none("until")
+    head = call.store.read_ref(record.name, branch) if until is None else read_id(until)
+    thread = call.state.views.read(call.store, record.name, branch, head)
+    if call.text_or_none("call") is not None:
+        result = thread.results.get(call.text("call"))
+        media = [] if result is None else media_blocks(result.content)
+    else:
+        row = thread.view.find(_row_id(call))
+        media = [] if row is None else media_blocks(row.message.blocks)
+    value = str(call.fields.get("index", "0"))
+    index = int(value) if value.isascii() and value.isdigit() else -1
+    if not 0 <= index < len(media):
+        raise Refused("there is no such image or file", param="index", status=404)
+    block = media[index]
+    return media_response(media_name(block), _content(block))
+
+
+def _row_id(call: ApiCall) -> bytes:
+    try:
+        return bytes.fromhex(call.text("row"))
+    except ValueError:
+        raise Refused("is not the id of a message", param="row") from None
+
+
+def _content(block: Media) -> bytes:
+    if not isinstance(block.source, Inline):
+        raise Refused("this file is not in the thread", param="index", status=404)
+    try:
+        return b64decode(block.source.data)
+    except (Base64Error, ValueError):
+        raise Refused("this file is not valid base64", param="index", status=422) from None
+
+
+def read_attached(call: ApiCall) -> tuple[Media, ...]:
+    """The blocks of the files that a frame attaches; raises `Refused` if they are too large."""
+    value = call.fields.get("attach")
+    if value in (None, []):
+        return ()
+    if not isinstance(value, list) or not all(isinstance(id, str) for id in cast(list[Any], value)):
+        raise Refused("must be a list of the ids of uploaded files", param="attach")
+    ids = cast(list[str], value)
+    if len(ids) > FILES_PER_MESSAGE:
+        message = f"a message takes at most {FILES_PER_MESSAGE} files, not {len(ids)}"
+        raise Refused(message, param="attach", status=413)
+    files = [call.state.uploads.read(call.scope, id) for id in ids]
+    if sum(len(data) for _, data in files) > MESSAGE_LIMIT:
+        message = f"the files of a message are limited to {MESSAGE_LIMIT // MEGABYTE} MB together"
+        raise Refused(message, param="attach", status=413)
+    return tuple(make_media("attach", upload.name, data) for upload, data in files)
