@@ -7,7 +7,7 @@ never create a store or a thread.
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -41,6 +41,7 @@ REVISION = "an id or a prefix of one, a branch, a tag or HEAD, optionally with ~
 MESSAGE = "the message's id or a prefix of it, or the commit that added it: HEAD, HEAD~N, main^"
 
 Verb = Callable[[Thread, argparse.Namespace], None]
+AddOptions = Callable[[argparse.ArgumentParser], None]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +56,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         f"(default: {DEFAULT_THREAD!r}, or the only one there is)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_command_options(options: Mapping[str, AddOptions]) -> AddOptions:
+    """The `configure` of a module with several commands, each with options of its own."""
+
+    def configure(parser: argparse.ArgumentParser) -> None:
+        add_options(parser)
+        options[parser.get_default("command")](parser)
+
+    return configure
 
 
 def store_path(args: argparse.Namespace) -> str:

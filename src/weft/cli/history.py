@@ -1,7 +1,6 @@
 """`weft branch`, `switch`, `merge`, `undo`, `redo`."""
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 from weft.history import CHOICES
@@ -9,8 +8,9 @@ from weft.thread import REF_OPERATIONS, SQUASH, MergePreview, Thread, Undone
 
 from .common import (
     REVISION,
+    AddOptions,
     Verb,
-    add_options,
+    add_command_options,
     at_commit,
     print_done,
     print_info,
@@ -20,12 +20,6 @@ from .common import (
 )
 from .describe import ID_LENGTH, summarise
 from .reshape import add_answers, preview_json, read_strategy
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the parser's command."""
-    add_options(parser)
-    OPTIONS[parser.get_default("command")](parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -136,13 +130,15 @@ def _turn_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+OPTIONS: dict[str, AddOptions] = {
     "branch": _branch_options,
     "switch": _switch_options,
     "merge": _merge_options,
     "undo": _turn_options,
     "redo": _turn_options,
 }
+
+configure = add_command_options(OPTIONS)
 VERBS: dict[str, Verb] = {
     "branch": branch,
     "switch": switch,

@@ -27,8 +27,9 @@ from weft.thread import (
 
 from .common import (
     REVISION,
+    AddOptions,
     Verb,
-    add_options,
+    add_command_options,
     count,
     existing_store,
     existing_thread,
@@ -62,12 +63,6 @@ LINE_WIDTH = 120
 """The width of a search result if the output is not a terminal."""
 
 DIFF_STYLES = {"-": "old", "+": "new"}
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the parser's command."""
-    add_options(parser)
-    OPTIONS[parser.get_default("command")](parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -461,7 +456,7 @@ def _threads_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+OPTIONS: dict[str, AddOptions] = {
     "log": _log_options,
     "show": _show_options,
     "diff": _diff_options,
@@ -471,6 +466,8 @@ OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "stats": _no_options,
     "threads": _threads_options,
 }
+
+configure = add_command_options(OPTIONS)
 VERBS: dict[str, Verb] = {
     "log": log,
     "show": show,

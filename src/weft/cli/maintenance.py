@@ -13,17 +13,18 @@ from weft.thread import (
     repair_store,
 )
 
-from .common import add_options, existing_store, existing_thread, print_json, read_text, safe
+from .common import (
+    add_command_options,
+    existing_store,
+    existing_thread,
+    print_json,
+    read_text,
+    safe,
+)
 from .console import print_error
 from .terminal import plural
 
 EXIT_DAMAGED = 1
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the parser's command."""
-    add_options(parser)
-    OPTIONS[parser.get_default("command")](parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -134,4 +135,6 @@ def _forget_options(parser: argparse.ArgumentParser) -> None:
 
 
 OPTIONS = {"fsck": _fsck_options, "gc": _gc_options, "forget": _forget_options}
+
+configure = add_command_options(OPTIONS)
 VERBS = {"fsck": check, "gc": collect, "forget": erase}

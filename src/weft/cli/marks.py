@@ -1,7 +1,6 @@
 """`weft tag`, `note`, `blame`, `versions`: labels of commits, and the origin of a text."""
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 from weft.thread import Thread
@@ -10,8 +9,9 @@ from .common import (
     ID_LENGTH,
     MESSAGE,
     REVISION,
+    AddOptions,
     Verb,
-    add_options,
+    add_command_options,
     at_commit,
     count,
     print_done,
@@ -23,12 +23,6 @@ from .common import (
     safe,
 )
 from .console import print_error
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the parser's command."""
-    add_options(parser)
-    OPTIONS[parser.get_default("command")](parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -123,12 +117,14 @@ def _versions_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help=MESSAGE)
 
 
-OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+OPTIONS: dict[str, AddOptions] = {
     "tag": _tag_options,
     "note": _note_options,
     "blame": _blame_options,
     "versions": _versions_options,
 }
+
+configure = add_command_options(OPTIONS)
 VERBS: dict[str, Verb] = {
     "tag": tag,
     "note": note,

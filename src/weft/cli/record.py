@@ -1,7 +1,6 @@
 """`weft commit`, `edit`, `pin`, `skip`: append or change one message."""
 
 import argparse
-from collections.abc import Callable
 
 from weft.errors import ConfigError
 from weft.model import JsonObject
@@ -10,8 +9,9 @@ from weft.thread import Content, DialogueContent, Thread, open as open_thread
 
 from .common import (
     MESSAGE,
+    AddOptions,
     Verb,
-    add_options,
+    add_command_options,
     choose_thread,
     print_info,
     read_text,
@@ -23,12 +23,6 @@ from .main import DEFAULT_THREAD
 ROLES = ("user", "assistant", "system", "developer", "tool")
 TYPES = ("instruction", "dialogue", "reasoning", "artifact", "output", "session")
 TEXT_FIELD = {"artifact": "content", "session": "summary"}
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the parser's command."""
-    add_options(parser)
-    OPTIONS[parser.get_default("command")](parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -144,12 +138,14 @@ def _skip_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--off", action="store_true", help="include it again")
 
 
-OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+OPTIONS: dict[str, AddOptions] = {
     "commit": _commit_options,
     "edit": _edit_options,
     "pin": _pin_options,
     "skip": _skip_options,
 }
+
+configure = add_command_options(OPTIONS)
 VERBS: dict[str, Verb] = {
     "edit": edit,
     "pin": pin,

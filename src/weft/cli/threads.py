@@ -7,7 +7,7 @@ from weft.errors import ConfigError
 from weft.thread import CommitInfo, Thread, open as open_thread, undelete
 
 from .common import (
-    add_options,
+    add_command_options,
     at_commit,
     existing_store,
     existing_thread,
@@ -17,12 +17,6 @@ from .common import (
 )
 from .reshape import preview_json
 from .terminal import plural
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the parser's command."""
-    add_options(parser)
-    OPTIONS[parser.get_default("command")](parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -119,4 +113,6 @@ OPTIONS = {
     "rename": _rename_options,
     "clear": _clear_options,
 }
+
+configure = add_command_options(OPTIONS)
 COMMANDS = {"delete": delete, "undelete": restore, "rename": rename, "clear": clear}
