@@ -42,7 +42,7 @@ from weft.model import (
 
 from .conflict import CHOICES, AnyConflict, Choose, Conflict, Lines, SetupConflict
 from .objects import PRIORITIES, Priority, Row, Setup, State
-from .results import concat_results, is_same_result, settle_results
+from .results import concat_results, is_same_result, open_calls, settle_results
 from .rewrite import same_start
 
 TOOLS = "tools"
@@ -223,9 +223,9 @@ def merge_order(
             position += 1
         mine, theirs = slots[start:position], runs.get(anchor, [])
         if mine and theirs:
-            open_calls = _open_calls(left.get(slot) or right[slot] for slot in merged)
-            ours_answers = _answers([left[slot] for slot in mine], open_calls)
-            their_answers = _answers([right[slot] for slot in theirs], open_calls)
+            waiting = open_calls(left.get(slot) or right[slot] for slot in merged)
+            ours_answers = _answers([left[slot] for slot in mine], waiting)
+            their_answers = _answers([right[slot] for slot in theirs], waiting)
             merged += [*theirs, *mine] if their_answers and not ours_answers else [*mine, *theirs]
         else:
             merged += [*mine, *theirs]
@@ -250,19 +250,7 @@ def _their_runs(
     return runs
 
 
-def _open_calls(rows: Iterable[Row]) -> frozenset[str]:
-    """Ids of calls that nothing has answered yet."""
-    waiting: set[str] = set()
-    for row in rows:
-        for block in row.message.blocks:
-            if isinstance(block, ToolCall):
-                waiting.add(block.id)
-            elif isinstance(block, ToolResult):
-                waiting.discard(block.call_id)
-    return frozenset(waiting)
-
-
-def _answers(rows: Sequence[Row], calls: frozenset[str]) -> frozenset[str]:
+def _answers(rows: Sequence[Row], calls: set[str]) -> frozenset[str]:
     return frozenset(
         block.call_id
         for row in rows

@@ -74,16 +74,22 @@ def is_answered_again(rows: Iterable[Row], message: Message) -> bool:
     return bool(wanted & answered)
 
 
-def open_answers(base: Sequence[Row], side: Sequence[Row]) -> list[Row]:
-    """The rows that one side added to answer calls that are open in `base`."""
-    known = {row.id for row in base}
+def open_calls(rows: Iterable[Row]) -> set[str]:
+    """Ids of calls that nothing has answered yet."""
     waiting: set[str] = set()
-    for row in base:
+    for row in rows:
         for block in row.message.blocks:
             if isinstance(block, ToolCall):
                 waiting.add(block.id)
             elif isinstance(block, ToolResult):
                 waiting.discard(block.call_id)
+    return waiting
+
+
+def open_answers(base: Sequence[Row], side: Sequence[Row]) -> list[Row]:
+    """The rows that one side added to answer calls that are open in `base`."""
+    known = {row.id for row in base}
+    waiting = open_calls(base)
     answers: list[Row] = []
     for row in side:
         if row.id in known or row.priority == "skip":
