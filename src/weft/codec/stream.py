@@ -5,7 +5,7 @@ from typing import Any, cast
 import orjson
 
 from weft.errors import Refused
-from weft.model import ApiError
+from weft.model import ApiError, JsonObject
 
 from .base import Frame
 
@@ -62,6 +62,15 @@ def misshapen(frame: Frame, error: Exception) -> ApiError:
     what = str(error) if isinstance(error, Refused) else "a member is missing or of a wrong type"
     message = f"the upstream sent a frame that breaks its protocol: {what}"
     return ApiError("server", f"{message} ({len(frame.data)} characters)", 502, "api_error")
+
+
+def read_frame(frame: Frame) -> JsonObject | None:
+    """The JSON object of a frame; `None` if it is not one."""
+    try:
+        value = orjson.loads(frame.data)
+    except orjson.JSONDecodeError:
+        return None
+    return cast(JsonObject, value) if type(value) is dict else None
 
 
 def unreadable(frame: Frame) -> ApiError:

@@ -25,7 +25,7 @@ from .blocks import (
     reminder_text,
 )
 from .events import Close, Delta, DeltaKind, End, Event, Fail, Finish, Open, Other, Start
-from .fold import Fold, Growth, ReadPosition, fold, merge_ext, merge_usage
+from .fold import Fold, Growth, ReadPosition, fold, merge_ext, merge_usage, streamed_text
 from .loss import LOSS_CODES, Level, Loss, LossCode, LossKind, loss_json, loss_lines, make_loss
 from .message import (
     SYSTEM_ROLES,
@@ -119,5 +119,6 @@ __all__ = [
     "side",
     "speaker",
     "spoken",
+    "streamed_text",
     "texts",
 ]

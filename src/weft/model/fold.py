@@ -120,13 +120,13 @@ class Fold:
             is_new = index not in position.lengths
             pieces = self._open.get(index)
             if pieces is None:
-                text = _block_text(block)[position.lengths.get(index, 0) :]
+                text = streamed_text(block)[position.lengths.get(index, 0) :]
                 position.closed.add(index)
             else:
                 text = "".join(pieces[position.pieces.get(index, 0) :])
                 position.pieces[index] = len(pieces)
                 if is_new:
-                    text = _block_text(block) + text
+                    text = streamed_text(block) + text
             position.lengths[index] = position.lengths.get(index, 0) + len(text)
             if text or is_new or pieces is None:
                 growths.append(Growth(index, block, text, is_new, pieces is None))
@@ -169,7 +169,8 @@ class Fold:
                 return block
 
 
-def _block_text(block: Block) -> str:
+def streamed_text(block: Block) -> str:
+    """The text of a block that a stream sends in deltas."""
     match block:
         case Text(text=text) | Refusal(text=text) | Thinking(text=text):
             return text

@@ -11,7 +11,7 @@ import orjson
 from weft.codec.base import Frame, Losses, members
 from weft.codec.errors import failed_stop
 from weft.codec.lenient import piece_of
-from weft.codec.stream import MISSHAPEN, Pieces, cut_off, grow, misshapen, unreadable
+from weft.codec.stream import MISSHAPEN, Pieces, cut_off, grow, misshapen, read_frame, unreadable
 from weft.model import (
     Block,
     Close,
@@ -66,11 +66,8 @@ class StreamDecoder:
         self._broken = False
 
     def feed(self, frame: Frame) -> list[Event]:
-        try:
-            raw: JsonObject | None = orjson.loads(frame.data)
-        except orjson.JSONDecodeError:
-            raw = None
-        if type(raw) is not dict:
+        raw = read_frame(frame)
+        if raw is None:
             self._broken = True
             return [Fail(unreadable(frame), "frame")]
         try:

@@ -13,8 +13,6 @@ was sent.
 
 from typing import Any, Literal, cast
 
-import orjson
-
 from weft.codec.base import Frame, Losses, members
 from weft.codec.lenient import arguments_text, made_call_id, optional_text, piece_of
 from weft.codec.openai_errors import decode_error
@@ -25,6 +23,7 @@ from weft.codec.stream import (
     cut_off,
     grow,
     misshapen,
+    read_frame,
     settle,
     unreadable,
 )
@@ -126,10 +125,7 @@ class StreamDecoder:
     def feed(self, frame: Frame) -> list[Event]:
         if frame.data == DONE:
             return self._done(frame)
-        try:
-            raw = members(orjson.loads(frame.data))
-        except orjson.JSONDecodeError:
-            raw = None
+        raw = read_frame(frame)
         if raw is None:
             self._broken = True
             return [Fail(unreadable(frame), "frame")]

@@ -30,6 +30,7 @@ from weft.model import (
     ToolCall,
     Usage,
     merge_usage,
+    streamed_text,
 )
 
 from .messages import write_call
@@ -131,7 +132,7 @@ class StreamEncoder:
         open_block = self._open[index] = _OpenBlock(block, self._calls)
         self._refused = self._refused or isinstance(block, Refusal)
         if not isinstance(block, ToolCall):
-            return frames + self._grow(index, _text(block))
+            return frames + self._grow(index, streamed_text(block))
         self._calls += 1
         call = write_call(ToolCall(block.id, block.name, "", block.custom, block.namespace))
         frames.append(self._chunk({"tool_calls": [{"index": open_block.number, **call}]}))
@@ -160,7 +161,7 @@ class StreamEncoder:
         open_block = self._open.get(index)
         if open_block is None:
             return []
-        text = _text(block) if block is not None else ""
+        text = streamed_text(block) if block is not None else ""
         frames = self._grow(index, text[open_block.length :])
         if isinstance(open_block.block, Thinking) and not open_block.length:
             self.losses.add((0, index), "empty_thinking_dropped")
@@ -222,13 +223,3 @@ class StreamEncoder:
 
 def _is_native(error: ApiError) -> bool:
     return error.ext is not None and PROTOCOL in error.ext
-
-
-def _text(block: Block) -> str:
-    match block:
-        case Text(text=text) | Refusal(text=text) | Thinking(text=text):
-            return text
-        case ToolCall(arguments=arguments):
-            return arguments
-        case _:
-            return ""

@@ -10,10 +10,8 @@ protocol gets the original frames.
 
 from typing import Any
 
-import orjson
-
-from weft.codec.base import Frame, Losses, members
-from weft.codec.stream import cut_off, unreadable
+from weft.codec.base import Frame, Losses
+from weft.codec.stream import cut_off, read_frame, unreadable
 from weft.errors import Refused
 from weft.model import (
     ApiError,
@@ -63,10 +61,7 @@ class StreamDecoder:
         self._broken = False
 
     def feed(self, frame: Frame) -> list[Event]:
-        try:
-            raw = members(orjson.loads(frame.data))
-        except orjson.JSONDecodeError:
-            raw = None
+        raw = read_frame(frame)
         if raw is None:
             self._broken = True
             return [Fail(unreadable(frame), "frame")]

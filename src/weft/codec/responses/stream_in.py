@@ -14,13 +14,12 @@ the finished response. Some servers leave out one or more of them.
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
-import orjson
 from msgspec import Struct, structs
 
 from weft.codec.base import Frame, Losses, members
 from weft.codec.calls import MADE
 from weft.codec.lenient import piece_of
-from weft.codec.stream import MISSHAPEN, cut_off, misshapen, unreadable
+from weft.codec.stream import MISSHAPEN, cut_off, misshapen, read_frame, unreadable
 from weft.model import (
     Block,
     Close,
@@ -97,10 +96,7 @@ class StreamDecoder:
     def feed(self, frame: Frame) -> list[Event]:
         if frame.data == DONE:
             return [Other(PROTOCOL, frame.event or "", DONE, says=0)]
-        try:
-            raw = members(orjson.loads(frame.data))
-        except orjson.JSONDecodeError:
-            raw = None
+        raw = read_frame(frame)
         if raw is None:
             self._broken = True
             return [Fail(unreadable(frame), "frame")]

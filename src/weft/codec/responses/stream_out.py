@@ -29,6 +29,7 @@ from weft.model import (
     ToolCall,
     Usage,
     merge_usage,
+    streamed_text,
 )
 
 from .errors import encode_failure
@@ -148,7 +149,7 @@ class StreamEncoder:
             body["content"] = []
         frames = [self._frame("response.output_item.added", output_index=number, item=body)]
         frames += self._part_added(item)
-        text = _text(block)
+        text = streamed_text(block)
         if isinstance(block, Thinking) and block.signature:
             item.signature = [block.signature]
         return frames + (self._grown(item, text) if text else [])
@@ -200,7 +201,7 @@ class StreamEncoder:
         if item is None:
             return []
         block = _whole(item, last)
-        sent, text = "".join(item.pieces), _text(block)
+        sent, text = "".join(item.pieces), streamed_text(block)
         missing = text[len(sent) :] if text.startswith(sent) else ""
         frames = self._grown(item, missing) if missing else []
         frames += self._part_done(item, block)
@@ -209,7 +210,7 @@ class StreamEncoder:
         return [*frames, done]
 
     def _part_done(self, item: Item, block: Block) -> list[Frame]:
-        text = _text(block)
+        text = streamed_text(block)
         content: JsonObject
         match block:
             case Text():
@@ -278,17 +279,6 @@ class StreamEncoder:
 
 CALLS = {False: "function_call_arguments", True: "custom_tool_call_input"}
 """The event name of a call's deltas, by whether the call is custom."""
-
-
-def _text(block: Block) -> str:
-    """The text of a block that is sent as deltas."""
-    match block:
-        case Text(text=text) | Refusal(text=text) | Thinking(text=text):
-            return text
-        case ToolCall(arguments=arguments):
-            return arguments
-        case _:
-            return ""
 
 
 def _emptied(block: Block) -> Block:
