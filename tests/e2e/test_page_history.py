@@ -123,7 +123,7 @@ def test_the_graph_shows_all_branches_and_reads_any_commit(tab, store):
         f"document.querySelector('.graph-row').offsetHeight <= {height} * 1.25 / 1.1"
     )
 
-    page.click(".graph-row.system")  # by mouse
+    page.click(".graph-row.kind-system")  # by mouse
     page.wait_for_selector("#past:not([hidden])")
     assert re.match(r"You are reading commit 1 of 8 on main: \w{7}", page.inner_text("#past-text"))
     assert page.locator("#conversation > .row").count() == 1
@@ -153,7 +153,7 @@ def test_a_branch_from_an_earlier_commit_on_a_phone(tab, store):
     add_plan(store, "phone")
     page = tab("phone", width=390)
     open_graph(page)
-    page.click(".graph-row.user >> nth=-1")
+    page.click(".graph-row.kind-user >> nth=-1")
     page.wait_for_selector("#past:not([hidden])")  # the drawer is closed: the commit can be read
     page.click("#past-branch")
     assert page.input_value("#branch-name") == "main-2"
@@ -299,7 +299,7 @@ def test_branches_are_compared_merged_with_a_conflict_and_cherry_picked(tab, sto
     wait_for_text(page, "Write to both files.")
     page.wait_for_selector("#past", state="hidden")
     assert "Done. <img" in page.inner_text("#conversation")
-    page.wait_for_selector(".graph-row.merge")
+    page.wait_for_selector(".graph-row.kind-merge")
 
     page.click(".graph-row:has(.ref:text-is('other'))")
     page.click("#graph-commands button:has-text('Cherry-pick')")

@@ -50,7 +50,7 @@ from weft.store import Step
 from weft.thread import CommitInfo, MergePreview, Preview, Thread, open as open_thread
 
 from .api_call import ApiCall, Handler
-from .api_views import describe_annotation, excerpt, message_text, result_text
+from .api_views import describe_commit, excerpt, message_text, result_text
 
 LABEL_LENGTH = 90
 DIFF_LINES = 500
@@ -93,15 +93,8 @@ def show_graph(call: ApiCall) -> JsonObject:
 
 def describe_step(step: Step) -> tuple[str, str]:
     """The kind of a commit in the graph, and its text on one line."""
-    info = CommitInfo(step, lambda _: 0)
-    messages = info.messages
-    kind = info.kind
-    if kind == "append" and messages:
-        kind = messages[0].role
-        text = excerpt(" ".join(map(message_text, messages)))
-    else:
-        text = describe_annotation(info) or info.message or ""
-    return kind, excerpt(text or info.message or kind, LABEL_LENGTH)
+    kind, text = describe_commit(CommitInfo(step, lambda _: 0))
+    return kind, excerpt(text, LABEL_LENGTH)
 
 
 def _refs_by_commit(refs: dict[str, Id]) -> dict[str, Sequence[str]]:

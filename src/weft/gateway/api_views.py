@@ -29,14 +29,18 @@ from weft.model import (
     Thinking,
     ToolCall,
     ToolResult,
+    describe_call,
+    speaker,
     texts,
 )
 from weft.store import Step
-from weft.thread import Attempt, CommitInfo
+from weft.thread import Attempt, CommitInfo, split_typed
 
 from .render import render
 
 EXCERPT = 120
+AUTOMATIC_NOTES = ("dialogue: ", "tool_io: ", "instruction: ")
+"""How the notes begin that an agent's commits get: they repeat the message."""
 SCANNED = 50
 """How much of a long text is read for an excerpt, in lengths of the excerpt."""
 SUMMARY = "summary"
@@ -253,6 +257,32 @@ def message_text(message: Message) -> str:
     return "\n\n".join([*lines, *(f"`{call.name}` {call.arguments}" for call in calls)])
 
 
+def describe_commit(info: CommitInfo) -> tuple[str, str]:
+    """The kind of a commit (for a message, its speaker), and its text on one line."""
+    messages, kind = info.messages, info.kind
+    if kind != "append" or not messages:
+        return kind, describe_annotation(info) or info.message or kind
+    note = info.message or ""
+    is_automatic = info.automatic_type is not None or note.startswith(AUTOMATIC_NOTES)
+    text = " ".join(map(preview, messages)) if is_automatic or not note else note
+    role = speaker(messages[0]).split()[0]  # without the speaker's name
+    return role, text or note or kind
+
+
+def preview(message: Message) -> str:
+    """The words that the speaker wrote, and the calls with their main arguments.
+
+    Text that a client put into a user's message is left out. If there is nothing else, its kind is
+    shown: `[system-reminder]`.
+    """
+    text = " ".join(texts(block for block in message.blocks if not isinstance(block, Checkpoint)))
+    if message.role == "user":
+        typed, elements = split_typed(text)
+        text = typed or "".join(f"[{name}]" for name in elements)
+    calls = [describe_call(block) for block in message.blocks if isinstance(block, ToolCall)]
+    return " ".join([text, f"[{', '.join(calls)}]"] if calls else [text]).strip()
+
+
 def fold_json(commit: Id, change: Change, count: Count) -> JsonObject:
     """How much a summary replaced, and the commit that did so."""
     return {
@@ -294,11 +324,13 @@ def describe_annotation(info: CommitInfo) -> str | None:
 def commit_json(info: CommitInfo, compaction: JsonObject | None = None) -> JsonObject:
     """One line of the log; a compaction has its tokens before and after."""
     note = describe_annotation(info)
+    speaker_or_kind, label = describe_commit(info)
     return {
         "id": info.id,
         "parents": list(info.parents),
         "kind": info.kind,
         "message": info.message or note or excerpt(" ".join(map(message_text, info.messages))),
+        "label": excerpt(f"{speaker_or_kind}: {label}" if info.kind == "append" else label),
         "created": info.created.timestamp(),
         "rewrites": info.kind in REWRITES,
         "compaction": compaction,

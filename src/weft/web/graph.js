@@ -268,7 +268,7 @@ export class Graph {
       {
         id: `graph-${commit.id}`,
         role: "option",
-        class: `graph-row ${commit.kind}${row === this.active ? " active" : ""}`,
+        class: `graph-row kind-${commit.kind}${row === this.active ? " active" : ""}`,
         "data-row": row,
         "aria-selected": String(commit.id === this.reading || row === this.active),
         "aria-setsize": this.rows.length,

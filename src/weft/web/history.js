@@ -75,7 +75,7 @@ export class History {
     const label = el(
       "span",
       { class: "label" },
-      commit.compaction ? "Compacted" : commit.message || commit.kind,
+      commit.compaction ? "Compacted" : commit.label || commit.kind,
     );
     const meta = el(
       "span",
