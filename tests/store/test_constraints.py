@@ -45,19 +45,36 @@ UNDESCRIBED = (
 UNCOUNTED = "ALTER TABLE thread DROP COLUMN refs"
 UNATTEMPTED = "DROP TABLE attempt"
 UNBATCHED = "DROP TABLE batch"
+TABLES = ("index_segment", "index_block", "index_commit", "index_pending")
+OLD_INDEX = (
+    *(f"DROP TABLE {table}" for table in TABLES),
+    "CREATE TABLE fulltext (text TEXT)",  # what it held does not matter: it is made anew
+    "UPDATE indexed SET last = 99",
+)
 UNLINKED = ("DROP TABLE link", "DROP INDEX ref_target", UNBATCHED, *UNDESCRIBED)
 SHAPES = {
-    "sqlite 2": (old_sqlite, (*UNLINKED, UNATTEMPTED, UNCOUNTED, "PRAGMA user_version = 2")),
-    "sqlite 3": (old_sqlite, (*UNLINKED, UNATTEMPTED, "PRAGMA user_version = 3")),
-    "sqlite 4": (old_sqlite, (*UNLINKED, "PRAGMA user_version = 4")),
-    "sqlite 5": (old_sqlite, (UNBATCHED, *UNDESCRIBED, "PRAGMA user_version = 5")),
+    "sqlite 2": (
+        old_sqlite,
+        (*OLD_INDEX, *UNLINKED, UNATTEMPTED, UNCOUNTED, "PRAGMA user_version = 2"),
+    ),
+    "sqlite 3": (old_sqlite, (*OLD_INDEX, *UNLINKED, UNATTEMPTED, "PRAGMA user_version = 3")),
+    "sqlite 4": (old_sqlite, (*OLD_INDEX, *UNLINKED, "PRAGMA user_version = 4")),
+    "sqlite 5": (old_sqlite, (*OLD_INDEX, UNBATCHED, *UNDESCRIBED, "PRAGMA user_version = 5")),
+    "sqlite 8": (old_sqlite, (*OLD_INDEX, "PRAGMA user_version = 8")),
+    "postgres 7": (old_postgres, (*OLD_INDEX, "UPDATE weft_schema SET version = 7")),
     "postgres 1": (
         old_postgres,
-        (*UNLINKED, UNATTEMPTED, UNCOUNTED, "UPDATE weft_schema SET version = 1"),
+        (*OLD_INDEX, *UNLINKED, UNATTEMPTED, UNCOUNTED, "UPDATE weft_schema SET version = 1"),
     ),
-    "postgres 2": (old_postgres, (*UNLINKED, UNATTEMPTED, "UPDATE weft_schema SET version = 2")),
-    "postgres 3": (old_postgres, (*UNLINKED, "UPDATE weft_schema SET version = 3")),
-    "postgres 4": (old_postgres, (UNBATCHED, *UNDESCRIBED, "UPDATE weft_schema SET version = 4")),
+    "postgres 2": (
+        old_postgres,
+        (*OLD_INDEX, *UNLINKED, UNATTEMPTED, "UPDATE weft_schema SET version = 2"),
+    ),
+    "postgres 3": (old_postgres, (*OLD_INDEX, *UNLINKED, "UPDATE weft_schema SET version = 3")),
+    "postgres 4": (
+        old_postgres,
+        (*OLD_INDEX, UNBATCHED, *UNDESCRIBED, "UPDATE weft_schema SET version = 4"),
+    ),
 }
 
 
@@ -86,6 +103,7 @@ def test_all_of_it_is_there_and_goes_on(old: tuple[str, Callable[[str], None]]) 
         assert (list(t.branches()), list(t.tags())) == (["main", "side"], ["home"])
         t.branch("gone")
         t.user("and on")
+        assert [hit.text for hit in t.search("hello")] == ["hello"]
     with weft.open(address, "empty") as t:
         t.user("begun")
     assert fsck(address).flaws == ()

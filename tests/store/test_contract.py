@@ -1,7 +1,8 @@
 """What every store promises. A backend is one more row of `BACKENDS`."""
 
 import threading
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +14,14 @@ from weft.ids import Id, object_id
 from weft.store import (
     AttemptRecord,
     CommitRecord,
+    IndexBlock,
+    IndexedCommits,
     Landing,
     MemoryStore,
+    NewSegment,
     SqliteStore,
     Store,
+    Unindexed,
     deleted_name,
     open_store,
     read_deleted_name,
@@ -224,43 +229,60 @@ def _fail_after_landing(store: Store) -> None:
         raise KeyError
 
 
-def test_full_text_is_filled_behind_and_finds_all_words(store: Store) -> None:
-    store.ensure_thread("u", created=1.0)
-    land(store, "red fox")
-    land(store, "red hen", "red fox", old="red fox")
-    land(store, "red fox", thread="u")
+def segment_of(commits: Sequence[Unindexed], *blocks: IndexBlock) -> NewSegment:
+    """A segment of commits of one thread."""
+    keys = array("q", [commit.key for commit in commits]).tobytes()
+    owned = IndexedCommits(commits[0].thread, 0, keys, b"data")
+    return NewSegment(len(commits), (owned,), blocks)
+
+
+def test_a_commit_is_indexed_once_and_again_when_its_segment_is_removed(store: Store) -> None:
+    land(store, "a")
+    land(store, "b", "a", old="a")
     waiting = store.unindexed(10)
-    assert [item.contents for item in waiting] == [(b"red fox",), (b"red hen",), (b"red fox",)]
-    store.index((item.key, item.contents[0].decode()) for item in waiting)
+    assert [item.contents for item in waiting] == [(b"a",), (b"b",)]
+    assert store.unindexed(10, waiting[0].key) == waiting[1:]
+    assert {item.thread for item in waiting} == {store.thread_number("t")}
+    blocks = (IndexBlock(3, b"x", b"12"), IndexBlock(5, b"y", b"3"))
+    assert store.add_segment(segment_of(waiting, *blocks))
     assert store.unindexed(10) == []
-    assert names(store.search("t", ["RED", "fox"], 10)) == "red fox"
-    assert len(store.search("t", ["red"], 10)) == 2
-    assert len(store.search("t", ["red"], 1)) == 1
-    assert store.search("t", ['fo"x'], 10) == []
+    assert not store.add_segment(segment_of(waiting, *blocks))  # another writer was faster
+    [(number, size)] = store.segments().items()
+    assert size == 2
+    [owned] = store.indexed_commits("t")
+    assert (owned.data, owned.segment, owned.keys) == (
+        b"data", number, array("q", [item.key for item in waiting]).tobytes(),
+    )  # fmt: skip
+    assert store.index_blocks([5, 7], [number]) == [(number, blocks[1])]
+    assert {block for _, block in store.index_blocks(None, [number])} == set(blocks)
+    [(thread, step)] = store.read_keys([waiting[1].key])
+    assert (thread, step.commit.id) == ("t", id_of("b"))
+    store.maintenance().unindex("t", [id_of("a")])
+    assert (store.segments(), store.index_blocks(None, [number])) == ({}, [])
+    assert store.unindexed(10) == waiting
+    assert store.add_segment(segment_of(waiting))
+    store.maintenance().drop("t", [id_of("b")])
+    assert store.segments() == {}
+    assert [item.key for item in store.unindexed(10)] == [waiting[0].key]
 
 
-@pytest.mark.parametrize(
-    ("word", "found"),
-    [
-        ("m3", True),
-        ("M3", True),
-        ("m", False),  # whole words
-        ("m39", False),
-        ("src/café.py", True),  # a word with signs in it is a phrase
-        ("cafe", True),  # accents do not matter
-        ("py.src", False),
-        ('"m3', True),
-        ("*", False),
-        ("m3*", True),  # signs mean nothing
-        ("NOT", False),
-    ],
-)
-def test_words_are_whole_words_whatever_signs_stand_around(
-    store: Store, word: str, found: bool
-) -> None:
-    land(store, "m3 (src/café.py)")
-    store.index((item.key, item.contents[0].decode()) for item in store.unindexed(10))
-    assert bool(store.search("t", [word], 10)) == found
+def test_segments_are_replaced_together_with_their_commits(store: Store) -> None:
+    land(store, "a")
+    land(store, "b", "a", old="a")
+    first, second = store.unindexed(10)
+    assert not store.add_segment(segment_of([second]))  # leaves one out
+    assert store.add_segment(segment_of([first]))
+    [old] = store.segments()
+    assert not store.add_segment(segment_of([first, second]), [old + 77])
+    assert store.add_segment(segment_of([first, second]), [old])
+    assert not store.add_segment(segment_of([first, second]), [old])
+    assert list(store.segments().values()) == [2]
+    with suppress(KeyError), store.transaction():
+        [number] = store.segments()
+        land(store, "c", "b", old="b")
+        assert store.add_segment(segment_of([first, second, *store.unindexed(9)]), [number])
+        raise KeyError
+    assert (store.segments(), store.unindexed(9)) == ({number: 2}, [])
 
 
 def test_chained_keys_are_found_newest_first(store: Store) -> None:
@@ -522,7 +544,7 @@ def test_a_renamed_thread_takes_everything_along(store: Store) -> None:
     land(store, "a", chain=b"chain")
     store.add_links("t", [(b"key", id_of("a"))])
     store.add_attempt("t", AttemptRecord(id_of("a"), "failed", b"{}", 2.0))
-    store.index([(item.key, "words here") for item in store.unindexed(10)])
+    assert store.add_segment(segment_of(store.unindexed(10)))
     store.rename_thread("t", "new")
     assert [record.name for record in store.threads()] == ["new"]
     assert store.read_thread("t") is None
@@ -532,7 +554,7 @@ def test_a_renamed_thread_takes_everything_along(store: Store) -> None:
     assert [link.thread for link in store.only_links([b"key"])] == ["new"]
     assert len(store.attempts("new")) == 1
     assert len(store.operations("new")) == 1
-    assert [step.commit.id for step in store.search("new", ["words"], 5)] == [id_of("a")]
+    assert len(store.indexed_commits("new")) == 1
     land(store, "b", "a", old="a", thread="new")
     with pytest.raises(StoreError, match="renamed or deleted"):
         land(store, "c", "b", old="b", thread="t")
@@ -603,7 +625,7 @@ def test_a_dropped_thread_leaves_nothing(store: Store) -> None:
     land(store, "a")
     maintenance = store.maintenance()
     with store.transaction():
-        maintenance.drop("t", {id_of("a"): ""})
+        maintenance.drop("t", [id_of("a")])
         maintenance.drop_thread("t")
     assert store.threads() == []
     assert store.read_thread("t") is None
@@ -669,15 +691,3 @@ def test_an_imported_thread_is_as_old_as_its_newest_commit(store: Store) -> None
     store.land("t", landing)
     assert store.last_active() == {"t": 1.0}
     assert store.operations("t")[0].created == 99.0  # the log still has the time of the import
-
-
-def test_threads_with_words_are_those_that_search_finds(store: Store) -> None:
-    for name in ("one", "two", "three"):
-        store.ensure_thread(name, created=1.0)
-        land(store, name, thread=name)
-    store.index((item.key, f"{item.contents[0].decode()} shared") for item in store.unindexed(10))
-    assert store.threads_with(["shared"]) == ["one", "two", "three"]
-    assert store.threads_with(["shared", "two"]) == ["two"]
-    assert store.threads_with(["absent"]) == []
-    store.rename_thread("one", deleted_name("one", 5.0))
-    assert store.threads_with(["shared"]) == ["two", "three"]

@@ -28,6 +28,7 @@ import msgspec
 import orjson
 
 from weft.errors import JournalError, StoreError
+from weft.history import index_behind
 from weft.model import ApiError, JsonObject, Message, Origin, Request, Response
 from weft.store import Store
 from weft.thread import Bodies, SentBodyDelta
@@ -437,9 +438,17 @@ class ExchangeRecorder:
             if jobs is None:
                 return
             self._run(jobs)
+            if not jobs and not self._in_use:
+                self._index()
             self._adopt()
             if self._in_use and time.monotonic() >= self._next_drain:
                 self._drain()
+
+    def _index(self) -> None:
+        """Fill the text index while there is nothing to record; a search does it otherwise."""
+        with suppress(Exception):  # a search reports it; recording must go on
+            while self._queue.empty() and index_behind(self.store, pages=1):
+                pass
 
     def _adopt(self) -> None:
         """From time to time, take over journals of processes that were killed."""

@@ -77,16 +77,21 @@ from .replay import ReplayedCommit, ReplayResult, replay
 from .results import open_answers
 from .rewrite import PlannedRewrite, plan_rewrite, plan_state
 from .search import (
+    CLOSING_PAGES,
     index_behind,
     message_words,
+    parse_query,
     read_every_commit,
+    recall_commits,
     search_commits,
     threads_with,
 )
 from .signatures import is_signed
+from .terms import count_terms
 
 __all__ = [
     "CHOICES",
+    "CLOSING_PAGES",
     "HIDDEN_KINDS",
     "OBJECT_FORMAT",
     "PRIORITIES",
@@ -139,6 +144,7 @@ __all__ = [
     "compile_slots",
     "compile_tail",
     "count_entries",
+    "count_terms",
     "decode_appended",
     "decode_attempt",
     "decode_body",
@@ -170,6 +176,7 @@ __all__ = [
     "new_slot",
     "newest_first",
     "open_answers",
+    "parse_query",
     "plan_forget",
     "plan_redo",
     "plan_rewrite",
@@ -182,6 +189,7 @@ __all__ = [
     "read_reachable",
     "read_tags",
     "read_writers",
+    "recall_commits",
     "repair",
     "replay",
     "restore_original_order",

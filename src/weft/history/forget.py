@@ -3,7 +3,7 @@
 The text is replaced by a mark in every entry, attempt, note and metadata string that contains it.
 
 - The objects keep their ids, as tombstones, so the graph and all references stay valid.
-- The full-text index is updated, and the store's files are rewritten.
+- The text index is updated, and the store's files are rewritten.
 - If the same message is committed again, it has the same id and so stays forgotten.
 
 The text is found in every JSON spelling, in JSON inside JSON strings, and in base64. A base64 file
@@ -21,8 +21,6 @@ from msgspec import Struct
 
 from weft.ids import Id
 from weft.store import Step, Store
-
-from .search import commit_text
 
 FORGOTTEN = "[forgotten]"
 FORGOTTEN_FILE = b64encode(FORGOTTEN.encode()).decode()
@@ -78,10 +76,6 @@ def forget_text(store: Store, text: str, created: float) -> Erased:
     with store.transaction():
         erased = plan_forget(store, text)
         maintenance = store.maintenance()
-        before = {
-            (thread, step.commit.id): commit_text(step.contents)
-            for thread, step in _touched(store, erased)
-        }
         for id, data in list(maintenance.entries()):
             if id in erased.entries:
                 maintenance.write_tombstone("entry", id, without(data, text), "forgotten", created)
@@ -92,9 +86,11 @@ def forget_text(store: Store, text: str, created: float) -> Erased:
         for key, _, attempt in list(maintenance.attempts()):
             if key in erased.attempts:
                 maintenance.put_attempt(key, attempt.state, without(attempt.data, text))
+        touched: dict[str, list[Id]] = {}
         for thread, step in _touched(store, erased):
-            old = before[(thread, step.commit.id)]
-            maintenance.reindex(thread, step.commit.id, old, commit_text(step.contents))
+            touched.setdefault(thread, []).append(step.commit.id)
+        for thread, ids in touched.items():
+            maintenance.unindex(thread, ids)
     store.maintenance().scrub()
     return erased
 

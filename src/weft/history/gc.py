@@ -12,8 +12,6 @@ from msgspec import Struct
 from weft.ids import Id
 from weft.store import Dropped, Store, read_deleted_name
 
-from .search import commit_text
-
 
 class Swept(Struct, frozen=True):
     """How much was deleted, over all threads; `threads` counts deleted threads removed for good."""
@@ -33,10 +31,8 @@ def sweep(store: Store, since: float, *, preview: bool = False) -> Swept:
     total = [0, 0, 0]
     with store.transaction():
         parents: dict[str, dict[Id, tuple[Id, ...]]] = {}
-        texts: dict[str, dict[Id, str]] = {}
         for thread, step in maintenance.commits():
             parents.setdefault(thread, {})[step.commit.id] = step.commit.parents
-            texts.setdefault(thread, {})[step.commit.id] = commit_text(step.contents)
         expired = [record.name for record in store.threads(deleted=True)]
         expired = [name for name in expired if _is_before(name, since)]
         for thread, graph in parents.items():
@@ -44,7 +40,7 @@ def sweep(store: Store, since: float, *, preview: bool = False) -> Swept:
                 set[Id]() if thread in expired else maintenance.referenced_commits(thread, since)
             )
             reachable = reach(starts, graph)
-            unreachable = {id: texts[thread][id] for id in graph if id not in reachable}
+            unreachable = [id for id in graph if id not in reachable]
             dropped = (
                 Dropped(len(unreachable), 0, 0)
                 if preview

@@ -6,14 +6,18 @@ from pathlib import Path
 from weft.errors import ConfigError
 
 from .base import (
+    BUCKETS,
     DELETED,
     IMPORT,
     Arrival,
     AttemptRecord,
     CommitRecord,
+    IndexBlock,
+    IndexedCommits,
     Landing,
     Link,
     Match,
+    NewSegment,
     Node,
     Operation,
     Step,
@@ -30,6 +34,7 @@ from .memory import MemoryStore
 from .sqlite import SqliteStore
 
 __all__ = [
+    "BUCKETS",
     "DELETED",
     "IMPORT",
     "JOURNAL",
@@ -39,12 +44,15 @@ __all__ = [
     "CommitRecord",
     "Dropped",
     "Flaw",
+    "IndexBlock",
+    "IndexedCommits",
     "Kind",
     "Landing",
     "Link",
     "Maintenance",
     "Match",
     "MemoryStore",
+    "NewSegment",
     "Node",
     "ObjectFormat",
     "Operation",

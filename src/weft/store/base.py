@@ -13,7 +13,7 @@ Lines are internal to a store; no id depends on them.
 One contract suite (`tests/store`) runs over every backend.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -140,10 +140,49 @@ class Landing(Struct, frozen=True, gc=False):
 
 
 class Unindexed(Struct, frozen=True, gc=False):
-    """A commit that is not in the full-text index; `key` is the store's own number for it."""
+    """A commit that is not in the text index.
+
+    `key` and `thread` are the store's own numbers of the commit and its thread.
+    """
 
     key: int
+    thread: int
+    created: float
     contents: tuple[bytes, ...]
+
+
+BUCKETS = 257
+"""How many buckets a segment of the text index may have."""
+
+
+class IndexBlock(Struct, frozen=True, gc=False):
+    """A part of a segment: the terms that a bucket has, and where they occur."""
+
+    bucket: int
+    terms: bytes
+    postings: bytes
+
+
+class IndexedCommits(Struct, frozen=True, gc=False):
+    """The commits of one thread in a segment: documents `first` and following.
+
+    `keys` are the numbers of the commits in ascending order, 8 bytes each. `data` is whatever else
+    the index needs to know about them.
+    """
+
+    thread: int
+    first: int
+    keys: bytes
+    data: bytes
+    segment: int = 0
+
+
+class NewSegment(Struct, frozen=True, gc=False):
+    """A segment for the text index. `size` is its number of documents."""
+
+    size: int
+    commits: tuple[IndexedCommits, ...]
+    blocks: tuple[IndexBlock, ...]
 
 
 class Match(Struct, frozen=True, gc=False):
@@ -363,20 +402,40 @@ class Store(Protocol):
         """The links whose key leads to exactly one commit."""
         ...
 
-    def unindexed(self, limit: int) -> list[Unindexed]:
-        """The next commits that are not in the full-text index, oldest first."""
+    def unindexed(self, limit: int, after: int = 0) -> list[Unindexed]:
+        """The next commits that are not in the text index, oldest first, with larger keys."""
         ...
 
-    def index(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add texts to the full-text index, by their keys."""
+    def thread_number(self, thread: str) -> int:
+        """The store's own number of a thread."""
         ...
 
-    def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
-        """Indexed commits of the thread that have every word, best first."""
+    def add_segment(self, segment: NewSegment, replaced: Sequence[int] = ()) -> bool:
+        """Add a segment to the text index, and remove the segments that it replaces.
+
+        Returns false, and writes nothing, unless the segment has exactly the commits of the
+        replaced segments and the next unindexed ones. So two writers cannot index a commit twice.
+        """
         ...
 
-    def threads_with(self, words: Sequence[str]) -> list[str]:
-        """The names of the threads that `search` finds these words in, oldest thread first."""
+    def segments(self) -> dict[int, int]:
+        """The number of documents of each segment of the text index, oldest segment first."""
+        ...
+
+    def indexed_commits(
+        self, thread: str | None = None, segments: Sequence[int] | None = None
+    ) -> list[IndexedCommits]:
+        """The indexed commits of a thread, or of all, oldest segment first."""
+        ...
+
+    def index_blocks(
+        self, buckets: Sequence[int] | None, segments: Sequence[int]
+    ) -> list[tuple[int, IndexBlock]]:
+        """The blocks of these buckets (or all) in these segments, each with its segment."""
+        ...
+
+    def read_keys(self, keys: Sequence[int]) -> list[tuple[str, Step]]:
+        """The commits with these numbers in this order, each with its thread."""
         ...
 
     def maintenance(self) -> "Maintenance":

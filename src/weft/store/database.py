@@ -4,7 +4,7 @@ Statements are written once, with `?` for values. Where databases really differ,
 a member of `Dialect`: a statement, or a function that makes one.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -18,30 +18,16 @@ CommitPosition = tuple[int, int, int, bool]
 """A commit's key, line and depth, and whether its line continues after it."""
 
 
-class SearchClauses(Struct, frozen=True):
-    """The dialect-specific clauses of a search: how `commits c` is joined, filtered and ordered."""
-
-    joins: str
-    where: str
-    order: str
-    values: tuple[Any, ...]
-    order_values: tuple[Any, ...] = ()
-
-
 class Dialect(Struct, frozen=True):
     """The SQL that differs between databases.
 
     - `lock_thread`: blocks other landings in a thread until the transaction ends; empty if
       transactions are exclusive anyway.
-    - `index`, `unindex`, `find`: add a text to the full-text index, remove it, search.
     - `has_sequential_keys`: whether the key of the next row is always the greatest plus one.
     """
 
     name: str
     lock_thread: str
-    index: Callable[["Database", int, str], None]
-    unindex: Callable[["Database", int, str], None]
-    find: Callable[[Sequence[str]], SearchClauses]
     has_sequential_keys: bool = False
 
 

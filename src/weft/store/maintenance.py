@@ -6,7 +6,7 @@ which defines ids. A *tombstone* is an object whose bytes were replaced on purpo
 and a checksum over the new bytes shows that it is not damaged.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -96,16 +96,16 @@ class Maintenance(Protocol):
         """Replace the bytes of an object in every thread."""
         ...
 
-    def reindex(self, thread: str, commit: Id, old: str, new: str) -> None:
-        """Replace the text of a commit in the full-text index, if it is indexed."""
+    def unindex(self, thread: str, commits: Sequence[Id]) -> None:
+        """Remove the text of these commits from the text index; they are indexed again later."""
         ...
 
     def referenced_commits(self, thread: str, since: float) -> set[Id]:
         """The commits that refs point at, and those that the log names since a time."""
         ...
 
-    def drop(self, thread: str, commits: Mapping[Id, str]) -> Dropped:
-        """Delete these commits (with their indexed text), and what only they needed."""
+    def drop(self, thread: str, commits: Collection[Id]) -> Dropped:
+        """Delete these commits, their text in the index, and what only they needed."""
         ...
 
     def drop_thread(self, thread: str) -> None:

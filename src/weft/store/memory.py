@@ -5,8 +5,9 @@ depends on what it changes. Maintenance and renames are rare and rewrite whole t
 on a copy of all tables; the originals are restored if the transaction fails.
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import RLock
@@ -23,9 +24,12 @@ from .base import (
     Arrival,
     AttemptRecord,
     CommitRecord,
+    IndexBlock,
+    IndexedCommits,
     Landing,
     Link,
     Match,
+    NewSegment,
     Node,
     Operation,
     Step,
@@ -34,7 +38,6 @@ from .base import (
 )
 from .landing import checksum, name_taken, no_thread
 from .maintenance import Dropped, Flaw, Kind, Maintenance, Reason, Tombstone
-from .word_split import split_words
 
 DEFAULT_BRANCH = "main"
 
@@ -43,6 +46,7 @@ class ThreadTables(Struct):
     """One thread's tables."""
 
     record: ThreadRecord
+    number: int
     commits: dict[Id, Step] = field(default_factory=dict[Id, Step])
     refs: dict[str, Id] = field(default_factory=dict[str, Id])
     log: list[Operation] = field(default_factory=list[Operation])
@@ -52,6 +56,7 @@ class ThreadTables(Struct):
     def copy(self) -> "ThreadTables":
         return ThreadTables(
             self.record,
+            self.number,
             dict(self.commits),
             dict(self.refs),
             list(self.log),
@@ -68,29 +73,43 @@ class ClosedTables:
 
 
 class Tables(Struct):
-    """The tables of the whole store."""
+    """The tables of the whole store.
+
+    `keys` numbers the commits for the text index, `unindexed` has the numbers that it
+    does not contain yet.
+    """
 
     threads: dict[str, ThreadTables] = field(default_factory=dict[str, ThreadTables])
     entries: dict[Id, bytes] = field(default_factory=dict[Id, bytes])
     order: list[tuple[str, Id]] = field(default_factory=list[tuple[str, Id]])
-    texts: dict[tuple[str, Id], str] = field(default_factory=dict[tuple[str, Id], str])
+    keys: dict[int, tuple[str, Id]] = field(default_factory=dict[int, tuple[str, Id]])
+    unindexed: set[int] = field(default_factory=set[int])
+    segments: dict[int, NewSegment] = field(default_factory=dict[int, NewSegment])
     chains: dict[bytes, list[Match]] = field(default_factory=dict[bytes, list[Match]])
     links: dict[bytes, list[Link]] = field(default_factory=dict[bytes, list[Link]])
     tombstones: dict[tuple[str, Id], Tombstone] = field(
         default_factory=dict[tuple[str, Id], Tombstone]
     )
     last_attempt: int = 0
+    last_key: int = 0
+    last_thread: int = 0
+    last_segment: int = 0
 
     def copy(self) -> "Tables":
         return Tables(
             {name: own.copy() for name, own in self.threads.items()},
             dict(self.entries),
             list(self.order),
-            dict(self.texts),
+            dict(self.keys),
+            set(self.unindexed),
+            dict(self.segments),
             {chain: list(matches) for chain, matches in self.chains.items()},
             {key: list(links) for key, links in self.links.items()},
             dict(self.tombstones),
             self.last_attempt,
+            self.last_key,
+            self.last_thread,
+            self.last_segment,
         )
 
 
@@ -144,7 +163,9 @@ class MemoryStore:
             own = self._tables.threads.get(name)
             if own is None:
                 record = ThreadRecord(name, DEFAULT_BRANCH, checkpoints, scope, created)
-                own = self._tables.threads[name] = ThreadTables(record)
+                self._tables.last_thread += 1
+                own = ThreadTables(record, self._tables.last_thread)
+                self._tables.threads[name] = own
                 self._on_rollback(self._tables.threads.pop, name)
             old = own.record
             self._set_record(
@@ -201,7 +222,7 @@ class MemoryStore:
             names = {name: new if name == old else name for name in tables.threads}
             tables.threads = {names[name]: of for name, of in tables.threads.items()}
             tables.order = [(names[name], id) for name, id in tables.order]
-            tables.texts = {(names[name], id): text for (name, id), text in tables.texts.items()}
+            tables.keys = {key: (names[name], id) for key, (name, id) in tables.keys.items()}
             for matches in tables.chains.values():
                 matches[:] = [structs.replace(m, thread=names[m.thread]) for m in matches]
             for links in tables.links.values():
@@ -397,44 +418,79 @@ class MemoryStore:
             links_by_key = [self._links(key) for key in keys]
             return [links[0] for links in links_by_key if len(links) == 1]
 
-    def unindexed(self, limit: int) -> list[Unindexed]:
+    def thread_number(self, thread: str) -> int:
         with self._lock:
-            start = len(self._tables.texts)
-            waiting = self._tables.order[start : start + limit]
+            return self._own(thread).number
+
+    def unindexed(self, limit: int, after: int = 0) -> list[Unindexed]:
+        with self._lock:
+            keys = sorted(key for key in self._tables.unindexed if key > after)
+            return [self._unindexed(key) for key in keys[:limit]]
+
+    def _unindexed(self, key: int) -> Unindexed:
+        thread, id = self._tables.keys[key]
+        own = self._own(thread)
+        step = own.commits[id]
+        return Unindexed(key, own.number, step.commit.created, step.contents)
+
+    def add_segment(self, segment: NewSegment, replaced: Sequence[int] = ()) -> bool:
+        with self._lock:
+            tables = self._tables
+            if not tables.segments.keys() >= set(replaced):
+                return False
+            old_keys = {key for n in replaced for key in _segment_keys(tables.segments[n])}
+            new_keys = _segment_keys(segment) - old_keys
+            newest = max(new_keys, default=0)
+            if new_keys != {key for key in tables.unindexed if key <= newest}:
+                return False
+            for number in replaced:
+                self._on_rollback(tables.segments.__setitem__, number, tables.segments[number])
+                del tables.segments[number]
+            tables.last_segment += 1
+            tables.segments[tables.last_segment] = segment
+            self._on_rollback(tables.segments.pop, tables.last_segment)
+            tables.unindexed -= new_keys
+            self._on_rollback(tables.unindexed.update, new_keys)
+            return True
+
+    def segments(self) -> dict[int, int]:
+        with self._lock:
+            return {number: one.size for number, one in sorted(self._tables.segments.items())}
+
+    def indexed_commits(
+        self, thread: str | None = None, segments: Sequence[int] | None = None
+    ) -> list[IndexedCommits]:
+        with self._lock:
+            if segments is not None:
+                owners = {own.number for own in self._tables.threads.values()}
+            elif thread is not None:
+                owners = {self._own(thread).number}
+            else:
+                live = self._tables.threads.items()
+                owners = {own.number for name, own in live if not _is_deleted(name)}
             return [
-                Unindexed(start + offset, self._tables.threads[thread].commits[id].contents)
-                for offset, (thread, id) in enumerate(waiting)
+                structs.replace(commits, segment=number)
+                for number, segment in sorted(self._tables.segments.items())
+                for commits in segment.commits
+                if commits.thread in owners and (segments is None or number in segments)
             ]
 
-    def index(self, texts: Iterable[tuple[int, str]]) -> None:
+    def index_blocks(
+        self, buckets: Sequence[int] | None, segments: Sequence[int]
+    ) -> list[tuple[int, IndexBlock]]:
         with self._lock:
-            for key, text in texts:
-                commit = self._tables.order[key]
-                if commit not in self._tables.texts:
-                    self._on_rollback(self._tables.texts.pop, commit)
-                self._tables.texts[commit] = text
+            chosen = [(n, one) for n, one in self._tables.segments.items() if n in segments]
+        return [
+            (number, block)
+            for number, segment in chosen
+            for block in segment.blocks
+            if buckets is None or block.bucket in buckets
+        ]
 
-    def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
-        queries = [_words(word) for word in words]
+    def read_keys(self, keys: Sequence[int]) -> list[tuple[str, Step]]:
         with self._lock:
-            commits = self._own(thread).commits
-            return [
-                commits[id]
-                for (owner, id), text in reversed(self._tables.texts.items())
-                if owner == thread and all(word in _words(text) for word in queries)
-            ][:limit]
-
-    def threads_with(self, words: Sequence[str]) -> list[str]:
-        queries = [_words(word) for word in words]
-        with self._lock:
-            owners = {
-                owner
-                for (owner, _), text in self._tables.texts.items()
-                if all(word in _words(text) for word in queries)
-            }
-            return [
-                name for name in self._tables.threads if name in owners and not _is_deleted(name)
-            ]
+            found = (self._tables.keys[key] for key in keys if key in self._tables.keys)
+            return [(thread, self._own(thread).commits[id]) for thread, id in found]
 
     def close(self) -> None:
         """Release everything; any later call raises `StoreError`, as in the other stores."""
@@ -505,8 +561,14 @@ class MemoryStore:
         own.commits[commit.id] = Step(self._with_tombstone(commit), depth, contents)
         self._on_rollback(own.commits.pop, commit.id)
         thread = own.record.name
-        self._tables.order.append((thread, commit.id))
-        self._on_rollback(self._tables.order.pop)
+        tables = self._tables
+        tables.order.append((thread, commit.id))
+        tables.last_key += 1
+        tables.keys[tables.last_key] = (thread, commit.id)
+        self._on_rollback(tables.order.pop)
+        self._on_rollback(tables.keys.pop, tables.last_key)
+        tables.unindexed.add(tables.last_key)
+        self._on_rollback(tables.unindexed.discard, tables.last_key)
         if commit.chain is not None:
             match = Match(commit.chain, thread, commit.id)
             matches = self._tables.chains.setdefault(commit.chain, [])
@@ -579,10 +641,19 @@ class MemoryMaintenance:
                     own.commits[name] = structs.replace(step, commit=commit)
         tables.tombstones[(kind, id)] = Tombstone(reason, checksum((data,)))
 
-    def reindex(self, thread: str, commit: Id, old: str, new: str) -> None:  # noqa: ARG002
-        texts = self._store.copy_tables().texts
-        if (thread, commit) in texts:
-            texts[(thread, commit)] = new
+    def unindex(self, thread: str, commits: Sequence[Id]) -> None:
+        ids = set(commits)
+        tables = self._store.copy_tables()
+        self._unindex({key for key, (of, id) in tables.keys.items() if of == thread and id in ids})
+
+    def _unindex(self, keys: set[int]) -> None:
+        """Remove the segments that have one of these commits; their commits wait again."""
+        tables = self._store.copy_tables()
+        for number, segment in list(tables.segments.items()):
+            own = _segment_keys(segment)
+            if own & keys:
+                del tables.segments[number]
+                tables.unindexed |= own
 
     def referenced_commits(self, thread: str, since: float) -> set[Id]:
         own = self._store.tables.threads[thread]
@@ -592,13 +663,17 @@ class MemoryMaintenance:
                 ids.update(id for id in (operation.old, operation.new) if id is not None)
         return ids
 
-    def drop(self, thread: str, commits: Mapping[Id, str]) -> Dropped:
+    def drop(self, thread: str, commits: Collection[Id]) -> Dropped:
         tables = self._store.copy_tables()
         own = tables.threads[thread]
+        ids = set(commits)
+        keys = {key for key, (of, id) in tables.keys.items() if of == thread and id in ids}
+        self._unindex(keys)
+        tables.keys = {key: commit for key, commit in tables.keys.items() if key not in keys}
+        tables.unindexed -= keys
         for id in commits:
             step = own.commits.pop(id)
             tables.order.remove((thread, id))
-            tables.texts.pop((thread, id), None)
             chain = step.commit.chain
             if chain is not None:
                 tables.chains[chain] = [m for m in tables.chains[chain] if m.commit != id]
@@ -609,9 +684,7 @@ class MemoryMaintenance:
             tables.links[key] = [
                 link for link in links if link.thread != thread or link.commit not in commits
             ]
-        positions = [
-            position for position, o in enumerate(own.log) if {o.old, o.new} & commits.keys()
-        ]
+        positions = [position for position, o in enumerate(own.log) if {o.old, o.new} & ids]
         cut = positions[-1] + 1 if positions else 0
         del own.log[:cut]
         needed = {
@@ -664,6 +737,5 @@ def _seq(operation: Operation) -> int:
     return operation.seq
 
 
-def _words(text: str) -> str:
-    """The words, each between spaces."""
-    return f" {' '.join(split_words(text))} "
+def _segment_keys(segment: NewSegment) -> set[int]:
+    return {key for commits in segment.commits for key in array("q", commits.keys)}

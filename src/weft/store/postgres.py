@@ -8,9 +8,6 @@ Locks protect what must not change during a landing:
   thread queue, and those in different threads do not.
 - An explicit transaction holds that advisory lock exclusively. It may write to several threads in
   any order, and an exclusive lock rules out deadlocks.
-
-The full-text index is a `tsvector` of the words from `split_words`. PostgreSQL's own parser is not
-used, because search must give the same results in every store.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -23,16 +20,13 @@ import psycopg
 
 from weft.errors import StoreError
 
-from .database import Database, Deferred, Dialect, SearchClauses, SqlRow, Tip
+from .database import Deferred, Dialect, SqlRow, Tip
 from .migrations import scripts
 from .relational import SqlStore
-from .word_split import split_words
 
 ADVISORY = 0x77656674  # one number for every weft store; the database's oid keeps stores apart
 BEGIN_SHARED = b"BEGIN; SELECT pg_advisory_xact_lock_shared(%d)" % ADVISORY
 BEGIN_ALONE = b"BEGIN; SELECT pg_advisory_xact_lock(%d)" % ADVISORY
-WORDS_A_ROW = 8000  # positions in a tsvector end at 16383, and its size at 1 MB
-LONGEST_WORD = 1000  # bytes; PostgreSQL's own limit is 2 KB
 CONNECT_SECONDS = 10
 
 Connection = psycopg.Connection[SqlRow]
@@ -181,7 +175,7 @@ class PostgresServer:
     def scrub(self) -> None:
         """Rewrite the tables; the server's log and backups are up to its administrator."""
         with self.snapshot():
-            for table in ("entry", "commits", "fulltext", "attempt"):
+            for table in ("entry", "commits", "index_block", "index_commit", "attempt"):
                 sql = _to_psycopg(f"VACUUM FULL {table}")
                 self._run(lambda connection, sql=sql: connection.execute(sql))
 
@@ -190,7 +184,8 @@ class PostgresServer:
 
     def size(self) -> int:
         tables = (
-            "'thread entry line commits commit_entry ref operation checkpoint fulltext attempt'"
+            "'thread entry line commits commit_entry ref operation checkpoint index_block "
+            "index_commit attempt'"
         )
         rows = self.read(
             f"""SELECT sum(pg_total_relation_size(name::regclass))::bigint
@@ -341,42 +336,4 @@ def _to_psycopg(sql: str) -> bytes:
     return sql.replace("?", "%s").encode()
 
 
-def _index(db: Database, key: int, text: str) -> None:
-    words = split_words(text)
-    for start in range(0, len(words), WORDS_A_ROW):
-        # Rows overlap by 64 words, so that a phrase across the boundary is found in one of them.
-        vector = _vector(words[start : start + WORDS_A_ROW + 64])
-        db.write("INSERT INTO fulltext VALUES (?, ?::tsvector)", (key, vector))
-
-
-def _unindex(db: Database, key: int, text: str) -> None:  # noqa: ARG001 - others need the text
-    db.write("DELETE FROM fulltext WHERE commit_key = ?", (key,))
-
-
-def _find(words: Sequence[str]) -> SearchClauses:
-    """Every word must occur in the commit; a word with punctuation in it is a phrase."""
-    queries = [_query(word) for word in words]
-    each = "c.key IN (SELECT commit_key FROM fulltext WHERE words @@ ?::tsquery)"
-    rank = """(SELECT max(ts_rank(f.words, ?::tsquery)) FROM fulltext f
-        WHERE f.commit_key = c.key) DESC, c.key DESC"""
-    where = " AND ".join([each] * len(queries))
-    either = " | ".join(f"({query})" for query in queries if query)
-    return SearchClauses("", where, rank, tuple(queries), (either,))
-
-
-def _query(word: str) -> str:
-    return " <-> ".join(map(_quoted, split_words(word)))
-
-
-def _vector(words: Sequence[str]) -> str:
-    return " ".join(f"{_quoted(word)}:{position}" for position, word in enumerate(words, start=1))
-
-
-def _quoted(word: str) -> str:
-    cut = word.encode()[:LONGEST_WORD].decode(errors="ignore")
-    return f"'{cut}'"
-
-
-POSTGRES = Dialect(
-    "postgres", "SELECT key FROM thread WHERE key = ? FOR UPDATE", _index, _unindex, _find
-)
+POSTGRES = Dialect("postgres", "SELECT key FROM thread WHERE key = ? FOR UPDATE")

@@ -5,7 +5,7 @@ lines, and one statement per line reads its commits in order. There is no query 
 `migrations/` has the schema and its reasons.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
@@ -18,9 +18,12 @@ from .base import (
     Arrival,
     AttemptRecord,
     CommitRecord,
+    IndexBlock,
+    IndexedCommits,
     Landing,
     Link,
     Match,
+    NewSegment,
     Node,
     Operation,
     Step,
@@ -39,7 +42,14 @@ from .landing import (
     write_landing,
 )
 from .maintenance import Maintenance
-from .sql_maintenance import SqlMaintenance
+from .sql_maintenance import (
+    SEGMENT_BITS,
+    SEGMENT_MASK,
+    SqlMaintenance,
+    block_key,
+    drop_segments,
+    read_keys,
+)
 
 CHUNK = 500  # ids per statement; SQLite takes at most 999 variables in old builds
 EVERYTHING = 2**62
@@ -462,58 +472,134 @@ class SqlStore:
             links += [Link(*row) for row in rows]
         return links
 
-    def unindexed(self, limit: int) -> list[Unindexed]:
+    def thread_number(self, thread: str) -> int:
+        return self._key(thread)
+
+    def unindexed(self, limit: int, after: int = 0) -> list[Unindexed]:
+        sql = f"""SELECT c.thread, {COLUMNS} FROM commits c
+            LEFT JOIN entry e ON e.key = c.entry WHERE"""
         with self._db.snapshot():
             rows = self._db.read(
-                f"{JOINED} WHERE c.key > (SELECT last FROM indexed) ORDER BY c.key LIMIT ?",
-                (limit,),
+                f"""{sql} c.key IN
+                (SELECT key FROM index_pending WHERE key > ? ORDER BY key LIMIT ?)""",
+                (after, limit),
             )
-            many = self._many([row[0] for row in rows if row[10] is None], gone=True)
+            rows.sort(key=lambda row: row[1])
+            if len(rows) < limit:
+                rows += self._db.read(
+                    f"""{sql} c.key > (SELECT last FROM indexed) AND c.key > ?
+                    ORDER BY c.key LIMIT ?""",
+                    (after, limit - len(rows)),
+                )
+            many = self._many([row[1] for row in rows if row[11] is None], gone=True)
         return [  # missing entries have no text; they must not keep others from being indexed
             Unindexed(
+                row[1],
                 row[0],
-                (row[11],)
-                if row[10] is not None
-                else tuple([data for _, data in many.get(row[0], ())]),
+                row[8],
+                (row[12],)
+                if row[11] is not None
+                else tuple([data for _, data in many.get(row[1], ())]),
             )
             for row in rows
         ]
 
-    def index(self, texts: Iterable[tuple[int, str]]) -> None:
-        text_by_key = dict(texts)
+    def add_segment(self, segment: NewSegment, replaced: Sequence[int] = ()) -> bool:
         with self._db.transaction():
+            new_keys = {key for commits in segment.commits for key in read_keys(commits.keys)}
+            old_rows = self.indexed_commits(segments=replaced) if replaced else []
+            for commits in old_rows:
+                new_keys.difference_update(read_keys(commits.keys))
+            if {commits.segment for commits in old_rows} != set(replaced):
+                return False
             last: int = self._db.read("SELECT last FROM indexed")[0][0]
-            keys = self._db.read(
-                "SELECT key FROM commits WHERE key > ? AND key <= ? ORDER BY key",
-                (last, max(text_by_key, default=0)),
+            pending = {key for key in new_keys if key <= last}
+            newest = max(new_keys - pending, default=last)
+            sql = "SELECT count(*) FROM commits WHERE key > ? AND key <= ?"
+            if self._db.read(sql, (last, newest))[0][0] != len(new_keys) - len(pending):
+                return False  # other commits have arrived among these
+            for chunk in _chunks(sorted(pending)):
+                sql = f"SELECT count(*) FROM index_pending WHERE key IN ({_marks(chunk)})"
+                if self._db.read(sql, chunk)[0][0] != len(chunk):
+                    return False
+            for chunk in _chunks(sorted(pending)):
+                sql = f"DELETE FROM index_pending WHERE key IN ({_marks(chunk)})"
+                self._db.write(sql, chunk)
+            drop_segments(self._db, replaced)
+            number = self._db.insert("INSERT INTO index_segment (size) VALUES (?)", (segment.size,))
+            self._db.write_many(
+                "INSERT INTO index_block VALUES (?, ?, ?)",
+                [
+                    (block_key(block.bucket, number or 0), block.terms, block.postings)
+                    for block in segment.blocks
+                ],
             )
-            for (key,) in keys:
-                if key not in text_by_key:  # committed after a later key; the next call adds it
-                    break
-                self._db.dialect.index(self._db, key, text_by_key[key])
-                last = key
-            self._db.write("UPDATE indexed SET last = ?", (last,))
+            self._db.write_many(
+                "INSERT INTO index_commit VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (own.thread, number, own.first, *_ends(own.keys), own.keys, own.data)
+                    for own in segment.commits
+                ],
+            )
+            if newest > last:
+                self._db.write("UPDATE indexed SET last = ?", (newest,))
+            return True
 
-    def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
-        clauses = self._db.dialect.find(words)
-        with self._db.snapshot():
+    def segments(self) -> dict[int, int]:
+        return dict(self._db.read("SELECT key, size FROM index_segment ORDER BY key"))
+
+    def indexed_commits(
+        self, thread: str | None = None, segments: Sequence[int] | None = None
+    ) -> list[IndexedCommits]:
+        sql = "SELECT thread, first, keys, data, segment FROM index_commit"
+        if segments is not None:
+            rows = [
+                row
+                for chunk in _chunks(segments)
+                for row in self._db.read(f"{sql} WHERE segment IN ({_marks(chunk)})", chunk)
+            ]
+        elif thread is not None:
+            rows = self._db.read(f"{sql} WHERE thread = ?", (self._key(thread),))
+        else:
             rows = self._db.read(
-                f"""SELECT {COLUMNS} FROM commits c {clauses.joins}
-                LEFT JOIN entry e ON e.key = c.entry
-                WHERE {clauses.where} AND c.thread = ? ORDER BY {clauses.order} LIMIT ?""",
-                (*clauses.values, self._key(thread), *clauses.order_values, limit),
+                f"""SELECT i.thread, i.first, i.keys, i.data, i.segment FROM index_commit i
+                JOIN thread t ON t.key = i.thread WHERE {LIVE}"""
             )
-            return self._steps(rows)
+        rows.sort(key=lambda row: (row[4], row[1]))
+        return [IndexedCommits(*row) for row in rows]
 
-    def threads_with(self, words: Sequence[str]) -> list[str]:
-        clauses = self._db.dialect.find(words)
-        rows = self._db.read(
-            f"""SELECT t.name FROM thread t WHERE {LIVE} AND t.key IN (
-                SELECT c.thread FROM commits c {clauses.joins} WHERE {clauses.where})
-            ORDER BY t.key""",
-            clauses.values,
-        )
-        return [name for (name,) in rows]
+    def index_blocks(
+        self, buckets: Sequence[int] | None, segments: Sequence[int]
+    ) -> list[tuple[int, IndexBlock]]:
+        if not segments:
+            return []
+        chosen = frozenset(segments)
+        low, high = min(chosen), max(chosen)
+        rows: list[SqlRow] = []
+        if buckets is None:
+            rows = self._db.read("SELECT key, terms, postings FROM index_block")
+        for chunk in _chunks(() if buckets is None else sorted(set(buckets))):
+            one = "SELECT key, terms, postings FROM index_block WHERE key >= ? AND key <= ?"
+            bounds = [block_key(bucket, segment) for bucket in chunk for segment in (low, high)]
+            rows += self._db.read(" UNION ALL ".join([one] * len(chunk)), bounds)
+        return [
+            (segment, IndexBlock(key >> SEGMENT_BITS, terms, postings))
+            for key, terms, postings in rows
+            if (segment := key & SEGMENT_MASK) in chosen
+        ]
+
+    def read_keys(self, keys: Sequence[int]) -> list[tuple[str, Step]]:
+        steps: dict[int, tuple[str, Step]] = {}
+        with self._db.snapshot():
+            for chunk in _chunks(keys):
+                rows = self._db.read(
+                    f"""SELECT t.name, {COLUMNS} FROM commits c JOIN thread t ON t.key = c.thread
+                    LEFT JOIN entry e ON e.key = c.entry WHERE c.key IN ({_marks(chunk)})""",
+                    chunk,
+                )
+                for row, step in zip(rows, self._steps([row[1:] for row in rows]), strict=True):
+                    steps[row[1]] = (row[0], step)
+        return [steps[key] for key in keys if key in steps]
 
     def _joined(self, condition: str, values: Sequence[Any]) -> list[SqlRow]:
         return self._db.read(f"{JOINED} {condition}", values)
@@ -599,6 +685,12 @@ def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 def _marks(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
+
+
+def _ends(keys: bytes) -> tuple[int, int]:
+    """The first and the last of the packed keys."""
+    unpacked = read_keys(keys)
+    return unpacked[0], unpacked[-1]
 
 
 def _bounds(prefix: str) -> tuple[bytes, bytes]:

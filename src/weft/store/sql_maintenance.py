@@ -1,17 +1,20 @@
 """The maintenance interface in SQL: structural checks, repair, deletion."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 from weft.ids import Id
 
-from .base import AttemptRecord, Step
+from .base import BUCKETS, AttemptRecord, Step
 from .database import Database, SqlRow
 from .landing import DEFAULT_BRANCH, checksum
 from .maintenance import Dropped, Flaw, Kind, Reason, Tombstone
 
 CHUNK = 500
+SEGMENT_BITS = 32
+SEGMENT_MASK = (1 << SEGMENT_BITS) - 1
 KINDS = "kind IN ('commit', 'entry')"  # the primary key begins with it
 
 Constraint = tuple[str, str, str]
@@ -437,16 +440,14 @@ class SqlMaintenance:
                 (kind, id, reason, checksum((data,)), created),
             )
 
-    def reindex(self, thread: str, commit: Id, old: str, new: str) -> None:
+    def unindex(self, thread: str, commits: Sequence[Id]) -> None:
         with self._db.transaction():
-            rows = self._db.read(
-                """SELECT c.key FROM commits c JOIN thread t ON t.key = c.thread, indexed i
-                WHERE t.name = ? AND c.id = ? AND c.key <= i.last""",
-                (thread, commit),
-            )
-            for (key,) in rows:
-                self._db.dialect.unindex(self._db, key, old)
-                self._db.dialect.index(self._db, key, new)
+            ((owner,),) = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
+            for start in range(0, len(commits), CHUNK):
+                ids = commits[start : start + CHUNK]
+                sql = f"SELECT key FROM commits WHERE thread = {int(owner)} AND id IN"
+                keys = [key for (key,) in self._read_marked(sql, ids)]
+                unindex_commits(self._db, owner, keys)
 
     def referenced_commits(self, thread: str, since: float) -> set[Id]:
         rows = self._db.read(
@@ -467,13 +468,12 @@ class SqlMaintenance:
                 self._db.write(f"DELETE FROM {table} WHERE thread = ?", (owner,))
             self._db.write("DELETE FROM thread WHERE key = ?", (owner,))
 
-    def drop(self, thread: str, commits: Mapping[Id, str]) -> Dropped:
+    def drop(self, thread: str, commits: Collection[Id]) -> Dropped:
         if not commits:
             return Dropped(0, 0, 0)
         with self._db.transaction():
             ((owner,),) = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
-            last = self._db.read("SELECT last FROM indexed")[0][0]
-            keys = self._drop_commits(owner, commits, last)
+            keys = self._drop_commits(owner, commits)
             cut = self._db.read(
                 """SELECT coalesce(max(o.seq), 0) FROM operation o
                 LEFT JOIN commits a ON a.key = o.old LEFT JOIN commits b ON b.key = o.new
@@ -509,19 +509,52 @@ class SqlMaintenance:
     def _unhashed_rows(self) -> Iterator[SqlRow]:
         yield from self._db.read("SELECT id, thread, created, usage, chain, checksum FROM commits")
 
-    def _drop_commits(self, owner: int, commits: Mapping[Id, str], last: int) -> list[int]:
+    def _drop_commits(self, owner: int, commits: Collection[Id]) -> list[int]:
         keys: list[int] = []
-        for id, text in commits.items():
+        for id in commits:
             sql = "SELECT key FROM commits WHERE thread = ? AND id = ?"
-            for (key,) in self._db.read(sql, (owner, id)):
-                if key <= last:
-                    self._db.dialect.unindex(self._db, key, text)
-                self._db.write("DELETE FROM attempt WHERE commit_key = ?", (key,))
-                self._db.write("DELETE FROM link WHERE commit_key = ?", (key,))
-                self._db.write("DELETE FROM commit_entry WHERE commit_key = ?", (key,))
-                self._db.write("DELETE FROM commits WHERE key = ?", (key,))
-                keys.append(key)
+            keys += [key for (key,) in self._db.read(sql, (owner, id))]
+        unindex_commits(self._db, owner, keys)
+        for table in ("attempt", "link", "commit_entry"):
+            sql = f"DELETE FROM {table} WHERE commit_key = ?"
+            self._db.write_many(sql, [(key,) for key in keys])
+        self._db.write_many("DELETE FROM index_pending WHERE key = ?", [(key,) for key in keys])
+        self._db.write_many("DELETE FROM commits WHERE key = ?", [(key,) for key in keys])
         return keys
+
+
+def block_key(bucket: int, segment: int) -> int:
+    """The key of a block of the text index."""
+    return bucket << SEGMENT_BITS | segment
+
+
+def read_keys(packed: bytes) -> "array[int]":
+    """The numbers of the commits in a row of `index_commit`."""
+    return array("q", packed)
+
+
+def unindex_commits(db: Database, owner: int, keys: Sequence[int]) -> None:
+    """Remove the segments that have one of these commits; all their commits wait to be indexed."""
+    segments: set[int] = set()
+    for key in keys:
+        sql = "SELECT segment, keys FROM index_commit WHERE thread = ? AND low <= ? AND high >= ?"
+        for segment, packed in db.read(sql, (owner, key, key)):
+            if segment not in segments and key in read_keys(packed):
+                segments.add(segment)
+    for segment in segments:
+        rows = db.read("SELECT keys FROM index_commit WHERE segment = ?", (segment,))
+        waiting = [(key,) for (packed,) in rows for key in read_keys(packed)]
+        db.write_many("INSERT INTO index_pending VALUES (?) ON CONFLICT DO NOTHING", waiting)
+    drop_segments(db, sorted(segments))
+
+
+def drop_segments(db: Database, segments: Sequence[int]) -> None:
+    """Remove these segments of the text index."""
+    for segment in segments:
+        db.write("DELETE FROM index_segment WHERE key = ?", (segment,))
+        db.write("DELETE FROM index_commit WHERE segment = ?", (segment,))
+        keys = [(block_key(bucket, segment),) for bucket in range(BUCKETS)]
+        db.write_many("DELETE FROM index_block WHERE key = ?", keys)
 
 
 def _name(value: object) -> str:

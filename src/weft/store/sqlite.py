@@ -18,7 +18,7 @@ from weakref import finalize
 
 from weft.errors import Damaged, StoreError
 
-from .database import Database, Deferred, Dialect, SearchClauses, SqlRow, Tip
+from .database import Deferred, Dialect, SqlRow, Tip
 from .migrations import scripts
 from .relational import SqlStore
 
@@ -31,22 +31,7 @@ BROKEN = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 UNREAD = (sqlite3.Error, UnicodeDecodeError)  # SQLite quotes damaged names in its messages
 
 
-def _index(db: Database, key: int, text: str) -> None:
-    db.write("INSERT INTO fulltext (rowid, text) VALUES (?, ?)", (key, text))
-
-
-def _unindex(db: Database, key: int, text: str) -> None:
-    sql = "INSERT INTO fulltext (fulltext, rowid, text) VALUES ('delete', ?, ?)"
-    db.write(sql, (key, text))
-
-
-def _find(words: Sequence[str]) -> SearchClauses:
-    query = " ".join('"' + word.replace('"', '""') + '"' for word in words)
-    join = "JOIN fulltext f ON f.rowid = c.key"
-    return SearchClauses(join, "fulltext MATCH ?", "f.rank", (query,))
-
-
-SQLITE = Dialect("sqlite", "", _index, _unindex, _find, has_sequential_keys=True)
+SQLITE = Dialect("sqlite", "", has_sequential_keys=True)
 
 
 class SqliteStore(SqlStore):
@@ -201,10 +186,9 @@ class SqliteFile:
         self._db.executemany(sql, values)
 
     def scrub(self) -> None:
-        """Rewrite index and file, and truncate the log: freed pages keep their old content."""
+        """Rewrite the file, and truncate the log: freed pages keep their old content."""
         with self.lock:
             try:
-                self._db.execute("INSERT INTO fulltext (fulltext) VALUES ('optimize')")
                 self._db.execute("VACUUM")
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             except sqlite3.Error as error:

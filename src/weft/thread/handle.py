@@ -32,7 +32,6 @@ from weft.history import (
     compile_tail,
     encode_commit,
     first_link,
-    index_behind,
     run_step,
     show_rows,
     shows,
@@ -49,7 +48,6 @@ from .info import CommitInfo, read_info
 from .sent_body import Bodies
 
 MAX_VIEWS = 16
-INDEX_EVERY = 150
 NEARBY = (16, 256)  # how many of the newest commits to search for one with a cached view
 MAX_COUNTS = 100_000
 TRIES = 3
@@ -406,7 +404,7 @@ class Handle:
         landing = Landing(verb, self.branch, head, tip, created, entries, commits, checkpoints)
         self.write_landing(landing)
         self._last_write = (self.branch, tip)
-        self._index()
+        self._landed += 1
 
     def run_before_hooks(self, draft: Draft) -> Draft:
         """The draft after all `before` hooks; commits made inside a hook run no hooks."""
@@ -427,14 +425,6 @@ class Handle:
             finally:
                 self._in_hook = False
         return info
-
-    def _index(self) -> None:
-        """Update the full-text index now and then: doing it for each commit would halve the rate,
-        and inside a batch it would hold the write lock.
-        """
-        self._landed += 1
-        if self._landed % INDEX_EVERY == 0 and not self.batching:
-            index_behind(self.store, pages=1)
 
 
 class TakenCheckpoints(Set[str]):

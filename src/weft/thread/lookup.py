@@ -1,9 +1,10 @@
 """`search` and `recall`: find messages that were ever in a thread, live or not.
 
-`search` returns every message that has all the words of a query, or that matches a regular
-expression. Filters narrow it down.
+`search` returns every message that has all the words of a query (or some of them, if none has all),
+or that matches a regular expression. Filters narrow it down.
 
-`recall` returns originals: the message with an id or a checkpoint, or else what a search finds.
+`recall` returns originals: the message with an id or a checkpoint, or else those that match some
+words best.
 `recall_page` returns the same for a reader with little room, one bounded page at a time:
 
 - For an id, or the handle of a shortened result (`id/block`), the page is a part of one text; its
@@ -15,7 +16,7 @@ A page has at most the given number of tokens. It says what is left and which of
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,10 +28,13 @@ from weft.history import (
     Rewrite,
     Row,
     compile_slots,
+    count_terms,
     decode_body,
     message_words,
+    parse_query,
     read_ancestors,
     read_every_commit,
+    recall_commits,
     search_commits,
     shows,
     threads_with,
@@ -152,18 +156,32 @@ def read_moment(field: str, value: Any) -> float | None:
 
 
 def search(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter()) -> list[Hit]:  # noqa: B008
-    """All messages that match, live ones first, then by relevance.
-
-    A message is listed once: in its current version if that matches, else in the newest one that
-    does.
-    """
+    """All messages that match, live ones first, then by relevance."""
     check_count("limit", limit)
     if not check_text("query", query).strip():
         return []
-    matches = _regex_matcher(query) if only.regex else _words_matcher(query)
     branch_handle = handle if only.branch is None else handle.on_branch(only.branch)
     commits = _candidates(branch_handle, query, limit, only)
-    find = _row_finder(branch_handle, commits)
+    hits = _matching_messages(branch_handle, query, commits, only)
+    return _unique(sorted(hits, key=lambda hit: not hit.live))[:limit]
+
+
+def _unique(hits: Iterable[Hit]) -> list[Hit]:
+    """Each message once: in its current version if that matches, else the first version listed."""
+    unique: dict[str, Hit] = {}
+    for hit in hits:
+        listed = unique.get(hit.id)
+        if listed is None or (hit.live and not listed.live):
+            unique[hit.id] = hit
+    return list(unique.values())
+
+
+def _matching_messages(
+    handle: Handle, query: str, commits: Sequence[Step], only: Filter
+) -> list[Hit]:
+    """The messages of these commits that match the query."""
+    matches = _regex_matcher(query) if only.regex else _words_matcher(query)
+    find = _row_finder(handle, commits)
     hits: list[Hit] = []
     for step in commits:
         messages = written_messages(step)
@@ -173,10 +191,7 @@ def search(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter
             is_match = matches(message_words(message)) or (not only.regex and len(messages) == 1)
             if is_match and (only.role is None or message.role == only.role):
                 hits.append(hit)
-    unique: dict[str, Hit] = {}
-    for hit in sorted(hits, key=lambda hit: not hit.live):
-        unique.setdefault(hit.id, hit)
-    return list(unique.values())[:limit]
+    return hits
 
 
 def search_all(
@@ -222,7 +237,9 @@ def recall(handle: Handle, query: str, limit: int = LIMIT) -> list[Hit]:
     except (NotFound, Ambiguous):
         commit = None
     if commit is None:
-        return sorted(search(handle, query, limit), key=lambda hit: hit.summary)
+        steps = recall_commits(handle.store, handle.name, query, limit)
+        hits = _unique(_matching_messages(handle, query, steps, Filter()))
+        return sorted(hits, key=lambda hit: hit.summary)[:limit]
     (step,) = handle.store.read_commits(handle.name, [commit])
     return read_hits(step, handle.view(handle.head()).find, handle.name)
 
@@ -240,6 +257,8 @@ def recall_page(
     text = None if name is None else _original_text(handle, name[1], name[2])
     if text is not None:
         return _text_page(handle, query.strip(), text, tokens, offset)
+    if name is not None and name[2] is not None:
+        return RecallPage(body="")
     return _hits_page(handle, query, tokens, offset)
 
 
@@ -308,11 +327,14 @@ def _regex_matcher(query: str) -> Callable[[str], bool]:
 
 
 def _words_matcher(query: str) -> Callable[[str], bool]:
-    words = [word.casefold() for word in query.split()]
+    """Whether a text has one of the words of the query, or no word of it can be told apart."""
+    words = parse_query(query).words
 
     def matches(text: str) -> bool:
-        folded = text.casefold()
-        return all(word in folded for word in words)
+        if not words:
+            return query in text
+        terms = count_terms(text)
+        return any(all(part in terms for part in word.parts) for word in words)
 
     return matches
 

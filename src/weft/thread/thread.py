@@ -30,6 +30,7 @@ from weft.compact import (
 )
 from weft.errors import NotFound, StoreError, ThreadError, WrongValue
 from weft.history import (
+    CLOSING_PAGES,
     TAG,
     Append,
     Change,
@@ -246,7 +247,9 @@ class Thread:
         until: Moment = None,
         regex: bool = False,
     ) -> list[Hit]:
-        """All messages that were ever in this thread and have all these words, live or not.
+        """The messages that were ever in this thread and have all these words, live ones first.
+
+        If no message has all of them, the messages with some of them.
 
         `role`, `branch` and times (a `datetime`, seconds, or ISO text) narrow it down. With
         `regex`, the query is a regular expression of Python's `re`.
@@ -255,7 +258,7 @@ class Thread:
         return lookup.search(self._handle, query, limit, only)
 
     def recall(self, wanted: str, limit: int = lookup.LIMIT) -> list[Hit]:
-        """The originals of an id or a checkpoint, or the messages that have these words."""
+        """The originals of an id or a checkpoint, or the messages that match these words best."""
         return lookup.recall(self._handle, wanted, limit)
 
     def recall_page(
@@ -1269,7 +1272,7 @@ class Thread:
             return
         self._closed = True
         if self._handle.has_written:
-            index_behind(self._handle.store)
+            index_behind(self._handle.store, CLOSING_PAGES)
         self._handle.store.close()
 
     def __repr__(self) -> str:

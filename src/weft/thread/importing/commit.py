@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, structs
 
 from weft.history import (
+    CLOSING_PAGES,
     Append,
     Draft,
     Rewrite,
@@ -127,7 +128,7 @@ def commit_plan(
             for place in placements.values()
         }
     if new:
-        index_behind(handle.store)
+        index_behind(handle.store, CLOSING_PAGES)
     return CommittedPlan(
         {name: head.hex() for name, head in heads.items() if head is not None},
         {name: place.branch for name, place in written.items() if place.branch != name},

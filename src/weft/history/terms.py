@@ -1,0 +1,202 @@
+"""Terms: how the text index splits, folds and stems text. Every store uses these terms.
+
+A word gives one or more terms, all in lower case and without accents:
+
+- A plain word is stemmed lightly: `parsers`, `parsing` and `parsed` are `pars`.
+- An identifier gives its parts and the whole: `getUserById` and `get_user_by_id` both give `get`,
+  `user`, `by`, `id` and `getuserbyid`. Paths and dotted names are split in the same way.
+- Text without spaces between words (Chinese, Japanese, Korean, Thai and others) gives each
+  character and each pair of neighbouring characters.
+
+A stored index depends on these rules: a change of them needs a migration that empties the index.
+"""
+
+import re
+from collections import Counter
+from typing import NamedTuple
+from unicodedata import combining, normalize
+
+LONGEST_TERM = 64
+"""Longer terms are cut: base64 and the like are found by their beginnings."""
+
+_CACHE_SIZE = 100_000
+_CACHED_LENGTH = 40
+
+_WORD = re.compile(r"\w+(?:[-.'’]\w+)*")
+_PART = re.compile(r"[^\W_]+")
+_HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
+_PLURAL = re.compile("[A-Z]{2,}s")  # APIs, URLs
+_NUMBERED = re.compile(r"([a-z]{3,})\d+")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+
+_STOP_WORDS = """
+a about above after again against all also am an and any are as at be because been before being
+below between both but by can cannot could did do does doing down during each either else ever few
+for from further get gets getting give go goes going got had has have having he her here hers
+herself him himself his how however i if in into is it its itself just let like made make many may
+me might more most much must my myself near need no nor not now of off often on once one only or
+other our ours out over own per please put quite rather really said same say see shall she should
+show since so some still such take tell than that the their theirs them then there these they
+thing things this those through to too under until up us use very want was we were what whatever
+when where whether which while who whom whose why will with within without would yes yet you your
+yours yourself don didn doesn isn wasn aren weren won wouldn couldn shouldn haven hasn hadn ll ve
+re
+"""
+
+
+class Word(NamedTuple):
+    """The terms of one word: a text that has the word has all of `parts`.
+
+    `whole` are further terms of the same word, such as an identifier without its separators.
+    """
+
+    parts: tuple[str, ...]
+    whole: tuple[str, ...] = ()
+
+    @property
+    def is_stop_word(self) -> bool:
+        return len(self.parts) == 1 and not self.whole and self.parts[0] in STOP_TERMS
+
+
+def count_terms(text: str) -> dict[str, int]:
+    """How often each term occurs in a text."""
+    counts: dict[str, int] = {}
+    count, cached = counts.get, _cache.get
+    for word, times in Counter(_WORD.findall(text)).items():
+        parts, whole = cached(word) or split_word(word)
+        for term in parts + whole if whole else parts:
+            counts[term] = count(term, 0) + times
+    return counts
+
+
+def split_words(text: str) -> list[Word]:
+    """The words of a text, in order."""
+    return [word for word in map(split_word, _WORD.findall(text)) if word.parts]
+
+
+def split_word(word: str) -> Word:
+    """The terms of one word or identifier."""
+    terms = _cache.get(word)
+    if terms is None:
+        terms = _split(word)
+        if len(word) <= _CACHED_LENGTH:
+            if len(_cache) >= _CACHE_SIZE:
+                _cache.clear()
+            _cache[word] = terms
+    return terms
+
+
+_cache: dict[str, Word] = {}
+
+
+def stem(word: str) -> str:
+    """A word without its common English endings.
+
+    Lighter than Porter's algorithm, because two words that only look related should stay apart.
+    """
+    if len(word) < 4 or not word.isascii() or not word.isalpha():
+        return word
+    if word.endswith("ies") and len(word) > 4:
+        word = word[:-3] + "y"
+    elif word.endswith(("sses", "shes", "ches", "xes", "zes")):
+        word = word[:-2]
+    elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    for ending, rest in _ENDINGS:
+        if word.endswith("eed"):  # need, speed, agreed
+            break
+        if word.endswith(ending) and len(word) - len(ending) >= rest:
+            word = word[: -len(ending)]
+            if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz":
+                word = word[:-1]
+            break
+    if len(word) > 3 and word[-1] in "ey":
+        word = word[:-1] + ("i" if word[-1] == "y" else "")
+    return word
+
+
+_ENDINGS = (
+    ("ation", 4),
+    ("ment", 5),
+    ("ingly", 3),
+    ("edly", 3),
+    ("ing", 3),
+    ("ied", 2),
+    ("ed", 3),
+    ("er", 4),
+    ("ly", 4),
+    ("ion", 4),
+)
+
+
+STOP_TERMS = frozenset(map(stem, _STOP_WORDS.split()))
+
+
+def _split(word: str) -> Word:
+    if word.isascii() and word.isalnum():
+        if word.isdigit():
+            return Word((word[:LONGEST_TERM],))
+        if word.isalpha() and (word[1:].islower() or word.isupper() or len(word) == 1):
+            return Word((stem(word.lower()[:LONGEST_TERM]),))
+    word = _plain(word.replace("’", "'"))
+    folded = word.casefold()
+    if _UNSPACED.search(folded):
+        return _split_unspaced(folded)
+    if "'" in folded:
+        head, _, tail = folded.rpartition("'")
+        if len(tail) <= 2 and head.isalpha():  # the user's, don't, they've
+            return Word((stem(head),))
+    pieces = [part for piece in _PART.findall(word) for part in _humps(piece)]
+    if not pieces:  # only underscores
+        return Word(())
+    parts = tuple(dict.fromkeys(stem(piece[:LONGEST_TERM]) for piece in pieces))
+    joined = "".join(pieces)[:LONGEST_TERM]
+    if len(pieces) > 1:
+        return Word(parts, (joined,))
+    numbered = _NUMBERED.fullmatch(joined)
+    return Word(parts, (stem(numbered[1]),) if numbered else ())
+
+
+def _humps(piece: str) -> list[str]:
+    """The parts of a camel-case piece in lower case; hashes and other ids stay whole."""
+    if _PLURAL.fullmatch(piece):
+        return [piece[:-1].casefold()]
+    has_digit = any(char.isdigit() for char in piece)
+    if not piece.isascii() or (has_digit and not _is_readable(piece)):
+        return [piece.casefold()]
+    humps = [hump.casefold() for hump in _HUMP.findall(piece)]
+    merged: list[str] = []
+    for hump in humps:
+        if merged and hump.isdigit():  # `utf8` and `module17` stay one part
+            merged[-1] += hump
+        else:
+            merged.append(hump)
+    return merged if len(merged) > 1 else [piece.casefold()]
+
+
+def _is_readable(piece: str) -> bool:
+    """Whether a piece with digits is a name and not a hash: few changes, and letters first."""
+    return len(re.findall(r"\d+", piece)) == 1 and piece[0].isalpha() and not piece.islower()
+
+
+def _split_unspaced(folded: str) -> Word:
+    """Pairs of characters, and the characters; the rest of a mixed word is split as usual."""
+    parts: list[str] = []
+    characters: list[str] = []
+    for run in _UNSPACED.findall(folded):
+        characters += run if len(run) > 1 else ""
+        parts += [run[at : at + 2] for at in range(max(1, len(run) - 1))]
+    parts += [stem(rest[:LONGEST_TERM]) for rest in _PART.findall(_UNSPACED.sub(" ", folded))]
+    return Word(tuple(dict.fromkeys(parts)), tuple(dict.fromkeys(characters)))
+
+
+def _plain(word: str) -> str:
+    """The word without accents, in compatibility form, such as ASCII for full-width letters."""
+    if word.isascii():
+        return word
+    # Hangul must stay composed: its syllables are the characters that are paired.
+    decomposed = normalize("NFKD", word)
+    return normalize("NFKC", "".join(char for char in decomposed if not combining(char)))

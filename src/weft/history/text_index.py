@@ -1,0 +1,328 @@
+"""The text index: which terms occur in which commits, and the ranking of commits for a query.
+
+The index has *segments*. A segment covers up to `SEGMENT_SIZE` commits (its documents), numbered
+from 0 and sorted by thread, so that a thread is one range of numbers. For each term a segment has
+the numbers of the documents with the term, and how often each of them has it. The terms are spread
+over buckets by their first letters, and a query reads only the buckets of its terms. A small
+segment has one bucket for everything; small segments are merged when there are enough of them.
+
+A store keeps segments without interpreting them, so every store gives the same results. Segments
+that cannot be written, because the store is read-only, are used from memory.
+
+Ranking is BM25 (https://www.staff.city.ac.uk/~sbrp622/papers/foundations_bm25_review.pdf) with the
+statistics of the searched threads only.
+"""
+
+import re
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import log
+from zlib import crc32
+
+from msgspec import Struct
+
+from weft.store import BUCKETS, IndexBlock, IndexedCommits, NewSegment, Store
+
+SEGMENT_SIZE = 2048
+"""The most documents of a segment; their numbers fit into two bytes."""
+
+SMALL_SIZE = 512
+"""Segments with fewer documents have one bucket, and are merged."""
+
+SMALL_SEGMENTS = 16
+"""The most small segments that are left unmerged."""
+
+WHOLE = BUCKETS - 1
+"""The bucket of a small segment."""
+
+PREFIX = 3
+"""Terms with the same first letters are in the same bucket."""
+
+SATURATION, LENGTH_SHARE = 1.2, 0.75
+"""The constants `k1` and `b` of BM25, as usual."""
+
+MAX_SCORED = 40_000
+"""Postings that are scored; after that, only commits that have a score already are."""
+
+MAX_VARIANTS = 24
+COUNT_BITS = 8
+MAX_COUNT = 2**COUNT_BITS - 1
+
+_Postings = tuple["array[int]", bytes]
+"""Document numbers in ascending order, and how often each has the term."""
+
+SegmentParts = tuple[Sequence[IndexedCommits], Sequence[IndexBlock]]
+"""The commits and the blocks of a segment."""
+
+
+class Document(Struct, frozen=True, gc=False):
+    """A commit to index: the store's numbers of it and its thread, and its terms."""
+
+    key: int
+    thread: int
+    created: float
+    terms: Mapping[str, int]
+
+
+def make_segment(documents: Sequence[Document]) -> NewSegment:
+    """A segment of these documents."""
+    ordered = sorted(documents, key=lambda document: (document.thread, document.key))
+    postings: defaultdict[str, list[int]] = defaultdict(list)
+    for number, document in enumerate(ordered):
+        base = number << COUNT_BITS
+        for term, times in document.terms.items():
+            postings[term].append(base + (times if times <= MAX_COUNT else MAX_COUNT))
+    rows = [
+        (document.thread, document.key, document.created, sum(document.terms.values()))
+        for document in ordered
+    ]
+    return _pack(rows, postings)
+
+
+def merge_segments(parts: Sequence[SegmentParts]) -> NewSegment:
+    """One segment with the documents of several."""
+    rows = sorted(
+        (commits.thread, key, created, length, part, commits.first + offset)
+        for part, (owned, _) in enumerate(parts)
+        for commits in owned
+        for offset, (key, length, created) in enumerate(_unpack_commits(commits))
+    )
+    bases = [[0] * sum(len(commits.keys) // 8 for commits in owned) for owned, _ in parts]
+    for number, (*_, part, old) in enumerate(rows):
+        bases[part][old] = number << COUNT_BITS
+    postings: defaultdict[str, list[int]] = defaultdict(list)
+    for part, (_, blocks) in enumerate(parts):
+        base = bases[part]
+        for block in blocks:
+            for term, (numbers, counts) in _read_all(block):
+                postings[term] += [
+                    base[n] + times for n, times in zip(numbers, counts, strict=True)
+                ]
+    for values in postings.values():
+        values.sort()
+    return _pack([row[:4] for row in rows], postings)
+
+
+def _pack(
+    rows: Sequence[tuple[int, int, float, int]], postings: Mapping[str, Sequence[int]]
+) -> NewSegment:
+    """The segment of documents (thread, key, time, length).
+
+    A posting is the number of a document and, in the lowest bits, how often it has the term.
+    """
+    commits: list[IndexedCommits] = []
+    start = 0
+    while start < len(rows):
+        thread = rows[start][0]
+        end = bisect_left(rows, thread + 1, lo=start, key=lambda row: row[0])
+        own = rows[start:end]
+        data = array("I", [row[3] for row in own]).tobytes()
+        data += array("d", [row[2] for row in own]).tobytes()
+        keys = array("q", [row[1] for row in own]).tobytes()
+        commits.append(IndexedCommits(thread, start, keys, data))
+        start = end
+    is_small = len(rows) < SMALL_SIZE
+    by_bucket: defaultdict[int, list[str]] = defaultdict(list)
+    for term in postings:
+        by_bucket[WHOLE if is_small else _bucket(term)].append(term)
+    blocks = [
+        _pack_block(bucket, [(term, postings[term]) for term in sorted(terms)])
+        for bucket, terms in sorted(by_bucket.items())
+    ]
+    return NewSegment(len(rows), tuple(commits), tuple(blocks))
+
+
+def _pack_block(bucket: int, postings: Iterable[tuple[str, Sequence[int]]]) -> IndexBlock:
+    """A line `term offset count` for each term; the postings follow each other without a gap.
+
+    The postings of a term are all document numbers, two bytes each, and then all counts.
+    """
+    lines: list[str] = []
+    packed: list[bytes] = []
+    offset = 0
+    for term, values in postings:
+        size = len(values)
+        lines.append(f"\n{term} {offset} {size}")
+        packed.append(array("H", [value >> COUNT_BITS for value in values]).tobytes())
+        packed.append(bytes([value & MAX_COUNT for value in values]))
+        offset += 3 * size
+    lines.append("\n")
+    return IndexBlock(bucket, "".join(lines).encode(), b"".join(packed))
+
+
+def _read_all(block: IndexBlock) -> Iterable[tuple[str, _Postings]]:
+    for line in block.terms.splitlines():
+        if line:
+            term, offset, count = line.split(b" ")
+            yield term.decode(), _read_postings(block, int(offset), int(count))
+
+
+def _read_postings(block: IndexBlock, offset: int, count: int) -> _Postings:
+    middle, end = offset + 2 * count, offset + 3 * count
+    return array("H", block.postings[offset:middle]), block.postings[middle:end]
+
+
+def _bucket(term: str) -> int:
+    return crc32(term[:PREFIX].encode()) % WHOLE
+
+
+def _unpack_commits(commits: IndexedCommits) -> Iterable[tuple[int, int, float]]:
+    keys = array("q", commits.keys)
+    lengths, times = _unpack_data(commits.data, len(keys))
+    return zip(keys, lengths, times, strict=True)
+
+
+def _unpack_data(data: bytes, size: int) -> "tuple[array[int], array[float]]":
+    return array("I", data[: 4 * size]), array("d", data[4 * size :])
+
+
+class _Range(Struct, frozen=True, gc=False):
+    """The documents of a segment that are searched; document `first` is at position `start`."""
+
+    segment: int
+    first: int
+    size: int
+    start: int
+
+
+class TextIndex:
+    """The index of one thread, or of all threads of a store, at one moment.
+
+    A *position* is the place of a commit among the searched ones, in the order of their arrival.
+    """
+
+    def __init__(
+        self, store: Store, thread: str | None = None, unwritten: Sequence[NewSegment] = ()
+    ) -> None:
+        self._store = store
+        self._blocks: dict[int, list[tuple[_Range, IndexBlock]]] = {}
+        self.keys: array[int] = array("q")
+        self.lengths: array[int] = array("I")
+        self.times: array[float] = array("d")
+        self._ranges: list[_Range] = []
+        owned = store.indexed_commits(thread)
+        self._memory: dict[int, NewSegment] = {}
+        if unwritten:
+            number = None if thread is None else store.thread_number(thread)
+            for at, segment in enumerate(unwritten, start=1):
+                self._memory[-at] = segment
+                owned += [
+                    IndexedCommits(own.thread, own.first, own.keys, own.data, -at)
+                    for own in segment.commits
+                    if number is None or own.thread == number
+                ]
+        owned.sort(key=lambda commits: commits.keys[7::-1])  # by the first key, little-endian
+        for commits in owned:
+            size = len(commits.keys) // 8
+            self._ranges.append(_Range(commits.segment, commits.first, size, len(self.keys)))
+            self.keys.frombytes(commits.keys)
+            lengths, times = _unpack_data(commits.data, size)
+            self.lengths += lengths
+            self.times += times
+        self._by_segment: defaultdict[int, list[_Range]] = defaultdict(list)
+        for one in self._ranges:
+            self._by_segment[one.segment].append(one)
+        self.mean_length = sum(self.lengths) / max(1, len(self.lengths))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def load(self, terms: Iterable[str]) -> None:
+        """Read the buckets of these terms in one call."""
+        wanted = {_bucket(term) for term in terms} - self._blocks.keys()
+        if wanted:
+            self._read_buckets(sorted({*wanted, *([] if WHOLE in self._blocks else [WHOLE])}))
+
+    def _read_buckets(self, buckets: Sequence[int] | None) -> None:
+        stored = [number for number in self._by_segment if number > 0]
+        blocks = self._store.index_blocks(buckets, stored)
+        for number, segment in self._memory.items():
+            blocks += [
+                (number, block)
+                for block in segment.blocks
+                if buckets is None or block.bucket in buckets
+            ]
+        for bucket in range(BUCKETS) if buckets is None else buckets:
+            self._blocks[bucket] = []
+        for segment, block in blocks:
+            self._blocks[block.bucket] += [(one, block) for one in self._by_segment[segment]]
+
+    def find(self, term: str) -> dict[int, int]:
+        """How often the term occurs at each position that has it."""
+        found: dict[int, int] = {}
+        self.load([term])
+        needle = b"\n%b " % term.encode()
+        for one, block in (*self._blocks[_bucket(term)], *self._blocks[WHOLE]):
+            at = block.terms.find(needle)
+            if at >= 0:
+                end = block.terms.index(b"\n", at + 1)
+                offset, count = block.terms[at + len(needle) : end].split(b" ")
+                found.update(_positions(one, _read_postings(block, int(offset), int(count))))
+        return found
+
+    def variants(self, term: str, *, within: bool) -> list[str]:
+        """Other terms that begin with this one, or with `within`, that have it anywhere."""
+        if len(term) < PREFIX:
+            return []
+        if within:
+            self._read_buckets(None)
+            blocks = [block for blocks in self._blocks.values() for _, block in blocks]
+            pattern = rb"\n([^ \n]*%b[^ \n]*) " % re.escape(term.encode())
+        else:
+            self.load([term])
+            blocks = [block for _, block in (*self._blocks[_bucket(term)], *self._blocks[WHOLE])]
+            pattern = rb"\n(%b[^ \n]+) " % re.escape(term.encode())
+        found: dict[bytes, None] = {}
+        for block in blocks:
+            # Lookahead is not needed: a match ends before the next line begins.
+            found.update(dict.fromkeys(re.findall(pattern, block.terms)))
+            if len(found) > MAX_VARIANTS * 4:
+                break
+        shortest = sorted(found, key=lambda name: (len(name), name))
+        return [name.decode() for name in shortest[:MAX_VARIANTS] if name != term.encode()]
+
+    def threads_of(self, positions: Iterable[int]) -> set[str]:
+        """The threads of these positions."""
+        starts = [one.start for one in self._ranges]
+        chosen = {bisect_right(starts, position) - 1 for position in positions}
+        first = [self.keys[starts[number]] for number in chosen]
+        return {name for name, _ in self._store.read_keys(first)}
+
+    def score(self, weights: Mapping[str, float]) -> dict[int, float]:
+        """The BM25 score of each position that has one of the terms; each term has a weight."""
+        self.load(weights)
+        return self.score_postings([(self.find(t), weight) for t, weight in weights.items()])
+
+    def score_postings(self, weighted: Iterable[tuple[dict[int, int], float]]) -> dict[int, float]:
+        """The BM25 score for postings with weights; rare terms decide which commits are scored."""
+        scores: dict[int, float] = {}
+        total, scored = len(self), 0
+        fixed = SATURATION * (1 - LENGTH_SHARE)
+        slope = SATURATION * LENGTH_SHARE / max(1.0, self.mean_length)
+        lengths = self.lengths
+        for found, weight in sorted(weighted, key=lambda item: len(item[0])):
+            spread = len(found)
+            if not spread:
+                continue
+            factor = weight * (SATURATION + 1) * log(1 + (total - spread + 0.5) / (spread + 0.5))
+            if scored + spread > MAX_SCORED and scores:
+                for position in found.keys() & scores.keys():
+                    times = found[position]
+                    scores[position] += factor * times / (times + fixed + slope * lengths[position])
+                continue
+            scored += spread
+            for position, times in found.items():
+                gain = factor * times / (times + fixed + slope * lengths[position])
+                scores[position] = scores.get(position, 0.0) + gain
+        return scores
+
+
+def _positions(one: _Range, postings: _Postings) -> Iterable[tuple[int, int]]:
+    """The postings in a range, by position."""
+    numbers, counts = postings
+    low = bisect_left(numbers, one.first)
+    high = bisect_left(numbers, one.first + one.size, lo=low)
+    shift = one.start - one.first
+    return zip([number + shift for number in numbers[low:high]], counts[low:high], strict=True)

@@ -1,0 +1,166 @@
+"""`search`: which words find which messages, in which order, alike on every store."""
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import weft
+from weft.history import count_terms
+from weft.model import Message, Text, ToolCall
+from weft.store import MemoryStore, SqliteStore, Store, open_store
+from weft.thread import forget
+
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
+    "memory": lambda _: MemoryStore(),
+    "sqlite": lambda request: SqliteStore(request.getfixturevalue("tmp_path") / "store.db"),
+    "postgres": lambda request: open_store(request.getfixturevalue("postgres")),
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    opened = BACKENDS[request.param](request)
+    yield opened
+    opened.close()
+
+
+FINDS = [  # the text, the query, whether it is found
+    ("m3 (src/café.py)", "M3", True),
+    ("m3 (src/café.py)", "m39", False),
+    ("m3 (src/café.py)", "cafe", True),  # accents do not matter
+    ("m3 (src/café.py)", "src/café.py", True),
+    ("m3 (src/café.py)", '"m3', True),  # signs around a word mean nothing
+    ("call getUserById here", "getUser", True),
+    ("call getUserById here", "get_user_by_id", True),
+    ("call getUserById here", "get-user", True),
+    ("call getUserById here", "userby", True),  # inside an identifier
+    ("call getUserById here", "getGroup", False),
+    ("the key is max_retry_count", "retryCount", True),
+    ("the key is max-retry-count", "max_retry", True),
+    ("set app.cache.ttl to 5", "cache.ttl", True),
+    ("see src/web/page.js", "web/page.js", True),
+    ("an HTTPServer starts", "http server", True),
+    ("two parsers were tested", "parser test", True),  # endings
+    ("the stories were moved", "story moving", True),
+    ("東京都庁は新宿にあります", "都庁", True),
+    ("東京都庁は新宿にあります", "大阪", False),
+    ("그는 한국어를 배운다", "한국어", True),
+    ("the naïve Straße", "strasse naive", True),
+    ("ＡＢＣ１２３", "abc123", True),  # full width
+    ("to be or not to be", "to be or not", True),  # only stop words: a phrase
+    ("be not or to", "to be or not", False),
+    ("deadbeef1234 was reverted", "deadbeef", True),
+    ("the user's file isn't there", "user file", True),
+    ("nothing else", "*", False),
+]
+
+
+@pytest.mark.parametrize(("text", "query", "is_match"), FINDS)
+def test_what_a_query_finds(text: str, query: str, is_match: bool) -> None:
+    with weft.open() as thread:
+        thread.user(text)
+        thread.user("and something entirely different: 5511")
+        assert [hit.text for hit in thread.search(query)] == ([text] if is_match else [])
+
+
+def test_all_words_come_before_some_of_them(store: Store) -> None:
+    with weft.open(store) as thread:
+        thread.user("The cache is cold.")
+        thread.user("The cache of the parser is warm.")
+        thread.user("The parser is slow, the parser is old.")
+        assert [hit.text for hit in thread.search("parser cache")] == [
+            "The cache of the parser is warm."
+        ]
+        # No message has all three, so those with some of them are listed.
+        assert len(thread.search("parser cache lion")) == 3
+        assert thread.search("lion tiger") == []
+
+
+def test_the_words_of_calls_are_found_and_their_escapes_are_not_words(store: Store) -> None:
+    with weft.open(store) as thread:
+        call = ToolCall("c1", "Write", '{"path": "a.py", "content": "x\\nneedle\\u0021 = 1"}')
+        thread.commit_message(Message("assistant", (call,)))
+        assert [hit.calls for hit in thread.search("needle")] != []
+        assert thread.search("nneedle") == []
+
+
+def test_a_name_of_a_speaker_is_found(store: Store) -> None:
+    with weft.open(store) as thread:
+        thread.commit_message(Message("user", (Text("I like tea."),), name="Priya"))
+        thread.user("I like coffee.")
+        assert [hit.text for hit in thread.search("priya")] == ["I like tea."]
+
+
+def fill(store: Store, messages: int) -> list[str]:
+    """Two threads with invented messages, indexed in parts of many sizes; the queries for them."""
+    chance = random.Random(5)
+    words = [f"{chance.choice('bdfgklmnprst')}{a}{b}" for a in "aeiou" for b in "dlmnrstvz"]
+    for name in ("one", "two"):
+        thread = weft.open(store, name)
+        for number in range(messages):
+            thread.user(" ".join(chance.choices(words, k=chance.randint(2, 30))))
+            if number % 37 == 0:
+                thread.search(words[number % len(words)])
+    return [" ".join(chance.sample(words, k=chance.randint(1, 3))) for _ in range(20)]
+
+
+def test_every_store_ranks_alike(postgres: str) -> None:
+    stores = [MemoryStore(), SqliteStore(":memory:"), open_store(postgres)]
+    answers: list[list[list[str]]] = []
+    for store in stores:
+        queries = fill(store, 330)  # enough to merge small segments into a large one
+        found = [weft.open(store, "one").search(query, 12) for query in queries]
+        found += [weft.search(store, query, 12) for query in queries]
+        answers.append([[hit.text for hit in hits] for hits in found])
+        store.close()
+    assert answers[0] == answers[1] == answers[2]
+    assert all(answers[0])
+
+
+def test_a_store_that_takes_no_writes_is_searched_all_the_same(postgres: str) -> None:
+    store = open_store(postgres)
+    thread = weft.open(store)
+    thread.user("indexed already")
+    assert thread.search("indexed")
+    thread.user("not indexed yet")
+    other = weft.open(store, "other")
+    other.user("nor is this, not yet")
+    store.close()
+    read_only = open_store(postgres + "%20-cdefault_transaction_read_only%3Don")
+    thread = weft.open(read_only)
+    for query in ("indexed", "yet"):
+        assert f"{query}" in thread.search(query)[0].text
+    assert [hit.text for hit in thread.search("yet")] == ["not indexed yet"]
+    assert {hit.thread for hit in weft.search(read_only, "yet")} == {thread.name, "other"}
+    assert read_only.unindexed(9) != []
+    read_only.close()
+
+
+def test_forgotten_words_leave_the_index(store: Store) -> None:
+    with weft.open(store) as thread:
+        thread.user("the code is 4711")
+        thread.user("another line")
+        assert thread.search("4711")
+        forget(store, "4711")
+        assert thread.search("4711") == []
+        assert thread.search("code")
+        assert thread.search("another line")
+        segments = list(store.segments())
+        assert all(b"\n4711 " not in block.terms for _, block in store.index_blocks(None, segments))
+
+
+@pytest.mark.parametrize(
+    ("words", "term"),
+    [
+        ("parsers parsing parsed parser", "pars"),
+        ("move moves moved moving", "mov"),
+        ("story stories", "stori"),
+        ("create created creating creation", "creat"),
+        ("plan plans planned planning", "plan"),
+        ("APIs api", "api"),
+        ("class classes", "class"),
+    ],
+)
+def test_forms_of_a_word_are_one_term(words: str, term: str) -> None:
+    assert count_terms(words) == {term: len(words.split())}
