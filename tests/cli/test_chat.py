@@ -5,13 +5,16 @@ import pty
 import select
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import weft
-from servers import scripted_upstream
+from servers import Scripted, scripted_upstream
 from summarisers import bodies, says, tool_calls
 
 LAUNCH = "from weft.cli import entry; entry()"
@@ -169,3 +172,60 @@ def test_a_person_is_asked_and_always_is_remembered(tmp_path):
     results = [m for m in bodies(upstream)[-1]["messages"] if m["role"] == "tool"]
     assert [result["content"] for result in results] == ["5", "5"]
     assert "demo/add" in (tmp_path / "config" / "weft" / "permissions.json").read_text()
+
+
+class Gated(Scripted):
+    """An answer of which all but the end waits for the test."""
+
+    def __init__(self, answer: Scripted) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        frames = b"".join(answer.pieces).split(b"\n\n")
+        *self._before, after, done = (frame + b"\n\n" for frame in frames if frame)
+        self._after = [after, done]
+        self.pieces = self._pieces()
+
+    def _pieces(self) -> Iterator[bytes]:
+        yield from self._before
+        self.gate.wait(SECONDS)
+        yield from self._after
+
+
+def test_a_line_that_is_typed_while_it_answers_is_a_hint(tmp_path):
+    answer = Gated(says("one moment"))
+    with scripted_upstream() as upstream:
+        upstream.then(answer, says("metric it is"))
+        command = [
+            sys.executable, "-c", LAUNCH, "chat", "--store", str(tmp_path / "a.db"),
+            "--upstream", f"u=openai-chat:{upstream.url}", "--model", "u/m",
+        ]  # fmt: skip
+        terminal = Terminal(command, {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "config")})
+        try:
+            terminal.wait_for("> ")
+            terminal.type("convert it\n")
+            place = terminal.wait_for("one moment")
+            terminal.type("use metric\n")
+            place = terminal.wait_for("(queued", place)
+            answer.gate.set()
+            terminal.wait_for("metric it is", place)
+            terminal.type("/quit\n")
+            assert terminal.process.wait(SECONDS) == 0
+        finally:
+            answer.gate.set()
+            terminal.close()
+        messages = [m for m in bodies(upstream)[-1]["messages"] if m["role"] != "system"]
+    assert [m["role"] for m in messages] == ["user", "assistant", "user"]
+    assert "use metric" in str(messages[-1]["content"])
+
+
+@pytest.mark.skipif(find_spec("claude_agent_sdk") is not None, reason="the SDK is installed")
+def test_claude_needs_its_extra(tmp_path):
+    done = subprocess.run(
+        [
+            sys.executable, "-c", LAUNCH, "chat", "--store", str(tmp_path / "a.db"),
+            "--agent", "claude", "hello",
+        ],
+        capture_output=True, text=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "pip install 'weft[claude]'" in done.stderr

@@ -3,6 +3,14 @@
 from weft.function_tools import FunctionTool, ToolFailed, read_tool, tool
 
 from .auto_compact import AskSummary, AutoCompactor, Compaction, Confirm, ContextUse
+from .claude_agent import (
+    ClaudeAgent,
+    ClaudeOptions,
+    ClaudeSession,
+    claude_session_path,
+    is_installed as is_claude_installed,
+    write_private,
+)
 from .events import (
     AgentEvent,
     Emit,
@@ -43,6 +51,9 @@ __all__ = [
     "AskSummary",
     "AskUser",
     "AutoCompactor",
+    "ClaudeAgent",
+    "ClaudeOptions",
+    "ClaudeSession",
     "Compaction",
     "Confirm",
     "ContextUse",
@@ -68,7 +79,9 @@ __all__ = [
     "ToolStart",
     "UsageReport",
     "UserQuestion",
+    "claude_session_path",
     "converse",
+    "is_claude_installed",
     "permissions_path",
     "present",
     "read_tool",
@@ -77,4 +90,5 @@ __all__ = [
     "table_json",
     "to_json",
     "tool",
+    "write_private",
 ]

@@ -58,15 +58,21 @@ async def query(prompt: str, **options: Any) -> AsyncIterator[AgentEvent]:
 
     It needs the extra `claude`: `pip install '.[claude]'`.
     """
-    try:
-        sdk = import_module("claude_agent_sdk")
-    except ImportError as error:
-        raise ConfigError(
-            "the Claude Agent SDK is not installed: pip install '.[claude]' in the folder of Weft"
-        ) from error
+    sdk = load_sdk()
     messages = sdk.query(prompt=prompt, options=sdk.ClaudeAgentOptions(**options))
     async for event in watch(messages):
         yield event
+
+
+def load_sdk() -> Any:
+    """The module of the Claude Agent SDK; raises `ConfigError` if it is not installed."""
+    try:
+        return import_module("claude_agent_sdk")
+    except ImportError as error:
+        raise ConfigError(
+            "the Claude Agent SDK is not installed: pip install 'weft[claude]', or "
+            "pip install '.[claude]' in the folder of Weft"
+        ) from error
 
 
 async def watch(messages: AsyncIterable[object]) -> AsyncIterator[AgentEvent]:
@@ -196,7 +202,9 @@ def _turn(kind: str) -> Callable[[object], JsonObject]:
             "type": kind,
             "message": {
                 "id": getattr(item, "message_id", None),
-                "content": [to_line(block) for block in blocks],
+                "content": content
+                if isinstance(content, str)
+                else [to_line(block) for block in blocks],
             },
             "parent_tool_use_id": getattr(item, "parent_tool_use_id", None),
         }

@@ -458,6 +458,12 @@ class Agent:
             raise ThreadError("the hint is empty")
         self._hints.append(text)
 
+    def take_hints(self) -> list[str]:
+        """The hints that no request has had yet; the next run does not get them any more."""
+        hints = list(self._hints)
+        self._hints.clear()
+        return hints
+
     def send(
         self, text: str | None, *, attach: Attachment | Iterable[Attachment] | None = None
     ) -> AgentAnswer:

@@ -70,7 +70,7 @@ class McpServer:
             raise ConfigError(
                 "the MCP client is not installed: pip install '.[mcp]' in the folder of Weft"
             )
-        self._command = _read_command(server)
+        self._command = read_command(server)
         self._label = name or (server if isinstance(server, str) else shlex.join(server))
         self._options = (dict(env or {}), cwd, dict(headers or {}))
         self._errors = _LastLines()
@@ -202,7 +202,7 @@ class McpServer:
         return content or (Text(""),)
 
 
-def _read_command(server: str | Sequence[str]) -> str | list[str]:
+def read_command(server: str | Sequence[str]) -> str | list[str]:
     """A URL as it is, a command as the list of its arguments."""
     if isinstance(server, str) and server.lower().startswith(("http://", "https://")):
         return server

@@ -10,7 +10,11 @@ without repeating the question. The part that had arrived is stored as an attemp
 shows.
 
 Tools come from MCP servers (`--mcp`). Each call is asked about, unless it was allowed before; a
-chat that has no terminal to ask in refuses them.
+chat that has no terminal to ask in refuses them. A line that is typed while an answer is written is
+a hint: the model gets it before its next request.
+
+With `--agent claude` the answers come from Claude Code, driven by the Claude Agent SDK. It talks to
+a gateway of the same store: the one that serves the store, or one that is started for the chat.
 """
 
 import argparse
@@ -18,9 +22,9 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import ExitStack, aclosing, contextmanager
+from typing import TYPE_CHECKING, TextIO, cast
 
 from weft.errors import ThreadError, WeftError
 from weft.printable import clean_text, escape_json
@@ -31,7 +35,17 @@ from .markdown import MarkdownStream
 from .terminal import read_screen
 
 if TYPE_CHECKING:
-    from weft.agent import Agent, AgentEvent, McpServer, Permission, Permissions, ToolRequest
+    from weft.agent import (
+        Agent,
+        AgentEvent,
+        ClaudeAgent,
+        McpServer,
+        Permission,
+        Permissions,
+        ToolRequest,
+        UserQuestion,
+    )
+    from weft.model import JsonObject
     from weft.thread import Media, Thread
 
 LINE_LENGTH = 200
@@ -48,7 +62,10 @@ HELP = """/help            show this help
 /attach FILE     send a file (image, PDF, text, audio) with your next message
 /tools           list the tools
 /quit            leave; the thread stays (`weft log --thread {thread}`)
-Ctrl-C stops an answer. Everything else is sent to the model."""
+Ctrl-C stops an answer. Everything else is sent to the model; what you type while it answers is a
+hint for its next step."""
+HINT_NOTE = "(queued: it is read before the next step)"
+AGENTS = ("weft", "claude")
 RETRY_HINT = "an empty line or /retry asks again"
 EXIT_FAILED, EXIT_STOPPED = 1, 130
 ANSWERS: "dict[str, Permission]" = {"y": "once", "t": "thread", "a": "always", "n": "deny"}
@@ -62,7 +79,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--store", metavar="PATH", help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})"
     )
     parser.add_argument("--thread", default="default", metavar="NAME", help="the thread to chat in")
-    parser.add_argument("--model", default="weft-offline", help="the model (default weft-offline)")
+    parser.add_argument("--model", help="the model (default weft-offline, or Claude Code's own)")
+    parser.add_argument(
+        "--agent",
+        choices=AGENTS,
+        default="weft",
+        help="who answers: Weft's own agent, or Claude Code through this store's gateway",
+    )
+    parser.add_argument(
+        "--agent-dir", metavar="DIR", help="the working directory of Claude Code (default: here)"
+    )
+    parser.add_argument(
+        "--agent-program", metavar="PATH", help="another Claude Code than the SDK's own"
+    )
+    parser.add_argument(
+        "--agent-settings",
+        action="store_true",
+        help="load Claude Code's own settings: CLAUDE.md, hooks, MCP servers, allowed tools",
+    )
     parser.add_argument(
         "--upstream",
         metavar="NAME=PROTOCOL:URL",
@@ -105,13 +139,45 @@ def run(args: argparse.Namespace) -> int:
             weft.thread.open(writable_store(args), args.thread, checkpoints=True)
         )
         chat = Chat(args, thread, files)
-        for server in args.mcp:
-            chat.servers.append(stack.enter_context(_connect(server)))
+        if args.agent == "claude":
+            chat.gateway = stack.enter_context(gateway_of_store(args))
+        else:
+            for server in args.mcp:
+                chat.servers.append(stack.enter_context(_connect(server)))
         chat.use_model(args.model)
         if args.words:
-            text = " ".join(args.words)
-            return asyncio.run(run_turn(chat.agent, text, args.json, sys.stdout, chat.take_files()))
+            return asyncio.run(chat.run_turn(" ".join(args.words), chat.take_files()))
         return chat.read_lines()
+
+
+@contextmanager
+def gateway_of_store(args: argparse.Namespace) -> Generator[str]:
+    """The URL of a gateway that records to the store of the chat.
+
+    A server that serves the store already is used, unless the options name other upstreams or it
+    wants a key.
+    """
+    from weft.agent.claude import load_sdk
+    from weft.store import SERVER, companion_path, read_server
+
+    from .run import answers, start_gateway, stop_gateway
+
+    load_sdk()  # before anything is started
+    store = writable_store(args)
+    note = companion_path(store, SERVER, os.environ)
+    url = None if args.upstream or args.config else read_server(note)
+    if url is not None and answers(url, "/api/system-table"):
+        yield url
+        return
+    flags = [f"--store={store}", "--no-import", *(f"--upstream={each}" for each in args.upstream)]
+    if args.config is not None:
+        flags.append(f"--config={args.config}")
+    environ = {name: value for name, value in os.environ.items() if name != "WEFT_API_KEYS"}
+    gateway, url = start_gateway(flags, environ)
+    try:
+        yield url
+    finally:
+        stop_gateway(gateway)
 
 
 def _connect(server: str) -> "McpServer":
@@ -130,18 +196,27 @@ class Chat:
 
         self.thread = thread
         self.servers: list[McpServer] = []
-        self.agent: Agent
+        self.gateway: str | None = None
+        self.agent: Agent | ClaudeAgent
         self._args = args
         self._catalog = load_catalog(args.config)
         self._files = files
         self._code = 0
         self._is_terminal = sys.stdin.isatty() and not args.json
+        self._lines: TypedLines | None = None
+        self._typed: list[str] = []
+        """Lines that wait for the end of an answer: commands, and hints that came too late."""
         self._permissions = self._make_permissions()
 
-    def use_model(self, name: str) -> None:
+    def use_model(self, name: str | None) -> None:
         """Let another model answer from now on."""
         from weft.agent import Agent
+        from weft.client import OFFLINE_MODEL
 
+        if self.gateway is not None:
+            self.agent = self._make_claude(self.gateway, name)
+            return
+        name = name or OFFLINE_MODEL
         route_args = argparse.Namespace(**{**vars(self._args), "model": name})
         route = find_model_route(route_args, self._catalog)
         self.agent = Agent(
@@ -152,6 +227,27 @@ class Chat:
             provider=route.provider,
             catalog=self._catalog,
             permission=self._permissions,
+        )
+
+    def _make_claude(self, url: str, model: str | None) -> "ClaudeAgent":
+        from weft.agent import ClaudeAgent, ClaudeOptions
+
+        args = self._args
+        options = ClaudeOptions(
+            model=model,
+            folder=args.agent_dir,
+            program=args.agent_program,
+            mcp=tuple(args.mcp),
+            settings=args.agent_settings,
+            system=args.system,
+        )
+        return ClaudeAgent(
+            self.thread,
+            url,
+            options,
+            permission=self._permissions,
+            ask_user=self._ask_user if self._is_terminal else None,
+            catalog=self._catalog,
         )
 
     def take_files(self) -> "tuple[Media, ...]":
@@ -167,7 +263,7 @@ class Chat:
             print(safe(HELLO.format(model=self.agent.model, thread=self.thread.name)))
         while True:
             try:
-                line = input(prompt)
+                line = self._typed.pop(0) if self._typed else input(prompt)
             except EOFError:
                 return self._code
             text = line.strip()
@@ -195,20 +291,69 @@ class Chat:
     def _turn(self, text: str | None, files: "tuple[Media, ...]" = ()) -> int:
         """Run one turn; in a terminal, Ctrl-C and a refused retry do not end the chat."""
         try:
-            code = asyncio.run(run_turn(self.agent, text, self._args.json, sys.stdout, files))
+            code = asyncio.run(self.run_turn(text, files))
         except KeyboardInterrupt:
             if not self._is_terminal:
                 raise
             print(f"\nstopped; {RETRY_HINT}")
+            for hint in self.agent.take_hints():
+                print(safe(f"not sent: {hint}"))
             return EXIT_STOPPED
         except ThreadError as error:
             if self._args.json or text is not None:
                 raise
             print(safe(f"error: {error}"))
             return 0
+        self._typed += self.agent.take_hints()
         if code != 0 and self._is_terminal:
             print(RETRY_HINT)
         return code
+
+    async def run_turn(self, text: str | None, files: "tuple[Media, ...]" = ()) -> int:
+        """Run one turn; what is typed meanwhile is a hint, or answers a question."""
+        if not self._is_terminal:
+            return await run_turn(self.agent, text, self._args.json, sys.stdout, files)
+        with TypedLines(self._hint) as self._lines:
+            return await run_turn(self.agent, text, self._args.json, sys.stdout, files)
+
+    def _hint(self, line: str) -> None:
+        if COMMAND.match(line.strip()):
+            self._typed.append(line)  # it is run after the answer
+        elif line.strip():
+            self.agent.hint(line)
+            print(HINT_NOTE)
+
+    async def _ask(self, prompt: str) -> str | None:
+        return None if self._lines is None else await self._lines.ask(prompt)
+
+    async def _ask_permission(self, request: "ToolRequest") -> "Permission":
+        """Ask in the terminal; the end of input is a no."""
+        server = "" if request.server is None else f" of {request.server}"
+        input = clip(str(request.input))
+        print(safe(f"\nthe model wants to run {request.name}{server} with {input}"))
+        while (line := await self._ask(QUESTION)) is not None:
+            answer = line.strip().lower()[:1]
+            if answer in ANSWERS:
+                return ANSWERS[answer]
+        return "deny"
+
+    async def _ask_user(self, question: "UserQuestion") -> dict[str, str] | None:
+        """Ask what the agent wants to know; the end of input is no answer."""
+        answers: dict[str, str] = {}
+        for each in question.questions:
+            title = str(each.get("question", ""))
+            labels = option_labels(each)
+            print(safe(f"\n{title}"))
+            for number, (label, description) in enumerate(labels, 1):
+                print(safe(f"  {number}  {label}{f': {description}' if description else ''}"))
+            line = ""
+            while not line:
+                typed = await self._ask("a number, or your own answer: ")
+                if typed is None:
+                    return None
+                line = typed.strip()
+            answers[title] = read_choice(line, [label for label, _ in labels])
+        return answers
 
     def help(self, _: str) -> None:
         print(safe(HELP.format(thread=self.thread.name)))
@@ -255,6 +400,11 @@ class Chat:
         print(safe(f"{path!r} will be sent with your next message"))
 
     def tools(self, _: str) -> None:
+        from weft.agent import ClaudeAgent
+
+        if isinstance(self.agent, ClaudeAgent):
+            print("the tools of Claude Code; every call is asked about")
+            return
         for tool in self.agent.tools.values():
             server = "" if tool.server is None else f" ({tool.server})"
             print(safe(f"{tool.name}{server}: {clip(tool.definition.description or '')}"))
@@ -273,7 +423,7 @@ class Chat:
 
         if not self._is_terminal:
             return None
-        return Permissions(_ask_permission, path=permissions_path(os.environ))
+        return Permissions(self._ask_permission, path=permissions_path(os.environ))
 
 
 COMMANDS: dict[str, Callable[[Chat, str], None]] = {
@@ -289,21 +439,73 @@ COMMANDS: dict[str, Callable[[Chat, str], None]] = {
 }
 
 
-async def _ask_permission(request: "ToolRequest") -> "Permission":
-    """Ask in the terminal; the end of input is a no."""
-    server = "" if request.server is None else f" of {request.server}"
-    print(safe(f"\nthe model wants to run {request.name}{server} with {clip(str(request.input))}"))
-    while True:
+class TypedLines:
+    """The lines that are typed while an answer is written, read by the event loop.
+
+    A line answers the question that waits for one; otherwise `on_line` gets it. `input` cannot be
+    used here: a thread that waits in it cannot be stopped when the answer is complete.
+    """
+
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        self._on_line = on_line
+        self._file = sys.stdin.fileno()
+        self._buffer = b""
+        self._is_open = True
+        self._waiting: asyncio.Future[str | None] | None = None
+
+    def __enter__(self) -> "TypedLines":
+        asyncio.get_running_loop().add_reader(self._file, self._read)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._file)
+
+    async def ask(self, prompt: str) -> str | None:
+        """The next line; None at the end of input."""
+        if not self._is_open:
+            return None
+        print(prompt, end="", flush=True)
+        self._waiting = asyncio.get_running_loop().create_future()
         try:
-            answer = (await asyncio.to_thread(input, QUESTION)).strip().lower()[:1]
-        except EOFError:
-            return "deny"
-        if answer in ANSWERS:
-            return ANSWERS[answer]
+            return await self._waiting
+        finally:
+            self._waiting = None
+
+    def _read(self) -> None:
+        data = os.read(self._file, 65536)
+        if not data:
+            self._is_open = False
+            asyncio.get_running_loop().remove_reader(self._file)
+            if self._waiting is not None and not self._waiting.done():
+                self._waiting.set_result(None)
+            return
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            text = line.decode(errors="replace")
+            if self._waiting is not None and not self._waiting.done():
+                self._waiting.set_result(text)
+            else:
+                self._on_line(text)
+
+
+def option_labels(question: "JsonObject") -> list[tuple[str, str]]:
+    """The labels and descriptions of a question's options."""
+    options = question.get("options")
+    items = cast(list[object], options) if isinstance(options, list) else []
+    objects = [cast("JsonObject", item) for item in items if isinstance(item, dict)]
+    return [(str(each.get("label", "")), str(each.get("description", ""))) for each in objects]
+
+
+def read_choice(line: str, labels: Sequence[str]) -> str:
+    """The options whose numbers were typed (`1` or `1, 3`), or the text itself."""
+    numbers = [word.strip() for word in line.split(",")]
+    if all(word.isdecimal() and 0 < int(word) <= len(labels) for word in numbers):
+        return ", ".join(labels[int(word) - 1] for word in numbers)
+    return line
 
 
 async def run_turn(
-    agent: "Agent",
+    agent: "Agent | ClaudeAgent",
     text: str | None,
     as_json: bool,
     out: TextIO,
@@ -314,20 +516,22 @@ async def run_turn(
 
     code = 0
     printer = Printer(out)
-    async for event in agent.run(text, attach=files):
-        if isinstance(event, Failure):
-            code = EXIT_FAILED
-        if as_json:
-            import orjson
+    running = cast("AsyncGenerator[AgentEvent]", agent.run(text, attach=files))
+    async with aclosing(running) as events:
+        async for event in events:
+            if isinstance(event, Failure):
+                code = EXIT_FAILED
+            if as_json:
+                import orjson
 
-            line = orjson.dumps(to_json(event)).decode()
-            print(escape_json(line) if out.isatty() else line, file=out, flush=True)
-        elif isinstance(event, TextDelta):
-            printer.add(event.id, event.text)
-        else:
-            printer.close()
-            print(clean_text(show(event)) if out.isatty() else show(event), end="", file=out)
-            out.flush()
+                line = orjson.dumps(to_json(event)).decode()
+                print(escape_json(line) if out.isatty() else line, file=out, flush=True)
+            elif isinstance(event, TextDelta):
+                printer.add(event.id, event.text)
+            else:
+                printer.close()
+                print(clean_text(show(event)) if out.isatty() else show(event), end="", file=out)
+                out.flush()
     printer.close()
     task = asyncio.current_task()
     if task is not None and task.cancelling():

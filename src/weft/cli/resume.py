@@ -8,7 +8,6 @@ existing session file is changed.
 
 import argparse
 import os
-import re
 import shlex
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -45,10 +44,10 @@ class ResumableClient(NamedTuple):
 
 
 def claude_path(file: SessionFile, environ: Mapping[str, str]) -> Path:
-    """Claude Code keeps a session in a folder that is named after its working directory."""
-    home = Path(environ.get("CLAUDE_CONFIG_DIR") or "~/.claude").expanduser()
-    project = re.sub(r"[^A-Za-z0-9]", "-", os.path.realpath(file.folder))
-    return home / "projects" / project / f"{file.session}.jsonl"
+    """Where Claude Code looks for a session."""
+    from weft.agent import claude_session_path
+
+    return claude_session_path(file.session, file.folder, environ)
 
 
 def codex_path(file: SessionFile, environ: Mapping[str, str]) -> Path:
@@ -107,6 +106,8 @@ def run(args: argparse.Namespace) -> int:
         )
     folder = choose_folder(args.folder, file.folder)
     file = SessionFile(session=file.session, format=file.format, data=file.data, folder=folder)
+    from weft.agent import write_private
+
     written = client.path(file, os.environ)
     write_private(written, file.data)
     command = [args.program or client.program, *client.words, file.session, *args.arguments]
@@ -163,10 +164,3 @@ def choose_folder(chosen: str | None, recorded: str) -> str:
         return os.path.realpath(recorded)
     print_error(f"weft: the session's folder {recorded!r} is gone; starting in the current one")
     return os.getcwd()
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Write a new file that only its owner may read."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)

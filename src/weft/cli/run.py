@@ -286,7 +286,9 @@ def run_child(command: list[str], url: str, folder: str | None = None) -> int:
     return code if code >= 0 else 128 - code
 
 
-def start_gateway(flags: Sequence[str]) -> tuple["subprocess.Popen[str]", str]:
+def start_gateway(
+    flags: Sequence[str], environ: Environment | None = None
+) -> tuple["subprocess.Popen[str]", str]:
     """Start a gateway on a free port and return it with its URL; raises `ConfigError` on failure.
 
     Its log goes to a temporary file, because it would disturb the program's screen.
@@ -300,6 +302,7 @@ def start_gateway(flags: Sequence[str]) -> tuple["subprocess.Popen[str]", str]:
     with TemporaryFile("w+") as log:
         gateway = subprocess.Popen(
             command,
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -334,11 +337,14 @@ def await_gateway(url: str) -> bool:
     return False
 
 
-def answers(url: str) -> bool:
-    """Whether a Weft gateway answers at this URL."""
+def answers(url: str, path: str | None = None) -> bool:
+    """Whether a Weft gateway answers at this URL; with a path, whether it answers there too."""
     try:
         with urlopen(f"{url}/healthz", timeout=1) as reply:
-            return b'"weft"' in reply.read(1000)
+            is_weft = b'"weft"' in reply.read(1000)
+        if is_weft and path is not None:
+            urlopen(f"{url}{path}", timeout=10).close()
+        return is_weft
     except (URLError, OSError, ValueError):
         return False
 

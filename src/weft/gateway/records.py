@@ -561,11 +561,18 @@ def _record_at(
 ) -> RequestLocation:
     """Append what is new to the conversation that the request continues, or start a thread."""
     if continuation is None:
-        thread = _new_conversation(store, record, session)
         drafts: list[Draft] = []
         if record.tools:
             drafts.append(Draft("setup", Setup(record.tools)))
         drafts += [_append(message) for message in record.messages]
+        prepared = _find_prepared(store, record, session)
+        if prepared is not None:
+            thread, start = prepared
+            branch = thread.head
+            return _land_request(
+                store, record, incoming, thread, branch, start, drafts, None, context
+            )
+        thread = _new_conversation(store, record, session)
         return _land_request(store, record, incoming, thread, "", None, drafts, None, context)
     thread = _read_thread(store, continuation.thread)
     if thread.scope is None:  # it was imported, and is the caller's now
@@ -764,6 +771,23 @@ def _new_conversation(store: Store, record: RequestRecord, session: Sequence[str
         family = Family(record.scope, record.hint, record.parent, record.kind)
         join_family(store, thread, family, session, main)
     return thread
+
+
+def _find_prepared(
+    store: Store, record: RequestRecord, session: Sequence[str]
+) -> tuple[ThreadRecord, Id] | None:
+    """The thread that was made for a session before its first message, and its only commit."""
+    main = None if record.is_title_request else find_main(store, session)
+    thread = None if main is None else store.read_thread(main)
+    head = None if thread is None else store.read_ref(thread.name, thread.head)
+    if thread is None or head is None:
+        return None
+    (step,) = store.read_commits(thread.name, [head])
+    if step.commit.kind != "setup" or step.commit.parents:
+        return None
+    if thread.scope is None:
+        store.ensure_thread(thread.name, created=record.created, scope=record.scope)
+    return thread, head
 
 
 def _is_abandoned(store: Store, thread: str) -> bool:

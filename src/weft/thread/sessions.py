@@ -108,17 +108,18 @@ def find_local_thread(store: Store, name: str) -> str | None:
     return name if name in threads else next(iter(threads), None)
 
 
-def link_session(store: Store, thread: str, name: str) -> None:
+def link_session(store: Store, thread: str, name: str, scope: str = LOCAL_SCOPE) -> None:
     """Make a session part of a thread: its files and its traffic continue this thread.
 
-    Use it for a file that is written under a new session id. Raises `ThreadError` if the thread is
-    empty.
+    Use it for a file that is written under a new session id, or for a session that begins in a
+    thread without messages. `scope` is the caller of the gateway whose session it is. Raises
+    `ThreadError` if the thread has no commit.
     """
     record = store.read_thread(thread)
     head = None if record is None else store.read_ref(thread, record.head)
     if head is None:
         raise ThreadError(f"thread {thread!r} has no messages, so it cannot continue a session")
-    keys = [hint_key(LOCAL_SCOPE, name), import_key(LOCAL_SCOPE, name)]
+    keys = [hint_key(scope, name), import_key(scope, name)]
     store.add_links(thread, [(key, head) for key in keys])
 
 

@@ -35,6 +35,7 @@ from .importing import (
 )
 from .info import Imported, Progress
 from .sessions import (
+    LOCAL_SCOPE,
     PREFIXES,
     find_local_thread,
     link_parent,
@@ -200,11 +201,13 @@ def write_session(
     *,
     commit: str | None = None,
     folder: str = "/",
+    scope: str = LOCAL_SCOPE,
 ) -> SessionFile:
     """The thread as a session file under a new id, at its head or at another commit.
 
     The new id is linked to the thread: what the client writes and sends under it continues this
-    thread. `folder` is the working directory of a session that does not name its own.
+    thread. `folder` is the working directory of a session that does not name its own, `scope` the
+    caller of the gateway whose session it is.
     """
     record = store.read_thread(thread)
     if record is None:
@@ -216,7 +219,7 @@ def write_session(
     if name is None:
         raise ThreadError(f"{format!r} has no sessions; use one of {', '.join(PREFIXES)}")
     data, _ = write_export(_CommitHandle(store, record, at), format, folder=folder)
-    link_session(store, thread, name)
+    link_session(store, thread, name, scope)
     return SessionFile(
         session=session,
         format=format,

@@ -1,0 +1,509 @@
+"""`ClaudeAgent`: Claude Code as the agent of a thread, driven by the Claude Agent SDK.
+
+Claude Code runs as a child process and sends its requests to a gateway of the same store. The
+gateway records them, so the conversation is in the thread like any other, and any upstream can
+answer. This class starts the process, answers its questions, and converts its messages to the
+events of a run (`claude.Bridge`).
+
+What always holds:
+
+- The thread is the truth. Each run continues Claude Code's own session if nothing else has changed
+  the thread since, and otherwise a session file that is written from the thread. So undo, edits,
+  branches and compactions in Weft hold for Claude Code too.
+- Nothing runs unasked: a hook makes Claude Code ask about every call, also about those that it
+  would allow by itself, such as reading a file. `Permissions` answers.
+- The settings of Claude Code (hooks, MCP servers, allowed tools, CLAUDE.md) are not loaded, unless
+  `ClaudeOptions.settings` is set.
+
+https://docs.claude.com/en/api/agent-sdk/python
+"""
+
+import asyncio
+import os
+import re
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, cast
+from uuid import uuid4
+
+from msgspec import Struct, field, structs
+
+from weft.catalog import Catalog, cost, load_catalog
+from weft.codec import CODECS
+from weft.errors import ThreadError
+from weft.model import JsonObject, Message, Text, ToolResult, is_system
+from weft.thread import (
+    LOCAL_SCOPE,
+    Attachment,
+    Media,
+    Thread,
+    link_session,
+    open as open_thread,
+    read_attachments,
+    session_name,
+    split_typed,
+    write_session,
+)
+
+from .claude import Bridge, load_sdk, to_line
+from .events import AgentEvent, Failure, MessageComplete, SystemMessage, UsageReport
+from .loop import DENIED, check_unanswered
+from .mcp import read_command
+from .permissions import (
+    AskPermission,
+    AskUser,
+    Permissions,
+    ToolRequest,
+    UserQuestion,
+    is_allowed,
+    read_permission,
+)
+
+FORMAT = "claude-code"
+SERVER = "claude"
+"""The name under which permissions for Claude Code's tools are remembered: `claude/Bash`."""
+QUESTION_TOOL = "AskUserQuestion"
+UNASKED = frozenset({QUESTION_TOOL, "TodoWrite", "ToolSearch"})
+"""Tools that change nothing outside the session, and the one that is a question itself."""
+DISABLED = ["CronCreate", "CronDelete", "CronList", "Monitor", "ScheduleWakeup"]
+"""Tools for work after the end of a run; the process has ended by then."""
+PLACEHOLDER_KEY = "weft"
+LOGIN = "~/.claude/.credentials.json"
+CONTINUE = "Continue."
+NO_ANSWER = "The user did not answer the question."
+INTERRUPT_SECONDS = 5.0
+LAST_HINT_SECONDS = 10.0
+"""How long a run waits for the turn of a hint that Claude Code has not confirmed."""
+ERROR_LINES = 5
+SMALL_MODELS = (
+    "ANTHROPIC_SMALL_FAST_MODEL",
+    "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+    "CLAUDE_CODE_SUBAGENT_MODEL",
+)
+QUIET = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER")
+
+
+class ClaudeOptions(Struct, frozen=True, kw_only=True):
+    """How Claude Code is started.
+
+    - `model`: the model that answers; None for Claude Code's own default
+    - `folder`: its working directory; None for that of this process
+    - `program`: its binary; None for the one that comes with the SDK
+    - `key`: a key of the gateway, if the gateway needs one
+    - `scope`: the gateway's name for the owner of that key
+    - `mcp`: MCP servers, as commands or URLs
+    - `settings`: whether to load Claude Code's own settings, of the user and of the folder
+    - `system`: text that is added to its system prompt
+    - `steps`, `cost_limit`: the most requests and dollars of one run
+    - `env`: variables of the process, above those of this one
+    """
+
+    model: str | None = None
+    folder: str | None = None
+    program: str | None = None
+    key: str | None = None
+    scope: str = LOCAL_SCOPE
+    mcp: tuple[str, ...] = ()
+    settings: bool = False
+    system: str | None = None
+    steps: int | None = None
+    cost_limit: float | None = None
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class ClaudeSession(Struct, frozen=True):
+    """A session of Claude Code, and the head of the thread when its last run ended."""
+
+    id: str
+    head: str | None
+
+
+class Turn(Struct, frozen=True):
+    """What a run sends, and the session that it continues; `is_new` if the session has no file."""
+
+    session: str
+    is_new: bool
+    content: str | list[JsonObject]
+
+
+class ClaudeAgent:
+    """Claude Code as the agent of a thread. It has the methods that a run needs of an `Agent`."""
+
+    def __init__(
+        self,
+        thread: Thread,
+        url: str,
+        options: ClaudeOptions | None = None,
+        *,
+        permission: Permissions | AskPermission | Literal["allow"] | None = None,
+        ask_user: AskUser | None = None,
+        sessions: dict[tuple[str, str], ClaudeSession] | None = None,
+        settled: Callable[[], Awaitable[None]] | None = None,
+        catalog: Catalog | None = None,
+    ) -> None:
+        """`url` is the address of a gateway that records to the store of the thread.
+
+        `permission` decides on every call of a tool, as for `Agent`; without it all are refused.
+        `ask_user` answers what Claude Code asks. `sessions` keeps the sessions of threads for
+        later agents. `settled` is awaited after a run that was stopped: the gateway may still be
+        recording what had arrived.
+
+        Raises `ConfigError` if the Claude Agent SDK is not installed.
+        """
+        self._sdk = load_sdk()
+        self.thread = thread
+        self.options = options or ClaudeOptions()
+        self._url = url
+        self._permissions = read_permission(permission)
+        self._ask_user = ask_user
+        self._sessions = {} if sessions is None else sessions
+        self._settled = settled
+        self._catalog = catalog or load_catalog()
+        self._hints: deque[str] = deque()
+        self._unconfirmed: list[str] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._hinted = asyncio.Event()
+        self._errors: deque[str] = deque(maxlen=ERROR_LINES)
+
+    @property
+    def model(self) -> str:
+        """The model that answers, or what Claude Code calls its own choice."""
+        return self.options.model or "default"
+
+    async def run(
+        self, text: str | None, *, attach: Attachment | Iterable[Attachment] | None = None
+    ) -> AsyncGenerator[AgentEvent]:
+        """Send a text and yield the events of the run, as `Agent.run` does.
+
+        With `None`, or the same text again after it failed, the last message is sent again.
+        """
+        attached = await asyncio.to_thread(read_attachments, attach)
+        turn = await asyncio.to_thread(self._prepare, text, attached)
+        client = self._sdk.ClaudeSDKClient(self._sdk_options(turn))
+        self._loop = asyncio.get_running_loop()
+        self._hinted = asyncio.Event()  # an event belongs to one event loop
+        hinting: asyncio.Task[None] | None = None
+        try:
+            await client.connect()
+            await client.query(_one(turn.content))
+            hinting = asyncio.create_task(self._send_hints(client))
+            async for event in self._read(client):
+                yield event
+        except (asyncio.CancelledError, GeneratorExit):
+            await self._interrupt(client)
+            raise
+        except self._sdk.ClaudeSDKError as error:
+            yield Failure(self._describe(error))
+        finally:
+            self._loop = None
+            if hinting is not None:
+                hinting.cancel()
+            with suppress(self._sdk.ClaudeSDKError):
+                await client.disconnect()
+            if self._settled is not None:
+                await self._settled()
+            await asyncio.to_thread(self._remember, turn.session)
+
+    def hint(self, text: str) -> None:
+        """Tell Claude Code something while it works, from any thread."""
+        if not text.strip():
+            raise ThreadError("the hint is empty")
+        self._hints.append(text)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._hinted.set)
+
+    def take_hints(self) -> list[str]:
+        """The hints that Claude Code has not read; the next run does not get them any more."""
+        hints = [*self._unconfirmed, *self._hints]
+        self._unconfirmed.clear()
+        self._hints.clear()
+        return hints
+
+    # What is sent
+
+    def _prepare(self, text: str | None, attached: tuple[Media, ...]) -> Turn:
+        """The session that continues the thread, and the content of its next message."""
+        if text is not None and not text.strip() and not attached:
+            raise ThreadError("the text is empty; pass None to ask again")
+        thread, store = self.thread, self.thread.store
+        open_thread(store, thread.name).switch(thread.current)  # the gateway records on HEAD
+        retried = self._find_retried(text, attached)
+        base = None if thread.head is None else thread.head.id
+        content = _content(text or CONTINUE, attached)
+        if retried is not None:
+            base, message = retried
+            content = _typed_content(message)
+        key = (thread.name, thread.current)
+        session = self._sessions.get(key)
+        folder = os.path.realpath(self.options.folder or os.getcwd())
+        if session is not None and session.head == base and base is not None:
+            path = claude_session_path(session.id, folder, self._environ())
+            if path.exists():
+                return Turn(session.id, False, content)
+        id, scope = str(uuid4()), self.options.scope
+        if base is None or not _has_dialogue(thread, base):
+            if thread.head is None:
+                thread.setup()  # a session can only be linked to a commit
+            link_session(store, thread.name, session_name(FORMAT, id) or id, scope)
+            return Turn(id, True, content)
+        file = write_session(
+            store, thread.name, FORMAT, id, commit=base, folder=folder, scope=scope
+        )
+        write_private(claude_session_path(id, folder, self._environ()), file.data)
+        return Turn(id, False, content)
+
+    def _find_retried(
+        self, text: str | None, attached: tuple[Media, ...]
+    ) -> tuple[str | None, Message] | None:
+        """The message that is sent again, and the commit before it; None for a new message."""
+        thread = self.thread
+        if text is None:
+            check_unanswered(thread)
+        elif attached or not thread.attempts(thread.head):
+            return None
+        dialogue = [m for m in thread.compile().messages if not is_system(m)]
+        last = dialogue[-1] if dialogue else None
+        if last is None or last.role != "user" or not _typed(last).strip():
+            return None
+        if any(isinstance(block, ToolResult) for block in last.blocks):
+            return None
+        if text is not None and _typed(last).strip() != text.strip():
+            return None
+        for info in thread.log():
+            if last in info.messages:
+                return (info.parents[0] if info.parents else None), last
+        return None
+
+    def _environ(self) -> dict[str, str]:
+        return {**os.environ, **self.options.env}
+
+    def _variables(self) -> dict[str, str]:
+        """The variables of the process: the gateway, its key, and one model for everything."""
+        options = self.options
+        variables = {name: "1" for name in QUIET if name not in os.environ}
+        variables["ANTHROPIC_BASE_URL"] = self._url
+        if options.model is not None:
+            variables |= dict.fromkeys(SMALL_MODELS, options.model)
+        if options.key is not None:
+            variables |= {"ANTHROPIC_API_KEY": options.key, "ANTHROPIC_AUTH_TOKEN": ""}
+        elif not _has_credentials(self._environ()):
+            variables["ANTHROPIC_API_KEY"] = PLACEHOLDER_KEY
+        return {**variables, **options.env}
+
+    def _sdk_options(self, turn: Turn) -> Any:
+        sdk, options = self._sdk, self.options
+        prompt: JsonObject = {"type": "preset", "preset": "claude_code"}
+        if options.system is not None:
+            prompt["append"] = options.system
+        matcher = sdk.HookMatcher(matcher=None, hooks=[_ask_always])
+        return sdk.ClaudeAgentOptions(
+            model=options.model,
+            cwd=options.folder,
+            cli_path=options.program,
+            env=self._variables(),
+            system_prompt=prompt,
+            permission_mode="default",
+            can_use_tool=self._decide,
+            hooks={"PreToolUse": [matcher]},
+            disallowed_tools=DISABLED,
+            mcp_servers=_mcp_servers(options.mcp),
+            strict_mcp_config=not options.settings,
+            setting_sources=["user", "project", "local"] if options.settings else [],
+            include_partial_messages=True,
+            extra_args={"replay-user-messages": None},  # so that a hint is confirmed
+            max_turns=options.steps,
+            max_budget_usd=options.cost_limit,
+            stderr=self._errors.append,
+            **({"session_id": turn.session} if turn.is_new else {"resume": turn.session}),
+        )
+
+    async def _send_hints(self, client: Any) -> None:
+        while True:
+            self._hinted.clear()
+            while self._hints:
+                text = self._hints.popleft()
+                self._unconfirmed.append(text)
+                await client.query(text)
+            await self._hinted.wait()
+
+    # What comes back
+
+    async def _read(self, client: Any) -> AsyncGenerator[AgentEvent]:
+        """The events of the run, up to its end. A hint that comes too late starts another turn."""
+        bridge, messages = Bridge(), client.receive_messages()
+        is_over: AgentEvent | None = None
+        while True:
+            try:
+                async with asyncio.timeout(None if is_over is None else LAST_HINT_SECONDS):
+                    message = await anext(messages)
+            except (TimeoutError, StopAsyncIteration):
+                yield is_over or Failure(self._describe("Claude Code ended without a result"))
+                return
+            confirmed = self._confirm(to_line(message))
+            if confirmed is not None:
+                yield SystemMessage("hint", {"content": confirmed})
+            for event in bridge.feed(message):
+                if isinstance(event, MessageComplete | Failure):
+                    is_over = event
+                    break
+                is_over = None
+                yield self._priced(event)
+            if is_over is not None and not (self._hints or self._unconfirmed):
+                yield is_over
+                return
+
+    def _confirm(self, line: JsonObject) -> str | None:
+        """The hint that Claude Code has read, if this line says so."""
+        content = cast(JsonObject, line.get("message") or {}).get("content")
+        if line.get("type") != "user" or not isinstance(content, str):
+            return None
+        for hint in self._unconfirmed:
+            if hint.strip() == content.strip():
+                self._unconfirmed.remove(hint)
+                return hint
+        return None
+
+    def _priced(self, event: AgentEvent) -> AgentEvent:
+        """Usage with the catalogue's price: Claude Code has none for models of other vendors."""
+        model = self.options.model
+        if not isinstance(event, UsageReport) or model is None:
+            return event
+        price = self._catalog.find(model.rpartition("/")[2]).price
+        if price is None:
+            return event if "claude" in model else structs.replace(event, cost=None)
+        dollars = cost(
+            price,
+            input=event.input,
+            output=event.output,
+            cached=event.cached or 0,
+            written=event.written or 0,
+        )
+        return structs.replace(event, cost=dollars)
+
+    # What is asked
+
+    async def _decide(self, name: str, input: JsonObject, context: Any) -> Any:
+        """Whether Claude Code may call a tool; its questions to the user come here, too."""
+        id = str(getattr(context, "tool_use_id", None) or "")
+        if name == QUESTION_TOOL:
+            return await self._answer(id, input)
+        request = ToolRequest(id, name, input, self.thread.name, SERVER)
+        if await is_allowed(self._permissions, request):
+            return self._sdk.PermissionResultAllow(updated_input=input)
+        return self._sdk.PermissionResultDeny(message=DENIED)
+
+    async def _answer(self, id: str, input: JsonObject) -> Any:
+        listed = input.get("questions")
+        items = cast(list[object], listed) if isinstance(listed, list) else []
+        questions = tuple(cast(JsonObject, item) for item in items if isinstance(item, dict))
+        answers = None
+        if self._ask_user is not None and questions:
+            answers = await self._ask_user(UserQuestion(id, questions, self.thread.name))
+        if answers is None:
+            return self._sdk.PermissionResultDeny(message=NO_ANSWER)
+        return self._sdk.PermissionResultAllow(updated_input={**input, "answers": answers})
+
+    async def _interrupt(self, client: Any) -> None:
+        """Ask Claude Code to stop, so that it closes its request; the process ends afterwards."""
+        with suppress(Exception):  # it may have ended already
+            async with asyncio.timeout(INTERRUPT_SECONDS):
+                await client.interrupt()
+
+    def _remember(self, session: str) -> None:
+        head = self.thread.head
+        key = (self.thread.name, self.thread.current)
+        self._sessions[key] = ClaudeSession(session, None if head is None else head.id)
+
+    def _describe(self, error: object) -> str:
+        lines = [line.strip() for line in self._errors if line.strip()]
+        return f"{error}: {lines[-1]}" if lines else str(error)
+
+
+def is_installed() -> bool:
+    """Whether the Claude Agent SDK is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("claude_agent_sdk") is not None
+
+
+def claude_session_path(session: str, folder: str, environ: Mapping[str, str]) -> Path:
+    """Claude Code keeps a session in a folder that is named after its working directory."""
+    home = Path(environ.get("CLAUDE_CONFIG_DIR") or "~/.claude").expanduser()
+    project = re.sub(r"[^A-Za-z0-9]", "-", os.path.realpath(folder))
+    return home / "projects" / project / f"{session}.jsonl"
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a new file that only its owner may read."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+
+
+async def _ask_always(input: Any, _: str | None, __: Any) -> JsonObject:
+    """The hook before every call: it makes Claude Code ask, whatever its own rules say."""
+    if cast(JsonObject, input).get("tool_name") in UNASKED:
+        return {}
+    return {
+        "hookSpecificOutput": {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": "ask",
+            "permissionDecisionReason": "every call is asked about",
+        }
+    }
+
+
+async def _one(content: str | list[JsonObject]) -> AsyncIterator[JsonObject]:
+    message = {"role": "user", "content": content}
+    yield {"type": "user", "message": message, "parent_tool_use_id": None}
+
+
+def _content(text: str, attached: tuple[Media, ...]) -> str | list[JsonObject]:
+    """The content of a message: a string, or Anthropic's blocks if files go with it."""
+    if not attached:
+        return text
+    blocks = (*attached, *((Text(text),) if text.strip() else ()))
+    written = CODECS["anthropic"].write_messages([Message("user", blocks)])
+    content: list[JsonObject] = written["messages"][0]["content"]
+    return content
+
+
+def _typed_content(message: Message) -> str | list[JsonObject]:
+    """The content of a message that is sent again, without what Claude Code adds to it."""
+    media = tuple(block for block in message.blocks if isinstance(block, Media))
+    return _content(_typed(message), media)
+
+
+def _typed(message: Message) -> str:
+    texts = [split_typed(block.text)[0] for block in message.blocks if isinstance(block, Text)]
+    return "\n".join(text for text in texts if text.strip())
+
+
+def _has_dialogue(thread: Thread, commit: str) -> bool:
+    messages = thread.compile(at=commit).messages
+    return any(not is_system(message) for message in messages)
+
+
+def _has_credentials(environ: Mapping[str, str]) -> bool:
+    """Whether Claude Code has a key or a login; on macOS the login is in the keychain."""
+    if environ.get("ANTHROPIC_API_KEY") or environ.get("ANTHROPIC_AUTH_TOKEN"):
+        return True
+    return sys.platform == "darwin" or Path(LOGIN).expanduser().exists()
+
+
+def _mcp_servers(servers: Iterable[str]) -> JsonObject:
+    """MCP servers as Claude Code configures them."""
+    configured: JsonObject = {}
+    for number, server in enumerate(servers, 1):
+        command = read_command(server)
+        if isinstance(command, str):
+            configured[f"server{number}"] = {"type": "http", "url": command}
+        else:
+            program, *args = command
+            name = re.sub(r"[^A-Za-z0-9_-]", "-", Path(program).stem) or "server"
+            config = {"type": "stdio", "command": program, "args": args}
+            configured[f"{name}{number}"] = config
+    return configured

@@ -1,0 +1,292 @@
+"""Claude Code as the agent of a thread, driven by the real Claude Agent SDK.
+
+The whole circle: the page or a program, the SDK, Claude Code, the gateway, a mock upstream of
+another protocol, and back. Runs where the SDK is installed and the mock upstream lies beside the
+project; `WEFT_CLAUDE` names another binary than the one that the SDK brings. Nothing leaves this
+machine.
+"""
+
+import asyncio
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from contextlib import aclosing, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from servers import weft_serve
+from weft.agent import (
+    ClaudeAgent,
+    ClaudeOptions,
+    MessageComplete,
+    SystemMessage,
+    TextDelta,
+    ToolEnd,
+    ToolStart,
+    UsageReport,
+)
+
+pytestmark = [
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.skipif(
+        find_spec("claude_agent_sdk") is None, reason="the Claude Agent SDK is not installed"
+    ),
+]
+
+PROTOCOLS = ("openai-chat", "openai-responses", "gemini")
+GREETING = "Please use the tool to print a greeting."
+OUTPUT = "hello-from-tool-42"
+SECONDS = 120
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c6360f8cf000000030101001ac05d9a0000000049454e44ae426082"
+)
+QUIET = ("DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING", "IS_SANDBOX")
+
+
+def variables(folder: Path) -> dict[str, str]:
+    """A home of its own for Claude Code."""
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    return {
+        "HOME": str(home),
+        "CLAUDE_CONFIG_DIR": str(home / "config"),
+        "ANTHROPIC_API_KEY": "test-key",
+        "NO_PROXY": "*",
+        **dict.fromkeys(QUIET, "1"),
+    }
+
+
+class Driver:
+    """An agent in a thread behind a gateway, and what it was asked."""
+
+    def __init__(self, folder: Path, gateway: Any, name: str = "driven") -> None:
+        project = folder / "project"
+        project.mkdir(exist_ok=True)
+        self.thread = weft.open(str(gateway.store), name)
+        self.questions: list[Any] = []
+        self.answers: list[Any] = []
+        self.hint = ""
+        options = ClaudeOptions(
+            model="mock-model",
+            folder=str(project),
+            program=os.environ.get("WEFT_CLAUDE") or None,
+            env=variables(folder),
+        )
+        self.agent = ClaudeAgent(
+            self.thread, gateway.url, options, permission=self._permit, ask_user=self._choose
+        )
+
+    def _permit(self, request: Any) -> Any:
+        self.questions.append(request)
+        if self.hint:
+            self.agent.hint(self.hint)
+            self.hint = ""
+        return self.answers.pop(0)
+
+    async def _choose(self, question: Any) -> Any:
+        self.questions.append(question)
+        return self.answers.pop(0)
+
+    def send(self, text: str | None, *answers: Any, **options: Any) -> list[Any]:
+        self.answers = list(answers)
+
+        async def run() -> list[Any]:
+            async with (
+                asyncio.timeout(SECONDS),
+                aclosing(self.agent.run(text, **options)) as events,
+            ):
+                return [event async for event in events]
+
+        return asyncio.run(run())
+
+    def texts(self) -> list[tuple[str, str]]:
+        """The dialogue of the thread: the text of each message that has some."""
+        messages = self.thread.compile().messages
+        shown = [(m.role, weft.thread.typed_text(m)) for m in messages]
+        return [(role, text) for role, text in shown if text and role in ("user", "assistant")]
+
+
+@contextmanager
+def driver(folder: Path, mock: Any, protocol: str):
+    with weft_serve(folder, f"--upstream=mock={protocol}:{mock.url}") as gateway:
+        driven = Driver(folder, gateway)
+        try:
+            yield driven
+        finally:
+            driven.thread.close()
+
+
+def text_of(events: list[Any]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_thread_is_driven_and_recorded_whatever_the_upstream_speaks(
+    mock: Any, tmp_path: Path, protocol: str
+) -> None:
+    with driver(tmp_path, mock, protocol) as driven:
+        events = driven.send(GREETING, "once")
+        (request,) = driven.questions
+        assert (request.name, request.server, request.thread) == ("Bash", "claude", "driven")
+        (start,) = [event for event in events if isinstance(event, ToolStart)]
+        (end,) = [event for event in events if isinstance(event, ToolEnd)]
+        assert (start.id, end.content) == (end.id, OUTPUT)
+        assert text_of(events) == f"MOCK-TOOL-OK {OUTPUT}"
+        assert events[-1] == MessageComplete("end")
+        (usage,) = [event for event in events if isinstance(event, UsageReport)]
+        assert usage.input > 0
+        assert usage.output > 0
+        assert usage.cost is None  # nobody knows the price of this model
+        # The next message continues the same thread on the same branch.
+        events = driven.send("Say hello.")
+        assert text_of(events).startswith("MOCK-TEXT-OK")
+        assert driven.texts() == [
+            ("user", GREETING),
+            ("assistant", f"MOCK-TOOL-OK {OUTPUT}"),
+            ("user", "Say hello."),
+            ("assistant", "MOCK-TEXT-OK hello from the mock upstream"),
+        ]
+        names = [record.name for record in driven.thread.store.threads() if not record.parent]
+        assert (names, list(driven.thread.branches())) == (["driven"], ["main"])
+
+
+QUESTION = (
+    '[[call:AskUserQuestion {"questions": [{"question": "Which?", "header": "Pick", '
+    '"multiSelect": false, "options": [{"label": "A", "description": "a"}, '
+    '{"label": "B", "description": "b"}]}]}]]'
+)
+
+
+def test_it_asks_takes_hints_and_files_and_compacts(mock: Any, tmp_path: Path) -> None:
+    with driver(tmp_path, mock, "openai-chat") as driven:
+        thread = driven.thread
+        thread.user("Remember the word PLUM.")
+        thread.assistant("I remember PLUM.")
+        # What was in the thread before is what Claude Code knows.
+        picture = tmp_path / "pixel.png"
+        picture.write_bytes(PIXEL)
+        driven.send("Say hello.", attach=[picture])
+        asked = str(mock.asked("messages"))
+        assert "PLUM" in asked
+        assert "image_url" in asked
+        # Every call is asked about, also one that Claude Code would allow by itself.
+        file = tmp_path / "project" / "a.txt"
+        file.write_text("the content")
+        events = driven.send(f'[[call:Read {{"file_path": "{file}"}}]]', "deny")
+        assert [request.name for request in driven.questions] == ["Read"]
+        (end,) = [event for event in events if isinstance(event, ToolEnd)]
+        assert (end.is_error, "did not allow" in end.content) == (True, True)
+        # A question of its own.
+        events = driven.send(QUESTION, {"Which?": "B"})
+        assert '"Which?"="B"' in text_of(events)
+        # A hint that is typed while it works.
+        driven.hint = "and hurry"
+        events = driven.send(GREETING, "once")
+        reports = [event for event in events if isinstance(event, SystemMessage)]
+        hints = [event.data["content"] for event in reports if event.subtype == "hint"]
+        assert hints == ["and hurry"]
+        assert "and hurry" in str(mock.asked("messages"))
+        assert isinstance(events[-1], MessageComplete)
+        # Its own compaction is reported, and becomes one of the thread.
+        events = driven.send("/compact")
+        subtypes = [e.subtype for e in events if isinstance(e, SystemMessage)]
+        assert "compact_boundary" in subtypes
+        driven.send("Say hello again.")
+        assert "PLUM" not in str(mock.asked("messages"))
+        assert "compact" in [info.kind for info in thread.log(limit=20)]
+        assert set(thread.branches()) == {"main", "compaction-1"}  # the request for the summary
+        # Undo in Weft holds for Claude Code.
+        thread.undo(turn=True)
+        driven.send("Say hello for the last time.")
+        assert "Say hello again." not in str(mock.asked("messages"))
+        names = [record.name for record in thread.store.threads() if not record.parent]
+        assert names == ["driven"]
+
+
+class Terminal:
+    """`weft chat` in a terminal: waits for words and types."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        leader, follower = pty.openpty()
+        launch = "from weft.cli import entry; entry()"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", launch, "chat", *words],
+            stdin=follower, stdout=follower, stderr=follower, cwd=folder,
+            env={**os.environ, **variables(folder), "XDG_CONFIG_HOME": str(folder), "TERM": "dumb"},
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(follower)
+        self._leader = leader
+        self.shown = ""
+
+    def wait_for(self, words: str, start: int = 0) -> int:
+        deadline = time.monotonic() + SECONDS
+        while (place := self.shown.find(words, start)) < 0:
+            assert time.monotonic() < deadline, self.shown
+            if select.select([self._leader], [], [], 1.0)[0]:
+                try:
+                    data = os.read(self._leader, 4096)
+                except OSError:  # the program has ended
+                    data = b""
+                assert data, self.shown
+                self.shown += data.decode(errors="replace")
+        return place + len(words)
+
+    def type(self, text: str) -> None:
+        os.write(self._leader, text.encode())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._leader)
+
+
+def test_a_terminal_chat_is_driven_by_claude_code(mock: Any, tmp_path: Path) -> None:
+    store, picture = tmp_path / "weft.db", tmp_path / "pixel.png"
+    picture.write_bytes(PIXEL)
+    program = os.environ.get("WEFT_CLAUDE")
+    terminal = Terminal(
+        tmp_path, "--store", str(store), "--agent", "claude", "--model", "mock-model",
+        "--thread", "my chat", f"--upstream=mock=openai-responses:{mock.url}",
+        *(["--agent-program", program] if program else []),
+    )  # fmt: skip
+    try:
+        place = terminal.wait_for("> ")
+        terminal.type(f"{GREETING}\n")
+        place = terminal.wait_for("wants to run Bash of claude", place)
+        place = terminal.wait_for("[n] no: ", place)
+        terminal.type("t\n")
+        place = terminal.wait_for(f"MOCK-TOOL-OK {OUTPUT}", place)
+        place = terminal.wait_for("> ", place)
+        terminal.type(f"/attach {picture}\n")
+        place = terminal.wait_for("> ", place)
+        terminal.type(f"{QUESTION}\n")
+        place = terminal.wait_for("your own answer: ", place)
+        terminal.type("2\n")
+        place = terminal.wait_for('"Which?"="B"', place)
+        place = terminal.wait_for("> ", place)
+        terminal.type("/model other-model\n")
+        place = terminal.wait_for("the model is other-model", place)
+        terminal.type(f"{GREETING} Once more.\n")
+        place = terminal.wait_for(f"MOCK-TOOL-OK {OUTPUT}", place)
+        place = terminal.wait_for("> ", place)
+        terminal.type("/quit\n")
+        assert terminal.process.wait(SECONDS) == 0
+    finally:
+        terminal.close()
+    assert terminal.shown.count("wants to run") == 1  # allowed in this thread
+    assert mock.models() >= {"mock-model", "other-model"}
+    with weft.open(str(store), "my chat") as thread:
+        names = [record.name for record in thread.store.threads() if not record.parent]
+        assert (names, list(thread.branches())) == (["my chat"], ["main"])
+        blocks = [type(block).__name__ for m in thread.compile().messages for block in m.blocks]
+        assert "Image" in blocks
+        assert blocks.count("ToolResult") == 3
