@@ -7,11 +7,13 @@ import pytest
 import weft.thread
 from serving import serving
 from weft.demo import ensure_sample
+from weft.model import Message, Origin, Text, Usage
 from weft.store import open_store
 
 pytestmark = pytest.mark.xdist_group("browser")
 
 SAMPLE = "sample-nightly-export"
+PRICED = "claude-sonnet-4-5"  # $3 in and $15 out per million tokens
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +188,8 @@ def test_axe_finds_nothing_in_any_state_of_the_page(tab, axe, folder):
             f"Look at `code`, [a link](https://example.com)\n\n```python\n{long_line} = 1\n```"
         )
         thread.assistant("| a | b |\n|---|---|\n| 1 | 2 |\n\n> quoted\n\n## Heading")
+        answer = Message("assistant", (Text("priced"),), origin=Origin("anthropic", model=PRICED))
+        thread.commit_message(answer, usage=Usage(input=1_000_000, output=100_000))
         skipped = thread.user("left out, with `code`")
         thread.skip(skipped)
         thread.user("unanswered")
@@ -193,6 +197,14 @@ def test_axe_finds_nothing_in_any_state_of_the_page(tab, axe, folder):
         page = tab("for-axe", width=width, scheme=scheme)
         page.wait_for_selector("#conversation .row")
         assert axe(page) == []
+        assert "1,000,000 in, 100,000 out, $4.50" in page.inner_text("#conversation")
+        page.click("#usage")
+        page.wait_for_selector(".usage-plot rect")
+        assert "$4.50" in page.inner_text("#usage-body")
+        assert axe(page) == []
+        page.click("#usage-all")
+        page.wait_for_selector(".usage-table button:text-is('for-axe')")
+        page.keyboard.press("Escape")
         page.goto(page.url.replace("for-axe", SAMPLE))
         page.wait_for_selector(f"body[data-thread={SAMPLE}] .fold")
         page.evaluate(

@@ -311,12 +311,15 @@ def recall(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def stats(thread: Thread, args: argparse.Namespace) -> None:
-    values = thread.stats().to_dict()
+    values, usage = thread.stats().to_dict(), thread.usage().to_dict()
     if args.json:
-        print_json(values)
+        print_json({**values, "usage": usage})
         return
     marks = [f"{number} {name}" for name, number in values["priorities"].items()]
-    for name, value in {**values, "priorities": ", ".join(marks)}.items():
+    price = "" if usage["cost"] is None else f"${usage['cost']:.4f}"
+    reported = {"answers": usage["answers"], "input": usage["input"], "output": usage["output"]}
+    shown = {**values, "priorities": ", ".join(marks), **reported, "cost": price}
+    for name, value in shown.items():
         print(args.screen.safe(f"{name:<11}{value}".rstrip()))
 
 

@@ -32,6 +32,7 @@ error into JSON.
     POST /api/rename {thread, name}, /api/delete {thread}, /api/undelete {thread}
     POST /api/render {text}
     GET  /api/questions, POST /api/answer, POST /api/hint: running agents (`api_runs`)
+    GET  /api/usage?thread=&offset=           tokens and dollars per turn, thread, model and day
     POST /api/upload, GET /api/upload, GET /api/media: files of messages (`api_media`)
 
 An error is `{"error": {"message", "place"}}`; `place` names the field at fault.
@@ -72,6 +73,7 @@ from .api_media import read_upload, show_media, show_upload, store_upload
 from .api_reads import READS
 from .api_rows import ROW_READS
 from .api_runs import RUN_READS, RUN_WRITES
+from .api_usage import show_usage
 from .api_writes import WRITES
 from .asgi import check_depth
 from .auth import admit, own_name
@@ -161,6 +163,7 @@ def routes(state: State) -> list[BaseRoute]:
         Route("/api/upload", _endpoint(state, store_upload, read_upload), methods=["POST"]),
         Route("/api/upload", _endpoint(state, show_upload), methods=["GET"]),
         Route("/api/media", _endpoint(state, show_media), methods=["GET"]),
+        Route("/api/usage", _endpoint(state, show_usage), methods=["GET"]),
     ]
     events = events_route(state, HEADERS)
     return [*page_routes(), *reads, *writes, *media, events, socket_route(state)]

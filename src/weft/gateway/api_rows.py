@@ -22,6 +22,7 @@ from typing import Any
 
 import orjson
 
+from weft.catalog import Catalog
 from weft.demo import SAMPLE
 from weft.errors import Refused
 from weft.history import Row, Setup, read_branches, shows
@@ -31,6 +32,7 @@ from weft.model import (
     File,
     Image,
     JsonObject,
+    Message,
     Text,
     Tool,
     ToolCall,
@@ -38,7 +40,7 @@ from weft.model import (
     Usage,
     describe_call,
 )
-from weft.thread import read_attempt
+from weft.thread import price_usage, read_attempt
 from weft.thread.typed import NOT_TYPED
 from weft.tokens import counter_for
 
@@ -86,7 +88,7 @@ def show_rows(call: ApiCall) -> JsonObject:
     earlier = None if since is None else thread.view.at(read_id(since) or b"")
     first, count = _window(call, thread, 0 if earlier is None else earlier.length)
     window = rows[first : first + count]
-    writer = _RowWriter(thread, call.state.views)
+    writer = _RowWriter(thread, call.state.views, call.state.catalog)
     updated = [] if earlier is None else _updated(thread, window)
     return {
         "name": record.name,
@@ -227,7 +229,8 @@ def _attempts(call: ApiCall, name: str, thread: ThreadView) -> list[JsonObject]:
 class _RowWriter:
     """Writes rows as JSON."""
 
-    def __init__(self, thread: ThreadView, views: ThreadViews) -> None:
+    def __init__(self, thread: ThreadView, views: ThreadViews, catalog: Catalog) -> None:
+        self._catalog = catalog
         self._thread = thread
         self._views = views
         self._count = count_once(counter_for(TOKENIZER).message)
@@ -249,7 +252,19 @@ class _RowWriter:
             "fold": None if summary is None else self._fold(*summary),
             "created": None if facts is None else facts.created,
             "model": None if message.origin is None else message.origin.model,
-            "usage": _usage_json(usage),
+            "usage": self._usage(usage, message),
+        }
+
+    def _usage(self, usage: Usage | None, message: Message) -> JsonObject | None:
+        if usage is None:
+            return None
+        model = "" if message.origin is None else message.origin.model or ""
+        price = price_usage(usage, model, self._catalog) if model else None
+        return {
+            "input": usage.input,
+            "output": usage.output,
+            "cached": usage.cached,
+            "cost": price,
         }
 
     def _fold(self, commit: Id, change: Change) -> JsonObject:
@@ -318,12 +333,6 @@ def _result_json(result: ToolResult) -> JsonObject:
         "is_error": result.is_error is True,
         **({"media": media} if media else {}),
     }
-
-
-def _usage_json(usage: Usage | None) -> JsonObject | None:
-    if usage is None:
-        return None
-    return {"input": usage.input, "output": usage.output, "cached": usage.cached}
 
 
 def _setup_json(setup: Setup | None) -> JsonObject | None:

@@ -17,11 +17,13 @@ from weft.history import Count, Row, View
 from weft.ids import Id
 from weft.model import JsonObject, ToolCall, ToolResult, Usage
 from weft.store import Step, Store
+from weft.thread import AnswerCost
 
 from .api_views import REWRITES, SUMMARY, Change, tokens_json
 
 CACHED_VIEWS = 16
 CACHED_FIGURES = 1000
+CACHED_COSTS = 5000
 CACHED_LABELS = 200_000
 OTHER_COMMIT = ""
 """Stands for a branch in the key of a view that was read for a commit outside its branch."""
@@ -118,6 +120,7 @@ class ThreadViews:
         self._lock = Lock()
         self._figures: dict[Id, JsonObject] = {}
         self._contexts: dict[tuple[object, ...], JsonObject] = {}
+        self._costs: OrderedDict[str, tuple[object, tuple[AnswerCost, ...]]] = OrderedDict()
         self._labels: dict[Id, tuple[str, str]] = {}
 
     def read(self, store: Store, thread: str, branch: str, head: Id | None) -> ThreadView:
@@ -170,6 +173,20 @@ class ThreadViews:
             _make_room(self._contexts)
             self._contexts[key] = measure()
         return self._contexts[key]
+
+    def costs(
+        self, key: tuple[str, object], read: Callable[[], tuple[AnswerCost, ...]]
+    ) -> tuple[AnswerCost, ...]:
+        """The costs of a thread's answers; `key` is its name, and what changes with it."""
+        thread, version = key
+        known = self._costs.get(thread)
+        if known is None or known[0] != version:
+            known = (version, read())
+            with self._lock:
+                self._costs[thread] = known
+                while len(self._costs) > CACHED_COSTS:
+                    self._costs.popitem(last=False)
+        return known[1]
 
 
 def _make_room(cache: dict[Any, JsonObject]) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         register_content_type,
         unregister_content_type,
     )
+    from .costs import AnswerCost, UsageTotal, add_up, price_usage, read_costs
     from .engine import CompactOptions
     from .formats import to_text
     from .hooks import Hooks, HookWarning
@@ -109,6 +110,11 @@ __getattr__ = lazy_names(
         "ROLES": "weft.thread.lookup",
         "SQUASH": "weft.thread.merge",
         "SUMMARY_SECONDS": "weft.thread.asker",
+        "AnswerCost": "weft.thread.costs",
+        "UsageTotal": "weft.thread.costs",
+        "add_up": "weft.thread.costs",
+        "price_usage": "weft.thread.costs",
+        "read_costs": "weft.thread.costs",
         "ArtifactContent": "weft.thread.content",
         "Asker": "weft.thread.asker",
         "Attachment": "weft.thread.media_files",
@@ -210,6 +216,7 @@ __all__ = [
     "ROLES",
     "SQUASH",
     "SUMMARY_SECONDS",
+    "AnswerCost",
     "ArtifactContent",
     "Asker",
     "Attachment",
@@ -252,8 +259,10 @@ __all__ = [
     "Thread",
     "ToolIOContent",
     "Undone",
+    "UsageTotal",
     "VendorParams",
     "Version",
+    "add_up",
     "answer_for",
     "archive_bytes",
     "ask_within",
@@ -282,8 +291,10 @@ __all__ = [
     "name_of",
     "no_answer_within",
     "open",
+    "price_usage",
     "read_attachments",
     "read_attempt",
+    "read_costs",
     "read_origin",
     "read_title",
     "register_content_type",

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self, overload
 
 from msgspec import structs
 
-from weft.catalog import Model
+from weft.catalog import Catalog, Model, load_catalog
 from weft.checked import checked
 from weft.compact import (
     CompactResult,
@@ -99,6 +99,7 @@ from .compaction import (
 )
 from .compiled import CompiledContext, describe_size
 from .content import Content, DialogueContent, InstructionContent
+from .costs import UsageTotal, add_up, read_costs
 from .engine import CompactOptions, Flow, compact_flow, compact_with_model
 from .handle import Handle
 from .hooks import After, Before, Hooks, check_hook, hook_name
@@ -331,6 +332,13 @@ class Thread:
             tokens=view.tokens(handle.count),
             priorities=priorities,
         )
+
+    def usage(self, catalog: Catalog | None = None) -> UsageTotal:
+        """The tokens and the cost of the thread's answers on all branches, as reported.
+
+        `catalog` has the prices; without it, the default one.
+        """
+        return add_up(read_costs(self._handle.store, self.name, catalog or load_catalog()))
 
     def _generation_configs(self, commits: Sequence[Id]) -> dict[Id, JsonObject]:
         """How the answers of these commits were generated, if that was recorded."""

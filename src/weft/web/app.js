@@ -22,6 +22,7 @@ import { Roving, watchScrollables } from "./roving.js";
 import { RowActions } from "./row_actions.js";
 import { Threads } from "./threads.js";
 import { Travel } from "./travel.js";
+import { UsageDialog } from "./usage.js";
 
 const BEFORE_FIRST = "start"; // the value of `until` for the state before the first commit
 const HIDDEN_MILLISECONDS = 200; // how often a tab in the background handles its frames
@@ -131,6 +132,7 @@ async function start() {
   registerPageCommands({ drawer, rows: addRoving() });
   registerHistoryCommands();
   new Palette();
+  new UsageDialog({ thread: () => current.thread, open: (name) => go(name) });
   watchScrollables(byId("conversation"), "pre, .prose table");
   const models = composer.loadModels(); // an upstream may take seconds
   const list = await threads.load();

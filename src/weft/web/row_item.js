@@ -5,6 +5,7 @@
 
 import { clock, count, el, keepOpen, plural, reconcile, trusted } from "./dom.js";
 import { mediaNode } from "./attachments.js";
+import { dollars } from "./usage.js";
 import { ToolPanel } from "./tool_panel.js";
 
 const SPEAKERS = {
@@ -94,8 +95,9 @@ export class RowItem {
       );
     }
     if (model && row.role === "assistant") facts.push(el("span", { class: "tokens model" }, model));
+    const price = usage?.cost ? `, ${dollars(usage.cost)}` : "";
     const reported = usage?.output
-      ? `${count(usage.input)} in, ${count(usage.output)} out`
+      ? `${count(usage.input)} in, ${count(usage.output)} out${price}`
       : plural(row.tokens, "token");
     facts.push(el("span", { class: "tokens" }, reported));
     return facts;
