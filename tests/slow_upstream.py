@@ -68,16 +68,18 @@ class SlowUpstream:
 class Held(Scripted):
     """An answer that stops half way until its gate opens."""
 
-    def __init__(self, gate: threading.Event) -> None:
+    def __init__(
+        self, gate: threading.Event, first: str = HELD_TEXT, second: str = "and the second half."
+    ) -> None:
         super().__init__()
-        self._gate = gate
+        self._gate, self._first, self._second = gate, first, second
         self.pieces = self._pieces()  # pyright: ignore[reportAttributeAccessIssue]
 
     def _pieces(self) -> Iterator[bytes]:
         yield from opening()
-        yield from deltas(HELD_TEXT)
+        yield from deltas(self._first)
         self._gate.wait(HOLD_SECONDS)
-        yield from deltas("and the second half.")
+        yield from deltas(self._second)
         yield from closing()
 
 

@@ -7,6 +7,9 @@ import pytest
 
 import weft
 from serving import serving
+from slow_upstream import Held, refusal, slow_upstream
+
+MODEL = "scripted-model"
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -17,8 +20,26 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def url(folder):
-    with serving(folder, "--store", str(folder / "weft.db")) as address:
+def upstream():
+    """The model that writes summaries; other answers come from the offline model."""
+    with slow_upstream() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def url(folder, upstream):
+    config = folder / "weft.toml"
+    config.write_text(
+        f"""
+        [[upstream]]
+        name = "mock"
+        protocol = "anthropic"
+        url = "{upstream.url}"
+        models = ["{MODEL}"]
+        """
+    )
+    flags = ("--store", str(folder / "weft.db"), "--config", str(config))
+    with serving(folder, *flags) as address:
         yield address
 
 
@@ -37,6 +58,7 @@ def tab(browser, url):
         context = browser.new_context(viewport={"width": width, "height": 900})
         contexts.append(context)
         context.add_init_script("window.pwned = 0; window.alert = () => { window.pwned += 1; };")
+        context.add_init_script("localStorage.setItem('weft.model', 'weft-offline')")
         page = context.new_page()
         page.errors = []
         page.on("pageerror", lambda error: page.errors.append(str(error)))
@@ -114,13 +136,13 @@ def test_the_graph_shows_all_branches_and_reads_any_commit(tab, store):
     wait_for_rows(page, 10)
     height = page.eval_on_selector(".graph-row", "row => row.offsetHeight")
     page.click("#graph-in")
-    assert page.eval_on_selector(".graph-row", "row => row.offsetHeight") > height
+    page.wait_for_function(f"() => document.querySelector('.graph-row').offsetHeight > {height}")
     page.hover("#graph-scroll")
     page.keyboard.down("Control")
     page.mouse.wheel(0, 400)
     page.keyboard.up("Control")
     page.wait_for_function(
-        f"document.querySelector('.graph-row').offsetHeight <= {height} * 1.25 / 1.1"
+        f"() => document.querySelector('.graph-row').offsetHeight <= {height} * 1.25 / 1.1"
     )
 
     page.click(".graph-row.kind-system")  # by mouse
@@ -315,4 +337,73 @@ def test_branches_are_compared_merged_with_a_conflict_and_cherry_picked(tab, sto
         "Picked from the other branch.",
     ]
     assert page.evaluate("window.pwned") == 0
+    assert page.errors == []
+
+
+def start_model_compaction(page, row):
+    """Compact everything up to a row with the scripted model."""
+    choose(page, row, "Compact up to here")
+    page.select_option("#compact-by", "model")
+    page.fill("#compact-model", MODEL)
+    page.press("#compact-model", "Tab")
+    page.wait_for_function("() => !document.querySelector('#compact-commit').disabled")
+    page.click("#compact-commit")
+
+
+def test_a_chosen_range_is_compacted_and_a_model_is_shown_at_work(tab, store, upstream):
+    with weft.open(store, "fold") as thread:
+        for number in range(5):
+            thread.user(f"Question {number}: where is figure {number}{number}7?")
+            thread.assistant(f"Figure {number}{number}7 is in src/file{number}.py. " * 9)
+    page, other = tab("fold"), tab("fold")
+    wait_for_text(page, "Question 4")
+    choose(page, ".row.user:has-text('Question 1')", "Start a range here")
+    assert page.locator(".row.range-start").count() == 1
+    choose(
+        page,
+        ".row.assistant:has-text('figure 227'), .row.assistant:has-text('Figure 227')",
+        "Compact the range up to here",
+    )
+    page.wait_for_function("() => !document.querySelector('#compact-commit').disabled")
+    assert page.inner_text("#compact-title") == "⚡ Compact a range"
+    assert "Removes 4 messages" in page.inner_text("#preview .inout")
+    page.select_option("#compact-by", "text")
+    assert page.inner_text("#preview") == "Write the summary."
+    page.fill("#compact-text", "Two figures: 117 and 227.")
+    page.press("#compact-text", "Tab")
+    page.wait_for_function("() => !document.querySelector('#compact-commit').disabled")
+    page.click("#compact-commit")
+    page.wait_for_selector(".fold")
+    texts = page.inner_text("#conversation")
+    assert texts.index("Question 0") < texts.index("Two figures: 117") < texts.index("Question 3")
+    assert "Question 1" not in texts
+    page.click("#undo")
+    wait_for_text(page, "Undone:", "#toast")
+    wait_for_text(page, "Question 1")
+
+    upstream.summary = lambda: Held(
+        upstream.gate, "<summary>Figures 007 and 117 ", "are in src/.</summary>"
+    )
+    wait_for_text(other, "Question 1")
+    start_model_compaction(page, ".row.assistant:has-text('Figure 117')")
+    for each in (page, other):  # everybody sees that it runs
+        each.wait_for_selector(".system-message[data-state=running]")
+    assert page.locator(".fold").count() == 0
+    upstream.gate.set()
+    for each in (page, other):
+        each.wait_for_selector(".fold")
+        each.wait_for_selector("[data-state=running]", state="detached")
+        each.wait_for_function(
+            "() => document.querySelectorAll('[data-subtype=compact_boundary]').length === 1"
+        )
+    assert "Figures 007 and 117 are in src/." in page.inner_text(".fold")
+
+    upstream.summary = lambda: refusal("no summary today")
+    start_model_compaction(page, ".row.assistant:has-text('Figure 337')")
+    for each in (page, other):
+        wait_for_text(each, "no summary today")
+    page.reload()
+    wait_for_text(page, "no summary today")  # it stays
+    assert page.locator("[data-state=running]").count() == 0
+    assert "Question 3" in page.inner_text("#conversation")  # nothing was compacted
     assert page.errors == []

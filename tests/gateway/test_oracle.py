@@ -9,11 +9,19 @@ import pytest
 from aiohttp import ClientSession
 
 from servers import post, weft_serve
-from weft.gateway import READS, WRITES
+from weft.gateway import HISTORY_READS, HISTORY_WRITES, READS, WRITES
 
 CHAT = {"model": "weft-offline", "messages": [{"role": "user", "content": "hi"}]}
 HINTS = ["x-weft-thread", "x-session-id", "x-claude-code-session-id", "thread-id"]
-FIELDS = {"id": "abc", "text": "words", "priority": "pinned", "name": "x", "a": "main", "q": "hi"}
+FIELDS = {
+    "id": "abc",
+    "text": "words",
+    "priority": "pinned",
+    "name": "x",
+    "a": "main",
+    "b": "main",
+    "q": "hi",
+}
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +57,12 @@ async def ask_all(gateway, thread, key):
     """What every path of the page's API answers about a thread."""
     answers = {}
     async with ClientSession(headers={"x-api-key": key}) as session:
-        for path in READS:
+        for path in (*READS, *HISTORY_READS):
             async with session.get(
                 gateway.url + path, params={**FIELDS, "thread": thread}
             ) as reply:
                 answers[path] = (reply.status, await reply.text())
-        for path in WRITES:
+        for path in (*WRITES, *HISTORY_WRITES):
             async with session.post(gateway.url + path, json={**FIELDS, "thread": thread}) as reply:
                 answers[path] = (reply.status, await reply.text())
     return answers

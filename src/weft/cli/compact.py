@@ -53,6 +53,8 @@ MODE_FLAGS = {
     "--from": "from_",
     "--to": "to",
     "--replacements": "replacements",
+    "--first": "first",
+    "--last": "last",
 }
 """The flags that choose what is compacted, and the names of their values."""
 
@@ -134,6 +136,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", metavar="CHECKPOINT", help="the range ends with this checkpoint")
     parser.add_argument("--replacements", metavar="FILE", help="a JSON file with several ranges")
     parser.add_argument(
+        "--first", metavar="ID", help="replace only a range, which begins with this message"
+    )
+    parser.add_argument("--last", metavar="ID", help="the range ends with this message")
+    parser.add_argument(
         "--strip",
         choices=("all", "after"),
         default="all",
@@ -181,6 +187,8 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
         "replacements": replacements,
         "budget": args.budget,
         "keep": args.keep,
+        "first": args.first,
+        "last": args.last,
         "summary": args.summary if replacements is None else None,
         "model": None if args.model is None else _model_client(args),
         "prompt": _prompt(args.prompt),

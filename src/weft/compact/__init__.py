@@ -12,7 +12,7 @@ from .batches import (
     unmarked,
     write_batches,
 )
-from .budget import ResultThinner, plan_budget, plan_summary
+from .budget import ResultThinner, plan_budget, plan_range, plan_summary
 from .changes import MessageChange, describe_changes
 from .checkpoint import (
     create_checkpoint_content,
@@ -20,11 +20,11 @@ from .checkpoint import (
     read_checkpoint,
     read_checkpoints,
 )
-from .cutoff import Cutoff, choose_cutoff, keep_verbatim, min_summary_need
+from .cutoff import Cutoff, choose_cutoff, keep_verbatim, measure_range, min_summary_need
 from .entities import find_entities
 from .extract import describe_state, extract_summary
 from .fidelity import check_summary, read_ground
-from .layout import Layout, rule_rows
+from .layout import Layout, locate_range, rule_rows
 from .non_summary import non_summary_reason, without_orders, without_preamble
 from .pairs import Pair, find_pairs
 from .plan import Method, Pin, Plan, Range, Stripped, Thinned
@@ -145,11 +145,14 @@ __all__ = [
     "join_batches",
     "keep_verbatim",
     "limits_of",
+    "locate_range",
     "mark_summary",
     "max_summary_tokens",
+    "measure_range",
     "min_summary_need",
     "non_summary_reason",
     "plan_budget",
+    "plan_range",
     "plan_replacements",
     "plan_summary",
     "read_batches",

@@ -27,7 +27,15 @@ from weft.model import Message, Text
 
 from .batches import as_data, mark_summary
 from .extract import Extract
-from .layout import Count, Layout, choose_position, count_each_once, count_tokens, rule_rows
+from .layout import (
+    Count,
+    Layout,
+    choose_position,
+    count_each_once,
+    count_tokens,
+    locate_range,
+    rule_rows,
+)
 from .plan import Plan, leading_system
 from .source import MARK
 from .unread import Thinning, Unread
@@ -223,6 +231,33 @@ def plan_summary(
     if budget is not None and needed > budget:
         raise _exceeded("the summary and what must stay need", needed, budget)
     return planned
+
+
+def plan_range(
+    rows: Sequence[Row],
+    first: str | None,
+    last: str | None,
+    *,
+    summary: str | None = None,
+    count: Count,
+    originals: Originals = list,
+) -> Plan:
+    """The rows with a range replaced by the caller's summary, or else by an extract.
+
+    An extract gets a quarter of the tokens of the range, or a half if that is little. If nothing
+    fits, a line says how many messages were removed.
+    """
+    if summary is not None and not summary.strip():
+        raise CompactRefused("is blank; say what happened in the range", field="summary")
+    layout, position = locate_range(rows, first, last, count)
+    if summary is not None:
+        return layout.plan(position, mark_summary(summary))
+    source = layout.source_rows(position)
+    size = count_tokens(source, layout.count)
+    room = max(min(SUMMARY_LEAST, size // 2), int(size * SUMMARY_CEILING))
+    extract = Extract(originals(source), layout.count, beside=layout.kept_rows(position))
+    message = _write_extract(extract, room, layout.count)
+    return layout.plan(position, message or cut_line(len(source)))
 
 
 def summary_room(free: int, budget: int, whole: int) -> int:

@@ -93,6 +93,11 @@ def choose_cutoff(
     return structs.replace(cutoff, limit=min(cutoff.limit, room - old), room=room)
 
 
+def measure_range(layout: Layout, position: int, output: int) -> Cutoff:
+    """The cut-off of a range, for a summary of at most `output` tokens."""
+    return _measure(layout, position, output)
+
+
 def keep_verbatim(cutoff: Cutoff, scorer: Scorer, spare: int) -> Cutoff:
     """The same cut-off, but the most important folded turns stay verbatim, up to `spare` tokens.
 

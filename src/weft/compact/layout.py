@@ -23,6 +23,7 @@ from itertools import accumulate
 
 from msgspec import structs
 
+from weft.errors import CompactRefused
 from weft.history import Row, shows
 from weft.model import Message, Text, ToolCall, ToolResult, is_system, side
 
@@ -52,7 +53,8 @@ class Layout:
 
     A cut-off is the index of a row: rows before it are folded, unless they are fixed. `verbatim`
     are the numbers of further rows that stay as they are. With `rules=False`, later system messages
-    are folded like other rows.
+    are folded like other rows. With `start`, the range between `start` and the cut-off is folded:
+    rows before it stay as they are, and the summary takes the place of the range.
     """
 
     def __init__(
@@ -62,9 +64,11 @@ class Layout:
         *,
         verbatim: Collection[int] = (),
         rules: bool = True,
+        start: int | None = None,
     ) -> None:
         self.rows = rows
-        self.verbatim = verbatim
+        self.start = start
+        self.verbatim = verbatim if start is None else {*verbatim, *range(start)}
         self.rules = rules
         self.lead = leading_system(rows)
         self.count = count_each_once(count)
@@ -100,7 +104,9 @@ class Layout:
         ]
 
     def anchor(self, cutoff: int) -> int | None:
-        """The request whose exchange a cut-off splits, if it does."""
+        """The request whose exchange a cut-off splits, if it does; a range may split it."""
+        if self.start is not None:
+            return None
         number = bisect_left(self.requests, cutoff) - 1
         return None if cutoff in self._starts or number < 0 else self.requests[number]
 
@@ -191,15 +197,16 @@ class Layout:
     def _summary_index(self, cutoff: int) -> int:
         """How many kept rows come before the summary.
 
-        These are the setup, or everything up to the last pin before the first row that is removed
-        or cut, with the rest of its pairs, or everything up to the request that the folded work is
-        for.
+        These are the setup (or the rows before the range), or everything up to the last pin before
+        the first row that is removed or cut, with the rest of its pairs, or everything up to the
+        request that the folded work is for.
         """
         kept_rows = dict(self._numbered_kept(cutoff))
         removed = [i for i in self.folded(cutoff) if self._is_cut(i, kept_rows.get(i))]
         first_cut = next(iter(removed), cutoff)
-        pins = [i + 1 for i in range(self.lead, first_cut) if self.rows[i].priority == "pinned"]
-        first = max(pins, default=self.lead)
+        begin = self.lead if self.start is None else max(self.lead, self.start)
+        pins = [i + 1 for i in range(begin, first_cut) if self.rows[i].priority == "pinned"]
+        first = max(pins, default=begin)
         anchor = self.anchor(cutoff)
         if anchor is not None and removed and removed[-1] > anchor:
             first = max(first, anchor + 1)
@@ -231,15 +238,17 @@ class Layout:
         """The rows without reminders and thinking (`None` if nothing is left), and what was
         removed.
 
-        Pins and the last request stay as they are.
+        Pins, the last request and the rows before a range stay as they are.
         """
+        begin = 0 if self.start is None else self.start
         lean: list[Row | None] = []
         stripped: list[Stripped] = []
         for i, row in enumerate(self.rows):
             kinds = strippable(row.message)
             blocks = row.message.blocks
             removed_blocks = [j for j, block in enumerate(blocks) if isinstance(block, kinds)]
-            if not removed_blocks or row.priority == "pinned" or i in self.requests[-1:]:
+            is_fixed = row.priority == "pinned" or i in self.requests[-1:] or i < begin
+            if not removed_blocks or is_fixed:
                 lean.append(row)
                 continue
             remaining = [block for block in blocks if not isinstance(block, kinds)]
@@ -260,6 +269,39 @@ class Layout:
             total + (0 if anchor is None else others[anchor])
             for total, anchor in zip(tokens, anchors, strict=True)
         ]
+
+
+def locate_range(
+    rows: Sequence[Row], first: str | None, last: str | None, count: Count, *, rules: bool = True
+) -> tuple[Layout, int]:
+    """The layout and the cut-off of a range that two messages delimit; both are in the range.
+
+    A range never splits a call from its result: it is extended to both. Without `first` it begins
+    after the setup, without `last` it ends with the thread. Raises `CompactRefused` if a message is
+    not in the rows, or if everything in the range has to stay.
+    """
+    lead = leading_system(rows)
+    start = lead if first is None else max(lead, _find_row(rows, first, "first"))
+    position = len(rows) if last is None else _find_row(rows, last, "last") + 1
+    if position <= start:
+        raise CompactRefused("comes before the first message of the range", field="last")
+    splits_pair = Layout(rows, count).splits_pair
+    while start > lead and splits_pair[start]:
+        start -= 1
+    while position < len(rows) and splits_pair[position]:
+        position += 1
+    layout = Layout(rows, count, rules=rules, start=start)
+    if not layout.folded(position):
+        what = "system messages, pins and the last question with its answer stay"
+        raise CompactRefused(f"nothing in this range can be replaced: {what}", field="last")
+    return layout, position
+
+
+def _find_row(rows: Sequence[Row], id: str, field: str) -> int:
+    for index, row in enumerate(rows):
+        if row.id is not None and row.id.hex().startswith(id.lower()):
+            return index
+    raise CompactRefused(f"no message {id!r} on this branch", field=field)
 
 
 def choose_position(layout: Layout, fits: Callable[[int], bool]) -> int | None:

@@ -1,7 +1,7 @@
 """The gateway: any client's protocol to any upstream's, every exchange kept as a thread."""
 
 from .api_events import EventQueue
-from .api_history import compare_words
+from .api_history import HISTORY_READS, HISTORY_WRITES, compare_words
 from .api_reads import READS
 from .api_views import Change, change_json, excerpt, message_text, part_json, read_changes
 from .api_writes import WRITES
@@ -54,6 +54,8 @@ from .state import State, Titles
 __all__ = [
     "DEFAULT_HOST",
     "DEFAULT_PORT",
+    "HISTORY_READS",
+    "HISTORY_WRITES",
     "READS",
     "WRITES",
     "AnswerRecord",

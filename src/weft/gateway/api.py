@@ -25,7 +25,8 @@ error into JSON.
     GET  /api/models                          the models of all upstreams, and failed lists
     GET  /api/system-table
     GET  /api/events?thread=                  running exchanges and changes, as server-sent events
-    POST /api/compact {thread, branch, budget | replacements | model, keep, preview}
+    POST /api/compact {thread, branch, budget | replacements | model | summary, keep, first, last,
+                       preview}
     POST /api/revert {id}, /api/annotate {id, priority}, /api/edit {id, text}
     POST /api/branch {name, at, before, text}, /api/merge {branch, name, answers, preview}
     POST /api/cherry-pick {branch, id, answers, preview}, /api/undo {turn}, /api/redo {turn}
@@ -179,11 +180,10 @@ def _endpoint(
             caller = admit(request.headers, state.settings)
             call = ApiCall(state, await (read_fields or _fields)(request), caller)
             result = await run_in_threadpool(handler, call)
+            answer = result if isinstance(result, dict | Response) else await result
             if request.method == "POST":
                 _report_change(call)
-            if isinstance(result, Response):
-                return result
-            return _json(result if isinstance(result, dict) else await result)
+            return answer if isinstance(answer, Response) else _json(answer)
         except Refused as error:
             return _error(error.message, error.param, error.status)
         except WeftError as error:

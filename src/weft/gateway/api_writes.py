@@ -1,23 +1,27 @@
 """The writes of the page's API. Each calls one method of `Thread` and returns a message."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from msgspec import to_builtins
+from starlette.concurrency import run_in_threadpool
 
 from weft.agent import present, to_json
 from weft.client import ModelClient, find_route
 from weft.compact import SystemMessage, validate_compact_input
-from weft.errors import Refused
+from weft.errors import Refused, WeftError
 from weft.history import PRIORITIES
 from weft.model import JsonObject
 from weft.thread import REF_OPERATIONS, Thread, Undone, threads, undelete as undelete_thread
 from weft.tokens import counter_for
 
-from .api_call import ApiCall, Handler
+from .api_call import ApiCall, AsyncHandler, Handler
 from .api_reads import TOKENIZER, read_steps
 from .api_views import Change, change_json, count_once, read_changes
 from .auth import own_name
 from .render import render
+from .runs import is_transient
 
 EXCERPT_LENGTH = 60
 """How many characters of an undone message are shown."""
@@ -28,38 +32,75 @@ def render_text(call: ApiCall) -> JsonObject:
     return {"html": render(call.text("text"))}
 
 
-def compact(call: ApiCall) -> JsonObject:
+async def compact(call: ApiCall) -> JsonObject:
     """Compact old rows: to a budget (default: half of the tokens), or with a summary by a `model`.
 
-    A `preview` changes nothing.
+    `summary` is the caller's own summary. With `first` and `last`, the ids of two messages, only
+    the range between them is replaced. A `preview` changes nothing. While a model writes, everybody
+    who watches the branch is told how far it is, and whether it failed.
     """
+    loop, runs = asyncio.get_running_loop(), call.state.runs
+    name, branch = await run_in_threadpool(call.thread_and_branch)
+    events: list[JsonObject] = []
+    is_reported = call.text_or_none("model") is not None and not call.flag("preview")
+
+    def publish(event: SystemMessage) -> None:
+        frame = to_json(event)
+        if not present(frame):
+            return
+        events.append(frame)
+        if is_reported:
+            loop.call_soon_threadsafe(runs.send, name, branch, {"type": "report", "event": frame})
+
+    try:
+        answer = await run_in_threadpool(_compact, call, publish)
+    except WeftError:
+        row = await run_in_threadpool(_last_row, call)
+        failures = [event for event in events if not is_transient(event)]
+        if failures and row is not None:
+            runs.add_remark(name, branch, row, failures)
+            call.state.live.changed(name, call.scope)
+        raise
+    return {**answer, "events": events}
+
+
+def _compact(call: ApiCall, publish: Callable[[SystemMessage], None]) -> JsonObject:
     thread = call.thread()
-    events_sent: list[SystemMessage] = []
-    thread.listen(events_sent.append)
-    preview = call.flag("preview")
-    before = thread.compile()
-    options: JsonObject = {"keep": call.number("keep"), "preview": preview}
+    thread.listen(publish)
+    options: JsonObject = {
+        "keep": call.number("keep"),
+        "preview": call.flag("preview"),
+        "first": call.text_or_none("first"),
+        "last": call.text_or_none("last"),
+        "summary": call.text_or_none("summary"),
+        "budget": call.number("budget"),
+    }
     if call.fields.get("replacements") is not None:
         fields = {"replacements": call.fields["replacements"]}
         options["replacements"] = validate_compact_input(fields)
-    else:
-        options["budget"] = call.number("budget")
+        options["budget"] = None
     if call.text_or_none("model") is not None:
         options["model"] = find_model_client(call)
-    elif "replacements" not in options and options["budget"] is None:
-        options["budget"] = max(1, before.tokens // 2)
+    chosen = ("replacements", "model", "first", "last", "summary", "budget")
+    if all(options.get(name) is None for name in chosen):
+        options["budget"] = max(1, thread.compile().tokens // 2)
     old = read_changes(read_steps(call, thread))[0].rows
     result = thread.compact(**options)
     count = count_once(counter_for(TOKENIZER).message)
     change = Change(tuple(old), result.rows or tuple(old))
-    events = [to_json(event) for event in events_sent]
     return {
         **change_json(change, count),
         "commit": result.commit,
-        "events": [event for event in events if present(event)],
         "changes": [to_builtins(change) for change in result.changes],
+        "requests": result.requests,
         "message": str(result),
     }
+
+
+def _last_row(call: ApiCall) -> str | None:
+    """The id of the branch's last row."""
+    ids = call.thread().compile().ids
+    return ids[-1] if ids else None
 
 
 def find_model_client(call: ApiCall) -> ModelClient:
@@ -145,7 +186,7 @@ def _describe(undone: Undone) -> str:
     return f"{undone.title} “{short}”" if short else undone.verb
 
 
-WRITES: dict[str, Handler] = {
+WRITES: dict[str, Handler | AsyncHandler] = {
     "/api/compact": compact,
     "/api/revert": revert,
     "/api/annotate": annotate,

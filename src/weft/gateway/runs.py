@@ -410,11 +410,20 @@ class Runs:
             _log.warning("the end of a run could not be recorded", exc_info=True)
             return
         if row is not None and run.reports:
-            remarks = self._remarks.setdefault(run.key, [])
-            remarks.append({"after": row, "events": list(run.reports)})
-            del remarks[:-REMARKS_PER_BRANCH]
-            while len(self._remarks) > BRANCHES_WITH_REMARKS:
-                del self._remarks[next(iter(self._remarks))]
+            self.add_remark(*run.key, row, run.reports)
+
+    def add_remark(self, thread: str, branch: str, row: str, events: Sequence[JsonObject]) -> None:
+        """Remember events that the page shows after a row."""
+        remarks = self._remarks.setdefault((thread, branch), [])
+        remarks.append({"after": row, "events": list(events)})
+        del remarks[:-REMARKS_PER_BRANCH]
+        while len(self._remarks) > BRANCHES_WITH_REMARKS:
+            del self._remarks[next(iter(self._remarks))]
+
+    def send(self, thread: str, branch: str, frame: JsonObject) -> None:
+        """Send a frame that belongs to no run to everybody who watches a branch."""
+        for watcher in list(self._watchers.get((thread, branch), ())):
+            watcher.send({**frame, "thread": thread, "branch": branch})
 
     def remarks(self, thread: str, branch: str) -> list[JsonObject]:
         """The reports of a branch's recent runs: `events`, shown after the row with the id `after`.

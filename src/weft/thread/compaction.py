@@ -29,6 +29,7 @@ from weft.compact import (
     compaction_started,
     describe_changes,
     plan_budget,
+    plan_range,
     plan_replacements,
     plan_summary,
     validate_compact_input,
@@ -157,12 +158,17 @@ def compact(
     *,
     budget: int | None,
     keep: int | None,
+    first: str | None = None,
+    last: str | None = None,
     summary: str | None,
     strip: Strip,
     call_id: str | None,
     preview: bool,
 ) -> CompactResult:
-    """Compact without a model: by ranges, budget, turns to keep, or the caller's own summary."""
+    """Compact without a model: by ranges, budget, turns to keep, or the caller's own summary.
+
+    With `first` or `last`, only the messages between them are replaced.
+    """
     handle = compaction.handle
     if replacements is not None:
         if summary is not None:
@@ -177,7 +183,17 @@ def compact(
 
     def plan_old_turns(rows: list[Row]) -> Plan:
         shown = show_rows(rows)  # hidden messages cost nothing and are put back afterwards
-        if summary is not None:
+        if first is not None or last is not None:
+            head = handle.head()
+            plan = plan_range(
+                shown,
+                first,
+                last,
+                summary=summary,
+                count=handle.count_once,
+                originals=lambda folded: read_originals(handle, head, folded),
+            )
+        elif summary is not None:
             plan = plan_summary(shown, summary, keep=keep, budget=budget, count=handle.count_once)
         elif budget is None and keep is None:
             what = "give a model, replacements, a budget, turns to keep or a summary"
@@ -267,6 +283,15 @@ def refuse_own_summary(replacements: Replacements | None, summary: str | None) -
     for name, value in {"replacements": replacements, "summary": summary}.items():
         if value is not None:
             raise CompactRefused("cannot be combined with a model's summary", field=name)
+
+
+def refuse_with_range(first: str | None, last: str | None, **others: object) -> None:
+    """Refuse arguments that choose what is replaced, if a range already does."""
+    if first is None and last is None:
+        return
+    for name, value in others.items():
+        if value is not None and value != 0:
+            raise CompactRefused("cannot be combined with a range (`first`, `last`)", field=name)
 
 
 def refuse_model_options(prompt: str | None, verbatim: int) -> None:

@@ -51,9 +51,12 @@ from weft.compact import (
     describe_state,
     describe_task,
     keep_verbatim,
+    locate_range,
     max_summary_tokens,
+    measure_range,
     min_summary_need,
     plan_budget,
+    plan_range,
     record_batches,
     retold_tokens,
     rule_rows,
@@ -89,6 +92,7 @@ Count = Callable[[Message], int]
 class CompactOptions(Struct, frozen=True, kw_only=True):
     """The options of a compaction with a model; see `Thread.compact`.
 
+    - `first`, `last`: the messages that delimit the range to replace; see `locate_range`.
     - `limit`: tokens that may be used before unread tool results are shortened to fit `budget`.
     - `verbatim`: tokens of folded messages that stay verbatim, the most important by `scorer`.
     - `chunk`: the most tokens in one request for a summary; `clip`: how batches are listed.
@@ -103,6 +107,8 @@ class CompactOptions(Struct, frozen=True, kw_only=True):
     budget: int | None = None
     limit: int | None = None
     keep: int | None = None
+    first: str | None = None
+    last: str | None = None
     prompt: str | None = None
     chunk: int | None = None
     clip: Clip = Clip()
@@ -115,6 +121,10 @@ class CompactOptions(Struct, frozen=True, kw_only=True):
     count: Count | None = None
     live: Request | None = None
     note: str | None = None
+
+    @property
+    def has_range(self) -> bool:
+        return self.first is not None or self.last is not None
 
     @property
     def falls_back(self) -> bool:
@@ -269,11 +279,20 @@ class EngineRun:
         options = self.options
         shown = show_rows(rows)
         count = options.count or self.handle.count_once
+        head = self.handle.head()
+        if options.has_range:
+            plan = plan_range(
+                shown,
+                options.first,
+                options.last,
+                count=count,
+                originals=lambda folded: read_originals(self.handle, head, folded),
+            )
+            return with_hidden_rows(rows, plan)
         keep = 1 if options.budget is None and options.keep is None else options.keep
         budget = options.budget
         if budget is None:
             budget = sum(count(row.message) for row in shown)
-        head = self.handle.head()
         plan = plan_budget(
             shown,
             budget,
@@ -368,6 +387,11 @@ def take_snapshot(
         what = "only system messages" if shown else "no messages"
         raise CompactRefused(f"the thread has {what}: nothing to compact", field="model")
 
+    if options.has_range:
+        layout, position = locate_range(shown, options.first, options.last, count)
+        cutoff = measure_range(layout, position, model.output)
+        folded = [row for row in cutoff.summaries for row in batches_of_summary(handle, head, row)]
+        return Snapshot(rows, cutoff, tuple(folded), (), tuple(shown))
     attempts = (True, False) if rule_rows(shown) else (True,)
     visible, thinned, cutoff = _choose_cutoff(shown, model, options, count, attempts)
     if cutoff is None and thinned:  # shorter results are enough
@@ -510,7 +534,8 @@ def _relocate(
     moved = indexes.get(old.rows[position - 1].id, -1) + 1
     unchanged = all(id in indexes and shown[indexes[id]].message == folded[id] for id in folded)
     fixed = [index for index in range(moved) if shown[index].id not in folded]
-    layout = Layout(shown, handle.count, verbatim=fixed)
+    start = None if old.start is None else indexes.get(old.rows[old.start].id)
+    layout = Layout(shown, handle.count, verbatim=fixed, start=start)
     if not moved or not unchanged or layout.splits_pair[moved]:
         why = "a message that the summary covers was changed meanwhile; try again"
         raise CompactRefused(why, field="model")

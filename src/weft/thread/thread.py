@@ -96,6 +96,7 @@ from .compaction import (
     compact,
     refuse_model_options,
     refuse_own_summary,
+    refuse_with_range,
 )
 from .compiled import CompiledContext, describe_size
 from .content import Content, DialogueContent, InstructionContent
@@ -1081,6 +1082,8 @@ class Thread:
         model: str | Asker,
         budget: int | None = None,
         keep: int | None = None,
+        first: str | None = None,
+        last: str | None = None,
         prompt: str | None = None,
         verbatim: int = 0,
         scorer: Scorer = IMPORTANCE,
@@ -1112,6 +1115,8 @@ class Thread:
         summary: str,
         keep: int | None = None,
         budget: int | None = None,
+        first: str | None = None,
+        last: str | None = None,
         retain: Sequence[str] = (),
         trigger: Trigger = "manual",
         note: str | None = None,
@@ -1126,6 +1131,8 @@ class Thread:
         *,
         budget: int | None = None,
         keep: int | None = None,
+        first: str | None = None,
+        last: str | None = None,
         retain: Sequence[str] = (),
         trigger: Trigger = "manual",
         note: str | None = None,
@@ -1141,6 +1148,8 @@ class Thread:
         *,
         budget: int | None = None,
         keep: int | None = None,
+        first: str | None = None,
+        last: str | None = None,
         summary: str | None = None,
         model: str | Asker | None = None,
         strip: Strip = "all",
@@ -1166,6 +1175,10 @@ class Thread:
         - `summary`: your own summary of all old turns.
         - `budget` or `keep`: an extract without a model.
 
+        With `first` and `last`, the ids of two messages, only what is between them is replaced,
+        both included: by a model's summary, your own summary, or else an extract. Pins, the setup
+        and the last question with its answer stay, and a call stays with its result.
+
         An exchange (a message of the user, up to the next one) is replaced whole or not at all.
         `keep` is the number of recent exchanges that stay as they are; the last one always stays.
         The setup and pins stay too. A text in `retain` must still be there afterwards; otherwise
@@ -1182,11 +1195,16 @@ class Thread:
         If they do not fit a budget they are shortened, with a handle for `recall`.
         """
         note = read_note(note, message)
+        refuse_with_range(
+            first, last, replacements=replacements, budget=budget, keep=keep, verbatim=verbatim
+        )
         if model is not None:
             refuse_own_summary(replacements, summary)
             options = CompactOptions(
                 budget=budget,
                 keep=keep,
+                first=first,
+                last=last,
                 prompt=prompt,
                 retain=tuple(retain),
                 trigger=trigger,
@@ -1203,6 +1221,8 @@ class Thread:
             replacements,
             budget=budget,
             keep=keep,
+            first=first,
+            last=last,
             summary=summary,
             strip=strip,
             call_id=call_id,

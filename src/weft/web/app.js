@@ -4,15 +4,16 @@
 // what has changed. The thread and branch of this tab are in its address, so reloads and second
 // tabs work, and a run continues when its tab is closed.
 
-import { byId, count, el, plural, refill } from "./dom.js";
+import { byId, el, refill } from "./dom.js";
 import { get, post, Socket } from "./api.js";
 import { Chat } from "./chat.js";
 import { handleKey, register, registerSource, setPage } from "./commands.js";
+import { Compaction } from "./compaction.js";
 import { Composer } from "./composer.js";
 import { openDiff } from "./diff.js";
 import { Exchanges } from "./exchanges.js";
 import { Graph } from "./graph.js";
-import { History, reworded, rows } from "./history.js";
+import { History } from "./history.js";
 import { Live } from "./live.js";
 import { Manage } from "./manage.js";
 import { openCherryPick, openMerge } from "./merge.js";
@@ -106,7 +107,16 @@ const rowActions = new RowActions({
     composer.retry();
   },
   branchAt: openBranchDialog,
-  more: () => [],
+  more: (row) => compaction.items(row),
+});
+
+const compaction = new Compaction({
+  page,
+  model: () => composer.model.value.trim(),
+  position: (id) => chat.rows.position(id),
+  mark: (id) => chat.markRange(id),
+  done: () => chat.toCompaction(),
+  refresh: refreshChanged,
 });
 
 async function start() {
@@ -350,69 +360,18 @@ function say(text, isError = false, action = null) {
   if (follow) chat.toEnd(); // the line makes the conversation shorter
 }
 
-// The compaction dialog: shows a preview before anything changes.
-
-async function previewCompaction() {
-  const dialog = byId("compact-dialog");
-  refill(byId("preview"), el("p", { class: "muted" }, "Preparing the preview …"));
-  byId("compact-commit").disabled = true;
-  if (!dialog.open) dialog.showModal();
-  try {
-    const plan = await post("/api/compact", { ...compactionOptions(), preview: true });
-    refill(
-      byId("preview"),
-      el("p", { class: "big" }, `${count(plan.before)} → ${count(plan.after)} tokens`),
-      el("p", { class: "inout" }, describeChange(plan)),
-      rows("Removed", plan.removed, "removed"),
-      rows("Added", plan.added, "added"),
-      rows("Kept by pins", plan.pins, "pins"),
-      ...reworded(plan.reworded),
-      everyMessage(plan.changes ?? []),
-    );
-    byId("compact-commit").disabled = !plan.removed.length;
-    if (!plan.removed.length)
-      byId("preview").append(el("p", {}, "Nothing would be removed: the thread already fits."));
-  } catch (error) {
-    refill(byId("preview"), el("p", { class: "error" }, error.message));
-  }
+/** Show how a compaction goes that somebody started in a page. When it has ended, the rows say so:
+ *  the next read removes its card. */
+async function reportCompaction(event) {
+  const isAtEnd = chat.atEnd();
+  live.receive(event);
+  if (isAtEnd) await chat.toEnd();
 }
 
-/** What happens to each message, and why. */
-function everyMessage(changes) {
-  const line = ({ action, role, reason, preview }) =>
-    el("li", { class: action }, el("b", {}, action), ` ${role}: ${preview} — ${reason}`);
-  return el(
-    "details",
-    { class: "every-message" },
-    el("summary", {}, `Every message (${changes.length})`),
-    el("ul", {}, ...changes.map(line)),
-  );
-}
-
-/** What a compaction does, in one sentence. */
-function describeChange({ removed, added, pins }) {
-  const tokens = (list) => plural(
-    list.reduce((sum, row) => sum + row.tokens, 0),
-    "token",
-  );
-  const out = `Removes ${plural(removed.length, "message")} (${tokens(removed)})`;
-  const put = added.length
-    ? `adds ${plural(added.length, "summary", "summaries")} (${tokens(added)})`
-    : "adds nothing";
-  const pinned = pins.length ? ` Keeps ${plural(pins.length, "pinned message")}.` : "";
-  return `${out}, ${put}.${pinned}`;
-}
-
-function compactionOptions() {
-  const budget = Number.parseInt(byId("budget").value, 10);
-  const { thread, branch } = current;
-  return { thread, branch, budget: Number.isNaN(budget) ? null : budget };
-}
-
-async function commitCompaction() {
-  byId("compact-dialog").close();
-  const result = await change("/api/compact", compactionOptions());
-  if (result) chat.toCompaction();
+/** The thread has changed, by somebody else or by this page. */
+async function refreshChanged() {
+  await refresh();
+  if (current.run === null) live.removeFinished();
 }
 
 // Frames. They are handled in order, at most once per animation frame: many pieces of text are one
@@ -456,8 +415,9 @@ function handle(frame) {
   if (current.at && frame.type !== "changed") return undefined; // shown when the reader comes back
   if (frame.thread !== undefined && frame.thread !== current.thread) return undefined;
   if (frame.type === "exchange") return setExchange(frame);
-  if (frame.type === "changed") return current.run === null ? refresh() : undefined;
+  if (frame.type === "changed") return current.run === null ? refreshChanged() : undefined;
   if (frame.branch !== undefined && frame.branch !== current.branch) return undefined;
+  if (frame.type === "report") return reportCompaction(frame.event);
   if (exchanges.receive(frame) || live.receive(frame)) return undefined;
   const handler = {
     watching: () => join(frame),
@@ -713,9 +673,6 @@ function addListeners() {
   byId("branch-form").addEventListener("submit", newBranch);
   byId("undo").addEventListener("click", () => change("/api/undo", { turn: true }));
   byId("redo").addEventListener("click", () => change("/api/redo", { turn: true }));
-  byId("compact").addEventListener("click", previewCompaction);
-  byId("compact-again").addEventListener("click", previewCompaction);
-  byId("compact-commit").addEventListener("click", commitCompaction);
   for (const button of document.querySelectorAll("[data-close]")) {
     button.addEventListener("click", () => button.closest("dialog").close());
   }

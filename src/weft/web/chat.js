@@ -261,6 +261,12 @@ export class Chat {
     this.toEnd();
   }
 
+  /** Mark the first row of a range; null: no mark. */
+  markRange(id) {
+    this.list.querySelector(".range-start")?.classList.remove("range-start");
+    if (id) this.rows.find(id)?.classList.add("range-start");
+  }
+
   atEnd() {
     return this.rows.atEnd();
   }

@@ -32,6 +32,7 @@ export class Graph {
   /** `actions`: {read(commit)}; `commands(commit)` are the buttons for a commit: [{label, run}]. */
   constructor({ actions, commands }) {
     Object.assign(this, { actions, commands, zoom: 1, active: -1, all: [], rows: [], chunks: [] });
+    this.items = new Map(); // the drawn rows by commit
     this.scroller = byId("graph-scroll");
     this.sizer = byId("graph-sizer");
     this.list = byId("graph-list");
@@ -244,8 +245,14 @@ export class Graph {
 
   drawRows(first, last, left) {
     const items = [];
+    const old = this.items;
+    this.items = new Map();
     for (let row = first; row < last; row += 1) {
-      const node = this.item(this.rows[row], row);
+      const commit = this.rows[row];
+      const key = JSON.stringify([row, this.rows.length, row === this.active, this.reading === commit.id, commit.refs]);
+      const known = old.get(commit.id);
+      const node = known?.key === key ? known.node : this.item(commit, row);
+      this.items.set(commit.id, { key, node });
       node.style.top = `${row * this.height}px`;
       node.style.height = `${this.height}px`;
       node.style.paddingLeft = `${left}px`;

@@ -143,6 +143,13 @@ export class Live {
     this.addCard(card.node);
   }
 
+  /** Remove the card of a compaction that has ended: the rows have one. */
+  removeFinished() {
+    if (!this.compaction || this.compaction.isRunning) return;
+    this.compaction.node.remove();
+    this.compaction = null;
+  }
+
   closeQuestion(compact) {
     this.question?.querySelector(".line")?.remove();
     const text = compact ? "Answered: compact." : "Answered: go on without.";

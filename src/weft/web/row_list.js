@@ -210,6 +210,12 @@ export class RowList {
     return this.list.querySelector(`:scope > [data-id="${CSS.escape(id)}"]`);
   }
 
+  /** The position of a row that was loaded; -1 if it was not. */
+  position(id) {
+    for (const [index, row] of this.rows) if (row.id === id) return index;
+    return -1;
+  }
+
   atEnd() {
     const { scrollHeight, scrollTop, clientHeight } = this.scroller;
     return this.end === this.total && scrollHeight - scrollTop - clientHeight < NEAR;
