@@ -5,7 +5,8 @@ import json
 import pytest
 
 import weft
-from weft.compact import extract_summary
+from summarisers import says, writer
+from weft.compact import extract_summary, plan_budget
 from weft.history import Row
 from weft.ids import object_id
 from weft.model import Message, Text, ToolCall, ToolResult
@@ -225,3 +226,195 @@ def test_a_summary_that_somebody_wrote_is_read_beside_the_messages() -> None:
         text = thread.compile().messages[0].text
         assert "Nordwind" in text
         assert "exit status 117" in text
+
+
+RULES = "Rules (the user's words)"
+FILLER = "The survey covers another part of the building, and nothing in it was changed. " * 6
+
+
+def user(text: str) -> Message:
+    return Message("user", (Text(text),))
+
+
+def assistant(text: str) -> Message:
+    return Message("assistant", (Text(text),))
+
+
+def compacted(messages: list[Message], budget: int) -> str:
+    """The summary of a compaction to a budget."""
+    plan = plan_budget(number(messages), budget, count=count)
+    [summary] = [row.message.text for row in plan.rows if row.kind == "summary"]
+    return summary
+
+
+def test_a_duty_of_the_user_belongs_to_the_goal_and_is_no_rule() -> None:
+    rows = talk(
+        "I have to organise our offsite and have never done that. Please plan it with me.",
+        "Gladly.",
+        "Tell me what comes first.",
+        "The date comes first.",
+    )
+    read = sections(rows)
+    assert "- I have to organise our offsite and have never done that." in read["Goal"]
+    assert RULES not in read
+
+
+def test_clear_rules_come_before_sentences_that_may_be_none() -> None:
+    rules = [f"Never touch the folder number {n} of the archive." for n in range(4)]
+    chat = [f"The lamp in room {n} is only red, and nobody touched it." for n in range(12)]
+    rows = talk("Check the building.", *[text for n in range(12) for text in (chat[n], "I see.")])
+    rows = number(
+        [*(row.message for row in rows[:1]), assistant("Yes."), *map(user, rules)]
+        + [row.message for row in rows[1:]]
+    )
+    read = sections(rows, 160)
+    assert all(rule in read[RULES] for rule in rules)
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        ("Each office collects them.", True),  # only an answer: the request is the one before
+        ("Please write the list of rooms now.", False),  # a new request
+    ],
+)
+def test_the_current_request_is_repeated_only_if_it_does_not_follow(
+    last: str, expected: bool
+) -> None:
+    messages = [user("Plan the offsite for us."), assistant("I do. " + FILLER)]
+    messages += [user("Please look at the hotels."), assistant("Done. " + FILLER)]
+    messages += [user("Now start with the mail to the team. " + FILLER)]
+    messages += [assistant(FILLER + "Does each office collect the passports?"), user(last)]
+    summary = compacted(messages, 250)
+    assert ("Current request:\n- Now start with the mail to the team." in summary) is expected
+    assert "Next step:\n" in summary
+    assert "Does each office collect the passports?" in summary
+
+
+def test_a_short_question_is_quoted_with_its_options() -> None:
+    rows = talk(
+        "Book a technician.",
+        "There are slots on Monday at 17:00 and on Tuesday at 18:00. Which one suits you?",
+        "monday",
+        "Booked.",
+    )
+    assert "slots on Monday at 17:00 and on Tuesday" in sections(rows)["Decisions"]
+
+
+def test_the_error_of_any_tool_is_a_current_error_until_it_works() -> None:
+    refused = '{"status": "error", "code": "E-4031", "message": "the queue is closed until 08:00"}'
+    messages = work(
+        ("fetch", {"url": "https://a.example/x"}, "HTTP 503 Service Unavailable"),
+        ("fetch", {"url": "https://b.example/y"}, "HTTP 403 Forbidden"),
+        ("escalate", {"to": "supervisor"}, refused),
+        ("fetch", {"url": "https://a.example/x"}, "All is fine on this page."),
+    )
+    errors = sections(number([user("Look it up."), *messages]))["Current errors"]
+    assert "https://b.example/y\n  HTTP 403 Forbidden" in errors
+    assert "E-4031" in errors
+    assert "503" not in errors
+
+
+def test_the_users_change_is_stated_even_if_nothing_names_the_old_value() -> None:
+    rows = talk(
+        "We are 34 people and need a house for the offsite.",
+        "I look for one.",
+        "By the way the number changed, two left and one joined, so we are 33 now.",
+        "Noted.",
+    )
+    assert "so we are 33 now." in sections(rows)["Facts that changed"]
+
+
+def test_what_an_agent_is_about_to_do_replaces_no_fact() -> None:
+    rows = talk(
+        "Implement the epic gqc.",
+        "Let me mark the epic gqc.1 and start with 2 tasks. There are 4 new tasks under gqc.4.",
+        "Go on.",
+        "Let me implement gqc.7 now. Then I will implement gqc.8 in Project.",
+    )
+    assert "Facts that changed" not in sections(rows)
+
+
+def test_log_lines_are_neither_lines_nor_names() -> None:
+    words = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
+    log = "\n".join(
+        f"1{n}:0{n}:12 INFO worker-{n}{n}: step {word} took {n} ms" for n, word in enumerate(words)
+    )
+    rows = number([user("Run it."), *work(("Bash", {"command": "run"}, f"{log}\nbuilt app.js"))])
+    summary = extract_summary(rows, 2000, count)
+    assert summary is not None
+    assert "worker-" not in summary.text
+    assert "built app.js" in summary.text
+
+
+def test_an_index_has_no_figures_and_no_series() -> None:
+    flights = "\n".join(f"XX{n} leaves for {n * 7919} from hall_of_departures" for n in range(40))
+    rows = number([user("Find flights."), *work(("search", {"query": "flights"}, flights))])
+    summary = extract_summary(rows, 90, count)
+    assert summary is not None
+    assert "Numbers:" not in summary.text
+    assert "XX1, XX2" not in summary.text
+
+
+def test_lists_in_files_have_one_bullet() -> None:
+    call = (
+        "edit_file",
+        {"path": "notes.md", "new_string": "- SPF 2.8 in https://a.example/wp"},
+        "",
+    )
+    summary = extract_summary(number([user("Take notes."), *work(call)]), 2000, count)
+    assert summary is not None
+    assert "- - " not in summary.text
+
+
+def test_what_the_last_request_asks_about_comes_first() -> None:
+    answers = [
+        f"Order LO-{n}{n}{n} for the customer of floor {n} is booked, and more is to come soon."
+        for n in range(30)
+    ]
+    answers[11] = "The courier brings the loaner by noon, and more is to come soon."
+    messages = [user("Help the customers of this house."), assistant(" ".join(answers))]
+    messages += [user("When does the loaner arrive?")]
+    assert answers[11] in compacted(messages, 160)
+
+
+def test_a_notice_of_the_client_is_no_request() -> None:
+    notice = (
+        "<task-notification>\n<task-id>b0</task-id>\n</task-notification>\nRead the output file"
+    )
+    notice += " to retrieve the result: /tmp/tasks/b0.output"
+    messages = [user("Implement the parser for invoices."), assistant("I start. " + FILLER)]
+    for n in range(20):
+        messages += [user(notice), assistant(f"Part {n} is done. " + FILLER)]
+    plan = plan_budget(number(messages), 400, count=count)
+    requests = [row.message.text for row in plan.rows if row.message.role == "user"]
+    assert requests[0] == "Implement the parser for invoices."
+
+
+def test_originals_are_read_in_their_order_after_several_compactions() -> None:
+    """A summary may stand after a request that came later than what it replaced."""
+    with weft.open() as t:
+        t.user("Write a report about heat pumps in old houses.")
+        t.assistant("I start. " + FILLER)
+        for part in range(4):
+            t.user(f"Now look into part {part} of the subject, please.")
+            for n in range(12):
+                t.assistant(f"Note {n} of part {part}. " + FILLER)
+            t.compact(budget=500)
+        [summary] = [row.message.text for row in t.compile().rows if row.kind == "summary"]
+    assert "Goal:\n- Write a report about heat pumps in old houses." in summary
+
+
+def test_a_rule_that_a_model_leaves_out_stays_in_the_users_words() -> None:
+    rules = [f"Never open the archive of the year {1990 + n}." for n in range(5)]
+    answers = [says("They worked on the archive and went on with it.")] * 6
+    with writer(*answers) as (_, asker), weft.open() as t:
+        for rule in rules:
+            t.user(f"Go on with the work. {rule}")
+            t.assistant("Understood. " + FILLER)
+            for _ in range(6):
+                t.user("Go on with the next part of it.")
+                t.assistant(FILLER)
+            t.compact(model=asker)
+        text = t.compile().messages[0].text
+    assert all(rule in text for rule in rules)

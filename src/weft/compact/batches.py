@@ -26,7 +26,7 @@ from weft.history import Row
 from weft.lazy import lazy_pattern
 from weft.model import JsonObject, Message, Text
 
-from .source import BULLET
+from .source import BULLET, RULES
 
 MINUTES = "%Y-%m-%d %H:%M"
 RECORD = "batches"
@@ -157,8 +157,33 @@ def join_batches(batches: Sequence[Batch], clip: Clip) -> str:
     omitted = total - clip.first - clip.last
     if omitted > 0:
         word = "summary" if omitted == 1 else "summaries"
-        parts[clip.first : total - clip.last] = [OMITTED.format(omitted, word)]
+        left_out = batches[clip.first : total - clip.last]
+        rules = [rule for batch in left_out for rule in quoted_rules(batch.text)]
+        line = with_rules(OMITTED.format(omitted, word), list(dict.fromkeys(rules)))
+        parts[clip.first : total - clip.last] = [line]
     return "\n\n".join(parts)
+
+
+def with_rules(summary: str, rules: Sequence[str]) -> str:
+    """The summary with further rules of the user, in its section of rules or in a new one."""
+    if not rules:
+        return summary
+    items = "\n".join(f"{BULLET}{rule}" for rule in rules)
+    parts = summary.split("\n\n")
+    for number, part in enumerate(parts):
+        if part.startswith(f"{RULES}:\n"):
+            return "\n\n".join([*parts[:number], f"{part}\n{items}", *parts[number + 1 :]])
+    return f"{summary}\n\n{RULES}:\n{items}"
+
+
+def quoted_rules(summary: str) -> list[str]:
+    """The rules in the state blocks of a summary."""
+    rules: list[str] = []
+    for part in summary.split("\n\n"):
+        heading, *items = part.splitlines() or [""]
+        if heading == f"{RULES}:":
+            rules += [item.removeprefix(BULLET) for item in items if item.startswith(BULLET)]
+    return rules
 
 
 def between(batches: Sequence[Batch], clip: Clip) -> tuple[int, int] | None:

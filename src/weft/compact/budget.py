@@ -40,7 +40,7 @@ from .plan import Plan, leading_system
 from .source import MARK
 from .unread import Thinning, Unread
 
-SUMMARY_SHARE, SUMMARY_MOST = 0.25, 0.85
+SUMMARY_SHARE, SUMMARY_MOST = 0.25, 0.9
 """The least and the most that a summary gets of what is free."""
 
 SUMMARY_CEILING = 0.25
@@ -378,7 +378,8 @@ class BudgetSplit:
         if cutoff not in self.extracts:
             rows = self.originals(self.layout.source_rows(cutoff))
             beside = self.layout.kept_rows(cutoff)
-            self.extracts[cutoff] = Extract(rows, self.layout.count, beside=beside)
+            after = self.layout.rows_after(cutoff)
+            self.extracts[cutoff] = Extract(rows, self.layout.count, beside=beside, after=after)
         return self.extracts[cutoff]
 
 

@@ -13,7 +13,7 @@ from weft.history import Row, shows
 from weft.ids import Id
 from weft.model import Message, is_system
 
-from .layout import is_request, rule_rows
+from .layout import request_rows, rule_rows
 from .plan import Plan, leading_system, preview, slot
 from .unread import unread_rows
 
@@ -100,7 +100,7 @@ def _reasons(rows: Sequence[Row], after: Mapping[Id, Row]) -> dict[int, str]:
     lead = leading_system(rows)
     rules = frozenset(rule_rows(rows))
     unread = frozenset(unread_rows(rows))
-    requests = [i for i, row in enumerate(rows) if is_request(row)]
+    requests = request_rows(rows)
     folded = [i for i, row in enumerate(rows) if shows(row) and row.id not in after]
     last_folded = folded[-1] if folded else -1
     reasons: dict[int, str] = {}

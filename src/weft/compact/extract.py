@@ -15,6 +15,7 @@ tokens that it costs. `docs/compaction-quality.md` has the figures.
 A summary always has a line or a name; otherwise none is written.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
@@ -25,21 +26,34 @@ from weft.lazy import lazy_pattern
 from weft.model import Message, Text
 
 from .entities import KINDS, Name
+from .facts import STOP_WORDS
 from .need import NEED, NeedModel, need
-from .source import BULLET, LABELS, MARK, MORE, Line, Source, names_of, read_source
+from .source import (
+    BULLET,
+    LABELS,
+    MARK,
+    MORE,
+    Line,
+    Source,
+    Turn,
+    names_of,
+    read_source,
+    read_turns,
+)
 from .state import COMMANDS, FILES, State, read_state
 
 HEADER = f"{MARK}]"
 
 STATE_SHARE = 0.12
-SPOKEN_SHARE = 0.5
-USED_SHARE = 0.05
+SPOKEN_SHARE, SPOKEN_MOST_SHARE, SPOKEN_TOKENS = 0.5, 0.85, 500
+USED_SHARE, USED_TOKENS = 0.05, 60
 INDEX_SHARE = 0.12
-INDEX_LEAST = 60
+INDEX_LEAST = 40
 INDEX_MOST_SHARE = 0.4
 """The usual share of the state block in a summary, the most for what was said (rules, decisions,
-facts), the least for files and commands, and the share of the index: in a short summary more, up
-to `INDEX_LEAST` tokens."""
+facts; in a short summary more, up to `SPOKEN_TOKENS` tokens), the least for files and commands, and
+the share of the index. Files, commands and the index get more of a short summary, up to
+`USED_TOKENS` and `INDEX_LEAST` tokens."""
 
 LATEST = 0.45
 """The part of a name's worth that only the line of its last mention covers."""
@@ -48,6 +62,11 @@ MENTIONS_READ = 3
 """A line is a candidate if it is among the last lines of one of its names, this many for each."""
 
 WORD_WORTH = 0.01
+VALUE_WORTH = 0.06
+ASKED_WORTH = 0.4
+"""What a rare word, and a figure or a proper name, is worth in text by people and models, and what
+a word of the current request is worth in any text."""
+
 CHARS_A_TOKEN = 3.6
 LINE_TOKENS = 3.0
 HEADING_SHARE = 0.1
@@ -84,6 +103,9 @@ INDEX_MOST = 2000
 ADDED_MOST = 400
 """How many names are considered for an index, and how many are added to a model's summary."""
 
+SERIES_NAMES = 6
+"""More names than this that differ only in digits are a series."""
+
 LISTED_LEAST = 0.02
 """Names that are less probably needed than this are only listed if they are mentioned in prose."""
 
@@ -92,10 +114,16 @@ _ALTERNATIVES = lazy_pattern(r"[A-Za-z-]+(?:/[A-Za-z-]+){1,2}")
 """Words with slashes between them: rarely a path, unless a call uses it."""
 
 
+_DIGITS = lazy_pattern(r"\d+")
+_WORD = lazy_pattern(r"[^\W\d_]{4,}")
+_VALUE = lazy_pattern(r"(?<![\w.])\d+(?:[.,:]\d+)*|(?<=[a-z,] )[A-Z][\w&'-]*[a-z]\w*")
+
+
 class Extract:
     """The possible summaries of some rows, for any amount of room.
 
     `beside` are rows that the model sees beside the summary: their names need no place in it.
+    `after` are those of them that follow the rows.
     """
 
     def __init__(
@@ -104,6 +132,7 @@ class Extract:
         count: Callable[[Message], int],
         model: NeedModel = NEED,
         beside: Sequence[Row] = (),
+        after: Sequence[Row] = (),
     ) -> None:
         self.rows = rows
         self.count = count
@@ -116,7 +145,9 @@ class Extract:
             present = names_of(beside)
             self.worth.update((name, 0.0) for name in present if name in self.worth)
         self.names = _index_names(self.source, self.worth)
-        self.state = read_state(self.source)
+        following = read_turns(after)
+        self.asked = _request_words(following)
+        self.state = read_state(self.source, following)
         self._ranked: list[Line] | None = None
         self._summaries: dict[int, Message | None] = {}
 
@@ -134,7 +165,8 @@ class Extract:
     def ranked(self) -> list[Line]:
         """All lines that add something, the most useful first."""
         if self._ranked is None:
-            self._ranked = rank_lines(self.source, self.worth) or list(self.source.lines)
+            ranked = rank_lines(self.source, self.worth, self.asked)
+            self._ranked = ranked or list(self.source.lines)
         return self._ranked
 
     def within(self, room: int) -> Message | None:
@@ -164,8 +196,6 @@ class Extract:
         listed = unlisted[: self._fitting(state, chosen, unlisted, room)]
         if len(listed) == len(unlisted):
             chosen = self._choose(state, lines, listed, room)
-        elif fewer := self._fitting(state, chosen, unlisted, room, every=True):
-            return self._message(state, chosen, unlisted[:fewer], every=True)
         if not chosen and not listed and not state:
             return smallest
         message = self._message(state, chosen, listed)
@@ -187,9 +217,11 @@ class Extract:
                 : _most(len(items), lambda n: self._size([*start, *items[:n]], (), ()) <= most)
             ]
 
-        chosen = fitting((), spoken, SPOKEN_SHARE)
+        most = min(SPOKEN_MOST_SHARE, SPOKEN_TOKENS / max(1, room - bare))
+        chosen = fitting((), spoken, max(SPOKEN_SHARE, most))
         taken = (self._size(chosen, (), ()) - bare) / max(1, room - bare)
-        share = max(STATE_SHARE, taken + USED_SHARE)
+        least = min(INDEX_MOST_SHARE, USED_TOKENS / max(1, room - bare))
+        share = max(STATE_SHARE, taken + max(USED_SHARE, least))
         return [*chosen, *fitting(chosen, used, share)]
 
     def _lines_beside(self, state: State) -> list[Line]:
@@ -206,7 +238,6 @@ class Extract:
         chosen: Sequence[Line],
         names: Sequence[Name],
         room: int,
-        every: bool = False,
     ) -> int:
         """How many of the names fit beside the rest.
 
@@ -215,7 +246,7 @@ class Extract:
         """
         free = room - self._size(state, chosen, ()) + self._size((), (), ())
         many = _most(len(names), lambda n: self._size((), (), names[:n]) <= free)
-        while many and self.count(self._message(state, chosen, names[:many], every)) > room:
+        while many and self.count(self._message(state, chosen, names[:many])) > room:
             many -= 1 + many // 16
         return many
 
@@ -240,13 +271,8 @@ class Extract:
     def _size(self, state: State, lines: Sequence[Line], names: Sequence[Name]) -> int:
         return self.count(self._message(state, lines, names))
 
-    def _message(
-        self, state: State, lines: Sequence[Line], names: Sequence[Name], every: bool = False
-    ) -> Message:
-        """Markdown: the state, a list for each speaker, and a paragraph for each kind of name.
-
-        With `every`, kinds without a listed name get a paragraph too.
-        """
+    def _message(self, state: State, lines: Sequence[Line], names: Sequence[Name]) -> Message:
+        """Markdown: the state, a list for each speaker, and a paragraph for each kind of name."""
         parts = [HEADER, *write_state(state)]
         speaker = ""
         for line in sorted(lines, key=lambda line: line.number):
@@ -255,18 +281,16 @@ class Extract:
                 parts.append(f"{speaker}:")
             parts[-1] += f"\n{BULLET}{line.text}"
         if names:
-            parts.extend(self._index(state, lines, names, every))
+            parts.extend(self._index(state, lines, names))
         return Message("user", (Text("\n\n".join(parts)),))
 
-    def _index(
-        self, state: State, lines: Sequence[Line], names: Sequence[Name], every: bool
-    ) -> Iterator[str]:
+    def _index(self, state: State, lines: Sequence[Line], names: Sequence[Name]) -> Iterator[str]:
         covered = Counter(kind for kind, _ in _mentioned(state, lines))
         for kind in KINDS:
             listed = [name for of, name in names if of == kind]
             omitted = self.source.totals.get(kind, 0) - len(listed) - covered[kind]
             more = [MORE.format(omitted)] if omitted > 0 else []
-            if listed or (every and more):
+            if listed:
                 yield f"{LABELS[kind]}: {', '.join([*listed, *more])}"
 
     def _unlisted(self, state: State, chosen: Sequence[Line]) -> list[Name]:
@@ -288,7 +312,7 @@ def index_names(rows: Sequence[Row]) -> tuple[list[Name], dict[str, int]]:
     of each kind there are."""
     source = read_source(rows)
     worth = {name: need(name, mentions, source.rows) for name, mentions in source.mentions.items()}
-    return _index_names(source, worth)[:ADDED_MOST], source.totals
+    return _index_names(source, worth, beside_model=True)[:ADDED_MOST], source.totals
 
 
 def describe_state(rows: Sequence[Row]) -> str:
@@ -305,10 +329,13 @@ def write_state(state: State) -> Iterator[str]:
         yield "\n".join([f"{heading}:", *items])
 
 
-def rank_lines(source: Source, worth: dict[Name, float]) -> list[Line]:
+def rank_lines(
+    source: Source, worth: dict[Name, float], asked: re.Pattern[str] | None = None
+) -> list[Line]:
     """All lines that add something, the most useful first.
 
-    Each is judged by what the lines before it do not cover.
+    Each is judged by what the lines before it do not cover. `asked` matches the words of the
+    current request, which stays beside the summary.
     """
     lines = _candidates(source)
     place: dict[object, int] = {}
@@ -335,6 +362,10 @@ def rank_lines(source: Source, worth: dict[Name, float]) -> list[Line]:
         if line.is_prose:
             for word in _words(line.text):
                 add(word, WORD_WORTH * log(1 + total / spread[word]), covered)
+            for value in _VALUE.findall(line.text):
+                add(("value", value), VALUE_WORTH, covered)
+        for word in _words_of(asked, line):
+            add(("asked", word), ASKED_WORTH, covered)
         covers.append(covered)
     is_covered = bytearray(len(values))
     costs = [_cost(line, source.rows) for line in lines]
@@ -361,6 +392,19 @@ def rank_lines(source: Source, worth: dict[Name, float]) -> list[Line]:
         for at in covers[number]:
             is_covered[at] = 1
     return ranked
+
+
+def _request_words(turns: Sequence[Turn]) -> re.Pattern[str] | None:
+    """A pattern of the content words of the last typed text."""
+    requests = [sentences for _, speaker, sentences in turns if speaker == "user"]
+    text = " ".join(requests[-1]) if requests else ""
+    words = {word for word in _WORD.findall(text.lower()) if word not in STOP_WORDS}
+    return re.compile("|".join(map(re.escape, sorted(words)))) if words else None
+
+
+def _words_of(asked: re.Pattern[str] | None, line: Line) -> Collection[str]:
+    """The words of the request in a line and its label."""
+    return () if asked is None else set(asked.findall(f"{line.speaker} {line.text}".lower()))
 
 
 def _candidates(source: Source) -> list[Line]:
@@ -392,18 +436,28 @@ def _words(text: str) -> set[str]:
     return {word for word in text.lower().split() if len(word) > 3}
 
 
-def _index_names(source: Source, worth: dict[Name, float]) -> list[Name]:
+def _index_names(
+    source: Source, worth: dict[Name, float], *, beside_model: bool = False
+) -> list[Name]:
     """The names that an index may list, the most probably needed first.
 
-    Figures that only tools printed are left out: they are often series of a log.
+    An index beside a model's sentences also lists figures, and names that differ from many others
+    in their digits alone. Beside an extract, both are mostly series that a tool has printed.
     """
+    printed = [name for name, of in source.mentions.items() if of.total == of.result]
+    shapes = Counter(
+        shape
+        for name in printed
+        if not beside_model and (shape := _DIGITS.sub("0", name[1])) != name[1]
+    )
     names = [
         name
         for name, mentions in source.mentions.items()
         if worth[name] > 0
-        and (name[0] != "number" or mentions.total > mentions.result)
+        and (name[0] != "number" or (beside_model and mentions.total > mentions.result))
         and (worth[name] >= LISTED_LEAST or mentions.user or mentions.assistant)
         and (mentions.address or not _ALTERNATIVES.fullmatch(name[1]))
+        and (mentions.total > mentions.result or shapes[_DIGITS.sub("0", name[1])] <= SERIES_NAMES)
     ]
     names.sort(key=lambda name: -worth[name] * KIND_WORTH[name[0]] / (len(name[1]) + 12) ** 0.5)
     return names[:INDEX_MOST]

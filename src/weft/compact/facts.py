@@ -5,7 +5,7 @@ and give different values, so only the second one holds. No model is needed to s
 are figures and proper names, the *subject* is what remains of the content words. A newer statement
 replaces an older one if most words of their subjects are the same and it gives other values.
 
-- With a word of change ("now", "instead", "no wait"), fewer words need to be the same.
+- With a word of change ("now", "instead", "no wait") by the user, fewer words need to be the same.
 - Without one, only figures or only proper names may differ, because two statements of the same form
   often speak of different things.
 - Identifiers (paths, symbols, errors) belong to the subject: two tickets are two subjects.
@@ -34,11 +34,17 @@ _PROPER = lazy_pattern(r"(?<=\s)[A-Z][\w&'-]*[a-z][\w&'-]*")
 _WORD = lazy_pattern(r"[^\W\d_]{3,}")
 _CHANGE = lazy_pattern(
     r"\b(?:now|actually|instead|correction|changed?|changes|no wait|rather|update[ds]?|new|moved?"
-    r"|postponed|replaced?s?|switch(?:ed)?|not|no longer|forget|scrap|revised?"
+    r"|postponed|replaced?s?|switch(?:ed)?|not|no longer|forget|scrap|revised?|cut|raised?"
+    r"|reduced?|lowered|any ?more|swap(?:ped)?"
     r"|jetzt|doch|stattdessen|maintenant|plutôt|ahora|mejor)\b|改为|改成|现在",
     re.IGNORECASE,
 )
-_STOP = frozenset(
+_CLEAR_CHANGE = lazy_pattern(
+    r"\b(?:changed|instead|correction|no wait|actually|moved|postponed|replaced|switched|no longer"
+    r"|any ?more|cut|swap(?:ped)?|is now|are now|\d now|as of now)\b|改为|改成",
+    re.IGNORECASE,
+)
+STOP_WORDS = frozenset(
     """
     the and for that this with from are was were have has had not you your can will would should
     could what which when where who how why all any its but then than them they there here into
@@ -58,22 +64,28 @@ class _Statement(Struct, gc=False):
     figures: frozenset[str]
     proper: frozenset[str]
     is_change: bool
+    by_user: bool
     replaced: list[str]
     is_current: bool = True
 
 
-def find_replaced(statements: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str, list[str]]]:
-    """The current statements that replaced others, the newest first, with the replaced ones."""
+def find_replaced(
+    statements: Sequence[tuple[int, str, bool]],
+) -> Iterator[tuple[int, str, list[str]]]:
+    """The current statements that replaced others, the newest first, with the replaced ones.
+
+    Each statement has its row, its text, and whether the user made it.
+    """
     reader = NameReader()
     index: dict[str, list[_Statement]] = {}
     read: dict[str, _Statement] = {}
-    for row, text in statements:
+    for row, text, by_user in statements:
         if text in read:
             again = read[text]
             if again.is_current:
                 again.row = row
                 continue
-        statement = _read(row, text, reader)
+        statement = _read(row, text, by_user, reader)
         if statement is None:
             continue
         for older in _similar(statement, index):
@@ -88,7 +100,16 @@ def find_replaced(statements: Sequence[tuple[int, str]]) -> Iterator[tuple[int, 
         yield statement.row, statement.text, statement.replaced
 
 
-def _read(row: int, text: str, reader: NameReader) -> _Statement | None:
+def is_change(text: str) -> bool:
+    """Whether a statement says that something changed, and gives a figure or a name."""
+    if len(text) > LONGEST or is_question(text):
+        return False
+    return _CLEAR_CHANGE.search(text) is not None and (
+        _FIGURE.search(text) is not None or _PROPER.search(text) is not None
+    )
+
+
+def _read(row: int, text: str, by_user: bool, reader: NameReader) -> _Statement | None:
     """A statement with values; `None` for questions, long texts, and texts without values."""
     if len(text) > LONGEST or is_question(text):
         return None
@@ -102,13 +123,18 @@ def _read(row: int, text: str, reader: NameReader) -> _Statement | None:
     if not figures and not proper:
         return None
     lowered = {word.lower() for word in proper}
-    words = {_stem(word) for word in _WORD.findall(plain.lower()) if word not in _STOP}
+    words = content_words(plain)
     values = {_stem(word) for value in lowered for word in _WORD.findall(value)}
     subject = frozenset((words - values) | identifiers)
     if not subject:
         return None
     is_change = _CHANGE.search(text) is not None
-    return _Statement(row, text, subject, identifiers, figures, proper, is_change, [])
+    return _Statement(row, text, subject, identifiers, figures, proper, is_change, by_user, [])
+
+
+def content_words(text: str) -> set[str]:
+    """The words of a text without stop words and endings, in lower case."""
+    return {_stem(word) for word in _WORD.findall(text.lower()) if word not in STOP_WORDS}
 
 
 def _stem(word: str) -> str:
@@ -132,7 +158,7 @@ def _replaces(new: _Statement, old: _Statement) -> bool:
     has_new_value = bool(new.figures - old.figures or new.proper - old.proper)
     if not has_new_value or not shared:
         return False
-    if new.is_change:
+    if new.is_change and new.by_user:
         names_old = bool((new.figures & old.figures) or (new.proper & old.proper))
         return same >= (SAME_CHANGED if names_old or shared > 1 else SAME)
     figures_differ, proper_differ = new.figures != old.figures, new.proper != old.proper

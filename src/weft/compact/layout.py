@@ -40,6 +40,7 @@ from .plan import (
     strippable,
     with_blocks,
 )
+from .source import has_typed_text
 from .unread import unread_rows
 
 Count = Callable[[Message], int]
@@ -76,7 +77,7 @@ class Layout:
         self._kept: dict[int, list[tuple[int, Row]]] = {}
         self.pairs = find_pairs(rows)
         self.splits_pair = _splits_pair(self.pairs, len(rows))
-        self.requests = [i for i in range(self.lead, len(rows)) if is_request(rows[i])]
+        self.requests = request_rows(rows)
         self.fixed = self._fixed()
         self._starts = frozenset(self.exchanges())
         self.lean, self.stripped = self._strip()
@@ -138,6 +139,14 @@ class Layout:
         of fixed rows need to be complete.
         """
         return [row for _, row in self._numbered_kept(cutoff)]
+
+    def rows_after(self, cutoff: int) -> list[Row]:
+        """The rows that stay and continue what is folded: the request of a cut exchange, and
+        everything after the cut-off or the last folded row."""
+        folded = self.folded(cutoff)
+        last = folded[-1] if folded else -1
+        anchor = self.anchor(cutoff)
+        return [row for i, row in self._numbered_kept(cutoff) if i > last or i == anchor]
 
     def _stay(self, cutoff: int) -> set[int]:
         """The rows that stay at this cut-off, wherever they are."""
@@ -224,6 +233,8 @@ class Layout:
         if self.rules:
             fixed.update(rule_rows(rows))
         answers = [i for i in range(len(rows)) if side(rows[i].message.role) == "assistant"]
+        newest = max((*self.requests[-1:], *answers[-1:]), default=self.lead)
+        fixed.update(i for i in range(newest + 1, len(rows)) if is_request(rows[i]))
         for last in answers[-1:]:
             has_open_call = any(
                 pair.call is not None and pair.call[0] == last and not pair.results
@@ -358,6 +369,16 @@ def _results(row: Row) -> bool:
 def is_request(row: Row) -> bool:
     has_text = any(isinstance(block, Text) and block.text.strip() for block in row.message.blocks)
     return row.message.role == "user" and row.kind != "summary" and shows(row) and has_text
+
+
+def request_rows(rows: Sequence[Row]) -> list[int]:
+    """The numbers of the rows in which the user asks for something.
+
+    Messages that a client put in, such as the notice that a task has ended, only count if the user
+    typed nothing at all.
+    """
+    requests = [i for i in range(leading_system(rows), len(rows)) if is_request(rows[i])]
+    return [i for i in requests if has_typed_text(rows[i])] or requests
 
 
 def _splits_pair(pairs: Sequence[Pair], size: int) -> list[bool]:

@@ -52,9 +52,10 @@ MORE = "... and {} more"
 LEFT_OUT = lazy_pattern(r"(?:, |(?<=: )|^)\.\.\. and (\d+) more$")
 """The end of a truncated line of an index."""
 
+RULES = "Rules (the user's words)"
 SECTIONS = {
     "Goal": "user",
-    "Rules (the user's words)": "user",
+    RULES: "user",
     "Decisions": "assistant",
     "Facts that changed": "user",
     "Files": "summary",
@@ -100,6 +101,7 @@ _SENTENCE = lazy_pattern(
     r"(?<!\b[A-Z]\.)\s+(?![a-zà-öø-ÿа-яα-ω&])"
     r"|(?<=[。！？｡])(?![」』）”’])|(?<=[。！？｡][」』）”’])"
 )
+BULLETS = frozenset("-*+\u2022")
 _BULLETS = lazy_pattern(r"(?:[-*+\u2022]\s+)+")
 _NUMBERED = lazy_pattern(r"\s*\d+(?:→|\t|\|)\s?")
 _DIGITS = lazy_pattern(r"\d+")
@@ -110,14 +112,35 @@ _TYPED = lazy_pattern(r"<command-args>(.*?)</command-args>", re.DOTALL)
 _PUT_IN = lazy_pattern(
     r"\s*(?:Base directory for this skill:|\[Request interrupted|Caveat: The messages below"
     r"|This session is being continued from a previous|# AGENTS\.md instructions|<INSTRUCTIONS>"
-    r"|\[Image: |Launching skill:)"
+    r"|\[Image: |Launching skill:|Read the output file to retrieve the result:"
+    r"|\[Tool (?:result|error)\b)"
 )
+_ERROR_LINE = lazy_pattern(
+    r"\b(?:[A-Z]\w*(?:Error|Exception)|error|fatal|panic|FAILED|FAIL|failed|failure|traceback"
+    r"|not found|cannot|undefined|denied|refused)\b|^E\s{2,}|✗|✘|错误|失败",
+)
+_NO_ERROR = lazy_pattern(
+    r"\b(?:0|no|without) (?:errors?|failures?|failed|warnings?)\b", re.IGNORECASE
+)
+_LOG_LINE = lazy_pattern(r"[\[\]()\d:.,TZ +/-]{0,40}(?:INFO|DEBUG|TRACE|VERBOSE|NOTICE)\b", re.I)
+_LOG_STARTS = frozenset("[(0123456789IDTVNidtvn")
+"""The first characters of log lines, because most lines are none."""
+
+_NARRATION = lazy_pattern(
+    r"(?:(?:now|next|first|then|ok|okay|good|great|right)\b[,.:]? *)?(?:let me|let's|let us|i'll"
+    r"|i will|i am going to|i'm going to|i need to|i can see|starting|continuing|moving on|still"
+    r"|almost|waiting|checking|running|time to|expected)\b"
+    r"|now (?:add|update|write|create|run|check|fix|the|also|implement|i)\b",
+    re.IGNORECASE,
+)
+"""The start of a sentence in which an agent says what it is about to do."""
+
 _LATIN_WORD = lazy_pattern(r"[^\W\d_]+(?:'[a-z]+)?")
 _COURTEOUS = frozenset(
     """
     thanks thank great perfect nice cool super excellent wonderful awesome welcome pleasure hi hello
     hey bye glad happy lovely appreciate fantastic brilliant understood noted sure certainly ok okay
-    alright good fine cheers danke merci gracias bitte morning evening
+    alright good fine cheers helps danke merci gracias bitte morning evening
     """.split()  # noqa: SIM905
 )
 _FILLER = frozenset(
@@ -133,6 +156,9 @@ _COURTEOUS_WIDE = ("谢谢", "多谢", "好的", "明白", "收到", "ありが�
 
 Utterance = tuple[str, str]
 """A speaker, and a verbatim piece of its text."""
+
+Turn = tuple[int, str, list[str]]
+"""The row, the speaker and the sentences of a text by people and models."""
 
 
 class Line(Struct, frozen=True, gc=False):
@@ -202,7 +228,7 @@ class Source(Struct, frozen=True):
 
     lines: tuple[Line, ...]
     mentions: dict[Name, Mentions]
-    turns: tuple[tuple[int, str, list[str]], ...]
+    turns: tuple[Turn, ...]
     uses: tuple[ToolUse, ...]
     totals: dict[str, int]
     rows: int
@@ -216,6 +242,18 @@ def read_source(rows: Sequence[Row]) -> Source:
     return _Reader(rows).read()
 
 
+def read_turns(rows: Sequence[Row]) -> list[Turn]:
+    """The texts of rows by people and models."""
+    return [
+        (number, author, _sentences(part))
+        for number, row in enumerate(rows)
+        for block in row.message.blocks
+        if isinstance(block, Text | Refusal)
+        for author, part in _authors(rows, number, block.text)
+        if author in _PROSE
+    ]
+
+
 class _Reader:
     """Reads rows into a `Source`, in one pass."""
 
@@ -226,7 +264,7 @@ class _Reader:
         self.use_rows = [use.row for use in self.uses]
         self.use_of = {(use.row, use.raw): use for use in self.uses}
         self.labels = _result_labels(rows, self.uses)
-        self.turns: list[tuple[int, str, list[str]]] = []
+        self.turns: list[Turn] = []
         self.lines: dict[str, Line] = {}
         self.series: dict[str, list[str]] = {}
         self.mentions: dict[Name, Mentions] = {}
@@ -250,14 +288,10 @@ class _Reader:
         )
 
     def _read_row(self, number: int, row: Row) -> None:
-        speaker = "summary" if row.kind == "summary" else side(row.message.role)
         for index, block in enumerate(row.message.blocks):
             match block:
                 case Text(text=text) | Refusal(text=text):
-                    # Claude Code expands a command into the next message of the user.
-                    is_expanded = speaker == "user" and _is_command(self.rows, number - 1)
-                    parts = [(INJECTED, text)] if is_expanded else _split_text(speaker, text)
-                    for author, part in parts:
+                    for author, part in _authors(self.rows, number, text):
                         self._read_prose(number, author, part)
                 case ToolCall(name=name, arguments=arguments):
                     self._read_call(number, name, arguments)
@@ -273,7 +307,7 @@ class _Reader:
             names = self.reader.read(text)
             self._count(row, "result", names)
             return
-        sentences = [_without_bullet(piece) for piece in split_sentences(text)]
+        sentences = _sentences(text)
         if speaker in _PROSE:
             self.turns.append((row, speaker, sentences))
         field = speaker if speaker in PEOPLE else "result"
@@ -292,7 +326,7 @@ class _Reader:
             label = f"call {name}" if is_address or not use.path else f"call {name} {use.path}"
             field = "address" if is_address else "body"
             for raw in value.splitlines():
-                line = raw.strip()
+                line = _without_bullet(raw.strip())
                 for piece in _split_line(line) if len(line) > LONGEST else (line,):
                     self._add(row, label, piece, field)
 
@@ -302,6 +336,10 @@ class _Reader:
             if "→" in line[:8] or "\t" in line[:8] or "|" in line[:6]:
                 number = _NUMBERED.match(line)
                 line = line[number.end() :] if number else line
+            if line[:1] in _LOG_STARTS and _LOG_LINE.match(line) and not is_error_line(line):
+                self._add(row, label, line, "log")
+                continue
+            line = _without_bullet(line)
             if len(line) > LONGEST:
                 for piece in _split_line(line):
                     self._add(row, label, piece, "result")
@@ -310,10 +348,14 @@ class _Reader:
 
     def _add(self, row: int, speaker: str, text: str, field: str, is_long: bool = False) -> None:
         known = self.lines.get(text)
-        names = tuple(self.reader.read(text)) if known is None else known.names
+        if field == "log":
+            names = ()
+            self.series.setdefault(f"log of {speaker}", []).append(text)
+        else:
+            names = tuple(self.reader.read(text)) if known is None else known.names
         if names:
             self._count(row, field, names)
-        if known is None and not self._is_worth_reading(speaker, text):
+        if known is None and not self._is_worth_reading(speaker, text, names):
             return
         self.number += 1
         if known is not None and known.speaker == "user" != speaker:
@@ -322,8 +364,10 @@ class _Reader:
         if known is None and names and field == "result":
             self.series.setdefault(_DIGITS.sub("0", text), []).append(text)
 
-    def _is_worth_reading(self, speaker: str, text: str) -> bool:
+    def _is_worth_reading(self, speaker: str, text: str, names: Sequence[Name]) -> bool:
         if len(text) < SHORTEST and (len(text) < SHORTEST_WIDE or not _WIDE.search(text)):
+            return False
+        if speaker == "assistant" and not names and is_narration(text):
             return False
         if speaker in _PROSE:
             return not is_courtesy(text)
@@ -352,7 +396,8 @@ class _Reader:
 
     def _drop_series(self) -> None:
         """Keep only the last line of each series."""
-        for lines in self.series.values():
+        for series in self.series.values():
+            lines = [text for text in dict.fromkeys(series) if text in self.lines]
             if len(lines) > SERIES:
                 last = max(lines, key=lambda text: self.lines[text].number)
                 for text in lines:
@@ -498,6 +543,20 @@ def _is_command(rows: Sequence[Row], number: int) -> bool:
     return "<command-name>" in rows[number].message.text[:400]
 
 
+def _authors(rows: Sequence[Row], number: int, text: str) -> Iterable[Utterance]:
+    """A text of a row by its authors."""
+    row = rows[number]
+    speaker = "summary" if row.kind == "summary" else side(row.message.role)
+    # Claude Code expands a command into the next message of the user.
+    if speaker == "user" and _is_command(rows, number - 1):
+        return ((INJECTED, text),)
+    return _split_text(speaker, text)
+
+
+def _sentences(text: str) -> list[str]:
+    return [_without_bullet(piece) for piece in split_sentences(text)]
+
+
 def _split_text(speaker: str, text: str) -> Iterable[Utterance]:
     """A text by its authors: the speaker, what a client put in, or an earlier summary."""
     if text.startswith(MARK):
@@ -506,6 +565,20 @@ def _split_text(speaker: str, text: str) -> Iterable[Utterance]:
         lines = (line for line in text.splitlines() if not line.startswith(FRAME))
         return ((speaker, "\n".join(lines)),)
     return split_injected(text) if speaker == "user" else ((speaker, text),)
+
+
+def has_typed_text(row: Row) -> bool:
+    """Whether a row has text that the user typed, and that no client put in."""
+    return (
+        row.message.role == "user"
+        and row.kind != "summary"
+        and any(
+            author == "user"
+            for block in row.message.blocks
+            if isinstance(block, Text) and block.text.strip()
+            for author, _ in split_injected(block.text)
+        )
+    )
 
 
 def split_injected(text: str) -> list[Utterance]:
@@ -522,7 +595,11 @@ def split_injected(text: str) -> list[Utterance]:
         parts += [("user", typed[1])] if typed else []
         at = match.end()
     parts.append(("user", text[at:]))
-    return [(speaker, part) for speaker, part in parts if part.strip()]
+    return [
+        (INJECTED if _PUT_IN.match(part) else speaker, part)
+        for speaker, part in parts
+        if part.strip()
+    ]
 
 
 def _read_summary(summary: str) -> Iterator[Utterance]:
@@ -571,8 +648,20 @@ def _split_line(line: str) -> Iterator[str]:
 
 def _without_bullet(piece: str) -> str:
     """A list item without its bullet, because the summary adds its own."""
+    if piece[:1] not in BULLETS:
+        return piece
     bullet = _BULLETS.match(piece)
     return piece if bullet is None else piece[bullet.end() :] or piece
+
+
+def is_error_line(line: str) -> bool:
+    """Whether a line of output reports an error."""
+    return _ERROR_LINE.search(line) is not None and _NO_ERROR.search(line) is None
+
+
+def is_narration(sentence: str) -> bool:
+    """Whether an agent says in a sentence what it is about to do."""
+    return _NARRATION.match(sentence) is not None
 
 
 def is_question(sentence: str) -> bool:
@@ -598,7 +687,7 @@ def _states_something(speaker: str, sentences: Sequence[str]) -> bool:
     )
 
 
-def _replies(turns: Sequence[tuple[int, str, list[str]]], number: int) -> Iterator[int]:
+def _replies(turns: Sequence[Turn], number: int) -> Iterator[int]:
     """The turns of others that follow a turn, up to the next one by the same speaker."""
     speaker = turns[number][1]
     for later in range(number + 1, len(turns)):

@@ -24,20 +24,39 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from weft.history import Row
 from weft.lazy import lazy_pattern
 
+from .batches import quoted_rules
 from .entities import Name, NameReader
-from .facts import find_replaced
-from .source import SECTIONS, SHORTEST, Source, ToolUse, is_courtesy, is_question
+from .facts import content_words, find_replaced, is_change
+from .source import (
+    RULES,
+    SECTIONS,
+    SHORTEST,
+    Source,
+    ToolUse,
+    Turn,
+    is_courtesy,
+    is_error_line,
+    is_narration,
+    is_question,
+    read_turns,
+)
 
 HEADINGS = tuple(SECTIONS)
-GOAL, RULES, DECISIONS, FACTS, FILES, COMMANDS, ERRORS, REQUEST, TASKS, NEXT = HEADINGS
+GOAL, _, DECISIONS, FACTS, FILES, COMMANDS, ERRORS, REQUEST, TASKS, NEXT = HEADINGS
 
 REQUEST_MOST = 600
 ANSWER_MOST = 200
 QUESTIONS = 3
 QUOTE_MOST = 160
+REPLACED_MOST = 80
 COMMAND_MOST = 240
+CONTEXT_LEAST = 90
+"""A shorter question is quoted with the sentence before it, which often lists the options."""
+
+ERROR_RESULT_MOST = 400
 ERROR_WINDOW = 30
 """Errors are looked for in this many of the last calls."""
 
@@ -45,23 +64,37 @@ MOST = {RULES: 40, DECISIONS: 12, FACTS: 60, FILES: 60, COMMANDS: 40, ERRORS: 5,
 FIRST_FILES, FIRST_COMMANDS = 10, 5
 """How many files and commands come before all others in importance."""
 
+FIRST = {RULES: 8, DECISIONS: 3, FACTS: 6}
+"""How many items of a section come before the further items of all sections; of the rules, only
+clear ones do."""
+
 _STRONG = lazy_pattern(
-    r"\b(?:never|always|must(?:n't)?|do not|don't|does not|may not|cannot|can't|only|from now on"
-    r"|forbidden|not allowed|no longer|under no circumstances|make sure|ensure|avoid|prefer"
-    r"|without|ask (?:me )?(?:before|first)|have to|has to|constraint|requirement|required?|rule"
-    r"|should(?:n't)?|instead of|but not|ever|nothing|nobody|leave|remember|stick to|at most"
-    r"|at least|no more than"
-    r"|niemals|nie|immer|muss|müssen|darf|nicht|keine?n?|bitte nur"
-    r"|jamais|toujours|doit|doivent|ne pas|interdit"
-    r"|nunca|siempre|debe|deben|prohibido|solo)\b"
-    r"|^(?:no|not)\b|, not\b|, never\b"
-    r"|必须|不要|不得|禁止|约束|务必|只能|永远|しないで|必ず|해야|하지 마",
+    r"\b(?:never|always|must(?:n't)?|do not|don't|may not|from now on|forbidden|not allowed"
+    r"|under no circumstances|make sure|ensure|ask (?:me )?(?:before|first)|constraints?"
+    r"|requirements?|rules?|please no"
+    r"|niemals|nie|immer|muss|müssen|darf|jamais|toujours|doit|doivent|interdit"
+    r"|nunca|siempre|debe|deben|prohibido)\b"
+    r"|(?:^(?:(?:and|also|but|ok|okay|hmm|please)[,.]? )*|[,.;:] )no (?!wait|idea|problem)\w+"
+    r"|必须|不要|不得|禁止|约束|务必|永远|しないで|必ず|해야|하지 마",
     re.IGNORECASE,
 )
+"""Words of a rule."""
+
+_WEAK = lazy_pattern(
+    r"\b(?:does not|(?:you|we) (?:cannot|can't)|only|no longer|avoid|prefer|without|have to|has to"
+    r"|required?|should(?:n't)?|instead of|but not|ever|nothing|nobody|leave|remember|stick to"
+    r"|at most|at least|no more than|allergic|vegetarian|everywhere|nicht|keine?n?|bitte nur"
+    r"|ne pas|solo)\b"
+    r"|^(?:no|not)\b|, not\b|^(?:and )?all\b.*\bplease\b|只能",
+    re.IGNORECASE,
+)
+"""Words that a rule may have, and other sentences too."""
+
 _STANDING = lazy_pattern(
     r"^(?:please |also |and )?(?:keep|use|answer|write|stop|wait|stay|respect|follow|treat|put"
     r"|call|name|start|end|work|speak|reply|respond|format|check|test|document|limit)\b"
-    r"|^(?:i|we) (?:want|need|expect|require|support|insist)\b",
+    r"|^(?:i|we) (?:want|expect|require)\b(?=.*\b(?:every|each|all|any|new)\b)"
+    r"|^we (?:only )?(?:support|insist)\b",
     re.IGNORECASE,
 )
 _STANDING_MARK = lazy_pattern(
@@ -70,8 +103,10 @@ _STANDING_MARK = lazy_pattern(
     re.IGNORECASE,
 )
 _NARRATIVE = lazy_pattern(
+    r"^i (?:have|had)\b|"
     r"^(?:i|he|she|they|it|my \w+|his|her|their|somebody|someone|last \w+|yesterday|a \w+"
-    r"|that|this|there)\b(?! (?:want|need|expect|insist|require|must|should|has to|have to))",
+    r"|that|this|there)\b"
+    r"(?! (?:want|need|expect|insist|require|must|should|has to|have to|can only|only)\b)",
     re.IGNORECASE,
 )
 _INTENT = lazy_pattern(
@@ -80,18 +115,23 @@ _INTENT = lazy_pattern(
     re.IGNORECASE,
 )
 _ASKS_FOR_WORK = lazy_pattern(r"\b(?:can|could|would|will) you\b|\bplease\b", re.IGNORECASE)
-_ERROR_LINE = lazy_pattern(
-    r"\b(?:[A-Z]\w*(?:Error|Exception)|error|fatal|panic|FAILED|FAIL|failed|failure|traceback"
-    r"|not found|cannot|undefined|denied|refused)\b|^E\s{2,}|✗|✘|错误|失败",
+_ASKS_IN_REPLY = lazy_pattern(r"\b(?:please|now|next|also|can you|could you)\b", re.IGNORECASE)
+_ANYTHING_ELSE = lazy_pattern(r"\banything else\b|\bhow can i help\b", re.IGNORECASE)
+_REPORTS_ERROR = lazy_pattern(
+    r'"(?:error|errors)"\s*:\s*(?!null|""|\[\]|false)|"status"\s*:\s*"(?:error|failed)"'
+    r"|^\s*(?:HTTP(?:/[\d.]+)? [45]\d\d\b|error\b)",
+    re.IGNORECASE,
 )
-_NO_ERROR = lazy_pattern(
-    r"\b(?:0|no|without) (?:errors?|failures?|failed|warnings?)\b", re.IGNORECASE
-)
+"""The start of a short result that reports an error without being marked as one."""
+
 _OUTCOME = lazy_pattern(
     r"\b(?:passed|failed|failures?|errors?|tests?|ok|success\w*|done|built|compiled|finished|created"
     r"|changed|insertions?|exit code|warnings?|found|fatal|denied|up to date|completed?)\b",
     re.IGNORECASE,
 )
+_OUTPUT = lazy_pattern(r"\[Tool |replaces:|\d+→|(?:DEBUG|INFO)\b|> |[`{}()<]|\W*:\w")
+"""The start of a text that is code or the output of a tool."""
+
 _CHECKBOX = lazy_pattern(r"^[-*+\s]*\[( |x|X)\]\s+(.+)")
 _LISTED = lazy_pattern(
     r"(?P<list>[\w.]+)\.(?P<at>\d+)\.(?P<key>content|title|step|subject|description|task|text"
@@ -128,15 +168,20 @@ Found = tuple[int, str, tuple[str, ...]]
 """An item before it has its section: its row, its text, and the lines that it quotes."""
 
 
-def read_state(source: Source) -> State:
-    """The items of the state block, the most important first."""
+def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
+    """The items of the state block, the most important first.
+
+    `after` are the turns that follow in the context: a request or a next step there is newer.
+    """
+    decisions = list(_decisions(source))
+    clear, doubtful = _rules(source.turns, decisions)
+    rules = [*clear, *doubtful]
     sections = {
         GOAL: _goal(source),
-        RULES: _rules(source),
-        REQUEST: _request(source),
-        NEXT: _next_steps(source),
+        REQUEST: () if _has_request(source, after) else _request(source),
+        NEXT: () if _has_speaker(after, "assistant") else _next_steps(source),
+        RULES: rules,
         TASKS: _open_tasks(source),
-        DECISIONS: _decisions(source),
         ERRORS: _errors(source),
     }
     files, commands = list(_files(source)), list(_commands(source))
@@ -148,23 +193,41 @@ def read_state(source: Source) -> State:
             order = (HEADINGS.index(heading), row)
             yield Item(heading, text, lines, names, (), order)
 
-    state: list[Item] = []
+    clear_texts = {text for _, text, _ in clear}
+    first: list[Item] = []
+    further: list[Item] = []
     quoted: set[str] = set()
+
+    def add(heading: str, new: Sequence[Item]) -> None:
+        most = FIRST.get(heading, len(new))
+        if heading == RULES:
+            most = min(most, sum(item.text in clear_texts for item in new))
+        first.extend(new[:most])
+        further.extend(new[most : MOST.get(heading)])
+
     for heading, found in sections.items():
         new = [item for item in items(heading, found) if item.text not in quoted]
-        state += new[: MOST.get(heading)]
+        add(heading, new[: MOST.get(heading)])
         quoted.update(item.text for item in new)
-    state += items(FILES, files[:FIRST_FILES])
-    state += items(COMMANDS, commands[:FIRST_COMMANDS])
-    state += list(_facts(source, reader))[: MOST[FACTS]]
-    state += items(FILES, files[FIRST_FILES : MOST[FILES]])
-    state += items(COMMANDS, commands[FIRST_COMMANDS : MOST[COMMANDS]])
-    return tuple(state)
+    add(FACTS, [item for item in _facts(source, reader) if item.lines[0] not in clear_texts])
+    add(DECISIONS, list(items(DECISIONS, decisions[: MOST[DECISIONS]])))
+    return (
+        *first,
+        *items(FILES, files[:FIRST_FILES]),
+        *items(COMMANDS, commands[:FIRST_COMMANDS]),
+        *further,
+        *items(FILES, files[FIRST_FILES : MOST[FILES]]),
+        *items(COMMANDS, commands[FIRST_COMMANDS : MOST[COMMANDS]]),
+    )
 
 
-def rules_of(source: Source) -> list[str]:
-    """The user's rules, verbatim, oldest first."""
-    return [text for _, text, _ in sorted(_rules(source))]
+def find_rules(rows: Sequence[Row]) -> list[str]:
+    """The user's rules in some rows, verbatim: clear ones first, of each kind the newest first."""
+    turns = read_turns(rows)
+    clear, doubtful = _rules(turns, ())
+    rules = [text for _, text, _ in (*clear, *doubtful)]
+    quoted = [rule for row in reversed(rows) for rule in quoted_rules(row.message.text)]
+    return list(dict.fromkeys([*quoted, *rules]))
 
 
 def _goal(source: Source) -> Iterator[Found]:
@@ -177,11 +240,36 @@ def _goal(source: Source) -> Iterator[Found]:
 def _request(source: Source) -> Iterator[Found]:
     requests = [
         (row, sentences)
-        for row, speaker, sentences in source.turns
-        if speaker == "user" and _is_open_request(source, row, sentences)
+        for number, (row, speaker, sentences) in enumerate(source.turns)
+        if speaker == "user"
+        and _is_open_request(source, row, sentences)
+        and not _is_reply(sentences, source.turns[number - 1])
     ]
     if len(requests) > 1:
         yield from _quote(*requests[-1])
+
+
+def _has_request(source: Source, after: Sequence[Turn]) -> bool:
+    """Whether the user asks for work in what follows, and does not only answer a question."""
+    if not _has_speaker(after, "user"):
+        return False
+    _, speaker, sentences = after[0]
+    before: Turn = source.turns[-1] if source.turns else (0, "", [])
+    only_replies = speaker == "user" and _is_reply(sentences, before)
+    return not only_replies or sum(turn[1] == "user" for turn in after) > 1
+
+
+def _has_speaker(turns: Sequence[Turn], speaker: str) -> bool:
+    return any(turn[1] == speaker for turn in turns)
+
+
+def _is_reply(sentences: Sequence[str], turn_before: Turn) -> bool:
+    """Whether a turn only answers a question of the assistant, or only states rules."""
+    if all((is_rule(one) and _is_clear(one)) or is_courtesy(one) for one in sentences):
+        return True
+    _, speaker, before = turn_before
+    was_asked = speaker == "assistant" and any(is_question(one) for one in before[-2:])
+    return was_asked and not any(_ASKS_IN_REPLY.search(one) for one in sentences)
 
 
 def _is_open_request(source: Source, row: int, sentences: Sequence[str]) -> bool:
@@ -201,10 +289,12 @@ def _is_request(sentences: Sequence[str]) -> bool:
 def _quote(row: int, sentences: Sequence[str]) -> Iterator[Found]:
     """The sentences of a request, from the start, as many as a request may have.
 
-    Its rules are in a section of their own.
+    Its clear rules are in a section of their own.
     """
     size = 0
-    asked = [one for one in sentences if not is_rule(one) and not is_courtesy(one)]
+    asked = [
+        one for one in sentences if not is_courtesy(one) and not (is_rule(one) and _is_clear(one))
+    ]
     for sentence in asked or sentences:
         size += len(sentence)
         if size > REQUEST_MOST and size > len(sentence):
@@ -212,23 +302,36 @@ def _quote(row: int, sentences: Sequence[str]) -> Iterator[Found]:
         yield row, sentence, (sentence,)
 
 
-def _rules(source: Source) -> Iterator[Found]:
-    """The user's rules, and those of system messages in the middle; the newest first."""
-    found: dict[str, Found] = {}
-    for row, speaker, sentences in reversed(source.turns):
+def _rules(turns: Sequence[Turn], decisions: Sequence[Found]) -> tuple[list[Found], list[Found]]:
+    """The user's rules, and those of system messages in the middle, the newest first.
+
+    The second list has the sentences that may be no rules, and those that a decision quotes.
+    """
+    decided = {line for _, _, lines in decisions for line in lines}
+    found: dict[str, tuple[int, Found]] = {}
+    for row, speaker, sentences in reversed(turns):
         for sentence in sentences:
             if speaker == "system" or (speaker == "user" and is_rule(sentence)):
-                found.setdefault(sentence.lower(), (row, sentence, (sentence,)))
-    yield from found.values()
+                is_clear = speaker == "system" or _is_clear(sentence)
+                rank = 2 if sentence in decided else 0 if is_clear else 1
+                found.setdefault(sentence.lower(), (rank, (row, sentence, (sentence,))))
+    ranked = sorted(found.values(), key=lambda item: item[0])
+    clear = [rule for rank, rule in ranked if rank == 0]
+    return clear, [rule for rank, rule in ranked if rank]
 
 
 def is_rule(sentence: str) -> bool:
     """Whether a sentence of the user states a rule that holds beyond the current step."""
     if len(sentence) < SHORTEST // 2 or is_question(sentence) or _NARRATIVE.match(sentence):
         return False
-    if _STRONG.search(sentence):
+    return _is_clear(sentence) or _WEAK.search(sentence) is not None
+
+
+def _is_clear(rule: str) -> bool:
+    """Whether a rule has the words of one, and not only words that other sentences have too."""
+    if _STRONG.search(rule):
         return True
-    return _STANDING.search(sentence) is not None and _STANDING_MARK.search(sentence) is not None
+    return _STANDING.search(rule) is not None and _STANDING_MARK.search(rule) is not None
 
 
 def _decisions(source: Source) -> Iterator[Found]:
@@ -236,34 +339,71 @@ def _decisions(source: Source) -> Iterator[Found]:
     found: list[Found] = []
     turns = source.turns
     for number, (row, speaker, sentences) in enumerate(turns[:-1]):
-        questions = [one for one in sentences if is_question(one)]
+        questions = _questions(sentences)
         _, replier, answer = turns[number + 1]
         if speaker != "assistant" or replier != "user" or not questions or not answer:
             continue
         if all(is_question(one) for one in answer):
             continue
-        reply = " ".join(answer)[:ANSWER_MOST]
+        reply = _shorten(" ".join(answer), ANSWER_MOST)
         lines = [*questions[-QUESTIONS:], f"User: {reply}"]
         found.append((row, "\n  ".join(lines), (*questions, *answer)))
     for use in source.uses:
         asked = [text for key, text in use.arguments.items() if _QUESTION_KEY.search(key)]
         if asked and use.result:
-            reply = " ".join(use.result.split())[:ANSWER_MOST]
+            reply = _shorten(" ".join(use.result.split()), ANSWER_MOST)
             lines = [*(" ".join(one.split()) for one in asked[:QUESTIONS]), f"User: {reply}"]
             found.append((use.row, "\n  ".join(lines), tuple(asked)))
     yield from sorted(found, reverse=True)
 
 
+def _shorten(text: str, most: int) -> str:
+    """The start of a text, cut between words."""
+    return text if len(text) <= most else f"{text[:most].rsplit(' ', 1)[0]} ..."
+
+
+def _questions(sentences: Sequence[str]) -> list[str]:
+    """The questions of a turn; before a short one, the sentence that it is about."""
+    questions: list[str] = []
+    for number, sentence in enumerate(sentences):
+        if not is_question(sentence) or _ANYTHING_ELSE.search(sentence):
+            continue
+        if number and not questions and len(sentence) < CONTEXT_LEAST:
+            questions.append(sentences[number - 1])
+        questions.append(sentence)
+    return questions
+
+
 def _facts(source: Source, reader: NameReader) -> Iterator[Item]:
-    """The statements that replaced others, the newest first."""
+    """The statements that replaced others, and the user's other statements of change, because what
+    they replace is not always clear.
+
+    The user's come first, and among these what the goal is about; otherwise the newest.
+    """
     statements = [
-        (row, sentence)
+        (row, sentence, speaker == "user")
         for row, speaker, sentences in source.turns
         if speaker in ("user", "assistant")
         for sentence in sentences
+        if not _OUTPUT.match(sentence) and (speaker == "user" or not is_narration(sentence))
     ]
-    for row, new, old in find_replaced(statements):
-        text = f"{new}\n  replaces: {old[-1][:QUOTE_MOST]}"
+    by_user = {sentence for _, sentence, is_user in statements if is_user}
+    replaced = list(find_replaced(statements))
+    gone = {text for _, _, old in replaced for text in old}
+    changes = [
+        (row, sentence, list[str]())
+        for row, sentence, is_user in reversed(statements)
+        if is_user and sentence not in gone and is_change(sentence)
+    ]
+    stated = {new for _, new, _ in replaced}
+    replaced += [change for change in changes if change[1] not in stated]
+    subject = {word for _, text, _ in _goal(source) for word in content_words(text)}
+    replaced.sort(key=lambda fact: -fact[0])
+    replaced.sort(
+        key=lambda fact: (fact[1] not in by_user, subject.isdisjoint(content_words(fact[1])))
+    )
+    for row, new, old in replaced:
+        text = f"{new}\n  replaces: {_shorten(old[-1], REPLACED_MOST)}" if old else new
         order = (HEADINGS.index(FACTS), row)
         yield Item(FACTS, text, (new,), tuple(reader.read(text)), tuple(old), order)
 
@@ -344,23 +484,27 @@ def _next_steps(source: Source) -> Iterator[Found]:
 
 
 def _errors(source: Source) -> Iterator[Found]:
-    """The error lines of the last run of each program, the newest first."""
+    """The error lines of the last run of each program or tool, the newest first."""
     programs: set[str] = set()
     for use in reversed(source.uses[-ERROR_WINDOW:]):
-        key = " ".join(use.command.split()[:2]) or f"{use.name} {use.path}"
+        key = " ".join(use.command.split()[:2]) or f"{use.name} {use.address}"
         if key in programs:
             continue
         programs.add(key)
-        if not use.command and not use.is_error:
+        is_error = use.is_error or _reports_error(use.result)
+        if not use.command and not is_error:
             continue
         lines = [line.strip() for line in use.result.splitlines()]
-        failing = [
-            line for line in lines if _ERROR_LINE.search(line) and not _NO_ERROR.search(line)
-        ]
-        if not failing and use.is_error:
+        failing = [line for line in lines if is_error_line(line)]
+        if not failing and is_error:
             failing = [line for line in lines if line][-1:]
+        about = "" if use.command else " ".join(filter(None, (use.name, use.address))) + "\n  "
         for line in dict.fromkeys(failing[-2:]):
-            yield use.row, line[:QUOTE_MOST], (line,)
+            yield use.row, f"{about}{line[:QUOTE_MOST]}", (line,)
+
+
+def _reports_error(result: str) -> bool:
+    return len(result) <= ERROR_RESULT_MOST and _REPORTS_ERROR.search(result) is not None
 
 
 class _FileUse(Struct):

@@ -25,7 +25,7 @@ from weft.ids import Id
 from weft.lazy import lazy_pattern
 from weft.model import ApiError, Message, Request, Response, Text, ToolCall
 
-from .batches import Batch, Clip, batch_row, between, fold_batches, join_batches
+from .batches import Batch, Clip, batch_row, between, fold_batches, join_batches, with_rules
 from .fidelity import (
     check_summary,
     complete,
@@ -48,6 +48,7 @@ from .prompts import (
     shorten,
     summary_request,
 )
+from .state import find_rules
 
 HALVINGS = 4
 UNLIMITED = 1000
@@ -63,6 +64,9 @@ BATCH_LEAST = 200
 INDEX_SHARE = 0.2
 INDEX_LEAST = 60
 """The share of a summary reserved for missing names, and the minimum in tokens."""
+
+RULES_SHARE = 0.3
+"""The most of a summary that the user's rules get which the model did not quote."""
 
 NAMED_SHARE = 0.5
 """A summary with its missing names added has at most this share of the tokens of its source."""
@@ -391,13 +395,26 @@ class Summariser:
             raise self._failed("its summary speaks of nothing that was said", answered=True)
         self.dropped += checked.dropped
         self.marked += checked.marked
-        summary = with_lines(checked.text, retained_lines(checked.text, rows, retain))
+        retained = retained_lines(checked.text, rows, retain)
+        rules = self._missing_rules("\n".join([checked.text, *retained]), rows, room)
+        summary = with_rules(with_lines(checked.text, retained), rules)
         if not self.job.room:
             room = max(room, self._size(summary) + INDEX_LEAST)
         completed = complete(summary, rows, room, self.count)
         self.added += completed.added
         self.left += completed.left
         return completed.text
+
+    def _missing_rules(self, text: str, rows: Sequence[Row], room: int) -> list[str]:
+        """The user's rules that a summary does not quote, as many as its share allows.
+
+        A model often rewords a rule or leaves it out, and the next one rewords that again.
+        """
+        beside = text.lower()
+        rules = [rule for rule in find_rules(rows) if rule.lower() not in beside]
+        most = max(INDEX_LEAST, int(room * RULES_SHARE))
+        sizes = accumulate(self._size(rule) for rule in rules)
+        return [rule for rule, size in zip(rules, sizes, strict=True) if size <= most][::-1]
 
     def _named_room(self, chunk: Sequence[Row], todo: Sequence[Sequence[Row]], limit: int) -> int:
         """The token limit of a batch with its missing names: half of the size of its source, and

@@ -6,7 +6,7 @@ messages that its commit replaced. So does the summary of a range, which is a me
 assistant. A summary that was edited later counts with its current text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from weft.compact import Batch, SummaryBatch, is_summary, read_batches, unmarked
 from weft.history import Row, decode_body, read_writers, show_rows
@@ -53,6 +53,7 @@ def read_originals(handle: Handle, head: Id | None, rows: Sequence[Row]) -> list
     A summary that somebody wrote or edited by hand stays, after its messages: it may say more.
     """
     originals: list[Row] = []
+    order: dict[Id, int] = {}
     for row in rows:
         step = _writer(handle, head, row) if is_summary(row) else None
         if step is None or not step.commit.parents:
@@ -60,12 +61,22 @@ def read_originals(handle: Handle, head: Id | None, rows: Sequence[Row]) -> list
             continue
         parent = step.commit.parents[0]
         remaining = {after.id for after in show_rows(handle.view(step.commit.id).rows)}
+        # The whole thread is read, because a summary may stand after a request that came later
+        # than some of the messages that it replaced.
         before = show_rows(handle.view(parent).rows)
-        removed = [one for one in before if one.id not in remaining]
-        originals += read_originals(handle, parent, removed)
+        whole = read_originals(handle, parent, before)
+        visible = {one.id for one in before if one.id in remaining}
+        originals += [one for one in whole if one.id not in visible]
+        if len(whole) > len(order):
+            order = {one.id: place for place, one in enumerate(whole) if one.id is not None}
         if not _is_generated(step, row):
             originals.append(row)
-    return originals
+    return sorted(originals, key=lambda one: _place(one, order))
+
+
+def _place(row: Row, order: Mapping[Id, int]) -> int:
+    """The place of a row in the conversation as it was; newer rows come last."""
+    return len(order) if row.id is None else order.get(row.id, len(order))
 
 
 def _writer(handle: Handle, head: Id | None, row: Row) -> Step | None:
