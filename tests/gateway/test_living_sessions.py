@@ -2,6 +2,8 @@
 
 import os
 import re
+import sqlite3
+import time
 from contextlib import closing
 
 import orjson
@@ -9,7 +11,7 @@ import pytest
 
 import weft
 from living import Habits, Session, thinking_model
-from servers import UPSTREAM_NAMES, weft_serve
+from servers import SECONDS, UPSTREAM_NAMES, weft_serve
 from weft.store import open_store
 
 CLAUDE = Habits(
@@ -113,6 +115,47 @@ def test_a_server_that_numbers_its_calls_gets_its_private_state_back(
     assert set(session.threads) == {session.threads[0]}
     assert set(branches(gateway, session.threads[0])) == session.branches
     assert missing(model, session) == []
+
+
+def await_store(gateway):
+    """Wait until no record is in the journal."""
+
+    def is_drained():
+        lines = [line for line in gateway.lines() if line.get("event") == "recording"]
+        return not lines or lines[-1]["state"] == "store"
+
+    deadline = time.monotonic() + SECONDS
+    while not is_drained():
+        assert time.monotonic() < deadline, "the journal is not drained"
+        time.sleep(0.05)
+
+
+def test_private_state_comes_back_while_records_wait_in_the_journal(tmp_path, model):
+    flags = [
+        f"--upstream={name}={protocol}:{model.url}" for protocol, name in UPSTREAM_NAMES.items()
+    ]
+    with weft_serve(tmp_path, *flags, WEFT_RECORD_WAIT="0.2") as gateway:
+        sessions = [Session(gateway.url, model, "c", CLIENTS[name], seed=3) for name in NAMED]
+        for session in sessions:
+            session.say(f"Question 0 {session.nonce}", rounds=1)
+        await_store(gateway)
+        with closing(sqlite3.connect(gateway.store, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")  # the gateway cannot write until this ends
+            for session in sessions:
+                session.say(f"Question 1 {session.nonce}", rounds=1)
+                session.say(f"Question 2 {session.nonce}")
+                session.regenerate()
+                session.stop()
+                assert session.threads[-1] == "", "nothing went to the journal"
+        await_store(gateway)
+        for session in sessions:
+            session.say(f"Question 3 {session.nonce}", rounds=1)
+        await_store(gateway)
+        for session in sessions:
+            (thread,) = set(session.threads) - {""}
+            assert set(branches(gateway, thread)) == session.branches
+            assert line_of(gateway, thread) == squeezed(session.texts())
+            assert missing(model, session) == []
 
 
 LARGE = bool(os.environ.get("WEFT_TORTURE"))

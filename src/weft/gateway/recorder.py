@@ -14,6 +14,7 @@ nevertheless, and the lost record is reported.
 import asyncio
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -28,13 +29,13 @@ import msgspec
 import orjson
 
 from weft.errors import JournalError, StoreError
-from weft.history import index_behind
+from weft.history import chain_messages, index_behind
 from weft.model import ApiError, JsonObject, Message, Origin, Request, Response
 from weft.store import Store
 from weft.thread import Bodies, SentBodyDelta
 
 from .hints import is_summary_request, read_side_kind
-from .identity import Continuation, is_equal_echo, token_key, tokens_of
+from .identity import Continuation, read_incoming, token_key
 from .journal import Journal, Position, leftover_journals, open_journal
 from .large_bodies import LARGE_BODY
 from .records import (
@@ -54,6 +55,7 @@ from .records import (
     record_failure,
     record_request,
 )
+from .restore import UnstoredAnswers
 from .resume import StoredConversation
 
 PATIENCE = 0.05
@@ -88,9 +90,10 @@ _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 class Recording:
     """The record of a running exchange: its id, where its request is, and whether it is stored."""
 
-    def __init__(self, scope: str) -> None:
+    def __init__(self, scope: str, hint: str | None = None) -> None:
         self.exchange = uuid4().hex
         self.scope = scope
+        self.hint = hint
         self.state: State = "no"
         self.location: RequestLocation | None = None
         self.answers: Mapping[tuple[int, int], Message] = {}
@@ -142,6 +145,7 @@ class ExchangeRecorder:
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="weft-reader")
         self._appenders = ThreadPoolExecutor(8, thread_name_prefix="weft-journal")
         self._journaled: dict[tuple[str, str], StoredConversation] = {}
+        self._unstored = UnstoredAnswers()
         self._lock = Condition()
         self._appending = 0
         self._pause = DRAIN_SECONDS
@@ -185,7 +189,7 @@ class ExchangeRecorder:
         if the messages were decoded from it and from nothing else. `parent` is the session that the
         client names as the parent of its own.
         """
-        recording = Recording(scope)
+        recording = Recording(scope, hint)
         recording.request = request
         kind = read_side_kind(request)
         record = RequestRecord(
@@ -211,8 +215,10 @@ class ExchangeRecorder:
             recording.answers = recorded.answers
             recording.view = recorded.view
         elif maker is not None:
-            stored = await self._read_answers(record, maker)
-            recording.answers = {**stored, **self._journaled_answers(record, maker)}
+            recording.answers = await self._read_answers(record, maker)
+        if maker is not None and self._unstored:
+            unstored = await self._compute(lambda: self._find_unstored(record, maker), {})
+            recording.answers = {**unstored, **recording.answers}
         return recording
 
     def keep_sent(self, recording: Recording, body: bytes, protocol: str, model: str) -> None:
@@ -243,8 +249,8 @@ class ExchangeRecorder:
         location = await self._record(recording, record)
         if location is not None:
             recording.location = cast(RequestLocation, location)
-        elif recording.state == "journal":
-            self._remember(recording, response)
+        elif recording.state != "store":
+            await self._remember(recording, response)
 
     async def fail(
         self, recording: Recording, error: ApiError, message: Message | None = None
@@ -255,34 +261,25 @@ class ExchangeRecorder:
         record = FailureRecord(recording.exchange, time.time(), error, message, recording.location)
         await self._record(recording, record)
 
-    def _remember(self, recording: Recording, response: Response) -> None:
-        """Remember an answer that is only in the journal: the client may continue it by its id."""
-        request = recording.request
-        if request is None or response.id is None:
+    async def _remember(self, recording: Recording, response: Response) -> None:
+        """Remember an answer that is not in the store.
+
+        The client may continue it by its id, and its private parts are needed in the next request.
+        """
+        request, location, scope = recording.request, recording.location, recording.scope
+        if request is None:
+            return
+        if location is not None:
+            chain = location.chain
+        else:
+            chain = await self._compute(lambda: _last_chain(scope, request.messages), None)
+        self._unstored.add(scope, recording.hint, chain, response.message)
+        if response.id is None:
             return
         messages = (*request.messages, response.message)
-        self._journaled[recording.scope, response.id] = StoredConversation(messages, request.tools)
+        self._journaled[scope, response.id] = StoredConversation(messages, request.tools)
         if len(self._journaled) > JOURNALED_LIMIT:
             del self._journaled[next(iter(self._journaled))]
-
-    def _journaled_answers(
-        self, record: RequestRecord, maker: Origin
-    ) -> dict[tuple[int, int], Message]:
-        """The answers in the journal that the request echoes, with their ids."""
-        answers = [
-            before.messages[-1]
-            for (scope, _), before in self._journaled.items()
-            if scope == record.scope and before.messages[-1].origin == maker
-        ]
-        tokens = {token: answer for answer in answers for token in tokens_of(answer)}
-        echoed: dict[tuple[int, int], Message] = {}
-        for index, message in enumerate(record.messages if tokens else ()):
-            candidates = [tokens[t] for t in tokens_of(message) if t in tokens]
-            if message.role != "assistant" or not candidates:
-                continue
-            if is_equal_echo(candidates[0], [message]):
-                echoed[index, index + 1] = candidates[0]
-        return echoed
 
     async def read_conversation(self, scope: str, id: str) -> StoredConversation | None:
         """The conversation up to the caller's answer of that id; `None` for an unknown id."""
@@ -414,9 +411,21 @@ class ExchangeRecorder:
     async def _read_answers(
         self, record: RequestRecord, maker: Origin
     ) -> Mapping[tuple[int, int], Message]:
-        with suppress(Exception):  # without them the request goes out as the client sent it
-            return await self._read(lambda: read_answers(self.store, record, self._context, maker))
-        return {}
+        return await self._compute(
+            lambda: read_answers(self.store, record, self._context, maker), {}
+        )
+
+    def _find_unstored(
+        self, record: RequestRecord, maker: Origin
+    ) -> Mapping[tuple[int, int], Message]:
+        incoming = read_incoming(record.scope, record.hint, record.messages, b"")
+        return self._unstored.find(incoming, maker)
+
+    async def _compute(self, job: Callable[[], T], default: T) -> T:
+        """The result of a job in a thread; a failure of recording may not fail the answer."""
+        with suppress(Exception):
+            return await self._read(job)
+        return default
 
     async def _read(self, job: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
@@ -537,6 +546,7 @@ class ExchangeRecorder:
         self._pause = DRAIN_SECONDS
         if not self._in_use:  # else another record went to the journal while the rest was drained
             self._journaled.clear()
+            self._unstored.clear()
             self._report("store", "the journal is drained")
 
     def _wait_for_appends(self) -> None:
@@ -618,6 +628,11 @@ class ExchangeRecorder:
 def _report_all(jobs: list[_Job[Any]]) -> None:
     for job in jobs:
         job.report()
+
+
+def _last_chain(scope: str, messages: tuple[Message, ...]) -> bytes | None:
+    """The chained key of a whole conversation."""
+    return deque(chain_messages(scope, messages), maxlen=1).pop()
 
 
 def _open(path: Path | None) -> Journal | None:

@@ -7,10 +7,10 @@ model needs them back, and nobody else may get them (ADR 27).
 from collections.abc import Container, Mapping, Sequence
 from itertools import islice
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from weft.codec import is_plain
-from weft.history import decode_appended, is_echo
+from weft.history import decode_appended, echo_length, is_echo
 from weft.ids import Id
 from weft.model import Block, Message, Origin, Redacted, Thinking, ToolCall, is_system
 from weft.store import Step, Store
@@ -25,6 +25,8 @@ from .identity import (
     names_equal,
     read_answer,
     reply_key,
+    token_key,
+    tokens_of,
 )
 
 SETUPS_SKIPPED = 2
@@ -224,3 +226,76 @@ def _read_siblings(
 
 def _is_answer(step: Step) -> bool:
     return step.commit.kind == "append" and decode_appended(step).role == "assistant"
+
+
+class UnstoredAnswer(Struct, frozen=True):
+    """An answer that is not in the store, and the session that it belongs to."""
+
+    hint: str | None
+    message: Message
+
+
+class UnstoredAnswers:
+    """The newest answers that are not in the store: they wait in the journal, or are lost.
+
+    They are found by the chained key of the request that they answer, and by their tokens.
+    """
+
+    def __init__(self, limit: int = 1000) -> None:
+        self._limit = limit
+        self._answers: dict[tuple[str, bytes], list[UnstoredAnswer]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._answers)
+
+    def add(self, scope: str, hint: str | None, chain: bytes | None, message: Message) -> None:
+        """Keep the answer to the request that ends with this chained key."""
+        answer = UnstoredAnswer(hint, message)
+        keys = [token_key(scope, token) for token in tokens_of(message)]
+        for key in (*keys, *([] if chain is None else [chain])):
+            self._answers.setdefault((scope, key), []).append(answer)
+        while len(self._answers) > self._limit:
+            del self._answers[next(iter(self._answers))]
+
+    def clear(self) -> None:
+        self._answers = {}  # another thread may be reading the old one
+
+    def find(self, incoming: Incoming, maker: Origin) -> dict[tuple[int, int], Message]:
+        """The answers of this model that the request echoes, by message range."""
+        restored: dict[tuple[int, int], Message] = {}
+        start = 0
+        while start < len(incoming.messages):
+            end = start + echo_length(incoming.messages, start)
+            answer = self._find(incoming, start, end) if end > start else None
+            if answer is not None and answer.origin == maker and not is_plain(answer):
+                echo = incoming.messages[start:end]
+                restored[start, end] = with_private_parts(echo, answer)
+            start = max(end, start + 1)
+        return restored
+
+    def _find(self, incoming: Incoming, start: int, end: int) -> Message | None:
+        """The only answer that these messages echo.
+
+        In the session that the client names, the conversation before it must be the same, or the
+        names of its calls. Without a session it needs a token and equal visible content.
+        """
+        echo, scope, hint = incoming.messages[start:end], incoming.scope, incoming.hint
+        tokens = [token for each in incoming.tokens[start:end] for token in each]
+        chain = incoming.points[start - 1].chain if start else None
+        fitting: list[Message] = []
+        for key in [token_key(scope, token) for token in tokens]:
+            for answer in self._answers.get((scope, key), ()):
+                if (
+                    names_equal(answer.message, echo)
+                    if hint is not None and answer.hint == hint
+                    else is_equal_echo(answer.message, echo)
+                ):
+                    fitting.append(answer.message)
+        if not fitting and chain is not None and hint is not None:
+            fitting = [
+                answer.message
+                for answer in self._answers.get((scope, chain), ())
+                if answer.hint == hint and is_echo(answer.message, echo)
+            ]
+        different = {id(message) for message in fitting}
+        return fitting[0] if len(different) == 1 else None
