@@ -1,6 +1,6 @@
 """Requests to and from Chat Completions: https://platform.openai.com/docs/api-reference/chat/create
 
-Every message keeps its place, system and developer ones too; `turns` writes them.
+Every message keeps its place, including system and developer messages (`turns` writes them).
 """
 
 from collections.abc import Callable
@@ -9,11 +9,19 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.catalog import Model
-from weft.codec.base import Calls, Encoded, Losses, Target
-from weft.codec.choice import narrow
-from weft.codec.read import inside, objects, text_of
+from weft.codec.base import Calls, Encoded, Losses, Target, members
+from weft.codec.choice import is_allowed, narrow
+from weft.codec.read import at, inside, object_of, objects, optional, text_of, wrong
 from weft.codec.repair import Turn, arrange, join_system_text
-from weft.codec.tools import flatten_tools
+from weft.codec.reports import tool_losses
+from weft.codec.tools import (
+    flatten_tools,
+    format_of,
+    grammar_of,
+    is_offered,
+    schema_of,
+    with_properties,
+)
 from weft.errors import Refused
 from weft.model import (
     SYSTEM_ROLES,
@@ -22,6 +30,7 @@ from weft.model import (
     Place,
     Request,
     Thinking,
+    Tool,
     ToolCall,
     ToolResult,
     Wire,
@@ -32,7 +41,6 @@ from .blocks import MARKS, part_name
 from .common_shapes import decode_common, write_common
 from .fields import FIELDS, decode_params, encode_params
 from .messages import RULES, Writer, decode_message, find_blocks, write_message
-from .tools import decode_tools, write_tools
 from .wire import (
     LEGAL_PARTICIPANT,
     LONGEST_PARTICIPANT,
@@ -40,6 +48,104 @@ from .wire import (
     REFUSED_IN_NAMES,
     REQUEST_SETUP,
 )
+
+# Tool definitions: https://platform.openai.com/docs/guides/function-calling
+#
+# `functions` is the list of the first version of the API. Its members become tools like any other,
+# and are written back into that list.
+
+
+def decode_tools(body: JsonObject, marks: dict[Place, Any]) -> tuple[Tool, ...]:
+    tools: list[Tool] = []
+    for number, raw in enumerate(objects(body.get("tools") or [], "tools")):
+        if "cache_control" in raw:
+            marks["tools", number] = raw["cache_control"]
+        with at(f"tools[{number}]"):
+            tools.append(_decode_tool(raw))
+    for number, raw in enumerate(objects(body.get("functions") or [], "functions")):
+        with at(f"functions[{number}]"):
+            tools.append(_decode_function(raw, raw))
+    return tuple(tools)
+
+
+def _decode_tool(raw: JsonObject) -> Tool:
+    own = {key: value for key, value in raw.items() if key != "cache_control"}
+    optional(raw, "type", str)
+    function, custom = members(raw.get("function")), members(raw.get("custom"))
+    if function is not None:
+        with at("function"):
+            return _decode_function(function, own)
+    if custom is not None:
+        with at("custom"):
+            name, words = text_of(custom, "name"), optional(custom, "description", str)
+        return Tool(name, words, kind="custom", raw={PROTOCOL: own})
+    kind = text_of(raw, "type")
+    if kind in ("function", "custom"):
+        raise wrong(kind, raw.get(kind), "an object")
+    return Tool(kind, kind=kind, raw={PROTOCOL: own})
+
+
+def _decode_function(function: JsonObject, raw: JsonObject) -> Tool:
+    return Tool(
+        text_of(function, "name"),
+        optional(function, "description", str),
+        object_of(function, "parameters"),
+        optional(function, "strict", bool),
+        raw={PROTOCOL: raw},
+    )
+
+
+def write_tools(request: Request, some: tuple[str, ...], losses: Losses) -> list[JsonObject] | None:
+    """The `tools` member, or `None` where the body has none; `some` are those to be offered."""
+    own = request.raw.get(PROTOCOL)
+    if own is not None:
+        if "tools" in own:
+            return own["tools"]  # empty, or null
+        legacy = len(own.get("functions") or ())
+        tools = request.tools[: len(request.tools) - legacy]
+    else:
+        tools = request.tools
+    written: list[JsonObject] = []
+    for number, tool in enumerate(tools):
+        body = _write_tool(tool, number, losses) if is_allowed(tool, number, some, losses) else None
+        if body is None:
+            continue
+        if own is not None and ("tools", number) in request.marks:
+            body["cache_control"] = request.marks["tools", number]
+        written.append(body)
+    return written or None
+
+
+def _write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
+    if tool.raw is not None and PROTOCOL in tool.raw:
+        own = dict(tool.raw[PROTOCOL])
+        return {"type": "function", "function": own} if "name" in own else own  # of the first API
+    if not is_offered(tool, number, losses):
+        return None
+    tool_losses(tool, number, losses)
+    fields: JsonObject = {"name": tool.name}
+    if tool.description is not None:
+        fields["description"] = tool.description
+    if tool.kind == "custom":
+        form = _custom_format(tool)
+        if form is not None:
+            fields["format"] = form
+        return {"type": "custom", "custom": fields}
+    if tool.parameters is not None:
+        schema = schema_of(tool, number, losses)
+        fields["parameters"] = with_properties(schema, tool, number, losses)
+    if tool.strict is not None:
+        fields["strict"] = tool.strict
+    return {"type": "function", "function": fields}
+
+
+def _custom_format(tool: Tool) -> JsonObject | None:
+    """The format of a custom tool's input. Responses writes a grammar flat, this wire nested."""
+    grammar = grammar_of(tool)
+    if grammar is None:
+        return format_of(tool)
+    nested = {key: value for key, value in grammar.items() if key != "type"}
+    return {"type": "grammar", "grammar": nested}
 
 
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
@@ -110,22 +216,22 @@ def _take_marks(
     rest: dict[str, Any],
 ) -> None:
     """Cache marks leave the parts. OpenAI's own kind has a place that no other wire looks at."""
-    for at, part in enumerate(content):
+    for index, part in enumerate(content):
         if MARKS[0] not in part and MARKS[1] not in part:
             continue
-        place = _part_place(message, number, at)
+        place = _part_place(message, number, index)
         if MARKS[0] in part:
             marks[place] = part[MARKS[0]]
         if MARKS[1] in part:
             marks[*place, MARKS[1]] = part[MARKS[1]]
-            rest[f"messages[{number}].content[{at}].{MARKS[1]}"] = part[MARKS[1]]
+            rest[f"messages[{number}].content[{index}].{MARKS[1]}"] = part[MARKS[1]]
 
 
-def _part_place(message: Message, number: int, at: int) -> Place:
+def _part_place(message: Message, number: int, index: int) -> Place:
     first = message.blocks[0]
     if isinstance(first, ToolResult):
-        return number, 0, at
-    return number, at + isinstance(first, Thinking)
+        return number, 0, index
+    return number, index + isinstance(first, Thinking)
 
 
 def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Place], str]:
