@@ -3,7 +3,6 @@
 Functions of values; all reading and writing goes through the `Store` argument.
 """
 
-from .alignment import align_turns, echo_length, find_edit, is_echo
 from .attempts import (
     AttemptBody,
     AttemptReason,
@@ -12,7 +11,16 @@ from .attempts import (
     encode_attempt,
     has_content,
 )
-from .compile import HIDDEN_KINDS, Count, View, show_rows, shows
+from .compile import (
+    HIDDEN_KINDS,
+    Count,
+    View,
+    compile_slots,
+    compile_tail,
+    is_signed,
+    show_rows,
+    shows,
+)
 from .conflict import CHOICES, AnyConflict, Choose, Conflict, ResultConflict, SetupConflict
 from .diff import Diff, DiffLine, diff_rows
 from .forget import Erased, forget_text, plan_forget
@@ -35,11 +43,15 @@ from .match import (
     Point,
     Series,
     Trace,
+    align_turns,
     chain_message,
     chain_messages,
+    echo_length,
     encode_series,
     equal_length,
+    find_edit,
     first_link,
+    is_echo,
     match_key,
     tools_digest,
     trace,
@@ -72,7 +84,6 @@ from .objects import (
 from .oplog import REDO, UNDO, is_switch, plan_redo, plan_undo, read_operations
 from .ops import ListRows, apply_rewrite, run_step, run_steps
 from .original_order import restore_original_order
-from .partial_compile import compile_slots, compile_tail
 from .replay import ReplayedCommit, ReplayResult, replay
 from .results import open_answers
 from .rewrite import PlannedRewrite, plan_rewrite, plan_state
@@ -86,7 +97,6 @@ from .search import (
     search_commits,
     threads_with,
 )
-from .signatures import is_signed
 from .terms import count_terms
 
 __all__ = [

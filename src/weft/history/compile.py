@@ -9,16 +9,211 @@ Operations are carried out by `ops.run_steps`. A compile from scratch extends th
 incremental one extends the view before, so the two cannot differ.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 
 from weft.ids import Id
-from weft.model import Message
-from weft.store import Step
+from weft.model import Message, Redacted, Text, Thinking
+from weft.store import Step, Store
 
-from .objects import Rewrite, Row, Setup, State
-from .ops import SlotIndex, apply_rewrite, change_in_place, count_untouched, run_steps
-from .signatures import START, SignatureIndex, is_signed
+from .objects import PLAIN_BODIES, Rewrite, Row, Setup, State, decode_body, encode_entry
+from .ops import (
+    ListRows,
+    SlotIndex,
+    apply_rewrite,
+    change_in_place,
+    count_untouched,
+    run_steps,
+    with_slots,
+)
+
+# Some rows of a long thread, compiled without the rest.
+#
+# A rewrite names the rows that it concerns: those it changes, the first and last row of each run
+# that it drops, and the row that each insert follows. So it can be carried out on a list from which
+# other rows are missing, and the result is the whole result with the same rows missing. Two partial
+# compiles use this:
+#
+# - `compile_tail` needs the last rows that show. The newest commits append the last rows, and
+#   everything older stands before them.
+# - `compile_slots` needs a few rows wherever they are. Nearly every commit appends one row and does
+#   nothing else; of these only the wanted ones are read, and those that a rewrite names.
+
+SLACK = 64  # commits read beside the wanted ones: some append nothing, or a row that is hidden
+GROWTH = 4
+
+
+class PartialRows(ListRows):
+    """Some rows of a whole list, in its order. Rows of the list may be missing if
+
+    - they stand before all rows that are here (unless `from_start`), or
+    - no later rewrite drops from, drops to, or inserts after them.
+    """
+
+    def __init__(self, *, from_start: bool) -> None:
+        super().__init__()
+        self._from_start = from_start
+        self.moved_out: set[Id] = set()
+        """Slots that a rewrite moved to before all rows that are here."""
+
+    def rewrite(self, op: Rewrite, messages: Sequence[Message], step: Step) -> None:
+        index = self.index
+        op = with_slots(op, step.commit.id)
+        inserts = [
+            insert
+            for insert in op.insert
+            if (self._from_start if insert.after is None else insert.after in index)
+        ]
+        if len(inserts) < len(op.insert):
+            self.moved_out |= _inserted(op) - _inserted(Rewrite(insert=tuple(inserts)))
+        partial = Rewrite(
+            drop=tuple(
+                (first if first in index else self._first(), last)
+                for first, last in op.drop
+                if last in index
+            ),
+            change=tuple(change for change in op.change if change.slot in index),
+            insert=tuple(inserts),
+        )
+        if partial.touches_rows:
+            super().rewrite(partial, messages, step)
+
+    def _first(self) -> Id:
+        slot = self.rows[0].id
+        assert slot is not None
+        return slot
+
+
+def compile_tail(
+    store: Store, thread: str, head: Id, last: int, *, reasoning: bool = False
+) -> list[Row]:
+    """The last `last` rows that show at this commit, or all if there are fewer."""
+    limit = last + SLACK
+    while True:
+        steps = store.walk(thread, head, limit=limit)
+        rows = PartialRows(from_start=len(steps) < limit)
+        run_steps(steps, rows)
+        shown = show_rows(rows.rows, reasoning=reasoning)
+        if len(shown) >= last or len(steps) < limit:
+            return shown[max(0, len(shown) - last) :]
+        limit *= GROWTH
+
+
+def compile_slots(store: Store, thread: str, head: Id, slots: Collection[Id]) -> dict[Id, Row]:
+    """Those of these rows that the commit compiles to, by slot."""
+    depths = store.read_depths(thread, head, list(slots))
+    oldest = min((depths.get(slot, 1) for slot in slots), default=1)
+    # What came before a row rarely concerns it. Only a rewrite that moves a wanted row further up
+    # than the oldest of them makes it necessary to read from the beginning.
+    rows = _run_relevant(store, thread, head, depths, oldest - 1)
+    if not rows.moved_out.isdisjoint(slots):
+        rows = _run_relevant(store, thread, head, depths, 0)
+    return {row.id: row for row in rows.rows if row.id in slots and row.id is not None}
+
+
+def _run_relevant(
+    store: Store, thread: str, head: Id, depths: Mapping[Id, int], after: int
+) -> PartialRows:
+    """Carry out the commits above depth `after` that concern the rows of these commits."""
+    steps = store.walk(thread, head, after=after, but=tuple(PLAIN_BODIES))
+    read_ids = {step.commit.id for step in steps}
+    anchors = set(_anchors(steps)) - read_ids - depths.keys()
+    if anchors:
+        depths = {**depths, **store.read_depths(thread, head, list(anchors))}
+    plain = [id for id, depth in depths.items() if depth > after and id not in read_ids]
+    steps += store.read_commits(thread, plain)
+    rows = PartialRows(from_start=after == 0)
+    run_steps(sorted(steps, key=lambda step: step.depth), rows)
+    return rows
+
+
+def _anchors(steps: Iterable[Step]) -> Iterator[Id]:
+    """The rows by which rewrites say where they drop and insert."""
+    for step in steps:
+        op = decode_body(step).op
+        if isinstance(op, Rewrite):
+            for run in op.drop:
+                yield from run
+            for insert in op.insert:
+                if insert.after is not None:
+                    yield insert.after
+
+
+def _inserted(op: Rewrite) -> set[Id]:
+    return {new.slot for insert in op.insert for new in insert.rows if new.slot is not None}
+
+
+# Signed thinking is only valid after the rows that it was signed after.
+#
+# A vendor signs thinking for the conversation that led to it. Once a row before it is edited,
+# hidden, folded or moved, the signature belongs to a conversation that no longer exists, and must
+# not be sent. The stored row stays as it is: if the old rows come back (a revert, an undo), the
+# thinking may be sent again.
+#
+# So for each row with signed thinking one number is kept: the fingerprint of all rows that showed
+# before it when it was appended. Threads without thinking pay nothing for this.
+
+START = 0
+UNKNOWN = (0, -1)
+
+
+class SignatureIndex:
+    """For each row with signed thinking, the fingerprint of the rows before it.
+
+    Only rows that were appended along the chain itself count, because a compile from scratch reads
+    no other branch and must know exactly as much.
+    """
+
+    __slots__ = ("_fingerprints", "_hashes")
+
+    def __init__(self, base: "SignatureIndex | None" = None, depth: int = 0) -> None:
+        """Empty, or what `base` knew at this depth of its chain."""
+        known: dict[Id, tuple[int, int]] = {} if base is None else base._fingerprints
+        self._fingerprints = {slot: at for slot, at in known.items() if at[0] <= depth}
+        self._hashes: dict[Id, tuple[Message, int]] = {} if base is None else base._hashes
+
+    def bind(self, slot: Id, depth: int, fingerprint: int) -> None:
+        """Remember the fingerprint of the rows that a row was appended after."""
+        self._fingerprints[slot] = (depth, fingerprint)
+
+    def fingerprint(self, rows: Iterable[Row], start: int = START) -> int:
+        """The fingerprint after these rows, all of which must be ones that show."""
+        for row in rows:
+            start = hash((start, self._hash(row)))
+        return start
+
+    def stale_signatures(self, rows: Sequence[Row]) -> frozenset[Id]:
+        """The slots among these rows whose signed thinking follows other rows now."""
+        stale: set[Id] = set()
+        done, fingerprint = 0, START
+        for position in [n for n, row in enumerate(rows) if is_signed(row.message)]:
+            fingerprint = self.fingerprint(rows[done:position], fingerprint)
+            done = position
+            slot = rows[position].id
+            if slot is not None and self._fingerprints.get(slot, UNKNOWN)[1] != fingerprint:
+                stale.add(slot)
+        return frozenset(stale)
+
+    def _hash(self, row: Row) -> int:
+        known = None if row.id is None else self._hashes.get(row.id)
+        if known is not None and known[0] is row.message:
+            return known[1]
+        value = hash(encode_entry(row.message)[0])
+        if row.id is not None:
+            self._hashes[row.id] = (row.message, value)
+        return value
+
+
+def is_signed(message: Message) -> bool:
+    """Whether a message has thinking with a vendor's signature."""
+    for block in message.blocks:  # runs for every compiled row: a generator would be slower
+        kind = type(block)
+        if kind is Text:
+            continue
+        if kind is Redacted or (isinstance(block, Thinking) and block.signature is not None):
+            return True
+    return False
+
 
 Count = Callable[[Message], int]
 

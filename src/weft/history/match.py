@@ -1,19 +1,284 @@
-"""Matches two copies of a conversation, even if a client rewrote parts of one of them.
+"""Recognises a conversation that a client sends again, even if the client rewrote parts of it.
 
-The copies are a request or a session file, and what is stored.
-
-Clients change what they send back: they add default arguments to calls, shorten paths, trim and
-join texts, clear old tool results, move reminders. An answer is recognised by the ids of its calls,
-which every client must keep. An answer without calls is recognised by its visible content.
+- Match keys find the thread that a request continues.
+- `find_edit` and `align_turns` compare a request or a session file with what is stored. Clients
+  change what they send back: they add default arguments to calls, shorten paths, trim and join
+  texts, clear old tool results, move reminders. An answer is recognised by the ids of its calls,
+  which every client must keep. An answer without calls is recognised by its visible content.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from weft.ids import Id
-from weft.model import Block, Message, Reminder, Text, ToolCall, ToolResult, is_system, side
+import msgspec
+from msgspec import Struct, structs
 
-from .match import match_key
+from weft.ids import Id, canonical, canonical_arguments, object_id
+from weft.model import (
+    Audio,
+    Block,
+    Checkpoint,
+    File,
+    FileRef,
+    Image,
+    Inline,
+    Message,
+    Opaque,
+    Refusal,
+    Reminder,
+    Source,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Url,
+    checkpoint_text,
+    is_system,
+    reminder_text,
+    side,
+)
+from weft.store import CommitRecord, Landing
+
+from .objects import Append, Draft, encode_commit
+
+# Match keys: how a stateless request finds the thread that it continues.
+#
+# A client may change much of a conversation between turns: ids, vendor fields, thinking, cache
+# marks, string or list content, and how blocks are grouped into messages. The key covers only what
+# every client sends back: visible text, calls as name and canonical arguments, and results as text
+# and media digests. Each part is hashed with the side that speaks.
+#
+# - Adjacent texts of a message are one part, because clients merge and split them, and drop blank
+#   ones.
+# - White space in an answer is ignored, because clients trim it and join texts differently. In a
+#   user's text only leading and trailing white space is ignored: other changes may be an edit.
+# - Keys are chained. One key covers everything up to it, so the longest known prefix is the last
+#   key that is stored.
+# - System messages are left out, because clients rewrite them. A separate digest tells whether they
+#   are equal.
+# - The chain starts with the scope, so that one caller never matches another caller's thread.
+
+
+class Series(Struct, frozen=True):
+    """Encoded commits, each the parent of the next, and the match chain after the last.
+
+    They are written together as one operation of the log, so one `undo` reverts them.
+    """
+
+    commits: tuple[CommitRecord, ...]
+    entries: tuple[tuple[Id, bytes], ...]
+    chain: bytes | None
+
+    def landing(self, verb: str, ref: str, old: Id | None) -> Landing:
+        """The write that moves `ref` from `old` to the last commit."""
+        last = self.commits[-1]
+        return Landing(verb, ref, old, last.id, last.created, self.entries, self.commits)
+
+
+def encode_series(
+    drafts: Sequence[Draft],
+    parent: Id | None,
+    *,
+    scope: str,
+    chain: bytes | None,
+    created: float,
+) -> Series:
+    """The commits of these drafts on top of `parent`, whose match chain is `chain`.
+
+    Only appends extend the chain: a draft of another kind must not change what a client echoes.
+    """
+    commits: list[CommitRecord] = []
+    entries: dict[Id, bytes] = {}
+    tip = parent
+    for draft in drafts:
+        record, brought = encode_commit(draft, () if tip is None else (tip,), created=created)
+        if isinstance(draft.op, Append) and not is_system(draft.messages[0]):
+            chain = chain_message(chain or first_link(scope), draft.messages[0])
+        commits.append(structs.replace(record, chain=chain))
+        entries.update(brought)
+        tip = record.id
+    return Series(tuple(commits), tuple(entries.items()), chain)
+
+
+Chain = bytes
+
+
+def first_link(scope: str) -> Chain:
+    """The chain of an empty conversation."""
+    return object_id("scope", scope.encode())
+
+
+def chain_message(chain: Chain, message: Message) -> Chain:
+    """The chain after this message."""
+    speaker = side(message.role).encode() + b"\0"
+    for part in _parts(message.blocks, message.role == "assistant"):
+        chain = object_id("match", chain + speaker + part)
+    return chain
+
+
+def chain_messages(scope: str, messages: Iterable[Message]) -> Iterator[Chain | None]:
+    """The chain after each message.
+
+    System messages do not change it; it is `None` before the first other message.
+    """
+    chain: Chain | None = None
+    for message in messages:
+        if not is_system(message):
+            chain = chain_message(chain or first_link(scope), message)
+        yield chain
+
+
+class Point(Struct, frozen=True, gc=False):
+    """The chain and the system digest of a list of messages up to one of them."""
+
+    chain: Chain | None
+    system: bytes = b""
+
+
+def trace(
+    scope: str,
+    messages: Sequence[Message],
+    volatile: Sequence[re.Pattern[str]] = (),
+    known: "Trace | None" = None,
+) -> list[Point]:
+    """The point after each message.
+
+    System blocks that match a `volatile` pattern are not part of the digest: some clients put
+    text there that changes in every request and has no meaning. `known` is the trace of an earlier
+    list with the same scope and patterns: its equal messages are not hashed again.
+    """
+    messages = tuple(messages)
+    point = Point(None)
+    points: list[Point] = []
+    old_messages = () if known is None else known.messages
+    old_points = () if known is None else known.points
+    number = 0
+    while number < len(messages):
+        if number < len(old_messages) and (number == 0 or point == old_points[number - 1]):
+            length = equal_length(messages, old_messages, number)
+            if length:
+                points += old_points[number : number + length]
+                point = points[-1]
+                number += length
+                continue
+        message = messages[number]
+        if is_system(message):
+            point = Point(point.chain, _add_system(point.system, message, volatile))
+        else:
+            point = Point(chain_message(point.chain or first_link(scope), message), point.system)
+        points.append(point)
+        number += 1
+    return points
+
+
+def equal_length(messages: tuple[Message, ...], others: tuple[Message, ...], start: int = 0) -> int:
+    """How many messages from `start` on are equal in both tuples.
+
+    Slices are compared as a whole, which is much faster than a loop over the messages.
+    """
+    stop = min(len(messages), len(others))
+    end, size = start, 1
+    while end < stop:
+        limit = min(end + size, stop)
+        if messages[end:limit] != others[end:limit]:
+            break
+        end = limit
+        size *= 4
+    while size > 1 and end < stop:  # the first difference is among the next `size` messages
+        size //= 2
+        limit = min(end + size, stop)
+        if messages[end:limit] == others[end:limit]:
+            end = limit
+    return end - start
+
+
+class Trace(Struct, frozen=True):
+    """A list of messages and the point after each."""
+
+    messages: tuple[Message, ...]
+    points: tuple[Point, ...]
+
+
+def _add_system(digest: bytes, message: Message, volatile: Sequence[re.Pattern[str]]) -> bytes:
+    for block in message.blocks:
+        for part in _parts((block,), False):
+            text = part.removeprefix(b"text\0").decode("utf-8", "surrogatepass")
+            if not any(pattern.search(text) for pattern in volatile):
+                digest = object_id("system", digest + part)
+    return digest
+
+
+def tools_digest(tools: Sequence[Tool]) -> bytes:
+    """A digest that is equal for tools with the same meaning in any protocol."""
+    if not tools:
+        return b""
+    meaning = [(t.name, t.description, t.parameters, t.kind, t.namespace) for t in tools]
+    return object_id("tools", msgspec.json.encode(meaning))
+
+
+def match_key(message: Message) -> Id:
+    """The match key of a single message."""
+    return chain_message(b"", message)
+
+
+def _parts(blocks: Sequence[Block], is_answer: bool) -> Iterator[bytes]:
+    texts: list[str] = []
+    for block in blocks:
+        text = _visible_text(block)
+        if text is not None:
+            texts.append(text)
+            continue
+        part = _part(block)
+        if part is not None:
+            yield from _text_part(texts, is_answer)
+            texts = []
+            yield part
+    yield from _text_part(texts, is_answer)
+
+
+def _text_part(texts: Sequence[str], is_answer: bool) -> Iterator[bytes]:
+    text = "".join(texts)
+    text = "".join(text.split()) if is_answer else text.strip()
+    if text:
+        yield b"text\0" + text.encode("utf-8", "surrogatepass")
+
+
+def _visible_text(block: Block) -> str | None:
+    match block:
+        case Text(text=text) | Refusal(text=text):
+            return text
+        case Reminder():
+            return reminder_text(block)
+        case Checkpoint():
+            return checkpoint_text(block)
+        case _:
+            return None
+
+
+def _part(block: Block) -> bytes | None:
+    """The hashed part of a block other than text; `None` if clients may leave the block out."""
+    match block:
+        case ToolCall():
+            return b"call\0" + f"{block.name}\0{canonical_arguments(block.arguments)}".encode()
+        case ToolResult():
+            return b"result\0" + b"\0".join(_parts(block.content, False))
+        case Image(source=source) | File(source=source) | Audio(source=source):
+            return b"media\0" + _digest(source)
+        case Opaque():
+            return b"opaque\0" + canonical(block.raw)
+        case _:
+            return None
+
+
+def _digest(source: Source) -> bytes:
+    match source:
+        case Inline(data=data):
+            return object_id("media", data.encode())
+        case Url(url=url):
+            return url.encode()
+        case FileRef(id=id):
+            return id.encode()
+
 
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 

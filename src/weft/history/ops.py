@@ -4,7 +4,7 @@
 
 - `ListRows` is a plain list: rebase, cherry-pick and revert work on it;
 - `compile` has a list that the views of one branch share;
-- `partial_compile` has one that holds only some rows of the whole list.
+- a partial compile (`compile_tail`, `compile_slots`) has a list with only some of the rows.
 
 A compile from scratch, an incremental one and a partial one therefore cannot differ in what an
 operation means.
