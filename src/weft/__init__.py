@@ -203,10 +203,8 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         undelete as undelete,
         unregister_content_type as unregister_content_type,
     )
-    from weft.translation.streaming import (
-        StreamTranslator as StreamTranslator,
-    )
     from weft.translation.translate import (
+        StreamTranslator as StreamTranslator,
         Translation as Translation,
         decode as decode,
         encode as encode,
@@ -331,7 +329,7 @@ _NAMES: dict[str, str] = {
     "Stopped": "weft.compact",
     "Store": "weft.store",
     "StoreError": "weft.errors",
-    "StreamTranslator": "weft.translation.streaming",
+    "StreamTranslator": "weft.translation.translate",
     "Stripped": "weft.compact",
     "SummaryBatch": "weft.compact",
     "SummaryFailed": "weft.errors",

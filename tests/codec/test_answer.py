@@ -48,6 +48,5 @@ def test_every_product_uses_the_one_translator():
     }
     assert modules == {
         "gateway/exchange.py",
-        "translation/streaming.py",
         "translation/translate.py",
     }
