@@ -1,12 +1,32 @@
-"""`weft branch`, `switch`, `merge`, `undo`, `redo`."""
+"""The commands that move branches or rewrite history.
+
+- `weft branch`, `switch`, `merge`, `undo`, `redo`
+- `weft reset`, `rebase`, `cherry-pick`, `revert`, `restore`: with `--preview` each shows what it
+  would change and cost, and changes nothing.
+"""
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
-from weft.history import CHOICES
-from weft.thread import REF_OPERATIONS, SQUASH, MergePreview, Thread, Undone
+from msgspec import to_builtins
+
+from weft.errors import MergeConflict
+from weft.history import CHOICES, AnyConflict, ResultConflict, Row, SetupConflict
+from weft.model import Message
+from weft.thread import (
+    REF_OPERATIONS,
+    SQUASH,
+    CommitInfo,
+    MergePreview,
+    Preview,
+    Strategy,
+    Thread,
+    Undone,
+)
 
 from .common import (
+    MESSAGE,
     REVISION,
     AddOptions,
     Verb,
@@ -19,7 +39,135 @@ from .common import (
     safe,
 )
 from .describe import ID_LENGTH, summarise
-from .reshape import add_answers, preview_json, read_strategy
+
+
+def reset(thread: Thread, args: argparse.Namespace) -> None:
+    print_change(args, thread, thread.reset(args.at, preview=bool(args.preview)))
+
+
+def rebase(thread: Thread, args: argparse.Namespace) -> None:
+    strategy = read_strategy(args.strategy, args.answer)
+    print_change(args, thread, thread.rebase(args.onto, strategy, preview=bool(args.preview)))
+
+
+def cherry_pick(thread: Thread, args: argparse.Namespace) -> None:
+    strategy = read_strategy(args.strategy, args.answer)
+    print_change(args, thread, thread.cherry_pick(args.id, strategy, preview=bool(args.preview)))
+
+
+def revert(thread: Thread, args: argparse.Namespace) -> None:
+    strategy = read_strategy(args.strategy, args.answer)
+    print_change(args, thread, thread.revert(args.id, strategy, preview=bool(args.preview)))
+
+
+def restore(thread: Thread, args: argparse.Namespace) -> None:
+    print_change(args, thread, thread.restore(args.id, args.version, preview=bool(args.preview)))
+
+
+def print_change(args: argparse.Namespace, thread: Thread, result: CommitInfo | Preview) -> None:
+    """Print the new commit, or the preview."""
+    if isinstance(result, CommitInfo):
+        print_info(args, thread, result)
+    elif args.json:
+        print_json(preview_json(result))
+    else:
+        print(safe(str(result)))
+
+
+def preview_json(preview: Preview) -> dict[str, Any]:
+    """A preview as JSON."""
+    return {
+        "verb": preview.verb,
+        "tokens": preview.diff.tokens,
+        "tokens_before": preview.tokens_before,
+        "tokens_after": preview.tokens_after,
+        "cache_lost": preview.cache_lost,
+        "stripped": list(preview.stripped),
+        "setup_changes": list(preview.setup_changes),
+        "conflicts": [conflict_json(conflict) for conflict in preview.conflicts],
+        "messages": [{"role": m.role, "content": m.text} for m in preview.messages],
+    }
+
+
+def conflict_json(conflict: AnyConflict) -> dict[str, Any]:
+    """A conflict as JSON, with both sides: texts of a message or a result, parts of a setup."""
+    if isinstance(conflict, ResultConflict):
+        results = {"ours": conflict.ours, "theirs": conflict.theirs}
+        texts = {side: Message("tool", (result,)).text for side, result in results.items()}
+        return {"id": conflict.id, "kind": conflict.kind, **texts}
+    values = {"ours": conflict.ours, "theirs": conflict.theirs}
+    sides = {
+        side: value.message.text if isinstance(value, Row) else to_builtins(value)
+        for side, value in values.items()
+    }
+    parts = {"parts": list(conflict.parts)} if isinstance(conflict, SetupConflict) else {}
+    return {"id": conflict.id, "kind": conflict.kind, **parts, **sides}
+
+
+def add_strategy(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--strategy", choices=CHOICES, help="how to resolve conflicts")
+    add_answers(parser)
+
+
+def add_answers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--answer",
+        metavar="ID=ANSWER",
+        action="append",
+        default=[],
+        type=_answer,
+        help="resolve the conflict with this id (--preview --json lists them): ours, theirs, "
+        "concat, or a text; may be repeated",
+    )
+
+
+def _answer(text: str) -> tuple[str, str]:
+    id, equals, answer = text.partition("=")
+    if not id or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ID=ANSWER")
+    return id, answer
+
+
+def read_strategy(strategy: str | None, answers: Sequence[tuple[str, str]]) -> Strategy:
+    """A strategy that resolves conflicts by their `--answer`, and all others by `strategy`."""
+    if not answers:
+        return strategy
+
+    def choose(conflict: AnyConflict) -> str:
+        matching = {answer for id, answer in answers if conflict.id.startswith(id)}
+        if len(matching) == 1:
+            return matching.pop()
+        if strategy is None or matching:
+            raise MergeConflict(f"no answer for the conflict in {conflict.place}", (conflict,))
+        return strategy
+
+    return choose
+
+
+def _reset_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("at", help=f"the new head of the branch: {REVISION}")
+
+
+def _rebase_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("onto", help=f"the new base: {REVISION}")
+    add_strategy(parser)
+
+
+def _pick_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help=f"the commit to copy: {REVISION}")
+    add_strategy(parser)
+
+
+def _revert_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help=f"the commit to undo: {REVISION}")
+    add_strategy(parser)
+
+
+def _restore_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help=MESSAGE)
+    parser.add_argument(
+        "version", nargs="?", type=int, default=0, help="the version number; 0 is the first"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -130,19 +278,37 @@ def _turn_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _with_preview(add_options: AddOptions) -> AddOptions:
+    def add(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--preview", action="store_true", help="show what it would do")
+        add_options(parser)
+
+    return add
+
+
 OPTIONS: dict[str, AddOptions] = {
     "branch": _branch_options,
     "switch": _switch_options,
     "merge": _merge_options,
     "undo": _turn_options,
     "redo": _turn_options,
+    "reset": _with_preview(_reset_options),
+    "rebase": _with_preview(_rebase_options),
+    "cherry-pick": _with_preview(_pick_options),
+    "revert": _with_preview(_revert_options),
+    "restore": _with_preview(_restore_options),
 }
-
-configure = add_command_options(OPTIONS)
 VERBS: dict[str, Verb] = {
     "branch": branch,
     "switch": switch,
     "merge": merge,
     "undo": undo,
     "redo": redo,
+    "reset": reset,
+    "rebase": rebase,
+    "cherry-pick": cherry_pick,
+    "revert": revert,
+    "restore": restore,
 }
+
+configure = add_command_options(OPTIONS)

@@ -15,7 +15,7 @@ from .common import (
     run_on_thread,
     safe,
 )
-from .reshape import preview_json
+from .history import preview_json
 from .terminal import plural
 
 
