@@ -12,16 +12,20 @@ import pty
 import select
 import subprocess
 import sys
+import threading
 import time
 from contextlib import aclosing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+import orjson
 import pytest
 
 import weft
-from servers import weft_serve
+from servers import scripted_upstream, weft_serve
+from slow_upstream import HELD_TEXT, Held, streamed
 from weft.agent import (
     ClaudeAgent,
     ClaudeOptions,
@@ -32,6 +36,7 @@ from weft.agent import (
     ToolStart,
     UsageReport,
 )
+from weft.store import open_store
 
 pytestmark = [
     pytest.mark.xdist_group("browser"),
@@ -44,6 +49,7 @@ PROTOCOLS = ("openai-chat", "openai-responses", "gemini")
 GREETING = "Please use the tool to print a greeting."
 OUTPUT = "hello-from-tool-42"
 SECONDS = 120
+PAGE_SECONDS = 60
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
     "1f15c4890000000d49444154789c6360f8cf000000030101001ac05d9a0000000049454e44ae426082"
@@ -290,3 +296,151 @@ def test_a_terminal_chat_is_driven_by_claude_code(mock: Any, tmp_path: Path) -> 
         blocks = [type(block).__name__ for m in thread.compile().messages for block in m.blocks]
         assert "Image" in blocks
         assert blocks.count("ToolResult") == 3
+
+
+@contextmanager
+def page_server(folder: Path, *flags: str, **environ: str):
+    """A server whose page may use Claude Code."""
+    project = folder / "project"
+    project.mkdir()
+    program = os.environ.get("WEFT_CLAUDE")
+    options = [f"--agent-program={program}"] if program else []
+    environ = {**variables(folder), "XDG_CONFIG_HOME": str(folder / "config"), **environ}
+    with weft_serve(
+        folder, *flags, "--agent=claude", f"--agent-dir={project}", *options, **environ
+    ) as gateway:
+        yield gateway
+
+
+class Page:
+    """A tab on a thread that Claude Code drives."""
+
+    def __init__(self, browser: Any, url: str, thread: str) -> None:
+        self.page = browser.new_page()
+        self.page.set_default_timeout(PAGE_SECONDS * 1000)
+        self.errors: list[str] = []
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.goto(f"{url}/#thread={thread}")
+        self.page.wait_for_selector("#agent")
+        self.page.wait_for_selector("#offline", state="hidden")
+        self.page.select_option("#agent", "claude")
+        self.page.fill("#model", "mock-model")
+        self.page.press("#model", "Tab")
+
+    def say(self, text: str) -> None:
+        self.page.fill("#words", text)
+        self.page.press("#words", "Enter")
+        self.page.wait_for_selector("#stop:not([hidden])")
+
+    def wait_end(self) -> None:
+        self.page.wait_for_selector("#send:not([hidden])")
+        self.page.wait_for_selector(".streaming", state="detached")
+
+    def shown(self) -> str:
+        return self.page.inner_text("#conversation")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_whole_circle_from_the_page_and_back(
+    browser: Any, mock: Any, tmp_path: Path, protocol: str
+) -> None:
+    with page_server(tmp_path, f"--upstream=mock={protocol}:{mock.url}") as gateway:
+        tab = Page(browser, gateway.url, "circle")
+        page = tab.page
+        tab.say(GREETING)
+        page.wait_for_selector(".question [data-answer=once]")
+        assert "Bash of claude" in page.inner_text(".question")
+        assert "printf" in page.inner_text(".question .argument")
+        page.reload()
+        page.click(".question [data-answer=once]")
+        page.wait_for_selector(".tool.done")
+        page.wait_for_selector(f".row.assistant[data-id] :text('MOCK-TOOL-OK {OUTPUT}')")
+        tab.wait_end()
+        assert tab.shown().count("MOCK-TOOL-OK") == 1
+        # A question of the agent, and a text that it is told at once.
+        tab.say(QUESTION)
+        page.check(".question input[value=B]")
+        page.click(".question button[type=submit]")
+        page.wait_for_selector(".row.assistant[data-id] .prose:has-text('=\"B\"')")
+        tab.wait_end()
+        # Its compaction is reported when it happens, and is a commit when it is used.
+        tab.say("/compact")
+        page.wait_for_selector(".system-message:has-text('Compacted')")
+        tab.wait_end()
+        tab.say("Say hello.")
+        page.wait_for_selector(".row.assistant[data-id] :text('MOCK-TEXT-OK')")
+        tab.wait_end()
+        page.wait_for_selector(".fold")
+        assert tab.errors == []
+        page.close()
+        with weft.open(str(gateway.store), "circle") as thread:
+            names = [record.name for record in thread.store.threads() if not record.parent]
+            assert names == ["circle"]
+            assert set(thread.branches()) == {"main", "compaction-1"}
+            assert "compact" in [info.kind for info in thread.log(limit=10)]
+
+
+def test_a_run_that_is_stopped_keeps_its_text_and_can_be_asked_again(
+    browser: Any, tmp_path: Path
+) -> None:
+    gate = threading.Event()
+
+    def answer(data: bytes) -> Any:
+        is_question = b"HELD please" in data and orjson.loads(data).get("tools")
+        return Held(gate) if is_question else streamed("Fine.")
+
+    with (
+        scripted_upstream() as upstream,
+        page_server(tmp_path, f"--upstream=mock=anthropic:{upstream.url}") as gateway,
+    ):
+        upstream.rule = answer
+        tab = Page(browser, gateway.url, "stopped")
+        page = tab.page
+        tab.say("HELD please")
+        page.wait_for_selector(f":text('{HELD_TEXT.strip()}')")
+        page.click("#stop")
+        page.wait_for_selector(f".attempt :text('{HELD_TEXT.strip()}')")
+        tab.wait_end()
+        assert "Stopped." in tab.shown()
+        gate.set()
+        page.click(".attempt :text('Retry')")
+        page.wait_for_selector(".row.assistant[data-id] :text('and the second half.')")
+        tab.wait_end()
+        page.close()
+        with weft.open(str(gateway.store), "stopped") as thread:
+            dialogue = [m.role for m in thread.compile().messages if not weft.model.is_system(m)]
+            assert dialogue == ["user", "assistant"]
+            names = [record.name for record in thread.store.threads() if not record.parent]
+            assert (names, list(thread.branches())) == (["stopped"], ["main"])
+
+
+def test_with_keys_it_works_for_the_caller_whose_run_it_is(mock: Any, tmp_path: Path) -> None:
+    async def talk(url: str) -> list[Any]:
+        frames: list[Any] = []
+        async with (
+            aiohttp.ClientSession(headers={"x-api-key": "first"}) as session,
+            session.ws_connect(f"{url}/ws") as socket,
+        ):
+            say = {"type": "say", "thread": "mine", "text": GREETING, "model": "mock-model"}
+            await socket.send_json({**say, "agent": "claude"})
+            while not frames or frames[-1]["type"] not in ("message_complete", "error"):
+                frames.append(await socket.receive_json(timeout=SECONDS))
+                if frames[-1]["type"] == "question":
+                    answer = {"type": "answer", "id": frames[-1]["id"], "answer": "always"}
+                    await socket.send_json({**answer, "thread": "mine"})
+        return frames
+
+    flag = f"--upstream=mock=gemini:{mock.url}"
+    keys = {"WEFT_API_KEYS": "first,second", "MOCK_API_KEY": "server-secret"}
+    with page_server(tmp_path, flag, **keys) as gateway:
+        frames = asyncio.run(talk(gateway.url))
+        assert frames[-1]["type"] == "message_complete"
+        (end,) = [frame for frame in frames if frame["type"] == "tool_end"]
+        assert end["content"] == OUTPUT
+        store = open_store(str(gateway.store))
+        names = [record.name for record in store.threads() if not record.parent]
+        store.close()
+        assert len(names) == 1, names
+        assert names[0].startswith("mine-k")
+    saved = list((tmp_path / "config" / "weft").glob("permissions-*.json"))
+    assert [orjson.loads(file.read_bytes())["allow"] for file in saved] == [["claude/Bash"]]

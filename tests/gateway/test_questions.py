@@ -253,3 +253,16 @@ def test_one_caller_cannot_see_or_answer_the_questions_of_another(keyed, upstrea
     assert ask(first, "always") == ([], 409)
     assert ask(first, "always") is None
     assert ask(second, "deny") == ([], 409)
+
+
+def test_an_agent_that_the_server_was_not_started_with_is_refused(gateway):
+    async def choose(tab):
+        await tab.send("say", "unasked", text="hello", model="m", agent="claude")
+        return await tab.next("error", "started")
+
+    refused = talk(gateway, choose)
+    assert (refused["scope"], refused["place"]) == ("frame", "agent")
+    assert "--agent claude" in refused["message"]
+    assert call_api(gateway, "/api/models")[1]["agents"] == ["weft"]
+    names = [line["name"] for line in call_api(gateway, "/api/threads")[1]["threads"]]
+    assert "unasked" not in names

@@ -118,3 +118,23 @@ def test_W4_the_switch_of_an_upstream(tmp_path, line, policy):
     text = f'[[upstream]]\nname = "a"\nprotocol = "anthropic"\nurl = "http://a"\n{line}\n'
     settings = read_settings(Flags(config=config(tmp_path, text)), {})
     assert [provider.system for provider in settings.providers] == [policy]
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ({"host": "0.0.0.0"}, "loopback"),
+        ({"record": False}, "must record"),
+        ({"agent_dir": None}, "--agent-dir"),
+        ({"agent_dir": "/no/such/folder"}, "/no/such/folder"),
+    ],
+)
+def test_the_page_gets_an_agent_only_with_a_folder_on_this_machine(tmp_path, flags, reason):
+    options = {"agent": "claude", "agent_dir": str(tmp_path), **flags}
+    with pytest.raises(ConfigError, match=reason):
+        read_settings(Flags(**options), {"WEFT_API_KEYS": "k"})
+
+
+def test_tools_of_mcp_servers_are_for_this_machine_only():
+    with pytest.raises(ConfigError, match="loopback"):
+        read_settings(Flags(host="0.0.0.0", mcp=["a-server"]), {"WEFT_API_KEYS": "k"})

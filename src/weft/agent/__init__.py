@@ -3,6 +3,7 @@
 from weft.function_tools import FunctionTool, ToolFailed, read_tool, tool
 
 from .auto_compact import AskSummary, AutoCompactor, Compaction, Confirm, ContextUse
+from .claude import load_sdk as load_claude_sdk
 from .claude_agent import (
     ClaudeAgent,
     ClaudeOptions,
@@ -82,6 +83,7 @@ __all__ = [
     "claude_session_path",
     "converse",
     "is_claude_installed",
+    "load_claude_sdk",
     "permissions_path",
     "present",
     "read_tool",

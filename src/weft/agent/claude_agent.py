@@ -93,7 +93,8 @@ class ClaudeOptions(Struct, frozen=True, kw_only=True):
     - `folder`: its working directory; None for that of this process
     - `program`: its binary; None for the one that comes with the SDK
     - `key`: a key of the gateway, if the gateway needs one
-    - `scope`: the gateway's name for the owner of that key
+    - `scope`: the gateway's name for the owner of that key, and `suffix` what it adds to the names
+      of that owner's sessions
     - `mcp`: MCP servers, as commands or URLs
     - `settings`: whether to load Claude Code's own settings, of the user and of the folder
     - `system`: text that is added to its system prompt
@@ -106,6 +107,7 @@ class ClaudeOptions(Struct, frozen=True, kw_only=True):
     program: str | None = None
     key: str | None = None
     scope: str = LOCAL_SCOPE
+    suffix: str = ""
     mcp: tuple[str, ...] = ()
     settings: bool = False
     system: str | None = None
@@ -244,16 +246,17 @@ class ClaudeAgent:
             if path.exists():
                 return Turn(session.id, False, content)
         id, scope = str(uuid4()), self.options.scope
-        if base is None or not _has_dialogue(thread, base):
-            if thread.head is None:
-                thread.setup()  # a session can only be linked to a commit
-            link_session(store, thread.name, session_name(FORMAT, id) or id, scope)
-            return Turn(id, True, content)
-        file = write_session(
-            store, thread.name, FORMAT, id, commit=base, folder=folder, scope=scope
-        )
-        write_private(claude_session_path(id, folder, self._environ()), file.data)
-        return Turn(id, False, content)
+        is_new = base is None or not _has_dialogue(thread, base)
+        if thread.head is None:
+            thread.setup()  # a session can only be linked to a commit
+        if not is_new:
+            file = write_session(
+                store, thread.name, FORMAT, id, commit=base, folder=folder, scope=scope
+            )
+            write_private(claude_session_path(id, folder, self._environ()), file.data)
+        name = f"{session_name(FORMAT, id)}{self.options.suffix}"
+        link_session(store, thread.name, name, scope)
+        return Turn(id, is_new, content)
 
     def _find_retried(
         self, text: str | None, attached: tuple[Media, ...]
@@ -283,7 +286,7 @@ class ClaudeAgent:
     def _variables(self) -> dict[str, str]:
         """The variables of the process: the gateway, its key, and one model for everything."""
         options = self.options
-        variables = {name: "1" for name in QUIET if name not in os.environ}
+        variables = {name: "1" for name in QUIET if name not in os.environ} | dict(options.env)
         variables["ANTHROPIC_BASE_URL"] = self._url
         if options.model is not None:
             variables |= dict.fromkeys(SMALL_MODELS, options.model)
@@ -291,7 +294,7 @@ class ClaudeAgent:
             variables |= {"ANTHROPIC_API_KEY": options.key, "ANTHROPIC_AUTH_TOKEN": ""}
         elif not _has_credentials(self._environ()):
             variables["ANTHROPIC_API_KEY"] = PLACEHOLDER_KEY
-        return {**variables, **options.env}
+        return variables
 
     def _sdk_options(self, turn: Turn) -> Any:
         sdk, options = self._sdk, self.options

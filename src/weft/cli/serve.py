@@ -75,6 +75,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "before every call",
     )
     parser.add_argument(
+        "--agent",
+        choices=["claude"],
+        help="let the page choose Claude Code as the agent of a thread; only on a loopback address",
+    )
+    parser.add_argument("--agent-dir", metavar="DIR", help="the folder in which the agent works")
+    parser.add_argument(
+        "--agent-program", metavar="PATH", help="another Claude Code than the SDK's own"
+    )
+    parser.add_argument(
         "--no-import",
         action="store_true",
         help="do not offer to import the sessions of Claude Code and Codex into a new store",
@@ -103,6 +112,9 @@ def run(args: argparse.Namespace) -> int:
         sample=not args.no_sample,
         auto_compact=args.auto_compact,
         mcp=args.mcp,
+        agent=args.agent,
+        agent_dir=args.agent_dir,
+        agent_program=args.agent_program,
     )
     settings = read_settings(flags, os.environ)
     if settings.offer_import and settings.record and not args.no_import:

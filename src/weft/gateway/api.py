@@ -77,7 +77,7 @@ from .api_runs import RUN_READS, RUN_WRITES
 from .api_usage import show_usage
 from .api_writes import WRITES
 from .asgi import check_depth
-from .auth import admit, own_name
+from .auth import admit, own_name, read_key
 from .errors import public_message
 from .socket import socket_route
 from .state import State
@@ -178,7 +178,8 @@ def _endpoint(
     async def endpoint(request: Request) -> Response:
         try:
             caller = admit(request.headers, state.settings)
-            call = ApiCall(state, await (read_fields or _fields)(request), caller)
+            key = read_key(request.headers) if state.settings.keys else None
+            call = ApiCall(state, await (read_fields or _fields)(request), caller, key)
             result = await run_in_threadpool(handler, call)
             answer = result if isinstance(result, dict | Response) else await result
             if request.method == "POST":

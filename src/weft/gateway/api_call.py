@@ -25,11 +25,15 @@ BEFORE_FIRST = "start"
 
 
 class ApiCall(Struct, frozen=True):
-    """One call: the server's state, and the fields of the query or the body."""
+    """One call: the server's state, and the fields of the query or the body.
+
+    `key` is the caller's own key; an agent that works for the caller sends it to this server.
+    """
 
     state: State
     fields: Mapping[str, Any]
     caller: Caller = Caller()
+    key: str | None = None
 
     @property
     def store(self) -> Store:

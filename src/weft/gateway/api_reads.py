@@ -31,7 +31,7 @@ from .api_views import (
     tokens_json,
 )
 from .run_planning import check_model, choose_model, context_json
-from .runs import is_unanswered
+from .runs import OWN_AGENT, is_unanswered
 
 LOG_LIMIT = 500
 ROW_LIMIT = 400
@@ -255,11 +255,16 @@ def list_checkpoints(call: ApiCall) -> JsonObject:
 
 
 async def list_models(call: ApiCall) -> JsonObject:
-    """The models of all upstreams and the offline model; for each upstream, why it has no list."""
+    """The models of all upstreams and the offline model; for each upstream, why it has no list.
+
+    `agents` are the agents that the page may choose.
+    """
     listed = await call.state.listings.read(call.state.http_client, call.state.providers)
     names = dict.fromkeys(name for listing in listed for name in listing.models)
+    agent = call.state.settings.agent
     return {
         "models": [*names, OFFLINE_MODEL],
+        "agents": [OWN_AGENT, *([] if agent is None else [agent])],
         "upstreams": [
             {"name": listing.upstream, "models": len(listing.models), "error": listing.error}
             for listing in listed

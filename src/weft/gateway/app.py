@@ -140,8 +140,11 @@ async def _refuse(error: Refused, outbound: Outbound) -> None:
 
 
 @asynccontextmanager
-async def open_state(settings: Settings) -> AsyncGenerator[State]:
-    """Open everything that a server needs; close it in the right order."""
+async def open_state(settings: Settings, url: str | None = None) -> AsyncGenerator[State]:
+    """Open everything that a server needs; close it in the right order.
+
+    `url` is the server's own address, which agents on this machine use.
+    """
     if settings.store == default_store():
         Path(settings.store).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = open_store(settings.store)
@@ -173,6 +176,7 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
                 gate=gate,
                 permissions=CallerPermissions(settings.permissions),
                 tool_servers=servers,
+                url=url,
             )
             polling = asyncio.ensure_future(StorePoller(store, state.live).run())
             try:
@@ -205,7 +209,7 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     port = claim_port(settings.host, settings.port)
     limits = _fit_limits(settings.limits)
     settings = structs.replace(settings, limits=limits)
-    async with open_state(settings) as state:
+    async with open_state(settings, url_of(settings.host, port)) as state:
         server = Server(
             build(state),
             address=find_address(settings.host),

@@ -4,11 +4,14 @@ A thread keeps its model: if the user chooses none, the model that answered last
 run that would compact the thread does not start: the user sees the figures first, and decides.
 """
 
+import asyncio
+import os
 from collections.abc import Sequence
+from time import monotonic
 
 from msgspec import Struct
 
-from weft.agent import Agent, Compaction, ContextUse, Permissions
+from weft.agent import Agent, ClaudeAgent, ClaudeOptions, Compaction, ContextUse, Permissions
 from weft.client import OFFLINE, OFFLINE_MODEL, ModelClient, Provider, Route, find_route
 from weft.demo import demo_tools
 from weft.errors import Refused, WeftError
@@ -20,8 +23,9 @@ from weft.tokens import counter_for
 from .api_call import ApiCall
 from .api_media import read_attached
 from .api_views import Change, brief_json, count_once
+from .auth import is_secret, own_name
 from .errors import public_message
-from .runs import Run, RunAgent, RunSpec, is_unanswered
+from .runs import OWN_AGENT, Run, RunAgent, RunSpec, is_unanswered
 from .state import State
 
 PACE_SECONDS = 0.02
@@ -29,6 +33,8 @@ PACE_SECONDS = 0.02
 NO_PROTOCOL = ""
 """The page speaks no vendor's protocol, so it has no credentials to pass through."""
 LISTED_ROWS = 30
+RECORD_SECONDS = 5.0
+"""How long the end of a stopped run waits for the record of its last exchange."""
 TOKENIZER = "o200k"
 
 
@@ -51,6 +57,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     def make_agent(self, run: Run) -> RunAgent:
         """The agent that answers; it asks those who watch the run before it compacts the thread,
         and before it runs a tool."""
+        if self.spec.agent != OWN_AGENT:
+            return make_claude_agent(self, run)
         compaction = None if self.spec.compact is False else Compaction(confirm=run.confirm)
         memory = self.call.state.permissions.of(self.call.scope)
         permissions = memory.with_ask(run.questions.ask_permission)
@@ -67,7 +75,11 @@ def plan_run(call: ApiCall) -> Plan:
     thread_name, branch = call.thread_and_branch()
     call.state.runs.refuse_if_running(thread_name, branch)
     name = call.text_or_none("model") or default_model(call)
-    route = usable_route(call.state, name)
+    agent = read_agent(call)
+    # Another agent may bring credentials of its own.
+    route = (
+        usable_route(call.state, name) if agent == OWN_AGENT else find_model_route(call.state, name)
+    )
     thread = writable_thread(call, is_retry=text is None)  # last: it creates a new thread
     head = thread.compile().head
     spec = RunSpec(
@@ -81,9 +93,10 @@ def plan_run(call: ApiCall) -> Plan:
         compact=compact,
         served_by=(route.provider.name, route.model),
         attached=attached,
+        agent=agent,
     )
     plan = Plan(call=call, thread=thread, route=route, spec=spec)
-    if compact is not None or head is None:
+    if compact is not None or head is None or agent != OWN_AGENT:
         return plan
     usage = make_agent(call, thread, route, Compaction()).context_use(text, attached)
     if usage is None or not usage.is_over:
@@ -102,6 +115,51 @@ def plan_run(call: ApiCall) -> Plan:
             "model": name,
             **question,
         },
+    )
+
+
+def read_agent(call: ApiCall) -> str:
+    """The agent that a frame chooses; raises `Refused` if this server does not allow it."""
+    name = call.text_or_none("agent") or OWN_AGENT
+    if name not in (OWN_AGENT, call.state.settings.agent) or call.state.url is None:
+        if name == OWN_AGENT:
+            return name
+        message = f"this server was not started with --agent {name}"
+        raise Refused(message, param="agent", status=403)
+    return name
+
+
+def make_claude_agent(plan: Plan, run: Run) -> ClaudeAgent:
+    """Claude Code for a run. It works for the caller: with the caller's key, and nobody else's."""
+    call, state = plan.call, plan.call.state
+    options = ClaudeOptions(
+        model=plan.spec.model,
+        folder=state.settings.agent_dir,
+        program=state.settings.agent_program,
+        key=call.key,
+        scope=call.caller.scope,
+        suffix=own_name(call.caller, ""),
+        env={name: "" for name in os.environ if is_secret(name)},  # the server's own secrets
+    )
+
+    async def wait_recorded() -> None:
+        """Wait until the exchanges of the thread are recorded, also one that was cut off."""
+        deadline = monotonic() + RECORD_SECONDS
+        while any(each.thread == plan.spec.thread for each in state.live):
+            if monotonic() > deadline:
+                return
+            await asyncio.sleep(RECORD_SECONDS / 100)
+
+    memory = state.permissions.of(call.scope)
+    return ClaudeAgent(
+        plan.thread,
+        state.url or "",
+        options,
+        permission=memory.with_ask(run.questions.ask_permission),
+        ask_user=run.questions.ask_user,
+        sessions=state.claude_sessions,
+        settled=wait_recorded,
+        catalog=state.catalog,
     )
 
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from weft.agent import AgentEvent, Confirm, SystemMessage
 from weft.errors import Refused, WeftError
-from weft.model import JsonObject, Message, ToolResult
+from weft.model import JsonObject, Message, ToolResult, is_system
 from weft.thread import Media, Thread
 
 from .errors import public_message
@@ -35,6 +35,7 @@ SHUT_DOWN = "the server was shut down"
 INTERNAL = "the gateway failed; its log says why"
 ENDS = ("message_complete", "error")
 HINT = "hint"
+OWN_AGENT = "weft"
 PROGRESS = "compact_progress"
 REMARKS_PER_BRANCH = 20
 BRANCHES_WITH_REMARKS = 500
@@ -78,6 +79,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     - `compact`: whether the user allows compaction; None: ask when it is needed
     - `served_by`: the upstream, and the model's name there
     - `attached`: the files of the user's message
+    - `agent`: who answers: `weft` or `claude`
     """
 
     thread: str
@@ -90,6 +92,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     compact: bool | None = None
     served_by: tuple[str, str] = ("", "")
     attached: tuple[Media, ...] = ()
+    agent: str = OWN_AGENT
 
 
 class Run:
@@ -146,6 +149,7 @@ class Run:
             "thread": self.spec.thread,
             "branch": self.spec.branch,
             "model": self.spec.model,
+            "agent": self.spec.agent,
             "waiting": self.is_waiting,
         }
 
@@ -448,10 +452,13 @@ def record_end(thread: Thread, reason: str | None, started: float) -> str | None
 
 
 def is_unanswered(messages: Sequence[Message]) -> bool:
-    """Whether the thread ends in a user message or in tool results: no model has answered yet."""
-    if not messages:
+    """Whether the thread ends in a user message or in tool results: no model has answered yet.
+
+    Clients may add system messages after the user's.
+    """
+    last = next((message for message in reversed(messages) if not is_system(message)), None)
+    if last is None:
         return False
-    last = messages[-1]
     if last.role == "tool" or any(isinstance(block, ToolResult) for block in last.blocks):
         return True
     return last.role == "user"

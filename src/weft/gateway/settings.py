@@ -12,6 +12,8 @@ them: `read_settings` takes the environment as an argument, and its result is pa
     record_wait = 0.05                 # seconds an answer waits for the store before the journal
     auto_compact = true                # compact a session's thread before its window overflows
     mcp = ["uvx mcp-server-time"]      # MCP servers (commands or URLs) for the page's agent
+    agent = "claude"                   # the page may let Claude Code answer, in the folder
+    agent_dir = "/home/me/project"     # `agent_dir`
 
     [[upstream]]
     name = "anthropic"
@@ -54,11 +56,11 @@ from hashlib import sha256
 from ipaddress import ip_address
 from math import isfinite, nan
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, ValidationError, convert, field, structs
 
-from weft.agent import permissions_path
+from weft.agent import load_claude_sdk, permissions_path
 from weft.catalog import Catalog, load_catalog, read_tables
 from weft.client import (
     Alias,
@@ -147,6 +149,7 @@ class CompactionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     prompt: str | None = None
 
 
+AgentName = Literal["claude"]
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8787
 DEFAULT_STORE = "~/.local/share/weft/weft.db"
@@ -183,6 +186,9 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     aliases: dict[str, str] = field(default_factory=dict[str, str])
     offer_import: bool = True
     mcp: tuple[str, ...] = ()
+    agent: AgentName | None = None
+    agent_dir: str | None = None
+    agent_program: str | None = None
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -190,6 +196,9 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     `sample` says whether an empty store gets the sample thread. A store that the user named never
     does. `offer_import` says whether `weft serve` may ask to import the sessions of clients.
+
+    `agent` is the agent that the page may use beside Weft's own, `agent_dir` the folder in which it
+    works, `agent_program` its binary.
 
     `mcp` are the MCP servers whose tools the page's agent may use. `permissions` is the file with
     the tools that are always allowed.
@@ -217,6 +226,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     offer_import: bool = True
     mcp: tuple[str, ...] = ()
     permissions: Path | None = None
+    agent: AgentName | None = None
+    agent_dir: str | None = None
+    agent_program: str | None = None
 
     @property
     def loopback(self) -> bool:
@@ -238,6 +250,9 @@ class Flags(Struct, frozen=True, kw_only=True):
     sample: bool = False
     auto_compact: bool | None = None
     mcp: Sequence[str] = field(default_factory=list[str])
+    agent: AgentName | None = None
+    agent_dir: str | None = None
+    agent_program: str | None = None
 
 
 def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
@@ -271,9 +286,14 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         compaction=file.compaction,
         mcp=(*flags.mcp, *file.mcp),
         permissions=permissions_path(environ),
+        agent=_first(flags.agent, file.agent, None, None),
+        agent_dir=_first(flags.agent_dir, file.agent_dir, None, None),
+        agent_program=_first(flags.agent_program, file.agent_program, None, None),
     )
     if settings.mcp and not settings.loopback:
         raise ConfigError("mcp: tools run on this machine, so the host must be a loopback address")
+    if settings.agent is not None:
+        _check_agent(settings)
     if settings.auto_compact and not settings.record:
         raise ConfigError("auto_compact needs the record of a session: it cannot be without one")
     if not settings.loopback and not settings.keys:
@@ -282,6 +302,19 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
             "set WEFT_API_KEYS, or `keys` in the config"
         )
     return settings
+
+
+def _check_agent(settings: Settings) -> None:
+    """Raises `ConfigError` if the page cannot or must not use the agent."""
+    if not settings.loopback:
+        raise ConfigError("agent: it runs on this machine, so the host must be a loopback address")
+    if not settings.record:
+        raise ConfigError("agent: its conversation is what the gateway records, so it must record")
+    if settings.agent_dir is None:
+        raise ConfigError("agent: --agent-dir (`agent_dir`) must name the folder in which it works")
+    if not Path(settings.agent_dir).is_dir():
+        raise ConfigError(f"agent_dir: there is no folder {settings.agent_dir!r}")
+    load_claude_sdk()
 
 
 def read_config(path: str) -> ConfigFile:

@@ -1,7 +1,7 @@
 """The page's socket: texts go in, the frames of runs come out.
 
     in   {"type": "say", "thread", "text", "branch"?, "model"?, "request"?, "compact"?,
-          "attach"?: [id of an upload]}
+          "agent"?, "attach"?: [id of an upload]}
          {"type": "retry", "thread", "branch"?, "model"?, "request"?, "compact"?}
          {"type": "watch", "thread", "branch"?}          watch this thread, and no other
          {"type": "confirm", "thread", "branch"?, "compact"}    answers a `compaction_question`
@@ -34,6 +34,7 @@ import asyncio
 from functools import partial
 
 import orjson
+from msgspec import structs
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -42,7 +43,7 @@ from weft.errors import Refused, WeftError
 from weft.model import JsonObject
 
 from .api_call import ApiCall
-from .auth import Caller, admit, may_see
+from .auth import Caller, admit, may_see, read_key
 from .errors import public_message
 from .frames import error_frame, read_frame
 from .run_planning import Plan, plan_run, read_text
@@ -56,6 +57,7 @@ LIST_SECONDS = 0.3
 CONFLICT = 409
 ATTACHED = "(attached files)"
 """What the queue shows for a message without text."""
+RUN_EVENTS = ("exchange", "block")
 TRY_AGAIN = 1013
 """https://www.iana.org/assignments/websocket/websocket.xhtml#close-code-number"""
 
@@ -124,6 +126,10 @@ class Connection:
         return thread == self.thread and self._may_see(scope)
 
     def send_event(self, event: JsonObject) -> None:
+        """Send an event of `live`, unless a run shows the same: agents may call this server."""
+        address = (event.get("thread", ""), event.get("branch", ""))
+        if event["type"] in RUN_EVENTS and self._state.runs.find(*address) is not None:
+            return
         self.send(event)
 
     def thread_changed(self, scope: str | None) -> None:
@@ -156,7 +162,8 @@ class Connection:
         try:
             frame = read_frame(text)
             self._caller = admit(self._socket.headers, self._state.settings)
-            call = ApiCall(self._state, frame, self._caller)
+            key = read_key(self._socket.headers) if self._state.settings.keys else None
+            call = ApiCall(self._state, frame, self._caller, key)
             match frame["type"]:
                 case "watch":
                     await self._watch(call)
@@ -272,9 +279,9 @@ async def give_hint(call: ApiCall) -> None:
         runs.hint_queued(thread, branch, id)
         return
     run = runs.find(thread, branch)
-    model = None if run is None else run.spec.model
+    model, agent = (None, None) if run is None else (run.spec.model, run.spec.agent)
     text = call.text("text")
     # If it comes too late, it is sent as a message of its own.
-    fields = {**call.fields, "type": "say", "branch": branch, "model": model}
-    later = ApiCall(call.state, fields, call.caller)
+    fields = {**call.fields, "type": "say", "branch": branch, "model": model, "agent": agent}
+    later = structs.replace(call, fields=fields)
     runs.hint(thread, branch, QueuedText(text, partial(start_queued, later)))

@@ -2,7 +2,7 @@
 
 from msgspec import Struct, field
 
-from weft.agent import McpServer
+from weft.agent import ClaudeSession, McpServer
 from weft.catalog import Catalog
 from weft.client import HttpClient, Provider
 from weft.store import Store, ThreadRecord
@@ -55,7 +55,8 @@ class State(Struct, frozen=True):
     """Passed to every endpoint.
 
     `recorder` is None if nothing is recorded, `compactor` if sessions are not compacted. The page's
-    agent may use the tools of `tool_servers`, with permission.
+    agent may use the tools of `tool_servers`, with permission. `url` is the server's own address;
+    `claude_sessions` are the sessions of Claude Code by thread and branch.
     """
 
     settings: Settings
@@ -74,6 +75,10 @@ class State(Struct, frozen=True):
     views: ThreadViews = field(default_factory=ThreadViews)
     permissions: CallerPermissions = field(default_factory=CallerPermissions)
     tool_servers: tuple[McpServer, ...] = ()
+    url: str | None = None
+    claude_sessions: dict[tuple[str, str], ClaudeSession] = field(
+        default_factory=dict[tuple[str, str], ClaudeSession]
+    )
     uploads: Uploads = field(default_factory=Uploads)
 
     @property

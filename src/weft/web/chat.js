@@ -7,6 +7,7 @@ import { RowItem, makePart } from "./row_item.js";
 import { RowList } from "./row_list.js";
 
 const STOPPED = "stopped"; // the reason of an attempt that a person stopped
+const CLIENT_LEFT = 499; // the status of an attempt whose client closed the connection
 
 export class Chat {
   /**
@@ -199,7 +200,7 @@ export class Chat {
     const reason = el("div", { class: "prose" }, describe(attempt));
     const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
     const retry = mayRetry ? this.button("Retry", this.actions.retry) : null;
-    const tone = attempt.reason === STOPPED ? "grey" : "red";
+    const tone = isStopped(attempt) ? "grey" : "red";
     const box = el(
       "div",
       { class: `system-message ${tone}`, role: "alert" },
@@ -292,12 +293,18 @@ export class Chat {
   }
 }
 
+/** Whether a person stopped the answer, here or in the client that asked for it. */
+function isStopped({ reason, status }) {
+  return reason === STOPPED || status === CLIENT_LEFT;
+}
+
 /** Why there is no answer, in one sentence. */
 function describe({ reason, status, state, model }) {
   const isPartial = state === "partial";
-  if (reason === STOPPED && isPartial)
+  const wasStopped = isStopped({ reason, status });
+  if (wasStopped && isPartial)
     return "Stopped. This part of the answer is kept here, but it is not sent to models.";
-  if (reason === STOPPED) return "Stopped before an answer came.";
+  if (wasStopped) return "Stopped before an answer came.";
   const what = isPartial ? "The answer broke off" : `${model ?? "The model"} did not answer`;
   return `${what}: ${reason ?? "no reason was recorded"}${status ? ` (${status})` : ""}`;
 }

@@ -5,6 +5,7 @@
 
 import { byId, count, el, plural, refill } from "./dom.js";
 import { get } from "./api.js";
+import { AgentChoice } from "./agents.js";
 import { Attachments } from "./attachments.js";
 import { rows } from "./history.js";
 
@@ -21,6 +22,7 @@ export class Composer {
     this.model = byId("model");
     this.dialog = byId("ask-dialog");
     this.attachments = new Attachments({ say });
+    this.agents = new AgentChoice();
     this.pending = null;
     this.question = null;
     this.isRunning = false;
@@ -45,7 +47,8 @@ export class Composer {
 
   /** Load the list of models. The thread's own model may be missing from it. */
   async loadModels() {
-    const { models, upstreams } = await get("/api/models").catch(() => ({}));
+    const { models, upstreams, agents } = await get("/api/models").catch(() => ({}));
+    this.agents.show(agents);
     refill(byId("models"), ...(models ?? []).map((name) => el("option", { value: name })));
     this.hasUpstreams = (upstreams ?? []).length > 0;
     const failed = (upstreams ?? []).filter(({ error }) => error);
@@ -60,6 +63,7 @@ export class Composer {
     const isOther = thread !== this.thread;
     Object.assign(this, { thread, branch });
     if (!isOther) return;
+    this.agents.at(thread);
     this.shownThread = null;
     this.isTyped = false;
     this.model.value = this.chosen(thread) ?? "";
@@ -93,6 +97,7 @@ export class Composer {
     const chosen = this.chosen(old);
     if (chosen) localStorage.setItem(CHOICE + name, chosen);
     localStorage.removeItem(CHOICE + old);
+    this.agents.move(old, name);
   }
 
   choose() {
@@ -172,7 +177,8 @@ export class Composer {
       this.model.focus();
       return;
     }
-    this.request({ ...frame, thread: this.thread, branch: this.branch, model });
+    const place = { thread: this.thread, branch: this.branch };
+    this.request({ ...frame, ...place, model, ...this.agents.fields() });
   }
 
   request(frame) {
