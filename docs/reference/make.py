@@ -74,6 +74,7 @@ OTHER_NAMES = {
     "Block": "A block of a message: {values}.",
     "CachePolicy": "Whether a translation sets cache breakpoints (`auto`) or keeps only those of"
     " the caller (`keep`).",
+    "COMPACT_CONTEXT_TOOL": "The `ToolDefinition` of the agent's `compact_context` tool.",
     "COMPACT_TOOL": "The `ToolDefinition` of the agent's `compact` tool.",
     "LOSS_CODES": "What each loss code means: a dict from code to `LossCode`"
     " ([all codes](losses.md)).",

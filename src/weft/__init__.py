@@ -61,6 +61,7 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         encode_message as encode_message,
     )
     from weft.compact import (
+        COMPACT_CONTEXT_TOOL as COMPACT_CONTEXT_TOOL,
         COMPACT_TOOL as COMPACT_TOOL,
         RECALL_TOOL as RECALL_TOOL,
         Batch as Batch,
@@ -233,6 +234,7 @@ _NAMES: dict[str, str] = {
     "Budget": "weft.thread",
     "BudgetExceeded": "weft.errors",
     "BudgetWarning": "weft.thread",
+    "COMPACT_CONTEXT_TOOL": "weft.compact",
     "COMPACT_TOOL": "weft.compact",
     "CachePolicy": "weft.codec",
     "Catalog": "weft.catalog",

@@ -16,8 +16,9 @@ import weft
 from servers import Scripted, Upstream, scripted_upstream
 from summarisers import DOWN, ONCE, TOO_LONG, catalogue, refuses, says, tool_calls, watch
 from weft.agent import Agent, Compaction, Failure, MessageComplete, ToolEnd
-from weft.client import make_provider
+from weft.client import RetryPolicy, make_provider
 from weft.compact import SystemMessage
+from weft.thread import fsck
 from weft.tokens import counter_for
 
 REQUEST = "Read the files and report the SECRET value."
@@ -272,3 +273,63 @@ def test_a_summariser_of_ones_own_that_hangs_or_raises_blocks_nothing(
         assert why in fell[0].data["compact_error"]
         folds = [info for info in agent.thread.log() if info.kind == "compact"]
         assert "extract" in str(folds[-1].message)
+
+
+def test_the_agent_can_have_its_thread_compacted_without_writing_the_summary() -> None:
+    with scripted_upstream() as upstream, weft.open() as t:
+        for n in range(30):
+            t.user(f"Question {n} about src/part_{n}.py: " + "what does it do? " * 20)
+            t.assistant(f"src/part_{n}.py parses invoice {n}. " * 20)
+
+        def answer(body: bytes) -> Scripted:
+            request = orjson.loads(body)
+            if is_summary(request):
+                return says("They went through the parts of the project and what each one does.")
+            if any(message["role"] == "tool" for message in request["messages"]):
+                return says("Done.")
+            return tool_calls([("call_1", "compact_context", {})])
+
+        upstream.rule = answer
+        settings = Compaction(compact_context=True)
+        agent = Agent(
+            t,
+            "m",
+            provider=make_provider("u", "openai-chat", upstream.url),
+            catalog=catalogue(),
+            compaction=settings,
+            policy=ONCE,
+        )
+        before = t.compile().tokens
+        events = watch(agent, "Shorten this, then go on.")
+        [end] = [event for event in events if isinstance(event, ToolEnd)]
+        assert not end.is_error
+        assert "tokens" in end.content
+        assert isinstance(events[-1], MessageComplete)
+        bodies = [orjson.loads(seen["body"]) for seen in upstream.seen]
+        offered = [tool["function"]["name"] for tool in bodies[0]["tools"]]
+        assert "compact_context" in offered
+        assert size(bodies[-1]) < size(bodies[0]) / 2
+        assert t.compile().tokens < before / 2
+        assert fsck(t.store).clean
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_failed_summary_request_is_repeated_as_often_as_the_settings_say(retries: int) -> None:
+    with scripted_upstream() as upstream, weft.open() as t:
+        for n in range(30):
+            t.user(f"Question {n} about src/part_{n}.py: " + "what does it do? " * 20)
+            t.assistant(f"src/part_{n}.py parses invoice {n}. " * 20)
+        upstream.rule = lambda body: DOWN if is_summary(orjson.loads(body)) else says("Done.")
+        policy = RetryPolicy(attempts=5, statuses=frozenset({500}), first=0.01)
+        agent = Agent(
+            t,
+            "m",
+            provider=make_provider("u", "openai-chat", upstream.url),
+            catalog=catalogue(window=6000),
+            compaction=Compaction(retries=retries),
+            policy=policy,
+        )
+        events = watch(agent, "Go on.")
+        assert isinstance(events[-1], MessageComplete)
+        asked = [seen for seen in upstream.seen if is_summary(orjson.loads(seen["body"]))]
+        assert len(asked) == 1 + retries

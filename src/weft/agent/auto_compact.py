@@ -73,21 +73,26 @@ class Confirm(Struct, frozen=True):
 class Compaction(Struct, frozen=True, kw_only=True):
     """Settings of automatic compaction.
 
-    - `by`: the model that writes the summaries (default: the agent's own), with `prompt`.
+    - `by`: the model that writes the summaries, by name or as an asker (default: the agent's own),
+      with `prompt`.
     - `reserve`: tokens of the window kept free for answers.
     - `target`: the share of the room that is filled after a compaction.
     - `chunk`: the most tokens summarised by one request.
     - `verbatim`: the share of the target for old turns that stay verbatim; `scorer` ranks them.
     - `timeout`: seconds for one summary request (`None`: no limit).
+    - `retries`: how often a failed summary request is repeated (default: as often as the agent's
+      own requests). An asker in `by` has its own policy.
     - `failures`, `pause`: after that many failures in a row, the next compactions use no model.
     - `clip`: how many summaries are listed at both ends.
+    - `compact_context`: offer the tool `compact_context`, with which the model has the thread
+      compacted at once, without writing the summary itself.
     - `live_prefix`: ask for the summary on top of the live request, with its tools and messages,
       so that the vendor's cache pays for most of it. Only without `by`.
     - `confirm`: called before every automatic compaction. If it returns False, the request is sent
       uncompacted.
     """
 
-    by: Asker | None = None
+    by: Asker | str | None = None
     prompt: str | None = None
     reserve: int | None = None
     target: float = 0.5
@@ -100,9 +105,13 @@ class Compaction(Struct, frozen=True, kw_only=True):
     confirm: Callable[[Confirm], Awaitable[bool]] | None = None
     timeout: float | None = SUMMARY_SECONDS
     live_prefix: bool = False
+    retries: int | None = None
+    compact_context: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.retries is not None and self.retries < 0:
+            raise ConfigError(f"retries: must not be negative: {self.retries}")
         if self.timeout is not None and not self.timeout > 0:
             raise ConfigError(f"timeout: must be a number of seconds above 0, not {self.timeout}")
 
@@ -120,8 +129,11 @@ Flow = Generator[AskSummary | Emit | Confirm, Any, bool]
 class AutoCompactor:
     """Measures the window of an agent's model and compacts its thread."""
 
-    def __init__(self, model: Model, settings: Compaction, tools: Sequence[Tool]) -> None:
+    def __init__(
+        self, model: Model, settings: Compaction, tools: Sequence[Tool], by: Asker | None = None
+    ) -> None:
         self.settings = settings
+        self.by = by
         self.gauge = Gauge()
         self.breaker = Breaker(settings.failures, settings.pause)
         self._counter = counter_for_model(model)
@@ -129,7 +141,7 @@ class AutoCompactor:
         self._measured = 0
         self.overhead = self._counter.tools(tools)
         self.live_request: Callable[[], Request] | None = None
-        self.model = model if settings.by is None else settings.by.model
+        self.model = model if by is None else by.model
         self._limits = limits_of(model, reserve=settings.reserve, target=settings.target)
 
     @property
@@ -184,6 +196,17 @@ class AutoCompactor:
             succeeded = compacted and not (result and result.requests and result.failures)
             self.breaker = self.breaker.succeed() if succeeded else self.breaker.fail()
         return compacted
+
+    def run_now(
+        self, thread: Thread, system_messages: list[SystemMessage]
+    ) -> Generator[AskSummary | Emit | Confirm, Any, CompactResult | None]:
+        """Compact at once, because the model asked for it; `None` if it failed or was refused."""
+        messages = thread.compile().sendable
+        if self.settings.confirm is not None and not (yield Confirm(self.use(messages))):
+            return None
+        size = self.measure(messages)
+        uses_model = not self.breaker.is_open
+        return (yield from self._compact(thread, system_messages, size, True, uses_model))
 
     def _compact(
         self,
@@ -251,7 +274,7 @@ class AutoCompactor:
 
     def _live(self) -> Request | None:
         """The request that the agent would send now, if summaries are asked for on top of it."""
-        if not self.settings.live_prefix or self.settings.by is not None:
+        if not self.settings.live_prefix or self.by is not None:
             return None
         return None if self.live_request is None else self.live_request()
 

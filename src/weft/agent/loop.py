@@ -37,6 +37,7 @@ from weft.client import (
     LOOP,
     OFFLINE_MODEL,
     HttpClient,
+    ModelClient,
     Provider,
     RetryPolicy,
     SentBody,
@@ -45,6 +46,7 @@ from weft.client import (
     stream,
 )
 from weft.compact import (
+    COMPACT_CONTEXT_TOOL,
     COMPACT_TOOL,
     RECALL_TOOL,
     Answer,
@@ -85,6 +87,7 @@ from weft.model import (
 )
 from weft.thread import (
     RECALL_TOKENS,
+    Asker,
     Attachment,
     Media,
     SentRequest,
@@ -374,6 +377,7 @@ class Agent:
             response_format=response_format,
         )
         self._parallel = parallel_tools
+        self._compaction = compaction
         self._compacts = compaction is not None
         self._check_names()
         self.steps = steps
@@ -551,6 +555,8 @@ class Agent:
     def _offered_tools(self) -> tuple[Tool, ...]:
         """The tools of a request: `compact` and `recall`, unless off, and the caller's."""
         own = [COMPACT_TOOL.to_tool(), RECALL_TOOL.to_tool()] if self._compacts else []
+        if self._compaction is not None and self._compaction.compact_context:
+            own.append(COMPACT_CONTEXT_TOOL.to_tool())
         return tuple(own + [tool.definition for tool in self.tools.values()])
 
     def _check_names(self) -> None:
@@ -608,18 +614,38 @@ class Agent:
         if compaction is None:
             return None
         model = self._catalog.find(self.model, self.provider.name)
-        return AutoCompactor(model, compaction, self._offered_tools())
+        return AutoCompactor(
+            model, compaction, self._offered_tools(), self._summary_model(compaction)
+        )
+
+    def _summary_model(self, compaction: Compaction) -> Asker | None:
+        """The model that writes summaries; `None` for the agent's own."""
+        if not isinstance(compaction.by, str):
+            return compaction.by
+        policy = self._summary_policy(compaction)
+        route = find_upstream(compaction.by, os.environ, self._catalog)
+        return ModelClient(route.provider, route.model, self._catalog, policy=policy)
+
+    def _summary_policy(self, compaction: Compaction) -> RetryPolicy:
+        if compaction.retries is None:
+            return self._policy
+        return structs.replace(self._policy, attempts=1 + compaction.retries)
 
     async def _ask_summary(self, http: HttpClient, request: Request) -> Answer:
         """Ask for a part of a summary: the configured summary model, or the agent's own."""
         settings = DEFAULT_COMPACTION if self._compactor is None else self._compactor.settings
         seconds = settings.timeout
-        if settings.by is not None:
-            return await asyncio.to_thread(ask_within, settings.by, request, seconds)
+        by = None if self._compactor is None else self._compactor.by
+        if by is not None:
+            return await asyncio.to_thread(ask_within, by, request, seconds)
         try:
             async with asyncio.timeout(seconds):
                 return await ask(
-                    http, self.provider, request, catalog=self._catalog, policy=self._policy
+                    http,
+                    self.provider,
+                    request,
+                    catalog=self._catalog,
+                    policy=self._summary_policy(settings),
                 )
         except TimeoutError:
             return no_answer_within(seconds or 0.0)
@@ -749,8 +775,7 @@ def converse(
         if not calls:
             yield Emit(MessageComplete(answer.stop.kind if answer.stop else "end"))
             return
-        tokens = None if compactor is None else compactor.recall_tokens
-        yield from run_calls(thread, calls, system_messages, tokens)
+        yield from run_calls(thread, calls, system_messages, compactor)
     text = f"the limit of {state.steps} steps was reached; ask again to continue"
     yield Emit(Failure(text, place=STEPS_PLACE))
 
@@ -806,14 +831,14 @@ def run_calls(
     thread: Thread,
     calls: Sequence[ToolCall],
     system_messages: list[SystemMessage],
-    recall_tokens: int | None,
+    compactor: AutoCompactor | None,
 ) -> Flow:
     """Run the calls of one turn and commit their results as the next.
 
-    Without `recall_tokens` compaction is off, and `compact` and `recall` are unknown tools.
+    Without a `compactor` compaction is off, and `compact` and `recall` are unknown tools.
     `compact` runs last, after the other tools of the turn.
     """
-    built_in = () if recall_tokens is None else (COMPACT_TOOL.name, RECALL_TOOL.name)
+    built_in = built_in_tools(compactor)
     outcomes: dict[str, Outcome] = {}
     reminder: str | None = None
     removed_calls: set[str] = set()
@@ -831,8 +856,11 @@ def run_calls(
             if not outcome.is_error:
                 removed_calls |= {call.id, *dropped}
                 reminder = COMPACTED_NOTE.format(line=outcome.text)
+        elif call.name == COMPACT_CONTEXT_TOOL.name and compactor is not None:
+            outcome = yield from compact_context(thread, compactor, system_messages)
         else:
-            outcome = recall(thread, call.arguments, recall_tokens or RECALL_TOKENS)
+            tokens = RECALL_TOKENS if compactor is None else compactor.recall_tokens
+            outcome = recall(thread, call.arguments, tokens)
         yield Emit(ToolEnd(call.id, outcome.text, outcome.is_error))
         outcomes[call.id] = outcome
     results = {
@@ -861,6 +889,26 @@ def compact(
     for event in system_messages:
         yield Emit(event)
     return Outcome(str(result)), result.dropped_calls
+
+
+def built_in_tools(compactor: AutoCompactor | None) -> tuple[str, ...]:
+    """The names of the tools that work on the thread itself."""
+    if compactor is None:
+        return ()
+    names = (COMPACT_TOOL.name, RECALL_TOOL.name)
+    return (*names, COMPACT_CONTEXT_TOOL.name) if compactor.settings.compact_context else names
+
+
+def compact_context(
+    thread: Thread, compactor: AutoCompactor, system_messages: list[SystemMessage]
+) -> Generator[Any, Any, Outcome]:
+    """Run the model's `compact_context` call: the engine writes the summary."""
+    result = yield from compactor.run_now(thread, system_messages)
+    if result is None:
+        return Outcome("the thread was not compacted; go on with it as it is", is_error=True)
+    if result.commit is None:
+        return Outcome("there is nothing to compact yet")
+    return Outcome(str(result))
 
 
 def recall(thread: Thread, arguments: str, tokens: int = RECALL_TOKENS) -> Outcome:

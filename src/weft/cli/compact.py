@@ -58,6 +58,9 @@ MODE_FLAGS = {
 }
 """The flags that choose what is compacted, and the names of their values."""
 
+LOOP_RETRIES = 3
+"""How often a summary request is repeated by default."""
+
 RANGE_FLAGS = ("--from", "--to")
 TURN_FLAGS = ("--model", "--budget", "--keep")
 SUMMARY_FLAGS = ("--summary", "--from", "--to", "--replacements")
@@ -68,6 +71,7 @@ MODEL_FLAGS = {
     "--verbatim": "verbatim",
     "--scoring": "scoring",
     "--timeout": "timeout",
+    "--retries": "retries",
     "--fallback": "fallback",
 }
 """The flags that need `--model`, and the names of their values."""
@@ -121,6 +125,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         metavar="SECONDS",
         help=f"the time limit of one summary request ({SUMMARY_SECONDS:g})",
+    )
+    parser.add_argument(
+        "--retries",
+        type=count,
+        metavar="TIMES",
+        help=f"how often a failed summary request is repeated ({LOOP_RETRIES})",
     )
     parser.add_argument(
         "--fallback",
@@ -212,7 +222,7 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
 def _model_client(args: argparse.Namespace) -> Asker | str:
     """The client of the model, from flags, a config file and the environment."""
     from weft.catalog import load_catalog
-    from weft.client import ModelClient
+    from weft.client import RETRYABLE, UNREACHED, ModelClient, RetryPolicy
 
     catalog = load_catalog(args.config)
     try:
@@ -221,7 +231,9 @@ def _model_client(args: argparse.Namespace) -> Asker | str:
         if not args.preview:
             raise
         return args.model  # a preview asks no model, so it needs no upstream
-    return ModelClient(route.provider, route.model, catalog)
+    attempts = 1 + (LOOP_RETRIES if args.retries is None else args.retries)
+    policy = RetryPolicy(attempts=attempts, statuses=RETRYABLE | {UNREACHED})
+    return ModelClient(route.provider, route.model, catalog, policy=policy)
 
 
 def _scorer(path: str | None) -> Scorer:

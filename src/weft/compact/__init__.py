@@ -72,12 +72,20 @@ from .summarise import (
     summarise,
     trim_to,
 )
-from .tool import COMPACT_TOOL, RECALL_TOOL, Replacement, ToolDefinition, validate_compact_input
+from .tool import (
+    COMPACT_CONTEXT_TOOL,
+    COMPACT_TOOL,
+    RECALL_TOOL,
+    Replacement,
+    ToolDefinition,
+    validate_compact_input,
+)
 from .unread import HANDLE, handle_of, thin_unread, unread_rows
 from .window import Breaker, Gauge, Limits, limits_of
 
 __all__ = [
     "COMPACTED",
+    "COMPACT_CONTEXT_TOOL",
     "COMPACT_TOOL",
     "FALLBACK",
     "HANDLE",

@@ -1,4 +1,5 @@
-"""The tools with which an agent manages its own context window: `compact` and `recall`.
+"""The tools with which an agent manages its own context window: `compact`, `compact_context` and
+`recall`.
 
 One definition is converted to each vendor's format. The description is all that a model knows about
 the tool, so it says when and how to use it and what a good summary contains. The input is checked
@@ -167,6 +168,16 @@ nothing in the thread.""",
         "required": ["query"],
         "additionalProperties": False,
     },
+)
+
+COMPACT_CONTEXT_TOOL = ToolDefinition(
+    "compact_context",
+    """\
+Shorten this conversation now: older turns are replaced by a summary that is written for you, and \
+the most recent ones stay as they are. Use it at a natural pause when the thread has grown long, \
+if you do not want to write the summary yourself. It takes no input. The result says how many \
+tokens are left. The originals stay in the thread's history, where `recall` finds them.""",
+    {"type": "object", "properties": {}, "additionalProperties": False},
 )
 
 _FIELDS = ("from", "to", "summary")
