@@ -251,6 +251,19 @@ def test_a_late_answer_does_not_take_head_from_the_client(store, gateway):
     assert weft.thread.open(store, "s").current == "main"
 
 
+def test_an_attempt_that_the_client_gave_up_does_not_take_head_from_its_retry(store, gateway):
+    gateway.turn(request("a"), "b", hint="s")
+    slow, retry = (gateway.ask(request("a", "b", "c"), hint="s") for _ in range(2))
+    gateway.reply(retry, "fast")
+    gateway.reply(slow, "late")
+    assert lines(store, "s") == {
+        "answer-1-of-turn-2": ["a", "b", "c", "late"],
+        "main": ["a", "b", "c", "fast"],
+    }
+    gateway.turn(request("a", "b", "c", "fast", "e"), "f", hint="s")
+    assert weft.thread.open(store, "s").current == "main"
+
+
 def test_a_turn_is_counted_by_what_the_person_typed(store, gateway):
     call = ToolCall("call_7x2Lk9Qw", "Bash", "{}")
     result = Message("tool", (ToolResult(call.id, (Text("ok"),)),))

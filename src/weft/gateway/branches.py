@@ -68,11 +68,20 @@ def land_summary_request(store: Store, thread: str, series: Series) -> str:
     return name
 
 
-def land_answer(store: Store, thread: ThreadRecord, branch: str, parent: Id, series: Series) -> str:
+def land_answer(
+    store: Store,
+    thread: ThreadRecord,
+    branch: str,
+    parent: Id,
+    series: Series,
+    *,
+    is_late: bool = False,
+) -> str:
     """Write an answer after its request; returns the branch.
 
     If the request has been answered before and the client is on that line, the other line gets a
-    name of its own. If the client is elsewhere by now, this answer does.
+    name of its own. If the client is elsewhere by now, this answer does. So does an answer that
+    `is_late`: the client has repeated the request, and uses the answer to the newer one.
     """
     if branch:
         with suppress(RefMoved):  # the branch went on, or is gone; nothing is written then
@@ -86,7 +95,7 @@ def land_answer(store: Store, thread: ThreadRecord, branch: str, parent: Id, ser
     turn = count_turns([row.message for row in rows])
     name = _free_number(store, thread.name, lambda number: f"answer-{number}-of-turn-{turn}")
     left = store.read_ref(thread.name, thread.head)
-    if left is None or not store.read_depths(thread.name, left, [parent]):
+    if left is None or is_late or not store.read_depths(thread.name, left, [parent]):
         store.land(thread.name, series.landing("append", name, None))
         return name
     _name_line(store, thread, name, left, series.commits[-1].created)

@@ -194,12 +194,13 @@ class DigestCache:
     """A cache of the system and tools digests at recent commits.
 
     Without it, every request would compile its thread to compute them. It also has the commits that
-    this process recorded, and whether they show edits.
+    this process recorded, whether they show edits, and the newest request that ends in each.
     """
 
     def __init__(self, limit: int = 10_000) -> None:
         self._digests: dict[tuple[str, Id], tuple[bytes, bytes]] = {}
         self._shows_edits: dict[Id, bool] = {}
+        self._newest: dict[tuple[str, str], str] = {}
         self._limit = limit
 
     def get(self, thread: str, commit: Id) -> tuple[bytes, bytes] | None:
@@ -219,6 +220,19 @@ class DigestCache:
         self._shows_edits[commit] = location.shows_edits
         if len(self._shows_edits) > self._limit:
             del self._shows_edits[next(iter(self._shows_edits))]
+
+    def put_request(self, location: RequestLocation) -> None:
+        """Keep which exchange asked last at this commit."""
+        key = location.thread, location.head
+        self._newest.pop(key, None)
+        self._newest[key] = location.exchange
+        if len(self._newest) > self._limit:
+            del self._newest[next(iter(self._newest))]
+
+    def is_asked_again(self, location: RequestLocation) -> bool:
+        """Whether a newer exchange made the same request."""
+        newest = self._newest.get((location.thread, location.head))
+        return newest is not None and newest != location.exchange
 
     def shows_edits(self, commit: Id) -> bool | None:
         """Whether a commit shows edits; `None` if that is not known here."""
@@ -288,6 +302,7 @@ def record_request(
         ) or _record_at(store, record, incoming, session, continuation, context)
         _link_request(store, record, incoming, location, session, continuation, context)
         context.digests.put_location(location)
+        context.digests.put_request(location)
         view = None
         if location.shows_edits:
             view = read_conversation(store, location, record.messages)
@@ -346,7 +361,8 @@ def record_answer(
         )
         equal = _find_equal_answer(store, location, series) if record.location is None else None
         if equal is None:
-            branch = land_answer(store, thread, location.branch, parent, series)
+            is_late = context.digests.is_asked_again(location)
+            branch = land_answer(store, thread, location.branch, parent, series, is_late=is_late)
             answer = series.commits[-1].id
             context.bodies.remember(location.thread, series, sent_delta)
         else:
