@@ -27,6 +27,7 @@ def main() -> None:
     ):
         take_sample(browser, url)
         take_chat(browser, url)
+        take_history(browser, url)
         take_dark(browser, url)
         take_narrow(browser, url)
     print("\n".join(sorted(path.name for path in HERE.glob("*.png"))))
@@ -83,6 +84,62 @@ def take_chat(browser: Any, url: str) -> None:
     page.wait_for_selector(".commit.revert")
     take(page, "page-reverted")
     page.context.close()
+
+
+def take_history(browser: Any, url: str) -> None:
+    """The graph, an earlier commit, a comparison, a merge with a conflict, and a range."""
+    page = open_page(browser, url, "deploy")
+    say(page, "Deploy the exporter to the **red** cluster on Friday, and tell the team.")
+    say(page, "Which checks have to pass before the deployment, and who approves it?")
+    edit(page, "Deploy the exporter to the **blue** cluster on Friday, and tell everybody.", "blue")
+    say(page, "How do we roll it back if the error rate rises?")
+    page.select_option("#branch", "main")
+    page.wait_for_selector("body[data-branch=main]")
+    edit(page, "Deploy the exporter to the **green** cluster on Friday, and tell the team.")
+    say(page, "What does the dashboard show during the deployment?")
+    page.click("#tab-graph")
+    page.wait_for_selector(".graph-row .ref")
+    take(page, "page-graph")
+    page.click(".graph-row:has(.ref:text-is('blue'))")
+    page.wait_for_selector("#past:not([hidden])")
+    take(page, "page-earlier-commit")
+    page.click("#graph-commands button:has-text('Compare')")
+    page.wait_for_selector(".diff-line.changed")
+    take(page, "page-diff")
+    page.keyboard.press("Escape")
+    page.click("#graph-commands button:has-text('Merge blue')")
+    page.wait_for_selector(".conflict")
+    page.check(".conflict input[value=theirs]")
+    take(page, "page-merge")
+    page.click("#merge-commit")
+    page.wait_for_selector(".graph-row.kind-merge")
+    page.click("#tab-log")
+    choose(page, ".row.user >> nth=1", "Start a range here")
+    choose(page, ".row.assistant >> nth=2", "Compact the range up to here")
+    page.wait_for_selector("#preview .removed")
+    take(page, "page-compact-range")
+    page.context.close()
+
+
+def choose(page: Any, row: str, item: str) -> None:
+    """Choose an entry of a row's menu."""
+    page.locator(row).locator("[data-act=menu]").click()
+    page.click(f"#menu [role=menuitem]:has-text('{item}')")
+
+
+def edit(page: Any, text: str, branch: str = "") -> None:
+    """Edit the first question, here or on a new branch."""
+    choose(page, ".row.user >> nth=0", "Edit and branch")
+    page.fill("#edit-text", text)
+    if not branch:
+        page.click("#edit-here")
+        page.wait_for_selector("#edit-dialog", state="detached")
+        return
+    page.fill("#edit-branch", branch)
+    page.click("#edit-commit")
+    page.wait_for_selector(f"body[data-branch={branch}]")
+    page.wait_for_selector("#stop:not([hidden])")
+    page.wait_for_selector("#send:not([hidden])")
 
 
 def take_dark(browser: Any, url: str) -> None:

@@ -329,7 +329,21 @@ def test_branches_are_compared_merged_with_a_conflict_and_cherry_picked(tab, sto
     page.click("#merge-commit")
     wait_for_text(page, "Applied", "#toast")
     wait_for_text(page, "Picked from the other branch.")
+
+    choose(page, ".row.user", "Add a note")
+    page.fill("#note-dialog-text", "<b>checked</b> by Ann")
+    page.click("#note-dialog-save")
+    wait_for_text(page, "<b>checked</b> by Ann")
+    page.click(".graph-row:has(.ref:text-is('side'))")
+    page.click("#graph-commands button:has-text('Tag')")
+    page.fill("#tag-dialog-text", "merged")
+    page.press("#tag-dialog-text", "Enter")
+    page.wait_for_selector(".ref.tag:text-is('merged')")
+    page.click("#graph-commands button:has-text('Delete branch side')")
+    page.wait_for_selector(".ref:text-is('side')", state="detached")
     with weft.open(store, "sides") as main:
+        assert set(main.branches()) == {"main", "other"}
+        assert set(main.tags()) == {"merged"}
         texts = [message.text for message in main.compile().messages]
     assert texts[1:] == [
         "Write to both files.",

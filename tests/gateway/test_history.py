@@ -182,6 +182,8 @@ def add_conflict(gateway, name):
 
 def test_a_difference_has_its_lines_and_words(gateway):
     question = add_conflict(gateway, "diff")
+    labels = {row[4] for row in read(gateway, "/api/graph", thread="diff")["commits"]}
+    assert "Write to the blue file tonight." in labels  # an edit is shown with its text
     with weft.open(gateway.store, "diff") as main:
         main.user("shared?")
     diff = read(gateway, "/api/diff", thread="diff", a="side", b="main")
@@ -276,3 +278,30 @@ def test_a_commit_is_picked_from_another_branch(gateway):
     assert answer["message"] == f"Applied {picked[:7]} to main."
     assert texts(read(gateway, "/api/rows", thread="pick"))[-1] == "Done on the side."
     assert "is here already" in refused(write, gateway, "/api/cherry-pick", **fields)[1]
+
+
+def test_notes_tags_and_branches_are_added_and_deleted(gateway):
+    with weft.open(gateway.store, "notes") as thread:
+        question = thread.user("Which database?").id
+        answer = thread.assistant("SQLite.").id
+    before = read(gateway, "/api/rows", thread="notes")
+    assert [row["notes"] for row in before["rows"]] == [[], []]
+    write(gateway, "/api/note", thread="notes", id=question, text="asked by Ann")
+    new = read(gateway, "/api/rows", thread="notes", since=before["head"])
+    assert (new["appended"], new["rows"]) == (True, [])  # only the row with the note is sent again
+    (row,) = new["updated"]
+    assert (row["id"], [note["text"] for note in row["notes"]]) == (question, ["asked by Ann"])
+    write(gateway, "/api/note", thread="notes", id=question, text="and by Bob")
+    rows = read(gateway, "/api/rows", thread="notes")["rows"]
+    assert [note["text"] for note in rows[0]["notes"]] == ["asked by Ann", "and by Bob"]
+    tagged = write(gateway, "/api/tag", thread="notes", name="decided", at=answer)
+    assert tagged["message"] == f"{answer[:7]} is tagged decided."
+    write(gateway, "/api/branch", thread="notes", name="side", at=question)
+    refs = read(gateway, "/api/graph", thread="notes")["refs"]
+    assert (refs[answer], refs[question]) == (["tag:decided"], ["side"])
+    write(gateway, "/api/untag", thread="notes", name="decided")
+    write(gateway, "/api/delete-branch", thread="notes", name="side")
+    graph = read(gateway, "/api/graph", thread="notes")
+    assert (graph["branches"], len(graph["refs"])) == (["main"], 1)
+    assert refused(write, gateway, "/api/untag", thread="notes", name="decided")[0] == 404
+    assert refused(write, gateway, "/api/note", thread="notes", id=question, text=" ")[2] == "text"

@@ -29,6 +29,7 @@ error into JSON.
                        preview}
     POST /api/revert {id}, /api/annotate {id, priority}, /api/edit {id, text}
     POST /api/branch {name, at, before, text}, /api/merge {branch, name, answers, preview}
+    POST /api/note {id, text}, /api/tag {name, at}, /api/untag {name}, /api/delete-branch {name}
     POST /api/cherry-pick {branch, id, answers, preview}, /api/undo {turn}, /api/redo {turn}
     POST /api/rename {thread, name}, /api/delete {thread}, /api/undelete {thread}
     POST /api/render {text}

@@ -6,6 +6,7 @@
     POST /api/branch {name, at, before, text}
     POST /api/merge {branch, name, answers, preview}
     POST /api/cherry-pick {branch, id, answers, preview}
+    POST /api/note {id, text}, /api/tag {name, at}, /api/untag {name}, /api/delete-branch {name}
 
 A graph may have many thousand commits, so each is a short list:
 
@@ -342,6 +343,32 @@ def _setup_text(setup: Setup | None, parts: Sequence[str]) -> str | None:
     return orjson.dumps(shown, default=str, option=orjson.OPT_INDENT_2).decode()
 
 
+def note(call: ApiCall) -> JsonObject:
+    """Write a note on a message or a commit, for people only."""
+    info = call.thread().note(call.text("id"), call.text("text"))
+    return {"commit": info.id, "message": "Noted."}
+
+
+def tag(call: ApiCall) -> JsonObject:
+    """Give a commit a name that does not move; by default, the newest."""
+    name = call.text("name")
+    info = call.thread().tag(name, call.text_or_none("at"))
+    return {"tag": name, "commit": info.id, "message": f"{info.id[:7]} is tagged {name}."}
+
+
+def untag(call: ApiCall) -> JsonObject:
+    call.thread().untag(call.text("name"))
+    return {"message": f"Deleted the tag {call.text('name')}."}
+
+
+def delete_branch(call: ApiCall) -> JsonObject:
+    """Delete another branch; its commits stay."""
+    thread, name = call.thread(), call.text("name")
+    call.state.runs.refuse_if_running(thread.name, name)
+    info = thread.delete_branch(name)
+    return {"commit": info.id, "message": f"Deleted the branch {name}; it ended at {info.id[:7]}."}
+
+
 HISTORY_READS: dict[str, Handler] = {
     "/api/graph": show_graph,
     "/api/diff": show_diff,
@@ -351,4 +378,8 @@ HISTORY_WRITES: dict[str, Handler] = {
     "/api/branch": branch,
     "/api/merge": merge,
     "/api/cherry-pick": cherry_pick,
+    "/api/note": note,
+    "/api/tag": tag,
+    "/api/untag": untag,
+    "/api/delete-branch": delete_branch,
 }

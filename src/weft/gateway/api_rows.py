@@ -89,7 +89,7 @@ def show_rows(call: ApiCall) -> JsonObject:
     first, count = _window(call, thread, 0 if earlier is None else earlier.length)
     window = rows[first : first + count]
     writer = _RowWriter(thread, call.state.views, call.state.catalog)
-    updated = [] if earlier is None else _updated(thread, window)
+    updated = [] if earlier is None else _updated(thread, window, read_id(since or ""))
     return {
         "name": record.name,
         "title": call.state.titles.of(call.store, record),
@@ -201,10 +201,15 @@ def _last_summary(thread: ThreadView) -> str | None:
     return None
 
 
-def _updated(thread: ThreadView, window: Sequence[Row]) -> list[Row]:
-    """Rows before the window whose calls got their results in it."""
+def _updated(thread: ThreadView, window: Sequence[Row], since: Id | None) -> list[Row]:
+    """Rows before the window whose calls got their results in it, or that got a note since."""
     shown = {row.id for row in window}
-    callers: dict[Id, None] = {}
+    known = None if since is None else thread.facts.get(since)
+    callers: dict[Id, None] = {
+        bytes.fromhex(about): None
+        for about, notes in thread.notes.items()
+        if known is not None and notes[-1]["created"] >= known.created
+    }
     for row in window:
         for block in row.message.blocks:
             caller = thread.callers.get(block.call_id) if isinstance(block, ToolResult) else None
@@ -253,6 +258,7 @@ class _RowWriter:
             "created": None if facts is None else facts.created,
             "model": None if message.origin is None else message.origin.model,
             "usage": self._usage(usage, message),
+            "notes": [] if row.id is None else self._thread.notes.get(row.id.hex(), ()),
         }
 
     def _usage(self, usage: Usage | None, message: Message) -> JsonObject | None:

@@ -261,7 +261,8 @@ def describe_commit(info: CommitInfo) -> tuple[str, str]:
     """The kind of a commit (for a message, its speaker), and its text on one line."""
     messages, kind = info.messages, info.kind
     if kind != "append" or not messages:
-        return kind, describe_annotation(info) or info.message or kind
+        edited = " ".join(map(preview, messages)) if kind == "edit" else ""
+        return kind, describe_annotation(info) or info.message or edited or kind
     note = info.message or ""
     is_automatic = info.automatic_type is not None or note.startswith(AUTOMATIC_NOTES)
     text = " ".join(map(preview, messages)) if is_automatic or not note else note

@@ -17,7 +17,7 @@ from weft.history import Count, Row, View
 from weft.ids import Id
 from weft.model import JsonObject, ToolCall, ToolResult, Usage
 from weft.store import Step, Store
-from weft.thread import AnswerCost
+from weft.thread import AnswerCost, CommitInfo
 
 from .api_views import REWRITES, SUMMARY, Change, tokens_json
 
@@ -45,6 +45,7 @@ class ThreadView:
 
     - `facts` has the facts of each commit; the id of an appended row is that of its commit
     - `summaries` has the compaction of each row that is a summary
+    - `notes` has the notes on each row or commit, oldest first
     - `callers` has the row of each tool call, `results` the result of each call, by call id
     """
 
@@ -52,6 +53,7 @@ class ThreadView:
         self.view = View()
         self.facts: dict[Id, CommitFacts] = {}
         self.summaries: dict[Id, tuple[Id, Change]] = {}
+        self.notes: dict[str, tuple[JsonObject, ...]] = {}
         self.callers: dict[str, Id] = {}
         self.results: dict[str, ToolResult] = {}
 
@@ -70,12 +72,15 @@ class ThreadView:
         after.view = self.view
         after.facts = dict(self.facts)
         after.summaries = dict(self.summaries)
+        after.notes = dict(self.notes)
         appending: list[Step] = []
         last_row = self.last_row
         for step in steps:
             commit = step.commit
             last_row = commit.id if commit.kind == "append" else last_row
             after.facts[commit.id] = CommitFacts(commit.created, commit.usage, last_row)
+            if commit.kind == "note":
+                after.add_note(step)
             if commit.kind not in REWRITES:
                 appending.append(step)
                 continue
@@ -99,9 +104,15 @@ class ThreadView:
         """The same thread at an earlier commit."""
         earlier = ThreadView()
         earlier.view = view
-        earlier.facts, earlier.summaries = self.facts, self.summaries
+        earlier.facts, earlier.summaries, earlier.notes = self.facts, self.summaries, self.notes
         earlier.index_calls(view.rows)
         return earlier
+
+    def add_note(self, step: Step) -> None:
+        info = CommitInfo(step, lambda _: 0)
+        about = str(info.metadata.get("about", ""))
+        note = {"id": info.id, "text": info.message or "", "created": step.commit.created}
+        self.notes[about] = (*self.notes.get(about, ()), note)
 
     def index_calls(self, rows: Iterable[Row]) -> None:
         for row in rows:

@@ -10,6 +10,7 @@ import { Chat } from "./chat.js";
 import { handleKey, register, registerSource, setPage } from "./commands.js";
 import { Compaction } from "./compaction.js";
 import { Composer } from "./composer.js";
+import { askText } from "./dialog.js";
 import { openDiff } from "./diff.js";
 import { Exchanges } from "./exchanges.js";
 import { Graph } from "./graph.js";
@@ -537,12 +538,23 @@ async function newThread(event) {
 /** What can be done with a commit of the graph. */
 function graphCommands(commit) {
   const names = commit.refs.filter((name) => !name.startsWith("tag:") && name !== current.branch);
+  const tags = commit.refs.filter((name) => name.startsWith("tag:")).map((name) => name.slice(4));
   const merges = names.map((name) => ({ label: `Merge ${name}`, run: () => merge(name) }));
   return [
     { label: "Branch from here", run: openBranchDialog },
     { label: "Compare", run: ({ id }) => compare(id), title: "Compare it with this branch" },
     { label: "Cherry-pick", run: pick, title: `Apply this commit to ${current.branch}` },
     ...merges,
+    { label: "Tag …", run: openTagDialog },
+    { label: "Note …", run: ({ id }) => rowActions.note(id) },
+    ...names.map((name) => ({
+      label: `Delete branch ${name}`,
+      run: () => change("/api/delete-branch", { name }),
+    })),
+    ...tags.map((name) => ({
+      label: `Delete tag ${name}`,
+      run: () => change("/api/untag", { name }),
+    })),
   ];
 }
 
@@ -558,6 +570,11 @@ function compare(a = null) {
     if (id && !names.includes(id)) places.push({ value: id, label: `commit ${id.slice(0, 7)}` });
   const other = page.branches.find((name) => name !== current.branch) ?? current.branch;
   openDiff({ thread: current.thread, places, a: a ?? other, b: current.branch });
+}
+
+function openTagDialog({ id }) {
+  const run = async (name) => (await change("/api/tag", { name, at: id })) !== null;
+  askText({ id: "tag-dialog", title: `Tag the commit ${id.slice(0, 7)}`, label: "Name", run });
 }
 
 function merge(name) {

@@ -41,6 +41,24 @@ export function openDialog({ id, title, body = [], buttons = [], wide = false })
   return { node, body: content, foot, close, fail };
 }
 
+/** Ask for one text; `run(text)` follows, unless the text is empty. */
+export function askText({ id, title, label, rows = 1, run }) {
+  const input =
+    rows > 1
+      ? el("textarea", { id: `${id}-text`, rows })
+      : el("input", { id: `${id}-text`, maxlength: 120, autocomplete: "off" });
+  const save = () => (input.value.trim() ? run(input.value.trim()) : false);
+  const buttons = [{ label: "Save", run: save, id: `${id}-save` }];
+  const dialog = openDialog({ id, title, body: [field(label, input)], buttons });
+  if (rows === 1)
+    input.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.isComposing) return;
+      event.preventDefault();
+      dialog.foot.querySelector(`#${id}-save`).click();
+    });
+  input.focus();
+}
+
 /** A field with its label. */
 export function field(label, input) {
   return el("p", { class: "line" }, el("label", { for: input.id }, label), input);

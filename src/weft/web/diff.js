@@ -56,19 +56,25 @@ export function describe({ lines, left_out, before, after }) {
   return `${parts.join(", ")}${more}. ${count(before)} → ${count(after)} tokens.`;
 }
 
-/** The lines of a difference: the left side is before, the right side after. */
+/** The lines of a difference: the left side is before, the right side after. Messages that were
+ *  removed stand beside those that were added in their place. */
 export function diffLines({ lines, unchanged }) {
   const nodes = [];
+  const removed = []; // rows whose right side is free
   for (const line of lines) {
     if (line.unchanged) nodes.push(gap(line.unchanged));
-    nodes.push(
-      el(
-        "div",
-        { class: `diff-line ${line.kind}`, role: "group", "aria-label": `${line.role}, ${line.kind}` },
-        side(line, "before"),
-        side(line, "after"),
-      ),
-    );
+    if (line.unchanged || line.kind === "changed") removed.length = 0;
+    const free = line.kind === "added" ? removed.shift() : null;
+    if (free) {
+      free.lastChild.replaceWith(side(line, "after"));
+      free.classList.add("added");
+      free.setAttribute("aria-label", `${free.getAttribute("aria-label")}; ${line.role}, added`);
+      continue;
+    }
+    const label = { role: "group", "aria-label": `${line.role}, ${line.kind}` };
+    const node = el("div", { class: `diff-line ${line.kind}`, ...label }, side(line, "before"), side(line, "after"));
+    if (line.kind === "removed") removed.push(node);
+    nodes.push(node);
   }
   if (unchanged) nodes.push(gap(unchanged));
   return nodes;

@@ -3,7 +3,7 @@
 
 import { el } from "./dom.js";
 import { get, post } from "./api.js";
-import { field, openDialog, openMenu } from "./dialog.js";
+import { askText, field, openDialog, openMenu } from "./dialog.js";
 
 const EDITABLE = ["user", "assistant", "system", "developer"];
 
@@ -40,7 +40,21 @@ export class RowActions {
     if (EDITABLE.includes(row.role) && hasText) items.push({ label: "Edit and branch …", run: () => this.edit(row) });
     if (row.role === "assistant" && row.kind !== "summary") items.push({ label: "Regenerate", run: () => this.askAgain(row, true) });
     if (row.role === "user" && row.kind !== "summary") items.push({ label: "Ask again", run: () => this.askAgain(row, false) });
+    items.push({ label: "Add a note …", run: () => this.note(row.id) });
+    const isImportant = row.priority === "important";
+    if (isImportant || row.priority === "normal")
+      items.push({
+        label: isImportant ? "Not important any more" : "Mark as important",
+        run: () => this.page.annotate(row.id, isImportant ? "normal" : "important"),
+      });
     return [...items, ...this.more(row)];
+  }
+
+  /** Write a note on a message or a commit; no model sees it. */
+  note(id) {
+    const run = async (text) => (await this.page.change("/api/note", { id, text })) !== null;
+    const label = "For people only: no model sees it";
+    askText({ id: "note-dialog", title: "Add a note", label, rows: 4, run });
   }
 
   /** Ask for another answer, on a new branch; the old answer stays on this one. */

@@ -154,7 +154,10 @@ export class RowItem {
     }
     if (kind === "fold") this.label.textContent = `${plural(row.fold.dropped, "message")} summarised here`;
     if (kind === "prompt") this.label.textContent = `System prompt, ${plural(row.tokens, "token")}`;
-    reconcile(this.node, [this.head, this.panel ?? this.body]);
+    const notes = (row.notes ?? []).map(({ text, created }) =>
+      el("p", { class: "row-note" }, el("b", {}, "Note "), text, el("span", { class: "tokens" }, ` ${clock(created)}`)),
+    );
+    reconcile(this.node, [this.head, this.panel ?? this.body, ...notes]);
   }
 
   foldButton() {
