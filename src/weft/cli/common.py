@@ -96,7 +96,7 @@ def writable_store(args: argparse.Namespace) -> str:
 
 
 def choose_thread(store: Store) -> str | None:
-    """The thread of a command that names none: the default one, or the only one there is."""
+    """The thread of a command without `--thread`: the default one, or the only one there is."""
     if store.read_thread(DEFAULT_THREAD) is not None:
         return DEFAULT_THREAD
     records = store.threads()
@@ -106,7 +106,7 @@ def choose_thread(store: Store) -> str | None:
 def existing_thread(args: argparse.Namespace, path: str) -> str:
     """The full name of a thread that must exist, from its name or a unique prefix of it.
 
-    The id of a client's session names its thread too, also the id under which it was resumed.
+    The id of a client's session is accepted too, also the id that a resumed session got.
     """
     with existing(path) as store:
         if args.thread is None:

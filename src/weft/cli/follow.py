@@ -31,11 +31,11 @@ from .terminal import Screen, plural, read_screen, shorten
 
 POLL_SECONDS = 0.5
 SERVED_SECONDS = 5.0
-"""How often the store is asked while a server tells what is new, in case it misses something."""
+"""How often the store is read although a server sends events, in case an event is lost."""
 RETRY_SECONDS = 1.0
 CONNECT_SECONDS = 5.0
 SILENCE_SECONDS = 60.0
-"""A server sends something at least every 15 seconds; after this time it is gone."""
+"""A server that sent nothing for this long is gone: it sends something every 15 seconds."""
 FIRST_COMMITS = 10
 """How many commits of a named thread are shown first."""
 NAME_WIDTH = 24
@@ -89,7 +89,7 @@ def poll(printer: "Printer") -> int:
 
 
 def listen(printer: "Printer", url: str, thread: str | None) -> int:
-    """Print what the server tells; it is asked again if the connection breaks."""
+    """Print the server's events; if the connection breaks, connect again."""
     events: SimpleQueue[Event] = SimpleQueue()
     reader = threading.Thread(target=read_events, args=(url, thread, events), daemon=True)
     reader.start()
@@ -199,7 +199,7 @@ class Printer:
                     self._show_commit(handle, handle.show(arrival.commit.hex()))
 
     def lose(self, error: str) -> None:
-        """The server is gone; said once."""
+        """Report once that the server is gone; from now on only the store is read."""
         if not self._is_lost:
             self._end_line()
             print_error(f"weft: the server is gone ({error}): only finished messages are shown")

@@ -57,8 +57,8 @@ def flatten_tools(
     """The request with tools, tool choice and calls in the target's terms, and the names to
     translate calls back.
 
-    `custom` and `namespaces` are whether the target supports such tools. Every tool and every block
-    keeps its place.
+    `custom` and `namespaces` say whether the target supports such tools. The order of tools and
+    blocks does not change.
     """
     names = _Names(request.tools, custom=custom, namespaces=namespaces)
     tools = tuple(
@@ -174,8 +174,8 @@ class _Names:
     def offers(self, name: str) -> str | None:
         """The flat name of a tool that the caller chose by its own name; `None` if there is none.
 
-        A choice that names no namespace means the first tool of that name; one that does names it
-        before a dot.
+        A name may have its namespace before a dot. Without one, the first tool of that name is
+        meant.
         """
         for (namespace, known), flat in self._names.items():
             if known == name and (namespace is None or (None, name) not in self._kept):

@@ -39,15 +39,15 @@ from .ops import (
 # - `compile_slots` needs a few rows wherever they are. Nearly every commit appends one row and does
 #   nothing else; of these only the wanted ones are read, and those that a rewrite names.
 
-SLACK = 64  # commits read beside the wanted ones: some append nothing, or a row that is hidden
+SLACK = 64  # more commits are read than rows are needed: some append nothing, or a hidden row
 GROWTH = 4
 
 
 class PartialRows(ListRows):
-    """Some rows of a whole list, in its order. Rows of the list may be missing if
+    """Some rows of a list, in the same order. A row may be missing for one of two reasons:
 
-    - they stand before all rows that are here (unless `from_start`), or
-    - no later rewrite drops from, drops to, or inserts after them.
+    - it comes before all rows that are here (never with `from_start`), or
+    - no later rewrite refers to it.
     """
 
     def __init__(self, *, from_start: bool) -> None:
@@ -100,11 +100,11 @@ def compile_tail(
 
 
 def compile_slots(store: Store, thread: str, head: Id, slots: Collection[Id]) -> dict[Id, Row]:
-    """Those of these rows that the commit compiles to, by slot."""
+    """The rows in these slots at this commit, by slot; rows that it does not have are left out."""
     depths = store.read_depths(thread, head, list(slots))
     oldest = min((depths.get(slot, 1) for slot in slots), default=1)
-    # What came before a row rarely concerns it. Only a rewrite that moves a wanted row further up
-    # than the oldest of them makes it necessary to read from the beginning.
+    # Commits before the oldest of these rows rarely matter. They do if a rewrite moved one of the
+    # rows further up; then the thread is read from the beginning.
     rows = _run_relevant(store, thread, head, depths, oldest - 1)
     if not rows.moved_out.isdisjoint(slots):
         rows = _run_relevant(store, thread, head, depths, 0)
@@ -177,7 +177,7 @@ class SignatureIndex:
         self._fingerprints[slot] = (depth, fingerprint)
 
     def fingerprint(self, rows: Iterable[Row], start: int = START) -> int:
-        """The fingerprint after these rows, all of which must be ones that show."""
+        """The fingerprint after these rows; the caller leaves out hidden rows."""
         for row in rows:
             start = hash((start, self._hash(row)))
         return start
@@ -405,7 +405,7 @@ class _ExtendedRows:
             same = count_untouched(op, shared.index, length)
             self.shared = SharedRows(rows, shared, self._depth, same)
             self._is_seen = False
-        else:  # nobody has seen this list: a thousand pins cost a thousand steps
+        else:  # no view shows this list yet: it can be changed in place
             change_in_place(shared.rows, op, messages, commit, shared.index)
             shared.forget_past()
         self.length = len(self.shared.rows)

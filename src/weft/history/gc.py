@@ -1,8 +1,8 @@
 """Gc: deletes commits that no branch reaches and that undo no longer needs.
 
 All ancestors of a branch stay. That includes the originals of every compaction, because they are
-its ancestors. Commits that the log named within the retention time stay too, so that undo and redo
-still work. A thread that was deleted before the retention time is removed completely.
+its ancestors. Commits that the operation log mentions within the retention time stay too, so that
+undo and redo still work. A thread that was deleted before the retention time is removed completely.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ class Swept(Struct, frozen=True):
 
 
 def sweep(store: Store, since: float, *, preview: bool = False) -> Swept:
-    """Delete commits that are unreachable and that the log last named before `since`."""
+    """Delete unreachable commits that the operation log has not mentioned since `since`."""
     maintenance = store.maintenance()
     total = [0, 0, 0]
     with store.transaction():
@@ -64,7 +64,7 @@ def _is_before(name: str, since: float) -> bool:
 
 
 def reach(starts: Iterable[Id], parents: dict[Id, tuple[Id, ...]]) -> set[Id]:
-    """All commits that these come from, themselves included."""
+    """These commits and all their ancestors."""
     reached: set[Id] = set()
     waiting = list(starts)
     while waiting:

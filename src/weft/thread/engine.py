@@ -503,7 +503,7 @@ def _summary_job(
 def _describe_task(layout: Layout, model: Model, size: Callable[[str], int]) -> str:
     """What the summarised work is for: the last request, later rules, the state of the task.
 
-    The setup and the pins are not quoted: no summariser can change what it never gets.
+    The setup and the pins are not quoted, so that the summary cannot change them.
     """
     request = layout.rows[layout.requests[-1]].message.text if layout.requests else ""
     rules = [

@@ -170,8 +170,8 @@ class Thread:
         """The messages at a commit; by default, at the head of the current branch.
 
         `at` is a branch, a tag, an id, or a time (then the newest commit at that time). With
-        `last`, only that many messages are returned, and no more of a long thread is read than they
-        need.
+        `last`, only that many of the newest messages are returned. The rest of a long thread is not
+        read.
         """
         check_count("last", last)
         handle = self._handle
@@ -249,9 +249,10 @@ class Thread:
         until: Moment = None,
         regex: bool = False,
     ) -> list[Hit]:
-        """The messages that were ever in this thread and have all these words, live ones first.
+        """Find the messages of this thread that contain all these words, live messages first.
 
-        If no message has all of them, the messages with some of them.
+        Messages that were edited or removed are searched too. If no message has all the words, the
+        result is the messages with some of them.
 
         `role`, `branch` and times (a `datetime`, seconds, or ISO text) narrow it down. With
         `regex`, the query is a regular expression of Python's `re`.
@@ -350,10 +351,11 @@ class Thread:
     # Hooks, budget, listeners
 
     def before(self, hook: Before) -> Before:
-        """Call this function before every commit: it raises to stop it, or returns another draft.
+        """Call this function before every commit. It may raise to stop it, or return another draft.
 
-        Hooks run in the order in which they were added, and again if another writer was first.
-        Commits made inside a hook run no hooks. Returns the hook, so this is also a decorator.
+        Hooks run in the order in which they were added. They run again if another writer committed
+        first. Commits made inside a hook run no hooks. Returns the hook, so that this can be used
+        as a decorator.
         """
         self._handle.before.append(check_hook(hook))
         return hook
@@ -966,8 +968,8 @@ class Thread:
         differently (`ResultConflict`); its id is that of the call.
 
         The strategy `squash` adds the result of the branch as one message: its last answer, or
-        `text`. It also merges what the branch did to shared messages; `settle` is then the strategy
-        for conflicts. What the branch compacted, and its setup, are not taken over.
+        `text`. Edits and marks of shared messages are merged too; `settle` is the strategy for
+        their conflicts. Compactions and the setup of the branch are ignored.
         """
         note = read_note(note, message)
         if preview:

@@ -32,7 +32,7 @@ LIMITS = Limits(stops=4, user=64, sampling_if_reasoning_off=True)
 https://github.com/maximhq/bifrost/pull/1000"""
 
 OLDER_LIMIT, OLDER_CHOICE = "max_tokens", "function_call"
-"""The first API's names of `max_completion_tokens` and `tool_choice`."""
+"""The deprecated names of `max_completion_tokens` and `tool_choice`."""
 
 
 def _write_tier(tier: str, writing: Writing) -> str | None:
@@ -64,7 +64,7 @@ def _read_choice(choice: Any, reading: Reading) -> ToolChoice | None:
         case {"type": "custom", "custom": {"name": str(name), **inner}, **more}:
             reading.keep_others(inner, (), "custom")
             if not _offers_custom(reading.body, name):
-                reading.note_form()  # a choice by name is of whatever tool has it
+                reading.note_form()  # the name decides, even if that tool is not a custom one
         case {"name": str(name), **more} if reading.path == OLDER_CHOICE:
             pass
         case _:
@@ -206,10 +206,10 @@ FIELDS = FieldTable(
 
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
-    """The parameters of a body, and by path the values that have no field."""
+    """The parameters of a body, and the values that have no field, by path."""
     params, rest = FIELDS.decode(body)
     if body.get("functions") is not None:
-        rest["functions"] = None  # the first API's name of `tools`
+        rest["functions"] = None  # the deprecated name of `tools`
     if body.get("tools") == []:
         rest["tools"] = []
     for key, value in optional_object(body, "stream_options").items():
@@ -220,7 +220,7 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
 def encode_params(
     request: Request, target: Target, tools: list[JsonObject], losses: Losses
 ) -> JsonObject:
-    """The members beside model, messages and tools; `tools` are those that were written."""
+    """All members except model, messages and tools; `tools` are the tools as they were written."""
     if PROTOCOL in request.raw:
         own = {key: value for key, value in request.raw[PROTOCOL].items() if key != "tools"}
         return _with_known_limit(own, target, losses) if target.enforce else own
@@ -233,7 +233,7 @@ def encode_params(
 
 
 def _with_known_limit(body: JsonObject, target: Target, losses: Losses) -> JsonObject:
-    """The caller's own members, the limit of output by its older name where only that is known."""
+    """The caller's own members; older servers get the output limit as `max_tokens`."""
     newer, older = FIELDS.paths["max_tokens"], OLDER_LIMIT
     if newer not in body or older in body or target.model.max_tokens_field != older:
         return body

@@ -4,8 +4,8 @@ An assistant message spreads one turn over several members. They are read in the
 model produces them: thinking, content, refusal, calls, audio. Where the form of a message does not
 tell which member a block came from, the block's `ext` does, under `item`.
 
-The first API allowed one call per turn, without an id, in `function_call`, answered by the role
-`function`. It is read as a call whose id is its position in the list.
+The deprecated `functions` API allowed one call per turn, in `function_call`, without an id. The
+role `function` answered it. Such a call gets an id from the position of its message.
 
 Messages that this protocol wrote are written back member by member. A turn of another protocol may
 become several messages: each tool result is a `tool` message, and what such a message cannot hold
@@ -65,14 +65,14 @@ from .wire import AUDIO_FORMATS, PROTOCOL, REASONING, REASONING_DETAILS, REASONI
 
 PLAIN = frozenset({"role", "content"})
 AUDIO_ANSWER = frozenset({"data", "expires_at", "transcript"})
-"""Members of an answer's audio that a later request does not repeat: it names the id."""
+"""Members of an answer's audio that later requests leave out: they refer to its id."""
 
-Found = tuple[str, Block]
-"""A block, and the path inside its message."""
+LocatedBlock = tuple[str, Block]
+"""The path of a block inside its message, and the block."""
 
 
 def decode_message(raw: JsonObject, number: int = 0) -> Message:
-    """One message; `number` names a call of the first API."""
+    """One message; `number` is its position, from which a deprecated function call gets its id."""
     role = text_of(raw, "role")
     return READERS.get(role, _decode_any)(raw, role, number)
 
@@ -104,7 +104,7 @@ def _decode_tool(raw: JsonObject, role: str, _number: int) -> Message:
 
 
 def _decode_function(raw: JsonObject, role: str, number: int) -> Message:
-    """The answer to a call of the first API; the request links it to its call."""
+    """The answer to a deprecated function call; the request links it to its call."""
     content, form = decode_content(raw)
     result = ToolResult(legacy_id(number), content, name=text_of(raw, "name"), form=form)
     rest = (_rest(raw, PLAIN | {"name"}) or {}).get(PROTOCOL, {})
@@ -133,7 +133,7 @@ READERS = {
 }
 
 
-def find_blocks(raw: JsonObject, number: int, known: set[str]) -> Iterator[Found]:
+def find_blocks(raw: JsonObject, number: int, known: set[str]) -> Iterator[LocatedBlock]:
     """The blocks of an assistant's message with their paths; adds the members read to `known`."""
     thinking = _find_thinking(raw, known)
     if thinking is not None:
@@ -160,7 +160,7 @@ def find_blocks(raw: JsonObject, number: int, known: set[str]) -> Iterator[Found
         yield "audio", decode_audio_answer(audio)
 
 
-def _find_calls(calls: Any) -> Iterator[Found]:
+def _find_calls(calls: Any) -> Iterator[LocatedBlock]:
     for at, call in enumerate(objects(calls, "tool_calls")):
         try:
             yield f"tool_calls[{at}]", decode_call(call)
@@ -168,7 +168,7 @@ def _find_calls(calls: Any) -> Iterator[Found]:
             raise inside(f"tool_calls[{at}]", error) from None
 
 
-def _find_thinking(raw: JsonObject, known: set[str]) -> Found | None:
+def _find_thinking(raw: JsonObject, known: set[str]) -> LocatedBlock | None:
     item = next((name for name in REASONING if isinstance(raw.get(name), str)), None)
     proof, details = raw.get(REASONING_PROOF), raw.get(REASONING_DETAILS)
     own: JsonObject = {}
@@ -225,7 +225,7 @@ def decode_audio_answer(raw: JsonObject) -> Audio:
 
 
 def legacy_id(number: int) -> str:
-    """The id that a call of the first API goes by: there was one a turn, and it had none."""
+    """The id for a deprecated function call, which has none; a turn has at most one such call."""
     return f"function_call_{number}"
 
 
@@ -244,9 +244,9 @@ def own(ext: Ext | None) -> JsonObject:
 
 
 def write_assistant(blocks: tuple[Block, ...] | list[Block], *, parts: bool) -> JsonObject:
-    """The members of an assistant's message that its blocks make; no `content` where none is.
+    """The members of an assistant message with these blocks; without text there is no `content`.
 
-    `parts` is whether the content is a list, which may hold refusals too.
+    With `parts`, the content is a list, which may contain refusals too.
     """
     body: JsonObject = {}
     content: list[Block] = []
@@ -459,7 +459,7 @@ class Writer:
             self.losses.add(place, "namespace_flattened", block.namespace)
         ext = (
             None if own(block.ext).get("item") else block.ext
-        )  # the first API's call has an id now
+        )  # a deprecated function call has an id now
         arguments = block.arguments
         if not arguments and not block.custom:
             arguments = "{}"

@@ -119,7 +119,9 @@ def write_tools(request: Request, some: tuple[str, ...], losses: Losses) -> list
 def _write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     if tool.raw is not None and PROTOCOL in tool.raw:
         own = dict(tool.raw[PROTOCOL])
-        return {"type": "function", "function": own} if "name" in own else own  # of the first API
+        return (
+            {"type": "function", "function": own} if "name" in own else own
+        )  # a deprecated function
     if not is_offered(tool, number, losses):
         return None
     tool_losses(tool, number, losses)
