@@ -547,6 +547,42 @@ def test_another_conversations_thinking_never_comes_back(gateway, hints, systems
         assert restored(recorded) == ([secret] if is_known else [])
 
 
+def test_what_came_back_once_comes_back_only_while_it_is_proven(store, gateway):
+    """The gateway remembers what it restored; an equal answer or `forget` ends that."""
+    gateway.reply(gateway.ask(request("a")), thinking("first"))
+    asked = gateway.ask(request("a", "b", "c"), maker=MAKER)
+    assert restored(asked) == ["first"]
+    gateway.reply(asked, thinking("second", "d"))
+    asked = gateway.ask(request("a", "b", "c", "d", "e"), maker=MAKER)
+    assert restored(asked) == ["first", "second"]
+    gateway.reply(asked, thinking("third", "f"))
+    weft.thread.forget(store, "second")
+    asked = gateway.ask(request("a", "b", "c", "d", "e", "f", "g"), maker=MAKER)
+    assert "second" not in restored(asked)
+    assert restored(asked) == restored_afresh(gateway, "a", "b", "c", "d", "e", "f", "g")
+    gateway.reply(asked, thinking("fourth", "i"))
+    gateway.reply(gateway.ask(request("a"), hint="another"), thinking("theirs"))
+    longer = ("a", "b", "c", "d", "e", "f", "g", "i", "j")
+    asked = gateway.ask(request(*longer), maker=MAKER)
+    assert "first" not in restored(asked)
+    assert restored(asked)[-2:] == ["third", "fourth"]
+    assert restored(asked) == restored_afresh(gateway, *longer)
+
+
+def restored_afresh(gateway, *texts):
+    """What a gateway that remembers nothing restores."""
+    return restored(Gateway(gateway.store).ask(request(*texts), maker=MAKER))
+
+
+def test_what_came_back_in_a_session_does_not_come_back_outside_it(gateway):
+    for hint in ("one", "two"):
+        gateway.reply(gateway.ask(request("a"), hint=hint), thinking(hint))
+    for hint in ("one", "two", "one"):
+        texts = ("a", "b", f"more {hint}")
+        assert restored(gateway.ask(request(*texts), hint=hint, maker=MAKER)) == [hint]
+        assert restored(gateway.ask(request(*texts), maker=MAKER)) == []
+
+
 def test_thinking_comes_back_by_its_call_id_whatever_the_client_rewrote(gateway):
     asked = gateway.ask(request("a", system="one"), hint="s")
     gateway.reply(asked, thinking("secret", id=UNIQUE))

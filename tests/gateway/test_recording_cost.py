@@ -1,10 +1,14 @@
-"""What recording an exchange costs does not depend on what is stored.
+"""What recording an exchange costs does not depend on what is stored, nor on the turn.
 
-Cost is counted in steps of SQLite's virtual machine and in statements, which a busy machine does
-not change.
+Cost is counted in steps of SQLite's virtual machine, in statements and in function calls, which a
+busy machine does not change.
 """
 
+import asyncio
 import random
+import re
+import sys
+from contextlib import contextmanager
 from itertools import count
 from uuid import uuid4
 
@@ -15,6 +19,7 @@ from weft.codec import CODECS
 from weft.gateway import (
     AnswerRecord,
     DigestCache,
+    ExchangeRecorder,
     RecordingContext,
     RequestRecord,
     SentBody,
@@ -24,7 +29,7 @@ from weft.gateway import (
     record_request,
 )
 from weft.history import tools_digest
-from weft.model import Message, Text
+from weft.model import Message, Origin, Request, Response, Text, Thinking, ToolCall
 from weft.store import SqliteStore
 from weft.thread import Bodies, fsck
 
@@ -112,6 +117,121 @@ def test_a_turn_costs_the_same_however_long_the_conversation_is(gateway, hint):
     conversation = Conversation(hint)
     costs = [gateway.exchange(conversation, f"question {n} " * 20)[1] for n in range(80)]
     assert is_flat(worst(costs[2:10]), worst(costs[20:60]))
+
+
+@contextmanager
+def counted_calls(counts, turn):
+    """Counts the calls of functions, also of those in C, unless the turn is not compared."""
+    if not (15 <= turn <= 20 or turn >= 195):
+        yield
+        return
+
+    def count_call(_frame, event, _function):
+        counts[turn] = counts.get(turn, 0) + (event in ("call", "c_call"))
+
+    before = sys.getprofile()
+    sys.setprofile(count_call)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+@pytest.mark.parametrize("maker", [None, Origin("chat", "up", "m")])
+@pytest.mark.parametrize("hint", ["session", None])
+@pytest.mark.parametrize("client", ["plain", "agent"])
+def test_turn_200_makes_no_more_calls_than_turn_20(gateway, hint, maker, client):
+    """Also where a translation needs the private parts of all earlier answers.
+
+    An agent's requests have a system text that changes every time and a cache mark that moves, and
+    its answers call tools.
+    """
+    volatile = (re.compile("^billing"),)
+    context = RecordingContext(DigestCache(), Bodies(), volatile)
+    messages, counts, restored = [], {}, {}
+    for turn in range(201):
+        mark = {"cache_control": {"type": "ephemeral"}} if client == "agent" else {}
+        if client == "agent" and messages:
+            del messages[-2]["content"][0]["cache_control"]
+            result = {"type": "tool_result", "tool_use_id": call_id(turn - 1), "content": "ok" * 50}
+            messages.append({"role": "user", "content": [{**result, **mark}]})
+        else:
+            block = {"type": "text", "text": f"question {turn} " * 20, **mark}
+            messages.append({"role": "user", "content": [block]})
+        system = [{"type": "text", "text": f"billing {turn}"}, {"type": "text", "text": "be brief"}]
+        system = system if client == "agent" else "be brief"
+        body = orjson.dumps({"model": "m", "messages": messages, "system": system, "tools": TOOLS})
+        asked = CODECS["anthropic"].decode_request(orjson.loads(body))
+        exchange = f"exchange {turn}"
+        request = RequestRecord(exchange, 1.0, "scope", hint, asked.messages, asked.tools)
+        gateway.statements = 0
+        with counted_calls(counts, turn):
+            recorded = record_request(
+                gateway.store, request, context, maker, body=body, is_new=True
+            )
+        blocks = [Thinking(f"thought {turn}"), Text(f"answer {turn}")]
+        blocks += [ToolCall(call_id(turn), "read", "{}")] if client == "agent" else []
+        answer = AnswerRecord(
+            exchange,
+            2.0,
+            Message("assistant", tuple(blocks), origin=maker),
+            f"msg_{turn}",
+            None,
+            recorded.location,
+            SentBody(body, "anthropic", "m"),
+        )
+        with counted_calls(counts, turn):
+            record_answer(gateway.store, answer, context, is_new=True)
+        counts[turn] = counts.get(turn, 0) + 100 * gateway.statements
+        restored[turn] = len(recorded.answers)
+        echo = [{"type": "text", "text": f"answer {turn}"}]
+        call = {"type": "tool_use", "id": call_id(turn), "name": "read", "input": {}}
+        echo += [call] if client == "agent" else []
+        messages.append({"role": "assistant", "content": echo})
+    assert restored[200] == (0 if maker is None else 200)
+    assert len(gateway.store.threads()) == 1
+    assert max(counts[turn] for turn in range(195, 201)) <= 1.1 * max(
+        counts[turn] for turn in range(15, 21)
+    )
+
+
+def call_id(turn):
+    return f"toolu_{random.Random(turn).randbytes(12).hex()}"
+
+
+class CountingStore(SqliteStore):
+    """Counts transactions that are not part of another one."""
+
+    begun = 0
+
+    def transaction(self):
+        if not self._db.in_transaction:
+            self.begun += 1
+        return super().transaction()
+
+
+def test_exchanges_of_one_moment_share_a_transaction(tmp_path):
+    store = CountingStore(tmp_path / "weft.db")
+    recorder = ExchangeRecorder(store, patience=60)
+
+    async def exchange(number):
+        asked = Request("m", (Message("user", (Text(f"question {number}"),)),))
+        recording = await recorder.begin("scope", f"session {number}", asked)
+        answer = Message("assistant", (Text(f"answer {number}"),))
+        await recorder.finish(recording, Response(answer, f"msg_{number}"))
+        return recording.state
+
+    async def all_exchanges():
+        return await asyncio.gather(*(exchange(number) for number in range(30)))
+
+    try:
+        assert asyncio.run(all_exchanges()) == ["store"] * 30
+        assert store.begun == 2  # one for all requests, one for all answers
+        assert len(store.threads()) == 30
+        assert fsck(store).clean
+    finally:
+        assert recorder.close()
+        store.close()
 
 
 @pytest.mark.parametrize("hint", ["session", None])

@@ -24,6 +24,7 @@ from .identity import Continuation, TraceCache, is_distinctive, read_incoming
 from .journal import Journal, leftover_journals, open_journal
 from .large_bodies import tune_interpreter
 from .live import LiveExchange, LiveFeed
+from .recorder import ExchangeRecorder
 from .records import (
     AnswerRecord,
     DigestCache,
@@ -66,6 +67,7 @@ __all__ = [
     "Continuation",
     "DigestCache",
     "EventQueue",
+    "ExchangeRecorder",
     "FailureRecord",
     "Flags",
     "FrameCutter",

@@ -51,6 +51,7 @@ from weft.model import (
     Inline,
     Message,
     Opaque,
+    Origin,
     Redacted,
     Text,
     Thinking,
@@ -70,6 +71,10 @@ TOKENS_READ = 256
 NEW_MESSAGES = 16
 """A request that extends an earlier one has at most this many messages after the earlier one's
 last; with more, its trace is found by its session only."""
+
+REPLACED_MESSAGES = 4
+"""A trace is replaced by one that differs from it in this many messages at its end. Clients move
+cache marks there, or take reminders back."""
 
 SESSIONS = 10_000
 MESSAGE_BYTES = 500
@@ -140,45 +145,58 @@ def read_incoming(
         points = tuple(trace(scope, messages, volatile))
         return Incoming(scope, hint, messages, points, _tokens(messages), tools, is_retry)
     known = traces.get(scope, hint, messages)
-    length = 0 if known is None else _shared_length(messages, body, known)
+    lead = _system_run(messages)
+    if known is not None and _system_run(known.trace.messages) != lead:
+        known = None
+    length = 0 if known is None else _shared_length(messages, body, known, lead)
     tokens = _tokens(messages[length:])
     size = _size(messages[length:]) + (0 if body is None else len(body))
     if known is not None:
         # Equal messages become the same objects: they are compared faster, and kept once.
-        messages = known.trace.messages[:length] + messages[length:]
+        messages = messages[:lead] + known.trace.messages[lead:length] + messages[length:]
         tokens = known.tokens[:length] + tokens
         if length == len(known.trace.messages):
             size += known.size - (0 if known.body is None else len(known.body))
+            size -= 0 if known.answers is None else known.answers.size
         else:
             size += _size(messages[:length])
     points = tuple(trace(scope, messages, volatile, None if known is None else known.trace))
-    is_extended = known is not None and length == len(known.trace.messages)
-    traced = TracedRequest(Trace(messages, points), tokens, size, body)
+    known_points = () if known is None else known.trace.points
+    is_extended = known is not None and length >= len(known.trace.messages) - REPLACED_MESSAGES
+    answers = None
+    if known is not None and known.answers is not None and points[:lead] == known_points[:lead]:
+        answers = known.answers.shortened(length)
+        size += answers.size
+    traced = TracedRequest(Trace(messages, points), tokens, size, body, answers)
     traces.put(scope, hint, traced, known if is_extended else None)
     return Incoming(scope, hint, messages, points, tokens, tools, is_retry)
 
 
+def _system_run(messages: Sequence[Message]) -> int:
+    """How many system messages a request begins with."""
+    return sum(1 for _ in takewhile(is_system, messages))
+
+
 def _shared_length(
-    messages: tuple[Message, ...], body: bytes | None, known: "TracedRequest"
+    messages: tuple[Message, ...], body: bytes | None, known: "TracedRequest", lead: int
 ) -> int:
     """How many leading messages of a request equal those of a known one.
 
-    Most of them are in the part of the body that both have, so they need not be compared. Which
-    ones is not known exactly, but a body has at least `_least_bytes` for each. System messages are
-    compared, because they may be anywhere in a body.
+    Both begin with `lead` system messages, which may differ: some clients put text there that
+    changes in every request. Most of the others are in the part of the body that both have, so they
+    need not be compared. Which ones is not known exactly, but a body has at least `_least_bytes`
+    for each.
     """
     old = known.trace.messages
     if body is None or known.body is None or len(messages) < len(old):
-        return equal_length(messages, old)
+        return lead + equal_length(messages, old, lead)
     different = len(known.body) - same_start(body, known.body)
     count = len(old)
     while count and different > 0:
         count -= 1
         different -= _least_bytes(old[count])
-    system = sum(1 for _ in takewhile(is_system, old))
-    checked = (slice(0, system + 1), slice(count - 1, count))
-    if count <= system or any(messages[each] != old[each] for each in checked):
-        return equal_length(messages, old)
+    if count <= lead or any(messages[at] != old[at] for at in (lead, count - 1)):
+        return lead + equal_length(messages, old, lead)
     return count + equal_length(messages, old, count)
 
 
@@ -233,13 +251,61 @@ def _texts(block: Block) -> Iterator[str]:
             yield ""
 
 
+class EchoedAnswers(Struct, frozen=True):
+    """The stored answers that the first `length` messages of a request echo, by message range.
+
+    They are proven for one thread, this session, these tools and this model. `twin` is the newest
+    answer that made a proof in that thread invalid (`twin_key`) when they were looked up. `ids` are
+    those of their commits and entries, and `size` is about what the answers need in memory.
+    """
+
+    length: int
+    thread: str
+    hint: str | None
+    tools: bytes
+    maker: Origin
+    twin: Id | None
+    ids: tuple[Id, ...] = ()
+    answers: dict[tuple[int, int], Message] = {}
+    size: int = 0
+
+    @property
+    def proof(self) -> tuple[object, ...]:
+        """What the proof depends on besides the messages."""
+        return self.thread, self.hint, self.tools, self.maker, self.twin
+
+    def extended(
+        self, length: int, ids: Sequence[Id], answers: Mapping[tuple[int, int], Message]
+    ) -> "EchoedAnswers":
+        """These answers and those that the following messages echo, up to `length`."""
+        return structs.replace(
+            self,
+            length=length,
+            ids=(*self.ids, *ids),
+            answers={**self.answers, **answers},
+            size=self.size + _size(list(answers.values())),
+        )
+
+    def shortened(self, length: int) -> "EchoedAnswers":
+        """The answers that the first `length` messages echo."""
+        last = next(reversed(self.answers), (0, 0))
+        if length >= self.length and last[1] <= length:
+            return self
+        answers = {span: answer for span, answer in self.answers.items() if span[1] <= length}
+        return structs.replace(self, length=min(length, self.length), answers=answers)
+
+
 class TracedRequest(Struct, frozen=True):
-    """A request's trace, tokens by message, approximate size in memory, and body."""
+    """A request's trace, tokens by message, approximate size in memory, and body.
+
+    `answers` are those that an equal beginning of an earlier request echoes.
+    """
 
     trace: Trace
     tokens: tuple[tuple[str, ...], ...]
     size: int
     body: bytes | None
+    answers: EchoedAnswers | None = None
 
 
 TraceKey = tuple[object, ...]
@@ -287,6 +353,27 @@ class TraceCache:
             self._sessions[scope, hint] = key
             if len(self._sessions) > SESSIONS:
                 del self._sessions[next(iter(self._sessions))]
+
+    def answers(self, incoming: Incoming) -> EchoedAnswers | None:
+        """The answers that the beginning of a request echoes, as far as they were looked up."""
+        traced = self._of(incoming)
+        return None if traced is None else traced.answers
+
+    def put_answers(self, incoming: Incoming, answers: EchoedAnswers) -> None:
+        """Keep the answers that a request echoes for the requests that extend it."""
+        traced = self._of(incoming)
+        if traced is None:
+            return
+        added = answers.size - (0 if traced.answers is None else traced.answers.size)
+        replaced = structs.replace(traced, answers=answers, size=traced.size + added)
+        self._traces[_key(incoming.scope, incoming.messages, len(incoming.messages))] = replaced
+        self._size += added
+
+    def _of(self, incoming: Incoming) -> TracedRequest | None:
+        """The trace of exactly this request."""
+        messages = incoming.messages
+        traced = self._traces.get(_key(incoming.scope, messages, len(messages)))
+        return traced if traced is not None and traced.trace.messages is messages else None
 
     def _remove(self, key: TraceKey) -> None:
         old = self._traces.pop(key, None)
@@ -348,6 +435,14 @@ def reply_key(thread: str, request: Id) -> bytes:
 def edited_key(commit: Id) -> bytes:
     """The key that marks a commit after edits in Weft, which the client does not know."""
     return object_id("link-edited", commit)
+
+
+def twin_key(thread: str) -> bytes:
+    """The key of the links to answers that have a token or a context of an answer of this thread.
+
+    From then on that token or context proves nothing.
+    """
+    return object_id("link-twin", thread.encode())
 
 
 def unsure_key(commit: Id) -> bytes:
@@ -563,18 +658,21 @@ def is_equal_echo(answer: Message, echo: Sequence[Message]) -> bool:
 
 
 def find_token_links(
-    store: Store, incoming: Incoming, limit: int | None
+    store: Store, incoming: Incoming, limit: int | None, start: int = 0
 ) -> Iterator[tuple[int, list[Link]]]:
     """The links of the tokens in a request, by the index of the message that holds them.
 
-    The last message comes first. Few tokens are looked up at first, because the newest answer
-    nearly always is the one that is wanted. `limit` bounds how many are looked up.
+    The last message comes first, the one at `start` last. Few tokens are looked up at first,
+    because the newest answer nearly always is the one that is wanted. `limit` bounds how many are
+    looked up.
     """
     owners: dict[bytes, int] = {}
     keys: list[bytes] = []
     remaining = len(incoming.messages) * TOKENS_READ if limit is None else limit
     size = 0 if limit is None else FIRST_TOKENS
-    for number in range(len(incoming.messages) - 1, -1, -1):
+    for number in range(len(incoming.messages) - 1, start - 1, -1):
+        if not incoming.tokens[number]:
+            continue
         for token in incoming.tokens[number]:
             key = token_key(incoming.scope, token)
             if key not in owners:
@@ -662,7 +760,13 @@ def _find_in_session(
     matched = [
         Continuation(match.thread, match.commit, lengths[match.chain]) for match in nearest.values()
     ]
-    equal = {each.thread for each in matched if _is_equal(store, incoming, each)}
+    equal = {
+        each.thread
+        for each in matched
+        # Whether the only candidate is equal matters only if it has no answer yet.
+        if (len(matched) > 1 or not _has_answer(incoming, each.length))
+        and _is_equal(store, incoming, each)
+    }
     candidates = [_skip_echoes(store, incoming, each) for each in matched]
     usable = [
         each for each in candidates if _may_continue(store, incoming, each, each.thread in equal)
@@ -680,10 +784,15 @@ def _is_equal(store: Store, incoming: Incoming, continuation: Continuation) -> b
     )
 
 
+def _has_answer(incoming: Incoming, length: int) -> bool:
+    """Whether there is an answer among the first messages of a request."""
+    return any(message.role == "assistant" for message in incoming.messages[:length])
+
+
 def _may_continue(
     store: Store, incoming: Incoming, continuation: Continuation, is_equal: bool
 ) -> bool:
-    if any(message.role == "assistant" for message in incoming.messages[: continuation.length]):
+    if _has_answer(incoming, continuation.length):
         return True
     if continuation.length == len(incoming.messages):
         return is_equal  # the same request again

@@ -3,12 +3,17 @@
 One thread writes. It runs all waiting jobs in one transaction, so that concurrent exchanges share
 the cost of a commit, and reports to each job when the transaction is durable.
 
+Two threads that compute at the same time pass Python's interpreter lock to each other at every
+statement of SQLite, which costs more than the statements. So the event loop hands over all jobs of
+one of its iterations together, and pauses until they are done: for a part of `PATIENCE` at most,
+and not at all while the store takes longer than that.
+
 An exchange waits for its record until the writer has finished none for `PATIENCE` seconds, or until
-it has waited `LONGEST_WAITS` times as long. If the store is slower or fails, the record goes to a
-local journal. So does every later record until the journal is drained, so that the
-records of a conversation stay in order. The slow write may still succeed later: every exchange has
-an id, and nothing is recorded twice under it. If the journal fails too, the answer is delivered
-nevertheless, and the lost record is reported.
+it has waited `LONGEST_WAITS` times as long. Time in which the event loop is late does not count. If
+the store is slower or fails, the record goes to a local journal. So does every later record until
+the journal is drained, so that the records of a conversation stay in order. The slow write may
+still succeed later: every exchange has an id, and nothing is recorded twice under it. If the
+journal fails too, the answer is delivered nevertheless, and the lost record is reported.
 """
 
 import asyncio
@@ -21,7 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from re import Pattern
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 from typing import Any, Generic, Literal, TypeVar, cast
 from uuid import uuid4
 
@@ -64,6 +69,16 @@ PATIENCE = 0.05
 LONGEST_WAITS = 5
 """How many times as long it waits while the store takes the records of others: then the process is
 busy, not the store, and the journal would be one more thing to write."""
+
+BUSY_SECONDS = 2.0
+"""How long it waits at most while the event loop itself is late: the answer could not be sent
+earlier anyway."""
+
+PAUSE_PARTS = 2
+"""The event loop waits for the writer for one of so many parts of `PATIENCE`."""
+
+SHORTEST_INTERVAL = 0.05
+"""How long the event loop does not wait again after it has waited in vain, at first."""
 
 READ_SECONDS = 2.0
 """How long a request waits to read earlier answers or a stored conversation. Without them some
@@ -125,6 +140,54 @@ class _Job(Generic[T]):
             self.waiting.set_result(cast(T, self.result))
 
 
+class _Batch:
+    """Jobs that were handed over together, and how their results get back to the event loop.
+
+    While the loop waits for the batch, it takes the results itself. Otherwise the writer sends them
+    to it.
+    """
+
+    def __init__(
+        self, jobs: list[_Job[Any]], loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        self.jobs = jobs
+        self._loop = loop
+        self._lock = Lock()
+        self._done = Lock()
+        self._done.acquire()
+        self._is_done = False
+        self._is_awaited = False
+
+    def wait(self, longest: float) -> bool:
+        """Wait on the event loop until all jobs are done; false if that takes too long."""
+        self._done.acquire(timeout=longest)
+        with self._lock:
+            self._is_awaited = False
+            is_done = self._is_done
+        if is_done:
+            self._report()
+        return is_done
+
+    def finish(self) -> None:
+        """Hand the results to the event loop; called by the writer."""
+        with self._lock:
+            self._is_done = True
+            if self._is_awaited:
+                self._done.release()
+                return
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._report)
+
+    def expect(self) -> None:
+        """Say that the event loop will wait."""
+        self._is_awaited = True
+
+    def _report(self) -> None:
+        for job in self.jobs:
+            job.report()
+
+
 class ExchangeRecorder:
     """Records exchanges; one per store and process."""
 
@@ -140,7 +203,10 @@ class ExchangeRecorder:
         self.lost = 0
         self._patience = patience
         self._context = RecordingContext(DigestCache(), Bodies(), volatile)
-        self._queue: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Batch | None] = SimpleQueue()
+        self._collected: tuple[asyncio.AbstractEventLoop, list[_Job[Any]]] | None = None
+        self._next_wait = 0.0
+        self._wait_interval = SHORTEST_INTERVAL
         self._last_progress = 0.0
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="weft-reader")
         self._appenders = ThreadPoolExecutor(8, thread_name_prefix="weft-journal")
@@ -231,7 +297,7 @@ class ExchangeRecorder:
         if location is not None and len(body) >= LARGE_BODY:
             job = _Job(lambda: encode_sent(self.store, location, sent, self._context))
             recording.sent_delta = job
-            self._queue.put(job)
+            self._queue.put(_Batch([job]))
 
     async def finish(self, recording: Recording, response: Response) -> None:
         """Record the answer."""
@@ -321,7 +387,7 @@ class ExchangeRecorder:
                 lambda: self._apply(record, maker, sent_delta, body, is_new=True),
                 asyncio.get_running_loop().create_future(),
             )
-            self._queue.put(job)
+            self._submit(job)
             try:
                 result = await self._wait(job)
                 recording.state = "store"
@@ -337,20 +403,51 @@ class ExchangeRecorder:
         recording.state = await self._append(record, why)
         return None
 
+    def _submit(self, job: _Job[Any]) -> None:
+        """Hand a job to the writer, together with all others of this iteration of the loop."""
+        loop = asyncio.get_running_loop()
+        if self._collected is None or self._collected[0] is not loop:
+            self._collected = (loop, [])
+            loop.call_soon(self._hand_over, *self._collected)
+        self._collected[1].append(job)
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop, jobs: list[_Job[Any]]) -> None:
+        if self._collected is not None and self._collected[1] is jobs:
+            self._collected = None
+        batch = _Batch(jobs, loop)
+        longest = self._patience / PAUSE_PARTS
+        is_awaited = longest > 0 and not self._in_use and time.monotonic() >= self._next_wait
+        if is_awaited:
+            batch.expect()
+        self._queue.put(batch)
+        if not is_awaited:
+            return
+        if batch.wait(longest):
+            self._wait_interval = SHORTEST_INTERVAL
+        else:  # the store is slow now, and the loop has other work
+            self._next_wait = time.monotonic() + self._wait_interval
+            self._wait_interval = min(self._wait_interval * 2, LONGEST_PAUSE)
+
     async def _wait(self, job: _Job[T]) -> T:
         """The result of a job; raises `TimeoutError` if the store is slow."""
         waiting = job.waiting
         assert waiting is not None
         loop = asyncio.get_running_loop()
+        due = job.queued + self._patience
+        late = 0.0  # how long the loop was late
 
         def expire() -> None:
-            nonlocal timer
+            nonlocal timer, due, late
             now = time.monotonic()
             if waiting.done():
                 return
-            remaining = max(job.queued, self._last_progress) + self._patience - now
-            longest = job.queued + LONGEST_WAITS * self._patience - now
+            if now - due > self._patience / PAUSE_PARTS:
+                late += now - due + self._patience
+            late = min(late, BUSY_SECONDS)
+            remaining = max(job.queued + late, self._last_progress) + self._patience - now
+            longest = job.queued + late + LONGEST_WAITS * self._patience - now
             if remaining > 0 and longest > 0:
+                due = now + min(remaining, longest)
                 timer = loop.call_later(min(remaining, longest), expire)
             else:
                 waiting.set_exception(TimeoutError())
@@ -393,9 +490,7 @@ class ExchangeRecorder:
             begins, self._in_use = not self._in_use, True
         if begins:
             self._report("journal", why)
-            self._queue.put(
-                _Job(lambda: None)
-            )  # wake the writer: it may wait for jobs without a timeout
+            self._queue.put(_Batch([]))  # wake the writer: it may wait for jobs without a timeout
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._appenders, self._journal.append, _encode(record))
@@ -443,10 +538,13 @@ class ExchangeRecorder:
     def _write_all(self) -> None:
         """The loop of the writer thread."""
         while True:
-            jobs = self._next_jobs()
-            if jobs is None:
+            batches = self._next_batches()
+            if batches is None:
                 return
+            jobs = [job for batch in batches for job in batch.jobs]
             self._run(jobs)
+            for batch in batches:
+                batch.finish()
             if not jobs and not self._in_use:
                 self._index()
             self._adopt()
@@ -471,27 +569,31 @@ class ExchangeRecorder:
                 self._leftovers += leftovers
                 self._in_use = True
 
-    def _next_jobs(self) -> list[_Job[Any]] | None:
+    def _next_batches(self) -> list[_Batch] | None:
         """All waiting jobs, perhaps none after a timeout; `None` when the recorder is closed."""
-        jobs: list[_Job[Any]] = []
+        batches: list[_Batch] = []
+        count = 0
         try:
-            job = self._queue.get(timeout=DRAIN_SECONDS if self._in_use else ADOPT_SECONDS)
-            while job is not None:
-                jobs.append(job)
-                if len(jobs) == BATCH:
-                    return jobs
-                job = self._queue.get_nowait()
+            batch = self._queue.get(timeout=DRAIN_SECONDS if self._in_use else ADOPT_SECONDS)
+            while batch is not None:
+                batches.append(batch)
+                count += len(batch.jobs)
+                if count >= BATCH:
+                    return batches
+                batch = self._queue.get_nowait()
         except Empty:
-            return jobs
-        if jobs:
+            return batches
+        if batches:
             self._queue.put(None)  # close after the jobs that came before
-            return jobs
+            return batches
         return None
 
     def _run(self, jobs: list[_Job[Any]]) -> None:
         """Run jobs in one transaction; if one of them fails, run each in its own."""
         self._last_progress = time.monotonic()
         jobs = [job for job in jobs if not job.is_abandoned]
+        if not jobs:
+            return
         try:
             self._run_together(jobs)
         except Exception as error:  # handed to whoever waits, if it is the only job
@@ -502,17 +604,6 @@ class ExchangeRecorder:
                     job.error = own_error
             if len(jobs) == 1:
                 jobs[0].error = error
-        self._report_jobs(jobs)
-
-    def _report_jobs(self, jobs: list[_Job[Any]]) -> None:
-        """Hand results to the event loop, all of them with one call."""
-        waiting: dict[asyncio.AbstractEventLoop, list[_Job[Any]]] = {}
-        for job in jobs:
-            if job.waiting is not None:
-                waiting.setdefault(job.waiting.get_loop(), []).append(job)
-        for loop, done in waiting.items():
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(_report_all, done)
 
     def _run_together(self, jobs: list[_Job[Any]]) -> None:
         with self.store.transaction():
@@ -557,16 +648,17 @@ class ExchangeRecorder:
 
     def _refuse_jobs(self) -> None:
         """Let the queued records go to the journal, behind those that are still there."""
-        jobs: list[_Job[Any] | None] = []
+        batches: list[_Batch | None] = []
         with suppress(Empty):
             while True:
-                jobs.append(self._queue.get_nowait())
-        for job in jobs:
-            if job is None:
+                batches.append(self._queue.get_nowait())
+        for batch in batches:
+            if batch is None:
                 self._queue.put(None)
-            else:
+                continue
+            for job in batch.jobs:
                 job.error = StoreError("records wait in the journal")
-        self._report_jobs([job for job in jobs if job is not None])
+            batch.finish()
 
     def _replay(self, journal: Journal) -> None:
         """Record everything in a journal, several records per transaction."""
@@ -623,11 +715,6 @@ class ExchangeRecorder:
         line = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": "recording"}
         with suppress(OSError):
             sys.stderr.write(orjson.dumps({**line, "state": state, "why": why}).decode() + "\n")
-
-
-def _report_all(jobs: list[_Job[Any]]) -> None:
-    for job in jobs:
-        job.report()
 
 
 def _last_chain(scope: str, messages: tuple[Message, ...]) -> bytes | None:

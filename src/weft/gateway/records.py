@@ -93,6 +93,7 @@ from .identity import (
     response_key,
     token_key,
     tokens_of,
+    twin_key,
     unsure_key,
 )
 from .restore import find_answers
@@ -296,7 +297,9 @@ def record_request(
         continuation = find_continuation(store, incoming, session, record.continuation)
         answers: Mapping[tuple[int, int], Message] = {}
         if maker is not None:
-            answers = find_answers(store, incoming, continuation, maker, session=session)
+            answers = find_answers(
+                store, incoming, continuation, maker, session=session, traces=context.traces
+            )
         location = _record_compaction(
             store, record, incoming, session, continuation, context
         ) or _record_at(store, record, incoming, session, continuation, context)
@@ -322,7 +325,7 @@ def read_answers(
     )
     session = [] if record.hint is None else find_session(store, record.scope, record.hint)
     continuation = find_continuation(store, incoming, session, record.continuation)
-    return find_answers(store, incoming, continuation, maker, session=session, is_complete=False)
+    return find_answers(store, incoming, continuation, maker, session=session)
 
 
 def record_answer(
@@ -368,12 +371,18 @@ def record_answer(
         else:
             branch, answer = location.branch, equal
         point = Point(series.chain, location.system)
-        links = [(token_key(location.scope, t), answer) for t in tokens_of(record.message)]
+        proofs = [token_key(location.scope, t) for t in tokens_of(record.message)]
+        proofs.append(context_key("answer", point, location.tools))
+        links = [(proof, answer) for proof in proofs]
+        # What proved another answer until now proves nothing from now on.
+        replied = reply_key(location.thread, head)
+        twins = [*store.only_links(proofs), store.newest_link(replied)]
         links += [
-            (key, answer),
-            (reply_key(location.thread, head), answer),
-            (context_key("answer", point, location.tools), answer),
+            (twin_key(twin.thread), answer)
+            for twin in twins
+            if twin is not None and twin.commit != answer
         ]
+        links += [(key, answer), (replied, answer)]
         if location.shows_edits:
             links.append((edited_key(answer), answer))
         if not location.is_hinted:
@@ -903,8 +912,14 @@ def _record_compaction(
     threads = list(session) or (
         [continuation.thread] if continuation is not None and continuation.is_token else []
     )
-    # A token may be in a turn that the client kept after its summary, so it skips nothing.
-    known_length = 0 if continuation is None or continuation.is_token else continuation.length
+    known_length = 0 if continuation is None else continuation.length
+    # A token may be in a turn that the client kept after its summary.
+    if (
+        continuation is not None
+        and continuation.is_token
+        and not _has_messages(store, incoming, [continuation.thread], known_length - 1)
+    ):
+        known_length = 0
     summary = find_summary(record.messages, known_length) if threads else None
     if summary is None or _has_messages(store, incoming, threads, summary.index):
         return None

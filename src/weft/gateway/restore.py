@@ -4,7 +4,7 @@ An answer may have parts that its client never saw: thinking, signatures, encryp
 model needs them back, and nobody else may get them (ADR 27).
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import islice
 
 from msgspec import Struct, structs
@@ -16,8 +16,11 @@ from weft.model import Block, Message, Origin, Redacted, Thinking, ToolCall, is_
 from weft.store import Step, Store
 
 from .identity import (
+    NEW_MESSAGES,
     Continuation,
+    EchoedAnswers,
     Incoming,
+    TraceCache,
     context_key,
     echo_at,
     find_token_links,
@@ -27,6 +30,7 @@ from .identity import (
     reply_key,
     token_key,
     tokens_of,
+    twin_key,
 )
 
 SETUPS_SKIPPED = 2
@@ -40,8 +44,8 @@ def find_answers(
     maker: Origin,
     *,
     session: Sequence[str] = (),
-    is_complete: bool = True,
-) -> dict[tuple[int, int], Message]:
+    traces: TraceCache | None = None,
+) -> Mapping[tuple[int, int], Message]:
     """The stored answers that the request echoes, by message range, if they are proven its own.
 
     There are three proofs:
@@ -50,23 +54,78 @@ def find_answers(
     - The client names its session (`session` has its threads), the thread has the same messages
       before and after the answer, and no other answer there fits.
     - System text, tools and all messages up to the answer are equal, and no other answer follows
-      an equal conversation. While records wait in the journal the store is not complete
-      (`is_complete`), so this proves nothing.
+      an equal conversation.
+
+    With `traces`, answers that the beginning of the request was known to echo are not looked up
+    again. Without it, records may wait in the journal: the store is not complete, so the third
+    proof proves nothing.
     """
     if continuation is None or not incoming.answered:
         return {}
-    spans = _echo_spans(store, incoming, continuation, session, is_complete)
+    known = None
+    if traces is not None:
+        known = _still_known(store, incoming, continuation.thread, maker, traces)
+    start = 0 if known is None else known.length
+    spans = _echo_spans(store, incoming, continuation, session, traces is not None, start)
     steps = store.read_commits(continuation.thread, list(dict.fromkeys(spans.values())))
     messages = {
         step.commit.id: decode_appended(step) for step in steps if step.commit.kind == "append"
     }
-    return {
+    answers = {
         span: with_private_parts(incoming.messages[span[0] : span[1]], messages[commit])
         for span, commit in spans.items()
         if commit in messages
         and messages[commit].origin == maker
         and not is_plain(messages[commit])
     }
+    if traces is None or known is None:
+        return answers
+    restored = {spans[span] for span in answers}
+    ids = [
+        id
+        for step in steps
+        if step.commit.id in restored
+        for id in (step.commit.id, *step.commit.entries)
+    ]
+    known = known.extended(_settled_length(incoming, spans, start), ids, answers)
+    traces.put_answers(incoming, known)
+    return known.answers
+
+
+def _settled_length(incoming: Incoming, spans: Iterable[tuple[int, int]], first: int) -> int:
+    """The number of leading messages whose answers need not be looked up again.
+
+    The last answers may be proven later, by what follows them.
+    """
+    covered = {number for span in spans for number in range(*span)}
+    length = len(incoming.messages)
+    for number in range(max(first, length - NEW_MESSAGES), length):
+        if incoming.messages[number].role == "assistant" and number not in covered:
+            return number
+    return length
+
+
+def _still_known(
+    store: Store, incoming: Incoming, thread: str, maker: Origin, traces: TraceCache
+) -> EchoedAnswers:
+    """The answers that the beginning of a request echoes, if they are still proven.
+
+    Nothing is known any more if another answer has got one of their tokens or contexts since, or if
+    a text in them was forgotten.
+    """
+    link = store.newest_link(twin_key(thread), deleted=True)
+    twin = None if link is None else link.commit
+    nothing = EchoedAnswers(0, thread, incoming.hint, incoming.tools, maker, twin)
+    known = traces.answers(incoming)
+    if known is None or known.proof != nothing.proof:
+        return nothing
+    maintenance = store.maintenance()
+    if known.ids and maintenance.has_tombstones() and maintenance.tombstones(known.ids):
+        return nothing
+    length = known.length
+    while length and incoming.messages[length - 1].role == "assistant":
+        length -= 1  # the echo of an answer may go on in the next message
+    return known.shortened(length)
 
 
 def with_private_parts(echo: Sequence[Message], answer: Message) -> Message:
@@ -95,22 +154,26 @@ def _echo_spans(
     continuation: Continuation,
     session: Sequence[str],
     is_complete: bool,
+    first: int,
 ) -> dict[tuple[int, int], Id]:
-    """The commits of proven answers, by the range of messages that echo each one."""
-    proven = _by_token(store, incoming, continuation.thread)
+    """The commits of proven answers, by the range of messages that echo each one.
+
+    Only the messages from `first` on are looked at.
+    """
+    proven = _by_token(store, incoming, continuation.thread, first)
     keys = {
         context_key("answer", incoming.points[number], incoming.tools): number
-        for number, message in enumerate(incoming.messages)
+        for number, message in enumerate(incoming.messages[first:], start=first)
         if message.role == "assistant" and number not in proven
     }
     for link in store.only_links(list(keys)) if is_complete else ():
         if link.thread == continuation.thread:
             proven[keys[link.key]] = link.commit
     if continuation.thread in session:
-        proven |= _by_session(store, incoming, continuation, proven)
+        proven |= _by_session(store, incoming, continuation, proven, first)
     spans: dict[tuple[int, int], Id] = {}
     start: int | None = None
-    for number, message in enumerate(incoming.messages):
+    for number, message in enumerate(incoming.messages[first:], start=first):
         if message.role != "assistant":
             start = None
             continue
@@ -123,9 +186,9 @@ def _echo_spans(
     return spans
 
 
-def _by_token(store: Store, incoming: Incoming, thread: str) -> dict[int, Id]:
+def _by_token(store: Store, incoming: Incoming, thread: str, first: int) -> dict[int, Id]:
     proven: dict[int, Id] = {}
-    for number, links in find_token_links(store, incoming, None):
+    for number, links in find_token_links(store, incoming, None, first):
         commits = {link.commit for link in links if link.thread == thread}
         if len(commits) == 1 and all(link.thread == thread for link in links):
             commit = commits.pop()
@@ -136,7 +199,11 @@ def _by_token(store: Store, incoming: Incoming, thread: str) -> dict[int, Id]:
 
 
 def _by_session(
-    store: Store, incoming: Incoming, continuation: Continuation, proven: Mapping[int, Id]
+    store: Store,
+    incoming: Incoming,
+    continuation: Continuation,
+    proven: Mapping[int, Id],
+    first: int,
 ) -> dict[int, Id]:
     """The other answers of a session's thread, found by the chained keys of the messages.
 
@@ -147,7 +214,7 @@ def _by_session(
     messages = incoming.messages
     ends = [
         number
-        for number, message in enumerate(messages)
+        for number, message in enumerate(messages[first:], start=first)
         if message.role == "assistant"
         and number not in proven
         and (number + 1 == len(messages) or messages[number + 1].role != "assistant")

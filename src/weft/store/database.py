@@ -78,6 +78,11 @@ class Database(Protocol):
     def tip(self, tip: Tip | None) -> None: ...
 
     @property
+    def thread_keys(self) -> dict[str, int] | None:
+        """The keys of threads that the transaction has read, by name; `None` outside of one."""
+        ...
+
+    @property
     def deferred(self) -> Deferred | None:
         """The delayed statements of the calling thread; `None` if others may write."""
         ...

@@ -90,6 +90,10 @@ class Maintenance(Protocol):
         """The tombstones of these objects, or all, by kind and id."""
         ...
 
+    def has_tombstones(self) -> bool:
+        """Whether there is any tombstone."""
+        ...
+
     def write_tombstone(
         self, kind: Kind, id: Id, data: bytes, reason: Reason, created: float
     ) -> None:

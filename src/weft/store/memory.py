@@ -620,6 +620,9 @@ class MemoryMaintenance:
         keys = [(kind, id) for kind in ("commit", "entry") for id in ids]
         return {key: stored[key] for key in keys if key in stored}
 
+    def has_tombstones(self) -> bool:
+        return bool(self._store.tables.tombstones)
+
     def write_tombstone(
         self,
         kind: Kind,

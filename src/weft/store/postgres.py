@@ -74,6 +74,10 @@ class PostgresServer:
         return self._mine.deferred
 
     @property
+    def thread_keys(self) -> dict[str, int] | None:
+        return self._mine.thread_keys if self._mine.nesting else None
+
+    @property
     def tip(self) -> Tip | None:
         return self._mine.tip
 
@@ -112,6 +116,7 @@ class PostgresServer:
             finally:
                 mine.nesting = 0
                 mine.deferred = mine.tip = None
+                mine.thread_keys.clear()
 
     @contextmanager
     def savepoint(self) -> Generator[None]:
@@ -127,6 +132,7 @@ class PostgresServer:
                 if mine.deferred is not None:
                     mine.deferred.rows = {}
                 mine.tip = None
+                mine.thread_keys.clear()
                 self._roll_back_to(name)
                 if isinstance(error, psycopg.Error):
                     raise self._failed(error) from None
@@ -323,6 +329,7 @@ class _ThreadState(local):
         self.nesting = 0
         self.deferred: Deferred | None = None
         self.tip: Tip | None = None
+        self.thread_keys: dict[str, int] = {}
 
 
 def _line(error: psycopg.Error) -> str:

@@ -160,8 +160,7 @@ class SqlStore:
             if self._db.read("SELECT 1 FROM thread WHERE name = ?", (new,)):
                 raise name_taken(new)
             self._db.write("UPDATE thread SET name = ? WHERE key = ?", (new, rows[0][0]))
-            self._keys.pop(old, None)
-            self._keys.pop(new, None)
+            self._forget_keys(old, new)
 
     def refs(self, thread: str) -> dict[str, Id]:
         owner = self._key(thread)
@@ -199,7 +198,7 @@ class SqlStore:
         except RefMoved:
             raise
         except StoreError:
-            self._keys.pop(thread, None)  # another process may have renamed it
+            self._forget_keys(thread)  # another process may have renamed it
             raise
 
     def walk(
@@ -402,8 +401,9 @@ class SqlStore:
 
     def _present_keys(self, threads: Sequence[str]) -> list[int]:
         """The keys of those of these threads that exist."""
-        keys = [self._keys[name] for name in threads if name in self._keys]
-        for chunk in _chunks([name for name in threads if name not in self._keys]):
+        known = {name: self._known_key(name) for name in threads}
+        keys = [key for key in known.values() if key is not None]
+        for chunk in _chunks([name for name, key in known.items() if key is None]):
             sql = f"SELECT name, key FROM thread WHERE name IN ({_marks(chunk)})"
             for name, key in self._db.read(sql, chunk):
                 self._remember(name, key)
@@ -653,7 +653,7 @@ class SqlStore:
         return entries
 
     def _key(self, thread: str) -> int:
-        key = self._keys.get(thread)
+        key = self._known_key(thread)
         if key is None:
             rows = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
             if not rows:
@@ -662,9 +662,24 @@ class SqlStore:
             self._remember(thread, key)
         return key
 
+    def _known_key(self, thread: str) -> int | None:
+        key = self._keys.get(thread)
+        if key is None and (read := self._db.thread_keys) is not None:
+            return read.get(thread)
+        return key
+
     def _remember(self, thread: str, key: int) -> None:
-        if not self._db.in_transaction:  # a transaction may still be rolled back
+        if (read := self._db.thread_keys) is not None:
+            read[thread] = key  # only until the transaction ends: it may be rolled back
+        elif not self._db.in_transaction:
             self._keys[thread] = key
+
+    def _forget_keys(self, *threads: str) -> None:
+        read = self._db.thread_keys
+        for thread in threads:
+            self._keys.pop(thread, None)
+            if read is not None:
+                read.pop(thread, None)
 
 
 def _thread(row: Sequence[Any]) -> ThreadRecord:

@@ -424,6 +424,9 @@ class SqlMaintenance:
             ]
         return {(kind, id): Tombstone(reason, sum) for kind, id, reason, sum in rows}
 
+    def has_tombstones(self) -> bool:
+        return bool(self._db.read("SELECT 1 FROM tombstone LIMIT 1"))
+
     def _read_marked(self, sql: str, values: Sequence[Any]) -> list[SqlRow]:
         return self._db.read(f"{sql} ({', '.join('?' * len(values))})", values)
 

@@ -56,6 +56,8 @@ class SqliteFile:
         self._failure: sqlite3.Error | None = None
         self._version = 0
         self.tip: Tip | None = None
+        self._thread_keys: dict[str, int] = {}
+        self._owner: int | None = None
         self._path = path
         self._closed = False
         self._reader = _Reader(path)
@@ -85,6 +87,10 @@ class SqliteFile:
         return self._nesting > 0
 
     @property
+    def thread_keys(self) -> dict[str, int] | None:
+        return self._thread_keys if self._owner == get_ident() else None
+
+    @property
     def deferred(self) -> Deferred | None:
         """The delayed statements; a single landing has none."""
         return self._deferred if self._nesting > 1 else None
@@ -104,6 +110,7 @@ class SqliteFile:
             except BaseException:
                 self._deferred.rows = {}
                 self._failure, self.tip = failure, None
+                self._thread_keys.clear()
                 if self._db.in_transaction:  # SQLite ends it by itself when a disk is full
                     self._writer.execute(f"ROLLBACK TO {name}")
                     self._writer.execute(f"RELEASE {name}")
@@ -130,6 +137,7 @@ class SqliteFile:
                 self.lock.release()
                 raise self._failed(error) from None
         self._nesting += 1
+        self._owner = get_ident()
 
     def __exit__(
         self,
@@ -140,6 +148,9 @@ class SqliteFile:
         if error is not None:
             self.tip = None
         self._nesting -= 1
+        if not self._nesting:
+            self._owner = None
+            self._thread_keys.clear()
         try:
             if self._nesting:
                 if isinstance(error, sqlite3.Error):
