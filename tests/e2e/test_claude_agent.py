@@ -14,6 +14,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,6 +57,12 @@ PIXEL = bytes.fromhex(
     "1f15c4890000000d49444154789c6360f8cf000000030101001ac05d9a0000000049454e44ae426082"
 )
 QUIET = ("DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING", "IS_SANDBOX")
+
+
+def run_alone(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in a thread of its own: the browser's driver has a loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 def variables(folder: Path) -> dict[str, str]:
@@ -111,7 +119,7 @@ class Driver:
             ):
                 return [event async for event in events]
 
-        return asyncio.run(run())
+        return run_alone(run())
 
     def texts(self) -> list[tuple[str, str]]:
         """The dialogue of the thread: the text of each message that has some."""
@@ -433,7 +441,7 @@ def test_with_keys_it_works_for_the_caller_whose_run_it_is(mock: Any, tmp_path: 
     flag = f"--upstream=mock=gemini:{mock.url}"
     keys = {"WEFT_API_KEYS": "first,second", "MOCK_API_KEY": "server-secret"}
     with page_server(tmp_path, flag, **keys) as gateway:
-        frames = asyncio.run(talk(gateway.url))
+        frames = run_alone(talk(gateway.url))
         assert frames[-1]["type"] == "message_complete"
         (end,) = [frame for frame in frames if frame["type"] == "tool_end"]
         assert end["content"] == OUTPUT

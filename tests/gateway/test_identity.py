@@ -1211,3 +1211,34 @@ def test_the_clients_version_is_shown_with_the_commit(tmp_path, capfd):
     assert main([*words, "--json"]) == 0
     (call,) = json.loads(capfd.readouterr().out)["echo"]["calls"]
     assert call["arguments"] == '{"replace_all":false,"file_path":"a.py"}'
+
+
+def test_a_session_that_was_linked_before_its_first_message_begins_in_that_thread(store):
+    scope = "a-caller"
+    gateway = Gateway(store, scope)
+    thread = weft.thread.open(store, "my chat")
+    thread.setup()
+    weft.thread.link_session(store, "my chat", "s", scope)
+    assert Gateway(store).turn(request("a"), "b", hint="s").thread != "my chat"  # another caller's
+    title = request("Write a title", system='JSON with a single "title" field')
+    side = gateway.turn(title, "t", hint="s")
+    assert side.thread != "my chat"
+    first = gateway.turn(request("a", system="S"), "b", hint="s")
+    second = Gateway(store, scope).turn(request("a", "b", "c", system="S"), "d", hint="s")
+    assert {(each.thread, each.branch) for each in (first, second)} == {("my chat", "main")}
+    assert texts(store, second) == ["S", "a", "b", "c", "d"]
+    assert store.read_thread("my chat").scope == scope
+    assert store.read_thread(side.thread).parent == "my chat"
+
+
+def test_a_written_session_of_a_caller_continues_that_callers_thread(store):
+    scope = "a-caller"
+    thread = weft.thread.open(store, "mine", scope=scope)
+    thread.user("a")
+    thread.assistant("b")
+    session = "0a6b1c52-8f0e-4f6e-9c55-5d1f8c9ab001"
+    weft.thread.write_session(store, "mine", "claude-code", session, scope=scope)
+    hint = weft.thread.session_name("claude-code", session)
+    location = Gateway(store, scope).turn(request("a", "b", "c"), "d", hint=hint)
+    assert (location.thread, location.branch) == ("mine", "main")
+    assert Gateway(store).turn(request("a", "b", "c"), "d", hint=hint).thread != "mine"

@@ -177,6 +177,10 @@ def test_answers_hold_for_a_call_a_thread_or_always(gateway, upstream, config):
     assert questions("another") == 0
     saved = orjson.loads((config / "weft" / "permissions.json").read_bytes())
     assert saved == {"allow": ["demo/add"]}
+    assert call_api(gateway, "/api/permissions")[1] == {"always": ["demo/add"]}
+    assert call_api(gateway, "/api/forget", {"tool": "demo/add"})[0] == 200
+    assert questions("another", "deny", "deny") == 2
+    assert call_api(gateway, "/api/permissions")[1] == {"always": []}
 
 
 def test_a_question_waits_until_its_run_is_stopped(gateway, upstream):

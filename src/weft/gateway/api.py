@@ -33,7 +33,8 @@ error into JSON.
     POST /api/cherry-pick {branch, id, answers, preview}, /api/undo {turn}, /api/redo {turn}
     POST /api/rename {thread, name}, /api/delete {thread}, /api/undelete {thread}
     POST /api/render {text}
-    GET  /api/questions, POST /api/answer, POST /api/hint: running agents (`api_runs`)
+    GET  /api/questions, /api/permissions, POST /api/answer, /api/hint, /api/forget: what running
+                                              agents ask, and what they are told (`api_runs`)
     GET  /api/usage?thread=&offset=           tokens and dollars per turn, thread, model and day
     POST /api/upload, GET /api/upload, GET /api/media: files of messages (`api_media`)
 

@@ -7,6 +7,8 @@ POST /api/answer {thread, branch, id, answer}
                                       and an object with a text for each question of an agent
 POST /api/hint {thread, branch, text | id}
                                       a text, or a queued text, for the running agent
+GET  /api/permissions                 the tools that the caller always allows
+POST /api/forget {tool}               ask again about such a tool
 """
 
 from starlette.concurrency import run_in_threadpool
@@ -14,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from weft.errors import Refused
 from weft.model import JsonObject
 
-from .api_call import ApiCall, AsyncHandler
+from .api_call import ApiCall, AsyncHandler, Handler
 from .auth import may_see
 from .socket import give_hint
 
@@ -53,5 +55,24 @@ async def add_hint(call: ApiCall) -> JsonObject:
     return {"message": "The agent gets it before its next request."}
 
 
-RUN_READS: dict[str, AsyncHandler] = {"/api/questions": list_questions}
-RUN_WRITES: dict[str, AsyncHandler] = {"/api/answer": answer_question, "/api/hint": add_hint}
+def list_permissions(call: ApiCall) -> JsonObject:
+    """The tools that run without a question."""
+    return {"always": sorted(call.state.permissions.of(call.scope).always)}
+
+
+def forget_permission(call: ApiCall) -> JsonObject:
+    """Ask again about a tool that was allowed, always or in a thread."""
+    tool = call.text("tool")
+    call.state.permissions.of(call.scope).forget(tool)
+    return {"message": f"Calls of {tool} are asked about again."}
+
+
+RUN_READS: dict[str, Handler | AsyncHandler] = {
+    "/api/questions": list_questions,
+    "/api/permissions": list_permissions,
+}
+RUN_WRITES: dict[str, Handler | AsyncHandler] = {
+    "/api/answer": answer_question,
+    "/api/hint": add_hint,
+    "/api/forget": forget_permission,
+}

@@ -4,6 +4,8 @@
 // run ends. Everything in it is the model's text, so it is only ever written as text.
 
 import { byId, el } from "./dom.js";
+import { get, post } from "./api.js";
+import { registerSource } from "./commands.js";
 import { excerpt } from "./tool_panel.js";
 
 const PERMISSIONS = [
@@ -13,6 +15,16 @@ const PERMISSIONS = [
   ["deny", "Deny", "danger", "Denied."],
 ];
 const UNANSWERED = "Not answered: the question is over.";
+
+// The palette lists the tools that are always allowed, to take that back.
+registerSource({
+  group: "Always allowed tools",
+  entries: async (_, page) => {
+    const { always } = await get("/api/permissions");
+    const forget = (tool) => async () => page.say((await post("/api/forget", { tool })).message);
+    return always.map((tool) => ({ title: `Ask again about ${tool}`, run: forget(tool) }));
+  },
+});
 
 export class Questions {
   /** `append(node)` adds a card behind the rows; `answer(id, value)` sends an answer. */
