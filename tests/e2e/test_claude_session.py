@@ -16,7 +16,7 @@ import pytest
 
 import weft
 from living import Answer, ThinkingModel, thinking_model
-from servers import UPSTREAM_NAMES, Gateway, weft_serve
+from servers import UPSTREAM_NAMES, Gateway, Scripted, scripted_upstream, weft_serve
 from weft.model import ToolCall
 from weft.store import open_store
 from weft.thread import import_bytes
@@ -168,3 +168,111 @@ def test_an_imported_session_goes_on_in_its_thread(claude: Claude) -> None:
     with weft.open(claude.gateway.store, imported.thread) as thread:
         assert thread.branches().keys() == {"main"}
         assert thread.compile().messages[-1].text.startswith("Nothing is left.")
+
+
+WINDOW = 60_000
+FILES = 9
+LINES = 300
+
+
+class SmallModel:
+    """A model of the Messages API with a small window: it reads one file after the other.
+
+    Files are recognised by a word on a line in the middle. A request that is too long is refused.
+    """
+
+    def __init__(self, project: Path) -> None:
+        self.project = project
+        self.bodies: list[dict[str, Any]] = []
+        self.unread: list[int] = []
+        self.refused = 0
+
+    def __call__(self, raw: bytes) -> Scripted:
+        body = json.loads(raw)
+        tokens = len(raw) // 4
+        if "Read every file." not in raw.decode() or not body.get("tools"):
+            return _messages_stream(tokens, {"type": "text", "text": "All right."})
+        if tokens > WINDOW:
+            self.refused += 1
+            message = f"prompt is too long: {tokens} tokens > {WINDOW} maximum"
+            error = {"type": "invalid_request_error", "message": message}
+            refusal = json.dumps({"type": "error", "error": error}).encode()
+            return Scripted(refusal, status=400, kind="application/json")
+        number = len(self.bodies)
+        self.bodies.append(body)
+        if number and _line(number - 1, LINES // 2) not in raw.decode():
+            self.unread.append(number - 1)
+        if number == FILES:
+            return _messages_stream(tokens, {"type": "text", "text": "All files are read."})
+        path = str(self.project / f"part_{number}.txt")
+        call = {"type": "tool_use", "id": f"toolu_{number:04d}", "name": "Read", "input": {}}
+        return _messages_stream(tokens, call, {"file_path": path})
+
+
+def _line(number: int, line: int) -> str:
+    return f"line {line} of part {number} has the value {number * 7919 + line} and some more words"
+
+
+def _messages_stream(tokens: int, block: Any, arguments: Any = None) -> Scripted:
+    """An answer of one block as a stream of the Messages API."""
+    empty = {**block, "text": ""} if block["type"] == "text" else block
+    delta = (
+        {"type": "text_delta", "text": block["text"]}
+        if arguments is None
+        else {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
+    )
+    message = {
+        "id": f"msg_{uuid.uuid4().hex[:24]}",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {"input_tokens": tokens, "output_tokens": 1},
+    }
+    stop = "end_turn" if arguments is None else "tool_use"
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": message},
+        {"type": "content_block_start", "index": 0, "content_block": empty},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
+        {"type": "content_block_stop", "index": 0},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": stop, "stop_sequence": None},
+            "usage": {"output_tokens": 20},
+        },
+        {"type": "message_stop"},
+    ]
+    frames = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
+    return Scripted("".join(frames).encode())
+
+
+def test_a_session_goes_on_beyond_the_window_of_its_model(tmp_path: Path) -> None:
+    """`auto_compact`: the compacted view goes upstream, and every result is read once."""
+    if not os.environ.get("WEFT_CLAUDE"):
+        pytest.skip("WEFT_CLAUDE does not name the binary of Claude Code")
+    config = tmp_path / "weft.toml"
+    config.write_text(
+        f'auto_compact = true\n[[model]]\nmatch = "m"\nwindow = {WINDOW}\noutput = 4000\n'
+    )
+    with scripted_upstream() as upstream:
+        flags = (f"--config={config}", f"--upstream=up=anthropic:{upstream.url}")
+        with weft_serve(tmp_path, *flags) as gateway:
+            claude = Claude(tmp_path, gateway, ThinkingModel())
+            for number in range(FILES):
+                text = "\n".join(_line(number, line) for line in range(LINES))
+                (claude.project / f"part_{number}.txt").write_text(text)
+            upstream.rule = model = SmallModel(claude.project)
+            claude("Read every file.", upstream="up", answers=[])
+            session = f"claude-{claude.file.stem}"
+            threads = [n for n, record in claude.threads().items() if record.parent is None]
+            assert threads == [session]
+            with weft.open(gateway.store, session) as thread:
+                assert thread.branches().keys() == {"main"}
+                kinds = [info.kind for info in thread.log(limit=100)]
+    assert len(model.bodies) == FILES + 1
+    assert model.refused == 0
+    assert model.unread == []
+    assert "compact" in kinds
+    assert "[Summary of earlier messages" in json.dumps(model.bodies[-1]["messages"])
