@@ -14,6 +14,7 @@ import pytest
 
 import weft
 from weft.errors import StoreError, WeftError
+from weft.model import Opaque
 
 JUNK: list[Any] = [None, 5, -1, 1.5, True, "", "junk", b"bytes", [], [5], {}, {"a": 5}, object()]
 GOOD: dict[str, Any] = {
@@ -23,6 +24,7 @@ GOOD: dict[str, Any] = {
     "priority": "pinned", "before": "HEAD", "results": [], "hook": print, "callback": print,
     "entry": weft.Message("user", ()), "data": b"[]", "messages": [], "summary": 0,
     "message": None, "usage": {"input_tokens": 1, "output_tokens": 1}, "target": None,
+    "block": Opaque("openai-responses", {"type": "compaction"}),
 }  # fmt: skip
 PARAMS = [f"to_{name}_params" for name in ("anthropic", "gemini", "openai", "responses")]
 LEFT_OUT = {"close", "batch", "compacting", "delete"}

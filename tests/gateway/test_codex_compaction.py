@@ -191,6 +191,51 @@ def test_an_upstream_of_the_clients_own_protocol_compacts_itself(tmp_path, upstr
         assert asked["input"][3] == said("user", CLOSING)
 
 
+@pytest.mark.parametrize("compacted_by", ["trigger", "answer"])
+def test_a_sealed_item_of_another_vendor_is_text_for_this_one(tmp_path, upstream, compacted_by):
+    """What the item stood for is read from the thread; the item itself stays as it is."""
+    item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAtheirs"}
+    rule = "Never peel the green quinces of crate QC-4711."
+    turns = [said("user", rule), said("assistant", "Understood, I leave crate QC-4711 alone.")]
+
+    def answered(*output):
+        reply = {"id": "resp_1", "object": "response", "status": "completed", "model": "gpt-5"}
+        return Scripted(orjson.dumps(reply | {"output": list(output)}), kind="application/json")
+
+    session = {"session-id": "sealed"}
+    flags = ("--upstream", f"oai=openai-responses:{upstream.url}")
+    flags += ("--upstream", f"up=anthropic:{upstream.url}")
+    with weft_serve(tmp_path, *flags) as running:
+        url = f"{running.url}/v1/responses"
+        upstream.then(answered(turns[1]))
+        post(url, body(turns[0]) | {"model": "oai/gpt-5"}, session)
+        upstream.then(answered(item))
+        last = TRIGGER if compacted_by == "trigger" else said("user", "How many are left?")
+        post(url, body(*turns, last) | {"model": "oai/gpt-5"}, session)
+        upstream.then(answered(said("assistant", "Two are left.")))
+        listed = {"model": "oai/gpt-5", "input": [item, said("user", "Go on.")], "tools": TOOLS}
+        post(url, listed, session)
+        upstream.seen.clear()
+        upstream.then(whole(text("Three are left.")))
+        listed["model"] = "up/claude-x"
+        listed["input"] += [said("assistant", "Two are left."), said("user", "And now?")]
+        status, _, _ = post(url, listed, session)
+        asked = upstream.seen[-1]["body"].decode()
+        assert status == 200
+        assert rule in asked
+        assert "QC-4711 alone" in asked
+        assert "gAAAAtheirs" not in asked
+        upstream.seen.clear()
+        upstream.then(answered(said("assistant", "Two are left.")))
+        listed["model"] = "oai/gpt-5"
+        post(url, listed, session)
+        sent = orjson.loads(upstream.seen[-1]["body"])
+        assert sent["input"][0] == item
+        with closing(open_store(running.store)) as store:
+            names = [record.name for record in store.threads()]
+            assert names.count("codex-sealed") == 1
+
+
 @pytest.mark.parametrize(
     "item",
     [

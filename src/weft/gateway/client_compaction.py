@@ -15,10 +15,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.history import decode_appended, match_key, read_branches
-from weft.model import Message, Opaque, Text, is_system
+from weft.model import Block, Message, Opaque, Text, is_system
 from weft.store import Store
 from weft.thread import Thread, open as open_thread
 
@@ -90,6 +90,37 @@ def find_compacted_thread(
         if rank.shared or rank.is_quoted:
             return ClientCompaction(thread, summary, _compacted_length(thread, messages, summary))
     return None if first is None else ClientCompaction(first, summary, summary.index + 1)
+
+
+def has_sealed_summaries(messages: Sequence[Message], protocol: str) -> bool:
+    """Whether a list has a compaction that only a vendor of another protocol can read."""
+    return any(is_sealed_summary(block, protocol) for one in messages for block in one.blocks)
+
+
+def is_sealed_summary(block: Block, protocol: str) -> bool:
+    """Whether a block is a compaction that an upstream of this protocol cannot read."""
+    if not isinstance(block, Opaque) or block.protocol == protocol:
+        return False
+    return block.raw.get("type") in ITEMS and not block.raw.get("content")
+
+
+def with_portable_summaries(
+    thread: Thread, messages: Sequence[Message], protocol: str
+) -> tuple[Message, ...]:
+    """The list with text in the place of sealed compactions, as far as the thread knows them."""
+
+    def portable(block: Block) -> Block:
+        if not isinstance(block, Opaque) or not is_sealed_summary(block, protocol):
+            return block
+        text = thread.portable_summary(block)
+        return block if text is None else Text(text)
+
+    return tuple(
+        structs.replace(one, blocks=tuple(map(portable, one.blocks)))
+        if has_sealed_summaries([one], protocol)
+        else one
+        for one in messages
+    )
 
 
 def _best_branch(

@@ -18,6 +18,7 @@ What always holds:
 - An answer that the upstream did not finish never ends like a success.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -65,9 +66,11 @@ from weft.model import (
     Start,
     Usage,
 )
+from weft.thread import open as open_thread
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit, brings_credentials, own_name
+from .client_compaction import has_sealed_summaries, with_portable_summaries
 from .codex_compaction import (
     CompactionRelay,
     CompactionRequest,
@@ -381,6 +384,26 @@ async def show_edits(exchange: Exchange) -> None:
         exchange.outgoing = await _write(exchange, request)
 
 
+async def show_sealed_summaries(exchange: Exchange) -> None:
+    """Put text in the place of sealed compactions that only another vendor can read.
+
+    The thread still has the messages that they replaced, so nothing is lost by a change of vendor.
+    The client's item itself is recorded as it is.
+    """
+    location = None if exchange.recording is None else exchange.recording.location
+    recorder = exchange.state.recorder
+    if location is None or recorder is None or exchange.is_direct:
+        return
+    request = exchange.upstream_request
+    if not has_sealed_summaries(request.messages, exchange.route.provider.protocol):
+        return
+    protocol = exchange.route.provider.protocol
+    thread = open_thread(recorder.store, location.thread, branch=location.branch)
+    messages = await asyncio.to_thread(with_portable_summaries, thread, request.messages, protocol)
+    exchange.upstream_request = replace_messages(request, messages)
+    exchange.outgoing = await _write(exchange, exchange.upstream_request)
+
+
 def _encode_own(exchange: Exchange, request: Request) -> bytes:
     """The client's own body with the messages of another request.
 
@@ -428,6 +451,7 @@ STAGES: tuple[Stage, ...] = (
     record_request,
     make_room,
     show_edits,
+    show_sealed_summaries,
     write_restored,
     keep_sent_body,
 )

@@ -8,10 +8,18 @@ assistant. A summary that was edited later counts with its current text.
 
 from collections.abc import Mapping, Sequence
 
-from weft.compact import Batch, SummaryBatch, is_summary, read_batches, unmarked
+from weft.compact import (
+    Batch,
+    SummaryBatch,
+    as_data,
+    extract_summary,
+    is_summary,
+    read_batches,
+    unmarked,
+)
 from weft.history import Row, decode_body, read_writers, show_rows
 from weft.ids import Id
-from weft.model import JsonObject
+from weft.model import JsonObject, Opaque
 from weft.store import Step
 
 from .handle import Handle
@@ -72,6 +80,31 @@ def read_originals(handle: Handle, head: Id | None, rows: Sequence[Row]) -> list
         if not _is_generated(step, row):
             originals.append(row)
     return sorted(originals, key=lambda one: _place(one, order))
+
+
+def portable_summary(handle: Handle, head: Id | None, block: Opaque, tokens: int) -> str | None:
+    """What a vendor's sealed compaction stands for, as an extract of the messages it replaced.
+
+    Returns `None` if the thread does not have the block, or no longer has those messages.
+    """
+    rows = show_rows(handle.view(head).rows)
+    row = next((row for row in rows if block in row.message.blocks), None)
+    if row is None or head is None:
+        return None
+    for step in reversed(list(handle.store.walk(handle.name, head))):
+        if step.commit.kind != "compact" or not step.commit.parents:
+            continue
+        after = {one.id for one in show_rows(handle.view(step.commit.id).rows)}
+        if row.id not in after:
+            continue
+        parent = step.commit.parents[0]
+        before = show_rows(handle.view(parent).rows)
+        visible = {one.id for one in before if one.id in after}
+        whole = read_originals(handle, parent, before)
+        replaced = [one for one in whole if one.id not in visible]
+        message = extract_summary(replaced, tokens, handle.count) if replaced else None
+        return None if message is None else as_data(message.text)
+    return None
 
 
 def _place(row: Row, order: Mapping[Id, int]) -> int:

@@ -57,6 +57,7 @@ from weft.model import (
     Checkpoint,
     JsonObject,
     Message,
+    Opaque,
     Params,
     Response,
     Text,
@@ -114,7 +115,7 @@ from .preview import Preview, land_or_preview, preview_state
 from .resolve import At, Name, check_ref_name, require_commit, resolve_commit, resolve_row
 from .sent import Sending, Sent, sent_entries, show_sent
 from .source_lines import read_echo
-from .summaries import list_batches
+from .summaries import list_batches, portable_summary
 from .undo import Undone
 from .usage import calibrate, read_usage
 
@@ -1255,6 +1256,14 @@ class Thread:
         """
         note = read_note(note, message)
         return adopt(self._handle, messages, summary, note=note, metadata=metadata)
+
+    def portable_summary(self, block: Opaque, *, tokens: int = 4096) -> str | None:
+        """The text that stands for a vendor's sealed compaction where another vendor reads it.
+
+        It is an extract of the messages that the block replaced in this thread; `None` if the
+        thread does not have them.
+        """
+        return portable_summary(self._handle, self._handle.head(), block, tokens)
 
     # The thread as a whole
 
