@@ -374,6 +374,25 @@ def test_a_deleted_thread_is_gone_until_it_is_brought_back(store: Store) -> None
         weft.undelete(store, "x")
 
 
+def test_the_children_of_a_session_are_deleted_and_brought_back_with_it(store: Store) -> None:
+    for name, parent in (("s", None), ("s.agent", "s"), ("s.agent.2", "s.agent"), ("other", None)):
+        weft.open(store, name).user(f"in {name}")
+        store.describe_thread(name, parent=parent)
+    weft.open(store, "s.agent").delete()
+    assert names(store) == ["s", "other"]
+    weft.undelete(store, "s.agent")
+    weft.open(store, "s").delete()
+    assert names(store) == ["other"]
+    assert weft.undelete(store, "s").name == "s"
+    parents = {record.name: record.parent for record in weft.threads(store)}
+    assert parents == {"s": None, "s.agent": "s", "s.agent.2": "s.agent", "other": None}
+    weft.open(store, "s.agent").delete()
+    weft.open(store, "s").delete()  # not at the same time: only "s" comes back
+    weft.undelete(store, "s")
+    assert names(store) == ["s", "other"]
+    assert texts(weft.open(store, "s")) == ["in s"]
+
+
 def test_gc_drops_deleted_threads_for_good(store: Store) -> None:
     t = weft.open(store, "x")
     t.user("only here")

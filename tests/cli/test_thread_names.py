@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,21 @@ def test_commands_take_a_unique_prefix_of_a_thread(run: Run, address: str) -> No
     # A command that creates a thread takes its name as it is.
     run("commit", "another", "--thread", "notes", *at)
     assert "'notes'" in run("delete", "notes", "--yes", *at)[1]
+
+
+def test_deleting_a_session_says_that_its_children_go_with_it(run: Run, tmp_path: Path) -> None:
+    at = ("--store", str(tmp_path / "store.db"))
+    with closing(open_store(tmp_path / "store.db")) as store:
+        for name in ("work", "work.agent", "work.title"):
+            weft.open(store, name).user("words")
+            store.describe_thread(name, parent=None if name == "work" else "work")
+    out = run("delete", "work", "--yes", *at)[1]
+    assert "deleted 'work' and 2 child threads; `weft undelete work` restores it" in out
+    assert "restored 'work'" in run("undelete", "work", *at)[1]
+    out = run("delete", "work", "--yes", "--json", *at)[1]
+    assert json.loads(out) == {
+        "deleted": "work", "commits": 1, "children": ["work.agent", "work.title"],
+    }  # fmt: skip
 
 
 def test_a_session_is_found_by_every_id_it_was_resumed_under(run: Run, tmp_path: Path) -> None:

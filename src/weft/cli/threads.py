@@ -2,8 +2,10 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from weft.errors import ConfigError
+from weft.store import descendants
 from weft.thread import CommitInfo, Thread, open as open_thread, undelete
 
 from .common import (
@@ -30,14 +32,24 @@ def delete(args: argparse.Namespace) -> int:
     name = existing_thread(args, path)
     with open_thread(path, name) as thread:
         commits = thread.stats().commits
+        children = descendants(thread.store.threads(), name)
         if not args.yes:
-            _confirm(f"delete the thread {name!r} with {plural(commits, 'commit')}?")
+            facts = f"{plural(commits, 'commit')}{_and_children(children)}"
+            _confirm(f"delete the thread {name!r} with {facts}?")
         thread.delete()
     if args.json:
-        print_json({"deleted": name, "commits": commits})
+        print_json({"deleted": name, "commits": commits, "children": children})
     else:
-        print(safe(f"deleted {name!r}; `weft undelete {name}` restores it until `weft gc`"))
+        what = f"{name!r}{_and_children(children)}"
+        print(safe(f"deleted {what}; `weft undelete {name}` restores it until `weft gc`"))
     return 0
+
+
+def _and_children(children: Sequence[str]) -> str:
+    """How many subagents and side questions are deleted with their session."""
+    if not children:
+        return ""
+    return " and its child thread" if len(children) == 1 else f" and {len(children)} child threads"
 
 
 def restore(args: argparse.Namespace) -> int:

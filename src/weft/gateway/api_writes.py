@@ -13,6 +13,7 @@ from weft.compact import SystemMessage, validate_compact_input
 from weft.errors import Refused, WeftError
 from weft.history import PRIORITIES
 from weft.model import JsonObject
+from weft.store import descendants
 from weft.thread import REF_OPERATIONS, Thread, Undone, threads, undelete as undelete_thread
 from weft.tokens import counter_for
 
@@ -152,9 +153,13 @@ def rename(call: ApiCall) -> JsonObject:
 
 
 def delete(call: ApiCall) -> JsonObject:
+    """Delete a thread and its children."""
     thread = _idle_thread(call)
+    children = len(descendants(call.store.threads(), thread.name))
     thread.delete()
-    return {"thread": thread.name, "message": f"Deleted {call.text('thread')}."}
+    more = f" and {children} under it" if children else ""
+    message = f"Deleted {call.text('thread')}{more}."
+    return {"thread": thread.name, "children": children, "message": message}
 
 
 def undelete(call: ApiCall) -> JsonObject:

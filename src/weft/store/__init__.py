@@ -25,6 +25,7 @@ from .base import (
     ThreadRecord,
     Unindexed,
     deleted_name,
+    descendants,
     read_deleted_name,
 )
 from .companions import JOURNAL, SERVER, announced, companion_path, read_server
@@ -67,6 +68,7 @@ __all__ = [
     "checksum",
     "companion_path",
     "deleted_name",
+    "descendants",
     "open_store",
     "read_deleted_name",
     "read_server",

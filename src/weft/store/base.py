@@ -13,7 +13,7 @@ Lines are internal to a store; no id depends on them.
 One contract suite (`tests/store`) runs over every backend.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -96,6 +96,18 @@ class ThreadRecord(Struct, frozen=True):
     parent: str | None = None
     kind: str | None = None
     title: str | None = None
+
+
+def descendants(records: Iterable[ThreadRecord], name: str) -> list[str]:
+    """The names of a thread's children, of their children and so on, parents first."""
+    children: dict[str, list[str]] = {}
+    for record in records:
+        if record.parent is not None:
+            children.setdefault(record.parent, []).append(record.name)
+    names = list(children.get(name, ()))
+    for each in names:
+        names += children.get(each, ())
+    return names
 
 
 class Operation(Struct, frozen=True, gc=False):

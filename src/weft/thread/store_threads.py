@@ -19,7 +19,7 @@ from weft.checked import checked_function
 from weft.errors import NotFound, StoreError, ThreadError, WrongValue
 from weft.history import View
 from weft.model import Message, is_system
-from weft.store import Store, ThreadRecord, open_store, read_deleted_name
+from weft.store import Store, ThreadRecord, descendants, open_store, read_deleted_name
 
 from .arguments import check_name, check_thread_name
 from .asker import Models
@@ -107,23 +107,36 @@ def match_names(names: Iterable[str], wanted: str) -> list[str]:
 
 @checked_function
 def undelete(target: Target, name: str) -> ThreadRecord:
-    """Bring back the newest deleted thread with this name, unless `gc` has removed it."""
+    """Bring back the newest deleted thread with this name, unless `gc` has removed it.
+
+    The children that were deleted with it come back too.
+    """
     check_thread_name(name)
     with existing(target) as store, store.transaction():
-        deleted = [
-            (original[1], record)
-            for record in store.threads(deleted=True)
-            if (original := read_deleted_name(record.name)) is not None and original[0] == name
-        ]
-        if not deleted:
+        deleted = store.threads(deleted=True)
+        originals = {record.name: read_deleted_name(record.name) for record in deleted}
+        moments = {
+            record: original[1]
+            for record, original in originals.items()
+            if original is not None and original[0] == name
+        }
+        if not moments:
             raise NotFound("deleted thread", name)
-        _, newest = max(deleted, key=lambda item: item[0])
-        try:
-            store.rename_thread(newest.name, name)
-        except StoreError:
-            line = f"there is a thread {name!r} again: rename it, then undelete the other"
-            raise ThreadError(line) from None
-    return structs.replace(newest, name=name)
+        newest = max(moments, key=lambda record: moments[record])
+        for record in (newest, *descendants(deleted, newest)):
+            original = originals[record]
+            if original is not None and original[1] == moments[newest]:
+                _restore(store, record, original[0])
+        (restored,) = [record for record in deleted if record.name == newest]
+    return structs.replace(restored, name=name)
+
+
+def _restore(store: Store, deleted: str, name: str) -> None:
+    try:
+        store.rename_thread(deleted, name)
+    except StoreError:
+        line = f"there is a thread {name!r} again: rename it, then undelete the other"
+        raise ThreadError(line) from None
 
 
 @checked_function

@@ -65,7 +65,7 @@ from weft.model import (
     Usage,
     is_system,
 )
-from weft.store import Store, deleted_name
+from weft.store import Store, deleted_name, descendants
 
 from . import lineage, lookup, merge, rebase, undo
 from .append import (
@@ -1298,12 +1298,15 @@ class Thread:
     def delete(self) -> None:
         """Delete the thread: it is no longer listed, searched or matched, and its name is free.
 
-        `weft.undelete(store, name)` brings it back until `gc` removes it for good.
+        Its children (subagents and side questions of a session) are deleted with it.
+        `weft.undelete(store, name)` brings all of them back until `gc` removes them for good.
         """
         # A deleted thread is stored under a name that no thread can be given.
         handle = self._handle
-        with handle.lock:
-            handle.store.rename_thread(handle.name, deleted_name(handle.name, handle.clock()))
+        with handle.lock, handle.store.transaction():
+            moment = handle.clock()
+            for name in (*descendants(handle.store.threads(), handle.name), handle.name):
+                handle.store.rename_thread(name, deleted_name(name, moment))
 
     def close(self) -> None:
         """Close the store, if this handle opened it; closing twice is harmless."""

@@ -43,7 +43,8 @@ export class Manage {
 
   openDelete() {
     this.thread = this.current();
-    byId("delete-facts").textContent = `“${this.thread}” and all its branches are deleted.`;
+    byId("delete-facts").textContent =
+      `“${this.thread}”, its branches and the threads under it (subagents) are deleted.`;
     byId("delete-dialog").showModal();
   }
 
