@@ -85,6 +85,42 @@ def test_a_new_answer_is_counted(filled):
     assert read(filled.url, thread="other")["total"]["answers"] == before + 1
 
 
+def gauge(url, thread, model=PRICED):
+    query = urlencode({"thread": thread, "model": model})
+    with urlopen(f"{url}/api/composer?{query}", timeout=SECONDS) as reply:
+        return json.load(reply)["context"]
+
+
+def test_the_gauge_uses_what_the_model_reported(gateway):
+    with weft.thread.open(gateway.store, "gauged") as thread:
+        first = thread.user("a short question")
+        assert gauge(gateway.url, "gauged")["source"] == "estimate"
+        # The client's tools are in the report, and not in the thread.
+        answer(thread, PRICED, input=50_000, output=1_000)
+        shown = gauge(gateway.url, "gauged")
+        assert (shown["tokens"], shown["source"]) == (51_000, "reported")
+        assert shown["estimate"] < 10_000
+        assert shown["tokens"] < shown["limit"] < shown["window"]
+        assert gauge(gateway.url, "gauged", f"a/{PRICED}")["tokens"] == 51_000  # by its upstream
+        assert gauge(gateway.url, "gauged", "gpt-5")["source"] == "estimate"  # another model
+        thread.user("words and more words " * 400)
+        assert 52_000 < gauge(gateway.url, "gauged")["tokens"] < 54_000
+        thread.edit(first, "another question")  # the report is about another conversation now
+        assert gauge(gateway.url, "gauged")["source"] == "estimate"
+
+
+def test_a_message_is_counted_once_for_the_gauge(tmp_path):
+    """Each commit would count a thread of 20,000 messages again, which takes a second."""
+    with weft.thread.open(tmp_path / "weft.db", "t") as thread:
+        agent = weft.Agent(thread, "weft-offline", compaction=weft.Compaction())
+        messages = [Message("user", (Text(f"message {n}"),)) for n in range(10)]
+        counts = {}
+        before = agent.measure(messages, counts).tokens
+        assert len(counts) == 10
+        counts.update({key: (message, count + 1) for key, (message, count) in counts.items()})
+        assert agent.measure(messages, counts).tokens == before + 10  # taken from `counts`
+
+
 def test_a_wrong_offset_is_refused(filled):
     for offset in ("x", "9999"):
         with pytest.raises(HTTPError) as error:

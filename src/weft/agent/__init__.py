@@ -2,7 +2,14 @@
 
 from weft.function_tools import FunctionTool, ToolFailed, read_tool, tool
 
-from .auto_compact import AskSummary, AutoCompactor, Compaction, Confirm, ContextUse
+from .auto_compact import (
+    AskSummary,
+    AutoCompactor,
+    Compaction,
+    Confirm,
+    ContextUse,
+    MessageCounts,
+)
 from .claude import load_sdk as load_claude_sdk
 from .claude_agent import (
     ClaudeAgent,
@@ -64,6 +71,7 @@ __all__ = [
     "LossReport",
     "McpServer",
     "MessageComplete",
+    "MessageCounts",
     "Outcome",
     "Permission",
     "Permissions",

@@ -122,6 +122,10 @@ class AskSummary(Struct, frozen=True):
     request: Request
 
 
+MessageCounts = dict[int, tuple[Message, int]]
+"""The tokens of messages by the identity of their objects, with the objects. It can be shared by
+agents of the same model, so that a message is counted once."""
+
 Flow = Generator[AskSummary | Emit | Confirm, Any, bool]
 """Ends with whether the thread was compacted."""
 
@@ -137,7 +141,7 @@ class AutoCompactor:
         self.gauge = Gauge()
         self.breaker = Breaker(settings.failures, settings.pause)
         self._counter = counter_for_model(model)
-        self._counts: dict[int, tuple[Message, int]] = {}
+        self.counts: MessageCounts = {}
         self._measured = 0
         self.overhead = self._counter.tools(tools)
         self.live_request: Callable[[], Request] | None = None
@@ -159,8 +163,8 @@ class AutoCompactor:
 
         Whatever the vendor adds to a request beyond the tools is among them.
         """
-        if len(self._counts) > CACHED_COUNTS:
-            self._counts.clear()
+        if len(self.counts) > CACHED_COUNTS:
+            self.counts.clear()
         self._measured = sum(self._count(message) for message in messages) + self.overhead
         return max(0, self.gauge.measure(self._measured) - self.overhead)
 
@@ -283,16 +287,16 @@ class AutoCompactor:
 
         Rounded up, so that the sum over messages is never less than the count of all together.
         """
-        cached = self._counts.get(id(message))
+        cached = self.counts.get(id(message))
         # A plan tries many messages and discards them: those must not fill the cache.
         estimate = self._counter.message(message) if cached is None else cached[1]
         return ceil(estimate * self.gauge.ratio)
 
     def _count(self, message: Message) -> int:
-        cached = self._counts.get(id(message))
+        cached = self.counts.get(id(message))
         if cached is None:
             # The message is stored with its count, so that its id is not reused.
-            cached = self._counts[id(message)] = (message, self._counter.message(message))
+            cached = self.counts[id(message)] = (message, self._counter.message(message))
         return cached[1]
 
 

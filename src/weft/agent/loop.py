@@ -99,7 +99,14 @@ from weft.thread import (
     read_attachments,
 )
 
-from .auto_compact import AskSummary, AutoCompactor, Compaction, Confirm, ContextUse
+from .auto_compact import (
+    AskSummary,
+    AutoCompactor,
+    Compaction,
+    Confirm,
+    ContextUse,
+    MessageCounts,
+)
 from .events import (
     AgentEvent,
     Emit,
@@ -524,6 +531,19 @@ class Agent:
         messages = self._agent_handle().compile().sendable
         if text is not None:
             messages = (*messages, Message("user", (Text(text), *attached)))
+        return self._compactor.use(messages)
+
+    def measure(
+        self, messages: Sequence[Message], counts: MessageCounts | None = None
+    ) -> ContextUse | None:
+        """How full the model's window would be with these messages; None without compaction.
+
+        Messages in `counts` are not counted again, and those that were counted are added to it.
+        """
+        if self._compactor is None:
+            return None
+        if counts is not None:
+            self._compactor.counts = counts
         return self._compactor.use(messages)
 
     def _flow(self, text: str | None, state: "RunState", attached: tuple[Media, ...] = ()) -> Flow:

@@ -50,7 +50,7 @@ from typing import Any, cast
 import orjson
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
@@ -102,11 +102,18 @@ TYPES = {
 
 
 def page_routes() -> list[BaseRoute]:
-    """The page at `/`, and its static files."""
+    """The page at `/`, and its static files.
+
+    The page names all its modules, so that a browser loads them at once instead of one level of
+    imports after the other.
+    """
     folder = Path(str(files("weft.web")))
+    modules = sorted(path.name for path in folder.glob("*.js"))
+    links = "".join(f'  <link rel="modulepreload" href="/static/{name}">\n' for name in modules)
 
     async def index(_: Request) -> Response:
-        return FileResponse(folder / "index.html", headers=HEADERS)
+        html = (folder / "index.html").read_text(encoding="utf-8")
+        return Response(html.replace("</head>", f"{links}</head>", 1), 200, HEADERS, "text/html")
 
     return [Route("/", index), Mount("/static", Assets(folder))]
 

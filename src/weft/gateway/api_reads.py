@@ -32,6 +32,7 @@ from .api_views import (
 )
 from .run_planning import check_model, choose_model, context_json
 from .runs import OWN_AGENT, is_unanswered
+from .thread_views import ThreadView
 
 LOG_LIMIT = 500
 ROW_LIMIT = 400
@@ -178,15 +179,17 @@ def show_composer(call: ApiCall) -> JsonObject:
     thread = None if record is None else call.thread()
     head = None if thread is None else call.store.read_ref(thread.name, thread.current)
     views = call.state.views
-    rows = [] if thread is None else views.read(call.store, thread.name, thread.current, head).rows
-    own = choose_model(call.state, rows)
+    view = ThreadView()
+    if thread is not None:
+        view = views.read(call.store, thread.name, thread.current, head)
+    own = choose_model(call.state, view.rows)
     chosen = call.text_or_none("model")
     model = chosen or own.name or OFFLINE_MODEL
     reason = own.reason if chosen is None else check_model(call.state, chosen)
     return {
         "model": own.name,
         "problem": reason,
-        "context": views.context((head, model), lambda: context_json(call, thread, model)),
+        "context": views.context((head, model), lambda: context_json(call, thread, model, view)),
     }
 
 

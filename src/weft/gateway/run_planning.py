@@ -11,13 +11,21 @@ from time import monotonic
 
 from msgspec import Struct
 
-from weft.agent import Agent, ClaudeAgent, ClaudeOptions, Compaction, ContextUse, Permissions
+from weft.agent import (
+    Agent,
+    ClaudeAgent,
+    ClaudeOptions,
+    Compaction,
+    ContextUse,
+    MessageCounts,
+    Permissions,
+)
 from weft.client import OFFLINE, OFFLINE_MODEL, ModelClient, Provider, Route, find_route
 from weft.demo import demo_tools
 from weft.errors import Refused, WeftError
-from weft.history import Row
+from weft.history import Row, shows
 from weft.model import JsonObject, Origin
-from weft.thread import Thread, open as open_thread
+from weft.thread import CompiledContext, Thread, open as open_thread
 from weft.tokens import counter_for
 
 from .api_call import ApiCall
@@ -27,6 +35,7 @@ from .auth import is_secret, own_name
 from .errors import public_message
 from .runs import OWN_AGENT, Run, RunAgent, RunSpec, is_unanswered
 from .state import State
+from .thread_views import ThreadView
 
 PACE_SECONDS = 0.02
 """The pause between two pieces of the offline model's answer, which it has at once."""
@@ -36,6 +45,8 @@ LISTED_ROWS = 30
 RECORD_SECONDS = 5.0
 """How long the end of a stopped run waits for the record of its last exchange."""
 TOKENIZER = "o200k"
+NEAR = 64
+"""How many rows after a report its figure is still used."""
 
 
 class ModelChoice(Struct, frozen=True):
@@ -274,18 +285,52 @@ def default_model(call: ApiCall) -> str:
     return choice.name or OFFLINE_MODEL
 
 
-def context_json(call: ApiCall, thread: Thread | None, model: str) -> JsonObject:
-    """How much of a model's window the thread fills, counted as automatic compaction counts."""
+def context_json(call: ApiCall, thread: Thread | None, model: str, view: ThreadView) -> JsonObject:
+    """How much of a model's window the thread fills, tools included, and where compaction starts.
+
+    If the model reported the size of its last request, `tokens` is that report and an estimate of
+    what came after it (`source` is `reported`). Otherwise all of it is an estimate. Messages that
+    were counted before are not counted again.
+    """
     try:
         route = find_model_route(call.state, model)
     except Refused:  # the catalogue knows its window nevertheless
         route = Route(OFFLINE, model)
     if thread is None:
         return {"model": model, "tokens": 0, "window": call.state.catalog.find(model).window}
-    usage = make_agent(call, thread, route, Compaction()).context_use()
+    agent = make_agent(call, thread, route, Compaction())
+    messages = CompiledContext(view.view, counter_for(TOKENIZER).message).sendable
+    counts = call.state.views.counts(model)
+    usage = agent.measure(messages, counts)
     if usage is None:
         return {"model": model, "tokens": 0, "window": 0}
-    return {"model": model, "tokens": usage.tokens, "window": usage.window, "limit": usage.limit}
+    reported = reported_tokens(view, route.model, counts)
+    return {
+        "model": model,
+        "tokens": usage.tokens if reported is None else reported,
+        "estimate": usage.tokens,
+        "source": "estimate" if reported is None else "reported",
+        "window": usage.window,
+        "limit": usage.limit,
+    }
+
+
+def reported_tokens(view: ThreadView, model: str, counts: MessageCounts) -> int | None:
+    """The tokens that the model reported with its last answer, and an estimate of what follows.
+
+    None if it has not reported lately, or earlier messages have changed since.
+    """
+    later = 0
+    for row in reversed(view.rows[-NEAR:]):
+        facts = None if row.id is None else view.facts.get(row.id)
+        usage = None if facts is None else facts.read_usage()
+        if row.id is not None and usage is not None and usage.input and usage.output is not None:
+            is_own = row.message.origin is not None and row.message.origin.model == model
+            is_unchanged = view.view.at(row.id) is not None
+            return usage.input + usage.output + later if is_own and is_unchanged else None
+        if shows(row):
+            later += counts.get(id(row.message), (row.message, 0))[1]
+    return None
 
 
 def compaction_question(

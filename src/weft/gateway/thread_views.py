@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from weft.agent import MessageCounts
 from weft.history import Count, Row, View
 from weft.ids import Id
 from weft.model import JsonObject, ToolCall, ToolResult, Usage
@@ -24,6 +25,7 @@ from .api_views import REWRITES, SUMMARY, Change, tokens_json
 CACHED_VIEWS = 16
 CACHED_FIGURES = 1000
 CACHED_COSTS = 5000
+COUNTED_MODELS = 4
 CACHED_LABELS = 200_000
 OTHER_COMMIT = ""
 """Stands for a branch in the key of a view that was read for a commit outside its branch."""
@@ -131,6 +133,7 @@ class ThreadViews:
         self._lock = Lock()
         self._figures: dict[Id, JsonObject] = {}
         self._contexts: dict[tuple[object, ...], JsonObject] = {}
+        self._counts: OrderedDict[str, MessageCounts] = OrderedDict()
         self._costs: OrderedDict[str, tuple[object, tuple[AnswerCost, ...]]] = OrderedDict()
         self._labels: dict[Id, tuple[str, str]] = {}
 
@@ -184,6 +187,15 @@ class ThreadViews:
             _make_room(self._contexts)
             self._contexts[key] = measure()
         return self._contexts[key]
+
+    def counts(self, model: str) -> MessageCounts:
+        """The tokens of messages that were counted for this model."""
+        with self._lock:
+            counts = self._counts.setdefault(model, {})
+            self._counts.move_to_end(model)
+            while len(self._counts) > COUNTED_MODELS:
+                self._counts.popitem(last=False)
+        return counts
 
     def costs(
         self, key: tuple[str, object], read: Callable[[], tuple[AnswerCost, ...]]

@@ -146,10 +146,10 @@ async function start() {
   new UsageDialog({ thread: () => current.thread, open: (name) => go(name) });
   watchScrollables(byId("conversation"), "pre, .prose table");
   const models = composer.loadModels(); // an upstream may take seconds
-  const list = await threads.load();
+  const list = threads.load(); // the messages do not wait for it
   const { thread, branch, row, at } = readAddress();
-  await open(thread ?? firstThread(list), branch, row, at);
-  await models;
+  await open(thread ?? firstThread(await list), branch, row, at);
+  await Promise.all([models, list]);
   await composer.refresh();
 }
 

@@ -130,7 +130,7 @@ export class Composer {
   }
 
   /** How full the window is, and where compaction starts. */
-  showContext({ tokens, window, limit }) {
+  showContext({ tokens, window, limit, source }) {
     const share = window ? tokens / window : 0;
     const gauge = byId("gauge");
     gauge.value = Math.min(1, share);
@@ -138,7 +138,10 @@ export class Composer {
     byId("gauge-text").textContent = window
       ? `${count(tokens)} of ${count(window)} tokens`
       : plural(tokens, "token");
-    gauge.title = "An estimate; the same count decides when compaction starts";
+    gauge.title =
+      source === "reported"
+        ? "As the model reported with its last answer, and an estimate of what came after"
+        : "An estimate of the messages and tools; the same count decides when compaction starts";
     const mark = byId("gauge-mark");
     mark.hidden = !limit;
     byId("gauge-limit").textContent = limit ? `compacts above ${count(limit)}` : "";
