@@ -355,7 +355,7 @@ def test_a_second_tab_sees_the_run_and_what_it_says_is_queued(tab):
         wait_for_start(second)
         second.wait_for_selector("#toast:has-text('Queued')")
         first.wait_for_selector(f"#queue :text('{text}')")
-    first.click("#queue li:has-text('and me') button")
+    first.click("#queue li:has-text('and me') button:text('Cancel')")
     second.wait_for_selector("#queue :text('and me')", state="detached")
     second.reload()
     second.wait_for_selector("#queue :text('me too')")

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from weft.errors import Refused
-from weft.model import Inline, JsonObject
+from weft.model import Inline, JsonObject, Text
 from weft.thread import Media, make_media
 
 from .api_call import ApiCall, read_id
@@ -70,13 +70,21 @@ def show_media(call: ApiCall) -> Response:
         media = [] if result is None else media_blocks(result.content)
     else:
         row = thread.view.find(_row_id(call))
+        if row is not None and call.fields.get("block") is not None:
+            block = row.message.blocks[_position(call, "block", len(row.message.blocks))]
+            text = block.text if isinstance(block, Text) else ""
+            return media_response("message.txt", text.encode("utf-8", "replace"))
         media = [] if row is None else media_blocks(row.message.blocks)
-    value = str(call.fields.get("index", "0"))
-    index = int(value) if value.isascii() and value.isdigit() else -1
-    if not 0 <= index < len(media):
-        raise Refused("there is no such image or file", param="index", status=404)
-    block = media[index]
+    block = media[_position(call, "index", len(media))]
     return media_response(media_name(block), _content(block))
+
+
+def _position(call: ApiCall, name: str, count: int) -> int:
+    value = str(call.fields.get(name, "0"))
+    index = int(value) if value.isascii() and value.isdigit() else -1
+    if not 0 <= index < count:
+        raise Refused("there is no such image or file", param=name, status=404)
+    return index
 
 
 def _row_id(call: ApiCall) -> bytes:

@@ -34,6 +34,7 @@ from weft.model import (
     JsonObject,
     Message,
     Text,
+    Thinking,
     Tool,
     ToolCall,
     ToolResult,
@@ -67,6 +68,8 @@ RESULT_LENGTH = 20_000
 MAIN_LENGTH = 200
 TEXT_LENGTH = 100_000
 """A longer text is shown as it is: rendering it would take seconds."""
+SENT_LENGTH = 400_000
+"""Of a longer text, only the beginning is sent: a browser needs minutes to draw 50 MB."""
 
 _ELEMENT = re.compile(r"<([\w:-]+)")
 
@@ -279,12 +282,29 @@ class _RowWriter:
 
     def _parts(self, row: Row, block: Any) -> list[JsonObject]:
         match block:
+            case Text(text=text) if len(text) > SENT_LENGTH:
+                index = next(n for n, each in enumerate(row.message.blocks) if each is block)
+                row_id = "" if row.id is None else row.id.hex()
+                return [
+                    {
+                        "type": "plain",
+                        "text": text[:TEXT_LENGTH] + "…",
+                        "length": len(text),
+                        "address": {"row": row_id, "block": index},
+                    }
+                ]
             case Text(text=text):
                 return split_text(text) if row.message.role == "user" else _text_part(text)
+            case Thinking(text=text) if len(text) > SENT_LENGTH:
+                return [{"type": "thinking", "text": text[:TEXT_LENGTH] + "…"}]
             case ToolCall(id=id):
                 result = self._thread.results.get(id)
                 parts = part_json(block)
                 result_part = None if result is None else _result_json(result)
+                if len(block.arguments) > SENT_LENGTH:
+                    parts = [
+                        {**part, "input": block.arguments[:TEXT_LENGTH] + "…"} for part in parts
+                    ]
                 return [
                     {**part, "main": _main_argument(block), "result": result_part} for part in parts
                 ]

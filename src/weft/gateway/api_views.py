@@ -39,6 +39,8 @@ from weft.thread import Attempt, CommitInfo, split_typed
 from .render import render
 
 EXCERPT = 120
+RENDERED = 100_000
+"""How much of a text is rendered in a list; all of a very long one would take minutes."""
 AUTOMATIC_NOTES = ("dialogue: ", "tool_io: ", "instruction: ")
 """How the notes begin that an agent's commits get: they repeat the message."""
 SCANNED = 50
@@ -235,6 +237,8 @@ def result_text(result: ToolResult) -> str:
 def brief_json(row: Row, count: Count) -> JsonObject:
     """A row as a short excerpt, with its whole text as HTML."""
     text = message_text(row.message)
+    if len(text) > RENDERED:
+        text = text[:RENDERED] + "…"
     return {
         "id": _hex(row.id),
         "role": SUMMARY if row.kind == SUMMARY else row.message.role,

@@ -158,7 +158,7 @@ export class Composer {
     event?.preventDefault();
     const text = this.input.value;
     const { ids, isUploading } = this.attachments;
-    if (this.pending) return;
+    if (this.pending || this.isWaiting) return;
     if (isUploading) {
       this.say("A file is still being uploaded.", true);
       return;
@@ -175,6 +175,10 @@ export class Composer {
   start(frame) {
     if (!this.thread) return; // still loading
     const model = this.model.value.trim() || this.runModel; // the thread may have no answer yet
+    if (!model && this.shownThread !== this.thread && !this.isWaiting) {
+      this.waitForModel(frame);
+      return;
+    }
     if (!model) {
       this.say("Choose a model first.", true);
       this.model.focus();
@@ -182,6 +186,18 @@ export class Composer {
     }
     const place = { thread: this.thread, branch: this.branch };
     this.request({ ...frame, ...place, model, ...this.agents.fields() });
+  }
+
+  /** The thread was opened a moment ago, and its model is not known yet. */
+  async waitForModel(frame) {
+    const { thread } = this;
+    this.isWaiting = true; // a second Enter must not send the text twice
+    try {
+      await this.refresh();
+      if (this.thread === thread) this.start(frame);
+    } finally {
+      this.isWaiting = false;
+    }
   }
 
   request(frame) {

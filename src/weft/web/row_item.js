@@ -191,7 +191,7 @@ function patchPart(old, part, key, address) {
 export function makePart(part, key, address) {
   const make = {
     text: () => trusted(el("div", { class: "prose" }), part.html),
-    plain: () => el("div", { class: "prose plain" }, part.text),
+    plain: () => longText(part, address),
     thinking: () => thinkingPanel(part.text, key),
     injected: () => injectedPanel(part, key),
     media: () => mediaNode(part, address()),
@@ -201,6 +201,16 @@ export function makePart(part, key, address) {
     reminder: () => el("p", { class: "note" }, part.text),
   }[part.type];
   return make ? make() : el("p", { class: "note" }, part.type);
+}
+
+/** A text that is too long to be rendered; of a very long one, only the beginning is sent. */
+function longText(part, address) {
+  const text = el("div", { class: "prose plain" }, part.text);
+  if (!part.address) return text;
+  const fields = Object.entries({ ...address(), ...part.address }).filter(([, value]) => value != null);
+  const href = `/api/media?${new URLSearchParams(fields)}`;
+  const label = `Download all ${plural(part.length, "character")}`;
+  return el("div", {}, text, el("p", {}, el("a", { href, download: "message.txt" }, label)));
 }
 
 export function thinkingPanel(text, key) {

@@ -2,6 +2,7 @@
 
 import { count, el, refill } from "./dom.js";
 import { get } from "./api.js";
+import { ansiNodes, hasAnsi } from "./ansi.js";
 import { mediaNode } from "./attachments.js";
 
 const EXCERPT = 120;
@@ -45,7 +46,7 @@ export class ToolPanel {
       return;
     }
     this.setState(result.is_error ? "failed" : "done");
-    if (!this.isWhole) setText(this.result, result.content || "(nothing)");
+    if (!this.isWhole) setOutput(this.result, result.content || "(nothing)");
     const media = JSON.stringify(result.media ?? []);
     if (media !== this.mediaJson)
       refill(this.media, ...(result.media ?? []).map((part) => mediaNode(part, this.address())));
@@ -77,13 +78,20 @@ export class ToolPanel {
     try {
       const { content } = await get("/api/result", { ...this.address(), call: this.part.id });
       this.isWhole = true;
-      setText(this.result, content);
+      setOutput(this.result, content);
       this.more.remove();
     } catch (error) {
       setText(this.more, error.message);
     }
     this.more.disabled = false;
   }
+}
+
+/** Write what a tool returned; terminal colours are shown. */
+function setOutput(node, text) {
+  if (!hasAnsi(text)) setText(node, text);
+  else if (node.dataset.raw !== text) refill(node, ...ansiNodes(text));
+  node.dataset.raw = hasAnsi(text) ? text : "";
 }
 
 function setText(node, text) {
