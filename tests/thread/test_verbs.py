@@ -50,6 +50,19 @@ def test_log_is_newest_first_and_limited(t: Thread) -> None:
     assert [info.text for info in t.log(2)] == ["c", "b"]
 
 
+def test_a_log_that_is_read_in_parts_is_the_whole_log(t: Thread) -> None:
+    with t.batch():
+        ids = [t.user(f"message {number}").id for number in range(400)]
+        t.branch("side")
+        t.switch("side")  # the parts cross from one line of commits to another
+        ids += [t.user(f"message {number}").id for number in range(400, 1100)]
+    newest_first = ids[::-1]
+    assert [info.id for info in t.iter_log()] == newest_first
+    for limit in (0, 1, 500, 501, 1000, 1100, 2000):
+        assert [info.id for info in t.log(limit)] == newest_first[:limit]
+        assert [info.id for info in t.iter_log(limit)] == newest_first[:limit]
+
+
 def test_an_edit_keeps_place_and_id(t: Thread) -> None:
     ids = talk(t, "a b c")
     info = t.edit(ids[1], "B")

@@ -191,13 +191,15 @@ def log(thread: Thread, args: argparse.Namespace) -> None:
     if args.json:
         print_json([commit_json(thread, info, attempts) for info in thread.log(args.limit)])
         return
-    infos = thread.log(args.limit)
-    for start in range(0, len(infos), LINES_AT_ONCE):
-        lines: list[str] = []
-        for info in infos[start : start + LINES_AT_ONCE]:
-            lines.append(describe(thread, info, args.screen))
-            if attempts:
-                lines += [describe_attempt(each, args.screen) for each in attempts.get(info.id, ())]
+    lines: list[str] = []
+    for info in thread.iter_log(args.limit):
+        lines.append(describe(thread, info, args.screen))
+        if attempts:
+            lines += [describe_attempt(each, args.screen) for each in attempts.get(info.id, ())]
+        if len(lines) >= LINES_AT_ONCE:
+            print("\n".join(lines))
+            lines.clear()
+    if lines:
         print("\n".join(lines))
 
 

@@ -9,9 +9,10 @@ Short methods have their code here. Longer ones call a function in a module besi
 - `note=` is the commit note; `message=` is an alias of it.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import inf
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
@@ -120,6 +121,7 @@ from .undo import Undone
 from .usage import calibrate, read_usage
 
 IMPORTANCE = Importance()
+LOG_PART = 500
 
 No = Literal[False]
 Yes = Literal[True]
@@ -192,11 +194,20 @@ class Thread:
 
     def log(self, limit: int | None = None) -> list[CommitInfo]:
         """The commits of the current branch, newest first."""
+        return list(self.iter_log(limit))
+
+    def iter_log(self, limit: int | None = None) -> Iterator[CommitInfo]:
+        """The same, one by one: a long branch is read in parts, and need not fit into memory."""
         check_count("limit", limit)
         handle = self._handle
-        head = handle.head()
-        steps = [] if head is None else handle.store.walk(handle.name, head, limit=limit)
-        return [read_info(step, handle.count) for step in reversed(steps)]
+        head, until, remaining = handle.head(), None, inf if limit is None else limit
+        while head is not None and remaining > 0 and until != 0:
+            size = int(min(remaining, LOG_PART))
+            steps = handle.store.walk(handle.name, head, until=until, limit=size)
+            for step in reversed(steps):
+                yield read_info(step, handle.count)
+            remaining -= len(steps)
+            until = steps[0].depth - 1 if len(steps) == size else 0
 
     @overload
     def show(self, id: Name, *, sent: No = False) -> CommitInfo: ...
