@@ -282,7 +282,7 @@ function report(error) {
 function shown(view) {
   Object.assign(current, { branch: view.branch, head: view.head });
   showHead(view);
-  travel.show(view);
+  travel.show(current.at ? view : {}); // a run is shown after the commit before it: that is no past
   graph.mark(current.at);
   clearTimeout(shown.timer);
   shown.timer = setTimeout(showSides, shown.thread === view.name ? SIDE_MILLISECONDS : 0);
