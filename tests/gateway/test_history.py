@@ -88,6 +88,13 @@ def test_the_graph_has_every_commit_once_with_lanes_and_refs(gateway):
         ids["merge"]: ["tag:decided"],
     }
     assert graph["branches"] == ["main", "side"]
+    with weft.open(gateway.store, "graph") as main:
+        new = main.assistant("You are welcome.").id
+    later = read(gateway, "/api/graph", thread="graph")["commits"]
+    assert [row[0] for row in later] == [new, *(row[0] for row in graph["commits"])]
+    with weft.open(gateway.store, "graph") as main:
+        main.undo()
+    assert read(gateway, "/api/graph", thread="graph") == graph
 
 
 def test_a_thread_without_commits_has_an_empty_graph(gateway):

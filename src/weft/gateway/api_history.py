@@ -22,7 +22,7 @@ text.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, cast
 
@@ -52,6 +52,7 @@ from weft.thread import CommitInfo, MergePreview, Preview, Thread, open as open_
 
 from .api_call import ApiCall, Handler
 from .api_views import describe_commit, excerpt, message_text, result_text
+from .thread_views import GraphCommit
 
 LABEL_LENGTH = 90
 DIFF_LINES = 500
@@ -71,25 +72,44 @@ def show_graph(call: ApiCall) -> JsonObject:
         return {"commits": [], "lanes": 0, "refs": {}, "branches": []}
     store, name = call.store, record.name
     refs = store.refs(name)
-    steps = read_reachable(store, name, refs.values())
-    order = newest_first({id: (s.commit.created, s.commit.parents) for id, s in steps.items()})
+    graph = dict(call.state.views.graph(name))
+    for id, step in read_reachable(store, name, refs.values(), known=graph).items():
+        commit = step.commit
+        kind, label = describe_step(step)
+        graph[id] = GraphCommit(commit.created, commit.parents, kind, label)
+    call.state.views.set_graph(name, graph)
+    order = newest_first(_reachable(graph, refs.values()))
     rows = {id: number for number, (id, _) in enumerate(order)}
-    views = call.state.views
     commits: list[list[Any]] = []
     lanes = 0
     for placed in assign_lanes(order):
-        step = steps[placed.id]
-        kind, label = views.label(step, describe_step)
+        commit = graph[placed.id]
         parents = [[rows[parent], lane] for parent, lane in placed.parents if parent in rows]
         lanes = max(lanes, placed.lane + 1, *(lane + 1 for _, lane in parents))
-        created = round(step.commit.created, 3)
-        commits.append([placed.id.hex(), kind, placed.lane, created, label, parents])
+        created = round(commit.created, 3)
+        line = [placed.id.hex(), commit.kind, placed.lane, created, commit.label, parents]
+        commits.append(line)
     return {
         "commits": commits,
         "lanes": lanes,
         "refs": _refs_by_commit(refs),
         "branches": sorted(read_branches(store, name)),
     }
+
+
+def _reachable(
+    graph: Mapping[Id, GraphCommit], heads: Iterable[Id]
+) -> dict[Id, tuple[float, tuple[Id, ...]]]:
+    """The commits of the graph that the heads reach: others were undone."""
+    reached: dict[Id, tuple[float, tuple[Id, ...]]] = {}
+    waiting = list(heads)
+    while waiting:
+        id = waiting.pop()
+        if id not in reached and id in graph:
+            commit = graph[id]
+            reached[id] = (commit.created, commit.parents)
+            waiting += commit.parents
+    return reached
 
 
 def describe_step(step: Step) -> tuple[str, str]:

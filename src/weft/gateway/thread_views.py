@@ -6,7 +6,7 @@ of a commit stays right for ever; the least recently used threads are dropped.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -26,9 +26,18 @@ CACHED_VIEWS = 16
 CACHED_FIGURES = 1000
 CACHED_COSTS = 5000
 COUNTED_MODELS = 4
-CACHED_LABELS = 200_000
+CACHED_GRAPHS = 8
 OTHER_COMMIT = ""
 """Stands for a branch in the key of a view that was read for a commit outside its branch."""
+
+
+class GraphCommit(Struct, frozen=True, gc=False):
+    """A commit as the graph shows it."""
+
+    created: float
+    parents: tuple[Id, ...]
+    kind: str
+    label: str
 
 
 class CommitFacts(Struct, frozen=True, gc=False):
@@ -135,7 +144,7 @@ class ThreadViews:
         self._contexts: dict[tuple[object, ...], JsonObject] = {}
         self._counts: OrderedDict[str, MessageCounts] = OrderedDict()
         self._costs: OrderedDict[str, tuple[object, tuple[AnswerCost, ...]]] = OrderedDict()
-        self._labels: dict[Id, tuple[str, str]] = {}
+        self._graphs: OrderedDict[str, Mapping[Id, GraphCommit]] = OrderedDict()
 
     def read(self, store: Store, thread: str, branch: str, head: Id | None) -> ThreadView:
         """The thread at a commit, usually of this branch; None: before the first commit."""
@@ -163,15 +172,18 @@ class ThreadViews:
                 self._views.popitem(last=False)
         return view
 
-    def label(self, step: Step, describe: Callable[[Step], tuple[str, str]]) -> tuple[str, str]:
-        """The kind and the text of a commit in the graph; read once, because a commit never
-        changes."""
-        known = self._labels.get(step.commit.id)
-        if known is None:
-            if len(self._labels) >= CACHED_LABELS:
-                self._labels.clear()
-            known = self._labels[step.commit.id] = describe(step)
-        return known
+    def graph(self, thread: str) -> Mapping[Id, GraphCommit]:
+        """The commits of a thread's graph that were read before, with all their ancestors."""
+        with self._lock:
+            return self._graphs.get(thread, {})
+
+    def set_graph(self, thread: str, graph: Mapping[Id, GraphCommit]) -> None:
+        """Keep a graph. A commit never changes, so what was read stays right."""
+        with self._lock:
+            self._graphs[thread] = graph
+            self._graphs.move_to_end(thread)
+            while len(self._graphs) > CACHED_GRAPHS:
+                self._graphs.popitem(last=False)
 
     def figures(self, commit: Id, change: Change, count: Count) -> JsonObject:
         """The tokens before and after a compaction. They are counted once: it takes a second in a

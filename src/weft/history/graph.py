@@ -11,8 +11,10 @@ sides are followed down to where they left the branch.
 is drawn.
 """
 
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
+from typing import cast
 
 from msgspec import Struct
 
@@ -135,17 +137,25 @@ def read_ancestors(store: Store, thread: str, head: Id) -> list[Step]:
 
 
 def read_reachable(
-    store: Store, thread: str, heads: Iterable[Id], limit: int | None = None
+    store: Store,
+    thread: str,
+    heads: Iterable[Id],
+    limit: int | None = None,
+    known: Mapping[Id, object] | None = None,
 ) -> dict[Id, Step]:
-    """The commits that these heads reach, through all parents; at most `limit` of each chain."""
+    """The commits that these heads reach, through all parents; at most `limit` of each chain.
+
+    Commits in `known`, and their ancestors, are left out.
+    """
     steps_by_id: dict[Id, Step] = {}
+    read = ChainMap[Id, object](cast(dict[Id, object], steps_by_id), dict(known or {}))
     waiting = list(heads)
     while waiting:
         tip = waiting.pop()
-        if tip in steps_by_id:
+        if tip in read:
             continue
         if limit is None:
-            steps = _unknown(store, thread, tip, steps_by_id)
+            steps = _unknown(store, thread, tip, read)
         else:
             steps = store.walk(thread, tip, limit=limit)
         steps_by_id.update((step.commit.id, step) for step in steps)
@@ -220,7 +230,7 @@ def assign_lanes(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[PlacedC
         yield PlacedCommit(id, lane, tuple(edges))
 
 
-def _unknown(store: Store, thread: str, tip: Id, known: Mapping[Id, Step]) -> list[Step]:
+def _unknown(store: Store, thread: str, tip: Id, known: Mapping[Id, object]) -> list[Step]:
     """The first-parent chain down from `tip`, down to the first known commit."""
     limit = PAGE
     while known:

@@ -77,7 +77,7 @@ export function openMenu(button, items) {
     return el("li", { role: "menuitem", tabindex: -1, title, onclick: choose, "data-item": label }, label);
   });
   menu.append(...entries);
-  document.body.append(menu);
+  document.querySelector("main").append(menu); // inside a landmark
   button.setAttribute("aria-expanded", "true");
   menu.addEventListener("keydown", (event) => {
     const index = entries.indexOf(document.activeElement);

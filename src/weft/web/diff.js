@@ -91,7 +91,7 @@ function side(line, name) {
   const mark = value.priority === "normal" ? null : el("span", { class: "badge" }, value.priority);
   const cut = value.length > value.text.length ? el("p", { class: "muted" }, `and ${count(value.length - value.text.length)} more characters`) : null;
   const text = el("div", { class: "diff-text" }, ...(line.words ? words(line.words, name) : [value.text]));
-  return el("div", { class: `diff-side ${name}` }, el("header", {}, sign, el("b", {}, line.role), mark), text, cut);
+  return el("div", { class: `diff-side ${name}` }, el("p", { class: "diff-who" }, sign, el("b", {}, line.role), mark), text, cut);
 }
 
 /** One side of a changed text; words that only it has are marked. */

@@ -79,10 +79,13 @@ export function keepOpen(old, node) {
   return node;
 }
 
+const TIME = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" });
+const DATE = new Intl.DateTimeFormat(); // made once: that takes longer than to use them
+
 /** "14:03", with the date unless it is today's; from seconds since 1970. */
 export function clock(seconds) {
   const date = new Date(seconds * 1000);
-  const time = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const time = TIME.format(date);
   const isToday = date.toDateString() === new Date().toDateString();
-  return isToday ? time : `${date.toLocaleDateString()} ${time}`;
+  return isToday ? time : `${DATE.format(date)} ${time}`;
 }

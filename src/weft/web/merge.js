@@ -114,8 +114,8 @@ function conflictBox(conflict, index, answers, update) {
     el(
       "div",
       { class: "diff-line changed" },
-      el("div", { class: "diff-side before" }, el("header", {}, el("b", {}, "Ours")), el("div", { class: "diff-text" }, ...textOf("ours"))),
-      el("div", { class: "diff-side after" }, el("header", {}, el("b", {}, "Theirs")), el("div", { class: "diff-text" }, ...textOf("theirs"))),
+      el("div", { class: "diff-side before" }, el("p", { class: "diff-who" }, el("b", {}, "Ours")), el("div", { class: "diff-text" }, ...textOf("ours"))),
+      el("div", { class: "diff-side after" }, el("p", { class: "diff-who" }, el("b", {}, "Theirs")), el("div", { class: "diff-text" }, ...textOf("theirs"))),
     ),
     el("div", { class: "choices" }, ...radios),
     edited,
