@@ -1,9 +1,9 @@
-"""The mock upstream beside the project, for real clients to talk to."""
+"""The mock upstream beside the project, for real clients to talk to, and axe for pages."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +51,21 @@ def mock(tmp_path: Path) -> Iterator[Mock]:
             yield Mock(f"http://127.0.0.1:{port}", log)
         finally:
             server.terminate()
+
+
+@pytest.fixture(scope="module")
+def axe() -> Callable[[Any], list[Any]]:
+    """A function that lists what axe finds wrong in a page."""
+    package = pytest.importorskip("axe_playwright_python.sync_playwright")
+    runner = package.Axe()
+    options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+
+    def violations(page: Any) -> list[Any]:
+        results = runner.run(page, options=options).response
+        return [
+            (rule["id"], node["html"][:200], node.get("failureSummary"))
+            for rule in results["violations"]
+            for node in rule["nodes"]
+        ]
+
+    return violations

@@ -280,7 +280,7 @@ def test_a_message_can_be_branched_edited_and_answered_again(tab, store):
     assert page.errors == []
 
 
-def test_branches_are_compared_merged_with_a_conflict_and_cherry_picked(tab, store):
+def test_branches_are_compared_merged_with_a_conflict_and_cherry_picked(tab, store, axe):
     with weft.open(store, "sides") as main:
         main.system("You help.")
         question = main.user("Write to the red file.").id
@@ -299,6 +299,7 @@ def test_branches_are_compared_merged_with_a_conflict_and_cherry_picked(tab, sto
     assert page.locator(".diff-line.changed ins").all_inner_texts() == ["green"]
     assert "<img src=x onerror=alert(1)>" in page.inner_text(".diff-line.removed .before")
     assert page.inner_text(".diff-gap >> nth=0") == "1 unchanged message"
+    assert axe(page) == []
     assert "1 removed, 1 changed" in page.inner_text("#diff-dialog [role=status]")
     page.keyboard.press("Escape")
     page.wait_for_selector("#diff-dialog", state="detached")
@@ -308,6 +309,7 @@ def test_branches_are_compared_merged_with_a_conflict_and_cherry_picked(tab, sto
     page.click("#graph-commands button:has-text('Merge side')")
     page.wait_for_selector(".conflict")
     assert page.inner_text(".conflicts-left") == "1 conflict left to resolve."
+    assert axe(page) == []
     assert page.locator("#merge-commit").is_disabled()
     page.check(".conflict input[value=theirs]")
     assert page.locator("#merge-commit").is_enabled()
@@ -330,6 +332,7 @@ def test_branches_are_compared_merged_with_a_conflict_and_cherry_picked(tab, sto
     wait_for_text(page, "Applied", "#toast")
     wait_for_text(page, "Picked from the other branch.")
 
+    assert axe(page) == []  # the graph
     choose(page, ".row.user", "Add a note")
     page.fill("#note-dialog-text", "<b>checked</b> by Ann")
     page.click("#note-dialog-save")

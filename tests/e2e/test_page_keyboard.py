@@ -163,23 +163,6 @@ def test_lists_are_one_stop_each_and_the_arrow_keys_move_in_them(tab, folder):
     page.wait_for_selector(f"body[data-thread={last}]")
 
 
-@pytest.fixture(scope="module")
-def axe():
-    package = pytest.importorskip("axe_playwright_python.sync_playwright")
-    runner = package.Axe()
-    options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
-
-    def violations(page):
-        results = runner.run(page, options=options).response
-        return [
-            (rule["id"], node["html"][:200], node.get("failureSummary"))
-            for rule in results["violations"]
-            for node in rule["nodes"]
-        ]
-
-    return violations
-
-
 def test_axe_finds_nothing_in_any_state_of_the_page(tab, axe, folder):
     with weft.thread.open(folder / "weft.db", "for-axe") as thread:
         thread.system("Be brief.")
