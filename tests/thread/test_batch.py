@@ -211,6 +211,34 @@ def test_a_batch_that_switches_is_undone_with_its_branch(store: Store) -> None:
     )
 
 
+def test_a_batch_that_makes_a_branch_and_switches_is_redone_whole(store: Store) -> None:
+    t = weft.open(store)
+    t.user("before")
+    with t.batch():
+        t.user("on main")
+        t.branch("side")
+        t.switch("side")
+        t.user("one")
+        t.user("two")
+    for _ in range(3):
+        assert (t.undo().steps, t.current, said(t)) == (5, "main", ["before"])
+        assert list(t.branches()) == ["main"]
+        assert (t.redo().steps, t.current) == (5, "side")
+        assert said(t) == ["before", "on main", "one", "two"]
+        assert said(t, "main") == ["before", "on main"]
+    with t.batch():
+        t.tag("v1")
+        t.switch("main")
+        t.user("three")
+        t.delete_branch("side")
+    for _ in range(2):
+        assert (t.undo().steps, t.current, sorted(t.branches())) == (4, "side", ["main", "side"])
+        assert said(t) == ["before", "on main", "one", "two"]
+        assert (t.redo().steps, t.current, list(t.branches())) == (4, "main", ["main"])
+        assert said(t) == ["before", "on main", "three"]
+    assert fresh(store) == ["before", "on main", "three"]
+
+
 def test_undo_on_one_branch_leaves_what_a_batch_did_on_another(store: Store) -> None:
     t = weft.open(store)
     t.user("before")

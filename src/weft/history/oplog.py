@@ -85,7 +85,8 @@ def plan_redo(
             if switches.is_undone(operation):
                 plan.add(operation)
         elif not _counts(operation, branch, is_own):
-            moved_by_others.add(operation.ref)
+            if not _remakes(operation, branch, is_own):
+                moved_by_others.add(operation.ref)
         elif operation.verb == REDO:
             redone += 1
         elif operation.verb != UNDO:
@@ -122,6 +123,15 @@ def _counts(operation: Operation, branch: str, is_own: Callable[[Operation], boo
     if operation.was is None:
         return operation.ref == branch
     return operation.was == branch and is_own(operation)
+
+
+def _remakes(operation: Operation, branch: str, is_own: Callable[[Operation], bool]) -> bool:
+    """Whether the caller undid or redid the creation of this branch, from another branch.
+
+    The branch exists, so each such undo was redone, and the branch is where it was.
+    """
+    is_reversal = operation.verb in (UNDO, REDO) and operation.was is not None
+    return is_reversal and operation.ref == branch and is_own(operation)
 
 
 class _Switches:
