@@ -454,3 +454,19 @@ def test_a_link_to_a_message_that_is_gone_says_so(tab, store):
     page = tab("gone", row=ids[-1])
     page.wait_for_selector("#toast:has-text('not in the thread any more')")
     wait_for_text(page, "text 0")
+
+
+def test_a_link_to_a_compacted_message_opens_the_thread_as_it_was(tab, store):
+    with weft.thread.open(store, "compacted-link") as thread:
+        first = thread.user("the needle in the haystack").id
+        for number in range(30):
+            thread.assistant(f"answer {number} " + "words " * 60)
+            thread.user(f"question {number} " + "words " * 60)
+        thread.compact(budget=1000)
+        assert first not in [row.id.hex() for row in thread.compile().rows]
+    page = tab("compacted-link", row=first)
+    page.wait_for_selector(".row:focus:has-text('the needle in the haystack')")
+    page.wait_for_selector("#toast:has-text('was compacted')")
+    assert "at=" in page.url
+    page.reload()  # the address names the commit now
+    page.wait_for_selector(".row:has-text('the needle in the haystack')")

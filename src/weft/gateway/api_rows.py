@@ -388,4 +388,30 @@ def show_result(call: ApiCall) -> JsonObject:
     return {"content": result_text(result)}
 
 
-ROW_READS: dict[str, Handler] = {"/api/rows": show_rows, "/api/result": show_result}
+def locate_row(call: ApiCall) -> JsonObject:
+    """The newest commit at which a message that was compacted is still in the thread (`at`).
+
+    `at` is None if the message is in the thread now, or was removed in another way.
+    """
+    record = call.record()
+    if record is None:
+        return {"at": None}
+    branch = call.thread_and_branch()[1]
+    head = call.store.read_ref(record.name, branch)
+    thread = call.state.views.read(call.store, record.name, branch, head)
+    try:
+        id = bytes.fromhex(call.text("row"))
+    except ValueError:
+        raise Refused("is not the id of a message", param="row") from None
+    for commit, change in thread.summaries.values():
+        if any(row.id == id for row in change.removed):
+            [step] = call.store.read_commits(record.name, [commit])
+            return {"at": step.commit.parents[0].hex()}
+    return {"at": None}
+
+
+ROW_READS: dict[str, Handler] = {
+    "/api/locate": locate_row,
+    "/api/rows": show_rows,
+    "/api/result": show_result,
+}

@@ -232,7 +232,14 @@ async function reload({ row = null, until = current.at } = {}) {
     shown(view);
     if (!row || !chat.reveal(row)) await chat.toEnd();
   } catch (error) {
-    if (row) {
+    const at = row && !until ? await beforeCompaction(row) : null;
+    if (at) {
+      const { thread, named } = current;
+      window.history.replaceState(null, "", address({ thread, branch: named, row, at }));
+      current.at = at;
+      await reload({ row, until: at });
+      say("This message was compacted. This is the thread as it was before.");
+    } else if (row) {
       say(error.message, true);
       await reload({ until });
     } else {
@@ -240,6 +247,13 @@ async function reload({ row = null, until = current.at } = {}) {
       chat.fail(error.message);
     }
   }
+}
+
+/** The commit at which a compacted message can be read; null if it was removed in another way. */
+async function beforeCompaction(row) {
+  const { thread, named } = current;
+  const answer = await get("/api/locate", { thread, branch: named, row }).catch(() => null);
+  return answer?.at ?? null;
 }
 
 /** Read what has changed and patch it in. `clear` removes what streamed: it is in the rows now. */
