@@ -228,4 +228,4 @@ def test_claude_needs_its_extra(tmp_path):
         capture_output=True, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
     assert done.returncode != 0
-    assert "pip install 'weft[claude]'" in done.stderr
+    assert "pip install '.[claude]'" in done.stderr

@@ -70,8 +70,7 @@ def load_sdk() -> Any:
         return import_module("claude_agent_sdk")
     except ImportError as error:
         raise ConfigError(
-            "the Claude Agent SDK is not installed: pip install 'weft[claude]', or "
-            "pip install '.[claude]' in the folder of Weft"
+            "the Claude Agent SDK is not installed: pip install '.[claude]' in the folder of Weft"
         ) from error
 
 
