@@ -145,11 +145,18 @@ class Extract:
             present = names_of(beside)
             self.worth.update((name, 0.0) for name in present if name in self.worth)
         self.names = _index_names(self.source, self.worth)
-        following = read_turns(after)
-        self.asked = _request_words(following)
-        self.state = read_state(self.source, following)
+        self.following = read_turns(after)
+        self.asked = _request_words(self.following)
+        self._state: State | None = None
         self._ranked: list[Line] | None = None
         self._summaries: dict[int, Message | None] = {}
+
+    @property
+    def state(self) -> State:
+        """The state block; it is read late, because sizes are often estimated without it."""
+        if self._state is None:
+            self._state = read_state(self.source, self.following)
+        return self._state
 
     @property
     def least(self) -> int:
@@ -444,12 +451,11 @@ def _index_names(
     An index beside a model's sentences also lists figures, and names that differ from many others
     in their digits alone. Beside an extract, both are mostly series that a tool has printed.
     """
-    printed = [name for name, of in source.mentions.items() if of.total == of.result]
-    shapes = Counter(
-        shape
-        for name in printed
-        if not beside_model and (shape := _DIGITS.sub("0", name[1])) != name[1]
-    )
+    printed: dict[Name, str] = {}
+    if not beside_model:
+        only_printed = (name for name, of in source.mentions.items() if of.total == of.result)
+        printed = {name: _DIGITS.sub("0", name[1]) for name in only_printed}
+    shapes = Counter(shape for name, shape in printed.items() if shape != name[1])
     names = [
         name
         for name, mentions in source.mentions.items()
@@ -457,7 +463,7 @@ def _index_names(
         and (name[0] != "number" or (beside_model and mentions.total > mentions.result))
         and (worth[name] >= LISTED_LEAST or mentions.user or mentions.assistant)
         and (mentions.address or not _ALTERNATIVES.fullmatch(name[1]))
-        and (mentions.total > mentions.result or shapes[_DIGITS.sub("0", name[1])] <= SERIES_NAMES)
+        and shapes[printed.get(name, "")] <= SERIES_NAMES
     ]
     names.sort(key=lambda name: -worth[name] * KIND_WORTH[name[0]] / (len(name[1]) + 12) ** 0.5)
     return names[:INDEX_MOST]
