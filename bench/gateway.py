@@ -1,12 +1,14 @@
 """What recording costs: growing conversations through the gateway, with and without it.
 
-    python bench/gateway.py [--turns N] [--conversations N] [--large]
+    python bench/gateway.py [--turns N] [--conversations N] [--agents N] [--large]
 
 Three servers answer the same load in one run: a bare relay (granian and aiohttp, no Weft), Weft
 without recording, and Weft with it. The upstream writes its answers by hand, so that it is never
 the bottleneck. The load maker sends each turn of a conversation when the last one was answered.
 
 CPU is that of the server's process, read from the system, so it does not depend on the load maker.
+`--agents` also measures sessions with the requests of Claude Code: to an upstream of its protocol,
+and to one of Chat Completions, where earlier reasoning is restored.
 `--large` also measures 5,000 conversations that begin with "hi", a store of 100,000 conversations
 and a thread of 10,000 branches. Full stores are written with the functions that the gateway uses,
 and each is measured in turn with an empty one.
@@ -29,6 +31,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+from claude_code import claude_code_body
 from msgspec import Struct
 
 from weft.codec import CODECS
@@ -109,24 +112,58 @@ class UpstreamServer(asyncio.Protocol):
             length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
             if len(self.data) < end + 4 + length:
                 return
+            body = bytes(self.data[end + 4 : end + 4 + length])
             del self.data[: end + 4 + length]
-            self.transport.write(self.answer())  # type: ignore[attr-defined]
+            calls_tool = b'"Bash"' in body
+            answer = self.chat if b"/chat/completions" in head else self.message
+            self.transport.write(self.answer(answer(calls_tool)))  # type: ignore[attr-defined]
 
     @classmethod
-    def answer(cls) -> bytes:
+    def message(cls, calls_tool: bool) -> dict[str, Any]:
+        """A Messages answer."""
+        content: list[dict[str, Any]] = [{"type": "text", "text": f"{ANSWER}#{cls.number}"}]
+        if calls_tool:
+            thinking = {"type": "thinking", "thinking": ANSWER, "signature": f"{cls.number:032x}"}
+            call_id = f"toolu_{cls.number:024x}"
+            call = {"type": "tool_use", "id": call_id, "name": "Bash", "input": {"command": "ls"}}
+            content = [thinking, *content, call]
+        return {
+            "id": f"msg_{cls.number:024x}",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": content,
+            "stop_reason": "tool_use" if calls_tool else "end_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 10, "output_tokens": 5},
+        }
+
+    @classmethod
+    def chat(cls, calls_tool: bool) -> dict[str, Any]:
+        """A Chat Completions answer with reasoning, which Claude Code does not send back."""
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": f"{ANSWER}#{cls.number}",
+            "reasoning_content": ANSWER,
+        }
+        if calls_tool:
+            function = {"name": "Bash", "arguments": '{"command":"ls"}'}
+            call = {"id": f"call_{cls.number:024x}", "type": "function", "function": function}
+            message["tool_calls"] = [call]
+        reason = "tool_calls" if calls_tool else "stop"
+        return {
+            "id": f"chatcmpl-{cls.number:024x}",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "m",
+            "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+            "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+        }
+
+    @classmethod
+    def answer(cls, answer: dict[str, Any]) -> bytes:
         cls.number += 1
-        body = orjson.dumps(
-            {
-                "id": f"msg_{cls.number:024x}",
-                "type": "message",
-                "role": "assistant",
-                "model": "m",
-                "content": [{"type": "text", "text": f"{ANSWER}#{cls.number}"}],
-                "stop_reason": "end_turn",
-                "stop_sequence": None,
-                "usage": {"input_tokens": 10, "output_tokens": 5},
-            }
-        )
+        body = orjson.dumps(answer)
         kind = "content-type: application/json"
         head = f"HTTP/1.1 200 OK\r\n{kind}\r\ncontent-length: {len(body)}\r\n\r\n"
         return head.encode() + body
@@ -169,7 +206,8 @@ class Server(Struct):
 def weft(url: str, folder: Path, *flags: str) -> Iterator[Server]:
     command = [
         sys.executable, "-c", "from weft.cli import entry; entry()", "serve", "--port", "0",
-        "--store", str(folder / "weft.db"), f"--upstream=a=anthropic:{url}", *flags,
+        "--store", str(folder / "weft.db"), f"--upstream=a=anthropic:{url}",
+        f"--upstream=b=openai-chat:{url}/v1", *flags,
     ]  # fmt: skip
     environ = {**os.environ, "HOME": str(folder)}
     with (folder / "log.txt").open("wb") as log:
@@ -242,6 +280,32 @@ class Conversation:
         self.messages.append(orjson.dumps({"role": "assistant", "content": content}))
 
 
+class AgentConversation(Conversation):
+    """A session of Claude Code: each answer calls a tool, each question is the tool's result."""
+
+    def __init__(self, name: str, model: str) -> None:
+        super().__init__(name)
+        body = {**claude_code_body(8), "model": model, "stream": False}
+        self.messages = [orjson.dumps(message) for message in body.pop("messages")[:2]]
+        self.system = body.pop("system")
+        self.tail = b"," + orjson.dumps(body)[1:]
+        self.call: str | None = None
+
+    def ask(self, text: str) -> bytes:
+        if self.call is not None:
+            result = {"type": "tool_result", "tool_use_id": self.call, "content": text}
+            self.messages.append(orjson.dumps({"role": "user", "content": [result]}))
+        billing = f"x-anthropic-billing-header: cc_version=2.1; cch={len(self.messages):05x};"
+        system = [{"type": "text", "text": billing}, *self.system[1:]]
+        messages = b",".join(self.messages)
+        return b'{"messages":[' + messages + b'],"system":' + orjson.dumps(system) + self.tail
+
+    def take(self, answer: bytes) -> None:
+        super().take(answer)
+        content = orjson.loads(answer)["content"]
+        self.call = next(block["id"] for block in content if block["type"] == "tool_use")
+
+
 async def grow(
     server: Server, conversations: list[Conversation], turns: int, at_once: int = 1000
 ) -> Load:
@@ -298,7 +362,7 @@ async def latency(server: Server, name: str, turns: int) -> float:
 
 def show(name: str, load: Load) -> None:
     turns = f"first turns {load.first * 1000:.2f}, last turns {load.last * 1000:.2f}"
-    print(f"{name:20} {load.rate:7.0f}/s {load.cpu * 1000:7.2f} ms CPU ({turns})", flush=True)
+    print(f"{name:25} {load.rate:7.0f}/s {load.cpu * 1000:7.2f} ms CPU ({turns})", flush=True)
 
 
 def measure(url: str, folder: Path, conversations: int, turns: int) -> None:
@@ -325,6 +389,29 @@ def measure(url: str, folder: Path, conversations: int, turns: int) -> None:
     print(f"  in the first turns {first * 1000:.2f} ms, in the last turns {last * 1000:.2f} ms")
     added = (medians["with recording"] - medians["without recording"]) * 1000
     print(f"recording adds {added:.2f} ms at one connection, median (at most 2 ms)", flush=True)
+
+
+def measure_agents(url: str, folder: Path, sessions: int, turns: int) -> None:
+    """Sessions of Claude Code, with and without recording, to both upstreams."""
+    for name, model in (("Messages", "a/m"), ("Chat Completions", "b/m")):
+        loads: list[Load] = []
+        for flags in (("--no-record",), ()):
+            home = folder / f"agents-{model[0]}-{len(flags)}"
+            home.mkdir()
+            with weft(url, home, *flags) as server:
+                asyncio.run(grow(server, [AgentConversation("warm", model)], 8))
+                several = [AgentConversation(f"c{number}", model) for number in range(sessions)]
+                loads.append(asyncio.run(grow(server, several, turns)))
+            show(f"{name}, {'without' if flags else 'with'}", loads[-1])
+        without, recorded = loads
+        first, last = recorded.first - without.first, recorded.last - without.last
+        print(
+            f"  recording keeps {recorded.rate / without.rate:.2f}x of the rate, and costs", end=" "
+        )
+        print(
+            f"{first * 1000:.2f} ms in the first turns, {last * 1000:.2f} ms in the last",
+            flush=True,
+        )
 
 
 def measure_large(url: str, folder: Path, count: int, branches: int, equal: int) -> None:
@@ -410,6 +497,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--conversations", type=int, default=32)
     parser.add_argument("--turns", type=int, default=200)
+    parser.add_argument("--agents", type=int, default=0, help="sessions of Claude Code")
     parser.add_argument("--large", action="store_true", help="also measure full stores")
     parser.add_argument("--stored", type=int, default=100_000)
     parser.add_argument("--branches", type=int, default=10_000)
@@ -418,6 +506,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, upstream() as url:
         if options.conversations:
             measure(url, Path(folder), options.conversations, options.turns)
+        if options.agents:
+            measure_agents(url, Path(folder), options.agents, options.turns)
         if options.large:
             measure_large(url, Path(folder), options.stored, options.branches, options.equal)
 
