@@ -50,19 +50,18 @@ def cut_after(
     """
     start = same_start(body, before)
     start = _outside(body, start, outside if outside <= start else 0)
-    tokens = _tokens(body, start, len(body) - _same_end(body, before, start))
-    stop = start + sum(map(len, tokens))
+    stop = len(body) - _same_end(body, before, start)
     pool = _Pool(before, known)
     pieces = _Pieces()
     pieces.copy(0, start)
-    at = body.find(value, start, stop) if value else -1
+    at = body.find(value, start) if value else -1
     if at < 0:
-        _cut_middle(tokens, pool, pieces)
+        stop = _cut_middle(body, start, stop, pool, pieces)
     else:
         end = at + len(value)
-        _cut_middle(_tokens(body[start:at], 0, at - start), pool, pieces)
+        _cut_middle(body[:at], start, at, pool, pieces)
         pieces.copy(pool.size + 1, len(value))
-        _cut_middle(_tokens(body[end:stop], 0, stop - end), pool, pieces)
+        stop = _cut_middle(body, end, max(end, stop), pool, pieces)
     pieces.copy(len(before) - (len(body) - stop), len(body) - stop)
     return pieces.close(), start
 
@@ -111,12 +110,14 @@ class _Pool:
         self._known_index: dict[bytes, int] | None = None
         self._before_index: dict[bytes, int] | None = None
         self._searches = 0
+        self._copied = 0
 
     def find(self, string: bytes) -> int | None:
         """The position of a string with its quotes; newer texts come first.
 
         The previous text is long, and few strings are looked up in it, so it is searched at first,
-        and indexed only when there are many.
+        and indexed only when there are many. The search starts where the last run ended, because a
+        text may be in a conversation several times.
         """
         if self._known_index is None:
             self._known_index = _index(self._known, self._known_start)
@@ -125,7 +126,8 @@ class _Pool:
             return at
         if self._before_index is None and self._searches < SEARCHES:
             self._searches += 1
-            at = self._before.find(string)
+            at = self._before.find(string, self._copied)
+            at = self._before.find(string) if at < 0 else at
             while at >= 0 and _is_escaped(self._before, at):
                 at = self._before.find(string, at + 1)
             return None if at < 0 else at
@@ -133,53 +135,46 @@ class _Pool:
             self._before_index = _index(self._before, 0)
         return self._before_index.get(string)
 
-    def continues(self, token: bytes, position: int) -> bool:
-        """Whether the token is at this position."""
-        if position < self._known_start:
-            return self._before.startswith(token, position)
-        return self._known.startswith(token, position - self._known_start)
+    def run(self, body: bytes, start: int, at: int) -> int:
+        """How many bytes of the body from `start` on are at this position of the pool."""
+        if at < self._known_start:
+            length = same_start(body, self._before, start, at)
+            self._copied = at + length
+            return length
+        return same_start(body, self._known, start, at - self._known_start)
 
 
-def _cut_middle(tokens: Sequence[bytes], pool: _Pool, pieces: _Pieces) -> None:
-    position = 0
-    while position < len(tokens):
-        token = tokens[position]
+def _cut_middle(body: bytes, start: int, stop: int, pool: _Pool, pieces: _Pieces) -> int:
+    """Cut the body from `start` until past `stop`; returns the position after the last piece."""
+    while start < stop:
+        match = _TOKEN.match(body, start)
+        if match is None:  # the rest is not JSON
+            pieces.write(body[start:])
+            return len(body)
+        token = match[0]
         at = pool.find(token) if len(token) >= SHORTEST and token[:1] == b'"' else None
-        position += 1
         if at is None:
             pieces.write(token)
+            start = match.end()
             continue
-        end = at + len(token)
-        while position < len(tokens) and pool.continues(tokens[position], end):
-            end += len(tokens[position])
-            position += 1
-        pieces.copy(at, end - at)
+        end = _outside(body, start + pool.run(body, start, at), start)
+        pieces.copy(at, end - start)
+        start = end
+    return start
 
 
 def _index(text: bytes, offset: int) -> dict[bytes, int]:
     """The positions of all strings that are long enough."""
-    tokens = _tokens(text, 0, len(text))
+    tokens = _tokens(text)
     starts = accumulate(map(len, tokens), initial=offset)
     pairs = zip(tokens, starts, strict=False)
     return {token: at for token, at in pairs if len(token) >= SHORTEST and token[:1] == b'"'}
 
 
-def _tokens(text: bytes, start: int, stop: int) -> list[bytes]:
-    """Strings with their quotes, and what is between them, from `start` until past `stop`.
-
-    No byte is lost: if the rest is not JSON, it is one token.
-    """
-    tokens: list[bytes] = []
-    if stop == len(text):
-        tokens = _TOKEN.findall(text, start)
-        return tokens if start + sum(map(len, tokens)) == stop else [text[start:]]
-    while start < stop:
-        match = _TOKEN.match(text, start)
-        if match is None:
-            return [*tokens, text[start:]]
-        tokens.append(match[0])
-        start = match.end()
-    return tokens
+def _tokens(text: bytes) -> list[bytes]:
+    """Strings with their quotes, and what is between them; one token if the text is not JSON."""
+    tokens: list[bytes] = _TOKEN.findall(text)
+    return tokens if sum(map(len, tokens)) == len(text) else [text]
 
 
 def _outside(text: bytes, position: int, known: int = 0) -> int:
@@ -205,15 +200,18 @@ def _is_escaped(text: bytes, position: int) -> bool:
     return (position - first) % 2 == 1
 
 
-def same_start(one: bytes, other: bytes) -> int:
-    """The length of the common prefix: blocks are compared, and the first different one halved."""
-    limit = min(len(one), len(other))
+def same_start(one: bytes, other: bytes, start: int = 0, at: int = 0) -> int:
+    """The length of the common prefix, of one text from `start` on, of the other from `at` on.
+
+    Blocks are compared, and the first different one is halved.
+    """
+    limit = min(len(one) - start, len(other) - at)
     low, high = 0, min(BLOCK, limit)
-    while low < limit and one[low:high] == other[low:high]:
+    while low < limit and one[start + low : start + high] == other[at + low : at + high]:
         low, high = high, min(high + BLOCK, limit)
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if one[start + low : start + middle] == other[at + low : at + middle]:
             low = middle
         else:
             high = middle - 1
