@@ -12,7 +12,10 @@ are measured alone. The parts are:
 - `facts`: whether the current value of a changed fact is there, or only an old one
 - `check`: how often the check of a model's summary drops a true sentence or misses a wrong name
 - `tokens`: the error of the estimated size of a request, beside what the vendor reported
-- `speed`: one million tokens, beside one pass of the tokenizer, and how the time grows
+- `questions`: whether `recall` finds the answers to questions in 500 tokens, beside plain BM25 over
+  parts of messages (`memory_questions`); the subjects are not those that recall was tuned with
+- `speed`: one million tokens, beside one pass of the tokenizer, and how the time grows; a recall in
+  100,000 messages
 """
 
 import argparse
@@ -24,9 +27,11 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from time import process_time
 
 import memory_data as data
+import memory_questions as questions
 from memory_fit import fit
 from memory_measures import (
     CUTS,
@@ -37,10 +42,12 @@ from memory_measures import (
     Past,
     Recall,
     Scores,
+    chunks,
     count,
     extract,
     identifiers,
     mean_scores,
+    row_texts,
     score,
 )
 
@@ -125,7 +132,7 @@ def _cut(rows: Sequence[Row], cut: float) -> Cut:
     thread = weft.open()
     for row in past.rows:
         thread.commit_message(row.message)
-    index = Bm25(past.rows)
+    index = Bm25(row_texts(past.rows))
 
     @cache
     def recall(question: str) -> str:
@@ -316,6 +323,62 @@ def measure_speed(_: DataSet) -> None:
                 f"{took / one_pass:.1f} times one pass of the tokenizer ({one_pass:.2f} s), "
                 f"peak {memory} MB"
             )
+    measure_recall_speed()
+
+
+def measure_questions(_: DataSet) -> None:
+    """The share of questions whose evidence turns are all in 500 tokens."""
+    sets = {
+        "talks, tuned": (questions.make_talk, questions.DEV, range(8)),
+        "talks": (questions.make_talk, questions.TEST, range(100, 110)),
+        "coding, tuned": (questions.make_coding, questions.CODE_DEV, range(8)),
+        "coding": (questions.make_coding, questions.CODE_TEST, range(100, 110)),
+    }
+    for label, (make, subjects, seeds) in sets.items():
+        total = recalled = matched = 0
+        for seed in seeds:
+            conversation = make(seed, subjects)
+            thread = weft.open()
+            for turn in conversation.turns:
+                thread.commit_message(turn.message)
+            plain = Bm25([text for turn in conversation.turns for text in chunks(turn.message)])
+            for question in conversation.questions:
+                total += 1
+                page = thread.recall_page(question.text, tokens=RECALL_TOKENS).text
+                recalled += all(turn in page for turn in question.evidence)
+                other = plain.find(question.text, RECALL_TOKENS)
+                matched += all(turn in other for turn in question.evidence)
+        print(
+            f"questions, {label}: {total}, recall {recalled / total:.1%}, "
+            f"plain BM25 {matched / total:.1%}"
+        )
+
+
+MANY = 100_000
+
+
+def measure_recall_speed() -> None:
+    """CPU time of a recall in a thread of many messages, in a file of SQLite."""
+    chance = Random(4)
+    subjects = (*questions.TEST, *questions.CODE_TEST)
+    lines = [line for subject in subjects for line in (*subject.chatter, subject.other)]
+    kinds = (questions.VERBS, questions.NOUNS)
+    names = ["_".join([*map(chance.choice, kinds), str(n)]) for n in range(5000)]
+    with TemporaryDirectory() as folder, weft.open(f"{folder}/store.db") as thread:
+        with thread.batch():
+            for _ in range(MANY):
+                words = " ".join(chance.sample(lines, 3))
+                thread.user(f"{words} {' '.join(chance.sample(names, 6))}")
+        thread.search("index")
+        times: list[float] = []
+        for subject in subjects * 2:
+            question = f"{subject.question} {chance.choice(names)}"
+            start = process_time()
+            thread.recall_page(question, tokens=RECALL_TOKENS)
+            times.append(process_time() - start)
+        times.sort()
+        middle, most = times[len(times) // 2] * 1000, times[len(times) * 9 // 10] * 1000
+        print(f"recall in {MANY:,} messages: median {middle:.1f} ms, p90 {most:.1f} ms")
 
 
 def _print_scores(label: str, scores: Scores) -> None:
@@ -330,6 +393,7 @@ PARTS = {
     "facts": measure_facts,
     "check": measure_check,
     "tokens": measure_tokens,
+    "questions": measure_questions,
     "speed": measure_speed,
 }
 

@@ -110,6 +110,11 @@ def argument_texts(arguments: str) -> dict[str, str]:
     return found
 
 
+def row_texts(rows: Sequence[Row]) -> list[str]:
+    """The text of each row."""
+    return ["\n".join(source_texts(row)) for row in rows]
+
+
 class Past:
     """The part of a conversation before a cut: its lines, and the last line of each name."""
 
@@ -237,7 +242,7 @@ def set_cover(rows: Sequence[Row], room: int) -> str:
 def bm25_context(rows: Sequence[Row], room: int) -> str:
     """The messages that match the words of the last request best."""
     request = next((r.message.text for r in reversed(rows) if r.message.role == "user"), "")
-    return Bm25(rows).find(request, room)
+    return Bm25(row_texts(rows)).find(request, room)
 
 
 def extract(rows: Sequence[Row], room: int) -> str:
@@ -268,11 +273,26 @@ METHODS: dict[str, Context] = {
 }
 
 
-class Bm25:
-    """Plain BM25 over messages, with a budget in tokens."""
+CHUNK = 400
+"""The characters of a part of a long message, for questions."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.texts = ["\n".join(source_texts(row)) for row in rows]
+
+def chunks(message: Message) -> list[str]:
+    """A message in parts of whole lines, each of a few hundred characters, with its author."""
+    parts = [f"{message.name}: "] if message.name else [""]
+    for text in source_texts(Row(None, message)):
+        for line in text.splitlines():
+            if len(parts[-1]) + len(line) > CHUNK and parts[-1].strip():
+                parts.append("")
+            parts[-1] += line + "\n"
+    return [part.strip() for part in parts if part.strip()]
+
+
+class Bm25:
+    """Plain BM25 over texts, with a budget in tokens."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = texts
         self.words = [Counter(_words(text)) for text in self.texts]
         self.lengths = [sum(words.values()) for words in self.words]
         self.mean = sum(self.lengths) / max(1, len(self.lengths))
@@ -286,8 +306,10 @@ class Bm25:
         for number in ranked:
             text = self.texts[number][: room * 2]
             size = count(_as_message([text]))
-            if self._score(number, words) == 0 or size > room:
+            if self._score(number, words) == 0:
                 break
+            if size > room:
+                continue
             room -= size
             parts.append(text)
         return "\n".join(parts)

@@ -78,3 +78,28 @@ def test_originals_are_recalled_before_summaries(store: Path) -> None:
         assert [hit.summary for hit in found] == [False, True]
         assert found[0].id == first
         assert [hit.live for hit in thread.search("needle")] == [True, False]
+
+
+def test_results_are_paged_and_narrowed_down(store: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("WEFT_STORE", str(store))
+    with weft.open(store) as thread:
+        for n in range(5):
+            thread.user(f"walrus {n} in src/zoo/part_{n}.py")
+    main(["search", "walrus", "-n", "2", "--json"])
+    first = json.loads(capsys.readouterr().out)
+    main(["search", "walrus", "-n", "2", "--offset", "2", "--json"])
+    second = json.loads(capsys.readouterr().out)
+    assert len({hit["id"] for hit in first + second}) == 4
+    main(["search", "walrus", "-n", "2"])
+    assert "--offset 2" in capsys.readouterr().err
+    main(["search", "walrus", "--offset", "9"])
+    assert "no more message" in capsys.readouterr().err
+    for command in ("search", "recall"):
+        main([command, "walrus", "--path", "zoo/part_3.py", "--json"])
+        assert ["walrus 3" in hit["text"] for hit in json.loads(capsys.readouterr().out)] == [True]
+        main([command, "walrus", "--since", "2100-01-01", "--json"])
+        assert json.loads(capsys.readouterr().out) == []
+    main(["recall", "which walrus", "--tokens", "60", "--json"])
+    page = json.loads(capsys.readouterr().out)
+    assert "walrus" in page["body"]
+    assert f"offset={page['next']}" in page["note"]

@@ -167,7 +167,7 @@ WRONG = [
     (NAME,),
     ("import", NAME),
     ("log", "--store", f"{NAME}/x.db"),
-    ("search", f"nothing {NAME}"),
+    ("search", "nowhere\x1b\x9b\u202e"),
     ("run", "--", NAME),
     ("chat", "--model", NAME, "hi"),
     ("serve", "--host", NAME),

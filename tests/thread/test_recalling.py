@@ -154,3 +154,50 @@ def test_a_page_of_next_to_nothing_still_gets_on(tokens: int) -> None:
             assert page.next > offset
             offset = page.next
         assert text == "word " * 40
+
+
+def test_a_question_finds_the_answer_beside_its_words(store: Store) -> None:
+    with weft.open(store) as thread:
+        talk(thread, 4)
+        thread.user("Should charge requests be retried?")
+        thread.assistant("No, never. Support does it by hand.")
+        talk(thread, 4)
+        page = thread.recall_page("Do we retry a charge request?", tokens=200)
+        assert "never. Support does it by hand" in page.body
+        assert page.body.index("retried?") < page.body.index("never. Support")
+        # The list of hits has only messages with the words.
+        assert [hit.text for hit in thread.recall("retry charge")] == [
+            "Should charge requests be retried?"
+        ]
+
+
+def test_a_recall_is_narrowed_down_by_path_and_time(store: Store) -> None:
+    with weft.open(store) as thread:
+        call = ToolCall("c1", "Edit", '{"path": "/home/me/src/app/users.py", "new": "timeout = 5"}')
+        first = thread.commit_message(Message("assistant", (call,)))
+        thread.tool_result("c1", "done")
+        thread.user("The timeout of src/app/users_old.py is wrong, too.")
+        moment = thread.user("A timeout elsewhere.").created
+        by_path = {"path": "app/users.py"}
+        assert [hit.id for hit in thread.recall("timeout", **by_path)] == [first.id]
+        assert [hit.id for hit in thread.recall("", **by_path)] == [first.id]
+        assert [hit.id for hit in thread.search("timeout", **by_path)] == [first.id]
+        assert "[calls Edit" in thread.recall_page("timeout", **by_path).body
+        later = thread.recall("timeout", since=moment)
+        assert [hit.text for hit in later] == ["A timeout elsewhere."]
+        assert len(thread.recall("timeout", until=moment)) == 3
+        assert thread.recall_page("timeout", until="2001-01-01").text == ""
+
+
+def test_a_long_hit_shows_its_best_lines_and_names_the_rest() -> None:
+    lines = [f"    step {n}" for n in range(60)]
+    lines[20] = "    retries = read_setting('max_retries')"
+    lines[40] = "see lib/worker_pool.py"
+    with weft.open() as thread:
+        id = thread.user("\n".join(lines)).id
+        page = thread.recall_page("which setting limits the retries", tokens=150)
+        assert "max_retries" in page.body
+        assert "step 55" not in page.body
+        assert "[...]" in page.body
+        assert f'recall("{id[:8]}") reads all' in page.body
+        assert "Also in these messages: lib/worker_pool.py" in page.body

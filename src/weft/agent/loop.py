@@ -934,16 +934,25 @@ def compact_context(
 def recall(thread: Thread, arguments: str, tokens: int = RECALL_TOKENS) -> Outcome:
     """Run the model's `recall` call: original messages, at most `tokens` at once."""
     input = read_input(arguments)
-    query = input.get("query") if isinstance(input, dict) else None
+    members = input if isinstance(input, dict) else {}
+    query, filters = members.get("query"), dict[str, str]()
+    for name in ("path", "since", "until"):
+        value = members.get(name)
+        if value is not None and not isinstance(value, str):
+            return Outcome(f"{name}: must be a text", is_error=True)
+        if value is not None and value.strip():
+            filters[name] = value
+    if query in (None, "") and "path" in filters:
+        query = filters["path"]
     if not isinstance(query, str) or not query.strip():
         return Outcome("query: is missing; pass words of the original, or its id", is_error=True)
-    offset = input.get("offset") if isinstance(input, dict) else None
+    offset = members.get("offset")
     if isinstance(offset, str) and offset.isdecimal():
         offset = int(offset)
     if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int)):
         return Outcome("offset: must be a whole number", is_error=True)
     try:
-        page = thread.recall_page(query, tokens=tokens, offset=offset or 0)
+        page = thread.recall_page(query, tokens=tokens, offset=offset or 0, **filters)
     except ThreadError as error:
         return Outcome(str(error), is_error=True)
     return Outcome(page.text or f"no message contains {query!r}")

@@ -295,13 +295,14 @@ def search(args: argparse.Namespace) -> int:
     hits = search_store(
         path,
         args.words,
-        args.limit,
+        args.offset + args.limit + 1,
         thread=args.thread,
         role=args.role,
         branch=args.branch,
         since=args.since,
         until=args.until,
         regex=args.regex,
+        path=args.path,
     )
     named = args.thread is None and len(threads(path)) > 1
     _print_hits(args, hits, named=named)
@@ -309,7 +310,19 @@ def search(args: argparse.Namespace) -> int:
 
 
 def recall(thread: Thread, args: argparse.Namespace) -> None:
-    _print_hits(args, thread.recall(args.words, args.limit), whole=True)
+    filters = {"since": args.since, "until": args.until, "path": args.path}
+    if args.tokens is not None:
+        page = thread.recall_page(args.words, tokens=args.tokens, offset=args.offset, **filters)
+        if args.json:
+            print_json({"body": page.body, "note": page.note, "next": page.next})
+        elif page.text:
+            print(args.screen.safe(page.text))
+        else:
+            print_error(f"weft: no message contains {args.words!r}")
+        return
+    _print_hits(
+        args, thread.recall(args.words, args.offset + args.limit + 1, **filters), whole=True
+    )
 
 
 def stats(thread: Thread, args: argparse.Namespace) -> None:
@@ -379,9 +392,15 @@ def _print_hits(
         name = args.screen.name(hit["speaker"])
         return f"{args.screen.paint(id, 'id')} {thread}{state} {name}: {text}"
 
-    print_rows(args, [_hit_json(hit) for hit in hits], line)
-    if not hits and not args.json:
-        print_error(f"weft: no message contains {args.words!r}")
+    page = hits[args.offset : args.offset + args.limit]
+    print_rows(args, [_hit_json(hit) for hit in page], line)
+    if args.json:
+        return
+    if not page:
+        more = " more" if hits else ""
+        print_error(f"weft: no{more} message contains {args.words!r}")
+    elif len(hits) > args.offset + args.limit:
+        print_error(f"weft: there are more; --offset {args.offset + args.limit} shows them")
 
 
 def _log_options(parser: argparse.ArgumentParser) -> None:
@@ -423,25 +442,32 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
 def _search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words",
-        help="the words to find, all in one message; without --thread, in all threads",
+        help="the words to find; without --thread, in all threads",
     )
     parser.add_argument("--role", choices=ROLES, help="only messages of this role")
     parser.add_argument("--branch", help="only messages on this branch's history")
-    parser.add_argument(
-        "--since", metavar="TIME", help="not before this time: 2026-01-31 or 2026-01-31T12:00"
-    )
-    parser.add_argument("--until", metavar="TIME", help="not after this time")
     parser.add_argument("--regex", action="store_true", help="WORDS is a regular expression")
-    parser.add_argument(
-        "-n", "--limit", type=count, default=20, help="the maximum number of results"
-    )
+    _paging_options(parser)
 
 
 def _recall_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", help="an id or HEAD~N, a checkpoint, or words of the original")
     parser.add_argument(
+        "--tokens", type=count, help="print one page of snippets, as an agent gets it, of this size"
+    )
+    _paging_options(parser)
+
+
+def _paging_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--since", metavar="TIME", help="not before this time: 2026-01-31 or 2026-01-31T12:00"
+    )
+    parser.add_argument("--until", metavar="TIME", help="not after this time")
+    parser.add_argument("--path", help="only messages that mention this file, or the end of a path")
+    parser.add_argument(
         "-n", "--limit", type=count, default=20, help="the maximum number of results"
     )
+    parser.add_argument("--offset", type=count, default=0, help="how many results to skip")
 
 
 def _no_options(parser: argparse.ArgumentParser) -> None:

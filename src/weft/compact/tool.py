@@ -148,10 +148,10 @@ RECALL_TOOL = ToolDefinition(
 Look up what was said earlier in this thread, including everything that a compaction has folded \
 away. Use it when a summary mentions something whose exact words, code, figures or error text you \
 need again, instead of guessing or asking the user to repeat it, or when a tool result says that \
-it was shortened. Give words that stood in the original (a file name, an identifier, a phrase), \
-the id of a message, or the handle that a shortened result names. The answer quotes the \
-originals, as much as fits; where there is more, it ends with the offset that reads on. It changes \
-nothing in the thread.""",
+it was shortened. Give a question or words that stood in the original (a file name, an identifier, \
+a phrase), the id of a message, or the handle that a shortened result names. `path`, `since` and \
+`until` narrow it down. The answer quotes the best matches, as much as fits; where there is more, \
+it ends with the offset that reads on. It changes nothing in the thread.""",
     {
         "type": "object",
         "properties": {
@@ -163,6 +163,18 @@ nothing in the thread.""",
                 "type": "integer",
                 "minimum": 0,
                 "description": "Where to read on: the number that the last answer ended with.",
+            },
+            "path": {
+                "type": "string",
+                "description": "Only messages that mention this file path, or the end of one.",
+            },
+            "since": {
+                "type": "string",
+                "description": "Only messages from this time on, such as 2026-01-31.",
+            },
+            "until": {
+                "type": "string",
+                "description": "Only messages up to this time, such as 2026-01-31T12:00.",
             },
         },
         "required": ["query"],

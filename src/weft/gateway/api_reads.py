@@ -6,7 +6,6 @@ first message.
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Any
 
 from weft.agent import table_json
 from weft.client import OFFLINE_MODEL
@@ -15,7 +14,7 @@ from weft.history import read_branches, shows, threads_with
 from weft.ids import Id
 from weft.model import JsonObject
 from weft.store import Step, Store, ThreadRecord
-from weft.thread import Thread, open as open_thread, threads
+from weft.thread import Hit, Thread, excerpt, open as open_thread, threads
 from weft.tokens import counter_for
 
 from .api_call import DEFAULT_BRANCH, ApiCall, AsyncHandler, Handler, read_id
@@ -110,11 +109,11 @@ def family_json(record: ThreadRecord, visible: Collection[str]) -> JsonObject:
 def _with_hits(store: Store, row: JsonObject, query: str) -> JsonObject | None:
     hits = open_thread(store, row["name"]).search(query)[:HITS_SHOWN]
     is_in_name = query.lower() in row["name"].lower()
-    return {**row, "hits": [_hit_json(hit) for hit in hits]} if hits or is_in_name else None
+    return {**row, "hits": [_hit_json(hit, query) for hit in hits]} if hits or is_in_name else None
 
 
-def _hit_json(hit: Any) -> JsonObject:
-    return {"id": hit.id, "text": " ".join(hit.text.split())[:HIT_LENGTH], "live": hit.live}
+def _hit_json(hit: Hit, query: str) -> JsonObject:
+    return {"id": hit.id, "text": excerpt(hit, query, HIT_LENGTH), "live": hit.live}
 
 
 def show_thread(call: ApiCall) -> JsonObject:
@@ -250,7 +249,25 @@ def read_steps(call: ApiCall, thread: Thread, until: str | None = None) -> list[
 
 
 def search_thread(call: ApiCall) -> JsonObject:
-    return {"hits": [_hit_json(hit) for hit in call.thread().search(call.text("q"))[:HIT_LIMIT]]}
+    """Messages with the words `q`, at most `limit` after the first `offset`.
+
+    `since`, `until` and `path` narrow it down. With `recall`, the messages that match best, even if
+    they have only some of the words.
+    """
+    query, offset = call.text("q"), call.number("offset") or 0
+    limit = call.number("limit") or HIT_LIMIT
+    thread = call.thread()
+    find = thread.recall if call.text_or_none("recall") else thread.search
+    hits = find(
+        query,
+        offset + limit + 1,
+        since=call.text_or_none("since"),
+        until=call.text_or_none("until"),
+        path=call.text_or_none("path"),
+    )
+    page = hits[offset : offset + limit]
+    more = len(hits) > offset + limit
+    return {"hits": [_hit_json(hit, query) for hit in page], "more": more}
 
 
 def list_checkpoints(call: ApiCall) -> JsonObject:

@@ -89,6 +89,7 @@ from .results import open_answers
 from .rewrite import PlannedRewrite, plan_rewrite, plan_state
 from .search import (
     CLOSING_PAGES,
+    Narrowing,
     index_behind,
     message_words,
     parse_query,
@@ -127,6 +128,7 @@ __all__ = [
     "InsertedRow",
     "ListRows",
     "Merged",
+    "Narrowing",
     "PlacedCommit",
     "PlannedRewrite",
     "Point",

@@ -27,6 +27,7 @@ from .objects import decode_entry
 from .oplog import read_operations
 from .terms import STOP_TERMS, Word, count_terms, split_words
 from .text_index import (
+    MAX_SCORED,
     SEGMENT_SIZE,
     SMALL_SEGMENTS,
     SMALL_SIZE,
@@ -41,10 +42,17 @@ CLOSING_PAGES = 8
 """The most pages that are indexed when a store is closed. A search indexes the rest."""
 
 WORD = re.compile(r"\w", re.UNICODE)
+MAX_PART = 1000
+"""If a part of an identifier is in more commits, a recall only looks for the whole."""
+
 PART_WEIGHT = 0.5
 """The weight of a part of an identifier, beside 1 for the whole."""
 
-WEAKEST = 0.2
+POOL = 200
+"""How many of the best commits give a share of their scores to their neighbours."""
+
+FOLLOWING, PRECEDING = 0.35, 0.15
+WEAKEST = 0.15
 """The lowest score of a recalled commit, as a share of the best one."""
 
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
@@ -138,7 +146,7 @@ def search_commits(store: Store, thread: str, query: str, limit: int) -> list[St
         steps = read_every_commit(store, thread)
         return [step for step in steps if query in commit_text(step.contents)][:limit]
     index = open_index(store, thread)
-    matches = [match_word(index, word) for word in parsed.words]
+    matches = match_words(index, parsed.words)
     complete = set(matches[0].positions).intersection(*(one.positions for one in matches[1:]))
     scores = index.score_postings(weighted for one in matches for weighted in one.weighted)
     if complete:
@@ -164,8 +172,44 @@ class WordMatch(Struct, frozen=True):
     weighted: list[tuple[dict[int, int], float]]
 
 
-def match_word(index: TextIndex, word: Word) -> WordMatch:
-    """The commits that have all parts of a word; else longer words that begin with or have it."""
+def match_words(index: TextIndex, words: Sequence[Word]) -> list[WordMatch]:
+    """The commits with each word; a word that is nowhere is searched inside of other words."""
+    index.load(term for word in words for term in (*word.parts, *word.whole))
+    return [match_word(index, word, within=True) for word in words]
+
+
+def match_some(index: TextIndex, words: Sequence[Word]) -> dict[Word, WordMatch]:
+    """The commits with each word; very common words are left out if there are rarer ones."""
+    index.load(term for word in words for term in (*word.parts, *word.whole))
+    spreads = {word: max(index.spread(part) for part in word.parts) for word in words}
+    matches: dict[Word, WordMatch] = {}
+    scored = 0
+    for word in sorted(words, key=lambda word: (len(word.parts) == 1, spreads[word])):
+        whole = match_identifier(index, word) if len(word.parts) > 1 else None
+        if whole is not None and whole.positions and spreads[word] > MAX_PART:
+            matches[word] = whole
+        elif scored and scored + spreads[word] > MAX_SCORED:
+            continue
+        else:
+            matches[word] = match_word(index, word)
+        scored += len(matches[word].positions)
+    if not scored:  # looking inside of all words reads the whole index
+        return {word: match_word(index, word, within=True) for word in words}
+    return matches
+
+
+def match_identifier(index: TextIndex, word: Word) -> WordMatch:
+    """The commits that have an identifier, or a longer one that begins with it, as a whole."""
+    name = word.whole[0]
+    found = _joined(index, [name, *index.variants(name, within=False)])
+    return WordMatch(found, [(found, 1.0)])
+
+
+def match_word(index: TextIndex, word: Word, *, within: bool = False) -> WordMatch:
+    """The commits that have all parts of a word; else longer words that begin with it.
+
+    With `within`, also words that have it anywhere.
+    """
     parts = [index.find(part) for part in word.parts]
     everywhere = min(parts, key=len)
     for other in parts:
@@ -175,8 +219,7 @@ def match_word(index: TextIndex, word: Word) -> WordMatch:
     weighted = [(everywhere, 1.0)]
     if len(parts) > 1:
         name = word.whole[0]
-        whole = _joined(index, [name, *index.variants(name, within=False)])
-        weighted = [(whole, 1.0)]
+        weighted = match_identifier(index, word).weighted
         weighted += [
             (found, PART_WEIGHT)
             for part, found in zip(word.parts, parts, strict=True)
@@ -184,9 +227,9 @@ def match_word(index: TextIndex, word: Word) -> WordMatch:
         ]
     if everywhere:
         return WordMatch(everywhere, weighted)
-    for within in (False, True):
+    for anywhere in (False, True) if within else (False,):
         # A stem that ends in `i` may stand for a word in `y`.
-        found = _joined(index, index.variants(name.removesuffix("i"), within=within))
+        found = _joined(index, index.variants(name.removesuffix("i"), within=anywhere))
         if found:
             return WordMatch(found, [*weighted, (found, 1.0)])
     return WordMatch({}, weighted)
@@ -207,23 +250,95 @@ def threads_with(store: Store, query: str) -> set[str] | None:
     if not parsed.words or parsed.is_phrase:
         return None
     index = open_index(store)
-    matches = [match_word(index, word).positions for word in parsed.words]
+    matches = [one.positions for one in match_words(index, parsed.words)]
     complete = set(matches[0]).intersection(*matches[1:])
     return index.threads_of(complete or set[int]().union(*matches))
 
 
-def recall_commits(store: Store, thread: str, query: str, limit: int) -> list[Step]:
-    """The commits that have some words of the query, best first."""
+class Recalled(Struct, frozen=True):
+    """The commits that a query recalls, best first, and how much each of its terms counts."""
+
+    steps: list[Step]
+    weights: dict[str, float]
+
+
+class Narrowing(Struct, frozen=True):
+    """What a recall is narrowed down to: a time, and commits that mention a path."""
+
+    since: float | None = None
+    until: float | None = None
+    path: str | None = None
+
+    def positions(self, index: TextIndex) -> set[int] | None:
+        """The positions that pass; `None` for all."""
+        if self.since is None and self.until is None and self.path is None:
+            return None
+        low = float("-inf") if self.since is None else self.since
+        high = float("inf") if self.until is None else self.until
+        passing = {at for at, created in enumerate(index.times) if low <= created <= high}
+        for word in parse_query(self.path or "").words:
+            passing &= match_word(index, word).positions.keys()
+        return passing
+
+
+EVERYTHING = Narrowing()
+
+
+def recall_commits(
+    store: Store,
+    thread: str,
+    query: str,
+    limit: int,
+    only: Narrowing = EVERYTHING,
+    *,
+    neighbours: bool = False,
+) -> Recalled:
+    """The commits that have some words of the query, best first.
+
+    With `neighbours`, also commits without such words that stand beside a good match.
+    """
     parsed = parse_query(query)
-    if not parsed.words or parsed.is_phrase:
-        return search_commits(store, thread, query, limit)
+    if not parsed.words or (parsed.is_phrase and only == EVERYTHING):
+        terms = {part: 1.0 for word in parsed.words for part in word.parts}
+        return Recalled(search_commits(store, thread, query, limit), terms)
     index = open_index(store, thread)
-    matches = [match_word(index, word) for word in parsed.words]
-    scores = index.score_postings(weighted for one in matches for weighted in one.weighted)
-    best = nlargest(limit, scores.items(), key=lambda item: (item[1], item[0]))
+    passing = only.positions(index)
+    matches = match_some(index, parsed.words)
+    weights: dict[str, float] = {}
+    for word, one in matches.items():
+        rarity = index.rarity(len(one.positions))
+        for term in (*word.parts, *word.whole):
+            weights[term] = max(weights.get(term, 0.0), rarity / len(word.parts))
+    weighted = [pair for one in matches.values() for pair in one.weighted]
+    scores = index.score_postings(weighted)
+    if passing is not None:
+        scores = {at: score for at, score in scores.items() if at in passing}
+    smoothed = _with_neighbours(scores, len(index)).items()
+    allowed = scores.keys() if not neighbours else passing
+    candidates = (item for item in smoothed if allowed is None or item[0] in allowed)
+    best = nlargest(limit, candidates, key=_by_score)
     floor = best[0][1] * WEAKEST if best else 0.0
     keys = [index.keys[position] for position, score in best if score >= floor]
-    return [step for _, step in store.read_keys(keys)]
+    return Recalled([step for _, step in store.read_keys(keys)], weights)
+
+
+def _with_neighbours(scores: Mapping[int, float], size: int) -> dict[int, float]:
+    """The best scores, where a commit also gets a share of the scores of its neighbours.
+
+    An answer often repeats no word of its question.
+    """
+    best = dict(nlargest(POOL, scores.items(), key=_by_score))
+    smoothed = dict(best)
+    for position, score in best.items():
+        for neighbour, share in ((position + 1, FOLLOWING), (position - 1, PRECEDING)):
+            if 0 <= neighbour < size:
+                own = smoothed.get(neighbour, scores.get(neighbour, 0.0))
+                smoothed[neighbour] = own + share * score
+    return smoothed
+
+
+def _by_score(item: tuple[int, float]) -> tuple[float, int]:
+    return item[1], item[0]
 
 
 def read_every_commit(store: Store, thread: str) -> Iterator[Step]:

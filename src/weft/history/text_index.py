@@ -17,7 +17,7 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log
 from zlib import crc32
 
@@ -40,10 +40,10 @@ WHOLE = BUCKETS - 1
 PREFIX = 3
 """Terms with the same first letters are in the same bucket."""
 
-SATURATION, LENGTH_SHARE = 1.2, 0.75
+SATURATION, LENGTH_SHARE = 1.2, 0.5
 """The constants `k1` and `b` of BM25, as usual."""
 
-MAX_SCORED = 40_000
+MAX_SCORED = 6_000
 """Postings that are scored; after that, only commits that have a score already are."""
 
 MAX_VARIANTS = 24
@@ -118,8 +118,8 @@ def _pack(
         thread = rows[start][0]
         end = bisect_left(rows, thread + 1, lo=start, key=lambda row: row[0])
         own = rows[start:end]
-        data = array("I", [row[3] for row in own]).tobytes()
-        data += array("d", [row[2] for row in own]).tobytes()
+        lengths = array("I", [row[3] for row in own])
+        data = array("d", [sum(lengths), *[row[2] for row in own]]).tobytes() + lengths.tobytes()
         keys = array("q", [row[1] for row in own]).tobytes()
         commits.append(IndexedCommits(thread, start, keys, data))
         start = end
@@ -170,12 +170,9 @@ def _bucket(term: str) -> int:
 
 def _unpack_commits(commits: IndexedCommits) -> Iterable[tuple[int, int, float]]:
     keys = array("q", commits.keys)
-    lengths, times = _unpack_data(commits.data, len(keys))
+    times = array("d", commits.data[8 : 8 * len(keys) + 8])
+    lengths = array("I", commits.data[8 * len(keys) + 8 :])
     return zip(keys, lengths, times, strict=True)
-
-
-def _unpack_data(data: bytes, size: int) -> "tuple[array[int], array[float]]":
-    return array("I", data[: 4 * size]), array("d", data[4 * size :])
 
 
 class _Range(Struct, frozen=True, gc=False):
@@ -214,17 +211,18 @@ class TextIndex:
                     if number is None or own.thread == number
                 ]
         owned.sort(key=lambda commits: commits.keys[7::-1])  # by the first key, little-endian
+        total = 0.0
         for commits in owned:
             size = len(commits.keys) // 8
             self._ranges.append(_Range(commits.segment, commits.first, size, len(self.keys)))
             self.keys.frombytes(commits.keys)
-            lengths, times = _unpack_data(commits.data, size)
-            self.lengths += lengths
-            self.times += times
+            total += array("d", commits.data[:8])[0]
+            self.times.frombytes(commits.data[8 : 8 * size + 8])
+            self.lengths.frombytes(commits.data[8 * size + 8 :])
         self._by_segment: defaultdict[int, list[_Range]] = defaultdict(list)
         for one in self._ranges:
             self._by_segment[one.segment].append(one)
-        self.mean_length = sum(self.lengths) / max(1, len(self.lengths))
+        self.mean_length = total / max(1, len(self.lengths))
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -252,6 +250,16 @@ class TextIndex:
     def find(self, term: str) -> dict[int, int]:
         """How often the term occurs at each position that has it."""
         found: dict[int, int] = {}
+        for one, block, offset, count in self._entries(term):
+            found.update(_positions(one, _read_postings(block, offset, count)))
+        return found
+
+    def spread(self, term: str) -> int:
+        """About how many commits have the term; this reads no postings."""
+        return sum(min(count, one.size) for one, _, _, count in self._entries(term))
+
+    def _entries(self, term: str) -> Iterator[tuple[_Range, IndexBlock, int, int]]:
+        """Where the postings of a term are: range, block, offset and number."""
         self.load([term])
         needle = b"\n%b " % term.encode()
         for one, block in (*self._blocks[_bucket(term)], *self._blocks[WHOLE]):
@@ -259,8 +267,7 @@ class TextIndex:
             if at >= 0:
                 end = block.terms.index(b"\n", at + 1)
                 offset, count = block.terms[at + len(needle) : end].split(b" ")
-                found.update(_positions(one, _read_postings(block, int(offset), int(count))))
-        return found
+                yield one, block, int(offset), int(count)
 
     def variants(self, term: str, *, within: bool) -> list[str]:
         """Other terms that begin with this one, or with `within`, that have it anywhere."""
@@ -290,15 +297,14 @@ class TextIndex:
         first = [self.keys[starts[number]] for number in chosen]
         return {name for name, _ in self._store.read_keys(first)}
 
-    def score(self, weights: Mapping[str, float]) -> dict[int, float]:
-        """The BM25 score of each position that has one of the terms; each term has a weight."""
-        self.load(weights)
-        return self.score_postings([(self.find(t), weight) for t, weight in weights.items()])
+    def rarity(self, spread: int) -> float:
+        """The inverse document frequency of a term that so many commits have."""
+        return log(1 + (len(self) - spread + 0.5) / (spread + 0.5))
 
     def score_postings(self, weighted: Iterable[tuple[dict[int, int], float]]) -> dict[int, float]:
         """The BM25 score for postings with weights; rare terms decide which commits are scored."""
         scores: dict[int, float] = {}
-        total, scored = len(self), 0
+        scored = 0
         fixed = SATURATION * (1 - LENGTH_SHARE)
         slope = SATURATION * LENGTH_SHARE / max(1.0, self.mean_length)
         lengths = self.lengths
@@ -306,7 +312,7 @@ class TextIndex:
             spread = len(found)
             if not spread:
                 continue
-            factor = weight * (SATURATION + 1) * log(1 + (total - spread + 0.5) / (spread + 0.5))
+            factor = weight * (SATURATION + 1) * self.rarity(spread)
             if scored + spread > MAX_SCORED and scores:
                 for position in found.keys() & scores.keys():
                     times = found[position]

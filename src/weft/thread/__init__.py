@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .info import CommitInfo, Imported, Remark, Stats
     from .json_delta import same_start
     from .lineage import Blame, Version
-    from .lookup import RECALL_TOKENS, ROLES, Hit, RecallPage
+    from .lookup import RECALL_TOKENS, ROLES, Hit, RecallPage, excerpt
     from .maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, repair_store
     from .media_files import Attachment, Media, find_type, make_media, read_attachments
     from .merge import SQUASH, MergePreview, Strategy
@@ -166,6 +166,7 @@ __getattr__ = lazy_names(
         "ask_within": "weft.thread.asker",
         "drive": "weft.thread.asker",
         "encode_sent_body": "weft.thread.sent_body",
+        "excerpt": "weft.thread.lookup",
         "existing": "weft.thread.store_threads",
         "export_bytes": "weft.thread.transfer",
         "extract_text_from_content": "weft.thread.content",
@@ -270,6 +271,7 @@ __all__ = [
     "drive",
     "echo_key",
     "encode_sent_body",
+    "excerpt",
     "existing",
     "export_bytes",
     "extract_text_from_content",

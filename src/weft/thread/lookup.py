@@ -16,15 +16,17 @@ A page has at most the given number of tokens. It says what is left and which of
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from msgspec import Struct
 
-from weft.compact import HANDLE
+from weft.compact.entities import find_entities
 from weft.errors import Ambiguous, NotFound, WrongValue
 from weft.history import (
+    Narrowing,
     Rewrite,
     Row,
     compile_slots,
@@ -59,6 +61,15 @@ RECALL_TOKENS = 2500
 SNIPPET = 600
 """The characters of a message in a list; a shorter message is shown whole."""
 
+MICROSECOND = 1e-6
+SHORT_SNIPPET = 160
+LONGEST_SNIPPET = 4000
+LINE = 160
+REPEATED = 0.4
+MAX_NAMES = 60
+NAMES_SHARE = 0.4
+NAMED = ("path", "symbol", "error")
+SHOWN_ID = 8
 PAGE_HITS = 50
 LONGEST_QUERY = 60
 _HANDLE = re.compile(r"([0-9a-f]{4,40})(?:/(\d{1,4}))?")
@@ -97,6 +108,7 @@ class Filter(Struct, frozen=True):
     since: float | None = None
     until: float | None = None
     regex: bool = False
+    path: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -106,6 +118,12 @@ class Filter(Struct, frozen=True):
     def accepts_time(self, created: float) -> bool:
         after = self.since is None or created >= self.since
         return after and (self.until is None or created <= self.until)
+
+    def accepts(self, message: Message) -> bool:
+        """Whether the role is wanted, and the message mentions the path."""
+        if self.role is not None and message.role != self.role:
+            return False
+        return self.path is None or _mentions(message_words(message), self.path)
 
 
 class RecallPage(Struct, frozen=True, kw_only=True):
@@ -126,7 +144,12 @@ class RecallPage(Struct, frozen=True, kw_only=True):
 
 
 def make_filter(
-    role: str | None, branch: str | None, since: Moment, until: Moment, regex: bool
+    role: str | None = None,
+    branch: str | None = None,
+    since: Moment = None,
+    until: Moment = None,
+    regex: bool = False,
+    path: str | None = None,
 ) -> Filter:
     """The filter of these arguments; raises `WrongValue`."""
     if role is not None and check_text("role", role) not in ROLES:
@@ -134,7 +157,12 @@ def make_filter(
     if branch is not None:
         check_text("branch", branch)
     start, end = read_moment("since", since), read_moment("until", until)
-    return Filter(role, branch, start, end, check_flag("regex", regex))
+    # A `datetime` is less exact than the time of a commit, so a hit's own time must include it.
+    start = None if start is None else start - MICROSECOND
+    end = None if end is None else end + MICROSECOND
+    if path is not None and not check_text("path", path).strip():
+        raise WrongValue("path", "is empty; leave it out for all messages")
+    return Filter(role, branch, start, end, check_flag("regex", regex), path)
 
 
 def read_moment(field: str, value: Any) -> float | None:
@@ -159,7 +187,9 @@ def search(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter
     """All messages that match, live ones first, then by relevance."""
     check_count("limit", limit)
     if not check_text("query", query).strip():
-        return []
+        if only.path is None:
+            return []
+        query = only.path
     branch_handle = handle if only.branch is None else handle.on_branch(only.branch)
     commits = _candidates(branch_handle, query, limit, only)
     hits = _matching_messages(branch_handle, query, commits, only)
@@ -189,7 +219,7 @@ def _matching_messages(
             # The index splits words in its own way and may match where plain text does not. So if
             # a commit has a single message, the match is that message.
             is_match = matches(message_words(message)) or (not only.regex and len(messages) == 1)
-            if is_match and (only.role is None or message.role == only.role):
+            if is_match and only.accepts(message):
                 hits.append(hit)
     return hits
 
@@ -219,10 +249,16 @@ def search_all(
     return hits[:limit]
 
 
-def recall(handle: Handle, query: str, limit: int = LIMIT) -> list[Hit]:
-    """The originals of an id or a checkpoint; else what a search finds, summaries last."""
+def recall(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter()) -> list[Hit]:  # noqa: B008
+    """The originals of an id or a checkpoint; else the best matches of words, summaries last."""
     check_text("wanted", query)
     check_count("limit", limit)
+    named = _named_hits(handle, query, limit) if only.is_open else None
+    return _recall_words(handle, query, limit, only)[0] if named is None else named
+
+
+def _named_hits(handle: Handle, query: str, limit: int) -> list[Hit] | None:
+    """The originals of an id or a checkpoint; `None` if the query is neither."""
     name = query.strip().removeprefix("<checkpoint:").removesuffix(">")
     if handle.store.has_checkpoint(handle.name, name):
         hits = [hit for hit in search(handle, name, limit) if name in hit.text]
@@ -237,15 +273,40 @@ def recall(handle: Handle, query: str, limit: int = LIMIT) -> list[Hit]:
     except (NotFound, Ambiguous):
         commit = None
     if commit is None:
-        steps = recall_commits(handle.store, handle.name, query, limit)
-        hits = _unique(_matching_messages(handle, query, steps, Filter()))
-        return sorted(hits, key=lambda hit: hit.summary)[:limit]
+        return None
     (step,) = handle.store.read_commits(handle.name, [commit])
     return read_hits(step, handle.view(handle.head()).find, handle.name)
 
 
+def _recall_words(
+    handle: Handle, query: str, limit: int, only: Filter, *, neighbours: bool = False
+) -> tuple[list[Hit], dict[str, float]]:
+    """The messages that match words best, summaries last, and how much each term counts."""
+    words = query if query.strip() else only.path or ""
+    narrowing = Narrowing(only.since, only.until, only.path)
+    recalled = recall_commits(
+        handle.store, handle.name, words, limit, narrowing, neighbours=neighbours
+    )
+    # A page does not tell what is live, and looking that up would read the whole thread.
+    find = _no_row if neighbours else _row_finder(handle, recalled.steps)
+    hits = _unique(
+        hit
+        for step in recalled.steps
+        for hit, (_, message) in zip(
+            read_hits(step, find, handle.name), written_messages(step), strict=True
+        )
+        if only.accepts(message)
+    )
+    return sorted(hits, key=lambda hit: hit.summary)[:limit], recalled.weights
+
+
 def recall_page(
-    handle: Handle, query: str, *, tokens: int = RECALL_TOKENS, offset: int = 0
+    handle: Handle,
+    query: str,
+    *,
+    tokens: int = RECALL_TOKENS,
+    offset: int = 0,
+    only: Filter = Filter(),  # noqa: B008
 ) -> RecallPage:
     """One page of the originals of an id, a handle, a checkpoint or words."""
     check_text("wanted", query)
@@ -259,7 +320,7 @@ def recall_page(
         return _text_page(handle, query.strip(), text, tokens, offset)
     if name is not None and name[2] is not None:
         return RecallPage(body="")
-    return _hits_page(handle, query, tokens, offset)
+    return _hits_page(handle, query, tokens, offset, only)
 
 
 def read_hits(step: Step, find: FindRow, thread: str) -> list[Hit]:
@@ -291,6 +352,10 @@ def _row_finder(handle: Handle, steps: Sequence[Step]) -> FindRow:
         slots = {slot for step in steps for slot, _ in written_messages(step)}
         return compile_slots(handle.store, handle.name, head, slots).get
     return handle.view(head).find
+
+
+def _no_row(_: Id) -> None:
+    return None
 
 
 def _is_live(row: Row | None, message: Message) -> bool:
@@ -380,45 +445,164 @@ def _line_end(text: str, start: int, end: int) -> int:
     return line if line > start else end
 
 
-def _hits_page(handle: Handle, query: str, tokens: int, offset: int) -> RecallPage:
-    hits = recall(handle, query, offset + PAGE_HITS)
-    words = query.split()
+def _hits_page(handle: Handle, query: str, tokens: int, offset: int, only: Filter) -> RecallPage:
+    limit = offset + PAGE_HITS
+    hits = _named_hits(handle, query, limit) if only.is_open else None
+    weights: dict[str, float] = {}
+    if hits is None:
+        hits, weights = _recall_words(handle, query, limit, only, neighbours=True)
     quoted = query if len(query) <= LONGEST_QUERY else query[:LONGEST_QUERY] + "..."
 
     def note(shown: int) -> str:
-        more = f"{len(hits) - shown} more" if len(hits) < offset + PAGE_HITS else "More"
+        more = f"{len(hits) - shown} more" if len(hits) < limit else "More"
         return f'[{more} found. To read on: recall("{quoted}", offset={shown})]'
 
+    numbers = [n for n in range(offset, len(hits)) if _shown_text(hits[n])]
+    listed = [hits[number] for number in numbers]
+    room = tokens - _count_text(handle, note(len(hits)))
+    length = max(SHORT_SNIPPET, min(SNIPPET, tokens // 2))
+    parts = _fill(handle, listed, weights, length, room - int(room * NAMES_SHARE))
+    names = _names_left(handle, listed[: len(parts)], "\n".join(parts), int(room * NAMES_SHARE))
+    room -= _count_text(handle, names) if names else 0
+    parts = _fill(handle, listed, weights, length, room)
+    while len(parts) == len(listed) and length < LONGEST_SNIPPET:  # there is room for more
+        length *= 2
+        longer = _fill(handle, listed, weights, length, room)
+        if len(longer) < len(parts) or longer == parts:
+            break
+        parts = longer
+    if listed and not parts:
+        text = _snippet(listed[0], weights, length)
+        parts = [text[: _fitting_length(handle, text, 0, room)]]
+    body = "\n".join([*parts, names] if names else parts)
+    if len(parts) == len(listed):
+        return RecallPage(body=body)
+    shown = numbers[len(parts)]
+    return RecallPage(body=body, note=note(shown), next=shown)
+
+
+def _names_left(handle: Handle, hits: Sequence[Hit], shown: str, room: int) -> str:
+    """A line with names that the hits have and their snippets do not show; empty if there are none.
+
+    A long message often has more that is needed than the lines with the words of a query.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for hit in hits:
+        if len(hit.text) + len(hit.calls) > SHORT_SNIPPET:
+            for place, (kind, name) in enumerate(find_entities(_shown_text(hit))):
+                if kind in NAMED and len(name) > 3 and name not in shown:
+                    found.setdefault(name, (_name_order(kind, name), place))
+    names = sorted(found, key=found.__getitem__)[:MAX_NAMES]
+    for size in range(len(names), 0, -1):
+        line = f"Also in these messages: {', '.join(names[:size])}"
+        if _count_text(handle, line) <= room:
+            return line
+    return ""
+
+
+def _fill(
+    handle: Handle, hits: Sequence[Hit], weights: Mapping[str, float], length: int, room: int
+) -> list[str]:
+    """The snippets of the first hits that fit."""
     parts: list[str] = []
-    used = note_tokens = _count_text(handle, note(len(hits)))
-    for hit in hits[offset:]:
-        part = _snippet(hit, words)
-        size = _count_text(handle, part) + 1
-        if used + size > tokens:
-            if parts:
-                break
-            part = part[: _fitting_length(handle, part, 0, tokens - note_tokens)]
+    for hit in hits:
+        part = _snippet(hit, weights, length)
+        room -= _count_text(handle, part) + 1
+        if room < 0:
+            break
         parts.append(part)
-        used += size
-    shown = offset + len(parts)
-    if shown >= len(hits):
-        return RecallPage(body="\n\n".join(parts))
-    return RecallPage(body="\n\n".join(parts), note=note(shown), next=shown)
+    return parts
 
 
-def _snippet(hit: Hit, words: list[str]) -> str:
-    """The speaker, and the text around the first match."""
-    text = "\n".join(part for part in (hit.text, hit.calls) if part.strip())
-    label = f"[{hit.id[:HANDLE]}] {hit.speaker}: "
-    if len(text) <= SNIPPET:
+def _name_order(kind: str, name: str) -> int:
+    """Paths come first, and URLs last: they are long, and seldom needed again."""
+    if "://" in name:
+        return 2
+    return 0 if kind == "path" else 1
+
+
+def _mentions(text: str, path: str) -> bool:
+    """Whether a text names a path, or a longer one that ends with it."""
+    return re.search(rf"(?<![\w-]){re.escape(path.strip())}(?![\w-])", text) is not None
+
+
+def excerpt(hit: Hit, query: str, length: int) -> str:
+    """The part of a hit that has most words of a query, in one line."""
+    words = parse_query(query).words
+    weights = {term: 1.0 for word in words for term in (*word.parts, *word.whole)}
+    text = _shown_text(hit)
+    shown = text if len(text) <= length else _best_lines(text, weights, length)
+    return " ".join(shown.split())[:length]
+
+
+def _shown_text(hit: Hit) -> str:
+    """The text and the calls; line ends in the arguments of calls are line ends again."""
+    calls = hit.calls.replace("\\n", "\n").replace('\\"', '"')
+    return "\n".join(part for part in (hit.text, calls) if part.strip())
+
+
+def _snippet(hit: Hit, weights: Mapping[str, float], length: int) -> str:
+    """The speaker, and the lines of the text that match best."""
+    text = _shown_text(hit)
+    label = f"[{hit.id[:SHOWN_ID]}] {hit.speaker}: "
+    if len(text) <= length:
         return label + text
-    folded = text.casefold()
-    matches = [at for word in words if (at := folded.find(word.casefold())) >= 0]
-    start = max(0, min(matches, default=0) - SNIPPET // 3)
-    end = min(len(text), start + SNIPPET)
-    before, after = ("[...] " if start else ""), (" [...]" if end < len(text) else "")
-    whole = f'({len(text):,} characters; recall("{hit.id[:HANDLE]}") reads all)'
-    return f"{label}{before}{text[start:end]}{after}\n{whole}"
+    whole = f'({len(text):,} characters; recall("{hit.id[:SHOWN_ID]}") reads all)'
+    return f"{label}{_best_lines(text, weights, length)}\n{whole}"
+
+
+def _best_lines(text: str, weights: Mapping[str, float], length: int) -> str:
+    """The lines with the most, and the rarest, words of a query, in order.
+
+    A word counts less in each further line, so that the lines cover all words.
+    """
+    lines = [part for line in text.splitlines() for part in _wrapped(line)]
+    terms = [
+        {term: weights[term] for term in count_terms(line) if term in weights} for line in lines
+    ]
+    left = dict(weights)
+    chosen: set[int] = set()
+    room = length
+    waiting = [(-sum(own.values()), number) for number, own in enumerate(terms) if own]
+    heapify(waiting)
+    while waiting and room > 0:
+        gain, number = heappop(waiting)
+        now = -sum(left[term] for term in terms[number])
+        if waiting and now > waiting[0][0] and now > gain:
+            heappush(waiting, (now, number))  # other lines have its words already
+            continue
+        if len(lines[number]) > room and chosen:
+            continue
+        chosen.add(number)
+        room -= len(lines[number]) + 1
+        for term in terms[number]:
+            left[term] *= REPEATED
+    for number in sorted(chosen) if chosen else [0]:  # the lines around them, while there is room
+        for beside in (number + 1, number - 1):
+            if beside not in chosen and 0 <= beside < len(lines) and len(lines[beside]) < room:
+                chosen.add(beside)
+                room -= len(lines[beside]) + 1
+    shown: list[str] = []
+    last = -1
+    for number in sorted(chosen):
+        if number != last + 1:
+            shown.append("[...]")
+        shown.append(lines[number][:length])
+        last = number
+    if last < len(lines) - 1:
+        shown.append("[...]")
+    return "\n".join(shown)
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line in parts of readable length, split after sentences or at spaces."""
+    parts: list[str] = []
+    while len(line) > LINE * 3 // 2:
+        end = max(line.rfind(mark, LINE // 2, LINE) for mark in (". ", "! ", "? ", "。")) + 1
+        end = end or line.rfind(" ", LINE // 2, LINE) + 1 or LINE
+        parts.append(line[:end])
+        line = line[end:]
+    return [*parts, line]
 
 
 def _original_text(handle: Handle, prefix: str, block: str | None) -> str | None:

@@ -151,13 +151,14 @@ def search(
     since: Moment = None,
     until: Moment = None,
     regex: bool = False,
+    path: str | None = None,
 ) -> list[Hit]:
     """Search all threads of a store for these words; live messages first, then the newest.
 
     Every `Hit` names its thread. The filters are those of `Thread.search`. `thread` searches one
     thread only, `branch` only the threads that have a branch with this name.
     """
-    only = make_filter(role, branch, since, until, regex)
+    only = make_filter(role, branch, since, until, regex, path)
     with existing(target) as store:
         return search_all(store, query, limit, only, thread)
 

@@ -260,27 +260,48 @@ class Thread:
         since: Moment = None,
         until: Moment = None,
         regex: bool = False,
+        path: str | None = None,
     ) -> list[Hit]:
         """Find the messages of this thread that contain all these words, live messages first.
 
         Messages that were edited or removed are searched too. If no message has all the words, the
         result is the messages with some of them.
 
-        `role`, `branch` and times (a `datetime`, seconds, or ISO text) narrow it down. With
-        `regex`, the query is a regular expression of Python's `re`.
+        `role`, `branch`, times (a `datetime`, seconds, or ISO text) and a `path` that the messages
+        mention narrow it down. With `regex`, the query is a regular expression of Python's `re`.
         """
-        only = make_filter(role, branch, since, until, regex)
+        only = make_filter(role, branch, since, until, regex, path)
         return lookup.search(self._handle, query, limit, only)
 
-    def recall(self, wanted: str, limit: int = lookup.LIMIT) -> list[Hit]:
-        """The originals of an id or a checkpoint, or the messages that match these words best."""
-        return lookup.recall(self._handle, wanted, limit)
+    def recall(
+        self,
+        wanted: str,
+        limit: int = lookup.LIMIT,
+        *,
+        since: Moment = None,
+        until: Moment = None,
+        path: str | None = None,
+    ) -> list[Hit]:
+        """The originals of an id or a checkpoint, or the messages that match these words best.
+
+        Times and a `path` that the messages mention narrow it down.
+        """
+        only = make_filter(since=since, until=until, path=path)
+        return lookup.recall(self._handle, wanted, limit, only)
 
     def recall_page(
-        self, wanted: str, *, tokens: int = RECALL_TOKENS, offset: int = 0
+        self,
+        wanted: str,
+        *,
+        tokens: int = RECALL_TOKENS,
+        offset: int = 0,
+        since: Moment = None,
+        until: Moment = None,
+        path: str | None = None,
     ) -> RecallPage:
         """The same as one page of at most `tokens` tokens, with the offset of the next page."""
-        return lookup.recall_page(self._handle, wanted, tokens=tokens, offset=offset)
+        only = make_filter(since=since, until=until, path=path)
+        return lookup.recall_page(self._handle, wanted, tokens=tokens, offset=offset, only=only)
 
     def blame(self, wanted: Name, limit: int = lineage.LIMIT) -> list[Blame]:
         """Which commit wrote this text, or the message with this id; live messages first."""
