@@ -48,6 +48,7 @@ MAX_PART = 1000
 PART_WEIGHT = 0.5
 """The weight of a part of an identifier, beside 1 for the whole."""
 
+MAX_REFUSED = 20
 POOL = 200
 """How many of the best commits give a share of their scores to their neighbours."""
 
@@ -59,8 +60,11 @@ _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
 
 
 def index_behind(store: Store, pages: int | None = None) -> int:
-    """Index all new commits, or at most this many pages of them; returns how many."""
-    indexed = 0
+    """Index all new commits, or at most this many pages of them; returns how many.
+
+    It gives up if other writers are faster again and again.
+    """
+    indexed = refused = 0
     while pages is None or indexed < pages * PAGE:
         size = SEGMENT_SIZE if pages is None else min(SEGMENT_SIZE, pages * PAGE - indexed)
         segment = _next_segment(store, size, 0)
@@ -68,21 +72,24 @@ def index_behind(store: Store, pages: int | None = None) -> int:
             break
         if _add(store, segment):
             indexed += segment.size
+        elif (refused := refused + 1) == MAX_REFUSED:
+            break
     return indexed
 
 
 def open_index(store: Store, thread: str | None = None) -> TextIndex:
     """The index with all commits; those that a read-only store cannot take are only in memory."""
-    unwritten: list[NewSegment] = []
     try:
         index_behind(store)
     except Damaged:
         raise
     except StoreError:
-        after = 0
-        while segment := _next_segment(store, SEGMENT_SIZE, after):
-            unwritten.append(segment)
-            after = max(int.from_bytes(own.keys[-8:], "little") for own in segment.commits)
+        pass
+    unwritten: list[NewSegment] = []
+    after = 0
+    while segment := _next_segment(store, SEGMENT_SIZE, after):
+        unwritten.append(segment)
+        after = max(int.from_bytes(own.keys[-8:], "little") for own in segment.commits)
     return TextIndex(store, thread, unwritten)
 
 
