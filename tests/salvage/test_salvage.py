@@ -14,6 +14,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,28 @@ def test_one_lost_page_in_a_plain_thread_costs_a_few_lines_at_most(tmp_path: Pat
         assert len(said) == 300, (page, done)
         assert said.count(LINE) <= PAGE // 100, page
         copy.unlink()
+
+
+def test_a_repaired_file_still_undoes_batches_as_one_step(tmp_path: Path) -> None:
+    path = tmp_path / "weft.db"
+    with weft.open(path) as thread:
+        thread.user("before")
+        for number in range(2):
+            with thread.batch():
+                thread.user(f"ask {number}")
+                thread.assistant(f"answer {number}")
+    with closing(sqlite3.connect(path)) as file:
+        size = file.execute("PRAGMA page_size").fetchone()[0]
+        sql = "SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_commits_1'"
+        root = file.execute(sql).fetchone()[0]
+    data = bytearray(path.read_bytes())
+    data[(root - 1) * size : root * size] = bytes(size)
+    path.write_bytes(data)
+    assert not fsck(path).clean
+    repair_store(path)
+    assert fsck(path).clean
+    with weft.open(path) as thread:
+        assert [thread.undo().steps for _ in range(3)] == [2, 2, 1]
 
 
 def test_what_comes_after_the_damage_never_takes_a_name_that_is_given(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ After a power cut in step 3, `--repair` starts again from the copy.
 """
 
 import os
+from collections.abc import Iterable
 from typing import cast
 
 from msgspec import Struct
@@ -235,6 +236,9 @@ class _Rebuilding:
         self._file.write(sql)
         sql = "INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         self._file.write_many(sql, names.log)
+        self._file.write_many(
+            "INSERT INTO batch VALUES (?, ?, ?)", _whole_batches(names, recovered)
+        )
         checkpoints = [
             row for row in recovered.table("checkpoint").values() if row[0] in names.threads
         ]
@@ -310,3 +314,15 @@ def _clear(path: str) -> None:
     for name in (path, f"{path}-wal", f"{path}-shm"):
         if os.path.exists(name):
             os.remove(name)
+
+
+def _whole_batches(names: Names, recovered: RecoveredRows) -> list[Row]:
+    """The batches whose operations are all in the log: the others are undone one by one."""
+    operations = {line[:2] for line in names.log}
+    batches = cast("Iterable[tuple[int, int, int]]", recovered.table("batch").values())
+    return [
+        (thread, last, first)
+        for thread, last, first in batches
+        if 0 < last - first <= len(operations)
+        and all((thread, number) in operations for number in range(first, last + 1))
+    ]

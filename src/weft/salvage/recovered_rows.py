@@ -66,6 +66,7 @@ SHAPES = (
     _shape("checkpoint", "i t"),
     _shape("tombstone", "t id t i r"),
     _shape("attempt", "n i t b r i", has_rowid=True),
+    _shape("batch", "i i i"),
     _shape("sqlite_autoindex_thread_1", "t i"),
     _shape("sqlite_autoindex_entry_1", "id i"),
     _shape("sqlite_autoindex_commits_1", "i id i"),
@@ -74,7 +75,7 @@ SHAPES = (
 )
 BY_NAME = {shape.name: shape for shape in SHAPES}
 THREAD_NAMES, ENTRY_IDS, COMMIT_IDS, PLACES, REF_NAMES = (shape.name for shape in SHAPES[-5:])
-ORPHAN_SHAPES = (*SHAPES[:-5], BY_NAME[COMMIT_IDS])
+ORPHAN_SHAPES = (*SHAPES[:-6], BY_NAME[COMMIT_IDS])  # a batch looks like a `commit_entry`
 """The shapes that no other table or index has, or whose rows a hash verifies."""
 
 
