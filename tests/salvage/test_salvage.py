@@ -174,7 +174,7 @@ def compare(found: Rows, true: Rows, told: str) -> None:
             assert "entry " in told
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", [*range(SEEDS), *([] if LARGE else [89])])
 def test_a_repaired_file_says_what_was_said_or_a_beginning_of_it(
     seed: int, whole: Path, truth: Truth, tmp_path: Path
 ) -> None:
@@ -187,7 +187,13 @@ def test_a_repaired_file_says_what_was_said_or_a_beginning_of_it(
         before = fsck(path)
     except Damaged:
         before = None
-    done, report = repair_store(path)
+    try:
+        done, report = repair_store(path)
+    except Damaged:  # the beginning of a file has only the roots of its tables
+        assert HARMS[seed % len(HARMS)] is cut_off
+        assert len(data) < 40 * PAGE
+        assert path.read_bytes() == data
+        return
     assert report.clean, (report.flaws, done)
     check(path, truth, done)
     assert fsck(path).clean

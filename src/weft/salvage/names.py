@@ -33,7 +33,8 @@ Ref = tuple[int, str, int | None]
 class End(Struct, frozen=True):
     """A branch that ends earlier than before; `head` is `None` if nothing of it is left.
 
-    `rest` is the new branch with the commits after the lost ones.
+    `rest` is the new branch with the commits after the lost ones. If the ref's row and a part of
+    the log are lost, nothing tells how far the branch went: the end is not sure.
     """
 
     thread: str
@@ -41,6 +42,7 @@ class End(Struct, frozen=True):
     head: str | None
     lines: int
     rest: str | None = None
+    is_sure: bool = True
 
     def __str__(self) -> str:
         kind = "tag" if self.branch.startswith(TAG) else "branch"
@@ -48,6 +50,8 @@ class End(Struct, frozen=True):
         rest = "" if self.rest is None else f"; what came after the damage is on {self.rest!r}"
         if self.head is None:
             return f"{place} points nowhere: its beginning is lost{rest}"
+        if not self.is_sure:
+            return f"{place} is at {self.head}, the last commit that its damaged log has{rest}"
         behind = "" if not self.lines else f", {self.lines} commits earlier"
         return f"{place} ends at {self.head}{behind}{rest}"
 
@@ -75,6 +79,7 @@ def plan_names(recovered: RecoveredRows, graph: Graph) -> Names:
         by_ref.setdefault(line[3], []).append(line)
     known = _known_refs(recovered)
     taken = {(thread, name) for thread, name, _, _ in known.values()}
+    unsure: list[tuple[int, str, Whole]] = []
     for key, (thread, name, row_target, is_row) in known.items():
         if thread not in names.threads:
             continue
@@ -90,8 +95,12 @@ def plan_names(recovered: RecoveredRows, graph: Graph) -> Names:
             fewer = 0 if target is None else depths.between(wanted, target)
             rest = _rest(names, graph, (thread, name), wanted, taken)
             names.ends.append(End(title, name, head, fewer, rest))
+        elif target is not None and _is_unsure(recovered, wanted, row_target, lines):
+            unsure.append((thread, name, target))
         names.refs[key] = (thread, name, None if target is None else target.key)
+    _end_unsure(names, graph, unsure, taken)
     _keep_log(names, good, recovered, graph)
+    _keep_nameless_refs(names, graph, by_ref, taken)
     _stand(names)
     _keep_rests(names, graph)
     return names
@@ -102,15 +111,52 @@ def _rest(
 ) -> str | None:
     """The name of a new branch for intact commits after the damage, or `None` without any."""
     tip = graph.find_behind(wanted)
-    thread, name = of
-    if tip is None or tip.thread != thread or name.startswith(TAG):
+    if tip is None or tip.thread != of[0] or of[1].startswith(TAG):
         return None
+    return _add_rest(names, of, wanted, taken)
+
+
+def _end_unsure(
+    names: Names, graph: Graph, unsure: list[tuple[int, str, Whole]], taken: set[tuple[int, str]]
+) -> None:
+    """Report the branches that may have gone further; commits after them get a new branch."""
+    reached = _reachable(graph, [target for _, _, target in names.refs.values()])
+    for thread, name, target in unsure:
+        after = {target.key}
+        tip = None
+        for commit in graph.commits.values():  # by key, so a parent comes before its children
+            if commit.thread == thread and commit.parents and commit.parents[0] in after:
+                after.add(commit.key)
+                tip = tip if commit.key in reached else commit.key
+        rest = None
+        if tip is not None and not name.startswith(TAG):
+            rest = _add_rest(names, (thread, name), tip, taken)
+        title = cast(str, names.threads[thread][1])
+        names.ends.append(End(title, name, target.id.hex(), 0, rest, is_sure=False))
+
+
+def _reachable(graph: Graph, targets: Iterable[int | None]) -> set[int]:
+    """The keys of these commits and of all their ancestors."""
+    keys: set[int] = set()
+    waiting = [target for target in targets if target is not None]
+    while waiting:
+        key = waiting.pop()
+        if key not in keys:
+            keys.add(key)
+            commit = graph.find(key)
+            waiting += () if commit is None else commit.parents
+    return keys
+
+
+def _add_rest(names: Names, of: tuple[int, str], target: int, taken: set[tuple[int, str]]) -> str:
+    """Add a new branch at a commit; returns its name."""
+    thread, name = of
     number, title = 1, f"{name}{AFTER}"
     while (thread, title) in taken:
         number += 1
         title = f"{name}{AFTER}-{number}"
     taken.add((thread, title))
-    names.rests.append((thread, title, wanted))
+    names.rests.append((thread, title, target))
     return title
 
 
@@ -119,6 +165,28 @@ def _keep_rests(names: Names, graph: Graph) -> None:
     graph.adopt(target for _, _, target in names.rests)
     first = 1 + max([0, *names.refs, *(line[3] for line in names.log)])
     names.refs.update(enumerate(names.rests, first))
+
+
+def _keep_nameless_refs(
+    names: Names, graph: Graph, by_ref: dict[int, list[Logged]], taken: set[tuple[int, str]]
+) -> None:
+    """Give new names to refs that only the part of the log knows that is not kept.
+
+    Those in the kept part are restored from it when the new file is checked.
+    """
+    logged = {line[3] for line in names.log}
+    for key, lines in by_ref.items():
+        thread, last = lines[-1][0], lines[-1][5]
+        if key in names.refs or key in logged or thread not in names.threads or last is None:
+            continue
+        target = _logged_before(graph, lines, thread)
+        title = cast(str, names.threads[thread][1])
+        name = f"recovered-{key}"
+        if target is None or (thread, name) in taken:
+            continue
+        taken.add((thread, name))
+        names.refs[key] = (thread, name, target.key)
+        names.nameless.append(f"a branch of thread {title!r} has lost its name: it is {name!r} now")
 
 
 def _good_lines(recovered: RecoveredRows) -> list[Logged]:
@@ -179,6 +247,13 @@ def _wanted(
     if "ref" not in recovered.torn or _leads_to(graph, row_target, log_target):
         return row_target
     return log_target
+
+
+def _is_unsure(
+    recovered: RecoveredRows, wanted: int | None, row_target: int | None, lines: list[Logged]
+) -> bool:
+    """Whether a ref's target comes only from a log that may have lost its last lines."""
+    return bool(lines) and wanted != row_target and "operation" in recovered.torn
 
 
 def _leads_to(graph: Graph, key: int | None, before: int | None) -> bool:
