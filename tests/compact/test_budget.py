@@ -7,7 +7,7 @@ from growth import grows_linearly
 from weft.compact import extract_summary, find_entities, mark_summary, plan_budget, plan_summary
 from weft.errors import BudgetExceeded, CompactRefused, ThreadError
 from weft.history import Row
-from weft.model import Message, Text, Thinking, ToolCall
+from weft.model import Message, Text, Thinking, ToolCall, ToolResult
 from weft.tokens import counter_for
 
 HEADER = "[Summary of earlier messages by the engine]"
@@ -469,3 +469,29 @@ def test_reading_a_hostile_text_takes_linear_time(text: str) -> None:
             pass
 
     assert grows_linearly(read, text * 2_000, text * 20_000, times=10)
+
+
+def test_an_unread_result_that_fits_leaves_room_for_the_goal_and_the_rules() -> None:
+    """Alone it would fit; but then the summary has one sentence, and the work has no goal."""
+    log = "\n".join(f"10:19:{n:02} INFO worker-{n}: step {n} took {n} ms" for n in range(30))
+    call = ToolCall("c1", "Bash", '{"command": "mypy"}')
+    result = ToolResult("c1", (Text(f"{log}\ncart.py:52: error"),))
+    work = [
+        said("user", "The total must be rounded once. Never per item."),
+        said("assistant", "I look at the cart. " * 30),
+        said("user", "The finance team owns src/report: do not touch it."),
+        said("assistant", "The cart rounds every item, I change that. " * 30),
+        said("user", "Run mypy before you finish."),
+        Row(id=b"c" * 20, message=Message("assistant", (call,))),
+        Row(id=b"r" * 20, message=Message("tool", (result,))),
+    ]
+    kept = sum(count(row.message) for row in work[4:])
+    planned = plan_budget(work, kept + 30, count=count)
+    text = "\n".join(row.message.text for row in planned.rows[:-1])
+    assert "rounded once" in text
+    assert "src/report" in text
+    assert planned.thinned
+    shortened = str(planned.rows[-1].message)
+    assert "cart.py:52: error" in shortened
+    assert "recall(" in shortened
+    assert sum(count(row.message) for row in planned.rows) <= kept + 30

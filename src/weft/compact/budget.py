@@ -38,7 +38,7 @@ from .layout import (
 )
 from .plan import Plan, leading_system
 from .source import MARK
-from .unread import Thinning, Unread
+from .unread import Thinning, Unread, unread_rows
 
 SUMMARY_SHARE, SUMMARY_MOST = 0.25, 0.9
 """The least and the most that a summary gets of what is free."""
@@ -88,9 +88,16 @@ def plan_budget(
     for rules in (True, False) if rule_rows(rows) else (True,):
         for tokens in dict.fromkeys((budget, most)):
             try:
-                return _plan_fold(rows, tokens, keep, cut, count, rules, originals)
+                plan = _plan_fold(rows, tokens, keep, cut, count, rules, originals)
             except BudgetExceeded as error:
                 refused = error
+                continue
+            if _room(plan, rows, tokens, count) >= SUMMARY_LEAST or not unread_rows(rows):
+                return plan
+            thinner = ResultThinner(
+                rows, tokens, keep, cut, count, trial=count_trial, rules=rules, originals=originals
+            )
+            return thinner.uncrowd(plan)
         thinner = ResultThinner(
             rows, most, keep, cut, count, trial=count_trial, rules=rules, originals=originals
         )
@@ -101,6 +108,14 @@ def plan_budget(
                 refused = error
     assert refused is not None
     raise refused
+
+
+def _room(plan: Plan, rows: Sequence[Row], budget: int, count: Count) -> int:
+    """The tokens that the kept rows leave for the summary; all of them, if nothing is folded."""
+    if not plan.ranges:
+        return budget
+    own = {id(row) for row in rows}
+    return budget - count_tokens([row for row in plan.rows if id(row) in own], count)
 
 
 def _plan_fold(
@@ -198,6 +213,21 @@ class ResultThinner:
         )
         method = planned.method or "thin"
         return structs.replace(planned, thinned=thinning.thinned, method=method)
+
+    def uncrowd(self, plan: Plan) -> Plan:
+        """A plan with more room for the summary, if unread results crowd it out of this one.
+
+        A result that fits whole may leave room for a single sentence. Without the goal and the
+        rules the result is of little use, so it is shortened until the summary has half of the
+        room that both share.
+        """
+        self.need = min(SUMMARY_LEAST, (self.budget - self.floor) // 2)
+        if not self.is_possible or _room(plan, self.rows, self.budget, self.count) >= self.need:
+            return plan
+        try:
+            return self.plan()
+        except BudgetExceeded:
+            return plan
 
     def _border(self, layout: Layout) -> int:
         return layout.units()[-1] if self.keep is None else layout.keeping(self.keep)
