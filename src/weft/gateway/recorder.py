@@ -158,9 +158,15 @@ class _Batch:
         self._is_done = False
         self._is_awaited = False
 
-    def wait(self, longest: float) -> bool:
-        """Wait on the event loop until all jobs are done; false if that takes too long."""
-        self._done.acquire(timeout=longest)
+    def wait(self, longest: float, is_advancing: Callable[[], bool]) -> bool:
+        """Wait on the event loop until all jobs are done; false if that takes too long.
+
+        It goes on waiting while the writer advances: without the interpreter the loop could only
+        slow it down.
+        """
+        for _ in range(LONGEST_WAITS):
+            if self._done.acquire(timeout=longest) or not is_advancing():
+                break
         with self._lock:
             self._is_awaited = False
             is_done = self._is_done
@@ -422,7 +428,11 @@ class ExchangeRecorder:
         self._queue.put(batch)
         if not is_awaited:
             return
-        if batch.wait(longest):
+
+        def is_advancing() -> bool:
+            return time.monotonic() - self._last_progress < longest
+
+        if batch.wait(longest, is_advancing):
             self._wait_interval = SHORTEST_INTERVAL
         else:  # the store is slow now, and the loop has other work
             self._next_wait = time.monotonic() + self._wait_interval
