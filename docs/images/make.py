@@ -28,6 +28,7 @@ def main() -> None:
         take_sample(browser, url)
         take_chat(browser, url)
         take_history(browser, url)
+        take_usage(browser, url)
         take_dark(browser, url)
         take_narrow(browser, url)
     print("\n".join(sorted(path.name for path in HERE.glob("*.png"))))
@@ -140,6 +141,15 @@ def edit(page: Any, text: str, branch: str = "") -> None:
     page.wait_for_selector(f"body[data-branch={branch}]")
     page.wait_for_selector("#stop:not([hidden])")
     page.wait_for_selector("#send:not([hidden])")
+
+
+def take_usage(browser: Any, url: str) -> None:
+    """What the chat has used."""
+    page = open_page(browser, url, "first-chat")
+    page.click("#usage")
+    page.wait_for_selector(".usage-plot")
+    take(page, "page-usage")
+    page.context.close()
 
 
 def take_dark(browser: Any, url: str) -> None:
