@@ -18,6 +18,7 @@ from weft.thread import Thread, open as open_thread
 
 from .auth import Caller, may_see, own_name
 from .state import State
+from .thread_views import ThreadView
 
 DEFAULT_BRANCH = "main"
 BEFORE_FIRST = "start"
@@ -78,6 +79,16 @@ class ApiCall(Struct, frozen=True):
         if branch != record.head and branch not in read_branches(self.store, record.name):
             raise Refused(f"no branch {branch!r}", param="branch", status=404)
         return record.name, branch
+
+    def read_view(self) -> ThreadView:
+        """The thread of the call at the commit `until`, or as it is now."""
+        record = self.record()
+        if record is None:
+            raise Refused(f"no thread {self.text('thread')!r}", param="thread", status=404)
+        branch = self.thread_and_branch()[1]
+        until = self.text_or_none("until")
+        head = self.store.read_ref(record.name, branch) if until is None else read_id(until)
+        return self.state.views.read(self.store, record.name, branch, head)
 
     def record(self) -> ThreadRecord | None:
         """The thread of the call, by its full name or its name in the caller's own namespace.

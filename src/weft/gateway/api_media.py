@@ -17,7 +17,7 @@ from weft.errors import Refused
 from weft.model import Inline, JsonObject, Text
 from weft.thread import Media, make_media
 
-from .api_call import ApiCall, read_id
+from .api_call import ApiCall
 from .uploads import (
     DOWNLOAD,
     FILE_LIMIT,
@@ -58,13 +58,7 @@ def show_upload(call: ApiCall) -> Response:
 
 def show_media(call: ApiCall) -> Response:
     """Media of a message or of a tool result."""
-    record = call.record()
-    if record is None:
-        raise Refused(f"no thread {call.text('thread')!r}", param="thread", status=404)
-    branch = call.thread_and_branch()[1]
-    until = call.text_or_none("until")
-    head = call.store.read_ref(record.name, branch) if until is None else read_id(until)
-    thread = call.state.views.read(call.store, record.name, branch, head)
+    thread = call.read_view()
     if call.text_or_none("call") is not None:
         result = thread.results.get(call.text("call"))
         media = [] if result is None else media_blocks(result.content)

@@ -375,14 +375,7 @@ def _plain(tool: Tool) -> JsonObject:
 
 def show_result(call: ApiCall) -> JsonObject:
     """The whole result of one tool call."""
-    record = call.record()
-    if record is None:
-        raise Refused(f"no thread {call.text('thread')!r}", param="thread", status=404)
-    branch = call.thread_and_branch()[1]
-    until = call.text_or_none("until")
-    head = call.store.read_ref(record.name, branch) if until is None else read_id(until)
-    thread = call.state.views.read(call.store, record.name, branch, head)
-    result = thread.results.get(call.text("call"))
+    result = call.read_view().results.get(call.text("call"))
     if result is None:
         raise Refused(f"no result for the call {call.text('call')!r}", param="call", status=404)
     return {"content": result_text(result)}
