@@ -23,6 +23,9 @@ for words in json.loads(os.environ["WEFT_COMMANDS"]):
         pass
     print({_END!r}, end="", flush=True)
 """
+SHOWN_SECONDS = 120.0
+"""How long a `Terminal` waits for words."""
+
 WEFT = (sys.executable, "-c", "from weft.cli import entry; entry()")
 
 
@@ -86,3 +89,41 @@ def _read_all(leader: int, process: Any) -> bytes:
         elif process.poll() is not None:
             return seen
     raise TimeoutError(seen)
+
+
+class Terminal:
+    """A person at a terminal, who waits for words and types."""
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], cwd: Path | None = None
+    ) -> None:
+        leader, follower = pty.openpty()
+        self.process = subprocess.Popen(
+            command, stdin=follower, stdout=follower, stderr=follower,
+            env=environment, start_new_session=True, cwd=cwd,
+        )  # fmt: skip
+        os.close(follower)
+        self._leader = leader
+        self.shown = ""
+
+    def wait_for(self, words: str, start: int = 0) -> int:
+        """Wait until these words are shown behind `start`; returns where they end."""
+        deadline = time.monotonic() + SHOWN_SECONDS
+        while (place := self.shown.find(words, start)) < 0:
+            assert time.monotonic() < deadline, self.shown
+            if select.select([self._leader], [], [], 1.0)[0]:
+                try:
+                    data = os.read(self._leader, 4096)
+                except OSError:  # the program has ended
+                    data = b""
+                assert data, self.shown
+                self.shown += data.decode(errors="replace")
+        return place + len(words)
+
+    def type(self, text: str) -> None:
+        os.write(self._leader, text.encode())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._leader)

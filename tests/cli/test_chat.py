@@ -1,12 +1,9 @@
 """The commands of `weft chat`, and its questions about tools."""
 
 import os
-import pty
-import select
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +13,7 @@ import pytest
 import weft
 from servers import Scripted, scripted_upstream
 from summarisers import bodies, says, tool_calls
+from terminals import Terminal
 
 LAUNCH = "from weft.cli import entry; entry()"
 SERVER = str(Path(__file__).parents[1] / "agent" / "mcp_server.py")
@@ -105,42 +103,6 @@ def test_tools_are_listed_and_refused_without_a_terminal(tmp_path):
         shown = chat(tmp_path / "a.db", "/tools\nadd them\n", *flags)
     assert "add (demo): Add two numbers." in shown
     assert "the user did not allow this call" in shown
-
-
-class Terminal:
-    """A person at a terminal, who waits for words and types."""
-
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
-        leader, follower = pty.openpty()
-        self.process = subprocess.Popen(
-            command, stdin=follower, stdout=follower, stderr=follower,
-            env=environment, start_new_session=True,
-        )  # fmt: skip
-        os.close(follower)
-        self._leader = leader
-        self.shown = ""
-
-    def wait_for(self, words: str, start: int = 0) -> int:
-        """Wait until these words are shown behind `start`; returns where they end."""
-        deadline = time.monotonic() + SECONDS
-        while (place := self.shown.find(words, start)) < 0:
-            assert time.monotonic() < deadline, self.shown
-            if select.select([self._leader], [], [], 1.0)[0]:
-                try:
-                    data = os.read(self._leader, 4096)
-                except OSError:  # the program has ended
-                    data = b""
-                assert data, self.shown
-                self.shown += data.decode(errors="replace")
-        return place + len(words)
-
-    def type(self, text: str) -> None:
-        os.write(self._leader, text.encode())
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._leader)
 
 
 def test_a_person_is_asked_and_always_is_remembered(tmp_path):

@@ -1,4 +1,4 @@
-"""The mock upstream beside the project, for real clients to talk to, and axe for pages."""
+"""For real clients and browsers: the mock upstream beside the project, tabs, and axe."""
 
 import json
 import subprocess
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -51,6 +52,40 @@ def mock(tmp_path: Path) -> Iterator[Mock]:
             yield Mock(f"http://127.0.0.1:{port}", log)
         finally:
             server.terminate()
+
+
+@pytest.fixture
+def new_tab(browser: Any) -> Iterator[Callable[..., Any]]:
+    """A function that opens a thread in a new tab.
+
+    `window.pwned` counts scripts that should not run, `page.errors` has the page's own errors.
+    """
+    contexts: list[Any] = []
+
+    def open_tab(
+        url: str,
+        thread: str,
+        width: int = 1280,
+        height: int = 900,
+        script: str = "",
+        **options: Any,
+    ) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        context.add_init_script("window.pwned = 0; window.alert = () => { window.pwned += 1; };")
+        if script:
+            context.add_init_script(script)
+        page = context.new_page()
+        page.errors = []
+        page.on("pageerror", lambda error: page.errors.append(str(error)))
+        page.goto(f"{url}/#thread={quote(thread, safe='')}")
+        page.wait_for_selector("body[data-branch]")
+        page.wait_for_selector("#offline", state="hidden")
+        return page
+
+    yield open_tab
+    for context in contexts:
+        context.close()
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,7 @@ machine.
 
 import asyncio
 import os
-import pty
-import select
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
@@ -28,6 +23,7 @@ import pytest
 import weft
 from servers import scripted_upstream, weft_serve
 from slow_upstream import HELD_TEXT, Held, streamed
+from terminals import WEFT, Terminal
 from weft.agent import (
     ClaudeAgent,
     ClaudeOptions,
@@ -225,49 +221,17 @@ def test_it_asks_takes_hints_and_files_and_compacts(mock: Any, tmp_path: Path) -
         assert names == ["driven"]
 
 
-class Terminal:
-    """`weft chat` in a terminal: waits for words and types."""
-
-    def __init__(self, folder: Path, *words: str) -> None:
-        leader, follower = pty.openpty()
-        launch = "from weft.cli import entry; entry()"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", launch, "chat", *words],
-            stdin=follower, stdout=follower, stderr=follower, cwd=folder,
-            env={**os.environ, **variables(folder), "XDG_CONFIG_HOME": str(folder), "TERM": "dumb"},
-            start_new_session=True,
-        )  # fmt: skip
-        os.close(follower)
-        self._leader = leader
-        self.shown = ""
-
-    def wait_for(self, words: str, start: int = 0) -> int:
-        deadline = time.monotonic() + SECONDS
-        while (place := self.shown.find(words, start)) < 0:
-            assert time.monotonic() < deadline, self.shown
-            if select.select([self._leader], [], [], 1.0)[0]:
-                try:
-                    data = os.read(self._leader, 4096)
-                except OSError:  # the program has ended
-                    data = b""
-                assert data, self.shown
-                self.shown += data.decode(errors="replace")
-        return place + len(words)
-
-    def type(self, text: str) -> None:
-        os.write(self._leader, text.encode())
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._leader)
+def open_terminal(folder: Path, *words: str) -> Terminal:
+    """`weft chat` in a terminal."""
+    own = {**variables(folder), "XDG_CONFIG_HOME": str(folder), "TERM": "dumb"}
+    return Terminal([*WEFT, "chat", *words], {**os.environ, **own}, cwd=folder)
 
 
 def test_a_terminal_chat_is_driven_by_claude_code(mock: Any, tmp_path: Path) -> None:
     store, picture = tmp_path / "weft.db", tmp_path / "pixel.png"
     picture.write_bytes(PIXEL)
     program = os.environ.get("WEFT_CLAUDE")
-    terminal = Terminal(
+    terminal = open_terminal(
         tmp_path, "--store", str(store), "--agent", "claude", "--model", "mock-model",
         "--thread", "my chat", f"--upstream=mock=openai-responses:{mock.url}",
         *(["--agent-program", program] if program else []),

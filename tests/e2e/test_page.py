@@ -5,7 +5,6 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from urllib.error import HTTPError
-from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import aiohttp
@@ -20,25 +19,9 @@ RECEIVE = "(frame) => import('/static/app.js').then((page) => page.receive(frame
 
 
 @pytest.fixture
-def tab(browser, served):
-    """A function that opens a thread in a new tab; every tab notes scripts that should not run."""
-    contexts = []
-
-    def open_tab(thread=SAMPLE, width=1280, height=900):
-        context = browser.new_context(viewport={"width": width, "height": height})
-        contexts.append(context)
-        context.add_init_script("window.pwned = 0; window.alert = () => { window.pwned += 1; };")
-        page = context.new_page()
-        page.errors = []
-        page.on("pageerror", lambda error: page.errors.append(str(error)))
-        page.goto(f"{served}/#thread={quote(thread, safe='')}")
-        page.wait_for_selector("body[data-branch]")
-        page.wait_for_selector("#offline", state="hidden")
-        return page
-
-    yield open_tab
-    for context in contexts:
-        context.close()
+def tab(new_tab, served):
+    """A function that opens a thread, the sample if none is named, in a new tab."""
+    return lambda thread=SAMPLE, **options: new_tab(served, thread, **options)
 
 
 WATCH = """() => {

@@ -1,7 +1,7 @@
 """History in the page, in a real browser: the graph, reading an earlier commit, branches."""
 
 import re
-from urllib.parse import quote
+from functools import partial
 
 import pytest
 
@@ -50,26 +50,9 @@ def store(folder):
 
 
 @pytest.fixture
-def tab(browser, url):
-    """A function that opens a thread in a new tab; scripts that should not run are counted."""
-    contexts = []
-
-    def open_tab(thread, width=1440):
-        context = browser.new_context(viewport={"width": width, "height": 900})
-        contexts.append(context)
-        context.add_init_script("window.pwned = 0; window.alert = () => { window.pwned += 1; };")
-        context.add_init_script("localStorage.setItem('weft.model', 'weft-offline')")
-        page = context.new_page()
-        page.errors = []
-        page.on("pageerror", lambda error: page.errors.append(str(error)))
-        page.goto(f"{url}/#thread={quote(thread, safe='')}")
-        page.wait_for_selector("body[data-branch]")
-        page.wait_for_selector("#offline", state="hidden")
-        return page
-
-    yield open_tab
-    for context in contexts:
-        context.close()
+def tab(new_tab, url):
+    script = "localStorage.setItem('weft.model', 'weft-offline')"
+    return partial(new_tab, url, width=1440, script=script)
 
 
 def add_plan(store, name):

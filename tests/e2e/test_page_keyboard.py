@@ -1,7 +1,5 @@
 """The page with the keyboard: command palette, shortcuts and moving the focus."""
 
-from urllib.parse import quote
-
 import pytest
 
 import weft.thread
@@ -31,24 +29,9 @@ def url(folder):
 
 
 @pytest.fixture
-def tab(browser, url):
-    """A function that opens a thread in a new tab."""
-    contexts = []
-
-    def open_tab(thread=SAMPLE, width=1280, scheme="light"):
-        viewport = {"width": width, "height": 900}
-        context = browser.new_context(viewport=viewport, color_scheme=scheme)
-        contexts.append(context)
-        context.add_init_script("window.pwned = 0; window.alert = () => { window.pwned += 1; };")
-        page = context.new_page()
-        page.goto(f"{url}/#thread={quote(thread, safe='')}")
-        page.wait_for_selector("body[data-branch]")
-        page.wait_for_selector("#offline", state="hidden")
-        return page
-
-    yield open_tab
-    for context in contexts:
-        context.close()
+def tab(new_tab, url):
+    """A function that opens a thread, the sample if none is named, in a new tab."""
+    return lambda thread=SAMPLE, **options: new_tab(url, thread, **options)
 
 
 def choose(page, query, title):
@@ -177,7 +160,7 @@ def test_axe_finds_nothing_in_any_state_of_the_page(tab, axe, folder):
         thread.skip(skipped)
         thread.user("unanswered")
     for scheme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
-        page = tab("for-axe", width=width, scheme=scheme)
+        page = tab("for-axe", width=width, color_scheme=scheme)
         page.wait_for_selector("#conversation .row")
         assert axe(page) == []
         assert "1,000,000 in, 100,000 out, $4.50" in page.inner_text("#conversation")

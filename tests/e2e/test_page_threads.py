@@ -1,6 +1,6 @@
 """Renaming, deleting and restoring threads in the page, in a real browser."""
 
-from urllib.parse import quote
+from functools import partial
 
 import pytest
 
@@ -22,23 +22,8 @@ def url(folder):
 
 
 @pytest.fixture
-def tab(browser, url):
-    """A function that opens a thread in a new tab."""
-    contexts = []
-
-    def open_tab(thread, width=1280):
-        context = browser.new_context(viewport={"width": width, "height": 900})
-        contexts.append(context)
-        context.add_init_script("window.pwned = 0; window.alert = () => { window.pwned += 1; };")
-        page = context.new_page()
-        page.goto(f"{url}/#thread={quote(thread, safe='')}")
-        page.wait_for_selector("body[data-branch]")
-        page.wait_for_selector("#offline", state="hidden")
-        return page
-
-    yield open_tab
-    for context in contexts:
-        context.close()
+def tab(new_tab, url):
+    return partial(new_tab, url)
 
 
 @pytest.fixture
