@@ -90,7 +90,7 @@ class McpServer:
                 f"MCP server {self._label!r} did not answer within {timeout:g} seconds"
                 + self._errors.text()
             ) from None
-        except Exception as error:  # of the operating system, of HTTP, or of the MCP package
+        except Exception as error:  # a process, HTTP or the package failed: name the server
             self.close()
             raise ConfigError(
                 f"MCP server {self._label!r}: {_reason(error)}{self._errors.text()}"

@@ -606,14 +606,12 @@ class ExchangeRecorder:
             return
         try:
             self._run_together(jobs)
-        except Exception as error:  # handed to whoever waits, if it is the only job
-            for job in jobs if len(jobs) > 1 else ():
-                try:
-                    self._run_together([job])
-                except Exception as own_error:  # handed to whoever waits for it
-                    job.error = own_error
+        except Exception as error:  # one job failed: only its own exchange may get the error
             if len(jobs) == 1:
                 jobs[0].error = error
+                return
+            for job in jobs:
+                self._run([job])
 
     def _run_together(self, jobs: list[_Job[Any]]) -> None:
         with self.store.transaction():
