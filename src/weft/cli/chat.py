@@ -155,7 +155,7 @@ def gateway_of_store(args: argparse.Namespace) -> Generator[str]:
     """The URL of a gateway that records to the store of the chat.
 
     A server that serves the store already is used, unless the options name other upstreams or it
-    wants a key.
+    requires a key.
     """
     from weft.agent.claude import load_sdk
     from weft.store import SERVER, companion_path, read_server

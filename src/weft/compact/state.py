@@ -164,7 +164,7 @@ class Item(Struct, frozen=True):
 
 State = Sequence[Item]
 
-Found = tuple[int, str, tuple[str, ...]]
+DraftItem = tuple[int, str, tuple[str, ...]]
 """An item before it has its section: its row, its text, and the lines that it quotes."""
 
 
@@ -187,8 +187,8 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
     files, commands = list(_files(source)), list(_commands(source))
     reader = NameReader()
 
-    def items(heading: str, found: Iterable[Found]) -> Iterator[Item]:
-        for row, text, lines in found:
+    def items(heading: str, drafts: Iterable[DraftItem]) -> Iterator[Item]:
+        for row, text, lines in drafts:
             names = tuple(reader.read(text))
             order = (HEADINGS.index(heading), row)
             yield Item(heading, text, lines, names, (), order)
@@ -205,8 +205,8 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
         first.extend(new[:most])
         further.extend(new[most : MOST.get(heading)])
 
-    for heading, found in sections.items():
-        new = [item for item in items(heading, found) if item.text not in quoted]
+    for heading, drafts in sections.items():
+        new = [item for item in items(heading, drafts) if item.text not in quoted]
         add(heading, new[: MOST.get(heading)])
         quoted.update(item.text for item in new)
     add(FACTS, [item for item in _facts(source, reader) if item.lines[0] not in clear_texts])
@@ -230,14 +230,14 @@ def find_rules(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys([*quoted, *rules]))
 
 
-def _goal(source: Source) -> Iterator[Found]:
+def _goal(source: Source) -> Iterator[DraftItem]:
     for row, speaker, sentences in source.turns:
         if speaker == "user" and _is_open_request(source, row, sentences):
             yield from _quote(row, sentences)
             return
 
 
-def _request(source: Source) -> Iterator[Found]:
+def _request(source: Source) -> Iterator[DraftItem]:
     requests = [
         (row, sentences)
         for number, (row, speaker, sentences) in enumerate(source.turns)
@@ -286,7 +286,7 @@ def _is_request(sentences: Sequence[str]) -> bool:
     return any(len(one) >= SHORTEST and not is_courtesy(one) for one in sentences)
 
 
-def _quote(row: int, sentences: Sequence[str]) -> Iterator[Found]:
+def _quote(row: int, sentences: Sequence[str]) -> Iterator[DraftItem]:
     """The sentences of a request, from the start, as many as a request may have.
 
     Its clear rules are in a section of their own.
@@ -302,20 +302,22 @@ def _quote(row: int, sentences: Sequence[str]) -> Iterator[Found]:
         yield row, sentence, (sentence,)
 
 
-def _rules(turns: Sequence[Turn], decisions: Sequence[Found]) -> tuple[list[Found], list[Found]]:
+def _rules(
+    turns: Sequence[Turn], decisions: Sequence[DraftItem]
+) -> tuple[list[DraftItem], list[DraftItem]]:
     """The user's rules, and those of system messages in the middle, the newest first.
 
     The second list has the sentences that may be no rules, and those that a decision quotes.
     """
     decided = {line for _, _, lines in decisions for line in lines}
-    found: dict[str, tuple[int, Found]] = {}
+    by_text: dict[str, tuple[int, DraftItem]] = {}
     for row, speaker, sentences in reversed(turns):
         for sentence in sentences:
             if speaker == "system" or (speaker == "user" and is_rule(sentence)):
                 is_clear = speaker == "system" or _is_clear(sentence)
                 rank = 2 if sentence in decided else 0 if is_clear else 1
-                found.setdefault(sentence.lower(), (rank, (row, sentence, (sentence,))))
-    ranked = sorted(found.values(), key=lambda item: item[0])
+                by_text.setdefault(sentence.lower(), (rank, (row, sentence, (sentence,))))
+    ranked = sorted(by_text.values(), key=lambda item: item[0])
     clear = [rule for rank, rule in ranked if rank == 0]
     return clear, [rule for rank, rule in ranked if rank]
 
@@ -334,9 +336,9 @@ def _is_clear(rule: str) -> bool:
     return _STANDING.search(rule) is not None and _STANDING_MARK.search(rule) is not None
 
 
-def _decisions(source: Source) -> Iterator[Found]:
+def _decisions(source: Source) -> Iterator[DraftItem]:
     """The assistant's questions with the user's answers, the newest first."""
-    found: list[Found] = []
+    drafts: list[DraftItem] = []
     turns = source.turns
     for number, (row, speaker, sentences) in enumerate(turns[:-1]):
         questions = _questions(sentences)
@@ -347,14 +349,14 @@ def _decisions(source: Source) -> Iterator[Found]:
             continue
         reply = _shorten(" ".join(answer), ANSWER_MOST)
         lines = [*questions[-QUESTIONS:], f"User: {reply}"]
-        found.append((row, "\n  ".join(lines), (*questions, *answer)))
+        drafts.append((row, "\n  ".join(lines), (*questions, *answer)))
     for use in source.uses:
         asked = [text for key, text in use.arguments.items() if _QUESTION_KEY.search(key)]
         if asked and use.result:
             reply = _shorten(" ".join(use.result.split()), ANSWER_MOST)
             lines = [*(" ".join(one.split()) for one in asked[:QUESTIONS]), f"User: {reply}"]
-            found.append((use.row, "\n  ".join(lines), tuple(asked)))
-    yield from sorted(found, reverse=True)
+            drafts.append((use.row, "\n  ".join(lines), tuple(asked)))
+    yield from sorted(drafts, reverse=True)
 
 
 def _shorten(text: str, most: int) -> str:
@@ -408,7 +410,7 @@ def _facts(source: Source, reader: NameReader) -> Iterator[Item]:
         yield Item(FACTS, text, (new,), tuple(reader.read(text)), tuple(old), order)
 
 
-def _open_tasks(source: Source) -> Iterator[Found]:
+def _open_tasks(source: Source) -> Iterator[DraftItem]:
     """The items of the last task list that are not done."""
     for use in reversed(source.uses):
         tasks = _listed_tasks(use)
@@ -469,7 +471,7 @@ def _numbered_tasks(uses: Sequence[ToolUse]) -> list[tuple[int, str, str]]:
     return list(tasks.values())
 
 
-def _next_steps(source: Source) -> Iterator[Found]:
+def _next_steps(source: Source) -> Iterator[DraftItem]:
     """What the assistant announced in its last text, and its unanswered question."""
     for number in range(len(source.turns) - 1, -1, -1):
         row, speaker, sentences = source.turns[number]
@@ -483,7 +485,7 @@ def _next_steps(source: Source) -> Iterator[Found]:
         return
 
 
-def _errors(source: Source) -> Iterator[Found]:
+def _errors(source: Source) -> Iterator[DraftItem]:
     """The error lines of the last run of each program or tool, the newest first."""
     programs: set[str] = set()
     for use in reversed(source.uses[-ERROR_WINDOW:]):
@@ -514,7 +516,7 @@ class _FileUse(Struct):
     last_change: str = ""
 
 
-def _files(source: Source) -> Iterator[Found]:
+def _files(source: Source) -> Iterator[DraftItem]:
     """The files that calls read or changed: changed ones first, the newest first."""
     files: dict[str, _FileUse] = {}
     for use in source.uses:
@@ -560,7 +562,7 @@ def _changed_line(use: ToolUse) -> str:
     return ""
 
 
-def _commands(source: Source) -> Iterator[Found]:
+def _commands(source: Source) -> Iterator[DraftItem]:
     """The last run of each command with the line that states its result, the newest first."""
     seen: Counter[str] = Counter()
     for use in reversed(source.uses):

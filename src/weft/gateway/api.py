@@ -35,7 +35,7 @@ error into JSON.
     POST /api/rename {thread, name}, /api/delete {thread}, /api/undelete {thread}
     POST /api/render {text}
     GET  /api/questions, /api/permissions, POST /api/answer, /api/hint, /api/forget: what running
-                                              agents ask, and what they are told (`api_runs`)
+                                              agents ask, and the answers (`api_runs`)
     GET  /api/usage?thread=&offset=           tokens and dollars per turn, thread, model and day
     POST /api/upload, GET /api/upload, GET /api/media: files of messages (`api_media`)
 

@@ -1,4 +1,4 @@
-"""The API of running agents: what they ask, and what they are told.
+"""The API of running agents: their questions, the answers, and hints.
 
 GET  /api/questions?thread=&branch=   the open questions of runs; without a thread, of all runs
                                       that the caller may see

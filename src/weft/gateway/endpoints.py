@@ -146,7 +146,7 @@ async def health(state: State, _inbound: Inbound, outbound: Outbound) -> None:
 
 
 async def metrics(state: State, inbound: Inbound, outbound: Outbound) -> None:
-    """Counts of exchanges, tokens and seconds for Prometheus; a server with keys wants a key."""
+    """Counts of exchanges, tokens and seconds for Prometheus; a server with keys requires one."""
     headers = [("content-type", "text/plain; version=0.0.4; charset=utf-8")]
     try:
         admit(inbound.headers, state.settings)

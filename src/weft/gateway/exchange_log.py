@@ -1,4 +1,4 @@
-"""What is told about exchanges: one structured line each, and counts of all. Never content.
+"""Logs and counts exchanges: one structured line each, and the totals. Never content.
 
 An `ExchangeLog` collects the facts while an exchange runs; `line` gives them as JSON at its end.
 It has no field that could hold credentials or content. `Metrics` adds the facts up for

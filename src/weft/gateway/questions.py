@@ -136,5 +136,5 @@ class CallerPermissions:
 
 
 def _refuse(_: ToolRequest) -> Permission:
-    """Nobody can be asked: `with_ask` replaces this."""
+    """Deny the call: used until `with_ask` names a way to ask."""
     return "deny"

@@ -208,8 +208,8 @@ def match_some(index: TextIndex, words: Sequence[Word]) -> dict[Word, WordMatch]
 def match_identifier(index: TextIndex, word: Word) -> WordMatch:
     """The commits that have an identifier, or a longer one that begins with it, as a whole."""
     name = word.whole[0]
-    found = _joined(index, [name, *index.variants(name, within=False)])
-    return WordMatch(found, [(found, 1.0)])
+    postings = _joined(index, [name, *index.variants(name, within=False)])
+    return WordMatch(postings, [(postings, 1.0)])
 
 
 def match_word(index: TextIndex, word: Word, *, within: bool = False) -> WordMatch:
@@ -228,17 +228,17 @@ def match_word(index: TextIndex, word: Word, *, within: bool = False) -> WordMat
         name = word.whole[0]
         weighted = match_identifier(index, word).weighted
         weighted += [
-            (found, PART_WEIGHT)
-            for part, found in zip(word.parts, parts, strict=True)
+            (postings, PART_WEIGHT)
+            for part, postings in zip(word.parts, parts, strict=True)
             if part not in STOP_TERMS
         ]
     if everywhere:
         return WordMatch(everywhere, weighted)
     for anywhere in (False, True) if within else (False,):
         # A stem that ends in `i` may stand for a word in `y`.
-        found = _joined(index, index.variants(name.removesuffix("i"), within=anywhere))
-        if found:
-            return WordMatch(found, [*weighted, (found, 1.0)])
+        postings = _joined(index, index.variants(name.removesuffix("i"), within=anywhere))
+        if postings:
+            return WordMatch(postings, [*weighted, (postings, 1.0)])
     return WordMatch({}, weighted)
 
 

@@ -249,10 +249,10 @@ class TextIndex:
 
     def find(self, term: str) -> dict[int, int]:
         """How often the term occurs at each position that has it."""
-        found: dict[int, int] = {}
+        postings: dict[int, int] = {}
         for one, block, offset, count in self._entries(term):
-            found.update(_positions(one, _read_postings(block, offset, count)))
-        return found
+            postings.update(_positions(one, _read_postings(block, offset, count)))
+        return postings
 
     def spread(self, term: str) -> int:
         """About how many commits have the term; this reads no postings."""
@@ -281,13 +281,13 @@ class TextIndex:
             self.load([term])
             blocks = [block for _, block in (*self._blocks[_bucket(term)], *self._blocks[WHOLE])]
             pattern = rb"\n(%b[^ \n]+) " % re.escape(term.encode())
-        found: dict[bytes, None] = {}
+        names: dict[bytes, None] = {}
         for block in blocks:
             # Lookahead is not needed: a match ends before the next line begins.
-            found.update(dict.fromkeys(re.findall(pattern, block.terms)))
-            if len(found) > MAX_VARIANTS * 4:
+            names.update(dict.fromkeys(re.findall(pattern, block.terms)))
+            if len(names) > MAX_VARIANTS * 4:
                 break
-        shortest = sorted(found, key=lambda name: (len(name), name))
+        shortest = sorted(names, key=lambda name: (len(name), name))
         return [name.decode() for name in shortest[:MAX_VARIANTS] if name != term.encode()]
 
     def threads_of(self, positions: Iterable[int]) -> set[str]:
@@ -308,18 +308,18 @@ class TextIndex:
         fixed = SATURATION * (1 - LENGTH_SHARE)
         slope = SATURATION * LENGTH_SHARE / max(1.0, self.mean_length)
         lengths = self.lengths
-        for found, weight in sorted(weighted, key=lambda item: len(item[0])):
-            spread = len(found)
+        for postings, weight in sorted(weighted, key=lambda item: len(item[0])):
+            spread = len(postings)
             if not spread:
                 continue
             factor = weight * (SATURATION + 1) * self.rarity(spread)
             if scored + spread > MAX_SCORED and scores:
-                for position in found.keys() & scores.keys():
-                    times = found[position]
+                for position in postings.keys() & scores.keys():
+                    times = postings[position]
                     scores[position] += factor * times / (times + fixed + slope * lengths[position])
                 continue
             scored += spread
-            for position, times in found.items():
+            for position, times in postings.items():
                 gain = factor * times / (times + fixed + slope * lengths[position])
                 scores[position] = scores.get(position, 0.0) + gain
         return scores

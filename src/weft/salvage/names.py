@@ -339,7 +339,7 @@ def _written(good: list[Logged]) -> int:
     seqs: dict[int, list[int]] = {}
     for thread, seq, *_ in good:
         seqs.setdefault(thread, []).append(seq)
-    return sum(max(found) - min(found) + 1 for found in seqs.values())
+    return sum(max(numbers) - min(numbers) + 1 for numbers in seqs.values())
 
 
 def _stands(names: Names, graph: Graph, ref: int, new: int | None) -> bool:

@@ -486,13 +486,13 @@ def _names_left(handle: Handle, hits: Sequence[Hit], shown: str, room: int) -> s
 
     A long message often has more that is needed than the lines with the words of a query.
     """
-    found: dict[str, tuple[int, int]] = {}
+    order: dict[str, tuple[int, int]] = {}
     for hit in hits:
         if len(hit.text) + len(hit.calls) > SHORT_SNIPPET:
             for place, (kind, name) in enumerate(find_entities(_shown_text(hit))):
                 if kind in NAMED and len(name) > 3 and name not in shown:
-                    found.setdefault(name, (_name_order(kind, name), place))
-    names = sorted(found, key=found.__getitem__)[:MAX_NAMES]
+                    order.setdefault(name, (_name_order(kind, name), place))
+    names = sorted(order, key=order.__getitem__)[:MAX_NAMES]
     for size in range(len(names), 0, -1):
         line = f"Also in these messages: {', '.join(names[:size])}"
         if _count_text(handle, line) <= room:
