@@ -378,11 +378,11 @@ def test_nothing_is_cut_off_at_any_width(tab, width):
     assert page.evaluate("document.scrollingElement.scrollWidth") <= width
     if width < 760:
         page.click("#toggle-threads")
-        assert page.is_visible("#threads .thread")
+        page.wait_for_selector("#threads .thread")
         page.click(f"#threads .thread:has-text('{SAMPLE}')")
     if width < 1180:
         page.click("#toggle-log")
-        assert page.is_visible(".commit.compact summary")
+        page.wait_for_selector(".commit.compact summary")
 
 
 def test_every_control_has_a_name(tab):
