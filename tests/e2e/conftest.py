@@ -79,8 +79,7 @@ def new_tab(browser: Any) -> Iterator[Callable[..., Any]]:
         page.errors = []
         page.on("pageerror", lambda error: page.errors.append(str(error)))
         page.goto(f"{url}/#thread={quote(thread, safe='')}")
-        page.wait_for_selector("body[data-branch]")
-        page.wait_for_selector("#offline", state="hidden")
+        page.wait_for_selector("body[data-ready]")
         return page
 
     yield open_tab

@@ -7,6 +7,7 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import pytest
+from playwright.sync_api import expect
 
 import weft.thread
 from serving import serving
@@ -66,8 +67,7 @@ def tab(browser, url):
         pages.append((context, page))
         place = f"thread={quote(thread, safe='')}" + (f"&row={row}" if row else "")
         page.goto(f"{url}/#{place}")
-        page.wait_for_selector("body[data-branch]")
-        page.wait_for_selector("#offline", state="hidden")
+        page.wait_for_selector("body[data-ready]")
         return page
 
     yield open_tab
@@ -286,10 +286,8 @@ def test_many_pieces_are_few_changes_of_the_document(tab, store):
         new MutationObserver(count).observe(document.querySelector("#conversation"), options)
     }""")
     page.evaluate(RECEIVE, pieces)
-    page.wait_for_function("() => document.querySelector('.live').innerText.includes('1999')")
+    expect(page.locator(".live .streamed")).to_have_text(" ".join(str(n) for n in range(2000)))
     assert page.evaluate("window.changes") < 50
-    text = page.inner_text(".live .streamed")
-    assert text.split() == [str(n) for n in range(2000)]
 
 
 # Reading.

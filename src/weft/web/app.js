@@ -192,6 +192,7 @@ function readCommit(id) {
 async function open(thread, branch = null, row = null, at = null) {
   Object.assign(current, { thread, branch, named: branch, head: null, at });
   running(null); // until the server says otherwise
+  setReady(false);
   exchanges.clear();
   composer.showQueue([]);
   composer.release();
@@ -447,9 +448,14 @@ function handle(frame) {
   return handler?.();
 }
 
+/** Note in the document whether the thread is shown and all later changes of it are pushed. */
+function setReady(isReady) {
+  document.body.toggleAttribute("data-ready", isReady);
+}
+
 /** Ask for the frames of this thread's runs; the server answers with `watching`. */
 function watch() {
-  if (current.at) return;
+  if (current.at) return setReady(true); // an earlier commit never changes
   if (current.branch) socket.send({ type: "watch", thread: current.thread, branch: current.branch });
 }
 
@@ -462,6 +468,7 @@ async function join(state) {
   if (!state.run) {
     running(null);
     await refresh({ clear: () => wasRunning && chat.clearTail() });
+    setReady(true);
     return;
   }
   running(state.run, state.model);
@@ -469,6 +476,7 @@ async function join(state) {
   for (const frame of state.frames) live.receive(frame);
   live.flush();
   await chat.toEnd();
+  setReady(true);
 }
 
 async function began(frame) {
@@ -536,6 +544,7 @@ function connection(state) {
   if (state === "open") {
     watch(); // its answer makes the page read what it has missed
   } else {
+    setReady(false);
     composer.release();
   }
 }
