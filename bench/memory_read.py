@@ -1,24 +1,30 @@
-"""Writes twenty compacted contexts, to be read by a person as the model that has to continue.
+"""Writes compacted contexts, to be read by a person as the model that has to continue.
 
     python bench/memory_read.py FOLDER [--corpus FOLDER]
 
-The conversations are `bench/talks/*.txt` (coding, planning with changed facts, support, research)
-and, with a corpus, recorded coding sessions. Each is compacted to 5 and 10 % of its tokens, once
-at its end and five times in its course, without a model. `docs/compaction-quality.md` says how to
-score what comes out.
+The conversations are `bench/talks/*.txt` (coding, planning with changed facts, support, research,
+and four in other domains that were written before the extract was last tuned) and, with a corpus,
+a recorded coding session. Each is compacted to 5 and 10 % of its tokens, once at its end and five
+times in its course, without a model. `docs/compaction-quality.md` says how to score what comes
+out. `bench/talks/needed.toml` lists what a model must know to continue: the share of these items
+that each context has is printed.
 
 In a talk, `{{log 30}}` stands for thirty lines of the kind that tools print.
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
 import re
+import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import memory_data as data
+import msgspec
 from memory_measures import count
 
 import weft
@@ -40,12 +46,57 @@ def main() -> None:
     parser.add_argument("--corpus", default=os.environ.get("WEFT_CORPUS"))
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    for name, messages in read_conversations(options.corpus):
-        for share in SHARES:
-            for times in TIMES:
-                path = options.folder / f"{name}-{share:.0%}-{times}x.txt".replace("%", "")
-                path.write_text(write_context(compact_in_course(messages, share, times)))
-                print(path)
+    needed = read_needed()
+    found: Counter[tuple[float, int, str]] = Counter()
+    listed: Counter[tuple[float, int, str]] = Counter()
+    for number, (name, messages) in enumerate(read_conversations(options.corpus)):
+        for position, (share, times) in enumerate(itertools.product(SHARES, TIMES)):
+            context = write_context(compact_in_course(messages, share, times))
+            file = f"{4 * number + position + 1:02d}-{name}-{round(share * 100)}-{times}x.txt"
+            (options.folder / file).write_text(context)
+            items = needed.get(name, [])
+            lost = [item for item in items if not item.findable(context)]
+            for item in items:
+                listed[share, times, item.kind] += 1
+                found[share, times, item.kind] += item not in lost
+            print(file, f"{len(items) - len(lost)} of {len(items)}" if items else "")
+            for item in lost:
+                print("   ", item.describe_loss(context))
+    for share, times in itertools.product(SHARES, TIMES):
+        parts = [
+            f"{kind} {found[share, times, kind]}/{listed[share, times, kind]}" for kind in KINDS
+        ]
+        total = sum(found[share, times, kind] for kind in KINDS)
+        whole = sum(listed[share, times, kind] for kind in KINDS)
+        print(f"{share:.0%} {times}x: {total / whole:.1%} ({', '.join(parts)})")
+
+
+class Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that a model must know to continue a conversation."""
+
+    kind: str
+    patterns: list[str]
+    old: str | None = None
+
+    def findable(self, context: str) -> bool:
+        """Whether one line of the context has all patterns."""
+        return any(
+            all(re.search(pattern, line, re.IGNORECASE) for pattern in self.patterns)
+            for line in context.splitlines()
+        )
+
+    def describe_loss(self, context: str) -> str:
+        stale = self.old is not None and re.search(self.old, context) is not None
+        return f"{self.kind}: {self.patterns}{', only the old value' if stale else ''}"
+
+
+KINDS = ("goal", "task", "rule", "question", "error", "fact")
+
+
+def read_needed() -> dict[str, list[Item]]:
+    """By conversation, what a model must know to continue it."""
+    with (TALKS / "needed.toml").open("rb") as file:
+        return msgspec.convert(tomllib.load(file), dict[str, list[Item]])
 
 
 def read_conversations(corpus: str | None) -> Iterator[tuple[str, list[Message]]]:
