@@ -17,22 +17,24 @@ Json = dict[str, Any]
 
 
 class Row(NamedTuple):
-    """A field, its home, and what turns the plain body into one that has it."""
+    """A field, the field of the model that holds it, and what turns the plain body into one that has it."""
 
     field: str
-    home: str
+    model_field: str
     change: Callable[[Json], Json]
 
 
-def member(name: str, value: Any, home: str, **beside: Any) -> Row:
-    return Row(name, home, lambda body: {**body, name: value, **beside})
+def member(name: str, value: Any, model_field: str, **beside: Any) -> Row:
+    return Row(name, model_field, lambda body: {**body, name: value, **beside})
 
 
-def inside(outer: str, name: str, value: Any, home: str, **beside: Any) -> Row:
-    return Row(f"{outer}.{name}", home, lambda body: {**body, outer: {name: value, **beside}})
+def inside(outer: str, name: str, value: Any, model_field: str, **beside: Any) -> Row:
+    return Row(
+        f"{outer}.{name}", model_field, lambda body: {**body, outer: {name: value, **beside}}
+    )
 
 
-def claude_says(name: str, block: Json, home: str, role: str = "user") -> Row:
+def claude_says(name: str, block: Json, model_field: str, role: str = "user") -> Row:
     """A block in a message of Anthropic's; a call and its result come with each other."""
     content = [{"type": name, **block}]
     pair: list[Json] = [{"role": role, "content": content}]
@@ -41,7 +43,7 @@ def claude_says(name: str, block: Json, home: str, role: str = "user") -> Row:
     if name == "tool_result":
         use = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
         pair.insert(0, {"role": "assistant", "content": [use]})
-    return Row(name, home, lambda body: {**body, "messages": [*body["messages"], *pair]})
+    return Row(name, model_field, lambda body: {**body, "messages": [*body["messages"], *pair]})
 
 
 CLAUDE_TOOL = {"name": "f", "input_schema": {"type": "object", "properties": {}}}
@@ -62,9 +64,11 @@ ANTHROPIC = (
     member("output_config", {"effort": "low"}, "Params.reasoning, Params.format"),
     member("metadata", {"user_id": "u"}, "Params.user"),
     member("service_tier", "auto", "Params.service_tier"),
-    member("container", "c", "carried"),
-    member("context_management", {"edits": [{"type": "clear_thinking_20251015"}]}, "carried"),
-    member("mcp_servers", [{"type": "url", "url": "https://a", "name": "a"}], "carried"),
+    member("container", "c", "passed through"),
+    member(
+        "context_management", {"edits": [{"type": "clear_thinking_20251015"}]}, "passed through"
+    ),
+    member("mcp_servers", [{"type": "url", "url": "https://a", "name": "a"}], "passed through"),
 )
 ANTHROPIC_BLOCKS = (
     claude_says("text", {"text": "hi"}, "Text"),
@@ -82,13 +86,15 @@ ANTHROPIC_BLOCKS = (
     claude_says("tool_result", {"tool_use_id": "c", "content": "ok"}, "ToolResult"),
     claude_says("thinking", {"thinking": "hm", "signature": "cw=="}, "Thinking", "assistant"),
     claude_says("redacted_thinking", {"data": "cw=="}, "Redacted", "assistant"),
-    claude_says("server_tool_use", {"id": "s", "name": "web_search", "input": {}}, "carried"),
+    claude_says(
+        "server_tool_use", {"id": "s", "name": "web_search", "input": {}}, "passed through"
+    ),
 )
 
 
-def chat_part(name: str, part: Any, home: str, role: str = "user") -> Row:
+def chat_part(name: str, part: Any, model_field: str, role: str = "user") -> Row:
     said = {"role": role, "content": [{"type": name, name: part}]}
-    return Row(name, home, lambda body: {**body, "messages": [*body["messages"], said]})
+    return Row(name, model_field, lambda body: {**body, "messages": [*body["messages"], said]})
 
 
 CHAT_TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
@@ -121,9 +127,9 @@ CHAT = (
     member("store", False, "Params.store"),
     member("prompt_cache_key", "k", "Params.prompt_cache_key"),
     member("safety_identifier", "s", "Params.safety_identifier"),
-    member("logit_bias", {"5": 1}, "carried"),
-    member("logprobs", True, "carried"),
-    member("prediction", {"type": "content", "content": "a"}, "carried"),
+    member("logit_bias", {"5": 1}, "passed through"),
+    member("logprobs", True, "passed through"),
+    member("prediction", {"type": "content", "content": "a"}, "passed through"),
 )
 CHAT_PARTS = (
     chat_part("text", "hi", "Text"),
@@ -134,10 +140,10 @@ CHAT_PARTS = (
 )
 
 
-def chat_says(name: str, value: Any, home: str, *after: Json) -> Row:
+def chat_says(name: str, value: Any, model_field: str, *after: Json) -> Row:
     """A member of an assistant's message."""
     said = [{"role": "assistant", "content": "hi", name: value}, *after]
-    return Row(name, home, lambda body: {**body, "messages": [*body["messages"], *said]})
+    return Row(name, model_field, lambda body: {**body, "messages": [*body["messages"], *said]})
 
 
 CHAT_CALL = {"name": "f", "arguments": "{}"}
@@ -166,14 +172,14 @@ CHAT_MESSAGES = (
 )
 
 
-def item(name: str, fields: Json, home: str, before: Any = (), after: Any = ()) -> Row:
+def item(name: str, fields: Json, model_field: str, before: Any = (), after: Any = ()) -> Row:
     given = [*before, {"type": name, **fields}, *after]
-    return Row(name, home, lambda body: {**body, "input": [*body["input"], *given]})
+    return Row(name, model_field, lambda body: {**body, "input": [*body["input"], *given]})
 
 
-def response_part(name: str, part: Json, home: str, role: str = "user") -> Row:
+def response_part(name: str, part: Json, model_field: str, role: str = "user") -> Row:
     said = {"role": role, "content": [{"type": name, **part}]}
-    return Row(name, home, lambda body: {**body, "input": [*body["input"], said]})
+    return Row(name, model_field, lambda body: {**body, "input": [*body["input"], said]})
 
 
 RESPONSES_TOOL = {"type": "function", "name": "f", "parameters": SCHEMA, "strict": False}
@@ -198,9 +204,9 @@ RESPONSES = (
     member("store", False, "Params.store"),
     member("prompt_cache_key", "k", "Params.prompt_cache_key"),
     member("safety_identifier", "s", "Params.safety_identifier"),
-    member("include", ["reasoning.encrypted_content"], "carried"),
-    member("truncation", "auto", "carried"),
-    member("background", True, "carried"),
+    member("include", ["reasoning.encrypted_content"], "passed through"),
+    member("truncation", "auto", "passed through"),
+    member("background", True, "passed through"),
     member("previous_response_id", "resp_1", "refused elsewhere"),
     member("conversation", "conv_1", "refused elsewhere"),
     member("prompt", {"id": "p"}, "refused elsewhere"),
@@ -226,18 +232,18 @@ RESPONSES_ITEMS = (
     ),
     item("custom_tool_call_output", {"call_id": "c", "output": "ok"}, "ToolResult", [CUSTOM_CALL]),
     item("reasoning", {"id": "rs_1", "summary": [], "encrypted_content": "cw=="}, "Thinking"),
-    item("compaction", {"encrypted_content": "cw=="}, "carried"),
+    item("compaction", {"encrypted_content": "cw=="}, "passed through"),
     item("item_reference", {"id": "msg_1"}, "refused elsewhere"),
 )
 
 
-def config(name: str, value: Any, home: str, **beside: Any) -> Row:
-    return inside("generationConfig", name, value, home, **beside)
+def config(name: str, value: Any, model_field: str, **beside: Any) -> Row:
+    return inside("generationConfig", name, value, model_field, **beside)
 
 
-def gemini_part(name: str, part: Any, home: str, role: str = "user", *after: Json) -> Row:
+def gemini_part(name: str, part: Any, model_field: str, role: str = "user", *after: Json) -> Row:
     said = [{"role": role, "parts": [{name: part}]}, *after]
-    return Row(name, home, lambda body: {**body, "contents": [*body["contents"], *said]})
+    return Row(name, model_field, lambda body: {**body, "contents": [*body["contents"], *said]})
 
 
 def gemini_result() -> Row:
@@ -280,12 +286,12 @@ GEMINI = (
     config("responseMimeType", "application/json", "Params.format"),
     config("responseSchema", {"type": "OBJECT"}, "Params.format", **JSON_ANSWER),
     config("responseJsonSchema", SCHEMA, "Params.format", **JSON_ANSWER),
-    config("responseModalities", ["IMAGE"], "carried"),
-    config("speechConfig", {"languageCode": "en"}, "carried"),
+    config("responseModalities", ["IMAGE"], "passed through"),
+    config("speechConfig", {"languageCode": "en"}, "passed through"),
     member(
         "safetySettings",
         [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}],
-        "carried",
+        "passed through",
     ),
     member("cachedContent", "cachedContents/a", "refused elsewhere"),
 )
@@ -305,9 +311,9 @@ GEMINI_PARTS = (
         {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {}}}]},
     ),
     gemini_result(),
-    gemini_part("executableCode", {"language": "PYTHON", "code": "1"}, "carried", "model"),
+    gemini_part("executableCode", {"language": "PYTHON", "code": "1"}, "passed through", "model"),
     gemini_part(
-        "codeExecutionResult", {"outcome": "OUTCOME_OK", "output": "1"}, "carried", "model"
+        "codeExecutionResult", {"outcome": "OUTCOME_OK", "output": "1"}, "passed through", "model"
     ),
 )
 
@@ -347,9 +353,9 @@ def _plain_losses(source: str, target: str, model: str | None) -> list[weft.Loss
 def table(protocol: str, title: str) -> list[list[str]]:
     """The table of a protocol's fields: its head and its rows."""
     targets = [target for target in PROTOCOLS if target != protocol]
-    head = ["field", "home", *targets]
+    head = ["field", "model field", *targets]
     return [head] + [
-        [f"`{row.field}`", row.home, *(fate(row, protocol, target) for target in targets)]
+        [f"`{row.field}`", row.model_field, *(fate(row, protocol, target) for target in targets)]
         for row in ROWS[protocol][title]
     ]
 

@@ -13,8 +13,8 @@ from weft.codec.responses import CALLS, PARTS as RESPONSES_PARTS, RESULTS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "protocols"
 TABLES = [(protocol, title) for protocol, titles in ROWS.items() for title in titles]
-ELSEWHERE = ("carried", "refused elsewhere")
-"""Homes of fields that a codec need not know: it carries whatever it does not."""
+ELSEWHERE = ("passed through", "refused elsewhere")
+"""Fields that a codec need not know: it passes unknown members through."""
 
 KNOWN = {
     ("anthropic", "Request"): CODECS["anthropic"].fields.known,
@@ -48,8 +48,8 @@ def documented(protocol: str, title: str) -> list[list[str]]:
 def test_every_field_that_the_code_knows_has_a_row_and_the_other_way_round(protocol, title):
     rows = {
         field.strip("`")
-        for field, home, *_ in documented(protocol, title)[1:]
-        if home not in ELSEWHERE
+        for field, model_field, *_ in documented(protocol, title)[1:]
+        if model_field not in ELSEWHERE
     }
     assert rows == set(KNOWN[protocol, title])
 
