@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 class Row(NamedTuple):
-    """A field, the field of the model that holds it, and what turns the plain body into one that has it."""
+    """A field, the field of the model that holds it, and how to add it to the plain body."""
 
     field: str
     model_field: str
