@@ -110,7 +110,7 @@ def test_chat_on_the_command_line_leaves_receipts(
     first = orjson.loads(capsysbinary.readouterr().out)[-1]["id"]
     assert main(["show", first, "--sent", *store]) == 1
     out, err = capsysbinary.readouterr()
-    assert (out, err) == (b"", f"weft: {first[:12]} has no record of its request\n".encode())
+    assert (out, err) == (b"", f"weft: no request is stored for commit {first[:12]}\n".encode())
 
 
 @pytest.mark.parametrize("format", [format for format in EXPORT_FORMATS if format != ARCHIVE])

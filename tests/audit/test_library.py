@@ -242,7 +242,7 @@ def test_a_fork_is_a_handle_of_its_own_on_a_new_branch() -> None:
     assert texts(two) == ["shared", "other"]
     one.close()
     t.user("still open")
-    with pytest.raises(ThreadError, match="there already"):
+    with pytest.raises(ThreadError, match="already exists"):
         t.fork("one")
 
 

@@ -124,7 +124,7 @@ def test_W4_the_switch_of_an_upstream(tmp_path, line, policy):
     ("flags", "reason"),
     [
         ({"host": "0.0.0.0"}, "loopback"),
-        ({"record": False}, "must record"),
+        ({"record": False}, "needs a recorded conversation"),
         ({"agent_dir": None}, "--agent-dir"),
         ({"agent_dir": "/no/such/folder"}, "/no/such/folder"),
     ],

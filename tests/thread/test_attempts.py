@@ -110,7 +110,7 @@ def test_attempts_of_another_branch_are_not_this_one_s() -> None:
 def test_an_empty_thread_has_nothing_to_attempt() -> None:
     t = weft.open()
     assert t.attempts() == []
-    with pytest.raises(weft.ThreadError, match="empty thread"):
+    with pytest.raises(weft.ThreadError, match="thread is empty"):
         t.record_attempt(None, reason="x")
 
 

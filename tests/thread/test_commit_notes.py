@@ -68,7 +68,7 @@ def test_the_note_is_stored(thread: weft.Thread, name: str, argument: str) -> No
 @pytest.mark.parametrize("name", WRITES)
 def test_a_note_and_its_alias_together_are_refused(thread: weft.Thread, name: str) -> None:
     before = thread.head
-    with pytest.raises(WrongValue, match=r"message is an alias of note: give one of the two"):
+    with pytest.raises(WrongValue, match=r"message is an alias of `note`: pass only one of them"):
         WRITES[name](thread, note="because", message="because")
     if name not in ("merge", "revert"):  # these two write commits of their own first
         assert thread.head == before

@@ -279,5 +279,5 @@ def test_a_summary_of_ones_own_stands_for_all_but_the_turns_to_keep() -> None:
     t.compact(keep=1, summary="S")
     left = [message.text for message in t.compile().messages]
     assert left == ["rules", "never touch the API", S, "question 2", "answer 2"]
-    with pytest.raises(CompactRefused, match="each replacement has its own"):
+    with pytest.raises(CompactRefused, match="each of them has a summary"):
         t.compact([{"summary": "T"}], summary="S")

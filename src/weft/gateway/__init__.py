@@ -1,4 +1,4 @@
-"""The gateway: any client's protocol to any upstream's, every exchange kept as a thread."""
+"""The gateway: serves clients of any protocol from any upstream, and records each exchange."""
 
 from .api_events import EventQueue
 from .api_history import HISTORY_READS, HISTORY_WRITES, compare_words

@@ -12,7 +12,7 @@ error into JSON.
     GET  /api/rows?thread=&branch=&from=      a window of rows (`api_rows`)
                   &count=&around=&since=
                   &until=
-    GET  /api/locate?thread=&branch=&row=     the commit at which a compacted message can be read
+    GET  /api/locate?thread=&branch=&row=     the last commit that still has a compacted message
     GET  /api/result?thread=&branch=&call=    the whole result of a tool call
     GET  /api/composer?thread=&branch=&model= which model answers next, and how full its window is
     GET  /api/head?thread=&branch=            the newest commit, and how many threads there are
@@ -208,7 +208,7 @@ def _endpoint(
 
 
 def _report_change(call: ApiCall) -> None:
-    """Tell those who watch the thread that a write may have changed it.
+    """Notify the watchers of the thread that a write may have changed it.
 
     The caller may see this thread: a write to any other was refused.
     """

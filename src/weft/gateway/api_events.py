@@ -5,8 +5,8 @@
 
 The events are those of `live`, with their `type` as the event name. The stream begins with the
 exchanges that are running and their answers so far, and then a `ready` event. So a client that
-reconnects needs no `Last-Event-ID`: it replaces what it has by what comes before `ready`, and reads
-the thread again.
+reconnects needs no `Last-Event-ID`: the events before `ready` replace its state, and it reads the
+thread again.
 
 A client that reads too slowly loses events: it receives `reload`, then the current state as at the
 beginning. A comment is sent every `PING_SECONDS` to keep the connection open.
@@ -38,11 +38,11 @@ RETRY = b"retry: 1000\n\n"
 PING = b": ping\n\n"
 QUEUE_EVENTS = 1000
 QUEUE_CHARACTERS = 4 * 1024 * 1024
-"""How far a client may be behind before it loses events."""
+"""How many characters of events may wait for a slow client before they are dropped."""
 
 
 class EventQueue:
-    """The events for one client. If it falls too far behind, they are replaced by the new state."""
+    """The queued events of one client. If it is too slow, the current state replaces them."""
 
     def __init__(
         self, feed: LiveFeed, thread: str | None, allows: Callable[[str | None], bool]

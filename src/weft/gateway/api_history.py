@@ -59,7 +59,7 @@ DIFF_LINES = 500
 """How many differences are sent."""
 DIFF_TEXT = 20_000
 COMPARED_PIECES = 2000
-"""Texts with more words are compared line by line: the time grows with the square."""
+"""Texts with more words are compared line by line, because the time grows quadratically."""
 
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
@@ -100,7 +100,7 @@ def show_graph(call: ApiCall) -> JsonObject:
 def _reachable(
     graph: Mapping[Id, GraphCommit], heads: Iterable[Id]
 ) -> dict[Id, tuple[float, tuple[Id, ...]]]:
-    """The commits of the graph that the heads reach: others were undone."""
+    """The commits that are reachable from the heads. All others were undone."""
     reached: dict[Id, tuple[float, tuple[Id, ...]]] = {}
     waiting = list(heads)
     while waiting:
@@ -202,8 +202,8 @@ def compare_words(before: str, after: str) -> list[list[str]]:
 def branch(call: ApiCall) -> JsonObject:
     """Create a branch, by default at the newest commit.
 
-    - `at`: a commit, or the id of a message: the branch then ends with that message.
-    - `before`: the branch ends with what the message at `at` answers, so that it can be answered
+    - `at`: a commit, or the id of the message with which the branch ends.
+    - `before`: the branch ends before the answer at `at`, so that the question can be answered
       again.
     - `text`: replaces the text of the message at `at`, on the new branch only.
     - `name`: by default, the name of the branch with a number.
@@ -370,7 +370,7 @@ def note(call: ApiCall) -> JsonObject:
 
 
 def tag(call: ApiCall) -> JsonObject:
-    """Give a commit a name that does not move; by default, the newest."""
+    """Tag a commit, by default the newest."""
     name = call.text("name")
     info = call.thread().tag(name, call.text_or_none("at"))
     return {"tag": name, "commit": info.id, "message": f"{info.id[:7]} is tagged {name}."}
@@ -382,7 +382,7 @@ def untag(call: ApiCall) -> JsonObject:
 
 
 def delete_branch(call: ApiCall) -> JsonObject:
-    """Delete another branch; its commits stay."""
+    """Delete a branch that is not the current one; its commits stay."""
     thread, name = call.thread(), call.text("name")
     call.state.runs.refuse_if_running(thread.name, name)
     info = thread.delete_branch(name)

@@ -46,7 +46,7 @@ def list_threads(call: ApiCall) -> JsonObject:
     """Threads, last active first; with `q`, only those whose name or messages contain it.
 
     One call lists at most `limit` of them, after the first `offset`; `total` is their number.
-    `parent` is the thread that a subagent or a side question belongs to, and `kind` what it is.
+        For a subagent or a side question, `parent` is its main thread and `kind` says what it is.
     """
     query, offset = call.text_or_none("q"), call.number("offset") or 0
     active = call.store.last_active()
@@ -193,7 +193,7 @@ def show_composer(call: ApiCall) -> JsonObject:
 
 
 def show_head(call: ApiCall) -> JsonObject:
-    """Whether anything is new: cheap enough to ask every few seconds."""
+    """The newest commit and the number of threads; cheap enough to poll every few seconds."""
     record = call.record()
     branch = call.text_or_none("branch") or (record.head if record else DEFAULT_BRANCH)
     head = None if record is None else call.store.read_ref(record.name, branch)

@@ -8,9 +8,8 @@
 
 Without `from`, `around` and `since`, the last rows are sent. The answer has `first` (the position
 of the first row that is sent) and `total`. With `until`, `commit` is the commit that is read. With
-`since`, `appended` says whether the thread only
-grew since then; if so, `updated` has the earlier rows that have changed nevertheless: tool calls
-whose results have arrived.
+`since`, `appended` is true if messages were only appended since then. In that case `updated` has
+the earlier rows with new data: tool calls whose results have arrived.
 
 A call and its result are shown together, so the result is sent with the call (`result`), and the
 row of the result marks it as `merged`. Long results are cut; `GET /api/result` has the whole.
@@ -69,7 +68,7 @@ MAIN_LENGTH = 200
 TEXT_LENGTH = 100_000
 """A longer text is shown as it is: rendering it would take seconds."""
 SENT_LENGTH = 400_000
-"""Of a longer text, only the beginning is sent: a browser needs minutes to draw 50 MB."""
+"""A longer text is truncated: a browser needs minutes to draw 50 MB."""
 
 _ELEMENT = re.compile(r"<([\w:-]+)")
 
@@ -144,7 +143,7 @@ def _new_thread(call: ApiCall) -> JsonObject:
 def _commit_json(call: ApiCall, thread: str, branch: str, id: Id) -> JsonObject:
     """The commit that is read: its branch, and its number among the commits of that branch.
 
-    If several branches have it, the one that is open counts first. Commits are counted along first
+    If several branches contain it, the open one is preferred. Commits are counted along first
     parents, as in the log; a commit that was merged and has no branch any more has no number.
     """
     steps = call.store.read_commits(thread, [id])

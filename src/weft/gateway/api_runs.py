@@ -50,13 +50,13 @@ async def answer_question(call: ApiCall) -> JsonObject:
 
 
 async def add_hint(call: ApiCall) -> JsonObject:
-    """Tell the running agent something before its next request."""
+    """Add a text for the running agent, which gets it before its next request."""
     await give_hint(call)
     return {"message": "The agent gets it before its next request."}
 
 
 def list_permissions(call: ApiCall) -> JsonObject:
-    """The tools that run without a question."""
+    """The tools that run without asking for permission."""
     return {"always": sorted(call.state.permissions.of(call.scope).always)}
 
 

@@ -42,9 +42,9 @@ EXCERPT = 120
 RENDERED = 100_000
 """How much of a text is rendered in a list; all of a very long one would take minutes."""
 AUTOMATIC_NOTES = ("dialogue: ", "tool_io: ", "instruction: ")
-"""How the notes begin that an agent's commits get: they repeat the message."""
+"""Prefixes of the notes on an agent's own commits. Such notes only repeat the message."""
 SCANNED = 50
-"""How much of a long text is read for an excerpt, in lengths of the excerpt."""
+"""How much of a long text is read for an excerpt, as a multiple of the excerpt's length."""
 SUMMARY = "summary"
 ANNOTATIONS = {
     "pinned": "Pinned a message",
@@ -275,7 +275,7 @@ def describe_commit(info: CommitInfo) -> tuple[str, str]:
 
 
 def preview(message: Message) -> str:
-    """The words that the speaker wrote, and the calls with their main arguments.
+    """A short text for a message: its own text, and its calls with their main arguments.
 
     Text that a client put into a user's message is left out. If there is nothing else, its kind is
     shown: `[system-reminder]`.

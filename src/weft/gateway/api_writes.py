@@ -37,8 +37,8 @@ async def compact(call: ApiCall) -> JsonObject:
     """Compact old rows: to a budget (default: half of the tokens), or with a summary by a `model`.
 
     `summary` is the caller's own summary. With `first` and `last`, the ids of two messages, only
-    the range between them is replaced. A `preview` changes nothing. While a model writes, everybody
-    who watches the branch is told how far it is, and whether it failed.
+    the range between them is replaced. A `preview` changes nothing. While a model writes, the
+    watchers of the branch get its progress, and its error if it fails.
     """
     loop, runs = asyncio.get_running_loop(), call.state.runs
     name, branch = await run_in_threadpool(call.thread_and_branch)

@@ -58,7 +58,7 @@ POLL_SECONDS = 0.02
 PATIENCE_SECONDS = 15.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BACKLOG = 4096
-"""Connections that the kernel may queue before we accept them; it limits the number itself."""
+"""How many connections may wait to be accepted. The kernel may use a lower limit."""
 GOING_AWAY = 1001
 """https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1"""
 
@@ -253,7 +253,7 @@ def _await_signal() -> "asyncio.Future[None]":
 
 
 def _fit_limits(limits: LimitSettings) -> LimitSettings:
-    """The limits that fit the open-file limit; warns if they are smaller than configured."""
+    """The limits, reduced to the open-file limit of the process; logs a warning if they are."""
     files = raise_file_limit(limits.connections + limits.requests + SPARE_FILES)
     fitting = limits.within(files)
     if fitting is not limits:
@@ -293,7 +293,7 @@ def claim_port(host: str, port: int) -> int:
 
 
 def find_address(host: str) -> str:
-    """The IP address of a host, because the server accepts no names; raises `ConfigError`.
+    """The IP address of a host name, which the server needs; raises `ConfigError`.
 
     If a name has several addresses, the first is used; `localhost` is `127.0.0.1`.
     """

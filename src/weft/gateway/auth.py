@@ -137,7 +137,9 @@ SCHEMES = {"bearer": _bearer, "basic": _password}
 def upstream_credentials(
     headers: Mapping[str, str], settings: Settings, provider: Provider, protocol: str
 ) -> dict[str, str]:
-    """The headers that authenticate at the upstream: its own key, or the caller's if allowed."""
+    """The headers that authenticate at the upstream: the configured key, or the caller's if
+    allowed.
+    """
     if provider.key is not None:
         return provider.auth_headers()
     if provider.protocol != protocol or not (provider.at_vendor or provider.pass_through):
@@ -148,9 +150,9 @@ def upstream_credentials(
 def client_credentials(
     headers: Mapping[str, str], settings: Settings, protocol: str
 ) -> dict[str, str]:
-    """The caller's own credentials for the vendor of its protocol; empty if they may not be used.
+    """The caller's own vendor credentials; empty if they may not be used.
 
-    With configured keys, the caller sends one of these, not a vendor's.
+    On a server with keys, the caller's credential is one of those keys, not a vendor's.
     """
     if settings.keys or not settings.loopback:
         return {}

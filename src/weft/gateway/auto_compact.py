@@ -1,4 +1,4 @@
-"""Automatic compaction of live sessions: the window of a client's model never overflows.
+"""Automatic compaction of live sessions, before the window of the client's model overflows.
 
 A client sends its whole conversation with every request. If the next one would not fit the model's
 window, the recorded thread is compacted first, and the compacted conversation is sent. The client
@@ -8,7 +8,8 @@ does not notice. There are two ways:
   summary in the background, while the client works on. No request waits for it.
 - Before a request that does not fit, or after the upstream said so: an extract without a model.
 
-The size is that of the last report, plus an estimate of what is new. A failing, slow or missing
+The size of a conversation is the last one that the upstream reported, plus an estimate of what is
+new. A failing, slow or missing
 model never blocks a request, and no failure here fails an exchange: the request is then sent as it
 is.
 """
@@ -35,14 +36,14 @@ from .records import RequestLocation, read_conversation
 from .settings import CompactionSettings
 
 NEARLY_FULL = 0.85
-"""The share of the room from which on a summary is written in the background."""
+"""How full the window must be before a summary is written in the background."""
 
 BYTES_PER_TOKEN = 3
 REMEMBERED = 10_000
 
 
 class Room(Struct, frozen=True):
-    """The result of a compaction before a request: where its answer goes, and what is sent."""
+    """The result of a compaction before a request: where to record the answer, and what to send."""
 
     location: RequestLocation
     view: tuple[Message, ...]

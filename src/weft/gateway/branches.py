@@ -1,14 +1,14 @@
 """Which branch of a thread an exchange is written to.
 
-The thread's HEAD is the line that the client is on. A branch moves forward if a request continues
+The thread's HEAD is the branch that the client uses. A branch moves forward if a request continues
 it. If a client goes back and continues differently, HEAD's branch continues from there, and the
-line that the client left gets a name that says why:
+abandoned commits become a branch with a name that says why:
 
 - `before-edit-of-turn-7`: the client went back and wrote its seventh message differently.
 - `answer-1-of-turn-7`: the seventh message was answered again.
 
-Side lines never move HEAD. A client that compacts its conversation first asks for a summary of it;
-that request and its answer are the branch `compaction-1`.
+A client that compacts its conversation first asks for a summary of it. That request and its answer
+are a side branch, `compaction-1`. Side branches never move HEAD.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from weft.store import Landing, Store, ThreadRecord
 from weft.thread import typed_text
 
 SUMMARY_BRANCH = "compaction-"
-"""What the names of side lines begin with that ask for a summary."""
+"""The prefix of the names of side branches, which hold requests for a summary."""
 
 
 def branches_at(store: Store, thread: str, commit: Id) -> list[str]:
@@ -31,7 +31,7 @@ def branches_at(store: Store, thread: str, commit: Id) -> list[str]:
 
 
 def is_side_line(branch: str) -> bool:
-    """Whether a branch is no conversation of the client, but a request for a summary of one."""
+    """Whether a branch holds a client's request for a summary, and not a conversation."""
     return branch.startswith(SUMMARY_BRANCH)
 
 
@@ -62,7 +62,7 @@ def land_request(
 
 
 def land_summary_request(store: Store, thread: str, series: Series) -> str:
-    """Write a request for a summary as a side line; returns its branch."""
+    """Write a request for a summary to a side branch; returns its name."""
     name = _free_number(store, thread, lambda number: f"{SUMMARY_BRANCH}{number}")
     store.land(thread, series.landing("append", name, None))
     return name
@@ -130,7 +130,7 @@ def _free_number(store: Store, thread: str, name: Callable[[int], str]) -> str:
 
 
 def first_free(name: Callable[[int], str], is_taken: Callable[[str], bool]) -> str:
-    """The name with the first free number from 1, found by bisection: they are used in order."""
+    """The name with the first free number, found by bisection: numbers are used in order from 1."""
     low, high = 0, 1
     while is_taken(name(high)):
         low, high = high, high * 2

@@ -42,8 +42,9 @@ _INNER = re.compile(r"<summary>(.*)</summary>", re.DOTALL)
 
 
 class Rank(NamedTuple):
-    """How well a branch fits a list: messages in common, whether its last answer is the summary,
-    and the time of its last commit."""
+    """How well a branch matches a list: messages in common, whether its last answer is the summary,
+    and the time of its last commit.
+    """
 
     shared: int
     is_quoted: bool
@@ -126,7 +127,7 @@ def with_portable_summaries(
 def _best_branch(
     store: Store, name: str, messages: Sequence[Message], summary: SummaryMessage
 ) -> tuple[Rank, Thread]:
-    """The branch of a thread that fits the list best, and how well."""
+    """The branch of a thread that matches the list best, and its rank."""
     current = open_thread(store, name)
     rank = _rank(current, messages, summary)
     branches = read_branches(store, name)

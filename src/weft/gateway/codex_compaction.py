@@ -14,7 +14,7 @@ continue with, the user's messages and such an item after them.
 
 https://platform.openai.com/docs/guides/conversation-state#compaction-advanced
 
-The seal is no encryption. It is the summary in base64, so that no client takes it for text.
+Sealing is not encryption: the summary is only encoded in base64, so that clients do not show it.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -74,7 +74,7 @@ class CompactionRequest(Struct, frozen=True):
 
 
 def read_compaction_request(protocol: str, path: str, body: JsonObject) -> CompactionRequest | None:
-    """The request to compact that a body makes by its path or its last item, if it does."""
+    """The request to compact, recognised by the path or the last item; None if there is none."""
     if protocol != PROTOCOL:
         return None
     items = _items(body)

@@ -46,7 +46,7 @@ Endpoint = Callable[[State, Inbound, Outbound], Awaitable[None]]
 
 
 async def conversation(protocol: str, state: State, inbound: Inbound, outbound: Outbound) -> None:
-    """Serve one exchange, and log a line about it whatever happens."""
+    """Serve one exchange, and always log one line about it."""
     codec = CODECS[protocol]
     log = ExchangeLog(inbound.path)
     state.metrics.exchanges += 1
@@ -137,9 +137,8 @@ async def no_websocket(state: State, inbound: Inbound, outbound: Outbound) -> No
 
 
 async def health(state: State, _inbound: Inbound, outbound: Outbound) -> None:
-    """Report that the server is up.
-
-    By `name`, `weft run` knows that it is Weft, by `exchanges` whether its program uses it.
+    """Report that the server is up. `weft run` reads `name` to recognise Weft, and `exchanges` to
+    see whether its program uses it.
     """
     facts = {"status": "ok", "name": "weft", "exchanges": state.metrics.exchanges}
     await outbound.send(200, orjson.dumps(facts))

@@ -46,7 +46,7 @@ def failure(error: Refused | UpstreamError | StoreError) -> ApiError:
 
 
 def store_failure(error: StoreError) -> ApiError:
-    """An error of the store: what cannot be stored is not sent."""
+    """An error of the store, for the caller."""
     return ApiError("server", public_message(error), 500)
 
 

@@ -405,7 +405,7 @@ async def show_sealed_summaries(exchange: Exchange) -> None:
 
 
 def _encode_own(exchange: Exchange, request: Request) -> bytes:
-    """The client's own body with the messages of another request.
+    """The client's body, with the messages replaced by those of another request.
 
     The request is written without its wire, as one of another protocol is: the thread may hold
     blocks that the client's protocol does not have.

@@ -93,7 +93,7 @@ BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 
 class Histogram:
-    """How many values were at most as large as each limit."""
+    """Counts values by upper limit, as Prometheus histograms do."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BUCKETS) + 1)
@@ -117,7 +117,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.exchanges = 0
-        """Model requests that arrived, those in progress too."""
+        """Model requests received, including those in progress."""
         self._ended: Counter[tuple[str, str, str, int]] = Counter()
         self._tokens: Counter[tuple[str, str]] = Counter()
         self._losses = 0

@@ -1,9 +1,9 @@
-"""Threads that belong to another thread: subagents and what a client asks beside its conversation.
+"""Threads that belong to another thread: subagents and side questions of clients.
 
-A session is one conversation, its *main* thread. Clients ask more under the same session name: for
-a title, whether a message starts a new topic, whether the account may use the model. And subagents
-have conversations of their own. All of these are children of the main thread: `ThreadRecord.parent`
-names it, and `kind` says what the child is:
+A session's conversation is its *main* thread. Under the same session name, clients also ask side
+questions: for a title, whether a message starts a new topic, whether the account may use the model.
+Subagents have conversations of their own. All of these are children of the main thread:
+`ThreadRecord.parent` names it, and `kind` says what the child is:
 
 - `title`, `topic`, `check`: a side question (`hints.py`). A title becomes the title of the parent,
   unless the user has renamed the parent.
@@ -27,7 +27,7 @@ SIDE_KINDS = (*TITLE_KINDS, "check")
 
 
 class Family(Struct, frozen=True):
-    """What a request says about the family of its thread: its session, and its parent's."""
+    """The session of a request, and the session of its parent."""
 
     scope: str
     hint: str
@@ -47,7 +47,7 @@ def find_main(store: Store, session: Sequence[str]) -> str | None:
 def join_family(
     store: Store, thread: ThreadRecord, family: Family, session: Sequence[str], main: str | None
 ) -> None:
-    """Set the parent of a new thread, or make it the parent of those that came before it.
+    """Set the parent of a new thread, or make it the parent of children that came before it.
 
     `session` are the other threads of its session, `main` the main one of them.
     """
@@ -75,7 +75,7 @@ def _find_parent(store: Store, family: Family) -> str | None:
 
 
 def give_title(store: Store, child: ThreadRecord, answer: str) -> None:
-    """Use the answer to a title request as the title of the parent, if it has one by now."""
+    """Use the answer to a title request as the title of the parent, if the parent exists."""
     title = read_title_answer(answer)
     if title is None:
         return

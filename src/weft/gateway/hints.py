@@ -28,7 +28,7 @@ SUMMARY_QUESTIONS = (
     "Provide a detailed prompt for continuing our conversation above.",  # opencode
     QUESTION,  # Weft, for Codex
 )
-"""How the requests begin with which clients ask for a summary."""
+"""First words of the requests in which clients ask for a summary."""
 
 _TITLE = re.compile(r"\b(?:generate|write|create)\b.*\btitle\b|\btitle generator\b", re.I)
 _TITLE_FIELD = 'JSON with a single "title" field'

@@ -2,8 +2,8 @@
 
 A client sends its whole conversation with every request and rarely says which one it is. Two
 mistakes are possible. Joining two conversations that only look alike shows one person's data to
-another. Splitting one conversation in two is merely untidy. So a request continues a conversation
-only on proof:
+another. Splitting one conversation in two is only inconvenient. So a request continues a
+conversation only on proof:
 
 - A *token* is a text in an answer that only its conversation contains: the id of a tool call or of
   an item, a signature, encrypted reasoning. A request that echoes it continues that conversation.
@@ -69,26 +69,26 @@ TOKENS_READ = 256
 """How many tokens of a request are looked up, starting at its end."""
 
 NEW_MESSAGES = 16
-"""A request that extends an earlier one has at most this many messages after the earlier one's
-last; with more, its trace is found by its session only."""
+"""How many messages a request may add to an earlier one for its trace to be found by messages. With
+more new messages, the trace is found by the session only."""
 
 REPLACED_MESSAGES = 4
-"""A trace is replaced by one that differs from it in this many messages at its end. Clients move
-cache marks there, or take reminders back."""
+"""A new trace replaces an earlier one if at most this many of the earlier one's last messages
+changed. Clients move cache marks there, or remove reminders."""
 
 SESSIONS = 10_000
 MESSAGE_BYTES = 500
 TRACE_BYTES = 3000
-"""What a message needs in memory beside its text, and what a trace needs beside its messages."""
+"""Estimated memory overhead of a message, and of a trace, in bytes."""
 
 FIRST_TOKENS = 8
 
 LONG_NUMBER = 16
 VARIED_DIGITS = 6
-"""How long an id of digits must be, and how many different ones it must have, to look random."""
+"""An id of digits looks random if it has this many digits, and this many different ones."""
 
 LONGEST_WORDS = 3
-"""How many letters the words of a random text have at most, on average."""
+"""In a random text, the words have at most this many letters on average."""
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _ID_RUN = re.compile(r"[A-Za-z0-9]{8,}")
@@ -183,9 +183,9 @@ def _shared_length(
     """How many leading messages of a request equal those of a known one.
 
     Both begin with `lead` system messages, which may differ: some clients put text there that
-    changes in every request. Most of the others are in the part of the body that both have, so they
-    need not be compared. Which ones is not known exactly, but a body has at least `_least_bytes`
-    for each.
+    changes in every request. Most of the other messages lie in the common prefix of both bodies, so
+    they need not be compared. `_least_bytes`, a lower bound for the size of a message, tells how
+    many.
     """
     old = known.trace.messages
     if body is None or known.body is None or len(messages) < len(old):
@@ -201,7 +201,7 @@ def _shared_length(
 
 
 def _least_bytes(message: Message) -> int:
-    """How many bytes of a body a message has at least.
+    """A lower bound for the size of a message in its body, in bytes.
 
     Arguments and results may be objects there, and written again with longer numbers here.
     """
@@ -438,7 +438,7 @@ def edited_key(commit: Id) -> bytes:
 
 
 def twin_key(thread: str) -> bytes:
-    """The key of the links to answers that have a token or a context of an answer of this thread.
+    """The key of the links to answers elsewhere that repeat a token or context of this thread.
 
     From then on that token or context proves nothing.
     """
@@ -446,7 +446,7 @@ def twin_key(thread: str) -> bytes:
 
 
 def unsure_key(commit: Id) -> bytes:
-    """The key that marks a request which could continue several equal conversations."""
+    """The key that marks a request that could continue several equal conversations."""
     return object_id("link-unsure", commit)
 
 
@@ -663,8 +663,7 @@ def find_token_links(
     """The links of the tokens in a request, by the index of the message that holds them.
 
     The last message comes first, the one at `start` last. Few tokens are looked up at first,
-    because the newest answer nearly always is the one that is wanted. `limit` bounds how many are
-    looked up.
+    because the newest answer nearly always matches. At most `limit` are looked up.
     """
     owners: dict[bytes, int] = {}
     keys: list[bytes] = []
@@ -884,7 +883,7 @@ def is_distinctive(id: str, name: str = "") -> bool:
 
 
 def _looks_random(run: str) -> bool:
-    """Whether letters, digits or both of a run were drawn at random.
+    """Whether a run of letters and digits looks random.
 
     About one random id in twelve has at most one digit, and a few have no letter. Read as a name,
     the first kind has many short words. The second kind is longer, and has more different digits,

@@ -49,5 +49,5 @@ class LargeBodyWorker:
 def tune_interpreter() -> None:
     """Settings of the whole process that keep the loop responsive beside the thread."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    gc.freeze()  # what is loaded by now is never garbage
+    gc.freeze()  # objects loaded by now are never garbage
     gc.set_threshold(*GC_THRESHOLDS)

@@ -1,4 +1,4 @@
-"""Running exchanges, pushed to whoever watches them.
+"""Running exchanges, and the events that their watchers receive.
 
 An exchange of a recorded thread is listed here from the moment its request is stored until its
 end. Watchers receive events, which are JSON objects:
@@ -49,7 +49,7 @@ FLUSH_SECONDS = 0.04
 POLL_SECONDS = 0.5
 OVERLAP = 64
 ARRIVALS = 1000
-"""How many new commits are read at once; the rest is read at the next time."""
+"""How many new commits one poll reads; the next poll reads the rest."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ ExchangeState = Literal["waiting", "thinking", "streaming", "done", "failed"]
 
 
 class Watcher(Protocol):
-    """Somebody who receives events. The methods must neither block nor raise.
+    """A receiver of events. Its methods must neither block nor raise.
 
     `thread` is the thread that it watches, or None for all that it may read.
     """
@@ -72,7 +72,7 @@ class Watcher(Protocol):
 
 
 class Listener(Protocol):
-    """Somebody who shows the list of threads. The method must neither block nor raise."""
+    """A receiver that shows the list of threads. Its method must neither block nor raise."""
 
     def thread_changed(self, scope: str | None) -> None:
         """A thread of this scope has changed, or an exchange in it began or ended."""
@@ -290,7 +290,7 @@ class StorePoller:
             try:
                 for record in await asyncio.to_thread(self._find_changed, self._feed.threads):
                     self._feed.changed(record.name, record.scope)
-            except Exception as error:  # a store that is away or busy is asked again
+            except Exception as error:  # if the store is unavailable or busy, poll again later
                 _log.debug("the store could not be polled: %s", type(error).__name__)
             await asyncio.sleep(POLL_SECONDS)
 
@@ -298,8 +298,8 @@ class StorePoller:
         """The threads that have changed since the last call."""
         names = self._find_commits()
         refs = {name: self._read_refs(name) for name in watched}
-        # A thread that is watched since now counts as changed: something may have been written
-        # between its reader's last read and this one.
+        # A newly watched thread counts as changed: something may have been written between its
+        # reader's last read and this one.
         names += [name for name in refs if refs[name] != self._refs.get(name)]
         self._refs = refs
         records = (self._store.read_thread(name) for name in dict.fromkeys(names))
@@ -345,7 +345,7 @@ def _kind_of(growth: Growth) -> str:
 
 
 def _state_of(growths: list[Growth], state: ExchangeState) -> ExchangeState:
-    """The state after this growth: what grew last decides."""
+    """The state after this growth: the block that grew last decides."""
     if not growths:
         return state
     return "thinking" if isinstance(growths[-1].block, Thinking) else "streaming"

@@ -62,8 +62,8 @@ RETURNED_PREFIXES = ("anthropic-", "openai-", "x-ratelimit-")
 LOSS_HEADER_LIMIT = 1000
 
 RETURNED_LIMIT = 16_000
-"""How many bytes of an upstream's headers are forwarded: more than any vendor sends, and less than
-HTTP clients refuse."""
+"""How many bytes of an upstream's headers are forwarded: more than any vendor sends, but below the
+limits of HTTP clients."""
 
 
 class Outgoing(Struct, frozen=True):
@@ -153,7 +153,7 @@ def apply_rules(
 
 
 def may_apply(codec: Codec, request: Request, target: Target) -> bool:
-    """Whether a rule of the target may change the request; most requests match no rule."""
+    """Whether a rule of the target may change the request. Most requests match no rule."""
     if target.system in ("demote", "merge") and any(map(is_system, request.messages)):
         return True
     return codec.rules_apply(request, target)
@@ -174,7 +174,7 @@ def forwards(name: str) -> bool:
 
 
 def connection_headers(headers: Mapping[str, str]) -> frozenset[str]:
-    """The headers that `Connection` declares to concern only this connection.
+    """The headers that `Connection` lists, which concern only this connection.
 
     https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1
     """

@@ -1,8 +1,8 @@
 """The questions of a run to the people who watch it.
 
-Two kinds: may this tool run (`permission`), and what an agent wants to know (`choice`). A question
-waits until somebody answers it, or the run ends: it has no deadline, so that nothing is decided
-because nobody looked. Every tab on the thread shows it, and the first answer counts. The answers
+There are two kinds: whether a tool may run (`permission`), and questions of the agent (`choice`). A
+question waits until somebody answers it or the run ends. It has no deadline, so no decision is made
+without a person. Every tab on the thread shows it, and the first answer counts. The answers
 "this thread" and "always" are remembered by `weft.agent.Permissions`, one for each caller.
 
     {"type": "question", "id", "kind": "permission", "tool", "server", "input"}
@@ -65,14 +65,14 @@ class Questions:
         return answer
 
     async def ask_user(self, question: UserQuestion) -> dict[str, str]:
-        """Ask what the agent wants to know."""
+        """Ask the agent's own questions."""
         answers: dict[str, str] = await self._ask(
             {"kind": "choice", "call": question.id, "questions": list(question.questions)}
         )
         return answers
 
     def answer(self, id: str, value: object) -> None:
-        """Answer a question; raises `Refused` if it is not open, or cannot be answered so."""
+        """Answer a question; raises `Refused` if it is not open or the answer is invalid."""
         question = self._open.get(id)
         if question is None or question.answer.done():
             raise Refused("this question is answered already", param="id", status=409)
@@ -116,7 +116,7 @@ def _read_choice(value: object) -> dict[str, str]:
 
 
 class CallerPermissions:
-    """What each caller has allowed: the answers of one caller never hold for another.
+    """The permissions of each caller; an answer applies to the caller who gave it, and no other.
 
     `path` is the file of the person who runs the server; callers with keys have files beside it.
     """
@@ -136,5 +136,5 @@ class CallerPermissions:
 
 
 def _refuse(_: ToolRequest) -> Permission:
-    """Deny the call: used until `with_ask` names a way to ask."""
+    """Deny the call; used until `with_ask` provides a way to ask."""
     return "deny"

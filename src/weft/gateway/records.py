@@ -100,7 +100,7 @@ from .restore import find_answers
 from .resume import StoredConversation
 
 EDITS_PASSED = 64
-"""How many edits in a row are walked back to find the commit that a request continues."""
+"""How many consecutive edits are skipped to find the commit that a request continues."""
 
 ANSWER = "answer"
 """The metadata key for the id under which the client got the answer."""

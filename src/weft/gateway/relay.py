@@ -46,7 +46,7 @@ class Relay(Protocol):
 
     @property
     def growing(self) -> Fold:
-        """The answer as it grows, for those who watch it."""
+        """The answer as it grows, for its watchers."""
         ...
 
     @property
@@ -70,11 +70,11 @@ class Relay(Protocol):
         ...
 
     def feed(self, data: bytes, /) -> Piece:
-        """The client's bytes for these bytes of the upstream."""
+        """Take bytes of the upstream; returns bytes for the client."""
         ...
 
     def close(self) -> Piece:
-        """The client's bytes for the end of the upstream's bytes."""
+        """The upstream's bytes have ended; returns the last bytes for the client."""
         ...
 
     def fail(self, error: ApiError) -> bytes:
@@ -107,7 +107,7 @@ class FrameCutter:
         return frames
 
     def close(self) -> bytes:
-        """What came after the last blank line."""
+        """The bytes after the last blank line."""
         tail, self._tail, self._edge = b"".join(self._tail), [], b""
         return tail
 

@@ -46,7 +46,7 @@ def find_answers(
     session: Sequence[str] = (),
     traces: TraceCache | None = None,
 ) -> Mapping[tuple[int, int], Message]:
-    """The stored answers that the request echoes, by message range, if they are proven its own.
+    """The stored answers that the request echoes, by message range, if the request proves them.
 
     There are three proofs:
 
@@ -56,9 +56,9 @@ def find_answers(
     - System text, tools and all messages up to the answer are equal, and no other answer follows
       an equal conversation.
 
-    With `traces`, answers that the beginning of the request was known to echo are not looked up
-    again. Without it, records may wait in the journal: the store is not complete, so the third
-    proof proves nothing.
+    `traces` has the answers that an earlier, shorter request echoed; these are not looked up again.
+    It is None while records wait in the journal: the store is then incomplete, so the third proof
+    is not used.
     """
     if continuation is None or not incoming.answered:
         return {}
@@ -110,8 +110,8 @@ def _still_known(
 ) -> EchoedAnswers:
     """The answers that the beginning of a request echoes, if they are still proven.
 
-    Nothing is known any more if another answer has got one of their tokens or contexts since, or if
-    a text in them was forgotten.
+    They are not if another answer has one of their tokens or contexts by now, or if a text in
+    them was forgotten.
     """
     link = store.newest_link(twin_key(thread), deleted=True)
     twin = None if link is None else link.commit
@@ -243,7 +243,7 @@ def _by_session(
 def _only_echoes(
     incoming: Incoming, proven: Container[int], steps: Sequence[tuple[int, Step]]
 ) -> dict[int, Id]:
-    """The answers that are the only ones which the message with this number may echo."""
+    """For each message, the answer that it echoes, if only one is possible."""
     candidates: dict[int, set[Id]] = {}
     for number, step in steps:
         echo = echo_at(incoming.messages, number)
@@ -253,7 +253,7 @@ def _only_echoes(
 
 
 def _next_input(messages: Sequence[Message], number: int) -> Sequence[int]:
-    """The index of the next message that is in the chain, if there is one: no system message is."""
+    """The index of the next message in the chain, which skips system messages; empty at the end."""
     following = range(number + 1, len(messages))
     return list(islice((n for n in following if not is_system(messages[n])), 1))
 

@@ -46,7 +46,7 @@ RECORD_SECONDS = 5.0
 """How long the end of a stopped run waits for the record of its last exchange."""
 TOKENIZER = "o200k"
 NEAR = 64
-"""How many rows after a report its figure is still used."""
+"""For how many rows after a report its token count is still used."""
 
 
 class ModelChoice(Struct, frozen=True):

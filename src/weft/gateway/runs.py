@@ -5,7 +5,7 @@ complete, when it fails, when somebody stops it, or when the server shuts down. 
 thread watches the same run. A tab that joins later gets what was streamed so far.
 
 A branch has at most one run at a time, so that turns never interleave. A text that is sent during a
-run is queued, and sent when the run has ended, however it ends. A queued text can become a *hint*:
+run is queued, and sent when the run ends, even if it fails. A queued text can become a *hint*:
 the running agent gets it before its next request. A hint that comes too late is queued again.
 """
 
@@ -465,5 +465,5 @@ def is_unanswered(messages: Sequence[Message]) -> bool:
 
 
 def is_transient(frame: JsonObject) -> bool:
-    """Whether a report, such as progress, has no meaning once its run is over."""
+    """Whether a report, such as progress, can be dropped when its run is over."""
     return frame.get("subtype") == PROGRESS or frame.get("status") == "compacting"

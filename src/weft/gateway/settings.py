@@ -291,11 +291,11 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         agent_program=_first(flags.agent_program, file.agent_program, None, None),
     )
     if settings.mcp and not settings.loopback:
-        raise ConfigError("mcp: tools run on this machine, so the host must be a loopback address")
+        raise ConfigError("mcp: tools run on this machine, so `host` must be a loopback address")
     if settings.agent is not None:
         _check_agent(settings)
     if settings.auto_compact and not settings.record:
-        raise ConfigError("auto_compact needs the record of a session: it cannot be without one")
+        raise ConfigError("auto_compact needs recorded sessions: remove it, or set `record = true`")
     if not settings.loopback and not settings.keys:
         raise ConfigError(
             f"host {settings.host!r} can be reached by others, so callers need keys: "
@@ -307,11 +307,11 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
 def _check_agent(settings: Settings) -> None:
     """Raises `ConfigError` if the page cannot or must not use the agent."""
     if not settings.loopback:
-        raise ConfigError("agent: it runs on this machine, so the host must be a loopback address")
+        raise ConfigError("agent: it runs on this machine, so `host` must be a loopback address")
     if not settings.record:
-        raise ConfigError("agent: its conversation is what the gateway records, so it must record")
+        raise ConfigError("agent: it needs a recorded conversation: set `record = true`")
     if settings.agent_dir is None:
-        raise ConfigError("agent: --agent-dir (`agent_dir`) must name the folder in which it works")
+        raise ConfigError("agent: set --agent-dir (`agent_dir`) to the folder in which it works")
     if not Path(settings.agent_dir).is_dir():
         raise ConfigError(f"agent_dir: there is no folder {settings.agent_dir!r}")
     load_claude_sdk()

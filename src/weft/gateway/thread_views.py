@@ -28,7 +28,7 @@ CACHED_COSTS = 5000
 COUNTED_MODELS = 4
 CACHED_GRAPHS = 8
 OTHER_COMMIT = ""
-"""Stands for a branch in the key of a view that was read for a commit outside its branch."""
+"""Replaces the branch in the key of a view of a commit that is not on that branch."""
 
 
 class GraphCommit(Struct, frozen=True, gc=False):
@@ -212,7 +212,7 @@ class ThreadViews:
     def costs(
         self, key: tuple[str, object], read: Callable[[], tuple[AnswerCost, ...]]
     ) -> tuple[AnswerCost, ...]:
-        """The costs of a thread's answers; `key` is its name, and what changes with it."""
+        """The costs of a thread's answers, cached under `key`: its name and its current state."""
         thread, version = key
         known = self._costs.get(thread)
         if known is None or known[0] != version:

@@ -28,7 +28,7 @@ from weft.thread import Media, find_type, make_media
 MEGABYTE = 1024 * 1024
 FILE_LIMIT = 20 * MEGABYTE
 MESSAGE_LIMIT = 25 * MEGABYTE
-"""All files of one message together; base64 makes a third more of it, and vendors take 32 MB."""
+"""The total size of one message's files. Base64 adds a third, and vendors accept 32 MB."""
 FILES_PER_MESSAGE = 10
 STORED_LIMIT = 400 * MEGABYTE
 NAME_LENGTH = 200

@@ -1,4 +1,4 @@
-"""The porcelain: threads and their verbs, compiled contexts and their formats.
+"""Threads and their methods, compiled contexts and their formats.
 
 A name is imported when it is first used: `weft translate` needs none of the stores.
 """

@@ -77,7 +77,7 @@ def content_draft(
     hidden = None if type(typed) is DialogueContent else hidden_members(typed)
     if hidden is not None:
         if metadata is not None and METADATA_KEY in metadata:
-            raise WrongValue("metadata", f"{METADATA_KEY!r} is taken by the members of the content")
+            raise WrongValue("metadata", f"must not have the key {METADATA_KEY!r}: Weft uses it")
         metadata = {**(metadata or {}), METADATA_KEY: hidden}
     stored_note: str | bool = _default_note(typed, message, kind) if note is None else note
     if media:
@@ -135,7 +135,7 @@ def read_answer(answer: Any) -> Response:
     codec = next((codec for codec in CODECS.values() if codec.answer in body), None)
     if codec is None:
         members = ", ".join(sorted(body)[:6])
-        raise ThreadError(f"an answer with the members {members} is of no known vendor")
+        raise ThreadError(f"an answer with the members {members} matches no supported vendor")
     return codec.decode_response(body)
 
 
@@ -158,7 +158,7 @@ def _to_dict(answer: Any) -> JsonObject:
     dump = getattr(answer, "model_dump", None)
     if not callable(dump):
         kind = type(answer).__name__
-        raise ThreadError(f"a {kind} is not an answer: give a text, a dict or an SDK object")
+        raise ThreadError(f"a {kind} is not an answer: pass a text, a dict or an SDK object")
     return cast(JsonObject, dump(mode="json", exclude_unset=True, by_alias=True))
 
 

@@ -31,7 +31,7 @@ def read_note(note: Any, message: Any) -> str | None:
     if message is None:
         return None if note is None else check_text("note", note)
     if note is not None:
-        raise WrongValue("message", "is an alias of note: give one of the two")
+        raise WrongValue("message", "is an alias of `note`: pass only one of them")
     return check_text("message", message)
 
 

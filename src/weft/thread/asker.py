@@ -43,7 +43,9 @@ def find_asker(model: str | Asker, models: Models | None) -> Asker:
     if not isinstance(model, str):
         return model
     if models is None:
-        raise ThreadError(f"this thread was opened without models=, so it cannot ask {model!r}")
+        raise ThreadError(
+            f"the thread was opened without models=, so it cannot use the model name {model!r}"
+        )
     return models(model)
 
 

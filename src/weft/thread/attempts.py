@@ -73,7 +73,7 @@ def record_attempt(
     """Store an attempt beside a commit; no branch changes."""
     commit = resolve_commit(handle, at)
     if commit is None:
-        raise ThreadError("an empty thread has no message that an attempt could answer")
+        raise ThreadError("the thread is empty: an attempt needs a message that it answers")
     body = _body(answer, error, reason)
     record = encode_attempt(commit, body, handle.clock())
     handle.store.add_attempt(handle.name, record)

@@ -47,9 +47,9 @@ class Budget(Struct, frozen=True):
             kind = type(self.tokens).__name__
             raise WrongValue("the tokens of a budget", f"must be a number, not {kind}")
         if self.tokens < 0:
-            raise ThreadError(f"a budget cannot be {self.tokens} tokens")
+            raise ThreadError(f"a budget must not be negative: {self.tokens}")
         if not callable(self.action) and self.action not in ("warn", "reject"):
-            raise ThreadError(f"unknown action {self.action!r}: give warn, reject or a function")
+            raise ThreadError(f"unknown action {self.action!r}: use 'warn', 'reject' or a function")
 
     def check(self, before: int, after: int) -> None:
         """Check a change that takes the context from `before` to `after` tokens."""

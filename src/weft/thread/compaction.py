@@ -6,9 +6,9 @@ the current rows to a `Plan`:
 
 - `compact` plans by ranges, by a budget, by turns to keep, or with the caller's own summary.
 - `engine` plans with a model's summary.
-- `adopt` takes over the list that a client's own compaction left.
+- `adopt` records a client's own compaction: the shorter list that the client sends afterwards.
 
-A plan may refuse. Only after the first plan succeeds do listeners hear that a compaction started.
+A plan may refuse. Listeners get `started` only after the first plan has succeeded.
 If another writer commits in between, the plan is made again, so no message is lost.
 """
 
@@ -78,7 +78,7 @@ class Compaction(Struct, kw_only=True):
     started: bool = False
 
     def start(self) -> None:
-        """Tell listeners, once, that a compaction started."""
+        """Notify listeners, once, that a compaction started."""
         if not self.started:
             self.started = True
             self.handle.emit([compaction_started()])
@@ -172,7 +172,9 @@ def compact(
     handle = compaction.handle
     if replacements is not None:
         if summary is not None:
-            raise CompactRefused("each replacement has its own", field="summary")
+            raise CompactRefused(
+                "cannot be combined with replacements: each of them has a summary", field="summary"
+            )
         ranges = validate_compact_input({"replacements": replacements})
 
         def plan_ranges(rows: list[Row]) -> Plan:
@@ -221,9 +223,9 @@ def adopt(
     note: str | None,
     metadata: JsonObject | None,
 ) -> CommitInfo:
-    """Take over the list that a client's own compaction left, as a compaction of this thread.
+    """Record a client's own compaction as a compaction of this thread.
 
-    A client that runs out of room compacts by itself and then sends the shorter list. The parent of
+    A client whose context is full compacts by itself and then sends the shorter list. The parent of
     the commit is the full history, so a revert brings it back. Messages that the list repeats keep
     their ids; they are recognised by what every client must echo.
     """
@@ -310,7 +312,9 @@ def check_retained(before: Sequence[Row], after: Sequence[Row], retain: Sequence
         if not text or text not in old:
             raise CompactRefused(f"{text!r} is not in the thread", field="retain")
         if text not in new:
-            raise CompactRefused(f"{text!r} would be lost; say it in the summary", field="retain")
+            raise CompactRefused(
+                f"{text!r} would be lost: include it in the summary", field="retain"
+            )
 
 
 def with_hidden_rows(rows: Sequence[Row], plan: Plan) -> Plan:

@@ -191,8 +191,9 @@ class CompiledContext:
     def to_anthropic(self) -> dict[str, Any]:
         """`{"system": str | None, "messages": [...]}`, to read or to pass on by hand.
 
-        For `client.messages.create(**...)` use `to_anthropic_params()`: it never says `None`, which
-        the SDK's types forbid for `system`, and it has the tools, the parameters and `.losses`.
+        For `client.messages.create(**...)` use `to_anthropic_params()`. It also has the tools, the
+        parameters and `.losses`, and it omits `system` instead of setting it to `None`, which the
+        SDK's types forbid.
         """
         return self._write("anthropic", self._sendable[0])
 

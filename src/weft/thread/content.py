@@ -1,4 +1,4 @@
-"""The eight built-in content types, the table of their roles, and types of one's own.
+"""The eight built-in content types, the table of their roles, and registered types.
 
 Each content becomes one `Message`: its type says what it *is*, the message says how a model reads
 it. A dict with `content_type` is the same as the class. Members that the message does not show (an
@@ -355,9 +355,11 @@ def _custom_text(content: CustomContent) -> str:
         text = make_text(dict(content.members))
     except Exception as error:  # the caller's own function: its error belongs to this content
         reason = f"{type(error).__name__}: {error}"
-        raise WrongValue(field, f"has no text: its function failed with {reason}") from error
+        raise WrongValue(field, f"has no text: its `text` function failed with {reason}") from error
     if not isinstance(cast(Any, text), str):
-        raise WrongValue(field, f"has no text: its function returned {type(text).__name__}")
+        raise WrongValue(
+            field, f"has no text: its `text` function returned {type(text).__name__}, not a string"
+        )
     return text
 
 

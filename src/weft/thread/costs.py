@@ -1,4 +1,4 @@
-"""What the answers of a thread used and cost, as their vendors reported it.
+"""Tokens and cost of a thread's answers, as their vendors reported them.
 
 An answer counts once, on whichever branches it is. Answers that were undone, and attempts that
 failed, are not counted. The cost comes from the prices of the catalogue; answers of models without

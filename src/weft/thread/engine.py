@@ -1,4 +1,4 @@
-"""Compaction with a model's summary, and what replaces it when a model fails.
+"""Compaction with a model's summary, and the fallbacks if the model fails.
 
 `compact_flow` is a generator: it yields requests and is sent answers. `Thread.compact` runs it with
 a model and waits; the agent's loop runs it over its own connection. The thread is not locked while
@@ -13,8 +13,8 @@ failed or was over budget:
 3. an extract without a model
 4. a cut that only says how many messages were removed
 
-Listeners hear of every failed step, and the commit says which step succeeded and why. If all steps
-fail, the thread is unchanged, and listeners hear that too.
+Listeners get an event for every failed step, and the commit says which step succeeded and why. If
+all steps fail, the thread is unchanged, and listeners get an event for that too.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -83,7 +83,7 @@ from .summaries import batches_of_summary, read_originals, read_times
 
 PLACEHOLDER = "[{} will write here what {} messages said]"
 SHORTER = 2
-"""The second summary is to be shorter by this factor."""
+"""By this factor the second summary must be shorter than the first."""
 
 Flow = Generator[Request, Answer, CompactResult]
 Count = Callable[[Message], int]
@@ -501,7 +501,7 @@ def _summary_job(
 
 
 def _describe_task(layout: Layout, model: Model, size: Callable[[str], int]) -> str:
-    """What the summarised work is for: the last request, later rules, the state of the task.
+    """Context for the summary: the last request, later rules, the state of the task.
 
     The setup and the pins are not quoted, so that the summary cannot change them.
     """

@@ -1,4 +1,4 @@
-"""How a compiled thread is read: as text, as plain dicts, and as messages for a vendor's codec."""
+"""Formats of a compiled thread: text, plain dicts, and messages for a vendor's codec."""
 
 from collections.abc import Iterable
 from typing import Any

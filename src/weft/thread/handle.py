@@ -2,8 +2,8 @@
 
 - `view` compiles a commit. Views are cached and extended by the commits that came since.
 - `land` is the only way to commit. It plans a change against the head that it sees. If another
-  writer moved the head first, it plans again; the last try holds the store's write lock, so it
-  cannot lose forever.
+  writer moved the head first, it plans again. The last try holds the store's write lock, so it
+  succeeds.
 - Before a change is written it passes the hooks and the budget. A refused change leaves no trace.
 
 A handle may be used from any thread.
@@ -323,11 +323,11 @@ class Handle:
                     return cached.extend(steps[index:])
         steps = self.store.walk(self.name, head)
         if not steps:
-            raise ThreadError(f"commit {head.hex()} is not in this thread")
+            raise ThreadError(f"commit {head.hex()[:12]} is not in this thread")
         return self._empty.extend(steps)
 
     def _cached(self, head: Id) -> View | None:
-        """The view of a commit that a cached view is of, or passed through."""
+        """The view of a commit, if a cached view ends at it or contains it."""
         for view in reversed(self._views.values()):
             earlier = view.at(head)
             if earlier is not None:

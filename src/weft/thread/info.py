@@ -1,4 +1,4 @@
-"""What callers see of a thread: `CommitInfo`, `Stats`, and the result of an import."""
+"""Values that `Thread` methods return: `CommitInfo`, `Stats`, and the result of an import."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A JSON text as pieces: runs of known bytes, and text that is only in this one.
+"""A JSON text as pieces: references to known bytes, and new text.
 
 A client repeats its whole conversation in every request, and most of it was in the previous
 request, or is a message of the thread. So a body is stored as positions (`[start, length]`) in one
@@ -136,7 +136,7 @@ class _Pool:
         return self._before_index.get(string)
 
     def run(self, body: bytes, start: int, at: int) -> int:
-        """How many bytes of the body from `start` on are at this position of the pool."""
+        """How many bytes from `start` of the body equal those at this position of the pool."""
         if at < self._known_start:
             length = same_start(body, self._before, start, at)
             self._copied = at + length
@@ -201,7 +201,7 @@ def _is_escaped(text: bytes, position: int) -> bool:
 
 
 def same_start(one: bytes, other: bytes, start: int = 0, at: int = 0) -> int:
-    """The length of the common prefix, of one text from `start` on, of the other from `at` on.
+    """The length of the common prefix of `one` from `start` and `other` from `at`.
 
     Blocks are compared, and the first different one is halved.
     """

@@ -167,7 +167,7 @@ def _writers(handle: Handle, messages: dict[Id | None, Message], text: str) -> I
 
 
 def _keeps(before: Message, after: Message, text: str) -> bool:
-    """Whether a version adds nothing: both have the text, or without a text, both are equal."""
+    """Whether both versions have the text; without a text, whether they are equal."""
     return text in before.text and text in after.text if text else before == after
 
 

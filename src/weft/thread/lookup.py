@@ -12,7 +12,8 @@ words best.
 - For words, the page is a list of snippets, each with the id that reads the whole message; its
   offset counts hits.
 
-A page has at most the given number of tokens. It says what is left and which offset reads on.
+A page has at most the given number of tokens. It says what is left, and the offset of the next
+page.
 """
 
 import re
@@ -101,7 +102,7 @@ class Hit(Struct, frozen=True):
 
 
 class Filter(Struct, frozen=True):
-    """Which hits are wanted, besides matching the query."""
+    """Further conditions that a hit must meet."""
 
     role: str | None = None
     branch: str | None = None
@@ -112,7 +113,7 @@ class Filter(Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether everything passes."""
+        """Whether the filter accepts everything."""
         return self == Filter()
 
     def accepts_time(self, created: float) -> bool:
@@ -120,7 +121,7 @@ class Filter(Struct, frozen=True):
         return after and (self.until is None or created <= self.until)
 
     def accepts(self, message: Message) -> bool:
-        """Whether the role is wanted, and the message mentions the path."""
+        """Whether the message has the role and mentions the path."""
         if self.role is not None and message.role != self.role:
             return False
         return self.path is None or _mentions(message_words(message), self.path)
@@ -129,8 +130,8 @@ class Filter(Struct, frozen=True):
 class RecallPage(Struct, frozen=True, kw_only=True):
     """One page of the originals that `recall_page` found.
 
-    `body` is the text of the originals, `note` says what is left, and `next` is the offset that
-    reads on, or `None` at the end.
+    `body` is the text of the originals, `note` says what is left, and `next` is the offset of
+    the next page, or `None` at the end.
     """
 
     body: str
@@ -287,7 +288,7 @@ def _recall_words(
     recalled = recall_commits(
         handle.store, handle.name, words, limit, narrowing, neighbours=neighbours
     )
-    # A page does not tell what is live, and looking that up would read the whole thread.
+    # A page does not say what is live, and looking that up would read the whole thread.
     find = _no_row if neighbours else _row_finder(handle, recalled.steps)
     hits = _unique(
         hit
@@ -392,7 +393,9 @@ def _regex_matcher(query: str) -> Callable[[str], bool]:
 
 
 def _words_matcher(query: str) -> Callable[[str], bool]:
-    """Whether a text has one of the words of the query, or no word of it can be told apart."""
+    """A function: does a text have one of the words? It accepts all texts if the query has no
+    words.
+    """
     words = parse_query(query).words
 
     def matches(text: str) -> bool:
@@ -484,7 +487,7 @@ def _hits_page(handle: Handle, query: str, tokens: int, offset: int, only: Filte
 def _names_left(handle: Handle, hits: Sequence[Hit], shown: str, room: int) -> str:
     """A line with names that the hits have and their snippets do not show; empty if there are none.
 
-    A long message often has more that is needed than the lines with the words of a query.
+    A long message often has useful names outside the lines that match the query.
     """
     order: dict[str, tuple[int, int]] = {}
     for hit in hits:

@@ -18,7 +18,7 @@ Attachment = str | Path | Media
 """The path of a file, or a media block."""
 
 MAX_BYTES = 20 * 1024 * 1024
-"""The largest file: the limit of the strictest vendor for one request."""
+"""The largest file, in bytes: the limit of the strictest vendor for one request."""
 
 SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),

@@ -21,7 +21,7 @@ from weft.model import JsonObject, Loss, Message, Params, Place, Request, Tool, 
 ANTHROPIC = "anthropic"
 GEMINI = "gemini"
 UNSTREAMED = 8192
-"""The token limit that every model accepts without streaming.
+"""A token limit that every model accepts without streaming.
 
 https://platform.claude.com/docs/en/cli-sdks-libraries/sdks/python#long-requests
 """
@@ -71,8 +71,8 @@ def write_params(
 ) -> VendorParams:
     """Write the request for these messages.
 
-    `unsaid` are earlier losses. `marks` are cache breakpoints by place. `rest` are values without a
-    field, which are written or reported.
+    `unsaid` are earlier losses. `marks` are cache breakpoints by position. `rest` are values
+    without a field in the model, which are written or reported.
     """
     if recipe.protocol not in CODECS:
         raise ThreadError(f"unknown protocol: {recipe.protocol!r}")

@@ -1,6 +1,6 @@
 """`rebase`, `cherry_pick` and `revert`: apply commits on top of other commits, or undo one.
 
-Messages keep their ids: a rebased or picked message is the same message in another place.
+Messages keep their ids: a rebased or picked message is still the same message.
 """
 
 from bisect import bisect_left
@@ -120,7 +120,9 @@ def revert(
         rows = _in_original_order(handle, head, target, merged.rows)
         change = plan_state(view.state, State(rows, merged.setup))
         if not change:
-            raise ThreadError(f"nothing of {target.hex()[:12]} is left here to revert")
+            raise ThreadError(
+                f"nothing to revert: the changes of {target.hex()[:12]} are not on this branch"
+            )
         return Draft("revert", change.op, change.messages, text, {"reverts": target.hex()}), ()
 
     return land_or_preview(handle, "revert", plan, preview)

@@ -1,4 +1,4 @@
-"""From a name to a commit or a message.
+"""Resolves names to commits and messages.
 
 A revision is a branch, a tag, an id or its beginning, or `HEAD` for the tip of the current branch.
 Suffixes work as in git: `~N` is the N-th first-parent ancestor, `^` the first parent, `^2` the
@@ -46,7 +46,7 @@ def resolve_commit(handle: Handle, at: At) -> Id | None:
         case int() | float() if not isinstance(at, bool):
             return _commit_at(handle, float(at))
         case _:
-            raise WrongValue("at", f"must name a commit or a time, not be {at!r}")
+            raise WrongValue("at", f"must be a commit name or a time, not {at!r}")
 
 
 def require_commit(handle: Handle, at: Name) -> Id:

@@ -145,7 +145,7 @@ def show_sent(handle: Handle, info: CommitInfo, compile: Callable[..., CompiledC
                 raise ThreadError(lost)
     except (ThreadError, msgspec.ValidationError) as error:
         raise ThreadError(f"the request of {info.id[:12]} cannot be rebuilt: {error}") from None
-    raise ThreadError(f"{info.id[:12]} has no record of its request")
+    raise ThreadError(f"no request is stored for commit {info.id[:12]}")
 
 
 def _commits_of_answer(handle: Handle, info: CommitInfo) -> list[Step]:

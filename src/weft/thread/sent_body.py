@@ -3,7 +3,7 @@
 A client's body cannot be written again from the thread: its spacing, order of members, parameters
 and cache marks are its own. So the answer's commit stores a `SentBodyDelta`: the body as pieces
 (`json_delta`) of the previous body and of everything committed since, with a hash of the result. So
-a turn costs only what is new in it.
+a turn stores only what is new in it.
 
 The delta is stored as an attachment, an entry that no model sees. Ids cover it, archives contain
 it, `fsck` checks it, `gc` keeps it as long as its commit, and `forget` erases texts in it. It
@@ -37,7 +37,7 @@ NEARBY = (4, 32, 256)
 
 LINKS = 64
 BYTES_PER_LINK = 4096
-"""The maximum length of a chain, and one more for each this many bytes of its body."""
+"""The maximum length of a chain, which grows by one for each `BYTES_PER_LINK` bytes of body."""
 
 DIFFERS = "the bytes that it refers to have changed"
 TOOLS_WORTH_STORING = 2048
@@ -47,7 +47,7 @@ CACHE_BYTES = 32 * 1024 * 1024
 RECENT_BYTES = 16 * 1024 * 1024
 
 MIN_BODY = 4096
-"""The memory that a small body uses at least: the serialiser over-allocates."""
+"""The minimum memory of a body in bytes: the serialiser over-allocates."""
 
 
 class SentRequest(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Sessions of clients: which thread a session of Claude Code or Codex is recorded in.
 
-A session is one thread, however Weft meets it: as a file that is imported, as traffic through the
+A session is one thread, however it reaches Weft: as an imported file, as traffic through the
 gateway, or as a file that Weft exported and the client resumed. So a session has one name
 everywhere, its client's prefix and its id (`claude-<uuid>`, `codex-<uuid>`), and the store links
 that name to its threads.
@@ -9,8 +9,8 @@ that name to its threads.
   named after the id in the file and linked to the session.
 - The gateway names a new thread after its session and finds it again by the same link.
 - An export has the id of the session, or a new one for a thread that is no session of this client.
-  `export_bytes` links the new id to the thread. Whoever writes a file under another id must do so
-  too: `link_session(store, thread, session_name("claude-code", id))`. Then the import of that
+  `export_bytes` links the new id to the thread. Code that writes a file under another id must do
+  the same: `link_session(store, thread, session_name("claude-code", id))`. Then the import of that
   file, and the client's traffic under that id, continue the same thread.
 
 Links belong to a caller of the gateway. Files belong to the person who runs Weft, which is the
@@ -109,7 +109,7 @@ def find_local_thread(store: Store, name: str) -> str | None:
 
 
 def link_session(store: Store, thread: str, name: str, scope: str = LOCAL_SCOPE) -> None:
-    """Make a session part of a thread: its files and its traffic continue this thread.
+    """Link a session to a thread, so that its files and its traffic continue this thread.
 
     Use it for a file that is written under a new session id, or for a session that begins in a
     thread without messages. `scope` is the caller of the gateway whose session it is. Raises

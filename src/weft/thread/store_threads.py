@@ -32,7 +32,7 @@ from .typed import typed_text
 Target = str | Path | Store | None
 
 CLIENT_PREFIX = re.compile(r"^(?:claude|codex|session)-")
-"""What the gateway puts before a session's id to name its thread."""
+"""The prefix of a session's id in the name of its thread."""
 
 OPENING = 16
 """How many commits are read for a title."""
@@ -88,7 +88,7 @@ def threads(target: Target = None, *, deleted: bool = False) -> list[ThreadRecor
 
 
 def match_names(names: Iterable[str], wanted: str) -> list[str]:
-    """The thread names that a name or a prefix of one may mean; an exact match is the only one.
+    """The threads that match a name or a prefix; an exact match excludes all others.
 
     A session's thread is found by its session id too, without the `claude-` or `codex-` before it.
     A prefix that a session shares only with its own children (`SESSION.AGENT`) means the session.
@@ -187,7 +187,7 @@ def _check_store(target: Any) -> Store:
 
 
 def read_title(store: Store, record: ThreadRecord) -> str | None:
-    """The title of a thread in lists: its client's title, or the first text that a person typed.
+    """The title of a thread in lists: the client's title, or the first text that a person typed.
 
     Only the first commits of the current branch are read. Text that a client or a tool added is no
     title. If no person wrote anything, the title is the first message of anybody, or the system
@@ -206,7 +206,7 @@ def read_title(store: Store, record: ThreadRecord) -> str | None:
 
 
 def _by_rank(messages: list[Message]) -> Iterator[Message]:
-    """Messages of users first, then everything but system messages, then all."""
+    """User messages first, then all messages without system messages, then all."""
     yield from (message for message in messages if message.role == "user")
     yield from (message for message in messages if not is_system(message))
     yield from messages

@@ -1,4 +1,4 @@
-"""The summaries of a thread, and what each stands for.
+"""The summaries of a thread, and the messages that each replaces.
 
 A summary that the engine wrote has its batches in its commit's metadata. Any other summary (an
 extract, the caller's own text, a client's) counts as one batch: its text, and the number of
@@ -56,9 +56,9 @@ def list_batches(handle: Handle, head: Id | None) -> list[SummaryBatch]:
 
 
 def read_originals(handle: Handle, head: Id | None, rows: Sequence[Row]) -> list[Row]:
-    """The rows, with each summary replaced by the messages that it stands for.
+    """The rows, with each summary replaced by the original messages.
 
-    A summary that somebody wrote or edited by hand stays, after its messages: it may say more.
+    A summary that a person wrote or edited stays after the messages, because it may say more.
     """
     originals: list[Row] = []
     order: dict[Id, int] = {}
@@ -69,8 +69,8 @@ def read_originals(handle: Handle, head: Id | None, rows: Sequence[Row]) -> list
             continue
         parent = step.commit.parents[0]
         remaining = {after.id for after in show_rows(handle.view(step.commit.id).rows)}
-        # The whole thread is read, because a summary may stand after a request that came later
-        # than some of the messages that it replaced.
+        # The whole thread is read, because a summary may follow a request that came later than
+        # some of the messages that it replaced.
         before = show_rows(handle.view(parent).rows)
         whole = read_originals(handle, parent, before)
         visible = {one.id for one in before if one.id in remaining}
@@ -83,7 +83,7 @@ def read_originals(handle: Handle, head: Id | None, rows: Sequence[Row]) -> list
 
 
 def portable_summary(handle: Handle, head: Id | None, block: Opaque, tokens: int) -> str | None:
-    """What a vendor's sealed compaction stands for, as an extract of the messages it replaced.
+    """An extract of the messages that a vendor's sealed compaction replaced.
 
     Returns `None` if the thread does not have the block, or no longer has those messages.
     """

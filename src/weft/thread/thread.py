@@ -624,7 +624,7 @@ class Thread:
 
         def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
             if head is None:
-                raise ThreadError("an empty thread has used nothing")
+                raise ThreadError("the thread is empty: there is no request to record usage for")
             note = f"usage {reported.input}+{reported.output}"
             return Draft("note", Rewrite(), (), note, usage=reported), ()
 
@@ -833,7 +833,7 @@ class Thread:
 
     def _check_new_branch(self, name: str) -> None:
         if self._handle.store.read_ref(self.name, name) is not None:
-            raise ThreadError(f"branch {name!r} is there already")
+            raise ThreadError(f"branch {name!r} already exists")
 
     def delete_branch(self, name: str) -> CommitInfo:
         """Delete a branch; its commits stay, and `undo` brings it back."""
@@ -862,7 +862,7 @@ class Thread:
         return None if head is None else handle.info(head)
 
     def tag(self, name: str, at: At = None) -> CommitInfo:
-        """Give a commit a name that does not move."""
+        """Tag a commit: give it a name that does not move."""
         handle = self._handle
         check_ref_name(name, "tag")
         with handle.changing_refs():
@@ -870,7 +870,7 @@ class Thread:
             if target is None:
                 raise ThreadError("an empty thread cannot be tagged")
             if handle.store.read_ref(handle.name, TAG + name) is not None:
-                raise ThreadError(f"tag {name!r} is there already")
+                raise ThreadError(f"tag {name!r} already exists")
             handle.move_ref("tag", TAG + name, None, target)
         return handle.info(target)
 
@@ -1220,14 +1220,14 @@ class Thread:
         the compaction is refused. If a budget is too small for what must stay and a summary of the
         rest, `BudgetExceeded` says how much is needed.
 
-        What a model makes up is removed from its summary, and names that it forgets are added. With
+        Invented names are removed from a model's summary, and names that it forgot are added. With
         a `budget`, a failing model does not stop the compaction: a shorter summary is requested,
         then an extract is made, then a cut. `fallback=False` raises instead; `fallback=True` does
         the same without a budget. If every step fails, the thread is unchanged. A preview asks no
         model and gives an upper bound.
 
         Tool results that no answer has read yet are never replaced by a budget, `keep` or a model.
-        If they do not fit a budget they are shortened, with a handle for `recall`.
+        If they do not fit a budget, they are shortened and end with an id for `recall`.
         """
         note = read_note(note, message)
         refuse_with_range(
@@ -1281,7 +1281,8 @@ class Thread:
         message: str | None = None,
         metadata: JsonObject | None = None,
     ) -> CommitInfo:
-        """Take over the list that a client's own compaction left, as a compaction.
+        """Record a client's own compaction: `messages` is the list that the client sends
+        afterwards.
 
         `summary` is the index of the client's summary. Messages that the list repeats keep their
         ids, and a revert brings the rest back.
@@ -1290,7 +1291,7 @@ class Thread:
         return adopt(self._handle, messages, summary, note=note, metadata=metadata)
 
     def portable_summary(self, block: Opaque, *, tokens: int = 4096) -> str | None:
-        """The text that stands for a vendor's sealed compaction where another vendor reads it.
+        """A text that replaces a vendor's sealed compaction in requests to another vendor.
 
         It is an extract of the messages that the block replaced in this thread; `None` if the
         thread does not have them.

@@ -1,4 +1,4 @@
-"""`undo` and `redo`: move a branch, a tag or the handle back along the operation log."""
+"""`undo` and `redo`: reverse operations on branches and tags with the operation log."""
 
 from collections.abc import Callable
 from typing import Any

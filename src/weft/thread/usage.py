@@ -19,8 +19,9 @@ from .handle import Handle
 
 NEAR = 64
 LARGE = 20_000
-"""From this size on, the ratio of a report says more than its difference: a vendor's hidden prompt
-is a small part of it."""
+"""Above this size, the ratio of a report is used instead of its difference, because a vendor's
+hidden prompt is only a small part of it.
+"""
 
 SPELLINGS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("prompt_tokens",), "completion_tokens"),
@@ -51,7 +52,7 @@ def read_usage(usage: Usage | Mapping[str, object]) -> Usage:
                 output=output_tokens if isinstance(output_tokens, int) else 0,
             )
     members = ", ".join(map(str, usage)) or "no members"
-    raise ThreadError(f"a usage report with {members} is of no known vendor")
+    raise ThreadError(f"a usage report with {members} matches no supported vendor")
 
 
 def calibrate(handle: Handle, view: View) -> Calibration | None:

@@ -63,7 +63,7 @@ def write_codex(handle: Handle, folder: str = ROOT) -> bytes:
 def _run_items(run: Sequence[New], texts: Sequence[str]) -> list[str]:
     """The lines of adjacent new messages; `texts` are the lines before them.
 
-    They are written together, because the result of a call is only written as one if its call is.
+    They are written together, because a result is only written as a result if its call is there.
     """
     if not run:
         return []
@@ -83,7 +83,7 @@ def _run_items(run: Sequence[New], texts: Sequence[str]) -> list[str]:
 
 
 def _open_calls(messages: Sequence[Message], texts: Sequence[str]) -> list[ToolCall]:
-    """The calls in earlier lines that these messages have the results of."""
+    """The calls in earlier lines whose results are in these messages."""
     own = {block.id for m in messages for block in m.blocks if isinstance(block, ToolCall)}
     results = {b.call_id for m in messages for b in m.blocks if isinstance(b, ToolResult)}
     missing = results - own

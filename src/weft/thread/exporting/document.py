@@ -144,7 +144,7 @@ def write_markdown(handle: Handle) -> bytes:
 
 
 def read_branches(handle: Handle) -> tuple[Branch, ...]:
-    """The thread's branches, the current one first, each with what is only its own."""
+    """The thread's branches, the current one first, each with the messages that only it has."""
     heads = handle.store.refs(handle.name)
     names = sorted(heads, key=lambda name: (name != handle.branch, name))
     written: set[Id] = set()

@@ -1,11 +1,11 @@
 """A branch as the lines of a session file: the original lines, and new ones.
 
-If nothing was done since the import, the journal is the file: every line of the source, from all
-branches, in its old order. Otherwise it follows what the branch compiles to now:
+If the thread has not changed since the import, the journal is the original file: every line, from
+all branches, in the old order. Otherwise it follows what the branch compiles to now:
 
 - The line of an unchanged message is copied.
-- What a compaction of the file's own replaced stays in the file as long as that compaction is in
-  effect, and so does its boundary. If it was reverted, boundary and summary are left out.
+- If a compaction that was already in the file is still in effect, the lines that it replaced and
+  its boundary stay. If it was reverted, its boundary and summary are left out.
 - A message that the file never had is a `New` line after the line that it follows. If it follows
   none, it comes right before the first remaining turn.
 - A summary with nothing before it `opens` the conversation. Session formats have lines of their own
@@ -319,7 +319,7 @@ def _new_pieces(
 def _first_place(
     rows: Sequence[Row], starts: Mapping[Id, float], ends: Mapping[Id, float]
 ) -> float:
-    """The place before the first remaining turn, or after all lines if no turn remains."""
+    """The position before the first remaining turn, or after all lines if no turn remains."""
     first = next((starts[row.id] for row in rows if row.id is not None and row.id in starts), None)
     return max(ends.values(), default=-1.0) if first is None else first - 0.5
 

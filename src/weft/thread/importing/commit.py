@@ -97,7 +97,7 @@ class Placement(Struct, frozen=True):
 
 
 CANDIDATES = 16
-"""How many branches are compared with a file that continues none of them by its own commits."""
+"""How many branches are compared with a file if no branch has its commits."""
 
 
 def commit_plan(
@@ -117,7 +117,7 @@ def commit_plan(
         planned = [commit for place in written.values() for commit in place.commits]
         fresh = _missing_commits(handle, planned) if handle.after else []
         before = handle.store.count(handle.name)
-        # The newest branch comes last, because a thread is as old as its last operation.
+        # The newest branch comes last, because the last operation dates the thread.
         for place in sorted(written.values(), key=lambda place: place.commits[-1].record.created):
             _land_branch(handle, place.branch, place.commits)
         new = handle.store.count(handle.name) - before

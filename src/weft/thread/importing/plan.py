@@ -96,7 +96,7 @@ class ImportPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def session(self) -> str | None:
-        """The name of the session that the file is of, if it is of one."""
+        """The session name, if this is a session file."""
         return None if self.name is None else session_name(self.format, self.name)
 
 
