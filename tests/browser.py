@@ -27,6 +27,8 @@ FLAGS = (
     "--disable-sync",
 )
 INSTALL_SECONDS = 600
+PAGE_SECONDS = 30
+"""How long a test waits for what a page should show: a busy machine is slow."""
 
 
 def find() -> str | None:
@@ -62,8 +64,9 @@ def chromium() -> "Iterator[Browser]":
     path = find()
     if path is None:
         raise LookupError("no chromium on this machine; tests/browser.py installs one as root")
-    from playwright.sync_api import Error, sync_playwright
+    from playwright.sync_api import Error, expect, sync_playwright
 
+    expect.set_options(timeout=PAGE_SECONDS * 1000)
     with sync_playwright() as playwright:
         try:
             browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))

@@ -165,3 +165,139 @@ def test_no_module_hides_an_exported_name(folder):
     for name in sorted(exported & {path.stem for path in folder.glob("*.py")}):
         import_module(f"{package.__name__}.{name}")
         assert not isinstance(getattr(package, name), ModuleType), name
+
+
+PAGE_READS = {
+    *("inner_text", "text_content", "inner_html", "all_inner_texts", "all_text_contents"),
+    *("input_value", "get_attribute", "bounding_box", "query_selector", "query_selector_all"),
+    *("is_visible", "is_hidden", "is_enabled", "is_disabled", "is_checked", "is_editable"),
+    *("evaluate", "evaluate_all", "eval_on_selector", "eval_on_selector_all"),
+}
+PLAIN_READS = {"count", "all", "title"}  # without an argument: strings and lists have them too
+NODE_MEMBER = re.compile(r"querySelector\((?:[^()]|\([^()]*\))*\)\s*\.")
+
+
+def is_page_test(tree: ast.AST) -> bool:
+    modules = {module.partition(".")[0] for module, _ in imports_of(tree)}
+    arguments = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    return bool(modules & {"pages", "playwright"} or arguments & {"browser", "new_tab"})
+
+
+def once(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes below a node, without what `wait_until` reads again and again."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "wait_until":
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from once(child)
+
+
+def reads_page(node: ast.AST, readers: set[str]) -> bool:
+    """Whether an expression looks at the page once; `readers` are names of what does."""
+    for part in once(node):
+        if isinstance(part, ast.Name) and part.id in readers:
+            return True
+        if isinstance(part, ast.Attribute) and ast.unparse(part) == "page.url":
+            return True
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
+            is_plain = not part.args and not part.keywords
+            name = part.func.attr
+            if name in PAGE_READS | readers or (name in PLAIN_READS and is_plain):
+                return True
+    return False
+
+
+def names_in(target: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+
+
+def asserted_reads(tree: ast.Module) -> list[str]:
+    """Asserts of what was read from the page once, directly or through a name."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    readers = {
+        function.name
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Return) and node.value and reads_page(node.value, set())
+    }
+    asserted: list[str] = []
+    for function in functions:
+        names = set(readers)
+        for node in ast.walk(function):  # top down, so mostly in the order of the lines
+            if isinstance(node, ast.Assign) and reads_page(node.value, names):
+                names |= set().union(*map(names_in, node.targets))
+            elif isinstance(node, (ast.For, ast.comprehension)) and reads_page(node.iter, names):
+                names |= names_in(node.target)
+        asserted += [
+            ast.unparse(node)
+            for node in ast.walk(function)
+            if isinstance(node, ast.Assert) and reads_page(node.test, names)
+        ]
+    return asserted
+
+
+def breakable_predicates(tree: ast.Module) -> list[str]:
+    """Predicates of `wait_for_function` that raise while an element is missing."""
+    constants = {
+        node.targets[0].id: ast.unparse(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    predicates = [
+        " ".join(
+            [ast.unparse(node.args[0]), *map(constants.get, names_in(node.args[0]) & {*constants})]
+        )
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "wait_for_function"
+    ]
+    return [each for each in predicates if NODE_MEMBER.search(each)]
+
+
+PAGE_TESTS = [
+    path
+    for path in TESTS
+    if path.name.startswith("test_") and is_page_test(ast.parse(path.read_text()))
+]
+
+
+@pytest.mark.parametrize("path", PAGE_TESTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_test_waits_for_what_it_asserts(path):
+    """A page that is slow is not wrong: see `tests/pages.py`."""
+    tree = ast.parse(path.read_text())
+    assert asserted_reads(tree) == []
+    assert breakable_predicates(tree) == []
+    assert [line for line in path.read_text().splitlines() if "wait_for_timeout" in line] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "is_found"),
+    [
+        ("assert page.inner_text('#a') == 'b'", True),
+        ("assert page.locator('a').count() == 0", True),
+        ("assert 'a b'.count('a') == 1", False),
+        ("text = page.inner_text('#a')\n  assert text == 'b'", True),
+        ("shown = read(page)\n  assert 'a' in shown", True),
+        ("for link in page.locator('a').all():\n    assert link", True),
+        ("assert 'at=' in page.url", True),
+        ("top = wait_until(page, lambda: page.evaluate('top'), 3)\n  assert top", False),
+        ("page.evaluate('f()')\n  expect(page.locator('a')).to_have_count(0)", False),
+    ],
+)
+def test_the_rule_for_page_tests_sees_each_kind(source, is_found):
+    module = f"def read(page):\n  return page.inner_text('#a')\ndef test_a(page):\n  {source}"
+    assert bool(asserted_reads(ast.parse(module))) is is_found
+
+
+@pytest.mark.parametrize(
+    ("source", "is_found"),
+    [
+        ("page.wait_for_function(\"() => document.querySelector('.a').value\")", True),
+        ("page.wait_for_function(\"() => document.querySelector('.a')?.value\")", False),
+        ("page.wait_for_function(f'() => ({READ})()')", True),
+    ],
+)
+def test_the_rule_for_predicates_sees_each_kind(source, is_found):
+    tree = ast.parse(f"READ = \"() => document.querySelector('a').value\"\n{source}")
+    assert bool(breakable_predicates(tree)) is is_found

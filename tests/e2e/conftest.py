@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
 from corpus import ROOT
+from pages import open_tab, wait_until
 
 MOCK = ROOT.parent / "clients" / "mock_upstream.py"
 
@@ -56,40 +56,23 @@ def mock(tmp_path: Path) -> Iterator[Mock]:
 
 @pytest.fixture
 def new_tab(browser: Any) -> Iterator[Callable[..., Any]]:
-    """A function that opens a thread in a new tab.
+    """A function that opens a tab, as `open_tab` does; fails if a page had an error."""
+    pages: list[Any] = []
 
-    `window.pwned` counts scripts that should not run, `page.errors` has the page's own errors.
-    """
-    contexts: list[Any] = []
+    def open_another(*address: Any, **options: Any) -> Any:
+        pages.append(open_tab(browser, *address, **options))
+        return pages[-1]
 
-    def open_tab(
-        url: str,
-        thread: str,
-        width: int = 1280,
-        height: int = 900,
-        script: str = "",
-        **options: Any,
-    ) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        contexts.append(context)
-        context.add_init_script("window.pwned = 0; window.alert = () => { window.pwned += 1; };")
-        if script:
-            context.add_init_script(script)
-        page = context.new_page()
-        page.errors = []
-        page.on("pageerror", lambda error: page.errors.append(str(error)))
-        page.goto(f"{url}/#thread={quote(thread, safe='')}")
-        page.wait_for_selector("body[data-ready]")
-        return page
-
-    yield open_tab
-    for context in contexts:
-        context.close()
+    yield open_another
+    errors = [error for page in pages for error in page.errors]
+    for page in pages:
+        page.context.close()
+    assert errors == []
 
 
 @pytest.fixture(scope="module")
-def axe() -> Callable[[Any], list[Any]]:
-    """A function that lists what axe finds wrong in a page."""
+def axe() -> Callable[[Any], object]:
+    """A function that waits until axe finds nothing wrong in a page."""
     package = pytest.importorskip("axe_playwright_python.sync_playwright")
     runner = package.Axe()
     options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
@@ -102,4 +85,4 @@ def axe() -> Callable[[Any], list[Any]]:
             for node in rule["nodes"]
         ]
 
-    return violations
+    return lambda page: wait_until(page, lambda: violations(page), [])

@@ -19,8 +19,10 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from playwright.sync_api import expect
 
 import weft
+from pages import open_tab, wait_for_text, wait_for_thread
 from servers import scripted_upstream, weft_serve
 from slow_upstream import HELD_TEXT, Held, streamed
 from terminals import WEFT, Terminal
@@ -288,13 +290,9 @@ class Page:
     """A tab on a thread that Claude Code drives."""
 
     def __init__(self, browser: Any, url: str, thread: str) -> None:
-        self.page = browser.new_page()
+        self.page = open_tab(browser, url, thread)
         self.page.set_default_timeout(PAGE_SECONDS * 1000)
-        self.errors: list[str] = []
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.goto(f"{url}/#thread={thread}")
         self.page.wait_for_selector("#agent")
-        self.page.wait_for_selector("#offline", state="hidden")
         self.page.select_option("#agent", "claude")
         self.page.fill("#model", "mock-model")
         self.page.press("#model", "Tab")
@@ -302,14 +300,11 @@ class Page:
     def say(self, text: str) -> None:
         self.page.fill("#words", text)
         self.page.press("#words", "Enter")
-        self.page.wait_for_selector("#stop:not([hidden])")
+        expect(self.page.locator("#words")).to_have_value("")  # the run has begun
 
     def wait_end(self) -> None:
         self.page.wait_for_selector("#send:not([hidden])")
         self.page.wait_for_selector(".streaming", state="detached")
-
-    def shown(self) -> str:
-        return self.page.inner_text("#conversation")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -321,14 +316,15 @@ def test_the_whole_circle_from_the_page_and_back(
         page = tab.page
         tab.say(GREETING)
         page.wait_for_selector(".question [data-answer=once]")
-        assert "Bash of claude" in page.inner_text(".question")
-        assert "printf" in page.inner_text(".question .argument")
+        wait_for_text(page, "Bash of claude", ".question")
+        wait_for_text(page, "printf", ".question .argument")
         page.reload()
+        wait_for_thread(page)
         page.click(".question [data-answer=once]")
         page.wait_for_selector(".tool.done")
         page.wait_for_selector(f".row.assistant[data-id] :text('MOCK-TOOL-OK {OUTPUT}')")
         tab.wait_end()
-        assert tab.shown().count("MOCK-TOOL-OK") == 1
+        expect(page.locator(".row.assistant .prose:has-text('MOCK-TOOL-OK')")).to_have_count(1)
         # A question of the agent, and a text that it is told at once.
         tab.say(QUESTION)
         page.check(".question input[value=B]")
@@ -343,8 +339,8 @@ def test_the_whole_circle_from_the_page_and_back(
         page.wait_for_selector(".row.assistant[data-id] :text('MOCK-TEXT-OK')")
         tab.wait_end()
         page.wait_for_selector(".fold")
-        assert tab.errors == []
-        page.close()
+        assert page.errors == []
+        page.context.close()
         with weft.open(str(gateway.store), "circle") as thread:
             names = [record.name for record in thread.store.threads() if not record.parent]
             assert names == ["circle"]
@@ -373,12 +369,12 @@ def test_a_run_that_is_stopped_keeps_its_text_and_can_be_asked_again(
         page.click("#stop")
         page.wait_for_selector(f".attempt :text('{HELD_TEXT.strip()}')")
         tab.wait_end()
-        assert "Stopped." in tab.shown()
+        wait_for_text(page, "Stopped.")
         gate.set()
         page.click(".attempt :text('Retry')")
         page.wait_for_selector(".row.assistant[data-id] :text('and the second half.')")
         tab.wait_end()
-        page.close()
+        page.context.close()
         with weft.open(str(gateway.store), "stopped") as thread:
             dialogue = [m.role for m in thread.compile().messages if not weft.model.is_system(m)]
             assert dialogue == ["user", "assistant"]

@@ -10,11 +10,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import orjson
 import pytest
+from playwright.sync_api import expect
 
+from pages import wait_for_no_text, wait_for_text
 from servers import Scripted, Upstream, scripted_upstream
 from serving import serving
 from slow_upstream import closing, deltas, opening, streamed, tool_call
@@ -154,7 +155,7 @@ def binary() -> str:
 
 
 def test_a_session_is_watched_in_a_browser_and_in_a_terminal(
-    binary: str, browser: Any, tmp_path: Path
+    binary: str, new_tab: Any, tmp_path: Path
 ) -> None:
     store = tmp_path / "weft.db"
     with scripted_upstream() as upstream:
@@ -163,20 +164,18 @@ def test_a_session_is_watched_in_a_browser_and_in_a_terminal(
         with serving(tmp_path, "--store", str(store), flag) as url:
             follow = Follow(store)
             claude = start_claude(binary, tmp_path, url, QUESTION)
-            page = browser.new_page()
             try:
                 follow.wait_for_text("I will greet you.")
                 streaming = [line for line in follow.lines if "greet" in line.get("text", "")]
                 thread = streaming[0]["thread"]
-                page.goto(f"{url}/#thread={quote(thread)}")
+                page = new_tab(url, thread)
                 # The first answer streams: the person's own words, the text, and a running state.
                 page.wait_for_selector(".live :text('I will greet you.')")
                 assert claude.poll() is None
-                assert page.inner_text("#title") == QUESTION
-                shown = page.inner_text("#conversation")
-                assert QUESTION in shown
-                assert "System prompt, " in shown
-                assert "<system-reminder>" not in shown
+                expect(page.locator("#title")).to_have_text(QUESTION)
+                wait_for_text(page, QUESTION)
+                wait_for_text(page, "System prompt, ")
+                wait_for_no_text(page, "<system-reminder>")
                 script.call.gate.set()
                 # Claude Code runs the tool and asks again: the result is in the panel of the call.
                 page.wait_for_selector(".row[data-id] .tool")
@@ -188,7 +187,7 @@ def test_a_session_is_watched_in_a_browser_and_in_a_terminal(
                 script.answer.gate.set()
                 page.wait_for_selector(".live", state="detached")
                 page.wait_for_selector(".row.assistant[data-id] :text('The shell said hello.')")
-                assert page.locator(".tool[open]").count() == 1
+                expect(page.locator(".tool[open]")).to_have_count(1)
                 output, _ = claude.communicate(timeout=SECONDS)
                 assert "The shell said hello." in output
                 follow.wait_for("exchange", state="done", thread=thread)
@@ -197,7 +196,6 @@ def test_a_session_is_watched_in_a_browser_and_in_a_terminal(
                 claude.kill()
                 claude.communicate()
                 follow.close()
-                page.close()
 
 
 @pytest.mark.parametrize("protocol", ["anthropic", "openai-chat", "openai-responses", "gemini"])

@@ -1,10 +1,11 @@
 """The message box of the page in a real browser: files by button, drop and paste."""
 
 from base64 import b64decode, b64encode
-from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import expect
 
+from pages import wait_for_text
 from serving import serving
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -21,43 +22,31 @@ TRANSFER = """([name, type, base64]) => {
 
 
 @pytest.fixture
-def page(browser, tmp_path):
+def page(new_tab, tmp_path):
     with serving(tmp_path, "--store", str(tmp_path / "weft.db")) as url:
-        context = browser.new_context(viewport={"width": 1280, "height": 900})
-        tab = context.new_page()
-        tab.goto(f"{url}/#thread={quote('with files')}")
-        tab.wait_for_selector("body[data-branch]")
-        tab.wait_for_selector("#offline", state="hidden")
-        yield tab
-        context.close()
+        yield new_tab(url, "with files")
 
 
 def transfer(page, name, kind, data):
     return page.evaluate_handle(TRANSFER, [name, kind, b64encode(data).decode()])
 
 
-def chips(page, number):
-    """The names of the attached files, when all are uploaded."""
-    page.wait_for_function(
-        """(number) => {
-            const chips = [...document.querySelectorAll('.chip')]
-            return chips.length === number && chips.every((c) => !c.innerText.includes('uploading'))
-        }""",
-        arg=number,
-    )
-    return page.locator(".chip-name").all_inner_texts()
+def wait_for_chips(page, *names):
+    """Wait until these files, and no others, are attached and uploaded."""
+    expect(page.locator(".chip-name")).to_have_text(list(names))
+    expect(page.locator(".chip:has-text('uploading')")).to_have_count(0)
 
 
 def test_files_are_attached_by_button_drop_and_paste_and_shown_in_the_message(page):
     page.set_input_files(
         "#attach-input", [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"some notes"}]
     )
-    assert chips(page, 1) == ["notes.txt"]
+    wait_for_chips(page, "notes.txt")
     hostile = "<img src=x onerror=alert(1)>.png"
     page.dispatch_event(
         "#conversation", "drop", {"dataTransfer": transfer(page, hostile, "image/png", PNG)}
     )
-    assert chips(page, 2)[1] == hostile
+    wait_for_chips(page, "notes.txt", hostile)
     page.wait_for_function("() => document.querySelector('.chip img')?.naturalWidth === 1")
     clipboard = transfer(page, "screen.png", "image/png", PNG)
     page.evaluate(
@@ -65,17 +54,15 @@ def test_files_are_attached_by_button_drop_and_paste_and_shown_in_the_message(pa
             new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true}))""",
         clipboard,
     )
-    assert chips(page, 3)[2] == "screen.png"
+    wait_for_chips(page, "notes.txt", hostile, "screen.png")
     page.click("[aria-label='Remove screen.png']")
-    assert len(chips(page, 2)) == 2
+    wait_for_chips(page, "notes.txt", hostile)
     # What no model reads is refused with a reason, and so is what is too large.
     page.set_input_files(
         "#attach-input",
         [{"name": "a.zip", "mimeType": "application/zip", "buffer": b"PK\x03\x04\x00\x00"}],
     )
-    page.wait_for_function(
-        "() => document.querySelector('#toast').innerText.includes('type that no model reads')"
-    )
+    wait_for_text(page, "type that no model reads", "#toast")
     page.evaluate(
         """() => {
             const transfer = new DataTransfer()
@@ -85,15 +72,13 @@ def test_files_are_attached_by_button_drop_and_paste_and_shown_in_the_message(pa
             input.dispatchEvent(new Event('change'))
         }"""
     )
-    page.wait_for_function(
-        "() => document.querySelector('#toast').innerText.includes('big.png is too large')"
-    )
-    assert len(chips(page, 2)) == 2
+    wait_for_text(page, "big.png is too large", "#toast")
+    wait_for_chips(page, "notes.txt", hostile)
     page.fill("#words", "What do you see?")
     page.press("#words", "Enter")
     page.wait_for_selector("#conversation .row.assistant .acts button", state="attached")
-    assert page.locator(".chip").count() == 0
+    expect(page.locator(".chip")).to_have_count(0)
     page.wait_for_function(
         "() => document.querySelector('.row.user a.media img')?.naturalWidth === 1"
     )
-    assert "notes.txt (text/plain, 10 B)" in page.inner_text(".row.user")
+    wait_for_text(page, "notes.txt (text/plain, 10 B)", ".row.user")

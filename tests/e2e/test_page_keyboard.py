@@ -1,8 +1,10 @@
 """The page with the keyboard: command palette, shortcuts and moving the focus."""
 
 import pytest
+from playwright.sync_api import expect
 
 import weft.thread
+from pages import assert_nothing_ran, wait_for_text, wait_for_thread, wait_until
 from serving import serving
 from weft.demo import ensure_sample
 from weft.model import Message, Origin, Text, Usage
@@ -57,41 +59,42 @@ def test_the_palette_runs_commands_and_opens_threads_and_branches(tab, folder):
     page.wait_for_selector("#rename-dialog[open]")
     page.keyboard.press("Escape")
     choose(page, "try-str", "try-streaming")
-    page.wait_for_selector("body[data-branch=try-streaming]")
+    wait_for_thread(page, SAMPLE, "try-streaming")
     page.keyboard.press("Control+k")
     page.wait_for_selector("#palette[open]")
     page.keyboard.type("zebras")
     page.wait_for_selector("#palette-list [role=option]:has-text('zebras')")
-    assert page.locator("#palette-list img").count() == 0
+    expect(page.locator("#palette-list img")).to_have_count(0)
     page.keyboard.press("Enter")
-    page.wait_for_selector("body[data-thread=palette-target]")
+    wait_for_thread(page, "palette-target")
     page.keyboard.press("Control+k")
+    page.wait_for_selector("#palette[open]")
     page.keyboard.type("no such thing at all")
     page.wait_for_selector("#palette-none:not([hidden])")
     page.keyboard.press("Escape")
     page.wait_for_selector("#palette", state="hidden")
-    assert page.evaluate("window.pwned") == 0
+    assert_nothing_ran(page)
 
 
 def test_shortcuts_work_outside_of_texts_and_can_be_turned_off(tab):
     page = tab()
     page.focus("#scroll")
     page.keyboard.press("m")
-    assert page.evaluate("document.activeElement.id") == "words"
+    expect(page.locator("#words")).to_be_focused()
     page.keyboard.type("b?")  # a text, not two commands
-    assert page.input_value("#words") == "b?"
+    expect(page.locator("#words")).to_have_value("b?")
     page.fill("#words", "")
     page.focus("#scroll")
     page.keyboard.press("?")
     page.wait_for_selector("#shortcuts-dialog[open]")
-    listed = page.inner_text("#shortcut-rows")
-    assert "Command palette" in listed
-    assert "Ctrl+K" in listed
+    wait_for_text(page, "Command palette", "#shortcut-rows")
+    wait_for_text(page, "Ctrl+K", "#shortcut-rows")
     page.uncheck("#single-keys")
     page.keyboard.press("Escape")
+    page.wait_for_selector("#shortcuts-dialog", state="hidden")
     page.focus("#scroll")
     page.keyboard.press("m")
-    assert page.evaluate("document.activeElement.id") == "scroll"
+    expect(page.locator("#scroll")).to_be_focused()
     page.keyboard.press("Control+k")
     page.wait_for_selector("#palette[open]")
 
@@ -103,7 +106,17 @@ STOPS = """() => {
         node.tabIndex >= 0 && !node.disabled && node.checkVisibility({visibilityProperty: true})
         && !node.closest('dialog')).length
 }"""
-FOCUSED_ROW = "() => document.activeElement.closest('#conversation > [data-id]')?.innerText ?? ''"
+FOCUSED_ROW = "() => document.activeElement?.closest('#conversation > [data-id]')?.innerText ?? ''"
+
+
+def wait_for_row(page, text):
+    """Wait until the focus is in the message with this text."""
+    wait_until(page, lambda: page.evaluate(FOCUSED_ROW), lambda row: text in row)
+
+
+def wait_for_one_stop(page):
+    """Wait until each list is one stop of the Tab key."""
+    wait_until(page, lambda: page.evaluate(STOPS), lambda stops: stops < 30)
 
 
 def test_lists_are_one_stop_each_and_the_arrow_keys_move_in_them(tab, folder):
@@ -112,38 +125,41 @@ def test_lists_are_one_stop_each_and_the_arrow_keys_move_in_them(tab, folder):
             thread.user(f"question {number}")
             thread.assistant(f"answer {number}")
     page = tab("many-stops")
-    assert page.evaluate(STOPS) < 30
-    assert page.locator("#conversation > [data-id][tabindex='0']").count() == 1
+    wait_for_text(page, "answer 119")
+    wait_for_one_stop(page)
+    expect(page.locator("#conversation > [data-id][tabindex='0']")).to_have_count(1)
     # Messages.
     page.focus("#conversation > [data-id][tabindex='0']")
-    assert "answer 119" in page.evaluate(FOCUSED_ROW)
+    wait_for_row(page, "answer 119")
     page.keyboard.press("ArrowUp")
-    assert "question 119" in page.evaluate(FOCUSED_ROW)
+    wait_for_row(page, "question 119")
     page.keyboard.press("k")
-    assert "answer 118" in page.evaluate(FOCUSED_ROW)
+    wait_for_row(page, "answer 118")
     page.keyboard.press("Tab")  # into the message: its link, then its buttons
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.dataset.act") == "pin"
+    page.wait_for_selector("[data-act=pin]:focus")
     page.keyboard.press("Enter")
     page.wait_for_selector(".row.pinned:focus")
-    assert "answer 118" in page.evaluate(FOCUSED_ROW)
+    wait_for_row(page, "answer 118")
     page.keyboard.press("j")
-    assert "question 119" in page.evaluate(FOCUSED_ROW)
+    wait_for_row(page, "question 119")
     page.keyboard.press("Home")
-    page.wait_for_function(f"() => ({FOCUSED_ROW})().includes('question 0')")
+    wait_for_row(page, "question 0")
     page.keyboard.press("End")
-    page.wait_for_function(f"() => ({FOCUSED_ROW})().includes('answer 119')")
-    assert page.evaluate(STOPS) < 30
+    wait_for_row(page, "answer 119")
+    wait_for_one_stop(page)
     # Threads: the open one is the stop.
+    page.wait_for_selector("#threads .thread[tabindex='0'][data-thread=many-stops]")
     page.focus("#threads .thread[tabindex='0']")
-    assert page.evaluate("document.activeElement.dataset.thread") == "many-stops"
+    expect(page.locator("#threads .thread[data-thread=many-stops]")).to_be_focused()
     page.keyboard.press("Home")
-    first = page.locator("#threads .thread").first.get_attribute("data-thread")
-    assert page.evaluate("document.activeElement.dataset.thread") == first
+    expect(page.locator("#threads .thread").first).to_be_focused()
     page.keyboard.press("End")
-    last = page.evaluate("document.activeElement.dataset.thread")
+    last = page.locator("#threads .thread").last
+    expect(last).to_be_focused()
+    name = last.get_attribute("data-thread")
     page.keyboard.press("Enter")
-    page.wait_for_selector(f"body[data-thread={last}]")
+    wait_for_thread(page, name)
 
 
 def test_axe_finds_nothing_in_any_state_of_the_page(tab, axe, folder):
@@ -162,36 +178,37 @@ def test_axe_finds_nothing_in_any_state_of_the_page(tab, axe, folder):
     for scheme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
         page = tab("for-axe", width=width, color_scheme=scheme)
         page.wait_for_selector("#conversation .row")
-        assert axe(page) == []
-        assert "1,000,000 in, 100,000 out, $4.50" in page.inner_text("#conversation")
+        axe(page)
+        wait_for_text(page, "1,000,000 in, 100,000 out, $4.50")
         page.click("#usage")
         page.wait_for_selector(".usage-plot rect")
-        assert "$4.50" in page.inner_text("#usage-body")
-        assert axe(page) == []
+        wait_for_text(page, "$4.50", "#usage-body")
+        axe(page)
         page.click("#usage-all")
         page.wait_for_selector(".usage-table button:text-is('for-axe')")
         page.keyboard.press("Escape")
         page.goto(page.url.replace("for-axe", SAMPLE))
-        page.wait_for_selector(f"body[data-thread={SAMPLE}] .fold")
+        wait_for_thread(page, SAMPLE)
+        page.wait_for_selector(".fold")
         page.evaluate(
             "document.querySelectorAll('#conversation details').forEach((d) => d.open = true)"
         )
-        assert axe(page) == []
+        axe(page)
         if width < 500:
             page.click("#toggle-threads")
-            assert axe(page) == []
+            axe(page)
             continue
         page.click("#log details[data-change] > summary")
         page.wait_for_selector("#log .change button")
-        assert axe(page) == []
+        axe(page)
         page.click("#compact")
         page.wait_for_selector("#preview .big")
-        assert axe(page) == []
+        axe(page)
         page.keyboard.press("Escape")
         page.keyboard.press("Control+k")
         page.wait_for_selector("#palette-list [aria-label=Threads]")
-        assert axe(page) == []
+        axe(page)
         page.keyboard.press("Escape")
         page.keyboard.press("?")
         page.wait_for_selector("#shortcuts-dialog[open]")
-        assert axe(page) == []
+        axe(page)

@@ -2,14 +2,16 @@
 stays open, and a session reads like the session."""
 
 import json
+import re
 import threading
-from urllib.parse import quote
+from functools import partial
 from urllib.request import Request, urlopen
 
 import pytest
 from playwright.sync_api import expect
 
 import weft.thread
+from pages import RECEIVE, assert_nothing_ran, wait_for_no_text, wait_for_text, wait_until
 from serving import serving
 from slow_upstream import HELD_TEXT, REASON, slow_upstream, tool_call
 from weft.model import Message, Text, Thinking, ToolCall, ToolResult
@@ -17,9 +19,6 @@ from weft.model import Message, Text, Thinking, ToolCall, ToolResult
 pytestmark = pytest.mark.xdist_group("browser")
 
 MODEL = "scripted-model"
-RECEIVE = (
-    "(frames) => import('/static/app.js').then((page) => Promise.all(frames.map(page.receive)))"
-)
 REMINDER = "<system-reminder>\nThe date is today.\n</system-reminder>"
 TOP = "document.querySelector('#scroll').scrollTop"
 LONG = 20_000
@@ -55,25 +54,8 @@ def store(folder):
 
 
 @pytest.fixture
-def tab(browser, url):
-    """A function that opens a thread in a new tab; it fails if the page had an error."""
-    pages = []
-
-    def open_tab(thread, row=None, width=1280):
-        context = browser.new_context(viewport={"width": width, "height": 900})
-        page = context.new_page()
-        page.errors = []
-        page.on("pageerror", lambda error: page.errors.append(str(error)))
-        pages.append((context, page))
-        place = f"thread={quote(thread, safe='')}" + (f"&row={row}" if row else "")
-        page.goto(f"{url}/#{place}")
-        page.wait_for_selector("body[data-ready]")
-        return page
-
-    yield open_tab
-    for context, page in pages:
-        assert page.errors == []
-        context.close()
+def tab(new_tab, url):
+    return partial(new_tab, url)
 
 
 class Program(threading.Thread):
@@ -102,14 +84,13 @@ class Program(threading.Thread):
             answer.read()
 
     def finish(self):
-        self.join(30)
+        self.join(60)
         assert not self.is_alive()
 
 
-def wait_for_text(page, text):
-    page.wait_for_function(
-        "(text) => document.querySelector('#conversation').innerText.includes(text)", arg=text
-    )
+def few_rows(page):
+    """Wait until only a window of a long thread is in the document."""
+    wait_until(page, page.locator("#conversation > .row").count, lambda count: 0 < count < 300)
 
 
 def write(store, thread, *messages):
@@ -142,16 +123,17 @@ def test_the_answer_to_another_program_is_seen_while_it_streams(tab, url, upstre
     wait_for_text(page, "An answer to: hello")
     program = Program(url, "streams", "hello", "An answer to: hello", "HELD please")
     page.wait_for_selector(f".live :text('{HELD_TEXT.strip()}')")
-    assert "HELD please" in page.inner_text("#conversation")
+    wait_for_text(page, "HELD please")
     assert program.is_alive()
-    assert "answering" in page.inner_text(".live .live-state")
+    wait_for_text(page, "answering", ".live .live-state")
     page.wait_for_selector('.thread[data-thread="streams"][data-running]')
     upstream.gate.set()
     page.wait_for_selector("#conversation > .row.assistant[data-id] >> text=and the second half.")
     page.wait_for_selector(".live", state="detached")
     program.finish()
     page.wait_for_selector('.thread[data-thread="streams"]:not([data-running])')
-    assert page.inner_text("#conversation").count(HELD_TEXT.strip()) == 1
+    texts = page.locator(f"#conversation .prose:has-text('{HELD_TEXT.strip()}')")
+    expect(texts).to_have_count(1)
 
 
 def test_a_tab_that_opens_in_the_middle_sees_what_has_streamed(tab, url, upstream):
@@ -192,27 +174,29 @@ def test_what_one_reads_stays_as_it_is_when_messages_arrive(tab, url, store, ups
     write(store, "reading", *[m for number in range(12) for m in with_a_call(number)])
     page = tab("reading")
     wait_for_text(page, "answer 11")
-    panel = page.locator('[data-call="call_11"]')
-    panel.locator("summary").click()
+    page.click('[data-call="call_11"] summary')
     page.click(".thinking >> nth=-1")
     page.fill("#words", "a draft that I am writing")
     page.locator(".commit.run summary").first.click()
-    page.evaluate("document.querySelector('#scroll').scrollTop -= 300")
+    page.wait_for_selector('[data-call="call_11"] .result')
     page.evaluate("""() => {
         const text = document.querySelector('[data-call="call_11"] .result').firstChild
         document.getSelection().setBaseAndExtent(text, 0, text, 5)
         window.panel = document.querySelector('[data-call="call_11"]')
     }""")
-    before = page.evaluate(TOP)
+    end = page.evaluate(TOP)
+    page.evaluate("document.querySelector('#scroll').scrollTop -= 300")
+    before = wait_until(page, lambda: page.evaluate(TOP), lambda top: top < end)
     write(store, "reading", *with_a_call(12))
     wait_for_text(page, "answer 12")
-    program = Program(url, "reading", "HELD and off")
+    program = Program(url, "reading", "HELD and off")  # in a side thread
     page.wait_for_selector(".commit.run details[open]")
-    assert page.evaluate("window.panel.isConnected && window.panel.open")
-    assert page.locator("details.thinking[open]").count() == 1
-    assert page.evaluate("document.getSelection().toString()") == "11 pa"
-    assert page.input_value("#words") == "a draft that I am writing"
-    assert abs(page.evaluate(TOP) - before) < 3
+    page.wait_for_selector("[data-thread='reading.2'][data-running]", state="attached")
+    page.wait_for_function("() => window.panel.isConnected && window.panel.open")
+    expect(page.locator("details.thinking[open]")).to_have_count(1)
+    wait_until(page, lambda: page.evaluate("document.getSelection().toString()"), "11 pa")
+    expect(page.locator("#words")).to_have_value("a draft that I am writing")
+    wait_until(page, lambda: page.evaluate(TOP), lambda top: abs(top - before) < 3)
     upstream.gate.set()
     program.finish()
 
@@ -225,8 +209,8 @@ def test_a_result_arrives_in_the_panel_that_is_open(tab, store):
     page.evaluate("window.panel = document.querySelector('[data-call]')")
     write(store, "results", *messages[2:])
     page.wait_for_selector('[data-call="call_1"].done')
-    assert page.inner_text('[data-call="call_1"] .result') == "1 passed"
-    assert page.evaluate("window.panel.isConnected && window.panel.open")
+    expect(page.locator('[data-call="call_1"] .result')).to_have_text("1 passed")
+    page.wait_for_function("() => window.panel.isConnected && window.panel.open")
 
 
 def test_a_panel_opened_while_it_streams_stays_open(tab, url, upstream):
@@ -240,7 +224,7 @@ def test_a_panel_opened_while_it_streams_stays_open(tab, url, upstream):
 
         def wait():
             yield from pieces[:-2]
-            gate.wait(30)
+            gate.wait(60)
             yield from pieces[-2:]
 
         held.pieces = wait()
@@ -254,7 +238,7 @@ def test_a_panel_opened_while_it_streams_stays_open(tab, url, upstream):
     program.finish()
     page.wait_for_selector(".live", state="detached")
     page.wait_for_selector(".row[data-id] .tool[open]")
-    assert page.inner_text(".row[data-id] .tool .excerpt") == "ls -la"
+    expect(page.locator(".row[data-id] .tool .excerpt")).to_have_text("ls -la")
 
 
 def test_a_pin_changes_one_row_and_nothing_else(tab, store):
@@ -265,8 +249,8 @@ def test_a_pin_changes_one_row_and_nothing_else(tab, store):
     with weft.thread.open(store, "pinned-live") as thread:
         thread.pin(ids[4])
     page.wait_for_selector(".row.pinned")
-    assert page.evaluate("window.rows.every((row) => row.isConnected)")
-    assert page.locator('[data-call="call_2"][open]').count() == 1
+    page.wait_for_function("() => window.rows.every((row) => row.isConnected)")
+    expect(page.locator('[data-call="call_2"][open]')).to_have_count(1)
 
 
 def test_many_pieces_are_few_changes_of_the_document(tab, store):
@@ -278,7 +262,8 @@ def test_many_pieces_are_few_changes_of_the_document(tab, store):
         {"type": "block", **address, "index": 0, "kind": "text", "text": f"{n} ", "new": n == 0}
         for n in range(2000)
     ]
-    page.evaluate(RECEIVE, [start])
+    page.evaluate(RECEIVE, start)
+    page.wait_for_selector(".live")
     page.evaluate("""() => {
         window.changes = 0
         const count = (records) => { window.changes += records.length }
@@ -287,7 +272,7 @@ def test_many_pieces_are_few_changes_of_the_document(tab, store):
     }""")
     page.evaluate(RECEIVE, pieces)
     expect(page.locator(".live .streamed")).to_have_text(" ".join(str(n) for n in range(2000)))
-    assert page.evaluate("window.changes") < 50
+    page.wait_for_function("() => window.changes < 50")
 
 
 # Reading.
@@ -303,39 +288,37 @@ def test_a_session_reads_like_the_session(tab, url):
     Program(url, session, text, system="You are a careful agent. " * 50, tools=tools).finish()
     page = tab(session)
     wait_for_text(page, "Please rename the helpers.")
-    assert page.inner_text("#title") == "Please rename the helpers."
-    assert page.inner_text("#thread-name") == session
-    assert page.title().startswith("Please rename the helpers.")
-    shown = page.inner_text("#conversation")
-    assert "You are a careful agent." not in shown
-    assert "The date is today." not in shown
-    assert "System prompt, " in shown
-    assert "system reminder, " in shown
-    assert "2 tools, " in shown
+    expect(page.locator("#title")).to_have_text("Please rename the helpers.")
+    expect(page.locator("#thread-name")).to_have_text(session)
+    expect(page).to_have_title(re.compile("^Please rename the helpers."))
+    for text in ("System prompt, ", "system reminder, ", "2 tools, "):
+        wait_for_text(page, text)
+    wait_for_no_text(page, "You are a careful agent.")
+    wait_for_no_text(page, "The date is today.")
     page.click(".injected summary")
-    assert "The date is today." in page.inner_text("#conversation")
+    wait_for_text(page, "The date is today.")
     page.click(".prompt summary")
-    assert "You are a careful agent." in page.inner_text("#conversation")
+    wait_for_text(page, "You are a careful agent.")
     page.click(".setup summary")
-    assert "Edit things" in page.inner_text(".setup")
+    wait_for_text(page, "Edit things", ".setup")
 
 
 def test_a_call_is_one_line_that_opens_to_input_and_output(tab, store):
     write(store, "one-line", *with_a_call(3))
     page = tab("one-line")
     line = page.locator(".tool > summary")
-    assert line.inner_text().split("\n") == ["Bash", "pytest -q"]
-    assert line.evaluate("line => line.getBoundingClientRect().height") < 50
-    assert not page.is_visible(".tool .input")
+    expect(line).to_have_text(re.compile("^Bash\npytest -q$"), use_inner_text=True)
+    height = "line => line.getBoundingClientRect().height"
+    wait_until(page, lambda: line.evaluate(height), lambda pixels: 0 < pixels < 50)
+    expect(page.locator(".tool .input")).to_be_hidden()
     line.click()
-    assert '"timeout": 9' in page.inner_text(".tool .input")
-    assert page.inner_text(".tool .result") == "3 passed"
-    assert not page.is_visible("text=thought 3")
+    wait_for_text(page, '"timeout": 9', ".tool .input")
+    expect(page.locator(".tool .result")).to_have_text("3 passed")
+    expect(page.locator("text=thought 3")).to_be_hidden()
     page.click(".thinking summary")
-    assert page.is_visible("text=thought 3")
-    times = page.locator("#conversation .row:not([hidden]) time").all_inner_texts()
-    assert len(times) == 3  # the row of the result is part of the call
-    assert all(":" in time for time in times)
+    expect(page.locator("text=thought 3")).to_be_visible()
+    times = page.locator("#conversation .row:not([hidden]) time")
+    expect(times).to_have_text([re.compile(":")] * 3)  # the row of the result is part of the call
 
 
 def test_a_long_result_is_cut_and_shown_in_full_when_asked(tab, store):
@@ -344,12 +327,11 @@ def test_a_long_result_is_cut_and_shown_in_full_when_asked(tab, store):
     write(store, "long-result", question, call, result)
     page = tab("long-result")
     page.click(".tool > summary")
-    assert "the end" not in page.inner_text(".tool .result")
+    page.wait_for_selector(".tool .more")
+    wait_for_no_text(page, "the end", ".tool .result")
     page.click(".tool .more")
-    page.wait_for_function(
-        "() => document.querySelector('.tool .result').textContent.endsWith('the end')"
-    )
-    assert page.locator(".tool .more").count() == 0
+    wait_for_text(page, "the end", ".tool .result")
+    expect(page.locator(".tool .more")).to_have_count(0)
 
 
 def test_side_threads_are_nested_under_their_session(tab, store):
@@ -357,13 +339,15 @@ def test_side_threads_are_nested_under_their_session(tab, store):
         write(store, name, Message("user", (Text(f"first words of {name}"),)))
     page = tab("family")
     page.wait_for_selector("#threads > li > .children")
-    roots = page.locator("#threads > li > .thread").evaluate_all(
-        "all => all.map((each) => each.dataset.thread)"
+    roots = page.locator("#threads > li > .thread")
+    read_names = "all => all.map((each) => each.dataset.thread)"
+    families = {"family", "unfamily", "family.agent", "family.agent.2"}
+    wait_until(
+        page,
+        lambda: families.intersection(roots.evaluate_all(read_names)),
+        {"family", "unfamily"},
     )
-    assert "family" in roots
-    assert "unfamily" in roots
-    assert not {"family.agent", "family.agent.2"} & set(roots)
-    assert not page.is_visible('[data-thread="family.agent"]')
+    expect(page.locator('[data-thread="family.agent"]')).to_be_hidden()
     page.click(".children > summary")
     page.click('[data-thread="family.agent"]')
     wait_for_text(page, "first words of family.agent")
@@ -375,9 +359,8 @@ def test_hostile_context_of_a_client_is_text(tab, store):
     write(store, "hostile", Message("user", (Text(text),)))
     page = tab("hostile")
     page.click(".injected summary")
-    assert attack in page.inner_text(".injected")
-    assert page.evaluate("window.pwned") is None
-    assert page.locator("#conversation img, #conversation script").count() == 0
+    wait_for_text(page, attack, ".injected")
+    assert_nothing_ran(page)
 
 
 # Long threads.
@@ -397,10 +380,10 @@ def long_thread(folder):
 def test_a_long_thread_opens_on_its_end_and_scrolls_to_its_beginning(tab):
     page = tab("long")
     page.wait_for_selector(f":text-is('message {LONG - 1}')")
-    assert page.locator("#conversation > .row").count() < 300
+    few_rows(page)
     page.evaluate("document.querySelector('#scroll').scrollTop = 0")
     page.wait_for_selector(":text-is('message 0')")
-    assert page.locator("#conversation > .row").count() < 300
+    few_rows(page)
     page.evaluate("document.querySelector('#scroll').scrollTop = 1e9")
     page.wait_for_selector(f":text-is('message {LONG - 1}')")
 
@@ -408,31 +391,33 @@ def test_a_long_thread_opens_on_its_end_and_scrolls_to_its_beginning(tab):
 def test_a_permalink_opens_at_any_depth(tab, long_thread):
     page = tab("long", row=long_thread[1234])
     page.wait_for_selector(":text-is('message 1234')")
-    focused = page.evaluate("document.activeElement.dataset.id")
-    assert focused == long_thread[1234]
-    assert page.locator("#conversation > .row").count() < 300
     middle = page.locator(f'[data-id="{long_thread[1234]}"]')
-    assert middle.evaluate("row => row.getBoundingClientRect().top") > 0
-    href = middle.locator("a.time").get_attribute("href")
-    assert href == f"#thread=long&row={long_thread[1234]}"
+    expect(middle).to_be_focused()
+    few_rows(page)
+    expect(middle).to_be_in_viewport()
+    link = middle.locator("a.time")
+    expect(link).to_have_attribute("href", f"#thread=long&row={long_thread[1234]}")
 
 
 def test_scrolling_up_and_down_shows_every_message_once_and_in_order(tab, long_thread):
     page = tab("long", row=long_thread[700])
     page.wait_for_selector(":text-is('message 700')")
-    for _ in range(15):
-        page.evaluate("document.querySelector('#scroll').scrollTop -= 1500")
-        page.wait_for_timeout(60)
-    page.wait_for_function("""() => {
-        const view = document.querySelector("#scroll").getBoundingClientRect();
+    rows_in_view = """() => {
+        const view = document.querySelector("#scroll")?.getBoundingClientRect();
         return [...document.querySelectorAll("#conversation > .row")].some((row) => {
             const box = row.getBoundingClientRect();
-            return box.top < view.bottom && box.bottom > view.top;
+            return box.top < view?.bottom && box.bottom > view?.top;
         });
-    }""")
-    texts = page.locator("#conversation > .row .prose").all_inner_texts()
-    numbers = [int(text.split()[1]) for text in texts]
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    }"""
+    for _ in range(15):
+        page.evaluate("document.querySelector('#scroll').scrollTop -= 1500")
+        page.wait_for_function(rows_in_view)
+    texts = page.locator("#conversation > .row .prose")
+    numbers = wait_until(
+        page,
+        lambda: [int(text.split()[1]) for text in texts.all_inner_texts()],
+        lambda numbers: numbers == list(range(numbers[0], numbers[0] + len(numbers))),
+    )
     assert numbers[0] < 700
 
 
@@ -442,7 +427,7 @@ def test_a_search_hit_opens_at_any_depth(tab, long_thread):
     page.fill("#search", "4321")
     page.click(".hit >> text=message 4321")
     page.wait_for_selector("#conversation :text-is('message 4321')")
-    assert page.evaluate("document.activeElement.dataset.id") == long_thread[4321]
+    expect(page.locator(f'[data-id="{long_thread[4321]}"]')).to_be_focused()
 
 
 def test_a_link_to_a_message_that_is_gone_says_so(tab, store):
@@ -465,6 +450,6 @@ def test_a_link_to_a_compacted_message_opens_the_thread_as_it_was(tab, store):
     page = tab("compacted-link", row=first)
     page.wait_for_selector(".row:focus:has-text('the needle in the haystack')")
     page.wait_for_selector("#toast:has-text('was compacted')")
-    assert "at=" in page.url
+    expect(page).to_have_url(re.compile("[#&]at="))
     page.reload()  # the address names the commit now
     page.wait_for_selector(".row:has-text('the needle in the haystack')")

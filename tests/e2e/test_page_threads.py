@@ -3,8 +3,10 @@
 from functools import partial
 
 import pytest
+from playwright.sync_api import expect
 
 import weft
+from pages import assert_nothing_ran, wait_for_text, wait_for_thread, wait_until
 from serving import serving
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -40,17 +42,6 @@ def names(store):
     return {record.name for record in weft.threads(store)}
 
 
-def wait_for_text(page, text):
-    """Wait for a text of the conversation: it may arrive after the thread's name."""
-    page.wait_for_function(
-        "text => document.querySelector('#conversation').innerText.includes(text)", arg=text
-    )
-
-
-def wait_for_thread(page, name):
-    page.wait_for_function("(name) => document.body.dataset.thread === name", arg=name)
-
-
 def delete(page):
     page.click("#delete")
     page.wait_for_selector("#delete-dialog[open]")
@@ -64,13 +55,13 @@ def test_a_thread_is_renamed_and_keeps_its_messages_and_model(tab, store):
     page.fill("#model", "weft-offline")
     page.press("#model", "Tab")
     page.click("#rename")
-    assert page.input_value("#rename-name") == "old name"
+    expect(page.locator("#rename-name")).to_have_value("old name")
     page.fill("#rename-name", "new name")
     page.press("#rename-name", "Enter")
     wait_for_thread(page, "new name")
-    assert page.inner_text("#title") == "new name"
+    expect(page.locator("#title")).to_have_text("new name")
     wait_for_text(page, "the message of the renamed thread")
-    assert page.input_value("#model") == "weft-offline"
+    expect(page.locator("#model")).to_have_value("weft-offline")
     page.reload()
     wait_for_thread(page, "new name")
     assert "new name" in names(store)
@@ -84,9 +75,8 @@ def test_a_name_that_is_taken_is_refused_in_the_dialog(tab, store):
     page.click("#rename")
     page.fill("#rename-name", "second")
     page.press("#rename-name", "Enter")
-    page.wait_for_selector("#rename-problem:not(:empty)")
-    assert "second" in page.inner_text("#rename-problem")
-    assert page.is_visible("#rename-dialog")
+    wait_for_text(page, "second", "#rename-problem")
+    expect(page.locator("#rename-dialog")).to_be_visible()
     page.fill("#rename-name", "third")
     page.press("#rename-name", "Enter")
     wait_for_thread(page, "third")
@@ -98,20 +88,20 @@ def test_nothing_is_deleted_without_a_yes(tab, store):
     page = tab("kept")
     page.click("#delete")
     page.wait_for_selector("#delete-dialog[open]")
-    assert "kept" in page.inner_text("#delete-dialog")
+    wait_for_text(page, "kept", "#delete-dialog")
     page.keyboard.press("Enter")  # the focus is on Cancel
     page.wait_for_selector("#delete-dialog", state="hidden")
+    expect(page.locator("#title")).to_have_text("kept")
     assert "kept" in names(store)
-    assert page.inner_text("#title") == "kept"
 
 
 def test_a_deletion_can_be_undone_at_once(tab, store):
     add_thread(store, "by mistake", "do not lose this")
     page = tab("by mistake")
     delete(page)
-    page.wait_for_function("() => document.body.dataset.thread !== 'by mistake'")
+    page.wait_for_selector("body:not([data-thread='by mistake'])")
     assert "by mistake" not in names(store)
-    assert page.locator("[data-thread='by mistake'].thread").count() == 0
+    expect(page.locator(".thread[data-thread='by mistake']")).to_have_count(0)
     page.click("#toast button:has-text('Undo')")
     wait_for_thread(page, "by mistake")
     wait_for_text(page, "do not lose this")
@@ -122,15 +112,14 @@ def test_a_deleted_thread_is_listed_until_it_is_restored(tab, store):
     add_thread(store, "listed", "still here")
     page = tab("listed")
     delete(page)
+    page.wait_for_selector("#toast button")  # it is deleted
     page.reload()
     page.click("#deleted > summary")
     row = page.locator("#deleted-list li", has_text="listed")
     row.locator("button").click()
     wait_for_thread(page, "listed")
     wait_for_text(page, "still here")
-    page.wait_for_function(
-        "() => !document.querySelector('#deleted-list').innerText.includes('listed')"
-    )
+    expect(row).to_have_count(0)
 
 
 def test_a_name_that_is_used_again_is_not_overwritten_by_a_restore(tab, store):
@@ -140,8 +129,7 @@ def test_a_name_that_is_used_again_is_not_overwritten_by_a_restore(tab, store):
     page.wait_for_selector("#toast button")
     add_thread(store, "twice", "the new one")
     page.click("#toast button:has-text('Undo')")
-    page.wait_for_selector("#toast.error")
-    assert "there is a thread 'twice' again" in page.inner_text("#toast")
+    wait_for_text(page, "there is a thread 'twice' again", "#toast.error")
     with weft.open(store, "twice") as thread:
         assert thread.compile().messages[0].text == "the new one"
 
@@ -149,8 +137,8 @@ def test_a_name_that_is_used_again_is_not_overwritten_by_a_restore(tab, store):
 def test_a_thread_that_does_not_exist_yet_has_nothing_to_rename_or_delete(tab):
     page = tab("not written yet")
     page.wait_for_selector(".empty")
-    assert page.is_disabled("#rename")
-    assert page.is_disabled("#delete")
+    expect(page.locator("#rename")).to_be_disabled()
+    expect(page.locator("#delete")).to_be_disabled()
 
 
 def test_a_hostile_name_runs_nothing(tab, store):
@@ -160,15 +148,15 @@ def test_a_hostile_name_runs_nothing(tab, store):
     delete(page)
     page.wait_for_selector("#toast button")
     page.click("#deleted > summary")
-    assert attack in page.inner_text("#deleted-list")
-    assert page.locator("#deleted-list img, #toast img, #delete-dialog img").count() == 0
-    assert page.evaluate("window.pwned") == 0
+    wait_for_text(page, attack, "#deleted-list")
+    assert_nothing_ran(page, ":is(#deleted-list, #toast, #delete-dialog)")
 
 
 def test_the_buttons_fit_a_phone(tab, store):
     add_thread(store, "on a phone")
     page = tab("on a phone", width=360)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    width = "document.documentElement.scrollWidth"
+    wait_until(page, lambda: page.evaluate(width), lambda pixels: pixels <= 360)
     page.click("#rename")
     page.fill("#rename-name", "on a small phone")
     page.press("#rename-name", "Enter")

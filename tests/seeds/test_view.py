@@ -1,13 +1,16 @@
 """V: what reaches a watcher's eyes. The same rows for the server, the page and a real browser."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 import weft.web
+from pages import RECEIVE, open_tab, wait_for_text, wait_until
 from seeds.view_rows import BROKEN, ROWS, event_of
 from weft.agent import (
     SystemMessage,
@@ -116,18 +119,13 @@ def test_V5_the_page_s_filter_equals_the_server_s():
 @pytest.fixture(scope="module")
 def page(browser, served):
     """The page, with what it logs kept in `page.logged`."""
-    page = browser.new_page()
+    page = open_tab(browser, served, "empty")  # rows of a thread may have boxes of their own
     page.logged = []
     page.on("console", lambda message: page.logged.append(message.text))
-    page.goto(f"{served}#thread=empty")  # rows of a thread may have boxes of their own
-    page.wait_for_selector("body[data-branch]")
-    page.wait_for_selector("#offline", state="hidden")
-    page.wait_for_load_state("networkidle")  # the thread is read again once the page is connected
     yield page
-    page.close()
+    page.context.close()
 
 
-RECEIVE = "(event) => import('/static/app.js').then((page) => page.receive(event))"
 CLEAR = "(boxes) => document.querySelectorAll(boxes).forEach((box) => box.remove())"
 BOXES = "#conversation .system-message"
 
@@ -140,21 +138,22 @@ def test_V2_to_V5_the_page_shows_a_frame_past_the_server_by_the_same_rules(page,
     page.evaluate(RECEIVE, event_of(row))
     boxes = page.locator(BOXES)
     if row[2] is None:
-        assert boxes.count() == 0
-        assert page.logged == [skip_note(row[1]["subtype"])]
+        wait_until(page, lambda: list(page.logged), [skip_note(row[1]["subtype"])])
+        expect(boxes).to_have_count(0)
         return
     look = table_json()["looks"][row[2][0]]
-    assert boxes.count() == 1
-    assert boxes.last.inner_text().count(look["icon"]) == 1
-    assert look["tone"] in boxes.last.get_attribute("class").split()
+    expect(boxes).to_have_count(1)
+    icon = re.escape(look["icon"])
+    once = re.compile(f"^((?!{icon}).)*{icon}((?!{icon}).)*$", re.DOTALL)
+    expect(boxes).to_have_text(once)
+    expect(boxes).to_contain_class(look["tone"])
 
 
 @pytest.mark.xdist_group("browser")
 def test_V3_the_page_shows_a_compaction_as_markdown(page):
     page.evaluate(RECEIVE, {"type": "system", "subtype": "compaction_start"})
     box = page.locator(BOXES).last
-    box.locator("strong").wait_for()
-    assert box.locator("strong").inner_text() == "Auto-Compaction Started"
+    expect(box.locator("strong")).to_have_text("Auto-Compaction Started")
 
 
 @pytest.mark.xdist_group("browser")
@@ -162,9 +161,8 @@ def test_V3_the_page_shows_a_compaction_as_markdown(page):
     "event", [{"type": "system", **event} for event in BROKEN] + [{}, {"type": 7}]
 )
 def test_V5_nothing_unknown_breaks_the_page(page, event):
-    errors = []
-    page.on("pageerror", lambda error: errors.append(error))
+    page.evaluate(CLEAR, BOXES)
     page.evaluate(RECEIVE, event)
     page.evaluate(RECEIVE, {"type": "system", "subtype": "warning", "content": "still here"})
-    assert not errors
-    assert "still here" in page.locator(BOXES).last.inner_text()
+    wait_for_text(page, "still here", BOXES)
+    assert page.errors == []
