@@ -105,6 +105,8 @@ def replace_answers(echoed: Request, answers: Mapping[tuple[int, int], Message])
 
     A key is where an echo begins and ends in the list of messages.
     """
+    if not answers:
+        return echoed
     echoes = echoed.messages
     stops = dict(answers.keys())
     messages: list[Message] = []
@@ -121,7 +123,7 @@ def replace_answers(echoed: Request, answers: Mapping[tuple[int, int], Message])
         messages.append(answer)
         before.append(OriginalPlace(start, _places_before(answer, echoes[start:stop], start)))
         start = stop
-    return _move(echoed, messages, before) if answers else echoed
+    return _move(echoed, messages, before)
 
 
 def replace_messages(request: Request, messages: tuple[Message, ...]) -> Request:

@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from re import Pattern
@@ -122,10 +122,18 @@ class Recording:
 class _Job(Generic[T]):
     """A function for the writer thread to run once; `waiting` gets its result on the event loop."""
 
-    def __init__(self, run: Callable[[], T], waiting: "asyncio.Future[T] | None" = None) -> None:
+    def __init__(
+        self,
+        run: Callable[[], T],
+        waiting: "asyncio.Future[T] | None" = None,
+        *,
+        writes: bool = True,
+    ) -> None:
         self.run = run
         self.waiting = waiting
+        self.writes = writes
         self.queued = time.monotonic()
+        self.timer: asyncio.TimerHandle | None = None
         self.is_abandoned = False
         self.result: T | None = None
         self.error: Exception | None = None
@@ -301,7 +309,7 @@ class ExchangeRecorder:
         recording.sent = SentBody(body, protocol, model)
         location, sent = recording.location, recording.sent
         if location is not None and len(body) >= LARGE_BODY:
-            job = _Job(lambda: encode_sent(self.store, location, sent, self._context))
+            job = _Job(lambda: encode_sent(self.store, location, sent, self._context), writes=False)
             recording.sent_delta = job
             self._queue.put(_Batch([job]))
 
@@ -395,7 +403,7 @@ class ExchangeRecorder:
             )
             self._submit(job)
             try:
-                result = await self._wait(job)
+                result = await cast("asyncio.Future[Any]", job.waiting)
                 recording.state = "store"
                 return result
             except TimeoutError:
@@ -406,6 +414,9 @@ class ExchangeRecorder:
                 return None
             except Exception as error:  # no failure of recording may fail the answer
                 why = f"the store failed: {type(error).__name__}"
+            finally:
+                if job.timer is not None:
+                    job.timer.cancel()
         recording.state = await self._append(record, why)
         return None
 
@@ -426,30 +437,30 @@ class ExchangeRecorder:
         if is_awaited:
             batch.expect()
         self._queue.put(batch)
-        if not is_awaited:
-            return
+        if is_awaited:
 
-        def is_advancing() -> bool:
-            return time.monotonic() - self._last_progress < longest
+            def is_advancing() -> bool:
+                return time.monotonic() - self._last_progress < longest
 
-        if batch.wait(longest, is_advancing):
-            self._wait_interval = SHORTEST_INTERVAL
-        else:  # the store is slow now, and the loop has other work
+            if batch.wait(longest, is_advancing):
+                self._wait_interval = SHORTEST_INTERVAL
+                return
+            # The store is slow now, and the loop has other work.
             self._next_wait = time.monotonic() + self._wait_interval
             self._wait_interval = min(self._wait_interval * 2, LONGEST_PAUSE)
+        for job in jobs:
+            self._limit_wait(loop, job)
 
-    async def _wait(self, job: _Job[T]) -> T:
-        """The result of a job; raises `TimeoutError` if the store is slow."""
-        waiting = job.waiting
-        assert waiting is not None
-        loop = asyncio.get_running_loop()
+    def _limit_wait(self, loop: asyncio.AbstractEventLoop, job: _Job[Any]) -> None:
+        """Let whoever waits for a job get `TimeoutError` if the store is slow."""
         due = job.queued + self._patience
         late = 0.0  # how long the loop was late
 
         def expire() -> None:
-            nonlocal timer, due, late
+            nonlocal due, late
             now = time.monotonic()
-            if waiting.done():
+            waiting = job.waiting
+            if waiting is None or waiting.done():
                 return
             if now - due > self._patience / PAUSE_PARTS:
                 late += now - due + self._patience
@@ -458,15 +469,11 @@ class ExchangeRecorder:
             longest = job.queued + late + LONGEST_WAITS * self._patience - now
             if remaining > 0 and longest > 0:
                 due = now + min(remaining, longest)
-                timer = loop.call_later(min(remaining, longest), expire)
+                job.timer = loop.call_later(min(remaining, longest), expire)
             else:
                 waiting.set_exception(TimeoutError())
 
-        timer = loop.call_later(self._patience, expire)
-        try:
-            return await waiting
-        finally:
-            timer.cancel()
+        job.timer = loop.call_later(max(0.0, due - time.monotonic()), expire)
 
     def _apply(
         self,
@@ -614,7 +621,8 @@ class ExchangeRecorder:
                 self._run([job])
 
     def _run_together(self, jobs: list[_Job[Any]]) -> None:
-        with self.store.transaction():
+        writes = any(job.writes for job in jobs)
+        with self.store.transaction() if writes else nullcontext():
             for job in jobs:
                 job.result = job.run()
                 self._last_progress = time.monotonic()

@@ -168,6 +168,10 @@ class SqliteFile:
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[SqlRow]:
         self._refuse_if_closed()
         try:
+            if self._owner == get_ident() and not self._reader.is_open:
+                if self._deferred.rows:
+                    self.flush_deferred()
+                return self._db.execute(sql, values).fetchall()
             if not self._take_lock():
                 return self._reader.read(sql, values)
             with _Held(self.lock):

@@ -16,7 +16,7 @@ SHORTEST = 24
 """Shorter strings are not looked up: a reference needs about half as many bytes."""
 
 SEARCHES = 16
-"""How many strings are searched for in the previous text before it is indexed."""
+"""How many strings are searched for in a text before it is indexed."""
 
 BLOCK = 65536
 BACKSLASH = ord("\\")
@@ -99,49 +99,60 @@ class _Pieces:
             self._text.clear()
 
 
-class _Pool:
-    """The pool of known bytes, in its two parts: the previous text, and everything else."""
+class _Text:
+    """A text in which strings are looked up.
 
-    def __init__(self, before: bytes, known: Sequence[bytes]) -> None:
-        self._before = before
-        self._known = b"\n".join(known)
-        self._known_start = len(before) + 1
-        self.size = self._known_start + len(self._known) if known else len(before)
-        self._known_index: dict[bytes, int] | None = None
-        self._before_index: dict[bytes, int] | None = None
+    It is long, and mostly few strings are looked up in it, so it is searched at first, and indexed
+    only when there are many. The search starts where the last run ended, because a text may be in a
+    conversation several times.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self._index: dict[bytes, int] | None = None
         self._searches = 0
         self._copied = 0
 
     def find(self, string: bytes) -> int | None:
-        """The position of a string with its quotes; newer texts come first.
-
-        The previous text is long, and few strings are looked up in it, so it is searched at first,
-        and indexed only when there are many. The search starts where the last run ended, because a
-        text may be in a conversation several times.
-        """
-        if self._known_index is None:
-            self._known_index = _index(self._known, self._known_start)
-        at = self._known_index.get(string)
-        if at is not None or not self._before:
-            return at
-        if self._before_index is None and self._searches < SEARCHES:
+        """The position of a string with its quotes."""
+        if self._index is None and self._searches < SEARCHES:
             self._searches += 1
-            at = self._before.find(string, self._copied)
-            at = self._before.find(string) if at < 0 else at
-            while at >= 0 and _is_escaped(self._before, at):
-                at = self._before.find(string, at + 1)
+            text = self.text
+            at = text.find(string, self._copied)
+            at = text.find(string) if at < 0 and self._copied else at
+            while at >= 0 and _is_escaped(text, at):
+                at = text.find(string, at + 1)
             return None if at < 0 else at
-        if self._before_index is None:
-            self._before_index = _index(self._before, 0)
-        return self._before_index.get(string)
+        if self._index is None:
+            self._index = _index(self.text)
+        return self._index.get(string)
+
+    def run(self, body: bytes, start: int, at: int) -> int:
+        """How many bytes of the body from `start` on are at this position of the text."""
+        length = same_start(body, self.text, start, at)
+        self._copied = at + length
+        return length
+
+
+class _Pool:
+    """The pool of known bytes, in its two parts: the previous text, and everything else."""
+
+    def __init__(self, before: bytes, known: Sequence[bytes]) -> None:
+        self._before = _Text(before)
+        self._known = _Text(b"\n".join(known))
+        self._known_start = len(before) + 1
+        self.size = self._known_start + len(self._known.text) if known else len(before)
+
+    def find(self, string: bytes) -> int | None:
+        """The position of a string with its quotes; newer texts come first."""
+        at = self._known.find(string)
+        return self._before.find(string) if at is None else at + self._known_start
 
     def run(self, body: bytes, start: int, at: int) -> int:
         """How many bytes from `start` of the body equal those at this position of the pool."""
         if at < self._known_start:
-            length = same_start(body, self._before, start, at)
-            self._copied = at + length
-            return length
-        return same_start(body, self._known, start, at - self._known_start)
+            return self._before.run(body, start, at)
+        return self._known.run(body, start, at - self._known_start)
 
 
 def _cut_middle(body: bytes, start: int, stop: int, pool: _Pool, pieces: _Pieces) -> int:
@@ -163,10 +174,10 @@ def _cut_middle(body: bytes, start: int, stop: int, pool: _Pool, pieces: _Pieces
     return start
 
 
-def _index(text: bytes, offset: int) -> dict[bytes, int]:
+def _index(text: bytes) -> dict[bytes, int]:
     """The positions of all strings that are long enough."""
     tokens = _tokens(text)
-    starts = accumulate(map(len, tokens), initial=offset)
+    starts = accumulate(map(len, tokens), initial=0)
     pairs = zip(tokens, starts, strict=False)
     return {token: at for token, at in pairs if len(token) >= SHORTEST and token[:1] == b'"'}
 
@@ -207,11 +218,11 @@ def same_start(one: bytes, other: bytes, start: int = 0, at: int = 0) -> int:
     """
     limit = min(len(one) - start, len(other) - at)
     low, high = 0, min(BLOCK, limit)
-    while low < limit and one[start + low : start + high] == other[at + low : at + high]:
+    while low < limit and one.startswith(other[at + low : at + high], start + low):
         low, high = high, min(high + BLOCK, limit)
     while low < high:
         middle = (low + high + 1) // 2
-        if one[start + low : start + middle] == other[at + low : at + middle]:
+        if one.startswith(other[at + low : at + middle], start + low):
             low = middle
         else:
             high = middle - 1
