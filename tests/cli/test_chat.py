@@ -58,6 +58,16 @@ def test_the_model_can_be_changed(tmp_path):
     assert "from the other" in shown
 
 
+def test_retries_are_printed_while_they_happen(tmp_path):
+    with scripted_upstream() as upstream:
+        upstream.then(Scripted(b"{}", status=429, headers=[("retry-after", "0")]), says("at last"))
+        flags = ("--upstream", f"u=openai-chat:{upstream.url}", "--model", "u/other")
+        shown = chat(tmp_path / "a.db", "hi\n", *flags)
+    assert shown.index("429 from u (too many requests); retry 1 of 3") < shown.index("at last")
+    with weft.open(tmp_path / "a.db") as thread:
+        assert [attempt.reason.status for attempt in thread.attempts() if attempt.reason] == [429]
+
+
 def test_a_model_without_a_key_is_refused_and_the_chat_goes_on(tmp_path, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)

@@ -1,5 +1,6 @@
 """`weft log --follow`: new messages and running answers as they arrive."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -10,12 +11,13 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+import aiohttp
 import orjson
 import pytest
 
 import weft.thread
-from servers import post, weft_serve
-from slow_upstream import HELD_TEXT, REASON, slow_upstream, tool_call
+from servers import Scripted, post, weft_serve
+from slow_upstream import HELD_TEXT, REASON, slow_upstream, streamed, tool_call
 from weft.model import Message, Text, ToolCall, ToolResult
 
 SECONDS = 30
@@ -141,6 +143,34 @@ def test_calls_are_one_line_and_failures_have_their_reason(gateway, upstream):
         follow.until("calls assistant: Let me see.\ncalls Bash: pytest -q\n")
         asking(gateway, "REFUSED", "fails")
         follow.until(f"fails failed: {REASON}")
+
+
+def test_retries_are_printed_while_they_happen(gateway, upstream):
+    busy = Scripted(b"{}", status=429, headers=[("retry-after", "0")])
+    upstream.answers["be patient"] = iter([busy, busy, streamed("Here I am.")]).__next__
+    with following(gateway.store) as follow:
+        headers = {"x-weft-thread": "tries", "x-stainless-retry-count": "2"}
+        messages = [{"role": "user", "content": "third time"}]
+        body = {"model": "scripted-model", "max_tokens": 9, "stream": True, "messages": messages}
+        post(gateway.url + "/v1/messages", body, headers)
+        printed = follow.until("An answer to: third time")
+        assert "tries retry 2 by the client\n" in printed
+
+        async def say() -> None:  # the page's agent
+            async with (
+                aiohttp.ClientSession() as session,
+                session.ws_connect(f"{gateway.url}/ws") as socket,
+            ):
+                frame = {"type": "say", "thread": "patient", "text": "be patient"}
+                await socket.send_json({**frame, "model": "scripted-model"})
+                while (await socket.receive_json(timeout=SECONDS))["type"] != "message_complete":
+                    pass
+
+        asyncio.run(say())
+        line = "patient 429 from mock (too many requests); retry {} of 3 in 0 s\n"
+        printed = follow.until("Here I am.")
+        assert line.format(1) in printed
+        assert line.format(2) in printed
 
 
 def test_an_answer_that_is_not_streamed_is_printed_whole(gateway):

@@ -1,8 +1,24 @@
 """When to ask again."""
 
+import asyncio
+
 import pytest
 
-from weft.client import LOOP, RELAY, RetryPolicy, plan_retry
+import weft
+from servers import Scripted, scripted_upstream
+from slow_upstream import streamed
+from weft.catalog import load_catalog
+from weft.client import (
+    LOOP,
+    RELAY,
+    HttpClient,
+    Retry,
+    RetryPolicy,
+    ask,
+    make_provider,
+    plan_retry,
+)
+from weft.model import Message, Request, Text
 
 
 @pytest.mark.parametrize(
@@ -26,3 +42,80 @@ from weft.client import LOOP, RELAY, RetryPolicy, plan_retry
 )
 def test_a_retry_is_planned_from_values_alone(policy, attempt, status, retry_after, delay):
     assert plan_retry(policy, attempt, status, retry_after) == delay
+
+
+AFTER_NOW = [("retry-after", "0")]
+MESSAGES = (Message("user", (Text("How many?"),)),)
+
+
+def test_every_retry_is_reported_before_its_wait_and_without_the_body_of_the_error():
+    with scripted_upstream() as upstream:
+        busy = Scripted(b'{"error": {"message": "secret words"}}', status=429, headers=AFTER_NOW)
+        upstream.then(busy, Scripted(b"{}", status=529, headers=AFTER_NOW), streamed("Forty-two."))
+        provider = make_provider("up", "anthropic", upstream.url)
+        asked_before: list[int] = []
+        retries: list[Retry] = []
+
+        def on_retry(retry: Retry) -> None:
+            retries.append(retry)
+            asked_before.append(len(upstream.seen))
+
+        async def run():
+            async with HttpClient() as http:
+                return await ask(
+                    http,
+                    provider,
+                    Request("m", MESSAGES),
+                    catalog=load_catalog(),
+                    on_retry=on_retry,
+                )
+
+        assert asyncio.run(run()).message.text == "Forty-two."
+    assert [retry.data() for retry in retries] == [
+        {
+            **{"upstream": "up", "error_status": 429, "error": "too many requests"},
+            **{"attempt": 1, "max_retries": 3, "retry_delay_ms": 0, "delay": "0 s"},
+        },
+        {
+            **{"upstream": "up", "error_status": 529, "error": "overloaded"},
+            **{"attempt": 2, "max_retries": 3, "retry_delay_ms": 0, "delay": "0 s"},
+        },
+    ]
+    assert asked_before == [1, 2]
+
+
+def test_an_upstream_that_is_not_there_is_a_retry_without_a_status():
+    with scripted_upstream() as upstream:
+        url = upstream.url  # nothing listens on its port after the block
+    provider, retries = make_provider("up", "anthropic", url), list[Retry]()
+
+    async def run():
+        async with HttpClient() as http:
+            await http.post(provider, "/v1/messages", b"{}", {}, RELAY, retries.append)
+
+    with pytest.raises(weft.UpstreamFailed):
+        asyncio.run(run())
+    (retry,) = retries
+    data = retry.data()
+    assert "error_status" not in data
+    assert (data["error"], data["delay"]) == ("connection refused", "0.1 s")
+
+
+def test_bytes_that_came_before_a_cut_are_read_although_the_reader_is_late():
+    with scripted_upstream() as upstream:
+        upstream.then(Scripted(b"one ", b"two ", b"three", cut=True))
+        provider = make_provider("up", "anthropic", upstream.url)
+
+        async def run():
+            async with HttpClient() as http:
+                reply = await http.post(provider, "/v1/messages", b"{}", {}, RELAY)
+                await asyncio.sleep(0.3)  # by now the connection is lost
+                data = b""
+                while len(data) < len(b"one two three"):
+                    data += await reply.read() or b""
+                with pytest.raises(weft.UpstreamFailed):
+                    await reply.read()
+                reply.close()
+                return data
+
+        assert asyncio.run(run()) == b"one two three"

@@ -16,8 +16,9 @@ import orjson
 import pytest
 
 import weft.thread
-from servers import Scripted, post, weft_serve
-from slow_upstream import CUT_TEXT, HELD_TEXT, REASON, closing, opening, slow_upstream
+from servers import Scripted, post, scripted_upstream, weft_serve
+from slow_upstream import CUT_TEXT, HELD_TEXT, REASON, closing, opening, slow_upstream, streamed
+from weft.agent import present
 from weft.gateway import EventQueue, LiveExchange, LiveFeed
 from weft.model import ApiError, Delta, Fold, Open, Start, Text
 
@@ -440,3 +441,89 @@ def test_many_deltas_are_one_event():
     events = asyncio.run(run())
     assert [event["type"] for event in events] == ["exchange", "block"]
     assert text_of(events) == "".join(f"{number} " for number in range(500))
+
+
+def busy_then(answer: Scripted) -> Callable[[], Scripted]:
+    """The answers of an upstream that is busy twice, and then answers."""
+    now = [("retry-after", "0")]
+    error = b'{"error": {"message": "words of the upstream"}}'
+    answers = [
+        Scripted(error, status=429, headers=now),
+        Scripted(error, status=503, headers=now),
+        answer,
+    ]
+    return lambda: answers.pop(0)
+
+
+def test_retries_of_the_pages_agent_are_pushed_and_stay_in_the_thread(tmp_path, upstream):
+    upstream.answers["be patient"] = busy_then(streamed("Here I am."))
+    flags = [f"--upstream=mock=anthropic:{upstream.url}"]
+    with weft_serve(tmp_path, *flags, WEFT_API_KEYS="one,two") as gateway:
+
+        async def talk() -> list[Event]:
+            async with (
+                aiohttp.ClientSession(headers={"x-api-key": "one"}) as session,
+                session.ws_connect(f"{gateway.url}/ws") as socket,
+            ):
+                say = {"type": "say", "thread": "patient", "text": "be patient", "model": MODEL}
+                await socket.send_json(say)
+                frames = [await socket.receive_json(timeout=SECONDS)]
+                while frames[-1]["type"] not in ("message_complete", "error"):
+                    frames.append(await socket.receive_json(timeout=SECONDS))
+                return frames
+
+        with watching(gateway, key="one") as mine, watching(gateway, key="two") as other:
+            assert [mine.next(), other.next()] == [{"type": "ready"}] * 2
+            frames = asyncio.run(talk())
+            pushed = mine.until(lambda event: event.get("retry", {}).get("attempt") == 2)
+            asking = Asking(gateway, "in public", "public", key="two")
+            events = other.until(is_over)  # an event about the other key's thread came before
+            asking.finish()
+        types = [frame.get("subtype", frame["type"]) for frame in frames]
+        assert types.index("text_delta") > types.index("api_retry")
+        shown = [present(frame) for frame in frames if frame.get("subtype") == "api_retry"]
+        assert [each.text for each in shown if each is not None] == [
+            "429 from mock (too many requests); retry 1 of 3 in 0 s",
+            "503 from mock (service unavailable); retry 2 of 3 in 0 s",
+        ]
+        assert [event["retry"]["error_status"] for event in pushed if "retry" in event] == [
+            429,
+            503,
+        ]
+        assert not [event for event in events if "retry" in event]
+        assert "words of the upstream" not in orjson.dumps([*frames, *pushed]).decode()
+        # The thread keeps them: each failed request is an attempt at the message.
+        name = pushed[-1]["thread"]
+        view = Request(f"{gateway.url}/api/rows?thread={quote(name)}", headers={"x-api-key": "one"})
+        with urlopen(view, timeout=SECONDS) as reply:
+            rows = orjson.loads(reply.read())
+        assert [(a["status"], a["reason"], a["after"]) for a in rows["attempts"]] == [
+            (429, "too many requests; asked again after 0 s", rows["rows"][0]["id"]),
+            (503, "service unavailable; asked again after 0 s", rows["rows"][0]["id"]),
+        ]
+        assert rows["remarks"] == []
+
+
+def test_retries_of_an_exchange_are_seen_by_those_who_watch_it(tmp_path, gateway):
+    with watching(gateway) as watch:
+        assert watch.next()["type"] == "ready"
+        messages = [{"role": "user", "content": "third time"}]
+        body = {"model": MODEL, "max_tokens": 9, "stream": True, "messages": messages}
+        headers = {"x-weft-thread": "tries", "x-stainless-retry-count": "2"}
+        post(gateway.url + "/v1/messages", body, headers)
+        first, *others = watch.until(is_over)
+        assert (first["state"], first["retry"]) == ("waiting", {"content": "retry 2 by the client"})
+        assert not [event for event in others if "retry" in event]
+    with scripted_upstream() as gone:
+        url = gone.url  # nothing listens on its port after the block
+    with weft_serve(tmp_path, f"--upstream=gone=anthropic:{url}") as lonely:
+        with watching(lonely) as watch:
+            assert watch.next()["type"] == "ready"
+            asking = Asking(lonely, "anybody?", "lonely")
+            events = watch.until(is_over)
+            asking.finish()
+        retries = [event["retry"] for event in events if "retry" in event]
+        assert [present({**retry, "type": "system", "subtype": "api_retry"}) for retry in retries]
+        (retry,) = retries
+        assert (retry["upstream"], retry["error"]) == ("gone", "connection refused")
+        assert (retry["attempt"], retry["max_retries"], retry["delay"]) == (1, 1, "0.1 s")

@@ -39,12 +39,14 @@ from weft.client import (
     HttpClient,
     ModelClient,
     Provider,
+    Retry,
     RetryPolicy,
     SentBody,
     ask,
     find_upstream,
     stream,
 )
+from weft.codec import error_of
 from weft.compact import (
     COMPACT_CONTEXT_TOOL,
     COMPACT_TOOL,
@@ -138,6 +140,7 @@ FORCED_COMPACTIONS = 3
 """How often one request is compacted again because the model says that it is too long."""
 
 STEPS_PLACE = "steps"
+RETRY = "api_retry"
 DENIED = "the user did not allow this call"
 
 COMPACTED_NOTE = "The thread was compacted as you asked ({line}). Go on with the task."
@@ -432,7 +435,12 @@ class Agent:
                     case Emit(event):
                         yield event
                     case AskSummary(request):
-                        answer = await self._ask_summary(http, request)
+                        retries: asyncio.Queue[Retry] = asyncio.Queue()
+                        summary = asyncio.create_task(self._ask_summary(http, request, retries))
+                        async with aclosing(read_retries(summary, retries)) as arriving:
+                            async for retry in arriving:
+                                yield SystemMessage(RETRY, retry.data())
+                        answer = await summary
                     case Confirm():
                         answer = await self._confirm(step)
                     case Run(calls):
@@ -447,8 +455,10 @@ class Agent:
                         folding = Fold(self.provider.origin(self.model))
                         bodies: list[SentBody] = []
                         try:
-                            async for event in self._ask(http, step, folding, bodies, reported):
-                                yield event
+                            asking = self._ask(http, step, folding, bodies, reported)
+                            async with aclosing(asking) as events:
+                                async for event in events:
+                                    yield event
                         except UpstreamError as error:
                             folding.error = ApiError("server", str(error), BAD_GATEWAY)
                         except (asyncio.CancelledError, GeneratorExit) as stop:
@@ -651,7 +661,9 @@ class Agent:
             return self._policy
         return structs.replace(self._policy, attempts=1 + compaction.retries)
 
-    async def _ask_summary(self, http: HttpClient, request: Request) -> Answer:
+    async def _ask_summary(
+        self, http: HttpClient, request: Request, retries: "asyncio.Queue[Retry]"
+    ) -> Answer:
         """Ask for a part of a summary: the configured summary model, or the agent's own."""
         settings = DEFAULT_COMPACTION if self._compactor is None else self._compactor.settings
         seconds = settings.timeout
@@ -666,6 +678,7 @@ class Agent:
                     request,
                     catalog=self._catalog,
                     policy=self._summary_policy(settings),
+                    on_retry=retries.put_nowait,
                 )
         except TimeoutError:
             return no_answer_within(seconds or 0.0)
@@ -683,6 +696,14 @@ class Agent:
         record = partial(thread.record_attempt, folding.response(), reason=reason, at=ask.head)
         with suppress(StoreError):  # the stop itself must get through
             await asyncio.shield(asyncio.to_thread(record))
+
+    async def _record_retry(self, retry: Retry, ask: Ask) -> None:
+        """Record a request that failed and is sent again, as an attempt."""
+        message = f"{retry.reason}; asked again after {retry.delay_text}"
+        error = error_of(UpstreamFailed(message, status=retry.status or BAD_GATEWAY))
+        thread = self._agent_handle()
+        with suppress(StoreError):  # the answer may still come
+            await asyncio.to_thread(thread.record_attempt, None, error=error, at=ask.head)
 
     async def _confirm(self, question: Confirm) -> bool:
         confirm = self._compactor.settings.confirm if self._compactor is not None else None
@@ -702,12 +723,14 @@ class Agent:
 
     async def _ask(
         self, http: HttpClient, ask: Ask, folding: Fold, bodies: list[SentBody], reported: set[Loss]
-    ) -> AsyncIterator[LossReport | TextDelta | ThinkingDelta]:
+    ) -> AsyncGenerator[LossReport | SystemMessage | TextDelta | ThinkingDelta]:
         """Fold the answer, and yield its text as it arrives.
 
-        Losses of meaning that are not in `reported` come first. The same ones repeat in every
-        request of a run. Losses of form would only be noise here.
+        Retries are recorded and reported while they happen. Losses of meaning that are not in
+        `reported` come first. The same ones repeat in every request of a run. Losses of form would
+        only be noise here.
         """
+        retries: asyncio.Queue[Retry] = asyncio.Queue()
         arriving = stream(
             http,
             self.provider,
@@ -716,24 +739,60 @@ class Agent:
             policy=self._policy,
             pace=self._pace,
             on_body=bodies.append,
+            on_retry=retries.put_nowait,
         )
-        is_first = True
-        async for event in arriving:
-            if is_first and bodies:  # the body is complete before the first event
-                losses = (loss for loss in bodies[-1].losses if loss.level == "meaning")
-                new_losses = tuple(dict.fromkeys(loss for loss in losses if loss not in reported))
-                reported.update(new_losses)
-                if new_losses:
-                    yield LossReport(self.model, new_losses)
-            is_first = False
+        first = asyncio.create_task(_next_event(arriving))
+        async with aclosing(read_retries(first, retries)) as waiting:
+            async for retry in waiting:
+                await self._record_retry(retry, ask)
+                yield SystemMessage(RETRY, retry.data())
+        event = await first
+        if bodies:  # the body is complete before the first event
+            losses = (loss for loss in bodies[-1].losses if loss.level == "meaning")
+            new_losses = tuple(dict.fromkeys(loss for loss in losses if loss not in reported))
+            reported.update(new_losses)
+            if new_losses:
+                yield LossReport(self.model, new_losses)
+        while event is not None:
             folding.send(event)
             if (delta := read_delta(event, ask.name)) is not None:
                 yield delta
+            event = await _next_event(arriving)
 
     def _answered(self, folding: Fold, ask: Ask, bodies: Sequence[SentBody]) -> Answered:
         """The whole answer with the body that was sent for it."""
         request = SentRequest(bodies[-1].body, self.provider.protocol, self.model, ask.head)
         return Answered(folding.response(), request)
+
+
+async def read_retries(
+    request: "asyncio.Task[Any]", retries: "asyncio.Queue[Retry]"
+) -> AsyncGenerator[Retry]:
+    """The retries of a request as they happen, until its task is done.
+
+    If the caller stops reading, the task is cancelled.
+    """
+    try:
+        while not request.done():
+            waiting = asyncio.create_task(retries.get())
+            try:
+                await asyncio.wait((request, waiting), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiting.cancel()
+                await asyncio.wait((waiting,))
+            if not waiting.cancelled():
+                yield waiting.result()
+        while not retries.empty():
+            yield retries.get_nowait()
+    finally:
+        request.cancel()
+        await asyncio.wait((request,))
+        if not request.cancelled():
+            request.exception()  # asyncio logs failures that nobody retrieves
+
+
+async def _next_event(events: AsyncIterator[Event]) -> Event | None:
+    return await anext(events, None)
 
 
 def read_delta(event: Event, name: str) -> TextDelta | ThinkingDelta | None:

@@ -115,10 +115,13 @@ SHOWN: dict[str, Rule] = {
     "losses": _lines("info", "{content}"),
     "local_command_output": OTHER,
     "api_retry": _info(
+        "{error_status} from {upstream} ({error}); retry {attempt} of {max_retries} in {delay}",
+        "{upstream} cannot be reached ({error}); retry {attempt} of {max_retries} in {delay}",
         "The model's server said {error_status} ({error}). Attempt {attempt} of {max_retries}, "
         "again in {retry_delay_ms} ms.",
         "The model's server did not answer. Attempt {attempt} of {max_retries}, again in "
         "{retry_delay_ms} ms.",
+        "{content}",
     ),
     "api_error": _info("The model's server failed: {error}", "The model's server failed: {cause}"),
     "model_fallback": _info(

@@ -215,6 +215,10 @@ class Printer:
                 self._show_state(event)
             case "block":
                 self._show_block(event)
+            case "retry" if self._as_json:
+                self._print_json(event)
+            case "retry":
+                self._show_retry(event)
             case "reload":
                 self._running.clear()
             case _:
@@ -230,6 +234,8 @@ class Printer:
             self._streamed[thread] = self._streamed.get(thread, 0) + 1
         if self._as_json:
             self._print_json(event)
+        elif state == "waiting" and "retry" in event:
+            self._show_retry(event)
         elif state == "waiting":
             self._line(thread, f"waiting for {event['model']} …", "dim")
         elif state == "thinking":
@@ -239,6 +245,12 @@ class Printer:
         if is_over:
             self._end_line()
             self.show_new()
+
+    def _show_retry(self, event: Event) -> None:
+        from weft.agent import present
+
+        shown = present({**event["retry"], "type": "system", "subtype": "api_retry"})
+        self._line(event["thread"], "sent again" if shown is None else shown.text, "old")
 
     def _show_block(self, event: Event) -> None:
         if self._as_json:

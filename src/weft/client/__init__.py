@@ -23,7 +23,7 @@ from .provider import (
     read_provider,
 )
 from .reply import STREAM_TYPE, OfflineReply, Reply, read_all, shape_id
-from .retry import LOOP, RELAY, RETRYABLE, UNREACHED, RetryPolicy, plan_retry
+from .retry import LOOP, RELAY, RETRYABLE, UNREACHED, Retry, RetryPolicy, plan_retry
 
 __all__ = [
     "LOOP",
@@ -40,6 +40,7 @@ __all__ = [
     "OfflineReply",
     "Provider",
     "Reply",
+    "Retry",
     "RetryPolicy",
     "Route",
     "SentBody",

@@ -20,7 +20,7 @@ from weft.model import ApiError, Event, Fail, Fold, Loss, Request, Response
 from .http import CallLimits, HttpClient
 from .provider import OFFLINE, Provider
 from .reply import Reply, read_all
-from .retry import LOOP, RetryPolicy
+from .retry import LOOP, Retry, RetryPolicy
 
 ERROR_CHARACTERS = 1000
 """How much of an error body that is not JSON becomes the error's message."""
@@ -79,11 +79,13 @@ async def ask(
     *,
     catalog: Catalog,
     policy: RetryPolicy = LOOP,
+    on_retry: Callable[[Retry], None] | None = None,
 ) -> Response | ApiError:
     """The whole answer, or the error that came instead; an upstream's failure is not raised."""
     fold = Fold(provider.origin(request.model))
+    events = stream(http, provider, request, catalog=catalog, policy=policy, on_retry=on_retry)
     try:
-        async for event in stream(http, provider, request, catalog=catalog, policy=policy):
+        async for event in events:
             fold.send(event)
     except UpstreamError as error:
         return error_of(error)
@@ -106,10 +108,12 @@ async def stream(
     policy: RetryPolicy = LOOP,
     pace: float = 0.0,
     on_body: Callable[[SentBody], None] | None = None,
+    on_retry: Callable[[Retry], None] | None = None,
 ) -> AsyncIterator[Event]:
     """The events of the answer, ending in `End` or `Fail`.
 
-    `on_body` is called with the body before it is sent. `pace` is the offline model's pause between
+    `on_body` is called with the body before it is sent, `on_retry` before the wait for each retry;
+    all retries come before the first event. `pace` is the offline model's pause between
     two events, in seconds.
     """
     if provider is OFFLINE:
@@ -121,7 +125,7 @@ async def stream(
         written = write_body(provider, request, catalog)
         if on_body is not None:
             on_body(written)
-        reply = await _post(http, provider, request, written.body, policy)
+        reply = await _post(http, provider, request, written.body, policy, on_retry)
         try:
             async for event in _read_events(reply, codec):
                 yield event
@@ -156,7 +160,12 @@ def write_body(provider: Provider, request: Request, catalog: Catalog) -> SentBo
 
 
 async def _post(
-    http: HttpClient, provider: Provider, request: Request, body: bytes, policy: RetryPolicy
+    http: HttpClient,
+    provider: Provider,
+    request: Request,
+    body: bytes,
+    policy: RetryPolicy,
+    on_retry: Callable[[Retry], None] | None,
 ) -> Reply:
     headers = {
         "content-type": "application/json",
@@ -165,7 +174,7 @@ async def _post(
         **provider.auth_headers(),
     }
     path = CODECS[provider.protocol].request_path(request.model, True)
-    return await http.post(provider, path, body, headers, policy)
+    return await http.post(provider, path, body, headers, policy, on_retry)
 
 
 async def _read_events(reply: Reply, codec: Codec) -> AsyncIterator[Event]:

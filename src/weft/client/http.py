@@ -4,7 +4,7 @@ aiohttp takes longer to import than everything else together, so `pool`, the onl
 it, is imported at the first call. An agent of the offline model never imports it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from .provider import Provider
 from .reply import Reply
-from .retry import RetryPolicy
+from .retry import Retry, RetryPolicy
 
 if TYPE_CHECKING:
     from .pool import Pool
@@ -66,9 +66,13 @@ class HttpClient:
         body: bytes,
         headers: Mapping[str, str],
         policy: RetryPolicy,
+        on_retry: Callable[[Retry], None] | None = None,
     ) -> Reply:
-        """Send a body; retries as the policy says, then raises `UpstreamFailed`."""
-        return await self._open().call("POST", provider, path, body, headers, policy)
+        """Send a body; retries as the policy says, then raises `UpstreamFailed`.
+
+        `on_retry` is called before the wait for each retry.
+        """
+        return await self._open().call("POST", provider, path, body, headers, policy, on_retry)
 
     async def get(
         self, provider: Provider, path: str, headers: Mapping[str, str], policy: RetryPolicy

@@ -12,7 +12,7 @@ The caller closes the reply, which frees its connection.
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
 
 import aiohttp
@@ -22,7 +22,7 @@ from weft.errors import UpstreamFailed
 
 from .http import CallLimits
 from .provider import Provider
-from .retry import UNREACHED, RetryPolicy, plan_retry
+from .retry import UNREACHED, Retry, RetryPolicy, plan_retry, status_text
 
 BAD_GATEWAY = 502
 UNAVAILABLE = 503
@@ -91,6 +91,11 @@ class HttpReply:
                 if data:
                     return self._count_bytes(data)
         except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
+            # aiohttp raises this even if bytes that came before the failure were not read yet.
+            # They are returned first; the next call raises again.
+            unread = content._read_nowait(-1)  # pyright: ignore[reportPrivateUsage]
+            if unread:
+                return self._count_bytes(unread)
             raise UpstreamFailed(
                 f"upstream {self.provider.name!r} broke off its answer: {describe(error)}"
             ) from None
@@ -174,8 +179,12 @@ class Pool:
         body: bytes | None,
         headers: Mapping[str, str],
         policy: RetryPolicy,
+        on_retry: Callable[[Retry], None] | None = None,
     ) -> HttpReply:
-        """Make a call; retries as the policy says, then raises `UpstreamFailed`."""
+        """Make a call; retries as the policy says, then raises `UpstreamFailed`.
+
+        `on_retry` is called before the wait for each retry.
+        """
         attempt = 1
         while True:
             try:
@@ -185,12 +194,24 @@ class Pool:
                 delay = None if is_connected else plan_retry(policy, attempt, UNREACHED)
                 if delay is None:
                     raise self._unreachable(provider, error) from None
+                status, reason = UNREACHED, describe(error)
             else:
                 retry_after = reply.headers.get("retry-after")
                 delay = plan_retry(policy, attempt, reply.status, retry_after)
                 if delay is None:
                     return reply
                 reply.close()
+                status, reason = reply.status, status_text(reply.status)
+            if on_retry is not None:
+                retry = Retry(
+                    upstream=provider.name,
+                    status=status,
+                    reason=reason,
+                    number=attempt,
+                    limit=policy.attempts - 1,
+                    delay=delay,
+                )
+                on_retry(retry)
             await asyncio.sleep(delay)
             attempt += 1
 

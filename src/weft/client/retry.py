@@ -5,7 +5,11 @@ Only one layer should retry, the one nearest to the user. Clients of the gateway
 layer, so it retries every status that the vendors call retryable.
 """
 
+from http import HTTPStatus
+
 from msgspec import Struct
+
+from weft.model import JsonObject
 
 RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 """https://docs.anthropic.com/en/api/errors, https://platform.openai.com/docs/guides/error-codes"""
@@ -22,6 +26,55 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     first: float = 0.5
     longest: float = 8.0
     patience: float = 60.0
+
+
+OVERLOADED = 529
+"""Anthropic's own status, which `HTTPStatus` does not have."""
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """A request that failed and is sent again after `delay` seconds.
+
+    - `upstream`: the name of the upstream
+    - `status`: the status of its answer; `UNREACHED` if no connection was made
+    - `reason`: the status in words, or why there was no connection; nothing of the answer's body
+    - `number`, `limit`: this is retry `number` of at most `limit`
+    """
+
+    upstream: str
+    status: int
+    reason: str
+    number: int
+    limit: int
+    delay: float
+
+    @property
+    def delay_text(self) -> str:
+        """The delay for people: `4 s`."""
+        return f"{self.delay:.3g} s"
+
+    def data(self) -> JsonObject:
+        """The members of an `api_retry` system message, named as Claude Code names them."""
+        status = {} if self.status == UNREACHED else {"error_status": self.status}
+        return {
+            "upstream": self.upstream,
+            **status,
+            "error": self.reason,
+            "attempt": self.number,
+            "max_retries": self.limit,
+            "retry_delay_ms": round(self.delay * 1000),
+            "delay": self.delay_text,
+        }
+
+
+def status_text(status: int) -> str:
+    """A status in words: `too many requests`."""
+    if status == OVERLOADED:
+        return "overloaded"
+    try:
+        return HTTPStatus(status).phrase.lower()
+    except ValueError:
+        return "an error"
 
 
 RELAY = RetryPolicy(attempts=2, statuses=frozenset({UNREACHED}), first=0.1)

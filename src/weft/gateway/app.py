@@ -178,6 +178,9 @@ async def open_state(settings: Settings, url: str | None = None) -> AsyncGenerat
                 tool_servers=servers,
                 url=url,
             )
+            state.runs.on_retry = lambda spec, retry: state.live.retry_run(
+                spec.thread, spec.branch, spec.scope, retry
+            )
             polling = asyncio.ensure_future(StorePoller(store, state.live).run())
             try:
                 yield state

@@ -85,7 +85,7 @@ from .errors import failure, refusal
 from .exchange_log import ExchangeLog
 from .google import read_address
 from .guard import Guard
-from .hints import is_retry, is_title_request, read_hint, read_parent_hint
+from .hints import is_retry, is_title_request, read_hint, read_parent_hint, retry_count
 from .identity import Continuation
 from .live import LiveExchange
 from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_outgoing
@@ -111,6 +111,9 @@ TOO_LONG = ("context_length", "too_large")
 
 CLIENT_LEFT = ApiError("server", "the client closed the connection", 499, code="client_left")
 """Recorded as the reason for an unfinished answer; never sent."""
+
+COMPACTED_RETRY = "the conversation was too long for the model; sent again after compaction"
+UNRESTORED_RETRY = "the model refused restored thinking; sent again without it"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -549,7 +552,15 @@ def _begin_live(exchange: Exchange) -> None:
         scope=exchange.caller.scope,
         model=exchange.request.model,
     )
+    if (count := retry_count(exchange.inbound.headers)) > 0:
+        exchange.live.retry = {"content": f"retry {count} by the client"}
     exchange.state.live.begin(exchange.live)
+
+
+def _show_retry(exchange: Exchange, retry: JsonObject) -> None:
+    """Show those who watch the thread that the request is sent again, and why."""
+    if exchange.live is not None:
+        exchange.state.live.retry(exchange.live, retry)
 
 
 def _end_live(exchange: Exchange) -> None:
@@ -571,6 +582,7 @@ async def _ask(exchange: Exchange, outbound: Outbound) -> None:
     if error is None:
         return
     if error.error.kind in TOO_LONG and await _make_room(exchange, force=True):
+        _show_retry(exchange, {"content": COMPACTED_RETRY})
         await show_edits(exchange)
         exchange.outgoing = await _write(exchange, exchange.request)
         _keep_sent_body(exchange)
@@ -579,6 +591,7 @@ async def _ask(exchange: Exchange, outbound: Outbound) -> None:
             return
         error = again
     if exchange.upstream_request is not exchange.request and concerns_restored(error.error):
+        _show_retry(exchange, {"content": UNRESTORED_RETRY})
         exchange.outgoing = await _write(exchange, exchange.request)
         _keep_sent_body(exchange)
         second = await _ask_once(exchange, outbound)
@@ -611,7 +624,12 @@ async def _post(exchange: Exchange) -> Reply:
         )
     with exchange.guard.waiting():
         return await state.http_client.post(
-            route.provider, outgoing.path, outgoing.body, outgoing.headers, RELAY
+            route.provider,
+            outgoing.path,
+            outgoing.body,
+            outgoing.headers,
+            RELAY,
+            on_retry=lambda retry: _show_retry(exchange, retry.data()),
         )
 
 

@@ -18,6 +18,7 @@ from .codex_compaction import QUESTION
 
 TITLE_PROMPT_LENGTH = 200
 TITLE_LENGTH = 120
+RETRY_DIGITS = 4
 
 SideKind = Literal["title", "topic", "check"]
 
@@ -59,12 +60,20 @@ def read_parent_hint(headers: Mapping[str, str], request: Request) -> str | None
     return PREFIXES["codex"] + name_of(session) if session and is_child else None
 
 
-def is_retry(headers: Mapping[str, str]) -> bool:
-    """Whether an official SDK marks this request as a retry.
+def retry_count(headers: Mapping[str, str]) -> int:
+    """How often an official SDK has sent this request before, by its own count.
 
     https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py
     """
-    return headers.get("x-stainless-retry-count", "0").strip() not in ("", "0")
+    value = headers.get("x-stainless-retry-count", "0").strip()
+    if value in ("", "0"):
+        return 0
+    return int(value) if value.isdecimal() and len(value) <= RETRY_DIGITS else 1
+
+
+def is_retry(headers: Mapping[str, str]) -> bool:
+    """Whether an official SDK marks this request as a retry."""
+    return retry_count(headers) > 0
 
 
 def read_side_kind(request: Request) -> SideKind | None:

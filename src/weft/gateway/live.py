@@ -6,11 +6,14 @@ end. Watchers receive events, which are JSON objects:
     {"type": "exchange", "exchange", "thread", "branch", "head", "model", "started", "state"}
         the state has changed; `state` is waiting, thinking, streaming, done or failed, and `head`
         is the commit of the request. A failed exchange has `error`; a finished one has `recorded`
-        (store, journal or no).
+        (store, journal or no). One that waits after a failed request has `retry`: the members of
+        an `api_retry` system message.
     {"type": "block", "exchange", "thread", "branch", "index", "kind", "text"}
         text that was added to a block of the answer. `kind` is text, thinking, call or other. The
         first event of a block has `new`, its last one `closed`; a call has its `name` and `call`
         (its id), and its text is the arguments.
+    {"type": "retry", "thread", "branch", "retry"}
+        a request of the page's agent failed and is sent again; `retry` is as in `exchange`
     {"type": "changed", "thread", "branch"?}
         the thread has other commits or attempts than before
 
@@ -95,6 +98,7 @@ class LiveExchange:
         self.state: ExchangeState = "waiting"
         self.error: str | None = None
         self.recorded: str | None = None
+        self.retry: JsonObject | None = None
         self.answer: Fold | None = None
         self.position = ReadPosition()
         self.timer: asyncio.TimerHandle | None = None
@@ -117,6 +121,8 @@ class LiveExchange:
             event["error"] = self.error
         if self.recorded is not None:
             event["recorded"] = self.recorded
+        if self.retry is not None and self.state == "waiting":
+            event["retry"] = self.retry
         return event
 
     def summary(self) -> JsonObject:
@@ -211,6 +217,18 @@ class LiveFeed:
         self._running[exchange.id] = exchange
         self._publish(exchange, [exchange.event()])
         self._notify(exchange.scope)
+
+    def retry(self, exchange: LiveExchange, retry: JsonObject) -> None:
+        """A request failed, and is sent again; `retry` is shown as an `api_retry`."""
+        exchange.retry, exchange.state = retry, "waiting"
+        self._publish(exchange, [exchange.event()])
+
+    def retry_run(self, thread: str, branch: str, scope: str | None, retry: JsonObject) -> None:
+        """A request of the page's agent failed, and is sent again."""
+        event: JsonObject = {"type": "retry", "thread": thread, "branch": branch, "retry": retry}
+        for watcher in tuple(self._watchers):
+            if watcher.wants(thread, scope):
+                watcher.send_event(event)
 
     def answer(self, exchange: LiveExchange, answer: Fold) -> None:
         """An answer begins to arrive. It may be the second one, if a request is sent again."""

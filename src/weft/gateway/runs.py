@@ -37,6 +37,7 @@ ENDS = ("message_complete", "error")
 HINT = "hint"
 OWN_AGENT = "weft"
 PROGRESS = "compact_progress"
+RETRY = "api_retry"
 REMARKS_PER_BRANCH = 20
 BRANCHES_WITH_REMARKS = 500
 SERVED_LIMIT = 10_000
@@ -210,6 +211,8 @@ class Runs:
         self._starting: set[asyncio.Task[None]] = set()
         self.listeners: set[Watcher] = set()
         """Connections that receive the list of runs."""
+        self.on_retry: Callable[[RunSpec, JsonObject], None] = lambda _spec, _retry: None
+        """Called when a request of a run is sent again."""
         self.served: set[tuple[str, str]] = set()
         """The (upstream, model) pairs that have answered since the server started."""
 
@@ -368,6 +371,8 @@ class Runs:
                     if isinstance(event, SystemMessage) and event.subtype == HINT:
                         self._deliver_hint(run, str(event.data.get("content", "")))
                         continue
+                    if isinstance(event, SystemMessage) and event.subtype == RETRY:
+                        self.on_retry(run.spec, event.data)
                     for frame in writer.write(event, monotonic()):
                         if frame["type"] in ENDS:
                             end = frame
@@ -445,8 +450,9 @@ def record_end(thread: Thread, reason: str | None, started: float) -> str | None
     """Record why there is no answer, unless the agent did so; returns the id of the last row."""
     compiled = thread.compile()
     if reason is not None and is_unanswered(compiled.messages):
-        recorded = (attempt.created.timestamp() for attempt in thread.attempts())
-        if not any(created >= started for created in recorded):
+        # Attempts at earlier commits are retries of requests that were answered later.
+        recorded = [each for each in thread.attempts() if each.commit == compiled.head]
+        if not any(attempt.created.timestamp() >= started for attempt in recorded):
             thread.record_attempt(None, reason=reason)
     return compiled.ids[-1] if compiled.ids else None
 
@@ -465,5 +471,6 @@ def is_unanswered(messages: Sequence[Message]) -> bool:
 
 
 def is_transient(frame: JsonObject) -> bool:
-    """Whether a report, such as progress, can be dropped when its run is over."""
-    return frame.get("subtype") == PROGRESS or frame.get("status") == "compacting"
+    """Whether a report can be dropped when its run is over: progress, and retries, which the
+    thread has as attempts."""
+    return frame.get("subtype") in (PROGRESS, RETRY) or frame.get("status") == "compacting"

@@ -57,7 +57,7 @@ LIST_SECONDS = 0.3
 CONFLICT = 409
 ATTACHED = "(attached files)"
 """What the queue shows for a message without text."""
-RUN_EVENTS = ("exchange", "block")
+RUN_EVENTS = ("exchange", "block", "retry")
 TRY_AGAIN = 1013
 """https://www.iana.org/assignments/websocket/websocket.xhtml#close-code-number"""
 

@@ -136,7 +136,7 @@ async function start() {
   const load = (from, count) => get("/api/rows", { ...place(), from, count });
   chat = new Chat({ table, actions, load, address: place });
   live = new Live({ chat, table, confirm, answer });
-  exchanges = new Exchanges({ append: (node) => chat.append(node) });
+  exchanges = new Exchanges({ append: (node) => chat.append(node), table });
   socket = new Socket("/ws", { onframe: receive, onstate: connection });
   addListeners();
   setPage(page);

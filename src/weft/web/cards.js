@@ -6,6 +6,7 @@ import { post } from "./api.js";
 import { present } from "./system.js";
 
 export const COMPACTED = "compact_boundary";
+export const RETRY = "api_retry";
 const LOSSES = "losses";
 const PROGRESS = "compact_progress";
 const FALLBACK = "compact_fallback";
@@ -51,6 +52,7 @@ export class StatusCard {
     const isFirst = !this.node.childNodes.length;
     if (isFirst) this.build(shown, isStep ? UNDER_WAY : text);
     this.node.dataset.subtype = shown.subtype;
+    if (shown.subtype === RETRY) this.lastRetry = event;
     if (step) this.node.dataset.state = isStep ? "running" : step;
     this.progress.textContent = step === "progress" ? text : "";
     if (step === "fallback") this.steps.append(markdown(el("li"), text));
@@ -68,6 +70,15 @@ export class StatusCard {
     const label = { class: "card-body", role: "note", "aria-label": look.title };
     this.body = el("div", label, heading, this.steps, this.progress);
     this.node.append(...[icon, this.body].filter(Boolean));
+  }
+
+  /** The request that was sent again is answered, or was given up. */
+  endRetries() {
+    const { attempt, error_status, upstream } = this.lastRetry;
+    if (!upstream) return;
+    const reason = error_status ? `${error_status} from ${upstream}` : `${upstream} could not be reached`;
+    this.heading.dataset.text = "";
+    this.heading.textContent = `Sent again ${attempt === 1 ? "once" : `${attempt} times`}: ${reason}`;
   }
 
   /** The run is over: a compaction that has not finished was stopped. */

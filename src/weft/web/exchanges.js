@@ -2,6 +2,8 @@
 // gateway. The server pushes their state and the text of their answers.
 
 import { el } from "./dom.js";
+import { RETRY } from "./cards.js";
+import { present } from "./system.js";
 import { StreamedText, StreamedThinking } from "./streamed.js";
 import { ToolPanel } from "./tool_panel.js";
 
@@ -14,8 +16,9 @@ const OVER = ["done", "failed"];
 
 export class Exchanges {
   /** `append(node)` adds a row at the end of the conversation. */
-  constructor({ append }) {
+  constructor({ append, table }) {
     this.append = append;
+    this.table = table;
     this.running = new Map();
   }
 
@@ -42,7 +45,8 @@ export class Exchanges {
       this.running.set(event.exchange, answer);
       this.append(answer.node);
     }
-    answer.setState(event.state);
+    const retry = event.retry && present(this.table, { ...event.retry, type: "system", subtype: RETRY });
+    answer.setState(event.state, retry?.text);
   }
 
   /** Write the text that has arrived. */
@@ -89,9 +93,10 @@ class Answer {
     );
   }
 
-  setState(state) {
+  /** `retry`: why the request is sent again. */
+  setState(state, retry) {
     this.node.dataset.state = state;
-    this.state.textContent = STATES[state] ?? state;
+    this.state.textContent = retry ?? STATES[state] ?? state;
   }
 
   add(event) {

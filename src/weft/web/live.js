@@ -5,7 +5,7 @@
 
 import { el, trusted } from "./dom.js";
 import { mediaNode } from "./attachments.js";
-import { StatusCard, isCompaction } from "./cards.js";
+import { RETRY, StatusCard, isCompaction } from "./cards.js";
 import { skipNote } from "./system.js";
 import { RenderedText, StreamedThinking } from "./streamed.js";
 import { Questions } from "./questions.js";
@@ -29,6 +29,7 @@ export class Live {
     this.texts = [];
     this.answer = null;
     this.compaction = null;
+    this.retries = null;
     this.question = null;
     this.questions.reset();
   }
@@ -80,6 +81,8 @@ export class Live {
 
   /** The body of the answer that is being written. */
   body() {
+    this.retries?.endRetries(); // the model answers now
+    this.retries = null;
     if (!this.answer?.isConnected) {
       this.answer = el("div", { class: "body" });
       const row = el("li", { class: "row assistant streaming" }, speaker("Assistant"), this.answer);
@@ -107,6 +110,7 @@ export class Live {
 
   /** Show a system event, or log why not; the events of one compaction share a card. */
   report(event) {
+    if (event.subtype === RETRY) return this.reportRetry(event);
     const running = this.compaction?.isRunning && this.compaction.node.isConnected;
     const joins = running && isCompaction(event);
     const card = joins ? this.compaction : new StatusCard(this.table);
@@ -117,6 +121,15 @@ export class Live {
     if (!joins) this.chat.append(card.node);
     if (isCompaction(event)) this.compaction = card;
     this.closeAnswer();
+  }
+
+  /** A request failed and is sent again: one card for all retries of a request. */
+  reportRetry(event) {
+    const isNew = !this.retries?.node.isConnected;
+    const card = isNew ? new StatusCard(this.table) : this.retries;
+    if (!card.take(event)) return;
+    if (isNew) this.addCard(card.node);
+    this.retries = card;
   }
 
   /** Add a card; what follows goes below it. */
@@ -163,6 +176,7 @@ export class Live {
     this.closeBlocks();
     const text = this.texts.join("\n");
     this.closeAnswer();
+    this.retries?.endRetries();
     this.compaction?.stop();
     this.question?.querySelector(".line")?.remove();
     this.questions.finish();

@@ -1,0 +1,82 @@
+"""The page at work, in a real browser: retries while they happen, many deltas a second, and commits
+that are dragged onto a branch."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from servers import Scripted
+from serving import serving
+from slow_upstream import HOLD_SECONDS, closing, deltas, opening, slow_upstream
+
+expect = pytest.importorskip("playwright.sync_api").expect
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+MODEL = "scripted-model"
+PATIENCE = 60_000
+"""Milliseconds that an assertion waits: the machine may be busy."""
+
+
+@pytest.fixture(scope="module")
+def upstream():
+    with slow_upstream() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("page-work")
+
+
+@pytest.fixture(scope="module")
+def url(folder, upstream):
+    with serving(
+        folder, "--store", str(folder / "weft.db"), f"--upstream=mock=anthropic:{upstream.url}"
+    ) as address:
+        yield address
+
+
+def send(page: Any, text: str) -> None:
+    """Send a text; the box is emptied when the run begins."""
+    page.fill("#model", MODEL)
+    page.press("#model", "Tab")
+    page.fill("#words", text)
+    page.press("#words", "Enter")
+    expect(page.locator("#words")).to_have_value("", timeout=PATIENCE)
+
+
+class Late(Scripted):
+    """An answer that begins when its gate opens."""
+
+    def __init__(self, gate: threading.Event, text: str) -> None:
+        super().__init__()
+        self._gate, self._text = gate, text
+        self.pieces = self._pieces()  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _pieces(self) -> Iterator[bytes]:
+        self._gate.wait(HOLD_SECONDS)
+        yield from [*opening(), *deltas(self._text), *closing()]
+
+
+def test_retries_are_shown_while_they_happen_and_stay_with_the_message(url, upstream, new_tab):
+    gate, now = threading.Event(), [("retry-after", "0")]
+    busy = [Scripted(b"{}", status=status, headers=now) for status in (429, 503)]
+    upstream.answers["be patient"] = iter([*busy, Late(gate, "Here I am.")]).__next__
+    page = new_tab(url, "patient")
+    send(page, "be patient")
+    card = page.locator("#conversation [data-subtype=api_retry]")
+    text = "503 from mock (service unavailable); retry 2 of 3 in 0 s"
+    expect(card).to_contain_text(text, timeout=PATIENCE)
+    gate.set()
+    expect(page.locator("#conversation")).to_contain_text("Here I am.", timeout=PATIENCE)
+    expect(page.locator("#send")).to_be_visible(timeout=PATIENCE)
+    expect(card).to_have_count(0, timeout=PATIENCE)  # the attempts say the same, for good
+    attempts = page.locator("#conversation .attempt.old summary")
+    reason = "did not answer: too many requests; asked again after 0 s (429)"
+    expect(attempts).to_have_count(2, timeout=PATIENCE)
+    expect(attempts.first).to_contain_text(reason)
+    expect(page.locator("#conversation .attempt:not(.old)")).to_have_count(0)
+    assert page.errors == []
