@@ -331,4 +331,4 @@ def test_the_command_shows_and_settles_it(
     assert run("merge", "f", "--strategy", "squash", "--answer", "tu1=theirs")[0] == 0
     run("undo")
     code, _, err = run("merge", "f", "--answer", "other=ours")
-    assert (code, "no resolution for the conflict" in err) == (1, True)
+    assert (code, "no answer for the conflict" in err) == (1, True)

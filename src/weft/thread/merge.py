@@ -198,7 +198,7 @@ def conflict_chooser(strategy: Strategy) -> Choose | None:
     def choose(conflict: AnyConflict) -> str:
         matching = [answer for id, answer in answers.items() if conflict.id.startswith(id)]
         if len(matching) != 1:
-            raise MergeConflict(f"no resolution for the conflict in {conflict.place}", (conflict,))
+            raise MergeConflict(f"no answer for the conflict in {conflict.place}", (conflict,))
         return matching[0]
 
     return choose
