@@ -1,4 +1,5 @@
-"""Wires and the model, both ways; pure. `CODECS` finds a protocol by its name.
+"""Codecs: translate each protocol to the model and back, without I/O. `CODECS` finds a protocol by
+its name.
 
 A codec is imported when it is first asked for.
 """

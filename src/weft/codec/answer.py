@@ -57,10 +57,10 @@ from .sse import SseParser, write_frame
 Form = Literal["body", "stream", "neither"]
 
 _FIELD = re.compile(rb"(?:data|event|id|retry)?:")
-"""The beginning of a line of a stream: a field name, or the colon of a comment."""
+"""How a line of a stream begins: with a field name, or with the colon of a comment."""
 
 NOT_A_FIELD = (b"{", b"[", b"<", b'"')
-"""The beginning of a body or of an HTML page, but never of a line of a stream."""
+"""How a body or an HTML page begins, but never a line of a stream."""
 
 NEITHER = "the upstream's answer is unreadable: neither JSON nor a stream of events"
 
@@ -215,7 +215,7 @@ class AnswerOptions(Struct, frozen=True, kw_only=True):
     - `created` is the time in the answer, in seconds.
     - `calls` maps the tool names that the request had to change back to the client's own.
     - `thinking` is the member in which Chat clients read thinking.
-    - `include_usage` is whether a stream tells the client its token usage.
+    - `include_usage` is whether a stream reports its token usage.
     - `shape_id` turns the upstream's id of the answer into one for the client.
     - `call_id_seed` is a random text: with it, calls for which the upstream sent no id get ids that
       are unique across answers. Without it they are numbered within the answer.
@@ -245,7 +245,8 @@ class Piece(Struct, frozen=True, gc=False):
 class AnswerWriter:
     """Writes an answer in the protocol of a client: as a stream, event by event, or as a body.
 
-    `locate` turns a place in the answer into a path of the upstream's, for the losses of a stream.
+    `locate` turns a position in the answer into a path in the upstream's body, for the losses of a
+    stream.
     """
 
     def __init__(
@@ -308,16 +309,16 @@ class AnswerWriter:
 class AnswerTranslator:
     """Translates one answer from the protocol of an upstream to that of a client.
 
-    A stream goes through `feed` and `close`; a body through `read_body` and `write_body`. On the
-    way, tools get the client's own names back, and the explanation of a refusal becomes part of the
-    answer if the client's protocol has no other place for it.
+    A stream goes through `feed` and `close`; a body through `read_body` and `write_body`. Tools get
+    the client's own names back, and the explanation of a refusal becomes part of the answer if the
+    client's protocol has no field for it.
 
     `original` is the answer as the upstream sent it, `response` the one that the client gets. Both
     are complete when `ended` is true and `error` is None.
     """
 
     relays_error = False
-    """An upstream's error is never forwarded as it came: it is translated like the rest."""
+    """Always false: an upstream's error is translated, never forwarded unchanged."""
 
     def __init__(
         self,
@@ -336,7 +337,7 @@ class AnswerTranslator:
         self._restorer = CallRestorer(options.calls) if options.calls else None
         self._inliner = RefusalInliner() if self._inlines else None
         self._original = Fold(origin)
-        # Without renamed tools the two differ in nothing that a fold holds.
+        # Without renamed tools, the folds of both versions are equal.
         self._restored = Fold(origin) if options.calls else self._original
 
     @cached_property
@@ -366,7 +367,7 @@ class AnswerTranslator:
 
     @property
     def ended(self) -> bool:
-        """Whether the stream has come to its end: its final event, or an error."""
+        """Whether the stream has ended, with its final event or an error."""
         return self._original.ended
 
     @property
@@ -380,11 +381,11 @@ class AnswerTranslator:
         return [*self._reader.repairs, *self._writer.losses]
 
     def feed(self, data: bytes) -> Piece:
-        """The client's bytes for these bytes of the upstream."""
+        """Take bytes of the upstream; returns bytes for the client."""
         return self._writer.write(self._translate(self._reader.feed(data)))
 
     def close(self) -> Piece:
-        """The client's bytes for the end of the upstream's bytes."""
+        """The upstream's bytes have ended; returns the last bytes for the client."""
         return self._writer.write(self._translate(self._reader.close()))
 
     def fail(self, error: ApiError) -> bytes:
@@ -432,7 +433,7 @@ class AnswerTranslator:
         return self.sidecar(self.original, self._target.encode_response(self.response, 0).body)
 
     def sidecar(self, original: Response, body: JsonObject) -> JsonObject:
-        """The parts of an answer that the client cannot send back; `body` is what it was sent."""
+        """The parts of an answer that the client cannot send back; `body` is the client's body."""
         echo = self._target.decode_response(orjson.loads(orjson.dumps(body)))
         return make_answer_sidecar(original.message, echo.message)
 

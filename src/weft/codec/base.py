@@ -1,11 +1,12 @@
 """What a codec is: a record of functions between one protocol and the model.
 
-2N halves through one model, not N² pairs. Decoders take plain dicts and keep what they do not
-know; encoders return the body and everything that it could not express. Streams are machines
-without I/O: a decoder is fed frames and returns events, an encoder takes events and returns frames.
+Each protocol has a decoder to the model and an encoder from it. Decoders take plain dicts and keep
+unknown members; encoders return the body and everything that it could not express. Streams are
+state machines without I/O: a decoder is fed frames and returns events, an encoder takes events and
+returns frames.
 
-Nothing here compares a vendor's name. What differs between vendors, models and deployments comes
-in as `Target`: the model's row in the catalogue, and the caller's policies.
+Nothing here compares a vendor's name. Differences between vendors, models and deployments are in
+`Target`: the model's row in the catalogue, and the caller's policies.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 SystemPolicy = Literal["auto", "inline", "demote", "merge"]
 CachePolicy = Literal["keep", "auto"]
 ThinkingMember = Literal["reasoning_content", "reasoning", "reasoning_text", "hidden"]
-"""The member in which a client of Chat Completions is shown another vendor's thinking. There is no
+"""The member that shows another vendor's thinking to clients of Chat Completions. There is no
 official one: most clients read `reasoning_content`, those of OpenRouter `reasoning`."""
 
 INLINE = "@inline"
@@ -54,7 +55,7 @@ class Frame(Struct, frozen=True, gc=False):
 
 
 def parsed(text: str) -> Any:
-    """The value of a JSON text; raises `ValueError` where it is none."""
+    """The value of a JSON text; raises `ValueError` if it is not JSON."""
     return orjson.loads(text)
 
 
@@ -80,7 +81,7 @@ class Target(Struct, frozen=True):
 
 
 Locate = Callable[[Place], str]
-"""Turns a place of the model into a path of somebody's body."""
+"""Turns a position in the model into a path in the source's body."""
 
 
 class Losses:
@@ -95,7 +96,7 @@ class Losses:
     def add(
         self, at: Place | str, code: str, detail: object = "", level: Level | None = None
     ) -> None:
-        """Report one loss; `at` is a place of the model, or a finished path."""
+        """Report one loss; `at` is a position in the model, or a finished path."""
         # `make_loss` written out: a long conversation reports hundreds of losses.
         path = self.locate(at) if isinstance(at, tuple) else at
         entry = LOSS_CODES[code]
@@ -107,12 +108,12 @@ class Losses:
         self.add(("params", name), code, detail, level)
 
     def path(self, place: Place) -> str:
-        """A place of the model as the caller would write it."""
+        """The path of a position in the model, as the caller would write it."""
         return self.locate(place)
 
 
 def thread_path(place: Place) -> str:
-    """The path of a place in a request without a body: a compiled thread."""
+    """The path of a position in a request without a body: a compiled thread."""
     match place:
         case ():
             return ""
@@ -137,7 +138,7 @@ Calls = dict[str, JsonObject]
 
 
 class Encoded(Struct, frozen=True):
-    """A body, and all that it could not say. `calls` are the tools it had to give other names."""
+    """A body, and what it could not express. `calls` are the tools that had to be renamed."""
 
     body: JsonObject
     losses: list[Loss]
@@ -153,11 +154,11 @@ class StreamDecoder(Protocol):
     repairs: Losses
 
     def feed(self, frame: Frame) -> list[Event]:
-        """The events that this frame means."""
+        """The events of this frame."""
         ...
 
     def close(self) -> list[Event]:
-        """What is left when the bytes end: `Fail` if the terminal event never came.
+        """The last events, at the end of the bytes: `Fail` if the terminal event never came.
 
         A stream with a frame that could not be read has failed already, and is not failed again.
         """
@@ -170,7 +171,7 @@ class StreamEncoder(Protocol):
     losses: Losses
 
     def send(self, event: Event) -> list[Frame]:
-        """The frames that say this event."""
+        """The frames of this event."""
         ...
 
 
@@ -239,7 +240,7 @@ def has_inline_system(request: Request, protocol: str) -> bool:
 
 
 def has_refused_developer(request: Request, target: Target) -> bool:
-    """Whether a message has the role `developer`, and the target's model does not take it."""
+    """Whether a message has the role `developer` and the target's model does not support it."""
     roles = {message.role for message in request.messages if is_system(message)}
     return "developer" in roles and not target.model.developer
 
@@ -297,7 +298,7 @@ class Codec(Struct, frozen=True):
       `to_openai()` and the other formats of a compiled thread return.
     - `stream_encoder` takes the creation time of the frames, because codecs read no clock.
     - `request_path`: the path that a request is posted to, by model and whether it streams.
-    - `locate_answer`: the path of a place in an answer of this protocol.
+    - `locate_answer`: the path of a position in an answer of this protocol.
     - `rules_apply`: whether a rule of the target could change a body of this same protocol.
     - `place_thinking`: marks thinking for the member in which a client reads it, in a protocol with
       several such members.
@@ -346,5 +347,5 @@ class Codec(Struct, frozen=True):
 
 
 def members(value: Any) -> JsonObject | None:
-    """The value as a JSON object, or `None` where it is something else."""
+    """The value if it is a JSON object, else `None`."""
     return cast(JsonObject, value) if isinstance(value, dict) else None

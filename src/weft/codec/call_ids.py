@@ -2,9 +2,9 @@
 
 Two problems are fixed here; each change is reported, and the sidecar keeps the original id.
 
-- An id has characters the target refuses, or is too long. It is cut, and marked with a digest of
-  the original. The same id always gives the same result, and two ids never become one: an id that
-  already looks marked is marked again.
+- An id has characters that the target refuses, or is too long. It is truncated and gets a digest of
+  the original as a suffix. The same id always gives the same result, and two ids never become one:
+  an id that already looks marked is marked again.
 - Two calls of one request have the same id. Vendors refuse that ("`tool_use` ids must be unique"),
   but some clients and models number their calls anew in every turn. The first call keeps its id,
   a later one gets a new id, and each result answers the oldest of its calls that has no result yet.
@@ -76,7 +76,7 @@ MARK_LENGTH = 10
 
 
 def marked_id(call_id: str, longest: int | None = None) -> str:
-    """The id with its mark, cut to the longest that the protocol accepts."""
+    """The id with its digest, truncated to the longest that the protocol accepts."""
     digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     prefix = call_id if longest is None else call_id[: longest - MARK_LENGTH]
     return f"{prefix}-x{digest}"

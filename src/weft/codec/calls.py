@@ -17,7 +17,7 @@ from .base import Calls, members
 
 OPENING = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 LONGEST_OPENING = 1000
-"""Arguments without an opening in this many characters have another form."""
+"""If `{"input": "` is not within this many characters, the arguments have another form."""
 CHARACTERS = re.compile(
     r'(?:[^"\\]+'
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -28,8 +28,9 @@ CHARACTERS = re.compile(
 
 
 MADE = "call_answer_"
-"""The prefix of ids that a decoder makes if the upstream sent none. They are counters, the same in
-every answer. The gateway makes them unique, because it recognises an answer by the ids in it."""
+"""The prefix of ids that a decoder generates if the upstream sent none. They are counters, the same
+in every answer. The gateway makes them unique, because it recognises an answer by the ids in it.
+"""
 
 
 def with_unique_call_ids(message: Message, seed: str) -> Message:

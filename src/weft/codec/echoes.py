@@ -1,11 +1,11 @@
-"""Replace a client's echo of an answer by the answer as the model gave it.
+"""Replaces a client's echo of an answer with the answer as the model wrote it.
 
 Every client echoes the text of an answer, and its calls by id, name and arguments. The stored
 answer has more: thinking, signatures, vendor members. A protocol without turns may split one answer
 into several assistant messages; together they are one echo.
 
-- `replace_answers` takes the answers by their place in the request (the gateway knows it).
-- `restore_echoes` finds them by content, in order (the sidecar does not know places).
+- `replace_answers` takes the answers by their position in the request, which the gateway knows.
+- `restore_echoes` finds them by content, in order, because the sidecar has no positions.
 
 Loss paths still refer to the list that the caller sent. A cache mark stays with the text or call
 that it was set on, and never moves to thinking:
@@ -35,8 +35,8 @@ from weft.model import (
 
 
 class OriginalPlace(Struct, frozen=True, gc=False):
-    """The place of a message in the caller's list. `blocks` are the places of the blocks of a
-    restored answer; a block that the client never saw has the place of its message."""
+    """The position of a message in the caller's list. `blocks` are the positions of the blocks of a
+    restored answer; a block that the client never saw has the position of its message."""
 
     number: int
     blocks: list[Place] | None = None
@@ -101,9 +101,9 @@ def restore_echoes(echoed: Request, index: AnswerIndex) -> Request:
 
 
 def replace_answers(echoed: Request, answers: Mapping[tuple[int, int], Message]) -> Request:
-    """The request with stored answers in the place of their echoes.
+    """The request with echoes replaced by stored answers.
 
-    A key is where an echo begins and ends in the list of messages.
+    The keys of `answers` are the start and the end (exclusive) of an echo in the list of messages.
     """
     if not answers:
         return echoed
@@ -161,12 +161,12 @@ def echo_key(blocks: Sequence[Block]) -> str:
 
 
 def digest(value: Any) -> str:
-    """A short digest of a value, whatever the order of its members."""
+    """A short digest of a value, independent of the order of its members."""
     return sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
 
 
 def _places_before(answer: Message, echo: Sequence[Message], start: int) -> list[Place]:
-    """For each block of an answer, the place of its echo."""
+    """For each block of an answer, the position of its echo."""
     calls: dict[str, Place] = {}
     texts: list[Place] = []
     for number, message in enumerate(echo, start):
@@ -210,8 +210,9 @@ def _move(echoed: Request, messages: Sequence[Message], before: Sequence[Origina
 
 
 def _move_marks(echoed: Request, before: Sequence[OriginalPlace]) -> dict[Place, Any]:
-    """The marks at their new places. A mark on a block that the answer does not have moves to the
-    last block that both have."""
+    """The marks at their new positions. A mark on a block that the answer does not have moves to
+    the last block that both have.
+    """
     now: dict[Place, Place] = {}
     for number, original in enumerate(before):
         if original.blocks is None:

@@ -3,10 +3,9 @@
 A conversation is simple if it contains only text, tool calls and tool results, with no members
 beyond the required ones, and each call is answered by the next message. What agents add to that is
 simple too: signed thinking and cache breakpoints, which no other protocol has, and system messages
-inside the conversation, where the target takes them. A typed decoder reads such
-a body and refuses everything else; the writer makes the target's messages directly from what was
-read. The setup (model, system, tools, parameters) takes the normal way, as a request without
-messages.
+inside the conversation, where the target takes them. A typed decoder reads such a body and refuses
+everything else; the writer makes the target's messages directly from the result. The setup (model,
+system, tools, parameters) is translated as usual, as a request without messages.
 
 The shared form of a simple conversation is a list of Chat Completions messages, because that
 protocol is the flattest. A codec that can read and write this form has a `FastPath`. Anything

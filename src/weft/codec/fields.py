@@ -1,8 +1,8 @@
-"""One table per protocol lists its parameters, and drives everything that is done with them.
+"""One table per protocol lists its parameters.
 
-A row says how the model calls a parameter, where the protocol puts it, and how it is converted.
-The rows give the decoder and the encoder, the members that a decoder knows, the caller's path of a
-parameter for reports, and the parameters that a target supports.
+A row has a parameter's name in the model, its member in the protocol's body, and the conversions.
+The decoder, the encoder, the known members, the paths in loss reports and the list of supported
+parameters all come from this table.
 
     Field("top_k", int)                             the same name in both
     Field("max_tokens", int, "max_output_tokens")   another name
@@ -32,9 +32,9 @@ Tree = dict[str, "Tree"]
 class Reading:
     """A body while its parameters are read.
 
-    `values` are the parameters so far, by their names in the model. `rest` has what no parameter
-    takes: by path the value, or `None` where only the form is lost. `path` is the member that is
-    being read.
+    `values` are the parameters so far, by their names in the model. `rest` has the values that no
+    parameter takes, by path; `None` if only the form is lost. `path` is the member that is being
+    read.
     """
 
     def __init__(self, body: JsonObject) -> None:
@@ -45,11 +45,11 @@ class Reading:
         self.path = ""
 
     def leave(self, member: str = "") -> None:
-        """Do not take this field, or this member of it, after all: it stays a vendor's member."""
+        """Leave this field, or this member of it, as a vendor's member."""
         self.unread.add(f"{self.path}.{member}" if member else self.path)
 
     def note_form(self, path: str = "") -> None:
-        """The value is taken, but another protocol will spell it differently."""
+        """Note that another protocol will spell this value differently."""
         self.rest[path or self.path] = None
 
     def keep_others(self, raw: JsonObject, known: Collection[str], step: str = "") -> None:
@@ -75,7 +75,7 @@ class Writing(Struct):
 
 
 Read = Callable[[Any, Reading], Any]
-"""Turns a member's value into the parameter's; `None` takes nothing."""
+"""Turns a member's value into the parameter's; `None` means that there is no value."""
 
 Write = Callable[[Any, Writing], Any]
 """Turns a parameter into the value of its member; `None` writes nothing."""
@@ -91,7 +91,7 @@ class Field(Struct, frozen=True):
     - `name`: its name in the model, a field of `Params` or of `Reasoning` (`reasoning.effort`).
     - `kind`: the JSON type that is checked before `read`.
     - `path`: the member, dotted; empty for the same name, `None` if it is not in the body.
-    - `read`, `write`: conversions. Without `write` another field, or the caller, writes it.
+    - `read`, `write`: conversions. Without `write`, another field or the caller writes the member.
     - `inner`: members of the value that the field takes, each with the parameter that it holds.
     - `older`: an earlier name of the member, still read.
     """
@@ -163,7 +163,7 @@ class FieldTable:
         return Row(field, path, tuple(containers), member, first, name, inner_name)
 
     def path(self, name: str, body: JsonObject | None = None) -> str:
-        """The caller's path of a parameter, in the words of this body."""
+        """The path of a parameter in this body."""
         head = name.partition(".")[0]
         older = self._older.get(name)
         if older is not None and body and older in body and self.paths[name] not in body:
@@ -172,7 +172,7 @@ class FieldTable:
         return path if self._respell is None or body is None else self._respell(body, path)
 
     def decode(self, body: JsonObject) -> tuple[Params, dict[str, Any]]:
-        """The parameters of a body, and by path what they could not take up."""
+        """The parameters of a body, and the remaining values by path."""
         named = body if self._spell is None else self._usual(body, self.tree, self._spell)
         reading = Reading(named)
         try:
@@ -222,7 +222,7 @@ class FieldTable:
                 self._collect(fields, inner, f"{path}{name}.", f"{shown}{key}.", rest, unread)
 
     def encode(self, writing: Writing) -> JsonObject:
-        """The members that say the parameters; everything that they cannot say is reported."""
+        """The members for these parameters; what they cannot express is reported."""
         writing.body = {}
         params = writing.params
         for row in self._rows:
@@ -277,7 +277,8 @@ def _read(row: Row, reading: Reading) -> None:
 
 
 def _older_value(field: Field, older: str, value: Any, reading: Reading) -> Any:
-    """The value, or that of the member's older name; both at once is one too many."""
+    """The value, or that of the member's older name; if both are present, the older is left over.
+    """
     raw = reading.body
     before = raw.get(older) if field.kind is None else optional(raw, older, field.kind)
     if before is None:

@@ -1,10 +1,10 @@
-"""Fills in what answers leave out.
+"""Fills in members that answers lack.
 
 The vendors' SDKs do not validate answers, so some servers leave out ids, types and arguments, or
 send an object where the protocol has JSON text. Weft decodes such answers and writes them complete.
 Each value that was filled in is reported as a loss of form.
 
-Only answers are completed. A request with the same fault is refused with its path.
+Only answers are completed. A request with the same error is refused, with its path.
 """
 
 from typing import Any, cast
@@ -44,8 +44,8 @@ def arguments_text(value: Any, path: str, losses: Losses) -> Any:
 def arguments_object(value: Any, path: str, losses: Losses) -> Any:
     """The arguments of a function call as an object; `{}` where there are none.
 
-    A text becomes `{"input": text}`: that is the function a custom tool is for these protocols, and
-    some servers call it with the text alone.
+    A text becomes `{"input": text}`: in these protocols a custom tool is a function with one
+    `input`, and some servers call it with the bare text.
     """
     if value is None or value == "":
         losses.add(path, "missing_value_added", "{}")
@@ -72,7 +72,7 @@ def with_text(raw: JsonObject, key: str, path: str, losses: Losses) -> JsonObjec
 
 
 def with_type(raw: JsonObject, types: dict[str, str], path: str, losses: Losses) -> JsonObject:
-    """The object with the type that its members imply, where it names none."""
+    """The object with a type; if it has none, the one that its members imply."""
     if isinstance(raw.get("type"), str):
         return raw
     for member, kind in types.items():

@@ -82,7 +82,7 @@ class Limits(Struct, frozen=True):
 
 
 def within(params: Params, limits: Limits, model: Model, losses: Losses) -> Params:
-    """The parameters within the vendor's limits; raises `Refused` where no value would do."""
+    """The parameters within the vendor's limits; raises `Refused` if no valid value is close."""
     params = _sampling(params, limits, model, losses)
     changed = {
         "max_tokens": _tokens(params.max_tokens, limits, losses),
@@ -167,7 +167,7 @@ def _tokens(value: int | None, limits: Limits, losses: Losses) -> int | None:
         return value
     if value < 1:
         path = losses.path(("params", "max_tokens"))
-        raise Refused(f"is {value}: an answer of no tokens cannot be asked for", param=path)
+        raise Refused(f"must be at least 1 for this target, not {value}", param=path)
     losses.param("max_tokens", "max_tokens_raised", f"{value} -> {limits.tokens}")
     return limits.tokens
 

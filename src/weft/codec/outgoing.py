@@ -1,7 +1,7 @@
 """`write_request`: the one function that writes a request for a target.
 
-`weft.translate`, `to_*_params()`, the client, the gateway and export all use it. It takes the fast
-path where the source was read by it, and a codec's encoder otherwise.
+`weft.translate`, `to_*_params()`, the client, the gateway and export all use it. It uses the fast
+path if the fast path read the source, and a codec's encoder otherwise.
 """
 
 from typing import TYPE_CHECKING
@@ -20,8 +20,8 @@ class WrittenRequest(Struct, frozen=True):
     """A request body, the path it is posted to, and everything the target cannot express.
 
     `calls` are the tools that have another name at the target; the answer is translated back by
-    them. Where `Target.embed` is `verbatim`, parts of `body` are JSON text: `orjson.dumps` writes
-    them, and nothing else can read them.
+    them. If `Target.embed` is `verbatim`, parts of `body` are JSON text, which only `orjson.dumps`
+    can write.
     """
 
     path: str

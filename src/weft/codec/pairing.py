@@ -1,4 +1,4 @@
-"""Turns on their way to a protocol, with every tool result directly after its call.
+"""The turns of an outgoing request, with every tool result directly after its call.
 
 No vendor accepts calls and results in any other order.
 """
@@ -24,11 +24,11 @@ from .call_ids import unique_call_ids
 
 
 class Turn(Struct, gc=False):
-    """One message to write: its own blocks, until something is changed.
+    """One message to write; it starts with the message's own blocks.
 
-    `first` is the number of leading blocks of the message that were dropped. `moved` has the places
-    of the blocks once they are not simply the rest of the message. It is `None` for most turns,
-    which saves making a list for each.
+    `first` is the number of leading blocks of the message that were dropped. `moved` has the
+    positions of the blocks if they are not simply the rest of the message. It is `None` for most
+    turns, which saves a list for each.
     """
 
     role: str
@@ -40,16 +40,16 @@ class Turn(Struct, gc=False):
 
     @property
     def at(self) -> Place:
-        """The place of the message in the request."""
+        """The position of the message in the request."""
         return (self.number,)
 
     def place_of(self, at: int) -> Place:
-        """The place of one block in the request."""
+        """The position of one block in the request."""
         return (self.number, self.first + at) if self.moved is None else self.moved[at]
 
     @property
     def places(self) -> list[Place]:
-        """The places of all blocks in the request."""
+        """The positions of all blocks in the request."""
         if self.moved is None:
             end = self.first + len(self.blocks)
             self.moved = [(self.number, at) for at in range(self.first, end)]
@@ -243,7 +243,7 @@ class Pairing:
             self.group = Turn(turn.role, turn.message, [], turn.number, [])
             self.results = 0
             self.turns.append(self.group)
-        if isinstance(items[0][0], ToolResult):  # results stand before any words of their turn
+        if isinstance(items[0][0], ToolResult):  # results come before any text of their turn
             self.group.insert(self.results, items)
             self.results += len(items)
         else:

@@ -1,8 +1,8 @@
-"""What the four `plain.py` share: messages in a vendor's own shape, outside of a request.
+"""Shared code of the four `plain.py`: messages in a vendor's own shape, outside of a request.
 
 `to_openai()`, `to_anthropic()` and `to_responses()` return this shape. It is lenient where a
 request is strict: names, unusual roles and call ids stay as they are, even if a vendor refuses
-them. Members that only their own wire has are left out.
+them. Members that only their own protocol has are left out.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,7 +47,7 @@ def blocks_of(message: Message, kind: type[B]) -> list[B]:
 
 
 def plain_blocks(blocks: Iterable[Block]) -> list[Block]:
-    """The blocks without the members of their wire; what reads as text is a `Text`."""
+    """The blocks without vendor members; blocks that read as text become `Text`."""
     return [_plain_block(block) for block in blocks]
 
 
@@ -68,7 +68,7 @@ def _plain_block(block: Block) -> Block:
 
 
 def plain_call(call: ToolCall) -> ToolCall:
-    """The call as one of a function, which every vendor has."""
+    """The call as a function call, which every vendor supports."""
     return ToolCall(call.id, call.name, call.arguments)
 
 
@@ -82,6 +82,6 @@ def is_empty(block: Block) -> bool:
 
 
 def plain_message(message: Message, content: object) -> JsonObject:
-    """A message with its role and name. The vendors send a tool's words as the user's."""
+    """A message with its role and name. Text of the role `tool` becomes user text."""
     body = {"role": "user" if message.role == "tool" else message.role, "content": content}
     return body if message.name is None else {**body, "name": message.name}

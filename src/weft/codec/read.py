@@ -1,7 +1,8 @@
-"""Reading a vendor's JSON: take what is known, keep the rest, and name the place of a mistake.
+"""Functions that read a vendor's JSON.
 
-Decoders index into plain dicts and check the types they rely on; a wrong one raises `Refused` with
-a path relative to the value at hand, and each caller puts its own step in front.
+Decoders index into plain dicts and check the types they rely on. A wrong type raises `Refused` with
+a path relative to the current value, and each caller prefixes its own step. Unknown members are
+kept.
 """
 
 from typing import Any, TypeVar, cast
@@ -65,7 +66,7 @@ def objects(value: Any, key: str) -> list[JsonObject]:
 
 
 def json_text(value: Any, key: str) -> str:
-    """A value as JSON text; raises `Refused` where JSON cannot say it."""
+    """A value as JSON text; raises `Refused` if JSON cannot represent it."""
     try:
         return orjson.dumps(value).decode()
     except TypeError as error:
@@ -73,7 +74,7 @@ def json_text(value: Any, key: str) -> str:
 
 
 def rest_of(raw: JsonObject, known: frozenset[str], protocol: str) -> Ext | None:
-    """The members that no field takes up, under their protocol's name; `None` when none is left."""
+    """The members without a field, under their protocol's name; `None` if there are none."""
     if raw.keys() <= known:
         return None
     return {protocol: {key: value for key, value in raw.items() if key not in known}}
@@ -98,7 +99,7 @@ def inside(step: str, error: Refused) -> Refused:
 
 
 class at:
-    """Whatever is refused inside names this step of the path."""
+    """A context that prefixes the path of every `Refused` raised inside with this step."""
 
     __slots__ = ("step",)
 

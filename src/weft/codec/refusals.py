@@ -1,4 +1,4 @@
-"""Refusals, which protocols report in different places.
+"""Refusals, which each protocol reports in another field.
 
 In OpenAI's protocols a refusal is a part of the answer, `refusal`, and the answer is complete.
 Anthropic and Gemini cut off an answer that may not be given, and explain it beside the stop reason:
@@ -6,9 +6,9 @@ in `stop_details.explanation` or `finishMessage`
 (https://platform.claude.com/docs/en/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals).
 An answer of Responses that fails because of a policy is a refusal, too.
 
-If the client's protocol has no place for an explanation beside the stop reason, it becomes part of
-the answer. The recorded answer has it too, because the client will echo what it got. Weft never
-invents an explanation.
+If the client's protocol has no field for an explanation beside the stop reason, it becomes part of
+the answer. The recorded answer has it too, because the client will echo the answer it received.
+Weft never invents an explanation.
 """
 
 from msgspec import structs
@@ -18,11 +18,11 @@ from weft.model import Close, Event, Finish, Open, Refusal, Response, Stop, Stop
 from .base import Codec, members
 
 CUT: frozenset[StopKind] = frozenset({"refusal", "filter"})
-"""Stop reasons of an answer that may not be given."""
+"""Stop reasons of an answer that was blocked."""
 
 
 def explanation(stop: Stop | None) -> str:
-    """The explanation beside the stop reason of why the answer may not be given; empty if none."""
+    """The explanation beside the stop reason of a blocked answer; empty if there is none."""
     if stop is None or stop.kind not in CUT:
         return ""
     if isinstance(stop.details, str):

@@ -1,7 +1,7 @@
 """Make a list of messages valid for its target.
 
-Each protocol states its demands in `Rules`. `arrange` returns the turns to write, in order, with
-the original place of each block. The rules, and the vendors that require them:
+Each protocol states its requirements in `Rules`. `arrange` returns the turns to write, in order,
+with the original position of each block. The rules, and the vendors that require them:
 
 - Leading system messages leave the list: Anthropic refuses an inline system message at position 0.
 - A later system message stays if the model and its neighbours allow it, else it becomes a `user`
@@ -116,12 +116,12 @@ def refuse_empty_conversation(
     if first is not None:
         reason = f"the first thing that cannot: {first.what} ({first.why})"
         raise Refused(
-            f"nothing of this conversation can be sent to the target; {reason}", param=first.path
+            f"nothing of this conversation can be sent to the target: {reason}", param=first.path
         )
 
 
 def _says(turn: Turn) -> bool:
-    """Whether a turn has a block from the caller; a filler has no block's place."""
+    """Whether a turn has a block from the caller; a filler has no position in the request."""
     if turn.moved is None:
         return bool(turn.blocks)
     return any(len(place) > 1 for place in turn.moved)

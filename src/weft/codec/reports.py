@@ -85,7 +85,7 @@ def refuse_missing_context(request: Request) -> None:
         name = kind if isinstance(kind, str) and kind in MISSING_CONTEXT else path
         if name in MISSING_CONTEXT and value is not None:
             raise Refused(
-                f"{name} stands for context that only its own vendor has, so it cannot be"
+                f"{name} refers to context that only its own vendor stores, so it cannot be"
                 " translated: send the whole conversation",
                 param=path,
             )
@@ -200,7 +200,7 @@ def report_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
         item = members(fields.get("item"))
         if item is None:
             name = fields.get("item")
-            if isinstance(name, str) and path.endswith(f".{name}"):  # its members stand beside it
+            if isinstance(name, str) and path.endswith(f".{name}"):  # its members are beside it
                 path = path.removesuffix(f".{name}")
             _report_members(fields, path, losses)
             continue
@@ -212,7 +212,7 @@ def report_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
 
 
 def report_call(call: ToolCall, place: Place, losses: Losses, *, custom: bool = True) -> None:
-    """Report what a flat name and, unless `custom` is known, an object say of an answer's call."""
+    """Report the namespace of an answer's call and, unless `custom` is supported, its free text."""
     if call.namespace is not None:
         losses.add(place, "namespace_flattened", call.namespace)
     if call.custom and not custom:
@@ -250,7 +250,7 @@ NOTES = frozenset({("id", type(None)), ("id", list), ("item", str), ("reasoning_
 
 
 def tool_losses(tool: Tool, number: int, losses: Losses) -> None:
-    """Report the members of a tool's definition that the shared meaning does not hold."""
+    """Report the members of a tool's definition that the shared form does not have."""
     for fields in (tool.raw or {}).values():
         unknown = [key for key in fields if key not in TOOL_MEMBERS]
         for kind in NESTED:

@@ -1,13 +1,13 @@
-"""What a translation could not carry over, so that the way back restores the original exactly.
+"""The sidecar: what a translation lost, so that the reverse translation restores the original.
 
 Protocol B cannot express everything that protocol A can. To make a sidecar, translate A to B,
 decode B again, and compare with the original request: the difference is the sidecar. It is plain
 JSON that the caller keeps beside the translated body. Given to the reverse translation, it
 restores the original message by message.
 
-Text is not stored twice: a message is rebuilt from references to the blocks that B carried, plus
-the members that it did not. Each region has a digest of the messages it replaces. So a conversation
-that continued keeps its new turns, and one that was edited is not overwritten.
+Text is not stored twice: a message is rebuilt from references to the blocks that survived in B,
+plus the members that did not. Each region has a digest of the messages it replaces. So a
+conversation that continued keeps its new turns, and one that was edited is not overwritten.
 
 `calls` are the tools with other names at the target; the answer and every later call need them. An
 answer has a sidecar of its own: `answers` is what its model needs back, found by what every client
@@ -40,7 +40,7 @@ from .calls import restore_calls
 from .echoes import AnswerIndex, digest, echo_key, is_plain, restore_echoes
 
 Region = tuple[int, int, int, int]
-"""From, to (exclusive) in the one list, and from, to in the other."""
+"""Start and end (exclusive) in the first list, and start and end in the second."""
 
 
 def differing(ours: Sequence[str], theirs: Sequence[str]) -> Iterator[Region]:
@@ -124,7 +124,7 @@ def make_sidecar(
     try:
         written = back(echoed)
     except Refused:
-        written = {}  # what one vendor takes, the other may not
+        written = {}  # one vendor may accept what the other refuses
     if written == body:
         needed = ({} if named else {"model": original.model}) | ({"calls": calls} if calls else {})
         return {"weft": VERSION, **needed} if needed else {}
@@ -196,7 +196,7 @@ def _with_calls(echoed: Request, calls: Calls) -> Request:
 
 
 def make_answer_sidecar(answer: Message, echoed: Message) -> JsonObject:
-    """What a client of another protocol cannot send back of an answer; empty if there is nothing.
+    """The parts of an answer that a client of another protocol cannot send back; empty if none.
 
     `echoed` is the answer as that client sees it. Some clients echo an answer whole, others only
     its text and calls. So the key covers only these, and thinking and vendor members are always
@@ -398,7 +398,7 @@ def _rebuild(recipe: _Recipe, region: Sequence[Message], origin: Origin) -> Mess
         elif reference.block is not UNSET:
             blocks.append(reference.block)
         else:
-            raise ValueError("a block refers to nothing")
+            raise ValueError("a block refers to a missing block")
     return structs.replace(recipe.head, blocks=tuple(blocks), origin=origin)
 
 

@@ -40,7 +40,7 @@ class SseParser:
         return frames
 
     def close(self) -> list[Frame]:
-        """What is left at the end: a last frame whose blank line never came."""
+        """The last frame, if its blank line never came."""
         frames: list[Frame] = []
         tail, self._tail = b"".join(self._tail), []
         if tail.strip():

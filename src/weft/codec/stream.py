@@ -1,4 +1,4 @@
-"""What the stream decoders and encoders of all protocols share."""
+"""Shared code of the stream decoders and encoders of all protocols."""
 
 from typing import Any, cast
 

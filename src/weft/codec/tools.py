@@ -1,4 +1,4 @@
-"""Tools in the target's terms, and the names to translate its calls back.
+"""Tools as the target supports them, and the names to translate its calls back.
 
 Two kinds of tools are not supported everywhere: custom tools, which take free text by a grammar,
 and tools of a namespace. For a protocol without them, a custom tool becomes a function of one

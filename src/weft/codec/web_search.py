@@ -11,7 +11,7 @@ from weft.model import JsonObject, Tool
 from .base import Losses, members
 
 SEARCHES = ("web_search", "googleSearch")
-"""How the vendors' type names begin; some end in the date of a version."""
+"""Prefixes of the vendors' type names; some end in the date of a version."""
 
 NAMED = frozenset({"type", "name", "filters", *SEARCHES})
 

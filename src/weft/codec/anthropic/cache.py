@@ -1,4 +1,4 @@
-"""Cache breakpoints: marks beside the blocks, at most four, placed by us only when asked.
+"""Cache breakpoints: marks on blocks, at most four. Weft adds them only with `cache="auto"`.
 
 https://platform.claude.com/docs/en/build-with-claude/prompt-caching
 """
@@ -27,7 +27,7 @@ def apply_last_system_cache_breakpoint(
 
 
 def apply_last_tool_cache_breakpoint(tools: list[JsonObject] | None) -> None:
-    """Mark the last tool that the caller defines; a server tool takes no mark."""
+    """Mark the last tool that the caller defines; a server tool cannot have a mark."""
     for tool in reversed(tools or ()):
         if tool.get("type") in (None, "custom"):
             tool["cache_control"] = dict(EPHEMERAL)
@@ -55,8 +55,9 @@ def has_marks(body: JsonObject) -> bool:
 
 
 def limit_marks(body: JsonObject, losses: Losses) -> None:
-    """Leave at most four: the earliest of tools, system, messages go, because a later mark
-    covers the longer prefix."""
+    """Keep the last four marks, in the order tools, system, messages: a later mark covers the
+    longer prefix.
+    """
     marked = list(_marked(body))
     for path, holder in marked[: max(0, len(marked) - MAX_MARKS)]:
         del holder["cache_control"]
@@ -64,7 +65,7 @@ def limit_marks(body: JsonObject, losses: Losses) -> None:
 
 
 def _marked(body: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    """Every holder of a mark, in the order the prompt is built from."""
+    """Every object with a mark, in the order of the prompt."""
     for name in ("tools", "system"):
         value = body.get(name)
         for number, holder in enumerate(cast(list[Any], value) if isinstance(value, list) else ()):

@@ -31,7 +31,7 @@ from .blocks import legal_id
 from .fields import FIELDS
 
 Mark = JsonObject | UnsetType | None
-"""A cache breakpoint. Only its place counts; it is parsed because invalid JSON must be refused."""
+"""A cache breakpoint. Its content is ignored, but parsed, because invalid JSON must be refused."""
 
 
 class TextBlock(Shape, tag="text"):

@@ -1,8 +1,8 @@
 """Requests to and from Anthropic Messages: https://platform.claude.com/docs/en/api/messages
 
 - The top-level `system` is decoded to the first message.
-- Towards Anthropic, the leading system and developer messages become `system`, block by block.
-  Later ones stay inline if the model allows it (see `codec.repair`).
+- In a request to Anthropic, the leading system and developer messages become `system`, block by
+  block. Later ones stay inline if the model allows it (see `codec.repair`).
 - Cache breakpoints (`cache_control`) are in `Request.marks`, not in the blocks.
 """
 

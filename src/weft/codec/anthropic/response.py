@@ -93,7 +93,7 @@ ENVELOPE = frozenset(
 def decode_response(body: JsonObject) -> Response:
     """Decode a complete answer; raises `Refused` with the path of an invalid member.
 
-    Raises `UpstreamFailed` where it failed, and `NotAnAnswer` where it is none.
+    Raises `UpstreamFailed` if it failed, and `NotAnAnswer` if it is not an answer.
     """
     if body.get("type") == "error" or body.get("error"):
         raise failed(decode_error(body, 0))
@@ -125,7 +125,7 @@ def decode_start(body: JsonObject) -> Start:
 
 
 def locate_answer(_response: Response, place: Place) -> str:
-    """The path of a place in an answer of this protocol."""
+    """The path of a position in an answer of this protocol."""
     match place:
         case (int(), int(block), *_):
             return f"content[{block}]"
@@ -171,15 +171,17 @@ def _write_block(block: Block, place: tuple[int, int], writer: Writer) -> JsonOb
     if ext is not None:
         report_ext(ext, PROTOCOL, place, writer.losses)
     if isinstance(block, Thinking) and block.signature is None:
-        body["signature"] = ""  # this wire's thinking always has one; nobody signed this
+        body["signature"] = (
+            ""  # thinking of this protocol always has a signature; this one is unsigned
+        )
     return body
 
 
 def is_supported(block: Block, message: Message, place: tuple[int, int], losses: Losses) -> bool:
     """Whether a client of this protocol can receive this block; an unsupported one is reported.
 
-    Thinking is shown to every client: it is the answer's own. Its foreign signature goes along,
-    because the client hands it back and the way home needs it.
+    Thinking is shown to every client. Another vendor's signature is sent too, because the client
+    sends it back and the original model needs it.
     """
     if isinstance(block, Opaque) and block.protocol != PROTOCOL:
         losses.add(place, "vendor_block_dropped", block.raw.get("type"))

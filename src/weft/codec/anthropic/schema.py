@@ -1,8 +1,8 @@
 """The JSON schema that Anthropic enforces, where an answer or a strict tool must follow one:
 https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations
 
-What it refuses is taken out, by the name of its keyword; the others' enforcement is looser than
-the caller's then, so each is reported. Objects must be closed.
+Keywords that it refuses are removed. The remaining schema is looser than the caller's, so each
+removal is reported. Objects must be closed.
 """
 
 from typing import Any, cast
@@ -31,11 +31,12 @@ FEWEST = (0, 1)
 """The values of `minItems` that are enforced."""
 
 DEEPEST = 64
-"""How deep a schema is looked into; the vendor refuses far shallower ones."""
+"""How deep a schema is inspected; the vendor refuses much shallower ones."""
 
 
 def enforceable(schema: JsonObject, path: str, losses: Losses) -> JsonObject:
-    """The schema as it can be enforced; what had to go, or was closed, is reported at `path`."""
+    """The schema as it can be enforced; removed keywords and closed objects are reported at `path`.
+    """
     removed: dict[str, None] = {}
     closed = _enforce(schema, removed, 0)
     for keyword in removed:

@@ -81,7 +81,7 @@ def decode_refusal(raw: JsonObject) -> Refusal:
 
 
 def decode_image(raw: JsonObject) -> Block:
-    """An image. A dialect's shorter or longer spelling of it stays beside what it means."""
+    """An image. If a dialect spells it differently, `ext` keeps that form."""
     image = raw.get("image_url")
     if isinstance(image, str):
         return Image(read_source(image), ext={PROTOCOL: {"image_url": image}})
@@ -135,7 +135,7 @@ PARTS: dict[str, Callable[[JsonObject], Block]] = {
 
 
 def read_source(url: str) -> Source:
-    """A URL: the data itself where it carries it, else an address."""
+    """The source of a URL: the data of a `data:` URL, else the address."""
     return read_inline(url) if url.startswith("data:") and ";base64," in url else Url(url)
 
 

@@ -1,8 +1,8 @@
 """Messages, both ways: https://platform.openai.com/docs/api-reference/chat/create#messages
 
 An assistant message spreads one turn over several members. They are read in the order in which a
-model produces them: thinking, content, refusal, calls, audio. Where the form of a message does not
-tell which member a block came from, the block's `ext` does, under `item`.
+model produces them: thinking, content, refusal, calls, audio. If the form of a
+message does not show which member a block came from, the block's `ext` has it, under `item`.
 
 The deprecated `functions` API allowed one call per turn, in `function_call`, without an id. The
 role `function` answered it. Such a call gets an id from the position of its message.

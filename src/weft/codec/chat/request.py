@@ -1,6 +1,6 @@
 """Requests to and from Chat Completions: https://platform.openai.com/docs/api-reference/chat/create
 
-Every message keeps its place, including system and developer messages (`turns` writes them).
+Every message keeps its position, including system and developer messages.
 """
 
 from collections.abc import Callable
@@ -96,7 +96,7 @@ def _decode_function(function: JsonObject, raw: JsonObject) -> Tool:
 
 
 def write_tools(request: Request, some: tuple[str, ...], losses: Losses) -> list[JsonObject] | None:
-    """The `tools` member, or `None` where the body has none; `some` are those to be offered."""
+    """The `tools` member, or `None` if there is none; `some` are the tools to offer."""
     own = request.raw.get(PROTOCOL)
     if own is not None:
         if "tools" in own:
@@ -142,7 +142,7 @@ def _write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
 
 
 def _custom_format(tool: Tool) -> JsonObject | None:
-    """The format of a custom tool's input. Responses writes a grammar flat, this wire nested."""
+    """The format of a custom tool's input. Responses writes a grammar flat, Chat nests it."""
     grammar = grammar_of(tool)
     if grammar is None:
         return format_of(tool)
@@ -217,7 +217,7 @@ def _take_marks(
     marks: dict[Place, Any],
     rest: dict[str, Any],
 ) -> None:
-    """Cache marks leave the parts. OpenAI's own kind has a place that no other wire looks at."""
+    """Collect the cache marks of the parts. OpenAI's own kind is also noted in `rest`."""
     for index, part in enumerate(content):
         if MARKS[0] not in part and MARKS[1] not in part:
             continue

@@ -1,8 +1,8 @@
 """Complete answers, both ways: https://platform.openai.com/docs/api-reference/chat/object
 
-The first choice is the answer. What has no field in the model is kept in the response's `ext` by
-its path in the body (`choices[0].logprobs`, `choices[1]`), so that the report of a loss can name
-it and the way back can put it where it was.
+The first choice is the answer. Members without a field in the model are kept in the response's
+`ext` by their path in the body (`choices[0].logprobs`, `choices[1]`). So a loss can name them, and
+the same protocol gets them back at the same path.
 """
 
 from collections.abc import Sequence
@@ -128,7 +128,7 @@ ENVELOPE = frozenset({"id", "model", "choices", "usage"})
 def decode_response(body: JsonObject) -> Response:
     """Decode a complete answer.
 
-    Raises `UpstreamFailed` where it failed, and `NotAnAnswer` where it is none.
+    Raises `UpstreamFailed` if it failed, and `NotAnAnswer` if it is not an answer.
     """
     if body.get("error"):
         raise failed(decode_error(body, 0))
@@ -205,7 +205,7 @@ def _unmapped_members(
 
 
 def locate_answer(response: Response, place: Place) -> str:
-    """The path of a place in an answer of this protocol."""
+    """The path of a position in an answer of this protocol."""
     match place:
         case (int(), int(block), *deeper):
             path = f"{MESSAGE}.{_member_of(response.message, block)}"
@@ -296,8 +296,8 @@ def _shown(message: Message, losses: Losses) -> list[Block]:
 
 
 def show_thinking(block: Thinking, place: Place, losses: Losses) -> Thinking | None:
-    """Another wire's thinking as a client of this wire sees it: the text, in the member that
-    `place_thinking` chose. Its signature stays with Weft; the next request gets it back."""
+    """Another protocol's thinking for a client of this one: the text, in the member that
+    `place_thinking` chose. Weft keeps the signature and adds it to the next request."""
     if block.signature is not None:
         losses.add(place, "thinking_signature_dropped")
     if block.ext is not None:

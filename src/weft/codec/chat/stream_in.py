@@ -56,7 +56,7 @@ DONE = "[DONE]"
 
 ENVELOPE = frozenset({"id", "model", "object", "choices", "usage", "error"})
 QUIET = frozenset({"created", "obfuscation", "service_tier", "system_fingerprint"})
-"""Members of every chunk that mean nothing to a client of another protocol."""
+"""Members of every chunk that a client of another protocol does not need."""
 
 CHOICE = frozenset({"index", "delta", "finish_reason"})
 DELTA = frozenset(
@@ -293,7 +293,7 @@ class StreamDecoder:
         self._say(call, inner, "input" if call.custom else "arguments", events)
 
     def _call_key(self, entry: JsonObject, call_id: Any, inner: JsonObject) -> Any:
-        """What a call goes by in this stream: its index, which some servers leave out. Then a
+        """The key of a call in this stream: its index, which some servers leave out. Then a
         piece with a name or another id begins a call, and any other piece continues the last."""
         key = entry.get("index")
         if key is None:
@@ -315,7 +315,7 @@ class StreamDecoder:
         return key
 
     def _say(self, call: _Call, inner: JsonObject, key: str, events: list[Event]) -> None:
-        """Take what a delta says of a call, and open it once its id and name are known."""
+        """Add a delta to a call, and open its block once its id and name are known."""
         if call.index is None:
             call.name += str(inner.get("name") or "")
         text = piece_of(inner.get(key) or None)
@@ -371,7 +371,7 @@ class StreamDecoder:
             self._audio = {}
 
     def _keep(self, raw: JsonObject, known: frozenset[str], path: str, events: list[Event]) -> None:
-        """Members without a home: the last word of each stays with the answer."""
+        """Keep members without a field in the model; the last value of each counts."""
         for key, value in raw.items():
             if key in known or value in (None, "", [], {}):
                 continue
@@ -386,7 +386,7 @@ class StreamDecoder:
 
 
 def _join_details(old: list[JsonObject], new: list[JsonObject]) -> None:
-    """Grow the pieces of one detail into it: they repeat its type and index."""
+    """Join the pieces of one detail, which repeat its type and index."""
     for piece in new:
         last = old[-1] if old else None
         if last is None or any(last.get(key) != piece.get(key) for key in ("type", "index", "id")):
@@ -399,7 +399,7 @@ def _join_details(old: list[JsonObject], new: list[JsonObject]) -> None:
 
 
 def _join(old: JsonObject, new: JsonObject) -> None:
-    """Grow partial members: text and lists by appending, objects member by member."""
+    """Join partial members: text and lists are appended, objects joined member by member."""
     for key, value in new.items():
         was = old.get(key)
         grows = key in ("data", "transcript") and isinstance(was, str | Pieces)
@@ -414,7 +414,7 @@ def _join(old: JsonObject, new: JsonObject) -> None:
 
 
 def _copy(value: Any) -> Any:
-    """The value with lists and objects of its own: they grow, and others hold the frame's."""
+    """A copy of the value, because its lists and objects grow and the frame's must not change."""
     if isinstance(value, dict):
         return {key: _copy(member) for key, member in cast(JsonObject, value).items()}
     return list(cast(list[Any], value)) if isinstance(value, list) else value

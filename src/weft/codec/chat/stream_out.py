@@ -1,8 +1,8 @@
 """Encode streams: https://platform.openai.com/docs/api-reference/chat-streaming
 
-A stream of this wire is written back chunk by chunk, as it came. Any other is written from its
-events: words as they arrive, calls numbered in the order they open, and at the end the finish, the
-usage in a chunk without choices, and `[DONE]`, which never follows a failure.
+A stream of the same protocol is written back chunk by chunk, unchanged. Any other is written from
+its events: text as it arrives, and calls numbered in the order in which they open. The end is the
+finish reason, the usage in a chunk without choices, and `[DONE]`, which never follows a failure.
 """
 
 import orjson

@@ -17,7 +17,7 @@ from .wire import FAILED_STOPS, PROTOCOL
 
 
 def request_path(model: str, stream: bool) -> str:
-    """The address names the model, and whether the answer is streamed."""
+    """The path names the model and whether the answer is streamed."""
     verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
     return f"/v1beta/models/{quote(model.removeprefix('models/'), safe='')}:{verb}"
 

@@ -650,7 +650,7 @@ class ContentWriter:
         return ordered
 
     def _result(self, block: ToolResult, place: Place, lifted: list[JsonObject]) -> JsonObject:
-        """A result; media that the model does not accept in results is added to `lifted`."""
+        """A result; media that the model does not accept inside results is added to `lifted`."""
         common = write_common_result(
             block, self.writer.calls.get(block.call_id), place, self.losses
         )

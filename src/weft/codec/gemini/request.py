@@ -1,9 +1,9 @@
 """Requests to and from generateContent: https://ai.google.dev/api/generate-content
 
 - The model is in the URL, not in the body.
-- `systemInstruction` is decoded to the first message. Towards Gemini, the leading system and
-  developer messages become its parts. Later ones become user messages, because `contents` has no
-  system role.
+- `systemInstruction` is decoded to the first message. In a request to Gemini, the leading system
+  and developer messages become its parts. Later ones become user messages, because `contents` has
+  no system role.
 - The spelling of a body (`functionCall` or `function_call`, a list or its only item, a missing
   role) has no meaning. It is kept in `raw`, under `@form`.
 """

@@ -185,7 +185,7 @@ def _content_form(candidate: JsonObject) -> JsonObject | None:
 
 
 def locate_answer(response: Response, place: Place) -> str:
-    """The path of a place in an answer of this protocol."""
+    """The path of a position in an answer of this protocol."""
     match place:
         case (int(), int(block), *_):
             return f"candidates[0].content.parts[{block}]"

@@ -1,7 +1,7 @@
-"""Two spellings of every name: protocol buffers take `file_uri` and `fileUri` alike.
+"""Two spellings of every name: protocol buffers accept both `file_uri` and `fileUri`.
 
-Clients mix them inside one body, so names are read in one spelling, and how the body wrote them is
-remembered by path, only where it differs. Members that hold the caller's own data (arguments,
+Clients mix them inside one body. So names are converted to one spelling, and names that were
+spelled differently are stored by path. Members that hold the caller's own data (arguments,
 results, schemas) are never touched.
 """
 

@@ -178,7 +178,7 @@ def _any(blocks: Sequence[Block], kind: type) -> bool:
 
 
 def locate_answer(response: Response, place: Place) -> str:
-    """The path of a place in an answer of this protocol."""
+    """The path of a position in an answer of this protocol."""
     match place:
         case (int(), int(block), *deeper):
             inner = ".arguments" if deeper == ["arguments"] else ""
