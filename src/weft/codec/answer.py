@@ -37,7 +37,7 @@ from weft.model import (
     Open,
     Origin,
     Other,
-    Place,
+    Position,
     Refusal,
     Response,
     Start,
@@ -289,21 +289,21 @@ class AnswerWriter:
 
     def write_body(self, response: Response, locate: Locate | None = None) -> Encoded:
         """A whole answer; `locate` gives the paths of losses in the upstream's answer."""
-        place, blocks = self._codec.place_thinking, response.message.blocks
-        if place is not None and any(isinstance(block, Thinking) for block in blocks):
+        position, blocks = self._codec.place_thinking, response.message.blocks
+        if position is not None and any(isinstance(block, Thinking) for block in blocks):
             member = self._options.thinking
-            placed = tuple(place(b, member) if isinstance(b, Thinking) else b for b in blocks)
+            placed = tuple(position(b, member) if isinstance(b, Thinking) else b for b in blocks)
             message = structs.replace(response.message, blocks=placed)
             response = structs.replace(response, message=message)
         return self._codec.encode_response(response, self._options.created, locate)
 
     def _place_thinking_event(self, event: Event) -> Event:
-        place = self._codec.place_thinking
-        if place is None or not isinstance(event, Open | Close):
+        position = self._codec.place_thinking
+        if position is None or not isinstance(event, Open | Close):
             return event
         if not isinstance(event.block, Thinking):
             return event
-        return structs.replace(event, block=place(event.block, self._options.thinking))
+        return structs.replace(event, block=position(event.block, self._options.thinking))
 
 
 class AnswerTranslator:
@@ -419,8 +419,8 @@ class AnswerTranslator:
     def write_body(self, original: Response, response: Response) -> Encoded:
         """The body for the client; its losses include what the upstream left out."""
 
-        def locate(place: Place) -> str:
-            return self._source.locate_answer(original, place)
+        def locate(position: Position) -> str:
+            return self._source.locate_answer(original, position)
 
         encoded = self._writer.write_body(response, locate)
         return structs.replace(encoded, losses=[*original.repairs, *encoded.losses])
@@ -437,8 +437,8 @@ class AnswerTranslator:
         echo = self._target.decode_response(orjson.loads(orjson.dumps(body)))
         return make_answer_sidecar(original.message, echo.message)
 
-    def _locate(self, place: Place) -> str:
-        return self._source.locate_answer(self.original, place)
+    def _locate(self, position: Position) -> str:
+        return self._source.locate_answer(self.original, position)
 
     def _translate(self, events: list[Event]) -> list[Event]:
         """The events for the client; both versions of the answer grow by them."""

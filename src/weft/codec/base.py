@@ -25,7 +25,7 @@ from weft.model import (
     Level,
     Loss,
     Message,
-    Place,
+    Position,
     Request,
     Response,
     Thinking,
@@ -80,7 +80,7 @@ class Target(Struct, frozen=True):
     enforce: bool = False
 
 
-Locate = Callable[[Place], str]
+Locate = Callable[[Position], str]
 """Turns a position in the model into a path in the source's body."""
 
 
@@ -94,7 +94,7 @@ class Losses:
         self.locate: Locate = wire.locate if wire is not None else locate or thread_path
 
     def add(
-        self, at: Place | str, code: str, detail: object = "", level: Level | None = None
+        self, at: Position | str, code: str, detail: object = "", level: Level | None = None
     ) -> None:
         """Report one loss; `at` is a position in the model, or a finished path."""
         # `make_loss` written out: a long conversation reports hundreds of losses.
@@ -107,14 +107,14 @@ class Losses:
         """Report a loss about a parameter, by its name in the model (`reasoning.effort`)."""
         self.add(("params", name), code, detail, level)
 
-    def path(self, place: Place) -> str:
+    def path(self, position: Position) -> str:
         """The path of a position in the model, as the caller would write it."""
-        return self.locate(place)
+        return self.locate(position)
 
 
-def thread_path(place: Place) -> str:
+def thread_path(position: Position) -> str:
     """The path of a position in a request without a body: a compiled thread."""
-    match place:
+    match position:
         case ():
             return ""
         case ("tools", number):
@@ -130,7 +130,7 @@ def thread_path(place: Place) -> str:
         case (message, block):
             return f"messages[{message}].content[{block}]"
         case _:
-            return f"messages[{place[0]}].content[{place[1]}].content[{place[2]}]"
+            return f"messages[{position[0]}].content[{position[1]}].content[{position[2]}]"
 
 
 Calls = dict[str, JsonObject]
@@ -324,7 +324,7 @@ class Codec(Struct, frozen=True):
     write_messages: Callable[[Sequence[Message]], Any]
     decode_response: Callable[[JsonObject], Response]
     encode_response: ResponseEncoder
-    locate_answer: Callable[[Response, Place], str]
+    locate_answer: Callable[[Response, Position], str]
     stream_decoder: Callable[[], StreamDecoder]
     stream_encoder: Callable[[int], StreamEncoder]
     decode_error: Callable[[Any, int], ApiError]

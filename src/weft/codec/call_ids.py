@@ -18,7 +18,7 @@ from hashlib import sha256
 
 from msgspec import structs
 
-from weft.model import Block, Message, Place, ToolCall, ToolResult
+from weft.model import Block, Message, Position, ToolCall, ToolResult
 
 from .base import Losses
 
@@ -45,12 +45,12 @@ class _Ids:
         self.waiting: dict[str, deque[str]] = {}
         self.last: dict[str, str] = {}
 
-    def block(self, block: Block, place: Place) -> Block:
+    def block(self, block: Block, position: Position) -> Block:
         if isinstance(block, ToolCall):
-            return self._call(block, place)
+            return self._call(block, position)
         return self._result(block) if isinstance(block, ToolResult) else block
 
-    def _call(self, call: ToolCall, place: Place) -> ToolCall:
+    def _call(self, call: ToolCall, position: Position) -> ToolCall:
         own, number = call.id, self.numbers.get(call.id, 1)
         while own in self.taken:
             number += 1
@@ -60,7 +60,7 @@ class _Ids:
         self.waiting.setdefault(call.id, deque()).append(own)
         if own == call.id:
             return call
-        self.losses.add(place, "call_id_changed", f"{call.id} -> {own}")
+        self.losses.add(position, "call_id_changed", f"{call.id} -> {own}")
         return structs.replace(call, id=own)
 
     def _result(self, result: ToolResult) -> ToolResult:
@@ -82,14 +82,14 @@ def marked_id(call_id: str, longest: int | None = None) -> str:
     return f"{prefix}-x{digest}"
 
 
-def report_new_id(call_id: str, place: Place, losses: Losses) -> None:
+def report_new_id(call_id: str, position: Position, losses: Losses) -> None:
     """Report that a call has another id here; the sidecar has the caller's."""
-    losses.add(place, "call_id_changed", call_id)
+    losses.add(position, "call_id_changed", call_id)
 
 
-def report_empty_arguments(place: Place, losses: Losses) -> None:
+def report_empty_arguments(position: Position, losses: Losses) -> None:
     """Report that a call without arguments gets an empty object."""
-    losses.add(place, "empty_arguments_added")
+    losses.add(position, "empty_arguments_added")
 
 
 def looks_marked(call_id: str) -> bool:

@@ -24,7 +24,7 @@ from weft.ids import canonical_arguments
 from weft.model import (
     Block,
     Message,
-    Place,
+    Position,
     Refusal,
     Request,
     Text,
@@ -34,12 +34,12 @@ from weft.model import (
 )
 
 
-class OriginalPlace(Struct, frozen=True, gc=False):
+class OriginalPosition(Struct, frozen=True, gc=False):
     """The position of a message in the caller's list. `blocks` are the positions of the blocks of a
     restored answer; a block that the client never saw has the position of its message."""
 
     number: int
-    blocks: list[Place] | None = None
+    blocks: list[Position] | None = None
 
 
 class AnswerIndex:
@@ -84,17 +84,17 @@ def restore_echoes(echoed: Request, index: AnswerIndex) -> Request:
     """The request with every echo of a stored answer replaced by the answer."""
     echoes = echoed.messages
     messages: list[Message] = []
-    before: list[OriginalPlace] = []
+    before: list[OriginalPosition] = []
     start = 0
     while start < len(echoes):
         answer, count = index.take(echoes, start)
         echo = echoes[start : start + count]
         if answer is not None:
             messages.append(answer)
-            before.append(OriginalPlace(start, _places_before(answer, echo, start)))
+            before.append(OriginalPosition(start, _positions_before(answer, echo, start)))
         else:
             messages += echo
-            before += [OriginalPlace(start + at) for at in range(count)]
+            before += [OriginalPosition(start + at) for at in range(count)]
         start += count
     moved = any(original.blocks is not None for original in before)
     return _move(echoed, messages, before) if moved else echoed
@@ -110,18 +110,18 @@ def replace_answers(echoed: Request, answers: Mapping[tuple[int, int], Message])
     echoes = echoed.messages
     stops = dict(answers.keys())
     messages: list[Message] = []
-    before: list[OriginalPlace] = []
+    before: list[OriginalPosition] = []
     start = 0
     while start < len(echoes):
         stop = stops.get(start)
         if stop is None:
             messages.append(echoes[start])
-            before.append(OriginalPlace(start))
+            before.append(OriginalPosition(start))
             start += 1
             continue
         answer = answers[start, stop]
         messages.append(answer)
-        before.append(OriginalPlace(start, _places_before(answer, echoes[start:stop], start)))
+        before.append(OriginalPosition(start, _positions_before(answer, echoes[start:stop], start)))
         start = stop
     return _move(echoed, messages, before)
 
@@ -138,15 +138,15 @@ def replace_messages(request: Request, messages: tuple[Message, ...]) -> Request
     end = next((n for n in range(longest) if old[-1 - n] != messages[-1 - n]), longest)
     shared = {*range(start), *range(len(old) - end, len(old))}
     before = [
-        OriginalPlace(number if number < start else number + len(old) - len(messages))
+        OriginalPosition(number if number < start else number + len(old) - len(messages))
         if number < start or number >= len(messages) - end
-        else OriginalPlace(min(start, len(old) - 1))
+        else OriginalPosition(min(start, len(old) - 1))
         for number in range(len(messages))
     ]
     marks = {
-        place: mark
-        for place, mark in request.marks.items()
-        if not place or not isinstance(place[0], int) or place[0] in shared
+        position: mark
+        for position, mark in request.marks.items()
+        if not position or not isinstance(position[0], int) or position[0] in shared
     }
     return _move(structs.replace(request, marks=marks), messages, before)
 
@@ -165,10 +165,10 @@ def digest(value: Any) -> str:
     return sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
 
 
-def _places_before(answer: Message, echo: Sequence[Message], start: int) -> list[Place]:
+def _positions_before(answer: Message, echo: Sequence[Message], start: int) -> list[Position]:
     """For each block of an answer, the position of its echo."""
-    calls: dict[str, Place] = {}
-    texts: list[Place] = []
+    calls: dict[str, Position] = {}
+    texts: list[Position] = []
     for number, message in enumerate(echo, start):
         for at, block in enumerate(message.blocks):
             if isinstance(block, ToolCall):
@@ -176,22 +176,24 @@ def _places_before(answer: Message, echo: Sequence[Message], start: int) -> list
             elif isinstance(block, Text | Refusal):
                 texts.append((number, at))
     free = iter(texts)
-    places: list[Place] = []
+    positions: list[Position] = []
     for block in answer.blocks:
         if isinstance(block, ToolCall):
-            places.append(calls.get(block.id, (start,)))
+            positions.append(calls.get(block.id, (start,)))
         elif isinstance(block, Text | Refusal):
-            places.append(next(free, (start,)))
+            positions.append(next(free, (start,)))
         else:
-            places.append((start,))
-    return places
+            positions.append((start,))
+    return positions
 
 
-def _move(echoed: Request, messages: Sequence[Message], before: Sequence[OriginalPlace]) -> Request:
+def _move(
+    echoed: Request, messages: Sequence[Message], before: Sequence[OriginalPosition]
+) -> Request:
     """The request with these messages; its marks and paths still follow the caller's list."""
 
-    def place_before(place: Place) -> Place:
-        match place:
+    def place_before(position: Position) -> Position:
+        match position:
             case (int(number), *steps) if number < len(before):
                 original = before[number]
                 if original.blocks is None or not steps or not isinstance(steps[0], int):
@@ -199,34 +201,34 @@ def _move(echoed: Request, messages: Sequence[Message], before: Sequence[Origina
                 at = original.blocks[steps[0]]
                 return (*at, *steps[1:]) if len(at) > 1 else at
             case _:
-                return place
+                return position
 
     marks = _move_marks(echoed, before) if echoed.marks else echoed.marks
     wire = echoed.wire
     if wire is not None:
         locate = wire.locate
-        wire = Wire(wire.protocol, lambda place: locate(place_before(place)), wire.part_name)
+        wire = Wire(wire.protocol, lambda position: locate(place_before(position)), wire.part_name)
     return structs.replace(echoed, messages=tuple(messages), marks=marks, wire=wire)
 
 
-def _move_marks(echoed: Request, before: Sequence[OriginalPlace]) -> dict[Place, Any]:
+def _move_marks(echoed: Request, before: Sequence[OriginalPosition]) -> dict[Position, Any]:
     """The marks at their new positions. A mark on a block that the answer does not have moves to
     the last block that both have.
     """
-    now: dict[Place, Place] = {}
+    now: dict[Position, Position] = {}
     for number, original in enumerate(before):
         if original.blocks is None:
             now[original.number,] = (number,)
             continue
-        for at, place in enumerate(original.blocks):
-            if len(place) > 1:
-                now[place] = now[place[0], "last"] = (number, at)
-    marks: dict[Place, Any] = {}
-    for place, mark in echoed.marks.items():
-        if not place or not isinstance(place[0], int):
-            marks[place] = mark
-        elif (message := now.get(place[:1])) is not None:
-            marks[*message, *place[1:]] = mark
-        elif (block := now.get(place[:2]) or now.get((place[0], "last"))) is not None:
-            marks[*block, *place[2:]] = mark
+        for at, position in enumerate(original.blocks):
+            if len(position) > 1:
+                now[position] = now[position[0], "last"] = (number, at)
+    marks: dict[Position, Any] = {}
+    for position, mark in echoed.marks.items():
+        if not position or not isinstance(position[0], int):
+            marks[position] = mark
+        elif (message := now.get(position[:1])) is not None:
+            marks[*message, *position[1:]] = mark
+        elif (block := now.get(position[:2]) or now.get((position[0], "last"))) is not None:
+            marks[*block, *position[2:]] = mark
     return marks

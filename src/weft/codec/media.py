@@ -4,7 +4,7 @@ from base64 import b64decode
 
 from msgspec import structs
 
-from weft.model import Audio, File, Inline, Message, Place, Request, Source, Url
+from weft.model import Audio, File, Inline, Message, Position, Request, Source, Url
 
 from .base import Losses
 
@@ -72,24 +72,24 @@ def typed(block: File) -> File:
     return structs.replace(block, source=Inline(source.data, kind))
 
 
-def with_type(block: File, place: Place, losses: Losses) -> Source:
+def with_type(block: File, position: Position, losses: Losses) -> Source:
     """The source of a document with a normalized media type; changes are reported."""
     source = typed(block).source
     if source is not block.source:
-        losses.add(place, "default_added", f"media type: {source.media_type}")
-    return with_bare_type(source, place, losses)
+        losses.add(position, "default_added", f"media type: {source.media_type}")
+    return with_bare_type(source, position, losses)
 
 
-def with_bare_type(source: Source, place: Place, losses: Losses) -> Source:
+def with_bare_type(source: Source, position: Position, losses: Losses) -> Source:
     """The source with a normalized media type; a change is reported."""
     if not isinstance(source, Inline) or source.media_type == bare_type(source.media_type):
         return source
     kind = bare_type(source.media_type)
-    losses.add(place, "media_type_changed", f"{source.media_type} -> {kind}")
+    losses.add(position, "media_type_changed", f"{source.media_type} -> {kind}")
     return Inline(source.data, kind)
 
 
-def named(block: File, place: Place, losses: Losses) -> File:
+def named(block: File, position: Position, losses: Losses) -> File:
     """The document; an inline one without a name gets a default name.
 
     OpenAI answers "Missing required parameter" without a name:
@@ -99,7 +99,7 @@ def named(block: File, place: Place, losses: Losses) -> File:
         return block
     extension = EXTENSIONS.get(block.source.media_type)
     name = "document" if extension is None else f"document.{extension}"
-    losses.add(place, "default_added", f"name: {name}")
+    losses.add(position, "default_added", f"name: {name}")
     return structs.replace(block, name=name)
 
 
@@ -116,16 +116,16 @@ def plain_text(source: Source) -> str | None:
         return None
 
 
-def report_type(source: Source, place: Place, losses: Losses) -> None:
+def report_type(source: Source, position: Position, losses: Losses) -> None:
     """Report the media type of a URL that the target cannot infer from the extension."""
     if isinstance(source, Url) and source.media_type and source.media_type != type_of(source.url):
-        losses.add(place, "media_type_dropped", source.media_type)
+        losses.add(position, "media_type_dropped", source.media_type)
 
 
-def report_detail(detail: str, place: Place, losses: Losses) -> None:
+def report_detail(detail: str, position: Position, losses: Losses) -> None:
     """Report the `detail` of an image, which the target does not support."""
     level = "form" if detail == "auto" else "meaning"
-    losses.add(place, "image_detail_dropped", detail, level)
+    losses.add(position, "image_detail_dropped", detail, level)
 
 
 def refuse_audio(_block: Audio, _message: Message, _request: Request) -> str | None:

@@ -12,7 +12,7 @@ from weft.model import (
     SYSTEM_ROLES,
     Block,
     Message,
-    Place,
+    Position,
     Text,
     ToolCall,
     ToolResult,
@@ -35,40 +35,40 @@ class Turn(Struct, gc=False):
     message: Message
     blocks: Sequence[Block]
     number: int
-    moved: list[Place] | None = None
+    moved: list[Position] | None = None
     first: int = 0
 
     @property
-    def at(self) -> Place:
+    def at(self) -> Position:
         """The position of the message in the request."""
         return (self.number,)
 
-    def place_of(self, at: int) -> Place:
+    def position_of(self, at: int) -> Position:
         """The position of one block in the request."""
         return (self.number, self.first + at) if self.moved is None else self.moved[at]
 
     @property
-    def places(self) -> list[Place]:
+    def positions(self) -> list[Position]:
         """The positions of all blocks in the request."""
         if self.moved is None:
             end = self.first + len(self.blocks)
             self.moved = [(self.number, at) for at in range(self.first, end)]
         return self.moved
 
-    @places.setter
-    def places(self, places: list[Place]) -> None:
-        self.moved = places
+    @positions.setter
+    def positions(self, positions: list[Position]) -> None:
+        self.moved = positions
 
-    def keep(self, items: list[tuple[Any, Place]]) -> None:
+    def keep(self, items: list[tuple[Any, Position]]) -> None:
         """Replace the blocks by these."""
         self.blocks = [block for block, _ in items]
-        self.moved = [place for _, place in items]
+        self.moved = [position for _, position in items]
 
-    def insert(self, at: int, items: Sequence[tuple[Any, Place]]) -> None:
+    def insert(self, at: int, items: Sequence[tuple[Any, Position]]) -> None:
         """Insert these blocks before this position."""
         if not isinstance(self.blocks, list):
             self.blocks = list(self.blocks)
-        self.places[at:at] = [place for _, place in items]
+        self.positions[at:at] = [position for _, position in items]
         self.blocks[at:at] = [block for block, _ in items]
 
 
@@ -77,7 +77,7 @@ def turn_of(number: int, message: Message) -> Turn:
     return Turn(message.role, message, message.blocks, number)
 
 
-ResultParts = Callable[[ToolResult, Place], Sequence[tuple[Block, Place]]]
+ResultParts = Callable[[ToolResult, Position], Sequence[tuple[Block, Position]]]
 """Returns the parts of a result that the target supports, and reports the others."""
 
 NO_RESULT = "no result was recorded for this call"
@@ -123,7 +123,7 @@ class Pairing:
         self.losses = losses
         self.result_parts = result_parts
         self.turns: list[Turn] = []
-        self.waiting: dict[str, Place] = {}
+        self.waiting: dict[str, Position] = {}
         self.group: Turn | None = None
         self.results = 0
         self.inline = False
@@ -133,7 +133,7 @@ class Pairing:
         last = self.turns[-1] if self.turns else None
         if self.waiting and self.group is None and last is not None and not self.deferred:
             self.losses.add(turn.at, "message_boundary_dropped")
-            more = list(zip(turn.blocks, turn.places, strict=True))
+            more = list(zip(turn.blocks, turn.positions, strict=True))
             last.insert(len(last.blocks), more)  # parallel calls in two messages are one turn
         else:
             if self.waiting or self.deferred:
@@ -142,7 +142,7 @@ class Pairing:
             self.turns.append(turn)
         number, moved = turn.number, turn.moved
         for at, block in enumerate(turn.blocks):
-            if type(block) is ToolCall:  # `place_of` written out
+            if type(block) is ToolCall:  # `position_of` written out
                 self.waiting[block.id] = (number, turn.first + at) if moved is None else moved[at]
 
     def system(self, turn: Turn) -> None:
@@ -166,23 +166,23 @@ class Pairing:
                 self.settle()
             self.turns.append(turn)
             return
-        results: list[tuple[ToolResult, Place]] = []
-        others: list[tuple[Block, Place]] = []
+        results: list[tuple[ToolResult, Position]] = []
+        others: list[tuple[Block, Position]] = []
         answered: dict[str, int] = {}
-        for block, place in zip(turn.blocks, turn.places, strict=True):
+        for block, position in zip(turn.blocks, turn.positions, strict=True):
             if not isinstance(block, ToolResult):
-                others.append((block, place))
+                others.append((block, position))
             elif block.call_id in answered and block.call_id not in self.waiting:
-                earlier, earlier_place = results[answered[block.call_id]]
-                results[answered[block.call_id]] = block, place
-                others += self._as_text(earlier, earlier_place, "result_superseded")
+                earlier, earlier_position = results[answered[block.call_id]]
+                results[answered[block.call_id]] = block, position
+                others += self._as_text(earlier, earlier_position, "result_superseded")
             elif self.waiting.pop(block.call_id, None) is not None:
                 if others:
-                    self.losses.add(place, "result_before_text")
+                    self.losses.add(position, "result_before_text")
                 answered[block.call_id] = len(results)
-                results.append((block, place))
+                results.append((block, position))
             else:
-                others += self._as_text(block, place, "orphan_result_as_text")
+                others += self._as_text(block, position, "orphan_result_as_text")
         if not results:
             self.settle()
             turn.keep(others)
@@ -211,7 +211,7 @@ class Pairing:
         for call_id in ids:
             del waiting[call_id]
         if self.group is not None:
-            items = [(block, turn.place_of(at)) for at, block in enumerate(blocks)]
+            items = [(block, turn.position_of(at)) for at, block in enumerate(blocks)]
             self.group.insert(self.results, items)
             self.results += count
         else:
@@ -228,17 +228,17 @@ class Pairing:
         if not self.waiting and not self.deferred:
             self.group = None
             return
-        for call_id, place in self.waiting.items():
-            self.losses.add(place, "result_added")
+        for call_id, position in self.waiting.items():
+            self.losses.add(position, "result_added")
             answer = ToolResult(call_id, (Text(NO_RESULT),), is_error=True, form="text")
-            turn = Turn("tool", Message("tool", (answer,)), [], int(place[0]), [])
-            self._add(turn, [(answer, place)])
+            turn = Turn("tool", Message("tool", (answer,)), [], int(position[0]), [])
+            self._add(turn, [(answer, position)])
         self.waiting = {}
         self.group = None
         self.turns += self.deferred
         self.deferred = []
 
-    def _add(self, turn: Turn, items: Sequence[tuple[Block, Place]]) -> None:
+    def _add(self, turn: Turn, items: Sequence[tuple[Block, Position]]) -> None:
         if self.group is None:
             self.group = Turn(turn.role, turn.message, [], turn.number, [])
             self.results = 0
@@ -249,11 +249,13 @@ class Pairing:
         else:
             self.group.insert(len(self.group.blocks), items)
 
-    def _as_text(self, block: ToolResult, place: Place, code: str) -> list[tuple[Block, Place]]:
-        self.losses.add(place, code)
+    def _as_text(
+        self, block: ToolResult, position: Position, code: str
+    ) -> list[tuple[Block, Position]]:
+        self.losses.add(position, code)
         parts: Sequence[Block] = block.content
         if self.result_parts is not None:
-            parts = [part for part, _ in self.result_parts(block, place)]
+            parts = [part for part, _ in self.result_parts(block, position)]
         words = "\n".join(texts(parts))
-        media = [(part, place) for part in parts if not isinstance(part, Text)]
-        return [(Text(f"[result of {block.call_id}]\n{words}"), place), *media]
+        media = [(part, position) for part in parts if not isinstance(part, Text)]
+        return [(Text(f"[result of {block.call_id}]\n{words}"), position), *media]

@@ -39,7 +39,7 @@ from weft.model import (
     Loss,
     Message,
     Opaque,
-    Place,
+    Position,
     Reminder,
     Request,
     Text,
@@ -89,10 +89,10 @@ def _strip_trailing_space(turn: Turn, losses: Losses) -> None:
     last = turn.blocks[-1] if turn.blocks else None
     if not isinstance(last, Text) or last.text == last.text.rstrip():
         return
-    *earlier, place = turn.places
-    losses.add(place, "trailing_space_dropped")
+    *earlier, position = turn.positions
+    losses.add(position, "trailing_space_dropped")
     stripped = structs.replace(last, text=last.text.rstrip())
-    turn.keep([*zip(turn.blocks[:-1], earlier, strict=True), (stripped, place)])
+    turn.keep([*zip(turn.blocks[:-1], earlier, strict=True), (stripped, position)])
 
 
 def _filler(number: int) -> Turn:
@@ -124,7 +124,7 @@ def _says(turn: Turn) -> bool:
     """Whether a turn has a block from the caller; a filler has no position in the request."""
     if turn.moved is None:
         return bool(turn.blocks)
-    return any(len(place) > 1 for place in turn.moved)
+    return any(len(position) > 1 for position in turn.moved)
 
 
 def opaque_to_text(block: Opaque) -> str | None:
@@ -174,16 +174,16 @@ def block_name(block: Block, request: Request) -> str:
 
 
 def leave_out(
-    block: Block, place: Place, code: str, request: Request, losses: Losses
-) -> list[tuple[Block, Place]]:
+    block: Block, position: Position, code: str, request: Request, losses: Losses
+) -> list[tuple[Block, Position]]:
     """What is left of an unsupported block: its text, if it has any, or nothing."""
     name = block_name(block, request)
     text = opaque_to_text(block) if isinstance(block, Opaque) else None
     if text is None:
-        losses.add(place, code, name)
+        losses.add(position, code, name)
         return []
-    losses.add(place, "vendor_block_as_text", name)
-    return [(Text(text), place)]
+    losses.add(position, "vendor_block_as_text", name)
+    return [(Text(text), position)]
 
 
 def decode_texts(parts: list[JsonObject] | str | None, kind: str) -> tuple[Text, ...] | None:
@@ -213,19 +213,19 @@ def plain_texts(result: ToolResult) -> list[str] | None:
 
 def supported_result_parts(
     block: ToolResult,
-    place: Place,
+    position: Position,
     request: Request,
     checks: Mapping[type, Check],
     protocol: str,
     losses: Losses,
-) -> list[tuple[Block, Place]]:
+) -> list[tuple[Block, Position]]:
     """The parts of a result that this protocol supports; the others are reported."""
-    places: list[Place] = [(*place, number) for number in range(len(block.content))]
+    positions: list[Position] = [(*position, number) for number in range(len(block.content))]
     if plain_texts(block) is not None:
-        return list(zip(block.content, places, strict=True))
-    message = request.messages[int(place[0])]
-    supported: list[tuple[Block, Place]] = []
-    for part, at in zip(block.content, places, strict=True):
+        return list(zip(block.content, positions, strict=True))
+    message = request.messages[int(position[0])]
+    supported: list[tuple[Block, Position]] = []
+    for part, at in zip(block.content, positions, strict=True):
         check = checks.get(type(part))
         code = check(part, message, request) if check is not None else None
         if code is not None:
@@ -379,12 +379,12 @@ def _make_valid(
 
 def _drop_billing_line(turn: Turn, losses: Losses) -> None:
     """Drop the line that Claude Code writes for billing."""
-    remaining: list[tuple[Block, Place]] = []
-    for block, place in zip(turn.blocks, turn.places, strict=True):
+    remaining: list[tuple[Block, Position]] = []
+    for block, position in zip(turn.blocks, turn.positions, strict=True):
         if isinstance(block, Text) and block.text.startswith(BILLING):
-            losses.add(place, "billing_line_dropped")
+            losses.add(position, "billing_line_dropped")
         else:
-            remaining.append((block, place))
+            remaining.append((block, position))
     if len(remaining) < len(turn.blocks):
         turn.keep(remaining)
         turn.message = structs.replace(turn.message, blocks=tuple(turn.blocks))
@@ -494,10 +494,10 @@ def refuse_system_media(request: Request) -> None:
 def refuse_non_text(request: Request, turn: Turn) -> None:
     """Raise `Refused` on the first block of a system message that is not text."""
     losses = Losses(request)
-    for block, place in zip(turn.blocks, turn.places, strict=True):
+    for block, position in zip(turn.blocks, turn.positions, strict=True):
         if not isinstance(block, SYSTEM_TEXT):
             name_of = partial(block_name, request=request)
-            refuse_system_block(block, turn.message.role, losses.path(place), name_of)
+            refuse_system_block(block, turn.message.role, losses.path(position), name_of)
 
 
 def refuse_system_block(
@@ -551,16 +551,16 @@ def _drop_unsupported(turn: Turn, request: Request, rules: Rules, losses: Losses
         if code is None:
             ext: Ext | None = getattr(block, "ext", None)
             if ext is not None:
-                report_ext(ext, rules.protocol, turn.place_of(at), losses)
+                report_ext(ext, rules.protocol, turn.position_of(at), losses)
             supported.append(block)
             numbers.append(at)
             continue
         changed = True
-        for replacement, _ in leave_out(block, turn.place_of(at), code, request, losses):
+        for replacement, _ in leave_out(block, turn.position_of(at), code, request, losses):
             supported.append(replacement)
             numbers.append(at)
     if changed:
-        turn.moved = [turn.place_of(at) for at in numbers]
+        turn.moved = [turn.position_of(at) for at in numbers]
         turn.blocks = supported
 
 
@@ -573,12 +573,12 @@ def _without_empty(turn: Turn, losses: Losses) -> bool:
     """Drop empty text from a turn; false if nothing is left of it."""
     if turn.blocks and not any(map(_is_blank, turn.blocks)):
         return True
-    remaining: list[tuple[Block, Place]] = []
-    for block, place in zip(turn.blocks, turn.places, strict=True):
+    remaining: list[tuple[Block, Position]] = []
+    for block, position in zip(turn.blocks, turn.positions, strict=True):
         if _is_blank(block):
-            losses.add(place, "empty_text_dropped")
+            losses.add(position, "empty_text_dropped")
         else:
-            remaining.append((block, place))
+            remaining.append((block, position))
     turn.keep(remaining)
     if remaining:
         return True

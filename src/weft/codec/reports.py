@@ -9,7 +9,7 @@ from weft.model import (
     Format,
     JsonObject,
     Level,
-    Place,
+    Position,
     Request,
     Stop,
     StopKind,
@@ -191,12 +191,12 @@ CALLERS = SCHEMAS | {"@form", "metadata"}
 """Members that contain the caller's own data."""
 
 
-def report_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
+def report_ext(ext: Ext, protocol: str, position: Position, losses: Losses) -> None:
     """Report the vendor members of all protocols but this one."""
     for name, fields in ext.items():
         if name == protocol:
             continue
-        path = losses.path(place)
+        path = losses.path(position)
         item = members(fields.get("item"))
         if item is None:
             name = fields.get("item")
@@ -211,12 +211,12 @@ def report_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
         _report_members(outer, path.partition(".content")[0], losses)
 
 
-def report_call(call: ToolCall, place: Place, losses: Losses, *, custom: bool = True) -> None:
+def report_call(call: ToolCall, position: Position, losses: Losses, *, custom: bool = True) -> None:
     """Report the namespace of an answer's call and, unless `custom` is supported, its free text."""
     if call.namespace is not None:
-        losses.add(place, "namespace_flattened", call.namespace)
+        losses.add(position, "namespace_flattened", call.namespace)
     if call.custom and not custom:
-        losses.add(place, "custom_call_as_function")
+        losses.add(position, "custom_call_as_function")
 
 
 def report_answer(ext: Ext, protocol: str, losses: Losses) -> None:

@@ -61,8 +61,8 @@ def differing(ours: Sequence[str], theirs: Sequence[str]) -> Iterator[Region]:
 
 def _pairs(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
     """The positions of each occurrence of a key in both lists, in the order of the first."""
-    places = {key: at for at, key in enumerate(_counted(theirs))}
-    return [(at, places[key]) for at, key in enumerate(_counted(ours)) if key in places]
+    positions = {key: at for at, key in enumerate(_counted(theirs))}
+    return [(at, positions[key]) for at, key in enumerate(_counted(ours)) if key in positions]
 
 
 def _counted(keys: Sequence[str]) -> Iterator[tuple[str, int]]:
@@ -146,7 +146,7 @@ def make_sidecar(
     if calls:
         sidecar["calls"] = calls
     if original.marks:
-        sidecar["marks"] = [[list(place), value] for place, value in original.marks.items()]
+        sidecar["marks"] = [[list(position), value] for position, value in original.marks.items()]
     return sidecar
 
 
@@ -233,7 +233,7 @@ def _apply(echoed: Request, sidecar: JsonObject) -> Request:
     tools, stored = echoed.tools, sidecar.get("tools")
     if stored is not None and stored["are"] is not None and stored["key"] == digest(echoed.tools):
         tools = msgspec.convert(stored["are"], tuple[Tool, ...])
-    marks = {_place(place): value for place, value in sidecar.get("marks", ())}
+    marks = {_position(position): value for position, value in sidecar.get("marks", ())}
     wire = echoed.wire
     if whole and same:
         wire = Wire(protocol, _no_path, _no_name)
@@ -248,7 +248,7 @@ def _apply(echoed: Request, sidecar: JsonObject) -> Request:
     )
 
 
-def _no_path(_place: Any) -> str:
+def _no_path(_position: Any) -> str:
     return ""
 
 
@@ -256,8 +256,8 @@ def _no_name(block: Block) -> str:
     return type(block).__name__.lower()
 
 
-def _place(place: Sequence[int | str]) -> tuple[int | str, ...]:
-    return tuple(place)
+def _position(position: Sequence[int | str]) -> tuple[int | str, ...]:
+    return tuple(position)
 
 
 def _key(message: Message) -> str:

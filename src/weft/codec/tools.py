@@ -87,13 +87,13 @@ def is_offered(tool: Tool, number: int, losses: Losses) -> bool:
     """Whether a foreign tool can be defined in another protocol; reported if not."""
     if tool.kind in CALLABLE:
         return True
-    place = losses.path(("tools", number))
+    position = losses.path(("tools", number))
     if tool.kind != "namespace":
-        losses.add(place, "tool_unsupported", f"{tool.name} ({tool.kind})")
+        losses.add(position, "tool_unsupported", f"{tool.name} ({tool.kind})")
     else:
-        losses.add(place, "namespace_flattened", tool.name)
+        losses.add(position, "namespace_flattened", tool.name)
         if tool.description:
-            losses.add(f"{place}.description", "namespace_description_dropped", tool.name)
+            losses.add(f"{position}.description", "namespace_description_dropped", tool.name)
     return False
 
 
@@ -188,16 +188,16 @@ class _Names:
     def tool(self, tool: Tool, number: int, losses: Losses) -> Tool:
         """A tool's definition in the target's terms; each change is reported."""
         flat = self._names[tool.namespace, tool.name]
-        place = losses.path(("tools", number))
+        position = losses.path(("tools", number))
         kind, words, schema = tool.kind, tool.description, tool.parameters
         if tool.kind == "custom" and not self.custom:
             kind, words, schema = "function", quote_grammar(tool), FREEFORM
-            losses.add(place, "custom_tool_as_function", tool.name)
+            losses.add(position, "custom_tool_as_function", tool.name)
         group = tool.namespace if self.namespaces else None
         if group != tool.namespace:
-            losses.add(place, "namespace_flattened", tool.namespace)
+            losses.add(position, "namespace_flattened", tool.namespace)
         elif flat != tool.name:
-            losses.add(place, "tool_name_changed", f"{tool.name} -> {flat}")
+            losses.add(position, "tool_name_changed", f"{tool.name} -> {flat}")
         return Tool(flat, words, schema, tool.strict, kind, tool.raw, group)
 
     def call(self, call: ToolCall) -> ToolCall:

@@ -40,20 +40,22 @@ def search_members(
         name = key.removeprefix("filters.")
         path = f"{losses.path(('tools', number))}.{key}"
         if name in supported:
-            limits[name] = _place(value, path, losses) if name == "user_location" else value
+            limits[name] = _position(value, path, losses) if name == "user_location" else value
             continue
         losses.add(path, "web_search_member_dropped", key)
     return limits
 
 
-def _place(value: Any, path: str, losses: Losses) -> Any:
+def _position(value: Any, path: str, losses: Losses) -> Any:
     """The user's location with its `type`, which some protocols demand."""
-    place = members(value)
-    if place is None:
+    position = members(value)
+    if position is None:
         return value
-    if "type" not in place:
+    if "type" not in position:
         losses.add(path, "default_added", "type: approximate")
-    return {"type": "approximate"} | {k: inner for k, inner in place.items() if inner is not None}
+    return {"type": "approximate"} | {
+        k: inner for k, inner in position.items() if inner is not None
+    }
 
 
 def _written(tool: Tool) -> dict[str, Any]:

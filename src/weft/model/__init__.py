@@ -41,7 +41,7 @@ from .message import (
 from .request import (
     Format,
     Params,
-    Place,
+    Position,
     Reasoning,
     Request,
     Tool,
@@ -85,7 +85,7 @@ __all__ = [
     "Origin",
     "Other",
     "Params",
-    "Place",
+    "Position",
     "ReadPosition",
     "Reasoning",
     "Redacted",

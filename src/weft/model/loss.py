@@ -559,7 +559,7 @@ LOSS_CODES: dict[str, LossCode] = {
     ),
     "stop_reason_added": LossCode("added", "form", "stop reason", "the target requires one"),
     "stop_detail_dropped": LossCode(
-        "dropped", "form", "{detail} of the stop reason", "the target has no place for it"
+        "dropped", "form", "{detail} of the stop reason", "the target has no field for it"
     ),
     # Repairs of an upstream's answer
     "missing_value_added": LossCode("added", "form", "{detail}", "the upstream left it out"),

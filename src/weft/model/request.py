@@ -18,7 +18,7 @@ from weft.errors import WrongValue
 from .blocks import Block, Ext, JsonObject
 from .message import Message
 
-Place = tuple[int | str, ...]
+Position = tuple[int | str, ...]
 """A position in a request: `(message, block)`, `(message, block, inner)`, `("tools", n)`,
 `("params", name)`, or `()`. In an answer also `("stop",)` and `("member", name)`. The third element
 `"arguments"` means the arguments of a call."""
@@ -105,27 +105,27 @@ class Params(Struct, frozen=True, gc=False, omit_defaults=True):
 class Wire(Struct, frozen=True):
     """The protocol that a request came in, so that losses and errors use the caller's terms.
 
-    `locate` turns a place into the caller's path. `part_name` returns the caller's name for a block
-    (`image_url`, `input_image`).
+    `locate` turns a position into the caller's path. `part_name` returns the caller's name for a
+    block (`image_url`, `input_image`).
     """
 
     protocol: str
-    locate: Callable[[Place], str]
+    locate: Callable[[Position], str]
     part_name: Callable[[Block], str]
 
 
 class Request(Struct, frozen=True, gc=False):
     """A request to a model. Leading system messages are the first messages of the list.
 
-    `marks` are cache breakpoints by place, as the source wrote them. They are hints for one request
-    and not content, so no hash covers them.
+    `marks` are cache breakpoints by position, as the source wrote them. They are hints for one
+    request and not content, so no hash covers them.
     """
 
     model: str
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     params: Params = Params()
-    marks: Mapping[Place, Any] = field(default_factory=dict[Place, Any])
+    marks: Mapping[Position, Any] = field(default_factory=dict[Position, Any])
     raw: Ext = field(default_factory=dict[str, JsonObject])
     rest: Mapping[str, Any] = field(default_factory=dict[str, Any])
     wire: Wire | None = None

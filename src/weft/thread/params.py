@@ -16,7 +16,7 @@ from weft.codec import CODECS, SystemPolicy, Target, write_request
 from weft.errors import ConfigError, Refused, ThreadError
 from weft.function_tools import FunctionTool, read_tool
 from weft.history import Setup
-from weft.model import JsonObject, Loss, Message, Params, Place, Request, Tool, make_loss
+from weft.model import JsonObject, Loss, Message, Params, Position, Request, Tool, make_loss
 
 ANTHROPIC = "anthropic"
 GEMINI = "gemini"
@@ -26,7 +26,7 @@ UNSTREAMED = 8192
 https://platform.claude.com/docs/en/cli-sdks-libraries/sdks/python#long-requests
 """
 
-NO_MARKS: Mapping[Place, Any] = {}
+NO_MARKS: Mapping[Position, Any] = {}
 NO_REST: Mapping[str, Any] = {}
 
 ToolLike = Tool | Mapping[str, Any] | Any
@@ -66,7 +66,7 @@ def write_params(
     messages: Sequence[Message],
     setup: Setup,
     unsaid: Sequence[Loss] = (),
-    marks: Mapping[Place, Any] = NO_MARKS,
+    marks: Mapping[Position, Any] = NO_MARKS,
     rest: Mapping[str, Any] = NO_REST,
 ) -> VendorParams:
     """Write the request for these messages.

@@ -44,7 +44,7 @@ from weft.model import (
     JsonObject,
     Message,
     Opaque,
-    Place,
+    Position,
     Redacted,
     Refusal,
     Reminder,
@@ -246,7 +246,7 @@ BLOCKS: dict[str, Callable[[JsonObject], Block]] = {
 
 
 def decode_content(
-    raw: JsonObject, key: str, marks: dict[Place, Any] | None = None, number: int = 0
+    raw: JsonObject, key: str, marks: dict[Position, Any] | None = None, number: int = 0
 ) -> tuple[tuple[Block, ...], Form]:
     """Decode content that is a string, a list of blocks, null, or absent.
 
@@ -276,15 +276,15 @@ def decode_content(
     return tuple(blocks), "list"
 
 
-def _take_marks(raw: JsonObject, place: Place, marks: dict[Place, Any]) -> None:
+def _take_marks(raw: JsonObject, position: Position, marks: dict[Position, Any]) -> None:
     """Collect the `cache_control` of a block, and of the parts of a result."""
     if "cache_control" in raw:
-        marks[place] = raw["cache_control"]
+        marks[position] = raw["cache_control"]
     content = raw.get("content")
     if type(content) is list:
         for deep, part in enumerate(cast(list[Any], content)):
             if isinstance(part, dict) and "cache_control" in part:
-                marks[*place, deep] = cast(JsonObject, part)["cache_control"]
+                marks[*position, deep] = cast(JsonObject, part)["cache_control"]
 
 
 def part_name(block: Block) -> str:
@@ -318,42 +318,42 @@ class Writer:
         self.losses = losses
         self.native = native
 
-    def block(self, block: Block, place: Any) -> JsonObject:
+    def block(self, block: Block, position: Any) -> JsonObject:
         """The body of a block."""
-        return WRITERS[type(block)](self, block, place)
+        return WRITERS[type(block)](self, block, position)
 
-    def text(self, block: Text, _place: Any) -> JsonObject:
+    def text(self, block: Text, _position: Any) -> JsonObject:
         body: JsonObject = {"type": "text", "text": block.text}
         return body if block.ext is None else self._with_ext(body, block.ext)
 
-    def refusal(self, block: Refusal, place: Any) -> JsonObject:
-        self.losses.add(place, "refusal_as_text")
+    def refusal(self, block: Refusal, position: Any) -> JsonObject:
+        self.losses.add(position, "refusal_as_text")
         return {"type": "text", "text": block.text}
 
-    def thinking(self, block: Thinking, _place: Any) -> JsonObject:
+    def thinking(self, block: Thinking, _position: Any) -> JsonObject:
         body: JsonObject = {"type": "thinking", "thinking": block.text}
         if block.signature is not None:
             body["signature"] = block.signature
         return self._with_ext(body, block.ext)
 
-    def redacted(self, block: Redacted, _place: Any) -> JsonObject:
+    def redacted(self, block: Redacted, _position: Any) -> JsonObject:
         return self._with_ext({"type": "redacted_thinking", "data": block.data}, block.ext)
 
-    def call(self, block: ToolCall, place: Any) -> JsonObject:
+    def call(self, block: ToolCall, position: Any) -> JsonObject:
         call_id = block.id
         if not self.native:
             call_id = legal_id(call_id)
             if call_id is not block.id:
-                report_new_id(block.id, place, self.losses)
+                report_new_id(block.id, position, self.losses)
         body: JsonObject = {
             "type": "tool_use",
             "id": call_id,
             "name": block.name,
-            "input": self._input(block, place),
+            "input": self._input(block, position),
         }
         return body if block.ext is None else self._with_ext(body, block.ext)
 
-    def _input(self, block: ToolCall, place: Any) -> Any:
+    def _input(self, block: ToolCall, position: Any) -> Any:
         text = block.arguments
         if block.custom:
             return {"input": text}
@@ -361,37 +361,39 @@ class Writer:
         if start != "{":
             start = text.lstrip()[:1]
             if not start:
-                report_empty_arguments((*place, "arguments"), self.losses)
+                report_empty_arguments((*position, "arguments"), self.losses)
                 return {}
         if start == "{":
             try:
                 return self.embed(text)
             except ValueError:
                 pass
-        where = (*place, "arguments")
+        where = (*position, "arguments")
         self.losses.add(where, "arguments_wrapped")
         return {"_raw": text}
 
-    def result(self, block: ToolResult, place: Any) -> JsonObject:
+    def result(self, block: ToolResult, position: Any) -> JsonObject:
         call_id = block.call_id
         if not self.native:
             call_id = legal_id(call_id)
             if call_id is not block.call_id:
-                report_new_id(block.call_id, place, self.losses)
+                report_new_id(block.call_id, position, self.losses)
         content = block.content
         if self.request is not None and not self.native:
-            parts = supported_result_parts(block, place, self.request, PARTS, PROTOCOL, self.losses)
+            parts = supported_result_parts(
+                block, position, self.request, PARTS, PROTOCOL, self.losses
+            )
             content = tuple(part for part, _ in parts)
         body: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
         if block.form == "null" and not content:
             body["content"] = None
         elif block.form != "absent" or content:
-            body["content"] = self.content(content, block.form, place)
+            body["content"] = self.content(content, block.form, position)
         if block.is_error is not None:
             body["is_error"] = block.is_error
         return body if block.ext is None else self._with_ext(body, block.ext)
 
-    def content(self, blocks: tuple[Block, ...] | list[Block], form: Form, place: Any) -> Any:
+    def content(self, blocks: tuple[Block, ...] | list[Block], form: Form, position: Any) -> Any:
         """Content as a string if it was one and still can be, else as a list."""
         if form != "list" and len(blocks) <= 1:
             if not blocks:
@@ -399,22 +401,22 @@ class Writer:
             block = blocks[0]
             if type(block) is Text and block.ext is None:
                 return block.text
-        return [self.block(block, (*place, at)) for at, block in enumerate(blocks)]
+        return [self.block(block, (*position, at)) for at, block in enumerate(blocks)]
 
-    def image(self, block: Image, place: Any) -> JsonObject:
+    def image(self, block: Image, position: Any) -> JsonObject:
         if block.detail is not None:
-            report_detail(block.detail, place, self.losses)
+            report_detail(block.detail, position, self.losses)
         source = block.source
         if not self.native:
-            report_type(source, place, self.losses)
-            source = with_bare_type(source, place, self.losses)
+            report_type(source, position, self.losses)
+            source = with_bare_type(source, position, self.losses)
         return self._with_ext({"type": "image", "source": write_source(source)}, block.ext)
 
-    def document(self, block: File, place: Any) -> JsonObject:
+    def document(self, block: File, position: Any) -> JsonObject:
         source = block.source
         if not self.native:
-            report_type(source, place, self.losses)
-            source = with_type(block, place, self.losses)
+            report_type(source, position, self.losses)
+            source = with_type(block, position, self.losses)
         text = plain_text(source)
         if text is None:
             body: JsonObject = {"type": "document", "source": write_source(source)}
@@ -424,13 +426,13 @@ class Writer:
             body["title"] = block.name
         return self._with_ext(body, block.ext)
 
-    def checkpoint(self, block: Checkpoint, _place: Any) -> JsonObject:
+    def checkpoint(self, block: Checkpoint, _position: Any) -> JsonObject:
         return {"type": "text", "text": checkpoint_text(block)}
 
-    def reminder(self, block: Reminder, _place: Any) -> JsonObject:
+    def reminder(self, block: Reminder, _position: Any) -> JsonObject:
         return {"type": "text", "text": reminder_text(block)}
 
-    def opaque(self, block: Opaque, _place: Any) -> JsonObject:
+    def opaque(self, block: Opaque, _position: Any) -> JsonObject:
         return dict(block.raw)
 
     def _with_ext(self, body: JsonObject, ext: Any) -> JsonObject:

@@ -24,7 +24,7 @@ from weft.model import (
     Form,
     JsonObject,
     Message,
-    Place,
+    Position,
     Request,
     Text,
     Tool,
@@ -87,7 +87,7 @@ RULES = Rules(
 
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
     """Decode a request body; raises `Refused` with the path of an invalid member."""
-    marks: dict[Place, Any] = {}
+    marks: dict[Position, Any] = {}
     messages: list[Message] = []
     if "system" in body:
         blocks, form = decode_content(body, "system", marks, 0)
@@ -134,7 +134,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
 
 
 def _decode_tools(
-    body: JsonObject, marks: dict[Place, Any], rest: dict[str, Any]
+    body: JsonObject, marks: dict[Position, Any], rest: dict[str, Any]
 ) -> tuple[Tool, ...]:
     raws = body.get("tools")
     if raws is None:
@@ -168,16 +168,16 @@ def _locator(body: JsonObject) -> Any:
     offset = 1 if "system" in body else 0
     messages: list[JsonObject] = body["messages"]
 
-    def locate(place: Place) -> str:
+    def locate(position: Position) -> str:
         # Long conversations report hundreds of losses, nearly all about a block of a message.
-        if len(place) == 2:
-            number, at = place
+        if len(position) == 2:
+            number, at = position
             if type(number) is int and number >= offset:
                 number -= offset
                 if type(messages[number].get("content")) is list:
                     return f"messages[{number}].content[{at}]"
                 return f"messages[{number}].content"
-        match place:
+        match position:
             case (int(number), *steps):
                 return _message_path(body, number, steps, offset)
             case ():
@@ -248,7 +248,7 @@ def _put_back(arranged: Arranged, count: int) -> Arranged:
 
 
 def _write_system(
-    arranged: Arranged, writer: Writer, target: Target, marks: Mapping[Place, Any], native: bool
+    arranged: Arranged, writer: Writer, target: Target, marks: Mapping[Position, Any], native: bool
 ) -> Any:
     if target.system == "merge":
         return join_system_text(turn.message for turn in arranged.system)
@@ -259,9 +259,9 @@ def _write_system(
     if not native:
         _report_system_form(turns, writer.losses)
     blocks = [
-        _marked(writer.block(block, place), place, marks)
+        _marked(writer.block(block, position), position, marks)
         for turn in turns
-        for block, place in zip(turn.blocks, turn.places, strict=True)
+        for block, position in zip(turn.blocks, turn.positions, strict=True)
         if (native and len(turns) == 1) or not (isinstance(block, Text) and not block.text)
     ]
     return blocks if blocks or (native and turns) else None
@@ -283,10 +283,10 @@ def _report_system_form(turns: Sequence[Turn], losses: Losses) -> None:
 
 
 def _write_turns(
-    turns: Sequence[Turn], writer: Writer, marks: Mapping[Place, Any]
+    turns: Sequence[Turn], writer: Writer, marks: Mapping[Position, Any]
 ) -> list[JsonObject]:
     messages: list[JsonObject] = []
-    marked = {place[0] for place in marks if place}
+    marked = {position[0] for position in marks if position}
     embed, native = writer.embed, writer.native
     for turn in turns:
         message, blocks = turn.message, turn.blocks
@@ -300,8 +300,8 @@ def _write_turns(
         else:
             content = write_common(blocks, embed, native)
             if content is None:
-                places = turn.places
-                content = [writer.block(b, at) for b, at in zip(blocks, places, strict=True)]
+                positions = turn.positions
+                content = [writer.block(b, at) for b, at in zip(blocks, positions, strict=True)]
         messages.append({"role": "user" if turn.role == "tool" else turn.role, "content": content})
     return messages
 
@@ -310,10 +310,10 @@ def _has_marks(turn: Turn, marked: set[int | str]) -> bool:
     """Whether a turn has a block of a message that has a cache mark."""
     if turn.moved is None:
         return turn.number in marked
-    return any(place[0] in marked for place in turn.moved)
+    return any(position[0] in marked for position in turn.moved)
 
 
-def _write_turn(turn: Turn, writer: Writer, marks: Mapping[Place, Any]) -> JsonObject:
+def _write_turn(turn: Turn, writer: Writer, marks: Mapping[Position, Any]) -> JsonObject:
     message = turn.message
     inline = message.role in SYSTEM_ROLES and turn.role != "user"
     role = "user" if turn.role == "tool" else turn.role
@@ -336,32 +336,32 @@ def _write_turn(turn: Turn, writer: Writer, marks: Mapping[Place, Any]) -> JsonO
     return body
 
 
-def _write_content(turn: Turn, form: Form, writer: Writer, marks: Mapping[Place, Any]) -> Any:
+def _write_content(turn: Turn, form: Form, writer: Writer, marks: Mapping[Position, Any]) -> Any:
     blocks = turn.blocks
     if form in ("text", "") and len(blocks) <= 1:
         if not blocks:
             return ""
-        if type(blocks[0]) is Text and not blocks[0].ext and turn.places[0] not in marks:
+        if type(blocks[0]) is Text and not blocks[0].ext and turn.positions[0] not in marks:
             return blocks[0].text
     return [
-        _marked(writer.block(block, place), place, marks)
-        for block, place in zip(blocks, turn.places, strict=True)
+        _marked(writer.block(block, position), position, marks)
+        for block, position in zip(blocks, turn.positions, strict=True)
     ]
 
 
-def _marked(body: JsonObject, place: Place, marks: Mapping[Place, Any]) -> JsonObject:
-    if place in marks:
-        body["cache_control"] = marks[place]
+def _marked(body: JsonObject, position: Position, marks: Mapping[Position, Any]) -> JsonObject:
+    if position in marks:
+        body["cache_control"] = marks[position]
     content = body.get("content")
     if isinstance(content, list):
         for deep, part in enumerate(cast(list[JsonObject], content)):
-            if (*place, deep) in marks:
-                part["cache_control"] = marks[*place, deep]
+            if (*position, deep) in marks:
+                part["cache_control"] = marks[*position, deep]
     return body
 
 
 def _write_tools(
-    request: Request, marks: Mapping[Place, Any], some: tuple[str, ...], losses: Losses
+    request: Request, marks: Mapping[Position, Any], some: tuple[str, ...], losses: Losses
 ) -> list[JsonObject]:
     tools: list[JsonObject] = []
     for number, tool in enumerate(request.tools):

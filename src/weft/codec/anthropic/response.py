@@ -31,7 +31,7 @@ from weft.model import (
     Opaque,
     Open,
     Origin,
-    Place,
+    Position,
     Redacted,
     Response,
     Start,
@@ -124,9 +124,9 @@ def decode_start(body: JsonObject) -> Start:
     )
 
 
-def locate_answer(_response: Response, place: Place) -> str:
+def locate_answer(_response: Response, position: Position) -> str:
     """The path of a position in an answer of this protocol."""
-    match place:
+    match position:
         case (int(), int(block), *_):
             return f"content[{block}]"
         case ("stop", *part):
@@ -165,11 +165,11 @@ def encode_response(response: Response, _created: int, locate: Locate | None = N
     return Encoded(body, losses.items)
 
 
-def _write_block(block: Block, place: tuple[int, int], writer: Writer) -> JsonObject:
-    body = writer.block(block, place)
+def _write_block(block: Block, position: tuple[int, int], writer: Writer) -> JsonObject:
+    body = writer.block(block, position)
     ext = getattr(block, "ext", None)
     if ext is not None:
-        report_ext(ext, PROTOCOL, place, writer.losses)
+        report_ext(ext, PROTOCOL, position, writer.losses)
     if isinstance(block, Thinking) and block.signature is None:
         body["signature"] = (
             ""  # thinking of this protocol always has a signature; this one is unsigned
@@ -177,20 +177,20 @@ def _write_block(block: Block, place: tuple[int, int], writer: Writer) -> JsonOb
     return body
 
 
-def is_supported(block: Block, message: Message, place: tuple[int, int], losses: Losses) -> bool:
+def is_supported(block: Block, message: Message, position: tuple[int, int], losses: Losses) -> bool:
     """Whether a client of this protocol can receive this block; an unsupported one is reported.
 
     Thinking is shown to every client. Another vendor's signature is sent too, because the client
     sends it back and the original model needs it.
     """
     if isinstance(block, Opaque) and block.protocol != PROTOCOL:
-        losses.add(place, "vendor_block_dropped", block.raw.get("type"))
+        losses.add(position, "vendor_block_dropped", block.raw.get("type"))
         return False
     if isinstance(block, ToolCall):
-        report_call(block, place, losses, custom=False)
+        report_call(block, position, losses, custom=False)
     if isinstance(block, Audio | File | Image):
         what = type(block).__name__.lower()
-        losses.add(place, "block_unsupported", what)
+        losses.add(position, "block_unsupported", what)
         return False
     if isinstance(block, Redacted | Thinking):
         return message.origin is None or block != Thinking("")

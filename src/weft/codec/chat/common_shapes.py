@@ -17,7 +17,7 @@ from weft.model import (
     Form,
     JsonObject,
     Message,
-    Place,
+    Position,
     Text,
     ToolCall,
     ToolResult,
@@ -151,7 +151,7 @@ def _write_results(turn: Turn, losses: Losses) -> list[JsonObject] | None:
         messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
     for at, block in enumerate(turn.blocks):
         if type(block) is ToolResult and block.is_error is not None:
-            report_error_flag(turn.place_of(at), block, losses)
+            report_error_flag(turn.position_of(at), block, losses)
     return messages
 
 
@@ -159,7 +159,7 @@ def _text_parts(texts: list[str]) -> list[JsonObject]:
     return [{"type": "text", "text": text} for text in texts]
 
 
-def report_error_flag(at: Place, result: ToolResult, losses: Losses) -> None:
+def report_error_flag(at: Position, result: ToolResult, losses: Losses) -> None:
     """Report the `is_error` of a result. It is a loss of meaning if the tool failed, unless the
     text is our own and says so."""
     if result.is_error:
@@ -168,7 +168,7 @@ def report_error_flag(at: Place, result: ToolResult, losses: Losses) -> None:
         losses.add(at, "error_flag_dropped", "false", "form")
 
 
-def report_outcome(at: Place | str, is_error: bool, is_ours: bool, losses: Losses) -> None:
+def report_outcome(at: Position | str, is_error: bool, is_ours: bool, losses: Losses) -> None:
     """Report an `is_error`; `is_ours` is whether the result is the one we add ourselves."""
     level = "meaning" if is_error and not is_ours else "form"
     losses.add(at, "error_flag_dropped", "true" if is_error else "false", level)

@@ -38,7 +38,7 @@ from weft.model import (
     JsonObject,
     Message,
     Opaque,
-    Place,
+    Position,
     Redacted,
     Refusal,
     Reminder,
@@ -354,8 +354,8 @@ class Writer:
         is_assistant = turn.role == "assistant"
         turn.keep(
             [
-                (self._fit(b, place) if is_assistant else self._fit_other(b, place), place)
-                for b, place in zip(turn.blocks, turn.places, strict=True)
+                (self._fit(b, position) if is_assistant else self._fit_other(b, position), position)
+                for b, position in zip(turn.blocks, turn.positions, strict=True)
             ]
         )
         if not turn.blocks and turn.message.blocks:
@@ -364,8 +364,8 @@ class Writer:
         if turn.role == "assistant":
             return [self._assistant(turn)]
         results = [
-            (block, place)
-            for block, place in zip(turn.blocks, turn.places, strict=True)
+            (block, position)
+            for block, position in zip(turn.blocks, turn.positions, strict=True)
             if isinstance(block, ToolResult)
         ]
         rest: list[Block] = [block for block in turn.blocks if not isinstance(block, ToolResult)]
@@ -373,13 +373,13 @@ class Writer:
             return self._text_message(turn, rest)
         messages: list[JsonObject] = []
         lifted: list[Block] = []
-        for block, place in results:
-            messages.append(self._result(block, place, lifted))
+        for block, position in results:
+            messages.append(self._result(block, position, lifted))
         if lifted:
             messages.append({"role": "user", "content": write_content(lifted, "list")})
-        for block, place in zip(turn.blocks, turn.places, strict=True) if rest else ():
+        for block, position in zip(turn.blocks, turn.positions, strict=True) if rest else ():
             if not isinstance(block, ToolResult):
-                self.losses.add(place, "beside_results_moved")
+                self.losses.add(position, "beside_results_moved")
         return messages + (self._text_message(turn, rest) if rest else [])
 
     def _leave_out(self, turn: Turn) -> None:
@@ -387,37 +387,37 @@ class Writer:
         supported = ASSISTANT_BLOCKS if turn.role == "assistant" else OTHER_BLOCKS
         if all(type(block) in supported for block in turn.blocks):
             return
-        remaining: list[tuple[Block, Place]] = []
-        for block, place in zip(turn.blocks, turn.places, strict=True):
+        remaining: list[tuple[Block, Position]] = []
+        for block, position in zip(turn.blocks, turn.positions, strict=True):
             if type(block) in supported:
-                remaining.append((block, place))
+                remaining.append((block, position))
             else:
-                self.losses.add(place, "block_unsupported", self._name(block))
+                self.losses.add(position, "block_unsupported", self._name(block))
         turn.blocks = [block for block, _ in remaining]
-        turn.places = [place for _, place in remaining]
+        turn.positions = [position for _, position in remaining]
 
-    def _fit(self, block: Block, place: Place) -> Block:
+    def _fit(self, block: Block, position: Position) -> Block:
         """A block as this protocol accepts it. Only a PDF is a file here; a text document is
         text."""
         words = plain_text(block.source) if isinstance(block, File) else None
         if isinstance(block, File) and words is not None:
-            self.losses.add(place, "document_as_text")
+            self.losses.add(position, "document_as_text")
             return Text(words if block.name is None else f"{block.name}\n\n{words}")
         if isinstance(block, File):
-            return named(block, place, self.losses)
+            return named(block, position, self.losses)
         if isinstance(block, Image):
-            report_type(block.source, place, self.losses)
+            report_type(block.source, position, self.losses)
         elif isinstance(block, Audio) and isinstance(block.source, Inline):
             kind = block.source.media_type
             if f"audio/{AUDIO_FORMATS[kind]}" != kind:
-                self.losses.add(place, "media_type_changed", kind)
+                self.losses.add(position, "media_type_changed", kind)
         return block
 
-    def _fit_other(self, block: Block, place: Place) -> Block:
+    def _fit_other(self, block: Block, position: Position) -> Block:
         """A block of any role but the assistant; only the assistant can refuse."""
         if not isinstance(block, Refusal):
-            return self._fit(block, place)
-        self.losses.add(place, "refusal_as_text")
+            return self._fit(block, position)
+        self.losses.add(position, "refusal_as_text")
         return Text(block.text)
 
     def _text_message(self, turn: Turn, blocks: list[Block]) -> list[JsonObject]:
@@ -436,13 +436,13 @@ class Writer:
     def _assistant(self, turn: Turn) -> JsonObject:
         called = False
         blocks: list[Block] = []
-        for block, place in zip(turn.blocks, turn.places, strict=True):
+        for block, position in zip(turn.blocks, turn.positions, strict=True):
             written = block
             if isinstance(block, ToolCall):
                 called = True
-                written = self._call(block, place)
+                written = self._call(block, position)
             elif called and isinstance(block, TEXTUAL):
-                self.losses.add(place, "text_after_call_moved")
+                self.losses.add(position, "text_after_call_moved")
             elif isinstance(block, Audio) and block.ext is not None:
                 written = Audio(block.source, _spoken_ext(block))
             blocks.append(written)
@@ -454,32 +454,32 @@ class Writer:
             body["content"] = None if body.keys() - {"role"} else ""
         return _with_members(body, turn.message)
 
-    def _call(self, block: ToolCall, place: Place) -> ToolCall:
+    def _call(self, block: ToolCall, position: Position) -> ToolCall:
         if block.namespace is not None:
-            self.losses.add(place, "namespace_flattened", block.namespace)
+            self.losses.add(position, "namespace_flattened", block.namespace)
         ext = (
             None if own(block.ext).get("item") else block.ext
         )  # a deprecated function call has an id now
         arguments = block.arguments
         if not arguments and not block.custom:
             arguments = "{}"
-            report_empty_arguments((*place, "arguments"), self.losses)
-        call_id = self._legal(block.id, place)
+            report_empty_arguments((*position, "arguments"), self.losses)
+        call_id = self._legal(block.id, position)
         return structs.replace(block, id=call_id, arguments=arguments, ext=ext)
 
-    def _legal(self, call_id: str, place: Place) -> str:
+    def _legal(self, call_id: str, position: Position) -> str:
         legal = legal_id(call_id)
         if legal != call_id:
-            report_new_id(call_id, place, self.losses)
+            report_new_id(call_id, position, self.losses)
         return legal
 
-    def _result(self, block: ToolResult, place: Place, lifted: list[Block]) -> JsonObject:
+    def _result(self, block: ToolResult, position: Position, lifted: list[Block]) -> JsonObject:
         """One `tool` message; media, which it cannot contain, is added to `lifted`."""
-        report_error_flag(place, block, self.losses)
+        report_error_flag(position, block, self.losses)
         texts: list[Block] = []
         media: list[Block] = []
         for part, at in supported_result_parts(
-            block, place, self.request, RULES.checks, PROTOCOL, self.losses
+            block, position, self.request, RULES.checks, PROTOCOL, self.losses
         ):
             self._sort(self._fit_other(part, at), at, texts, media)
         if media:
@@ -488,21 +488,23 @@ class Writer:
         form = block.form if len(texts) == len(block.content) else ""
         if form == "list" and not texts:
             form = ""
-            self.losses.add(place, "list_as_string")
+            self.losses.add(position, "list_as_string")
         return {
             "role": "tool",
-            "tool_call_id": self._legal(block.call_id, place),
+            "tool_call_id": self._legal(block.call_id, position),
             "content": write_content(texts, form),
         }
 
-    def _sort(self, part: Block, place: Place, texts: list[Block], media: list[Block]) -> None:
+    def _sort(
+        self, part: Block, position: Position, texts: list[Block], media: list[Block]
+    ) -> None:
         """Text stays in the result; media moves after it."""
         if isinstance(part, TEXTUAL):
             texts.append(part)
             return
         media.append(part)
         self.losses.add(
-            place,
+            position,
             "result_media_moved",
             self._name(part),
         )

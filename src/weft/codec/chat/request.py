@@ -27,7 +27,7 @@ from weft.model import (
     SYSTEM_ROLES,
     JsonObject,
     Message,
-    Place,
+    Position,
     Request,
     Thinking,
     Tool,
@@ -55,7 +55,7 @@ from .wire import (
 # and are written back into that list.
 
 
-def decode_tools(body: JsonObject, marks: dict[Place, Any]) -> tuple[Tool, ...]:
+def decode_tools(body: JsonObject, marks: dict[Position, Any]) -> tuple[Tool, ...]:
     tools: list[Tool] = []
     for number, raw in enumerate(objects(body.get("tools") or [], "tools")):
         if "cache_control" in raw:
@@ -152,7 +152,7 @@ def _custom_format(tool: Tool) -> JsonObject | None:
 
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
     """Decode a request body; raises `Refused` with the path of an invalid member."""
-    marks: dict[Place, Any] = {}
+    marks: dict[Position, Any] = {}
     params, rest = decode_params(body)
     raws = objects(body.get("messages"), "messages")
     messages = _decode_messages(raws, marks, rest)
@@ -173,7 +173,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
 
 
 def _decode_messages(
-    raws: list[JsonObject], marks: dict[Place, Any], rest: dict[str, Any]
+    raws: list[JsonObject], marks: dict[Position, Any], rest: dict[str, Any]
 ) -> tuple[Message, ...]:
     messages: list[Message] = []
     legacy = 0
@@ -214,29 +214,29 @@ def _take_marks(
     content: list[JsonObject],
     message: Message,
     number: int,
-    marks: dict[Place, Any],
+    marks: dict[Position, Any],
     rest: dict[str, Any],
 ) -> None:
     """Collect the cache marks of the parts. OpenAI's own kind is also noted in `rest`."""
     for index, part in enumerate(content):
         if MARKS[0] not in part and MARKS[1] not in part:
             continue
-        place = _part_place(message, number, index)
+        position = _part_position(message, number, index)
         if MARKS[0] in part:
-            marks[place] = part[MARKS[0]]
+            marks[position] = part[MARKS[0]]
         if MARKS[1] in part:
-            marks[*place, MARKS[1]] = part[MARKS[1]]
+            marks[*position, MARKS[1]] = part[MARKS[1]]
             rest[f"messages[{number}].content[{index}].{MARKS[1]}"] = part[MARKS[1]]
 
 
-def _part_place(message: Message, number: int, index: int) -> Place:
+def _part_position(message: Message, number: int, index: int) -> Position:
     first = message.blocks[0]
     if isinstance(first, ToolResult):
         return number, 0, index
     return number, index + isinstance(first, Thinking)
 
 
-def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Place], str]:
+def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Position], str]:
     """Paths in the caller's body; computed only when a loss is reported."""
     inside: dict[int, list[str]] = {}
 
@@ -246,12 +246,12 @@ def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Place], str]
             inside[number] = [path for path, _ in find_blocks(raws[number], number, set())]
         return inside[number]
 
-    def locate(place: Place) -> str:
-        if len(place) == 2 and type(number := place[0]) is int:  # the common case
+    def locate(position: Position) -> str:
+        if len(position) == 2 and type(number := position[0]) is int:  # the common case
             raw = raws[number]
             if raw.get("role") in ("tool", "function"):
                 return f"messages[{number}]"
-        match place:
+        match position:
             case ("tools", int(number)):
                 return f"tools[{number}]"
             case ("params", str(name)):
@@ -325,8 +325,8 @@ def _legal_names(request: Request, losses: Losses) -> Request:
 def _write_messages(request: Request, target: Target, losses: Losses) -> list[JsonObject]:
     if request.wire is not None and request.wire.protocol == PROTOCOL:
         return _write_own(request, target, losses)
-    for place in request.marks:
-        losses.add(place, "cache_breakpoint_dropped")
+    for position in request.marks:
+        losses.add(position, "cache_breakpoint_dropped")
     turns = arrange(request, RULES, target.model, target.system, losses).turns
     messages: list[JsonObject] = []
     if target.system == "merge":
@@ -363,18 +363,18 @@ def _write_own(request: Request, target: Target, losses: Losses) -> list[JsonObj
     return messages
 
 
-def _fit_system(body: JsonObject, place: Place, model: Model, losses: Losses) -> None:
+def _fit_system(body: JsonObject, position: Position, model: Model, losses: Losses) -> None:
     """Adapt a system message to servers that only know the older API; see `Model`."""
     if body.get("role") == "developer" and model.developer is False:
         body["role"] = "system"
-        losses.add(place, "role_changed", "developer -> system")
+        losses.add(position, "role_changed", "developer -> system")
     content: Any = body.get("content")
     if model.system_parts is not False or body.get("role") not in SYSTEM_ROLES:
         return
     if isinstance(content, list) and content and all(map(_is_plain_text, cast(Any, content))):
         parts = [part["text"] for part in cast("list[JsonObject]", content)]
         body["content"] = "\n".join(parts)
-        losses.add(place, "text_boundary_dropped", "text parts")
+        losses.add(position, "text_boundary_dropped", "text parts")
 
 
 def _is_plain_text(part: JsonObject) -> bool:
@@ -391,15 +391,15 @@ def _merge_system(turns: list[Turn], messages: list[JsonObject]) -> list[Turn]:
 
 
 def _put_marks(request: Request, messages: list[JsonObject]) -> None:
-    for place, mark in request.marks.items():
-        if not isinstance(place[0], int):
+    for position, mark in request.marks.items():
+        if not isinstance(position[0], int):
             continue
-        key = MARKS[1] if place[-1] == MARKS[1] else MARKS[0]
-        steps = [step for step in place[1:] if isinstance(step, int)]
-        message = request.messages[place[0]]
+        key = MARKS[1] if position[-1] == MARKS[1] else MARKS[0]
+        steps = [step for step in position[1:] if isinstance(step, int)]
+        message = request.messages[position[0]]
         at = steps[-1]
         if len(steps) == 1 and isinstance(message.blocks[0], Thinking):
             at -= 1
-        content = messages[place[0]].get("content")
+        content = messages[position[0]].get("content")
         if isinstance(content, list):
             content[at][key] = mark

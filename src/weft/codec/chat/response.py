@@ -35,7 +35,7 @@ from weft.model import (
     Message,
     Opaque,
     Origin,
-    Place,
+    Position,
     Redacted,
     Refusal,
     Response,
@@ -204,9 +204,9 @@ def _unmapped_members(
     return members_by_path
 
 
-def locate_answer(response: Response, place: Place) -> str:
+def locate_answer(response: Response, position: Position) -> str:
     """The path of a position in an answer of this protocol."""
-    match place:
+    match position:
         case (int(), int(block), *deeper):
             path = f"{MESSAGE}.{_member_of(response.message, block)}"
             return path + (".function.arguments" if deeper == ["arguments"] else "")
@@ -295,15 +295,15 @@ def _shown(message: Message, losses: Losses) -> list[Block]:
     return blocks
 
 
-def show_thinking(block: Thinking, place: Place, losses: Losses) -> Thinking | None:
+def show_thinking(block: Thinking, position: Position, losses: Losses) -> Thinking | None:
     """Another protocol's thinking for a client of this one: the text, in the member that
     `place_thinking` chose. Weft keeps the signature and adds it to the next request."""
     if block.signature is not None:
-        losses.add(place, "thinking_signature_dropped")
+        losses.add(position, "thinking_signature_dropped")
     if block.ext is not None:
-        report_ext(block.ext, PROTOCOL, place, losses)
+        report_ext(block.ext, PROTOCOL, position, losses)
     if not block.text:
-        losses.add(place, "empty_thinking_dropped")
+        losses.add(position, "empty_thinking_dropped")
         return None
     return Thinking(block.text, None, {PROTOCOL: {"item": thinking_member(block)}})
 
@@ -347,7 +347,7 @@ def _put_back(body: JsonObject, members_by_path: JsonObject) -> None:
             body[path] = value
 
 
-def is_supported(block: Block, origin: Origin | None, place: Any, losses: Losses) -> bool:
+def is_supported(block: Block, origin: Origin | None, position: Any, losses: Losses) -> bool:
     """Whether a client of this protocol can receive this block; others are reported."""
     made_here = _made_here(origin)
     match block:
@@ -364,12 +364,12 @@ def is_supported(block: Block, origin: Origin | None, place: Any, losses: Losses
         case Image() | File():
             code = "media_in_assistant"
         case ToolCall():
-            report_call(block, place, losses)
+            report_call(block, position, losses)
             return True
         case Audio(source=source) if not isinstance(source, FileRef) or not made_here:
             code = "block_unsupported"
         case _:
             return True
     name = block.raw.get("type") if isinstance(block, Opaque) else type(block).__name__.lower()
-    losses.add(place, code, name)
+    losses.add(position, code, name)
     return False

@@ -44,7 +44,7 @@ from weft.model import (
     JsonObject,
     Message,
     Opaque,
-    Place,
+    Position,
     Redacted,
     Refusal,
     Reminder,
@@ -122,7 +122,7 @@ class PartReader:
         block = READERS[data[0]](self, plain, f"{content}_{number}")
         return Opaque(PROTOCOL, raw) if isinstance(block, Opaque) else block
 
-    def text(self, raw: JsonObject, _place: str) -> Block:
+    def text(self, raw: JsonObject, _position: str) -> Block:
         if len(raw) == 1:
             return Text(text_of(raw, "text"))
         if raw.get("thought") is True:
@@ -130,7 +130,7 @@ class PartReader:
             return Thinking(text_of(raw, "text"), signature, rest_of(raw, THOUGHT, PROTOCOL))
         return Text(text_of(raw, "text"), rest_of(raw, TEXT, PROTOCOL))
 
-    def call(self, raw: JsonObject, place: str) -> Block:
+    def call(self, raw: JsonObject, position: str) -> Block:
         call = _inner(raw, "functionCall")
         try:
             name = text_of(call, "name")
@@ -142,20 +142,20 @@ class PartReader:
             raise inside("functionCall", error) from None
         ext = _ext(raw, CALL, call, CALL_MEMBERS, "functionCall")
         if not call_id:
-            call_id = self._call_id(place)
+            call_id = self._call_id(position)
             ext = with_note(ext, "id", no_id(call))
         self._waiting.setdefault(name, []).append(call_id)
         text = "" if arguments is None else json_text(arguments, "args")
         return ToolCall(call_id, name, text, ext=ext)
 
-    def _call_id(self, place: str) -> str:
+    def _call_id(self, position: str) -> str:
         """A stable id for a call without one; in an answer, it is unique to that answer."""
         if not self._scope:
-            return f"gemini_call_{place}"
+            return f"gemini_call_{position}"
         self._calls += 1
         return f"call_{self._scope}_{self._calls - 1}"
 
-    def result(self, raw: JsonObject, place: str) -> Block:
+    def result(self, raw: JsonObject, position: str) -> Block:
         answer = _inner(raw, "functionResponse")
         try:
             name = optional(answer, "name", str)
@@ -172,7 +172,7 @@ class PartReader:
             if waiting and call_id in waiting:
                 waiting.remove(call_id)
         else:
-            call_id = waiting.pop(0) if waiting else f"gemini_call_{place}"
+            call_id = waiting.pop(0) if waiting else f"gemini_call_{position}"
             ext = with_note(ext, "id", no_id(answer))
         form = "list" if media else "text"
         if answer.get("response") is None:
@@ -190,7 +190,7 @@ class PartReader:
             for number, raw in enumerate(objects(raws, "parts"))
         ]
 
-    def blob(self, raw: JsonObject, _place: str) -> Block:
+    def blob(self, raw: JsonObject, _position: str) -> Block:
         blob = _inner(raw, "inlineData")
         kind, data = blob.get("mimeType"), blob.get("data")
         if (
@@ -201,7 +201,7 @@ class PartReader:
             return Opaque(PROTOCOL, raw)
         return _media_block(Inline(data, kind), blob, rest_of(raw, BLOB, PROTOCOL))
 
-    def file(self, raw: JsonObject, _place: str) -> Block:
+    def file(self, raw: JsonObject, _position: str) -> Block:
         file = _inner(raw, "fileData")
         kind, uri = file.get("mimeType", ""), file.get("fileUri")
         if (
@@ -335,34 +335,34 @@ class Writer:
         self.losses = losses
         self.calls = calls or {}
 
-    def part(self, block: Block, place: Place) -> JsonObject:
+    def part(self, block: Block, position: Position) -> JsonObject:
         """The part for a block."""
         part = write_common(block, self.embed)
-        return WRITERS[type(block)](self, block, place) if part is None else part
+        return WRITERS[type(block)](self, block, position) if part is None else part
 
-    def text(self, block: Text, _place: Place) -> JsonObject:
+    def text(self, block: Text, _position: Position) -> JsonObject:
         return _with_ext({"text": block.text}, block.ext)
 
-    def refusal(self, block: Refusal, place: Place) -> JsonObject:
-        self.losses.add(place, "refusal_as_text")
+    def refusal(self, block: Refusal, position: Position) -> JsonObject:
+        self.losses.add(position, "refusal_as_text")
         return {"text": block.text}
 
-    def thinking(self, block: Thinking, _place: Place) -> JsonObject:
+    def thinking(self, block: Thinking, _position: Position) -> JsonObject:
         body: JsonObject = {"text": block.text, "thought": True}
         if block.signature is not None:
             body["thoughtSignature"] = block.signature
         return _with_ext(body, block.ext)
 
-    def call(self, block: ToolCall, place: Place) -> JsonObject:
+    def call(self, block: ToolCall, position: Position) -> JsonObject:
         notes = own_ext(block.ext)
         call: JsonObject = {"name": call_name(block)}
         if block.arguments.strip() or block.custom:
-            call["args"] = self._arguments(block, place)
+            call["args"] = self._arguments(block, position)
         call.update(_id(notes, block.id))
         call.update(notes.get("functionCall", ()))
         return _with_ext({"functionCall": call}, block.ext)
 
-    def _arguments(self, block: ToolCall, place: Place) -> Any:
+    def _arguments(self, block: ToolCall, position: Position) -> Any:
         if block.custom:
             return {"input": block.arguments}
         if block.arguments.lstrip().startswith("{"):
@@ -370,11 +370,11 @@ class Writer:
                 return self.embed(block.arguments)
             except ValueError:
                 pass
-        where = (*place, "arguments")
+        where = (*position, "arguments")
         self.losses.add(where, "arguments_wrapped")
         return {"_raw": block.arguments}
 
-    def result(self, block: ToolResult, place: Place) -> JsonObject:
+    def result(self, block: ToolResult, position: Position) -> JsonObject:
         notes = own_ext(block.ext)
         answer: JsonObject = {}
         name = self.name_of(block.call_id) if block.name is None else block.name
@@ -390,7 +390,7 @@ class Writer:
             answer["response"] = self._response(block, notes.get("item"))
         media = [part for part in block.content if isinstance(part, Media | Opaque)]
         if media:
-            answer["parts"] = [self.part(part, place) for part in media]
+            answer["parts"] = [self.part(part, position) for part in media]
         answer.update(notes.get("functionResponse", ()))
         return _with_ext({"functionResponse": answer}, block.ext)
 
@@ -415,37 +415,37 @@ class Writer:
             return {"error": text}
         return {item or "output": text}
 
-    def media(self, block: Media, place: Place) -> JsonObject:
+    def media(self, block: Media, position: Position) -> JsonObject:
         name = own_ext(block.ext).get("displayName")
         if isinstance(block, File):
             name = block.name
         source = block.source
         if isinstance(block, Image) and block.detail is not None:
-            report_detail(block.detail, place, self.losses)
+            report_detail(block.detail, position, self.losses)
         if isinstance(block, File) and not self.native:
-            source = with_type(block, place, self.losses)
+            source = with_type(block, position, self.losses)
         if isinstance(source, Url) and not source.media_type and not self.native:
-            source = self._with_media_type(block, source, place)
+            source = self._with_media_type(block, source, position)
         return _with_ext(write_source(source, name), block.ext)
 
-    def _with_media_type(self, block: Media, source: Url, place: Place) -> Url:
+    def _with_media_type(self, block: Media, source: Url, position: Position) -> Url:
         """The URL with a media type guessed from its extension, because Gemini requires one."""
         kind = type_of(source.url)
         if not kind:
-            self.losses.add(place, "media_type_missing", MEDIA_NAMES[type(block)])
+            self.losses.add(position, "media_type_missing", MEDIA_NAMES[type(block)])
         return Url(source.url, kind)
 
-    def checkpoint(self, block: Checkpoint, _place: Place) -> JsonObject:
+    def checkpoint(self, block: Checkpoint, _position: Position) -> JsonObject:
         return {"text": checkpoint_text(block)}
 
-    def reminder(self, block: Reminder, _place: Place) -> JsonObject:
+    def reminder(self, block: Reminder, _position: Position) -> JsonObject:
         return {"text": reminder_text(block)}
 
-    def opaque(self, block: Opaque, _place: Place) -> JsonObject:
+    def opaque(self, block: Opaque, _position: Position) -> JsonObject:
         return dict(block.raw)
 
 
-WRITERS: dict[type, Callable[[Writer, Any, Place], JsonObject]] = {
+WRITERS: dict[type, Callable[[Writer, Any, Position], JsonObject]] = {
     Text: Writer.text,
     Refusal: Writer.refusal,
     Thinking: Writer.thinking,
@@ -535,19 +535,20 @@ CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
 
 
 def supported_content(
-    block: ToolResult, place: Place, request: Request, losses: Losses
+    block: ToolResult, position: Position, request: Request, losses: Losses
 ) -> tuple[Block, ...]:
     """The text and media of a foreign result; all else is reported."""
     parts = [
-        part for part, _ in supported_result_parts(block, place, request, CHECKS, PROTOCOL, losses)
+        part
+        for part, _ in supported_result_parts(block, position, request, CHECKS, PROTOCOL, losses)
     ]
     texts = sum(isinstance(part, TEXT_BLOCKS) for part in parts)
     if texts == len(block.content) == 1 and block.form == "list":
-        losses.add(place, "list_as_string")
+        losses.add(position, "list_as_string")
     if texts > 1:
-        losses.add(place, "text_boundary_dropped", "texts")
+        losses.add(position, "text_boundary_dropped", "texts")
     if block.is_error is False:
-        losses.add(place, "error_flag_dropped", "false")
+        losses.add(position, "error_flag_dropped", "false")
     return tuple(parts)
 
 
@@ -588,7 +589,7 @@ class ContentWriter:
         elif turn.role == "assistant" or len(turn.blocks) == 1:
             for at, block in enumerate(turn.blocks):
                 if type(block) is Text:
-                    self.losses.add(turn.place_of(at), "form_changed", "list of one text")
+                    self.losses.add(turn.position_of(at), "form_changed", "list of one text")
 
     def _model(self, turn: Turn) -> list[JsonObject]:
         self._order = {}
@@ -597,9 +598,9 @@ class ContentWriter:
         for at, block in enumerate(turn.blocks):
             part = write_common(block, embed)
             if part is None:
-                part = self.writer.part(block, turn.place_of(at))
+                part = self.writer.part(block, turn.position_of(at))
                 if type(block) is ToolCall:
-                    self._report_call(block, turn.place_of(at))
+                    self._report_call(block, turn.position_of(at))
             if type(block) is ToolCall:
                 if not self._order and self.model.signed_calls:
                     part.setdefault("thoughtSignature", UNSIGNED)
@@ -607,58 +608,66 @@ class ContentWriter:
             parts.append(part)
         return parts
 
-    def _report_call(self, block: ToolCall, place: Place) -> None:
+    def _report_call(self, block: ToolCall, position: Position) -> None:
         if block.namespace is not None:
-            self.losses.add(place, "namespace_flattened", block.namespace)
+            self.losses.add(position, "namespace_flattened", block.namespace)
         if block.custom:
-            self.losses.add(place, "custom_call_as_function")
+            self.losses.add(position, "custom_call_as_function")
 
     def _user(self, turn: Turn) -> list[JsonObject]:
         if len(turn.blocks) == 1 and type(turn.blocks[0]) is ToolResult:  # the common case
-            block, place = turn.blocks[0], turn.place_of(0)
+            block, position = turn.blocks[0], turn.position_of(0)
             call = self.writer.calls.get(block.call_id)
-            common = write_common_result(block, call, place, self.losses)
+            common = write_common_result(block, call, position, self.losses)
             if common is not None:
                 return [{"parts": [common], "role": "user"}]
-        answers: list[tuple[ToolResult, Place]] = []
+        answers: list[tuple[ToolResult, Position]] = []
         others: list[JsonObject] = []
         for at, block in enumerate(turn.blocks):
-            place = turn.place_of(at)
+            position = turn.position_of(at)
             if isinstance(block, ToolResult):
-                answers.append((block, place))
+                answers.append((block, position))
             else:
-                others.append(self.writer.part(block, place))
+                others.append(self.writer.part(block, position))
         if not answers:
             return [{"parts": others, "role": "user"}]
         lifted: list[JsonObject] = []
-        results = [self._result(block, place, lifted) for block, place in self._ordered(answers)]
+        results = [
+            self._result(block, position, lifted) for block, position in self._ordered(answers)
+        ]
         contents: list[JsonObject] = [{"parts": results, "role": "user"}]
         if lifted or others:
             contents.append({"parts": lifted + others, "role": "user"})
-        for block, place in zip(turn.blocks, turn.places, strict=True) if others else ():
+        for block, position in zip(turn.blocks, turn.positions, strict=True) if others else ():
             if not isinstance(block, ToolResult):
-                self.losses.add(place, "beside_results_moved")
+                self.losses.add(position, "beside_results_moved")
         return contents
 
-    def _ordered(self, answers: list[tuple[ToolResult, Place]]) -> list[tuple[ToolResult, Place]]:
+    def _ordered(
+        self, answers: list[tuple[ToolResult, Position]]
+    ) -> list[tuple[ToolResult, Position]]:
         if len(answers) == 1:
             return answers
         ordered = sorted(answers, key=lambda pair: self._order.get(pair[0].call_id, 0))
         if ordered != answers:
-            place = answers[0][1][:1]
-            self.losses.add(place, "results_reordered")
+            position = answers[0][1][:1]
+            self.losses.add(position, "results_reordered")
         return ordered
 
-    def _result(self, block: ToolResult, place: Place, lifted: list[JsonObject]) -> JsonObject:
+    def _result(
+        self, block: ToolResult, position: Position, lifted: list[JsonObject]
+    ) -> JsonObject:
         """A result; media that the model does not accept inside results is added to `lifted`."""
         common = write_common_result(
-            block, self.writer.calls.get(block.call_id), place, self.losses
+            block, self.writer.calls.get(block.call_id), position, self.losses
         )
-        return self.any_result(block, place, lifted) if common is None else common
+        return self.any_result(block, position, lifted) if common is None else common
 
-    def any_result(self, block: ToolResult, place: Place, lifted: list[JsonObject]) -> JsonObject:
+    def any_result(
+        self, block: ToolResult, position: Position, lifted: list[JsonObject]
+    ) -> JsonObject:
         """Like `_result`, for a result of any shape."""
-        content = supported_content(block, place, self.request, self.losses)
+        content = supported_content(block, position, self.request, self.losses)
         media = (
             () if self.model.media_results else tuple(b for b in content if isinstance(b, Media))
         )
@@ -666,8 +675,8 @@ class ContentWriter:
             content = tuple(part for part in content if not isinstance(part, Media))
             name = self.writer.name_of(block.call_id)
             lifted.append({"text": f"[from the result of {name}]"})
-            lifted += [self.writer.part(part, place) for part in media]
-            self.losses.add(place, "result_media_moved", "media")
+            lifted += [self.writer.part(part, position) for part in media]
+            self.losses.add(position, "result_media_moved", "media")
         answer = structs.replace(
             block,
             content=content,
@@ -677,4 +686,4 @@ class ContentWriter:
         call = self.writer.calls.get(block.call_id)
         if call is not None and "id" in own_ext(call.ext):
             answer = structs.replace(answer, ext=with_note(block.ext, "id", None))
-        return self.writer.part(answer, place)
+        return self.writer.part(answer, position)

@@ -12,7 +12,7 @@ from orjson import dumps
 
 from weft.codec.base import Losses
 from weft.codec.repair import plain_texts
-from weft.model import Block, JsonObject, Place, Text, ToolCall, ToolResult
+from weft.model import Block, JsonObject, Position, Text, ToolCall, ToolResult
 
 
 def decode_common(raw: JsonObject) -> Block | None:
@@ -64,7 +64,7 @@ def write_common(block: Block, embed: Callable[[str], Any]) -> JsonObject | None
 
 
 def write_common_result(
-    block: ToolResult, call: ToolCall | None, place: Place, losses: Losses
+    block: ToolResult, call: ToolCall | None, position: Position, losses: Losses
 ) -> JsonObject | None:
     """The part of a foreign result, or `None` if it has another shape; then nothing was reported.
 
@@ -78,10 +78,10 @@ def write_common_result(
     text = texts[0]
     if len(texts) > 1:
         text = "\n".join(texts)
-        losses.add(place, "text_boundary_dropped", "texts")
+        losses.add(position, "text_boundary_dropped", "texts")
     elif block.form == "list":
-        losses.add(place, "list_as_string")
+        losses.add(position, "list_as_string")
     if block.is_error is False:
-        losses.add(place, "error_flag_dropped", "false")
+        losses.add(position, "error_flag_dropped", "false")
     response = {"error" if block.is_error else "output": text}
     return {"functionResponse": {"name": call.name, "id": block.call_id, "response": response}}

@@ -24,7 +24,7 @@ from weft.model import (
     JsonObject,
     Message,
     Opaque,
-    Place,
+    Position,
     Request,
     Text,
     Tool,
@@ -327,10 +327,10 @@ def _locator(body: JsonObject, system: str | None, form: JsonObject) -> Any:
     """Paths in the caller's body; computed only when a loss is reported."""
     offset = 0 if system is None else 1
 
-    def locate(place: Place) -> str:
-        if len(place) == 2 and type(number := place[0]) is int and number >= offset:
-            return f"contents[{number - offset}].parts[{place[1]}]"  # the common case
-        match place:
+    def locate(position: Position) -> str:
+        if len(position) == 2 and type(number := position[0]) is int and number >= offset:
+            return f"contents[{number - offset}].parts[{position[1]}]"  # the common case
+        match position:
             case ("tools", int(number)):
                 return tool_path(form.get("tools", []), number)
             case ("params", str(name)):
@@ -370,8 +370,8 @@ def encode_request(request: Request, target: Target) -> Encoded:
         ]
     else:
         contents = ContentWriter(request, target, writer, losses).contents(arranged.turns)
-        for place in request.marks:
-            losses.add(place, "cache_breakpoint_dropped")
+        for position in request.marks:
+            losses.add(position, "cache_breakpoint_dropped")
         if not contents:
             report_system_only(request, losses)
     single = form.get("contents") == "single" and len(contents) == 1
@@ -412,9 +412,9 @@ def _write_system(
         body[key] = message.text
         return
     parts = [
-        _with_spelling(writer.part(block, place), f"{SYSTEM[0]}.parts[{at}]", form)
+        _with_spelling(writer.part(block, position), f"{SYSTEM[0]}.parts[{at}]", form)
         for turn in turns
-        for at, (block, place) in enumerate(zip(turn.blocks, turn.places, strict=True))
+        for at, (block, position) in enumerate(zip(turn.blocks, turn.positions, strict=True))
         if native or not (isinstance(block, Text) and not block.text)
     ]
     if not native:
@@ -460,7 +460,8 @@ def _write_native(turn: Turn, at: int, writer: Writer, form: Mapping[str, Any]) 
         if original_role is not None and turn.role == message.role:
             body = {"role": original_role[0]} if original_role else {}
     parts = [
-        writer.part(block, place) for block, place in zip(turn.blocks, turn.places, strict=True)
+        writer.part(block, position)
+        for block, position in zip(turn.blocks, turn.positions, strict=True)
     ]
     if form:
         parts = [_with_spelling(part, f"{path}.parts[{at}]", form) for at, part in enumerate(parts)]

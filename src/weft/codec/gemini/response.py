@@ -28,7 +28,7 @@ from weft.model import (
     Opaque,
     Open,
     Origin,
-    Place,
+    Position,
     Redacted,
     Response,
     Start,
@@ -184,9 +184,9 @@ def _content_form(candidate: JsonObject) -> JsonObject | None:
     return None if other_members == CONTENT else {"is": other_members}
 
 
-def locate_answer(response: Response, place: Place) -> str:
+def locate_answer(response: Response, position: Position) -> str:
     """The path of a position in an answer of this protocol."""
-    match place:
+    match position:
         case (int(), int(block), *_):
             return f"candidates[0].content.parts[{block}]"
         case ("stop", *part):
@@ -272,7 +272,7 @@ def _write_candidate(parts: list[JsonObject], stop: Stop | None, notes: JsonObje
 
 
 def show(
-    block: Block, origin: Origin | None, place: tuple[int, int], losses: Losses
+    block: Block, origin: Origin | None, position: tuple[int, int], losses: Losses
 ) -> Block | None:
     """The block as a client of this protocol receives it; `None`, with a loss, if it cannot.
 
@@ -280,22 +280,22 @@ def show(
     re-encode signatures, so it would come back corrupted.
     """
     if isinstance(block, Opaque) and block.protocol != PROTOCOL:
-        losses.add(place, "vendor_block_dropped", block.raw.get("type"))
+        losses.add(position, "vendor_block_dropped", block.raw.get("type"))
         return None
     if isinstance(block, Redacted):
-        losses.add(place, "redacted_thinking_dropped", "redacted thinking")
+        losses.add(position, "redacted_thinking_dropped", "redacted thinking")
         return None
     if isinstance(block, Thinking) and origin is not None and origin.protocol != PROTOCOL:
         if block.signature is not None:
-            losses.add(place, "thinking_signature_dropped")
+            losses.add(position, "thinking_signature_dropped")
         if block.ext is not None:
-            report_ext(block.ext, PROTOCOL, place, losses)
+            report_ext(block.ext, PROTOCOL, position, losses)
         if not block.text:
-            losses.add(place, "empty_thinking_dropped")
+            losses.add(position, "empty_thinking_dropped")
         return Thinking(block.text) if block.text else None
     if isinstance(block, ToolCall):
-        report_call(block, place, losses, custom=False)
+        report_call(block, position, losses, custom=False)
     ext = getattr(block, "ext", None)
     if ext is not None:
-        report_ext(ext, PROTOCOL, place, losses)
+        report_ext(ext, PROTOCOL, position, losses)
     return block

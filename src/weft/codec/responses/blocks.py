@@ -146,7 +146,7 @@ def _rest(raw: JsonObject, known: frozenset[str] | set[str]) -> Ext | None:
     return {PROTOCOL: rest} if rest else None
 
 
-def write_part(block: Block, kind: str, place: Any, losses: Losses) -> JsonObject | None:
+def write_part(block: Block, kind: str, position: Any, losses: Losses) -> JsonObject | None:
     """The part for a block; `None`, with a loss, if the protocol does not support the block."""
     match block:
         case Text(text=text, ext=ext):
@@ -154,12 +154,12 @@ def write_part(block: Block, kind: str, place: Any, losses: Losses) -> JsonObjec
         case Refusal(text=text, ext=ext):
             body = {"type": "refusal", "refusal": text}
         case Image(source=source, detail=detail, ext=ext):
-            report_type(source, place, losses)
+            report_type(source, position, losses)
             body = {"type": "input_image", **_write_image(source)}
             if detail is not None:
                 body["detail"] = detail
         case File(source=source, name=name, ext=ext):
-            report_type(source, place, losses)
+            report_type(source, position, losses)
             body = {"type": "input_file", **_write_file(source)}
             if name is not None:
                 body["filename"] = name
@@ -170,7 +170,7 @@ def write_part(block: Block, kind: str, place: Any, losses: Losses) -> JsonObjec
         case Opaque(protocol=protocol, raw=raw) if protocol == PROTOCOL:
             return raw
         case _:
-            losses.add(place, "block_unsupported", part_name(block))
+            losses.add(position, "block_unsupported", part_name(block))
             return None
     members = ext.get(PROTOCOL) if ext is not None else None
     if members:
@@ -202,7 +202,7 @@ def _write_file(source: Source) -> JsonObject:
 
 
 def write_content(
-    blocks: Sequence[Block], form: Form, kind: str, place: Any, losses: Losses
+    blocks: Sequence[Block], form: Form, kind: str, position: Any, losses: Losses
 ) -> Any:
     """Content as a string if it was one and still can be, else as a list."""
     if form in ("text", "") and len(blocks) <= 1:
@@ -212,7 +212,7 @@ def write_content(
         if type(first) is Text and _plain(first.ext):
             return first.text
     parts = [
-        write_part(block, kind, (*place, number), losses) for number, block in enumerate(blocks)
+        write_part(block, kind, (*position, number), losses) for number, block in enumerate(blocks)
     ]
     return [part for part in parts if part is not None]
 

@@ -102,11 +102,11 @@ def _write_assistant(turn: Turn, last_role: str, losses: Losses) -> list[JsonObj
     for at, block in enumerate(turn.blocks):
         if type(block) is not Text:
             continue
-        place = turn.place_of(at)
+        position = turn.position_of(at)
         if at:
-            losses.add(place, "message_split")
+            losses.add(position, "message_split")
         if turn.message.form == "list":
-            losses.add(place, "list_as_string")
+            losses.add(position, "list_as_string")
     return items
 
 
@@ -124,7 +124,7 @@ def _write_results(turn: Turn, losses: Losses) -> list[JsonObject] | None:
         items.append({"type": "function_call_output", "call_id": call_id, "output": output})
     for at, block in enumerate(turn.blocks):
         if type(block) is ToolResult and block.is_error is not None:
-            report_error_flag(turn.place_of(at), block.is_error, losses)
+            report_error_flag(turn.position_of(at), block.is_error, losses)
     return items
 
 
@@ -132,12 +132,12 @@ def _text_parts(texts: list[str]) -> list[JsonObject]:
     return [{"type": INPUT, "text": text} for text in texts]
 
 
-def report_error_flag(place: Any, is_error: bool, losses: Losses) -> None:
+def report_error_flag(position: Any, is_error: bool, losses: Losses) -> None:
     """Report the `is_error` of a result, which has no member here."""
     if is_error:
-        losses.add(place, "error_flag_dropped", "true", "meaning")
+        losses.add(position, "error_flag_dropped", "true", "meaning")
     else:
-        losses.add(place, "error_flag_dropped", "false", "form")
+        losses.add(position, "error_flag_dropped", "false", "form")
 
 
 def legal_id(call_id: str) -> str:

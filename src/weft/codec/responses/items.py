@@ -360,7 +360,7 @@ class Writer:
             report_dropped_message(turn, self.losses)
             return []
         if role == "assistant":
-            items = self.assistant(turn.message, turn.blocks, turn.places, turn.at)
+            items = self.assistant(turn.message, turn.blocks, turn.positions, turn.at)
             if not self.native and turn.blocks:
                 self._report_form(turn)
         else:
@@ -375,56 +375,56 @@ class Writer:
         for number, block in enumerate(turn.blocks):
             if type(block) not in TEXT_BLOCKS:
                 continue
-            place = turn.places[number]
+            position = turn.positions[number]
             if number:
-                self.losses.add(place, "message_split")
+                self.losses.add(position, "message_split")
             if turn.message.form == "list" and item_members(block) is None:
-                self.losses.add(place, "list_as_string")
+                self.losses.add(position, "list_as_string")
             if isinstance(block, Refusal):
-                self.losses.add(place, "refusal_as_text")
+                self.losses.add(position, "refusal_as_text")
 
     def _user_items(self, turn: Turn) -> list[JsonObject]:
         """Each result is an item; the blocks between two results are one message."""
         items: list[JsonObject] = []
         run: list[Block] = []
         mixed = not self.native and ToolResult in {type(block) for block in turn.blocks}
-        for block, place in zip(turn.blocks, turn.places, strict=True):
+        for block, position in zip(turn.blocks, turn.positions, strict=True):
             if mixed and not isinstance(block, ToolResult):
-                self.losses.add(place, "beside_results_moved")
+                self.losses.add(position, "beside_results_moved")
             if isinstance(block, ToolResult) or (
                 isinstance(block, Opaque) and turn.message.form == "absent"
             ):
                 if run:
                     items.append(self._message(turn, run))
                     run = []
-                items.append(self._single(block, place))
+                items.append(self._single(block, position))
             else:
-                run.append(self._with_required_members(block, place))
+                run.append(self._with_required_members(block, position))
         if run or not items:
             items.append(self._message(turn, run))
         return items
 
-    def _with_required_members(self, block: Block, place: Any) -> Block:
+    def _with_required_members(self, block: Block, position: Any) -> Block:
         """A foreign block with what this protocol requires: an image needs a `detail`."""
         if self.native:
             return block
-        block = self._convert(block, place)
+        block = self._convert(block, position)
         if not isinstance(block, Image) or block.detail is not None:
             return block
-        self.losses.add(place, "default_added", "detail: auto")
+        self.losses.add(position, "default_added", "detail: auto")
         return structs.replace(block, detail="auto")
 
-    def _convert(self, block: Block, place: Any) -> Block:
+    def _convert(self, block: Block, position: Any) -> Block:
         """A file needs a name. Only the assistant may send a refusal, so others send text."""
         if isinstance(block, File):
-            return named(block, place, self.losses)
+            return named(block, position, self.losses)
         if not isinstance(block, Refusal):
             return block
-        self.losses.add(place, "refusal_as_text")
+        self.losses.add(position, "refusal_as_text")
         return Text(block.text)
 
-    def _single(self, block: ToolResult | Opaque, place: Any) -> JsonObject:
-        return dict(block.raw) if isinstance(block, Opaque) else self.result(block, place)
+    def _single(self, block: ToolResult | Opaque, position: Any) -> JsonObject:
+        return dict(block.raw) if isinstance(block, Opaque) else self.result(block, position)
 
     def _message(self, turn: Turn, blocks: Sequence[Block]) -> JsonObject:
         message = turn.message
@@ -455,15 +455,15 @@ class Writer:
         return "text"
 
     def assistant(
-        self, message: Message, blocks: Sequence[Block], places: list[Any], at: Any = ()
+        self, message: Message, blocks: Sequence[Block], positions: list[Any], at: Any = ()
     ) -> list[JsonObject]:
         """The items of an assistant turn; adjacent texts are one message item."""
         items: list[JsonObject] = []
-        orphaned = self._without_reasoning(message, blocks, places)
+        orphaned = self._without_reasoning(message, blocks, positions)
 
-        def add(item: JsonObject, place: Any) -> None:
-            if place in orphaned and "id" in item:
-                self.losses.add(place, "item_id_dropped", item.pop("id"))
+        def add(item: JsonObject, position: Any) -> None:
+            if position in orphaned and "id" in item:
+                self.losses.add(position, "item_id_dropped", item.pop("id"))
                 if item.get("type") == "message" and _has_refusal(item):
                     # Only an item with an id may contain a refusal. A new item needs plain text.
                     item = {"role": "assistant", "content": _item_text(item)}
@@ -478,25 +478,25 @@ class Writer:
         for number, block in enumerate(blocks):
             if type(block) in TEXT_BLOCKS:
                 if run and (item_members(block) is not None or self._has_no_item(run)):
-                    start = places[number - len(run)]
+                    start = positions[number - len(run)]
                     add(self._message_item(message.form, run, start), start)
                     run = []
                 run.append(block)
                 continue
             if run:
-                start = places[number - len(run)]
+                start = positions[number - len(run)]
                 add(self._message_item(message.form, run, start), start)
                 run = []
-            add(self._other_item(block, places[number]), places[number])
+            add(self._other_item(block, positions[number]), positions[number])
         if run:
-            start = places[len(blocks) - len(run)]
+            start = positions[len(blocks) - len(run)]
             add(self._message_item(message.form, run, start), start)
         return items
 
     def _without_reasoning(
-        self, message: Message, blocks: Sequence[Block], places: list[Any]
+        self, message: Message, blocks: Sequence[Block], positions: list[Any]
     ) -> set[Any]:
-        """The places of texts and calls that lost the reasoning before them.
+        """The positions of texts and calls that lost the reasoning before them.
 
         Such an item must not keep its id. The vendor looks it up and refuses it: "Item 'fc_...' of
         type 'function_call' was provided without its required 'reasoning' item"
@@ -510,22 +510,22 @@ class Writer:
         shortened = self.request is not None and self.request.wire is None
         orphaned: set[Any] = set()
         written: Any = None
-        for block, place in zip(blocks, places, strict=True):
+        for block, position in zip(blocks, positions, strict=True):
             if isinstance(block, Thinking | Redacted):
-                written = place
+                written = position
                 continue
             depends = type(block) in TEXT_BLOCKS or isinstance(block, ToolCall)
             if not depends:
                 continue
-            if _loses_reasoning(message, written, place) or (shortened and written is None):
-                orphaned.add(place)
+            if _loses_reasoning(message, written, position) or (shortened and written is None):
+                orphaned.add(position)
         return orphaned
 
     def _has_no_item(self, run: list[Block]) -> bool:
         """Whether these texts come from another protocol: each is written as one string."""
         return not self.native and item_members(run[0]) is None
 
-    def _message_item(self, form: Form, run: list[Block], place: Any) -> JsonObject:
+    def _message_item(self, form: Form, run: list[Block], position: Any) -> JsonObject:
         item = item_members(run[0])
         body: JsonObject = {"role": "assistant"}
         if self._has_no_item(run):
@@ -537,25 +537,25 @@ class Writer:
             if body.pop("content", "") != "" and len(run) == 1 and _is_empty(run[0]):
                 body["content"] = item["content"]
                 return body
-        body["content"] = write_content(run, form, OUTPUT, place[:-1], self.losses)
+        body["content"] = write_content(run, form, OUTPUT, position[:-1], self.losses)
         return body
 
-    def _other_item(self, block: Block, place: Any) -> JsonObject:
+    def _other_item(self, block: Block, position: Any) -> JsonObject:
         match block:
             case ToolCall():
-                return self.call(block, place)
+                return self.call(block, position)
             case Thinking() | Redacted():
                 return reasoning(block)
             case Opaque(raw=raw):
                 return raw
             case ToolResult():
-                return self.result(block, place)
+                return self.result(block, position)
             case _:
-                part = write_part(block, INPUT, place, self.losses)
+                part = write_part(block, INPUT, position, self.losses)
                 return {"role": "assistant", "content": [part]}
 
-    def call(self, block: ToolCall, place: Any = ()) -> JsonObject:
-        call_id = self._legal(block.id, place)
+    def call(self, block: ToolCall, position: Any = ()) -> JsonObject:
+        call_id = self._legal(block.id, position)
         if block.custom:
             self._custom.add(block.id)
             body: JsonObject = {"type": "custom_tool_call", "input": block.arguments}
@@ -567,49 +567,49 @@ class Writer:
             body["namespace"] = block.namespace
         return _with_ext(body, block.ext)
 
-    def _legal(self, call_id: str, place: Any) -> str:
+    def _legal(self, call_id: str, position: Any) -> str:
         legal = call_id if self.native else legal_id(call_id)
         if legal != call_id:
-            report_new_id(call_id, place, self.losses)
+            report_new_id(call_id, position, self.losses)
         return legal
 
-    def result(self, block: ToolResult, place: Any) -> JsonObject:
+    def result(self, block: ToolResult, position: Any) -> JsonObject:
         """A call's result. The protocol has no error flag, so `is_error` is reported as lost."""
         custom = block.custom or block.call_id in self._custom
         body: JsonObject = {
             "type": "custom_tool_call_output" if custom else "function_call_output",
-            "call_id": self._legal(block.call_id, place),
+            "call_id": self._legal(block.call_id, position),
         }
         if self.native and not block.content and block.form in ("null", "absent"):
             if block.form == "null":
                 body["output"] = None
         else:
-            body["output"] = self._output(block, place)
+            body["output"] = self._output(block, position)
         if block.is_error is not None:
-            report_error_flag(place, block.is_error, self.losses)
+            report_error_flag(position, block.is_error, self.losses)
         if block.name is not None:
-            self.losses.add(place, "result_name_dropped", block.name)
+            self.losses.add(position, "result_name_dropped", block.name)
         return _with_ext(body, block.ext)
 
-    def _output(self, block: ToolResult, place: Any) -> Any:
+    def _output(self, block: ToolResult, position: Any) -> Any:
         content, form = block.content, _result_form(block)
         if self.request is not None and not self.native:
             parts = supported_result_parts(
-                block, place, self.request, CHECKS, PROTOCOL, self.losses
+                block, position, self.request, CHECKS, PROTOCOL, self.losses
             )
             content = tuple(self._convert(part, at) for part, at in parts)
-            form = form if content else self._empty_form(form, place)
-        return write_content(content, form, INPUT, place, self.losses)
+            form = form if content else self._empty_form(form, position)
+        return write_content(content, form, INPUT, position, self.losses)
 
 
-def _loses_reasoning(message: Message, written: Any, place: Any) -> bool:
-    """Whether reasoning between the place `written` and this place was dropped."""
+def _loses_reasoning(message: Message, written: Any, position: Any) -> bool:
+    """Whether reasoning between the positions `written` and `position` was dropped."""
     start = 0
     if written is not None:
-        if written[0] != place[0]:
+        if written[0] != position[0]:
             return False  # two messages that became one turn
         start = written[1] + 1
-    before = message.blocks[start : place[1]]
+    before = message.blocks[start : position[1]]
     return any(isinstance(block, Thinking | Redacted) for block in before)
 
 

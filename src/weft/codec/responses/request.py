@@ -36,7 +36,7 @@ from weft.codec.web_search import is_search, search_members
 from weft.model import (
     JsonObject,
     Message,
-    Place,
+    Position,
     Request,
     Text,
     Tool,
@@ -213,13 +213,13 @@ def _decode_tools(body: JsonObject, tool_items: ToolItems) -> tuple[Tool, ...]:
 
 def _locator(
     body: JsonObject, starts: list[int], offset: int, tool_items: ToolItems
-) -> Callable[[Place], str]:
+) -> Callable[[Position], str]:
     """Paths in the caller's body; computed only when a loss is reported."""
     tools = cache(partial(_tool_paths, body, tool_items))
     before = cache(lambda: [0, *accumulate(map(_size, body["input"][:-1]))])
 
-    def locate(place: Place) -> str:
-        match place:
+    def locate(position: Position) -> str:
+        match position:
             case ("tools", int(number)):
                 return tools()[number] if number < len(tools()) else "tools"
             case ("params", str(name)):
@@ -302,8 +302,8 @@ def encode_request(request: Request, target: Target) -> Encoded:
     tools = _write_tools(request, losses)
     if tools:
         body["tools"] = tools
-    for place in request.marks:
-        losses.add(place, "cache_breakpoint_dropped")
+    for position in request.marks:
+        losses.add(position, "cache_breakpoint_dropped")
     return Encoded(body, losses.items, calls)
 
 

@@ -35,7 +35,7 @@ from weft.model import (
     Opaque,
     Open,
     Origin,
-    Place,
+    Position,
     Redacted,
     Refusal,
     Reminder,
@@ -177,9 +177,9 @@ def _any(blocks: Sequence[Block], kind: type) -> bool:
     return any(isinstance(block, kind) for block in blocks)
 
 
-def locate_answer(response: Response, place: Place) -> str:
+def locate_answer(response: Response, position: Position) -> str:
     """The path of a position in an answer of this protocol."""
-    match place:
+    match position:
         case (int(), int(block), *deeper):
             inner = ".arguments" if deeper == ["arguments"] else ""
             return _part_path(response.message.blocks, block) + inner
@@ -240,11 +240,11 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
 def _written_back(response: Response, envelope: JsonObject, losses: Losses) -> JsonObject:
     blocks = list(response.message.blocks)
     writer = Writer(losses, native=True)
-    places: list[Any] = [(0, number) for number in range(len(blocks))]
+    positions: list[Any] = [(0, number) for number in range(len(blocks))]
     body: JsonObject = {**envelope, "id": response.id or "resp_weft"}
     if response.model is not None:
         body["model"] = response.model
-    body["output"] = writer.assistant(response.message, blocks, places) if blocks else []
+    body["output"] = writer.assistant(response.message, blocks, positions) if blocks else []
     if response.usage is not None:
         body["usage"] = encode_usage(response.usage)
     return body
@@ -310,7 +310,7 @@ UNSUPPORTED = Audio | File | Image | Checkpoint | Reminder
 
 
 def is_supported(
-    block: Block, place: tuple[int, int], losses: Losses, *, beginning: bool = False
+    block: Block, position: tuple[int, int], losses: Losses, *, beginning: bool = False
 ) -> bool:
     """Whether a client of this protocol can receive this block; an unsupported one is reported.
 
@@ -318,12 +318,12 @@ def is_supported(
     model needs it. Empty thinking is skipped, unless it is the `beginning` of a stream.
     """
     if isinstance(block, Opaque) and block.protocol != PROTOCOL:
-        losses.add(place, "vendor_block_dropped", block.raw.get("type"))
+        losses.add(position, "vendor_block_dropped", block.raw.get("type"))
         return False
     if isinstance(block, UNSUPPORTED):
         what = type(block).__name__.lower()
-        losses.add(place, "block_unsupported", what)
+        losses.add(position, "block_unsupported", what)
         return False
     if isinstance(block, Redacted):
-        losses.add(place, "redacted_as_reasoning")
+        losses.add(position, "redacted_as_reasoning")
     return beginning or block != Thinking("")

@@ -20,7 +20,7 @@ from weft.catalog import load_catalog
 from weft.codec import CODECS, Target, thread_path, write_request
 from weft.errors import WeftError
 from weft.history import Setup, show_rows
-from weft.model import JsonObject, Loss, Message, Place, Request, make_loss
+from weft.model import JsonObject, Loss, Message, Position, Request, make_loss
 from weft.thread.compiled import without_stale_thinking
 from weft.thread.handle import Handle
 from weft.thread.importing import LISTS, RequestFile, read_request_file
@@ -106,14 +106,14 @@ def _source_bytes(attached: SourceLines) -> bytes:
 def _encode_new(
     content: _Content,
     recipe: Recipe,
-    marks: Mapping[Place, Any] = NO_MARKS,
+    marks: Mapping[Position, Any] = NO_MARKS,
     rest: Mapping[str, Any] = NO_REST,
 ) -> Written:
     body = write_params(recipe, content.messages, content.setup, content.losses, marks, rest)
     return dump(body), body.losses
 
 
-def _encode_as_file(content: _Content, file: RequestFile, marks: Mapping[Place, Any]) -> Written:
+def _encode_as_file(content: _Content, file: RequestFile, marks: Mapping[Position, Any]) -> Written:
     """The request of the file, with the current messages."""
     was = file.request
     wire = was.wire
@@ -141,19 +141,21 @@ def _dump_as_file(body: JsonObject, file: RequestFile) -> bytes:
     return dump(items)
 
 
-def _move_marks(was: Request, messages: Sequence[Message]) -> tuple[dict[Place, Any], list[Loss]]:
+def _move_marks(
+    was: Request, messages: Sequence[Message]
+) -> tuple[dict[Position, Any], list[Loss]]:
     """The cache breakpoints at their new positions, and a loss for each whose message is gone."""
-    places = dict(_moved(was.messages, messages))
-    marks: dict[Place, Any] = {}
+    positions = dict(_moved(was.messages, messages))
+    marks: dict[Position, Any] = {}
     lost: list[Loss] = []
-    for place, mark in was.marks.items():
-        number = place[0] if place else None
+    for position, mark in was.marks.items():
+        number = position[0] if position else None
         if not isinstance(number, int):
-            marks[place] = mark
-        elif number in places:
-            marks[places[number], *place[1:]] = mark
+            marks[position] = mark
+        elif number in positions:
+            marks[positions[number], *position[1:]] = mark
         else:
-            path = place if was.wire is None else was.wire.locate(place)
+            path = position if was.wire is None else was.wire.locate(position)
             lost.append(make_loss("cache_breakpoint_dropped", str(path)))
     return marks, lost
 
