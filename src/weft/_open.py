@@ -57,5 +57,5 @@ def find_model(name: str) -> "ModelClient":
         route = find_upstream(name, os.environ, catalog)
     except ConfigError as error:
         line = f"{error}; or open the thread with models=, or give an asker of your own"
-        raise ThreadError(f"nobody can be asked for the model {name!r}: {line}") from error
+        raise ThreadError(f"the model {name!r} is not available: {line}") from error
     return ModelClient(route.provider, route.model, catalog)

@@ -2,8 +2,7 @@
 
 Checking every argument of every call would cost more than many calls do. So arguments are checked
 only after a call failed with an error that is not Weft's. If an argument does not fit the type
-hints of the function, that is the reason, and the caller is told so. Otherwise the error is raised
-as it is.
+hints of the function, the `WrongValue` names it. Otherwise the original error is raised.
 """
 
 import types

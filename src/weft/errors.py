@@ -17,13 +17,13 @@
     │   └── CompactRefused       a compaction's input is wrong; carries the field
     ├── StoreError               the store failed; nothing was changed
     │   ├── RefMoved             another writer was first; re-read and try again
-    │   ├── Damaged              stored data is corrupt; names the place
+    │   ├── Damaged              stored data is corrupt; the message names the object
     │   └── JournalError         the local journal cannot be opened, read or written
     │       └── JournalInUse     another process has it open
     ├── RunLimit                 an agent's run reached a limit; retry continues it
     │   └── StepLimit            it used all its steps
     ├── WrongAnswer              an answer is not what `response_format` asked for
-    └── ConfigError              a setting, flag or file is wrong; names the place
+    └── ConfigError              a setting, flag or file is wrong; the message names it
 
 Lost information is not an error: encoders return `Loss` values instead.
 """
@@ -209,4 +209,4 @@ class StepLimit(RunLimit):
 
 
 class ConfigError(WeftError):
-    """A setting, flag or file is wrong; the message names the place."""
+    """A setting, flag or file is wrong; the message names it."""

@@ -133,7 +133,7 @@ def _read_each(item: Any) -> Iterable[FunctionTool]:
 
 
 def read_tool(function: Callable[..., Any], name: str | None = None) -> FunctionTool:
-    """The tool that a function is; raises `ConfigError` where its signature says too little."""
+    """The tool for a function; raises `ConfigError` if its signature is not sufficient."""
     name = name or str(getattr(function, "__name__", ""))
     if not (name.isidentifier() or is_tool_name(name)):
         raise ConfigError(f"a tool needs a function with a name, not {function!r}")
@@ -142,7 +142,9 @@ def read_tool(function: Callable[..., Any], name: str | None = None) -> Function
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ConfigError(f"tool {name!r}: the parameter {parameter} cannot be named")
+            raise ConfigError(
+                f"tool {name!r}: parameter {parameter} must be one that can be passed by name"
+            )
         kind: Any = hints.get(parameter.name, Any)
         if parameter.name in words:
             kind = Annotated[kind, msgspec.Meta(description=words[parameter.name])]
@@ -157,7 +159,7 @@ def read_tool(function: Callable[..., Any], name: str | None = None) -> Function
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The first paragraph, and what `Args:` says of each parameter."""
+    """The first paragraph, and the description of each parameter under `Args:`."""
     about = " ".join(text.partition("\n\n")[0].split())
     words: dict[str, str] = {}
     inside = False
@@ -200,7 +202,7 @@ def _schema(name: str, shape: type) -> JsonObject:
 
 
 class _NoSchema(Exception):
-    """The name of a class that nobody can describe."""
+    """Raised with the name of a class that has no schema."""
 
 
 def _foreign_schema(kind: type) -> JsonObject:
@@ -215,7 +217,7 @@ def _foreign_schema(kind: type) -> JsonObject:
 
 def _inline(value: Any, definitions: JsonObject, within: tuple[str, ...]) -> Any:
     """A schema with its `$defs` put where they are referred to: those of two classes may share a
-    name. What refers to itself stays open at that place."""
+    name. A schema that refers to itself accepts anything at that point."""
     if isinstance(value, list):
         return [_inline(item, definitions, within) for item in cast(list[Any], value)]
     if not isinstance(value, dict):

@@ -134,7 +134,7 @@ def test_a_damaged_file_of_permissions_is_named(tmp_path, text):
 
 def test_a_wrong_answer_to_the_question_is_an_error_of_the_caller(upstream):
     upstream.then(tool_calls(CALL), says("done"))
-    with pytest.raises(weft.ConfigError, match="must answer 'once'"):
+    with pytest.raises(weft.ConfigError, match="must return 'once'"):
         watch(agent_of(upstream, [DELETE], permission=lambda _: "yes"), "go")
 
 

@@ -110,5 +110,5 @@ def test_a_parameter_without_a_name_is_refused():
     def many(*texts: str) -> str:
         return "".join(texts)
 
-    with pytest.raises(ConfigError, match="cannot be named"):
+    with pytest.raises(ConfigError, match="passed by name"):
         read_tool(many)

@@ -14,12 +14,12 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
     "junk in an entry": ("update entry set data = x'6a756e6b' where key = 2", "entry", "entry"),
     "text in an entry": ("update entry set data = 'junk' where key = 2", "entry", "entry"),
     "wrong shape": ("update entry set data = cast('{\"role\":5}' as blob)", "entry", "entry"),
-    "entry gone": ("delete from entry where key = 2", "entry", "entry that is not there"),
+    "entry gone": ("delete from entry where key = 2", "entry", "missing entry"),
     "body of junk": ("update commits set data = x'00' where key = 2", "commit", "commit"),
     "commit gone": ("delete from commits where key = 2", "parent", "parent"),
     "ref to nowhere": ("update ref set target = 99", "'main'", "ref main"),
     "head gone": ("delete from commits where key = 3", "'main'", "ref main"),
-    "refs gone": ("delete from ref", "'main'", "branch that is not there"),
+    "refs gone": ("delete from ref", "'main'", "branch that is missing"),
     "head of the thread": ("update thread set head = 'zz'", "'zz'", "thread"),
 }
 
@@ -144,7 +144,7 @@ def test_overwritten_bytes_never_read_as_an_empty_thread(page: int, tmp_path: Pa
 
 MENDED = {
     "a deleted branch": ("update ref set target = 1 where name = 'off'", "elsewhere than the log"),
-    "a thread": ("delete from thread where name = 'other'", "a thread that is not there"),
+    "a thread": ("delete from thread where name = 'other'", "a missing thread"),
     "lines": ("delete from line", "a line that does not lead"),
     "an owner": ("update commits set thread = 2 where key = 2", "another thread than its parent"),
 }

@@ -11,7 +11,9 @@ def test_an_error_names_arguments_and_no_flags(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delenv(name, raising=False)
     with weft.open() as thread:
         thread.user("a")
-        with pytest.raises(ThreadError, match=r"^nobody can be asked.*'gpt-5'.*models=") as told:
+        with pytest.raises(
+            ThreadError, match=r"^the model 'gpt-5' is not available.*models="
+        ) as told:
             thread.compact(model="gpt-5")
         assert "--" not in str(told.value)
         with pytest.raises(ThreadError, match="a model"):

@@ -237,9 +237,7 @@ def test_a_damaged_attempt_is_named_and_replaced(sql: str, path: Path) -> None:
 
 def test_an_attempt_without_its_commit_goes(path: Path) -> None:
     break_it(path, "update attempt set commit_key = 99 where key = 2")
-    assert [str(flaw) for flaw in fsck(path).flaws] == [
-        "attempt 2: belongs to a commit that is not there"
-    ]
+    assert [str(flaw) for flaw in fsck(path).flaws] == ["attempt 2: belongs to a missing commit"]
     _, report = repair_store(path)
     assert report.clean
     with weft.open(path) as t:

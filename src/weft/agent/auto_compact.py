@@ -76,7 +76,7 @@ class Compaction(Struct, frozen=True, kw_only=True):
     - `by`: the model that writes the summaries, by name or as an asker (default: the agent's own),
       with `prompt`.
     - `reserve`: tokens of the window kept free for answers.
-    - `target`: the share of the room that is filled after a compaction.
+    - `target`: how full the available context is after a compaction, from 0 to 1.
     - `chunk`: the most tokens summarised by one request.
     - `verbatim`: the share of the target for old turns that stay verbatim; `scorer` ranks them.
     - `timeout`: seconds for one summary request (`None`: no limit).
@@ -87,7 +87,7 @@ class Compaction(Struct, frozen=True, kw_only=True):
     - `compact_context`: offer the tool `compact_context`, with which the model has the thread
       compacted at once, without writing the summary itself.
     - `live_prefix`: ask for the summary on top of the live request, with its tools and messages,
-      so that the vendor's cache pays for most of it. Only without `by`.
+      so that most of it comes from the vendor's cache. Only without `by`.
     - `confirm`: called before every automatic compaction. If it returns False, the request is sent
       uncompacted.
     """

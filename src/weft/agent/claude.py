@@ -116,7 +116,7 @@ class Bridge:
         return events
 
     def _read_user(self, line: JsonObject) -> list[AgentEvent]:
-        """Tool results only; the caller knows what the user said."""
+        """Tool results only; the caller already has the user's text."""
         blocks = _objects(_object(line.get("message")).get("content"))
         return [event for block in blocks for event in _read_result(block)]
 

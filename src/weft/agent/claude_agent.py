@@ -7,9 +7,9 @@ events of a run (`claude.Bridge`).
 
 What always holds:
 
-- The thread is the truth. Each run continues Claude Code's own session if nothing else has changed
-  the thread since, and otherwise a session file that is written from the thread. So undo, edits,
-  branches and compactions in Weft hold for Claude Code too.
+- The thread is the source of truth. Each run continues Claude Code's own session if nothing else
+  has changed the thread since. Otherwise it continues a session file that is written from the
+  thread. So undo, edits, branches and compactions in Weft apply to Claude Code too.
 - Nothing runs unasked: a hook makes Claude Code ask about every call, also about those that it
   would allow by itself, such as reading a file. `Permissions` answers.
 - The settings of Claude Code (hooks, MCP servers, allowed tools, CLAUDE.md) are not loaded, unless
@@ -172,7 +172,7 @@ class ClaudeAgent:
 
     @property
     def model(self) -> str:
-        """The model that answers, or what Claude Code calls its own choice."""
+        """The model that answers, or Claude Code's name for its default."""
         return self.options.model or "default"
 
     async def run(
@@ -210,7 +210,7 @@ class ClaudeAgent:
             await asyncio.to_thread(self._remember, turn.session)
 
     def hint(self, text: str) -> None:
-        """Tell Claude Code something while it works, from any thread."""
+        """Send Claude Code a text while it works, from any thread."""
         if not text.strip():
             raise ThreadError("the hint is empty")
         self._hints.append(text)

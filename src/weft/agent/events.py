@@ -65,7 +65,7 @@ class UsageReport(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True
 
 
 class LossReport(Struct, frozen=True, tag="losses"):
-    """What the model could not be sent (losses of meaning), before its answer.
+    """Losses of meaning in the request, reported before the answer.
 
     A run reports each loss once. As JSON this is a system message, so the page and the terminal
     show it like any other.

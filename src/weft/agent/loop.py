@@ -198,7 +198,7 @@ AgentTool = Callable[..., Any] | FunctionTool | ToolSource
 
 
 class AgentAnswer(str):
-    """The text of an answer, with what is known of its run.
+    """The text of an answer, with the losses, usage and cost of its run.
 
     - `losses`: the losses of meaning, what the model was not sent.
     - `usage`: the tokens of all requests of the run, as the vendor reported them.
@@ -470,7 +470,7 @@ class Agent:
                             answer = Unanswered(folding.error, folding.response())
 
     def hint(self, text: str) -> None:
-        """Tell the model something while it works, from any thread.
+        """Send the model a text while it works, from any thread.
 
         The text becomes a user message before the next request of the run. If the model has
         finished by then, the run goes on with it. Without a run it waits for the next one.
@@ -590,7 +590,7 @@ class Agent:
         return tuple(own + [tool.definition for tool in self.tools.values()])
 
     def _check_names(self) -> None:
-        """Raise `ConfigError` for duplicate tool names, or a choice of a tool that is not there."""
+        """Raise `ConfigError` for duplicate tool names, or a choice of an unknown tool."""
         names = [tool.name for tool in self._offered_tools()]
         for name in names:
             if names.count(name) > 1:

@@ -1,11 +1,11 @@
-"""Who may run which tool: ask a person before a call, and remember the answer.
+"""Permissions for tools: asks a person before a call, and remembers the answer.
 
 A caller's own functions run without a question, because the caller passed them to the agent. Tools
 of MCP servers, tools of Claude Code, and tools made with `ask=True`, run only if the agent's
 `permission` allows it. An agent without `permission` refuses them.
 
-An agent may also have questions of its own (`UserQuestion`): which of two ways to take, for
-example. Their answers are not remembered.
+An agent may also have questions of its own (`UserQuestion`), for example which of two options to
+use. Their answers are not remembered.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ AskUser = Callable[[UserQuestion], Awaitable[dict[str, str] | None]]
 
 @checked_class(eager=("__init__",))
 class Permissions:
-    """Asks a person about calls, one at a time, and remembers what holds for longer than a call.
+    """Asks a person about calls, one at a time, and remembers answers for later calls.
 
     Tools that are allowed in a thread are remembered as long as this object. Tools that are always
     allowed are written to the file `path`, if there is one, and read from it again.
@@ -125,7 +125,7 @@ class Permissions:
                 return False
             case _:
                 words = ", ".join(repr(word) for word in get_args(Permission))
-                raise ConfigError(f"permission: must answer {words}, not {answer!r}")
+                raise ConfigError(f"permission: must return {words}, not {answer!r}")
 
     def _save(self) -> None:
         """Write the file as a whole, or not at all; only its owner may read it."""

@@ -1,4 +1,4 @@
-"""Ask a model: providers as records, model lookup, the HTTP client and the retry policy."""
+"""Sends requests to models: providers, model lookup, the HTTP client and the retry policy."""
 
 from weft.demo import OFFLINE_MODEL
 

@@ -1,4 +1,4 @@
-"""Ask a model: send a request, get the events of the answer or the whole answer.
+"""Sends a request to a model and returns the answer, whole or as events.
 
 `stream` yields the events of an answer. Every failure is one `Fail` event, whether the upstream
 refused the request, could not be reached or broke off. `ask` waits for the whole answer, and
@@ -23,7 +23,7 @@ from .reply import Reply, read_all
 from .retry import LOOP, Retry, RetryPolicy
 
 ERROR_CHARACTERS = 1000
-"""How much of an error body that is not JSON becomes the error's message."""
+"""An error body that is not JSON becomes the message, up to this many characters."""
 
 
 class ModelClient:

@@ -4,7 +4,7 @@
 
 1. the offline model, by its name;
 2. an upstream named before a slash (`openai/gpt-5`);
-3. the only upstream there is, with the name unchanged;
+3. the only configured upstream, with the name unchanged;
 4. an upstream whose `models` patterns match;
 5. an upstream of the vendor that the catalogue lists the model under;
 6. an upstream that speaks the caller's protocol, unless the model belongs to another vendor.
@@ -111,7 +111,7 @@ def find_route(
 
 
 def resolve_alias(model: str, aliases: Sequence[Alias]) -> str:
-    """The model that a name stands for; an exact name wins, then the longest pattern.
+    """The model of an alias; an exact name wins, then the longest pattern.
 
     The result is not looked up again, so `claude-* = claude-opus-4-6` is no loop.
     """
@@ -260,7 +260,9 @@ def find_upstream(
     """
     if isinstance(provider, Provider):
         if base_url is not None or api_key is not None:
-            raise ConfigError("a `Provider` has its own base_url and key: leave out the others")
+            raise ConfigError(
+                "a `Provider` has its own base_url and key: leave out base_url= and api_key="
+            )
         return Route(provider, model)
     try:
         check_name(model)

@@ -157,7 +157,9 @@ def make_provider(
     """
     if protocol not in CODECS:
         protocols = ", ".join(CODECS)
-        raise ConfigError(f"upstream {name!r} speaks {protocol!r}; known protocols: {protocols}")
+        raise ConfigError(
+            f"upstream {name!r}: unknown protocol {protocol!r}; use one of {protocols}"
+        )
     if (fault := find_url_fault(url)) is not None:
         raise ConfigError(f"upstream {name!r}: {place} {fault}")
     http = CODECS[protocol].http

@@ -277,8 +277,7 @@ def _read(row: Row, reading: Reading) -> None:
 
 
 def _older_value(field: Field, older: str, value: Any, reading: Reading) -> Any:
-    """The value, or that of the member's older name; if both are present, the older is left over.
-    """
+    """The value, or that of the member's older name; with both, the older one is left over."""
     raw = reading.body
     before = raw.get(older) if field.kind is None else optional(raw, older, field.kind)
     if before is None:

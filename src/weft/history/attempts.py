@@ -1,7 +1,7 @@
 """Attempts: answers that were stopped, cut off or failed, kept beside the commit of their request.
 
 Each request may be attempted several times. An attempt that is answered becomes an ordinary commit
-of the branch. Every other one is stored here with its reason and with what had arrived, so that
+of the branch. Every other one is stored here, with its reason and the part that arrived, so that
 nothing is lost and no branch forks. Attempts have no id, move no ref and are in no log: compile,
 merge and undo do not see them.
 """
@@ -22,7 +22,7 @@ AttemptState = Literal["partial", "failed"]
 
 
 class AttemptReason(Struct, frozen=True, omit_defaults=True):
-    """Why there is no complete answer. `type` is the vendor's own word, `kind` ours."""
+    """Why there is no complete answer. `type` is the vendor's term, `kind` is Weft's."""
 
     message: str
     type: str | None = None
@@ -81,7 +81,7 @@ def decode_attempt(record: AttemptRecord) -> AttemptBody:
         return _decoder.decode(record.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         place = f"an attempt at commit {record.commit.hex()}"
-        raise Damaged(f"{place} does not read as one: {error}") from None
+        raise Damaged(f"{place} cannot be decoded: {error}") from None
 
 
 def damaged_attempt(mark: str) -> bytes:

@@ -1,11 +1,11 @@
-"""Compile: from a commit to its list of rows.
+"""Compile: turns a commit into its list of rows.
 
 A `View` is one such list. The views of one growing branch share a list: an append adds to its end,
-and an older view ignores the rows after its own length. So a commit and the next compile cost the
-same however long the thread is. Any other change copies the list first. Token counts are running
-sums beside the shared list, computed on first use.
+and an older view ignores the rows after its own length. So the cost of a commit and the next
+compile does not depend on the length of the thread. Any other change copies the list first. Token
+counts are running sums beside the shared list, computed on first use.
 
-Operations are carried out by `ops.run_steps`. A compile from scratch extends the empty view, and an
+`ops.run_steps` applies the operations. A compile from scratch extends the empty view, and an
 incremental one extends the view before, so the two cannot differ.
 """
 
@@ -29,15 +29,14 @@ from .ops import (
 
 # Some rows of a long thread, compiled without the rest.
 #
-# A rewrite names the rows that it concerns: those it changes, the first and last row of each run
-# that it drops, and the row that each insert follows. So it can be carried out on a list from which
-# other rows are missing, and the result is the whole result with the same rows missing. Two partial
-# compiles use this:
+# A rewrite names the rows that it needs: those it changes, the first and last row of each run that
+# it drops, and the row that each insert follows. So it can be applied to a list without the other
+# rows, and the result is the full result without those rows. Two partial compiles use this:
 #
-# - `compile_tail` needs the last rows that show. The newest commits append the last rows, and
-#   everything older stands before them.
-# - `compile_slots` needs a few rows wherever they are. Nearly every commit appends one row and does
-#   nothing else; of these only the wanted ones are read, and those that a rewrite names.
+# - `compile_tail` needs the last visible rows. The newest commits append the last rows, and all
+#   older rows come before them.
+# - `compile_slots` needs a few rows at any position. Nearly every commit only appends one row; of
+#   these, it reads only the needed ones and those that a rewrite names.
 
 SLACK = 64  # more commits are read than rows are needed: some append nothing, or a hidden row
 GROWTH = 4
@@ -87,7 +86,7 @@ class PartialRows(ListRows):
 def compile_tail(
     store: Store, thread: str, head: Id, last: int, *, reasoning: bool = False
 ) -> list[Row]:
-    """The last `last` rows that show at this commit, or all if there are fewer."""
+    """The last `last` visible rows at this commit, or all if there are fewer."""
     limit = last + SLACK
     while True:
         steps = store.walk(thread, head, limit=limit)
@@ -114,7 +113,7 @@ def compile_slots(store: Store, thread: str, head: Id, slots: Collection[Id]) ->
 def _run_relevant(
     store: Store, thread: str, head: Id, depths: Mapping[Id, int], after: int
 ) -> PartialRows:
-    """Carry out the commits above depth `after` that concern the rows of these commits."""
+    """Apply the commits above depth `after` that affect the rows of these commits."""
     steps = store.walk(thread, head, after=after, but=tuple(PLAIN_BODIES))
     read_ids = {step.commit.id for step in steps}
     anchors = set(_anchors(steps)) - read_ids - depths.keys()
@@ -128,7 +127,7 @@ def _run_relevant(
 
 
 def _anchors(steps: Iterable[Step]) -> Iterator[Id]:
-    """The rows by which rewrites say where they drop and insert."""
+    """The rows that rewrites refer to, to drop a run or to insert after."""
     for step in steps:
         op = decode_body(step).op
         if isinstance(op, Rewrite):
@@ -160,14 +159,14 @@ UNKNOWN = (0, -1)
 class SignatureIndex:
     """For each row with signed thinking, the fingerprint of the rows before it.
 
-    Only rows that were appended along the chain itself count, because a compile from scratch reads
-    no other branch and must know exactly as much.
+    Only rows that were appended along the chain itself count: a compile from scratch reads no
+    other branch, and must give the same result.
     """
 
     __slots__ = ("_fingerprints", "_hashes")
 
     def __init__(self, base: "SignatureIndex | None" = None, depth: int = 0) -> None:
-        """Empty, or what `base` knew at this depth of its chain."""
+        """Empty, or the entries of `base` up to this depth of its chain."""
         known: dict[Id, tuple[int, int]] = {} if base is None else base._fingerprints
         self._fingerprints = {slot: at for slot, at in known.items() if at[0] <= depth}
         self._hashes: dict[Id, tuple[Message, int]] = {} if base is None else base._hashes
@@ -277,7 +276,7 @@ class SharedRows:
         self._fingerprint = (0, START)
 
     def _fingerprint_here(self) -> int:
-        """The fingerprint of all rows that show, continued from the last call."""
+        """The fingerprint of all visible rows, continued from the last call."""
         position, fingerprint = self._fingerprint
         fingerprint = self.signatures.fingerprint(show_rows(self.rows[position:]), fingerprint)
         self._fingerprint = (len(self.rows), fingerprint)
@@ -343,7 +342,7 @@ class View:
         return View(shared, position + 1, head, depth, setup)
 
     def tokens(self, count: Count) -> int:
-        """The tokens of the rows that show; counts only rows that no view has counted yet."""
+        """The tokens of the visible rows; counts only rows that no view has counted yet."""
         sums = self._shared.sums
         with self._shared.lock:  # callers may share a view between threads
             total = sums[-1] if sums else 0
@@ -413,10 +412,10 @@ class _ExtendedRows:
 
 
 def shows(row: Row, *, reasoning: bool = False) -> bool:
-    """Whether a model is shown this row."""
+    """Whether this row is sent to a model."""
     return row.priority != "skip" and (reasoning or row.kind not in HIDDEN_KINDS)
 
 
 def show_rows(rows: Iterable[Row], *, reasoning: bool = False) -> list[Row]:
-    """The rows that a model is shown."""
+    """The rows that are sent to a model."""
     return [row for row in rows if shows(row, reasoning=reasoning)]

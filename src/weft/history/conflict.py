@@ -18,7 +18,7 @@ Lines = Mapping[Id, Row]
 
 
 class Conflict(Struct, frozen=True):
-    """One row that both sides changed. `None` is a side that no longer has it.
+    """One row that both sides changed; a side that no longer has it is `None`.
 
     `kind` is `edited` (two versions of the row), `skipped` (hidden on one side, changed on the
     other) or `folded` (two summaries of it, or a summary on one side and a change on the other).
@@ -96,7 +96,7 @@ class ResultConflict(Struct, frozen=True):
 AnyConflict = Conflict | SetupConflict | ResultConflict
 
 Choose = Callable[[AnyConflict], str]
-"""Settles one conflict: `ours`, `theirs`, `concat` (both), or the text to have instead."""
+"""Resolves one conflict: returns `ours`, `theirs`, `concat` (both), or the text to use."""
 
 
 def _short(result: ToolResult) -> str:

@@ -110,7 +110,7 @@ def repair(store: Store, report: Report, created: float) -> list[str]:
 
 
 def end_where_readable(store: Store, thread: str, branch: str, created: float) -> str | None:
-    """End a branch with lost commits before the first commit that cannot be compiled without them.
+    """End a branch with lost commits at the last commit that can still be compiled.
 
     A rewrite may name rows that only a lost commit would have. Returns what was done.
     """
@@ -200,4 +200,4 @@ OBJECT_FORMAT = ObjectFormat(
     stand_in=_stand_in,
     plain=tuple(PLAIN_BODIES),
 )
-"""How a store recognises its objects in a file whose pages are damaged."""
+"""The object format, with which a store recognises objects in a damaged file."""

@@ -5,7 +5,7 @@ the best common ancestor first, and reads only what the two sides do not share.
 
 `read_writers` finds the commits that may have written a row. Nearly every commit appends one row
 and does nothing else, so only the others are read, and of those only the ones after the row. Merged
-sides are followed down to where they left the branch.
+branches are followed down to where they forked.
 
 `newest_first` and `assign_lanes` put commits in the order and the columns in which a graph of them
 is drawn.
@@ -58,7 +58,9 @@ def _read_chain(store: Store, thread: str, tip: Id, after: int, steps: dict[Id, 
 
 
 def _leave(store: Store, thread: str, head: Id, tip: Id) -> tuple[int, set[Id]]:
-    """The depth at which a side left the chain of `head` (0 if never), and the ids above it."""
+    """The depth at which a branch forked from the chain of `head` (0 if never), and the ids above
+    it.
+    """
     limit = NEAR
     while True:
         nodes = store.walk_nodes(thread, tip, limit)
@@ -72,7 +74,7 @@ OURS, THEIRS = 1, 2
 PAGE = 64
 NEAR, FAR = 16, 4096
 TAG = "tag:"
-"""Before a tag's name among the refs; no branch may have a colon in its name."""
+"""The prefix of a tag among the refs. Branch names cannot contain a colon."""
 
 
 def read_branches(store: Store, thread: str) -> dict[str, Id]:

@@ -1,8 +1,8 @@
-"""Finds the place in a value that JSON cannot represent.
+"""Finds the part of a value that JSON cannot represent.
 
 An encoder accepts more than a decoder: it writes bytes as text, and NaN as null. So every value is
-read back after it was written. If the result differs, `check_json` walks the value and names the
-first place that is wrong.
+read back after it was written. If the result differs, `check_json` walks the value
+and names the first wrong part.
 """
 
 import math
@@ -35,7 +35,7 @@ def _walk(field: str, value: Any) -> None:
         case float() if not math.isfinite(value):
             raise WrongValue(field, f"cannot be written as JSON: {value} is not a JSON number")
         case bytes() | bytearray() | memoryview():
-            raise WrongValue(field, "must be text: bytes have no place in JSON")
+            raise WrongValue(field, "must be text: JSON cannot represent bytes")
         case str() if not value.isascii():
             _check_text(field, value)
         case _:

@@ -46,7 +46,7 @@ from .objects import Append, Draft, encode_commit
 # A client may change much of a conversation between turns: ids, vendor fields, thinking, cache
 # marks, string or list content, and how blocks are grouped into messages. The key covers only what
 # every client sends back: visible text, calls as name and canonical arguments, and results as text
-# and media digests. Each part is hashed with the side that speaks.
+# and media digests. Each part is hashed with its side (user or assistant).
 #
 # - Adjacent texts of a message are one part, because clients merge and split them, and drop blank
 #   ones.
@@ -54,8 +54,7 @@ from .objects import Append, Draft, encode_commit
 #   user's text only leading and trailing white space is ignored: other changes may be an edit.
 # - Keys are chained. One key covers everything up to it, so the longest known prefix is the last
 #   key that is stored.
-# - System messages are left out, because clients rewrite them. A separate digest tells whether they
-#   are equal.
+# - System messages are left out, because clients rewrite them. A separate digest compares them.
 # - The chain starts with the scope, so that one caller never matches another caller's thread.
 
 
@@ -313,7 +312,7 @@ def echo_length(messages: Sequence[Message], start: int) -> int:
 
 
 def find_edit(stored: StoredMessages, messages: Sequence[Message]) -> tuple[Id, int] | None:
-    """Where a request departs from the stored conversation because a user message was edited.
+    """Where a request differs from the stored conversation because a user message was edited.
 
     `stored` ends with an answer, and `messages` end with its echo. Returns the commit before the
     edited message and the number of messages up to it; `None` if nothing was edited. Two

@@ -4,17 +4,17 @@ Rows are matched by slot, never by text:
 
 - What only one side changed is taken. What both sides added is kept, ours first, then theirs.
 - If both sides added rows between a call and its result, and only they answered the call, their
-  rows come first: nothing may stand between a call and its result.
+  rows come first: nothing may come between a call and its result.
 - A conflict is a row that both sides changed differently, folded into different summaries, or that
   one side changed and the other folded or hid. Two different results for one call are a conflict
   too (`results`), and so are two different values of one part of the setup.
 - Two summaries of the same rows are one conflict, however many rows they cover. They are found by
-  the gap in which they stand.
-- `choose` settles each conflict. Without it, conflicts are listed and our side is kept, which is
+  the gap that they fill.
+- `choose` resolves each conflict. Without it, conflicts are listed and our side is kept, which is
   what a preview shows.
 
-A revert uses the same function: it merges, into the present list, the change from the list after
-the commit to the list before it.
+A revert uses the same function: the base is the list after the commit, and the other side is the
+list before it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -172,7 +172,7 @@ def settle_folds(old: Lines, left: Lines, right: Lines, settle: Choose) -> dict[
 
 
 def _folds(old: Lines, side: Lines) -> dict[Id, tuple[Id, ...]]:
-    """For every row that a side folded, the summaries that stand in its gap."""
+    """For every row that a side folded, the summaries in its gap."""
     gaps: dict[Id | None, list[Id]] = {}
     anchor: Id | None = None
     for slot, row in side.items():
@@ -278,7 +278,7 @@ def merge3(
     theirs: Sequence[Row],
     choose: Choose | None = None,
 ) -> Merged:
-    """What both sides made of `base`, in one list."""
+    """The changes of both sides since `base`, merged into one list."""
     start = _untouched(base, ours, theirs)
     old, left, right = (_lines(rows[start:]) for rows in (base, ours, theirs))
     conflicts: list[AnyConflict] = []
@@ -296,7 +296,7 @@ def merge3(
 
 
 def merge_states(base: State, ours: State, theirs: State, choose: Choose | None = None) -> Merged:
-    """What both sides made of `base`, rows and setup."""
+    """The changes of both sides since `base`, merged: rows and setup."""
     merged = merge3(base.rows, ours.rows, theirs.rows, choose)
     conflicts = list(merged.conflicts)
     settle = listing(conflicts) if choose is None else choose

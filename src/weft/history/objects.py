@@ -1,4 +1,4 @@
-"""The objects of a conversation: entries, commits, and the operations that commits carry.
+"""The objects of a conversation: entries, commits, and the operations of commits.
 
 An *entry* is one message. A *commit* has parents, an operation, and a note and metadata.
 There are three operations:
@@ -225,7 +225,7 @@ def decode_entry(data: bytes, id: Id | None = None) -> Message:
         return _message_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         which = "an entry" if id is None else f"entry {id.hex()}"
-        raise Damaged(f"{which} does not read as a message: {error}") from None
+        raise Damaged(f"{which} cannot be decoded as a message: {error}") from None
 
 
 def decode_entries(step: Step) -> list[Message]:
@@ -240,7 +240,7 @@ def decode_entries(step: Step) -> list[Message]:
 def decode_appended(step: Step) -> Message:
     """The message that an append adds; raises `Damaged` if it is missing."""
     if not step.contents:
-        raise Damaged(f"commit {step.commit.id.hex()} names an entry that is not there")
+        raise Damaged(f"commit {step.commit.id.hex()} refers to a missing entry")
     return decode_entry(step.contents[0], step.commit.entries[0])
 
 
@@ -253,7 +253,7 @@ def decode_body(step: Step) -> Body:
         return _body_decoder.decode(step.commit.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         id = step.commit.id.hex()
-        raise Damaged(f"commit {id} does not read as a commit: {error}") from None
+        raise Damaged(f"commit {id} cannot be decoded: {error}") from None
 
 
 def encode_commit(
@@ -284,7 +284,7 @@ def _entry(message: Message) -> tuple[Id, bytes]:
 
 
 def _written(value: Any, field: str, decoder: msgspec.json.Decoder[Any]) -> bytes:
-    """Encode a value as JSON; raises `WrongValue` with the path of what would not decode equal."""
+    """Encode a value as JSON; raises `WrongValue` with the path of a part that JSON loses."""
     try:
         data = encode_body(value) if isinstance(value, Body) else _encoder.encode(value)
         if data in PLAIN_BODIES or decoder.decode(data) == value:

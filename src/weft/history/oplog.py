@@ -5,9 +5,9 @@ to find what comes next. Read from its end, every undo in the log cancels the ne
 operation on the same ref that is still in effect, and every redo cancels an undo. The operations of
 a batch are one step.
 
-Undo belongs to a branch: what moved another branch stays. Some operations move no branch that the
-writer stood on: a switch, or a branch or tag that was made or deleted. The log has `was` for these,
-the branch that the writer stood on, and they count only for the caller who did them.
+Undo belongs to a branch: operations on other branches are not undone. Some operations do not move
+the writer's current branch: a switch, or the creation or deletion of a branch or tag. For these the
+log has `was`, the writer's current branch, and only the same caller can undo them.
 docs/adr/0026-undo-per-branch.md has the reasons.
 """
 
@@ -37,14 +37,14 @@ def plan_undo(
     is_own: Callable[[Operation], bool],
     protected: Collection[str] = (),
 ) -> list[Operation]:
-    """The operations that an undo on this branch takes back, newest first; empty if none is left.
+    """The operations that an undo on this branch reverses, newest first; empty if none is left.
 
     There are several if they were made in one batch. A switch ends the list: the caller is on
     another branch then, and plans again.
 
     `is_own` says which operations with `was` are the caller's; `protected` refs must stay as they
-    are. A ref that somebody else has moved since is left alone: what the caller did to it before
-    cannot be taken back any more.
+    are. If somebody else has moved a ref since, the caller's earlier operations on it can no
+    longer be undone.
     """
     plan = _Plan()
     cancelled: dict[str, int] = {}
@@ -71,7 +71,7 @@ def plan_undo(
 def plan_redo(
     operations: Iterable[Operation], branch: str, is_own: Callable[[Operation], bool]
 ) -> list[Operation]:
-    """The undos that a redo on this branch takes back, newest first.
+    """The undos that a redo on this branch reverses, newest first.
 
     Empty if something else was done on this branch since, or if none is left. There are several if
     one undo took back a batch; a switch ends the list, as in `plan_undo`.

@@ -6,8 +6,8 @@
 - `compile` has a list that the views of one branch share;
 - a partial compile (`compile_tail`, `compile_slots`) has a list with only some of the rows.
 
-A compile from scratch, an incremental one and a partial one therefore cannot differ in what an
-operation means.
+So a compile from scratch, an incremental one and a partial one cannot interpret an operation
+differently.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ MAX_DEPTH = 8
 
 
 class RowList(Protocol):
-    """A list of rows that operations are carried out on."""
+    """A list of rows to which operations are applied."""
 
     def append(self, row: Row, step: Step, setup: Setup | None) -> None:
         """Add the row that `step` appends; `setup` is in force at that commit."""
@@ -51,7 +51,7 @@ class RowList(Protocol):
 
 
 def run_steps(steps: Iterable[Step], rows: RowList, setup: Setup | None = None) -> Setup | None:
-    """Carry out these commits on `rows`, oldest first; returns the setup that holds afterwards."""
+    """Apply these commits to `rows`, oldest first; returns the setup afterwards."""
     for step in steps:
         op = decode_body(step).op
         match op:
@@ -184,7 +184,7 @@ def apply_rewrite(
 def change_in_place(
     rows: list[Row], op: Rewrite, messages: Sequence[Message], commit: Id, index: SlotIndex
 ) -> None:
-    """Carry out a rewrite that only changes rows; costs as much as it changes."""
+    """Apply a rewrite that only changes rows; the cost depends on the number of changes."""
     try:
         for change in op.change:
             position = index[change.slot]
@@ -224,7 +224,7 @@ def with_slots(op: Rewrite, commit: Id) -> Rewrite:
 
 
 def count_untouched(op: Rewrite, index: SlotIndex, length: int) -> int:
-    """How many rows at the start of a list of this length an operation surely leaves alone."""
+    """How many rows at the start of a list of this length an operation cannot change."""
     positions = [index[change.slot] for change in op.change]
     positions += [index[first] for first, _ in op.drop]
     positions += [-1 if insert.after is None else index[insert.after] for insert in op.insert]

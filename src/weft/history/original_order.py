@@ -2,8 +2,8 @@
 
 A compiled list does not record where a dropped row was. The position is found by replaying the
 branch from before the drop: a dropped row leaves an empty position, its replacement comes after the
-empty positions, and a restored row takes its old position again. A revert uses this order to
-restore turns to their place, however often they were folded since.
+empty positions, and a restored row takes its old position again. A revert uses this order to put
+turns back where they were, however often they were folded since.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,9 +1,8 @@
 """Replays commits on top of another list of rows, for rebase and cherry-pick.
 
-A replayed row keeps its slot, so it stays the same row: its priority and later edits still find it,
-a later merge of the branch that it came from does not bring it twice, and ids that people noted
-still name it. A rewrite is replayed as a merge: what it changed is merged into the rows that are
-there now.
+A replayed row keeps its slot, so it stays the same row: its priority and later edits still apply to
+it, a later merge of its original branch does not add it twice, and its id stays valid. A rewrite is
+replayed as a merge: its changes are merged into the current rows.
 """
 
 from collections.abc import Iterable

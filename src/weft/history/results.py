@@ -1,7 +1,7 @@
 """Two results for one call: a conflict, because no vendor accepts both and neither may be lost.
 
-Both sides of a merge may have answered a call that they share. The two results stand in different
-rows, so the merge of rows does not see them as a conflict. They are found here, in the order of
+Both sides of a merge may have answered a call that they share. The two results are in different
+rows, so the merge of rows does not see a conflict. They are found here, in the order of
 the merged list: the earlier row gets the result that was chosen, the later one loses its own.
 """
 
@@ -43,7 +43,7 @@ def is_same_result(one: ToolResult, other: ToolResult) -> bool:
 
 
 def choose_result(conflict: ResultConflict, choice: str) -> ToolResult:
-    """The result that was chosen: one of the two, both, or a text in their place."""
+    """The result that was chosen: one of the two, both, or a text that replaces them."""
     ours, theirs = conflict.ours, conflict.theirs
     if choice == "ours":
         return ours

@@ -2,7 +2,8 @@
 
 `plan_rewrite` compares by slot. A row that kept its slot and position is not mentioned, a changed
 one is a `Change`, and one that moved is dropped and inserted again under its own slot.
-`ops.apply_rewrite` carries the operation out and gives exactly the new list.
+`ops.apply_rewrite` applies
+the operation and gives exactly the new list.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Search over everything that was ever in context, live or not.
+"""Search over all messages that were ever in a thread, live or not.
 
 The text index is filled lazily, because that would double the cost of a commit: `index_behind` adds
 new commits before a search, on close, and while the gateway has nothing else to do.
@@ -62,7 +62,7 @@ _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
 def index_behind(store: Store, pages: int | None = None) -> int:
     """Index all new commits, or at most this many pages of them; returns how many.
 
-    It gives up if other writers are faster again and again.
+    It gives up if other writers keep adding commits first.
     """
     indexed = refused = 0
     while pages is None or indexed < pages * PAGE:
@@ -235,7 +235,7 @@ def match_word(index: TextIndex, word: Word, *, within: bool = False) -> WordMat
     if everywhere:
         return WordMatch(everywhere, weighted)
     for anywhere in (False, True) if within else (False,):
-        # A stem that ends in `i` may stand for a word in `y`.
+        # A stem that ends in `i` may belong to a word that ends in `y`.
         postings = _joined(index, index.variants(name.removesuffix("i"), within=anywhere))
         if postings:
             return WordMatch(postings, [*weighted, (postings, 1.0)])
@@ -252,7 +252,7 @@ def _joined(index: TextIndex, terms: Sequence[str]) -> dict[int, int]:
 
 
 def threads_with(store: Store, query: str) -> set[str] | None:
-    """The threads in which a search finds something; `None` if only reading them all would tell."""
+    """The threads in which a search finds something; `None` if the index cannot answer that."""
     parsed = parse_query(query)
     if not parsed.words or parsed.is_phrase:
         return None
@@ -302,7 +302,7 @@ def recall_commits(
 ) -> Recalled:
     """The commits that have some words of the query, best first.
 
-    With `neighbours`, also commits without such words that stand beside a good match.
+    With `neighbours`, also commits without such words that are next to a good match.
     """
     parsed = parse_query(query)
     if not parsed.words or (parsed.is_phrase and only == EVERYTHING):

@@ -44,7 +44,7 @@ SATURATION, LENGTH_SHARE = 1.2, 0.5
 """The constants `k1` and `b` of BM25, as usual."""
 
 MAX_SCORED = 6_000
-"""Postings that are scored; after that, only commits that have a score already are."""
+"""How many postings are scored. Beyond that, only commits that already have a score count."""
 
 MAX_VARIANTS = 24
 COUNT_BITS = 8
@@ -187,7 +187,7 @@ class _Range(Struct, frozen=True, gc=False):
 class TextIndex:
     """The index of one thread, or of all threads of a store, at one moment.
 
-    A *position* is the place of a commit among the searched ones, in the order of their arrival.
+    A *position* is the index of a commit among the searched ones, in the order of their arrival.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a translation could not carry over, as a value. Nothing is dropped silently.
+"""Losses: values that report what a translation could not express. Nothing is dropped silently.
 
 A `Loss` has a stable `code`. The table `LOSS_CODES` says what each code means: its kind, its usual
 level, and the text for people. `docs/reference/losses.md` lists the same table.
@@ -78,7 +78,7 @@ def loss_json(loss: Loss) -> dict[str, str]:
 
 
 SHOWN_PATHS = 3
-"""Paths of a group that a line names; the rest are counted."""
+"""How many paths of a group a line names; the rest are only counted."""
 
 
 def loss_lines(losses: Iterable[Loss]) -> list[str]:

@@ -56,7 +56,7 @@ class Origin(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Message(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One turn as its wire wrote it.
+    """One message as its protocol wrote it.
 
     `role` is the protocol's own value (`user assistant system developer tool`, or an unknown one).
     `form` records whether the content was a string or a list, because a round trip must restore it
@@ -138,7 +138,7 @@ def _main_argument(arguments: str) -> str:
 
 
 def _argument_text(value: Any) -> str:
-    """A value as text; a list is a command line, and `bash -lc` stands only before the command."""
+    """A value as text; a list is a command line, shown without a leading `bash -lc`."""
     if isinstance(value, list):
         words = cast(list[Any], value)
         if not all(isinstance(word, str) for word in words):

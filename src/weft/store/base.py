@@ -240,7 +240,7 @@ class Store(Protocol):
     def transaction(self) -> AbstractContextManager[None]:
         """Everything inside is written together; an exception rolls all of it back.
 
-        Nested, it takes back only what was done inside the inner one, and the outer goes on.
+        An exception in a nested transaction rolls back only the nested one.
         """
         ...
 

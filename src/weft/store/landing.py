@@ -230,7 +230,7 @@ def _head(db: Database, thread: str, owner: int, landing: Landing) -> Tip:
 
 def dangling(name: str) -> Damaged:
     """The error for a ref that points at a missing commit."""
-    return Damaged(f"{name!r} points at a commit that is not there")
+    return Damaged(f"{name!r} points at a missing commit")
 
 
 def check_current_branch(db: Database, owner: int, name: str) -> None:
@@ -298,7 +298,7 @@ def _place(db: Database, owner: int, id: Id, positions: dict[Id, CommitPosition]
     if id not in positions:
         rows = db.read(PLACE, (owner, id))
         if not rows:
-            raise StoreError(f"commit {id.hex()} is not in the store")
+            raise StoreError(f"parent commit {id.hex()} is not in the store")
         key, line, depth, taken = rows[0]
         positions[id] = (key, line, depth, taken)
     return positions[id]

@@ -620,11 +620,11 @@ class SqlStore:
                 if second is not None:
                     parents = (*parents, ids[second])
             except KeyError:
-                raise Damaged(f"commit {id.hex()} names a parent that is not there") from None
+                raise Damaged(f"commit {id.hex()} refers to a missing parent") from None
             if entry is not None:
                 entries, contents = (entry,), (text,)
             elif kind == "append" and key not in many:
-                raise Damaged(f"commit {id.hex()} names an entry that is not there")
+                raise Damaged(f"commit {id.hex()} refers to a missing entry")
             else:
                 pairs = many.get(key, ())
                 entries = tuple([pair[0] for pair in pairs])
@@ -647,9 +647,7 @@ class SqlStore:
                 if id is not None:
                     entries.setdefault(key, []).append((id, data))
                 elif not gone:
-                    raise Damaged(
-                        "a commit names an entry that is not there; `weft fsck` shows which"
-                    )
+                    raise Damaged("a commit refers to a missing entry; `weft fsck` shows which")
         return entries
 
     def _key(self, thread: str) -> int:

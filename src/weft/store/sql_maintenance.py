@@ -22,7 +22,7 @@ Constraint = tuple[str, str, str]
 
 DANGLING_REF: Constraint = (
     "ref",
-    "points at a commit that is not there",
+    "points at a missing commit",
     """SELECT r.name, r.thread FROM ref r LEFT JOIN commits c ON c.key = r.target
     WHERE r.target IS NOT NULL AND (c.key IS NULL OR c.thread <> r.thread)""",
 )
@@ -36,7 +36,7 @@ WRONG_REF: Constraint = (
 )
 MISSING_HEAD: Constraint = (
     "thread",
-    "stands on a branch that is not there",
+    "has a current branch that is missing",
     """SELECT t.name, t.key FROM thread t
     LEFT JOIN ref r ON r.thread = t.key AND r.name = t.head WHERE r.key IS NULL
     AND EXISTS (SELECT 1 FROM commits c WHERE c.thread = t.key) AND (t.head <> 'main'
@@ -48,14 +48,14 @@ MISSING_HEAD: Constraint = (
 CONSTRAINTS: tuple[Constraint, ...] = (
     (
         "commit",
-        "names a parent that is not there",
+        "refers to a missing parent",
         """SELECT c.id, c.thread FROM commits c LEFT JOIN commits p ON p.key = c.parent
         LEFT JOIN commits s ON s.key = c.second WHERE (c.parent IS NOT NULL AND p.key IS NULL)
         OR (c.second IS NOT NULL AND s.key IS NULL)""",
     ),
     (
         "commit",
-        "names an entry that is not there",
+        "refers to a missing entry",
         """SELECT c.id, c.thread FROM commits c LEFT JOIN entry e ON e.key = c.entry
         WHERE c.entry IS NOT NULL AND e.key IS NULL UNION
         SELECT c.id, c.thread FROM commit_entry m JOIN commits c ON c.key = m.commit_key
@@ -81,7 +81,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     (
         "commit",
-        "belongs to a thread that is not there",
+        "belongs to a missing thread",
         """SELECT c.id, c.thread FROM commits c LEFT JOIN thread t ON t.key = c.thread
         WHERE t.key IS NULL""",
     ),
@@ -93,7 +93,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     (
         "link",
-        "leads to a commit that is not there",
+        "leads to a missing commit",
         """SELECT l.key, 0 FROM link l LEFT JOIN commits c ON c.key = l.commit_key
         WHERE c.key IS NULL""",
     ),
@@ -101,20 +101,20 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     WRONG_REF,
     (
         "operation",
-        "names a commit that is not there",
+        "refers to a missing commit",
         """SELECT o.seq, o.thread FROM operation o LEFT JOIN commits a ON a.key = o.old
         LEFT JOIN commits b ON b.key = o.new WHERE (o.old IS NOT NULL AND a.key IS NULL)
         OR (o.new IS NOT NULL AND b.key IS NULL)""",
     ),
     (
         "operation",
-        "names a branch that is not there",
+        "refers to a missing branch",
         """SELECT o.seq, o.thread FROM operation o
         LEFT JOIN ref r ON r.key = o.ref AND r.thread = o.thread WHERE r.key IS NULL""",
     ),
     (
         "attempt",
-        "belongs to a commit that is not there",
+        "belongs to a missing commit",
         """SELECT a.key, 0 FROM attempt a LEFT JOIN commits c ON c.key = a.commit_key
         WHERE c.key IS NULL""",
     ),

@@ -35,8 +35,7 @@ DEEPEST = 64
 
 
 def enforceable(schema: JsonObject, path: str, losses: Losses) -> JsonObject:
-    """The schema as it can be enforced; removed keywords and closed objects are reported at `path`.
-    """
+    """The schema as it can be enforced; each removed keyword and closed object is reported."""
     removed: dict[str, None] = {}
     closed = _enforce(schema, removed, 0)
     for keyword in removed:

@@ -1,7 +1,7 @@
 """The schema's history: numbered SQL files for each database, never changed once released.
 
 A file's number is the schema version it leads to (SQLite's `user_version`, PostgreSQL's table
-`weft_schema`). A store written by a newer Weft is refused rather than guessed at.
+`weft_schema`). A store written by a newer Weft is refused.
 """
 
 from pathlib import Path
