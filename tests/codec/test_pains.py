@@ -291,6 +291,22 @@ def test_pain_08_the_billing_line_is_for_its_own_vendor_only() -> None:
     assert to(body, M, M)["system"] == [line, text("S")]
 
 
+def test_pain_08_a_prompt_that_was_joined_to_the_billing_line_stays() -> None:
+    joined = "x-anthropic-billing-header: cc_version=1;\n\nYou are S."
+    for body, source, targets in (
+        (messages(user("hi"), system=[text(joined)]), M, (C, R, G)),
+        (messages(user("hi"), system=joined), M, (C, R, G)),
+        (chat({"role": "system", "content": joined}, user("hi")), C, (M, R, G)),
+    ):
+        for target in targets:
+            done = sent(body, source, target)
+            written = orjson.dumps(done.body).decode()
+            assert "You are S." in written
+            assert "billing" not in written
+            assert "billing_line_dropped" in [loss.code for loss in done.losses]
+            assert there_and_back(body, source, target) == body
+
+
 def test_pain_09_empty_text_is_never_sent_to_anthropic() -> None:
     calling = assistant("", tool_calls=[function_call("t1")])
     done = to(chat(user("a"), calling, tool("t1")), C, M)

@@ -54,19 +54,26 @@ def thinking(tmp_path_factory):
             yield gateway, upstream
 
 
-@pytest.mark.parametrize("cache_key", [None, "shared"])
-def test_nobodys_thinking_reaches_another_conversation(thinking, cache_key):
+@pytest.mark.parametrize(
+    ("cache_key", "lead"),
+    [
+        (None, ""),
+        ("shared", ""),
+        (None, "x-anthropic-billing-header: cc_version=2.1.1;\n"),  # a proxy joined two blocks
+    ],
+)
+def test_nobodys_thinking_reaches_another_conversation(thinking, cache_key, lead):
     gateway, upstream = thinking
     url = f"{gateway.url}/v1/chat/completions"
-    opening = f"hi {cache_key}"
+    opening = f"hi {cache_key} {lead[:9]}"
     more = {} if cache_key is None else {"prompt_cache_key": cache_key}
     threads = {}
     for name in ("alice", "bob"):
-        _, headers, _ = post(url, chat(f"You serve {name}", opening, **more))
+        _, headers, _ = post(url, chat(f"{lead}You serve {name}", opening, **more))
         threads[name] = headers["x-weft-thread"]
     for name in ("alice", "bob"):
         upstream.seen.clear()
-        body = chat(f"You serve {name}", opening, "Hello.", "who am I?", **more)
+        body = chat(f"{lead}You serve {name}", opening, "Hello.", "who am I?", **more)
         _, headers, _ = post(url, body)
         other = {"alice": "bob", "bob": "alice"}[name]
         assert other.encode() not in upstream.seen[-1]["body"]

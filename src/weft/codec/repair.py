@@ -378,14 +378,22 @@ def _make_valid(
 
 
 def _drop_billing_line(turn: Turn, losses: Losses) -> None:
-    """Drop the line that Claude Code writes for billing."""
+    """Drop the line that Claude Code writes for billing.
+
+    It is a block of its own there, but proxies and other protocols join it with the prompt.
+    """
     remaining: list[tuple[Block, Position]] = []
+    is_changed = False
     for block, position in zip(turn.blocks, turn.positions, strict=True):
         if isinstance(block, Text) and block.text.startswith(BILLING):
             losses.add(position, "billing_line_dropped")
-        else:
-            remaining.append((block, position))
-    if len(remaining) < len(turn.blocks):
+            is_changed = True
+            text = block.text.partition("\n")[2].lstrip("\n")
+            if not text:
+                continue
+            block = structs.replace(block, text=text)
+        remaining.append((block, position))
+    if is_changed:
         turn.keep(remaining)
         turn.message = structs.replace(turn.message, blocks=tuple(turn.blocks))
 

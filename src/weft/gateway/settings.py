@@ -7,7 +7,7 @@ them: `read_settings` takes the environment as an argument, and its result is pa
     port = 8787
     store = "threads.db"
     keys = ["sha256:5e88..."]          # hashes of the callers' keys; required unless on loopback
-    volatile_system = ["^x-anthropic-billing-header:"]  # system blocks that are not compared
+    volatile_system = ["^Current time:"]  # system blocks that are not compared
     thinking = "reasoning_content"     # or reasoning, reasoning_text, hidden: for Chat clients
     record_wait = 0.05                 # seconds an answer waits for the store before the journal
     auto_compact = true                # compact a session's thread before its window overflows
@@ -159,8 +159,12 @@ PING_SECONDS = 15.0
 ZERO_ALLOWED = ("port", "drain_seconds", "record_wait", "retries")
 """Numbers that may be 0: any free port, no time to drain, no wait for the store, no retries."""
 RECORD_WAIT = 0.05
-VOLATILE_SYSTEM = (r"^x-anthropic-billing-header:",)
-"""System blocks to ignore in comparisons: Claude Code changes this one with every request."""
+VOLATILE_SYSTEM = (r"^x-anthropic-billing-header:[^\n]*\Z",)
+"""System blocks to ignore in comparisons: Claude Code changes this one with every request.
+
+A block in which something else follows the line is compared. It holds the prompt of a client whose
+blocks were joined, and without it two conversations of different people would be equal.
+"""
 
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 
