@@ -16,16 +16,18 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
+from pathlib import Path
 from typing import Any, Literal
 
 import orjson
 from msgspec import Struct, structs
 
-from servers import SECONDS, post
+import weft
+from servers import SECONDS, UPSTREAM_NAMES, post
 
 Json = dict[str, Any]
 MARKER = re.compile(r"\[a(\d+)\]")
@@ -435,6 +437,36 @@ class Habits(Struct, frozen=True):
     switches_form: bool = True
     adds_reminders: bool = False
     changes_system: bool = True
+
+
+CLAUDE = Habits(
+    "anthropic",
+    session_header="x-claude-code-session-id",
+    agent_header="x-claude-code-agent-id",
+    keeps_private=True,
+    adds_reminders=True,
+)
+CODEX = Habits(
+    "openai-responses",
+    session_header="thread-id",
+    agent_header="thread-id",
+    parent_header="session-id",
+    keeps_private=True,
+)
+CLIENTS = {
+    "claude code": CLAUDE,
+    "codex": CODEX,
+    "a claude client that drops thinking": Habits(
+        "anthropic", session_header="x-claude-code-session-id", strips_text=True
+    ),
+    "a chat client that merges text": Habits(
+        "openai-chat", session_header="x-session-id", merges_text=True
+    ),
+    "a responses client that splits text": Habits(
+        "openai-responses", session_header="x-session-id", splits_text=True
+    ),
+    "gemini cli": Habits("gemini", changes_system=False, rewrites_arguments=False),
+}
 
 
 def rewrite(arguments: Json, habits: Habits) -> Json:
@@ -869,6 +901,32 @@ class Session:
         return [
             turn.text if turn.role != "assistant" else "".join(turn.texts) for turn in self.turns
         ]
+
+
+def squeezed(texts: Iterable[str]) -> str:
+    """Texts as one, without white space and what the client injects: however they are grouped."""
+    whole = re.sub(r"<system-reminder>.*?</system-reminder>", "", "\n".join(texts))
+    return "".join(whole.split())
+
+
+def line_of(store: Path | str, thread: str) -> str:
+    """The visible text of the line that HEAD is on."""
+    with weft.open(store, thread=thread) as handle:
+        messages = handle.compile().messages
+    return squeezed(m.text for m in messages if m.role not in ("system", "developer"))
+
+
+def branches(store: Path | str, thread: str) -> list[str]:
+    """The names of a thread's branches, the current one first."""
+    with weft.open(store, thread=thread) as handle:
+        return sorted(handle.branches(), key=lambda name: name != handle.current)
+
+
+def missing(model: ThinkingModel, session: Session) -> list[str]:
+    """What the model did not get back; a client of its own protocol may leave it out."""
+    if UPSTREAM_NAMES[session.habits.protocol] == session.target:
+        return []
+    return [miss for miss in model.missing if session.nonce in miss]
 
 
 SCHEMA: Json = {"type": "object", "properties": {"file_path": {"type": "string"}}}

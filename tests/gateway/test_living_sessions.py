@@ -10,38 +10,9 @@ import orjson
 import pytest
 
 import weft
-from living import Habits, Session, thinking_model
+from living import CLIENTS, Session, branches, line_of, missing, squeezed, thinking_model
 from servers import SECONDS, UPSTREAM_NAMES, weft_serve
 from weft.store import open_store
-
-CLAUDE = Habits(
-    "anthropic",
-    session_header="x-claude-code-session-id",
-    agent_header="x-claude-code-agent-id",
-    keeps_private=True,
-    adds_reminders=True,
-)
-CODEX = Habits(
-    "openai-responses",
-    session_header="thread-id",
-    agent_header="thread-id",
-    parent_header="session-id",
-    keeps_private=True,
-)
-CLIENTS = {
-    "claude code": CLAUDE,
-    "codex": CODEX,
-    "a claude client that drops thinking": Habits(
-        "anthropic", session_header="x-claude-code-session-id", strips_text=True
-    ),
-    "a chat client that merges text": Habits(
-        "openai-chat", session_header="x-session-id", merges_text=True
-    ),
-    "a responses client that splits text": Habits(
-        "openai-responses", session_header="x-session-id", splits_text=True
-    ),
-    "gemini cli": Habits("gemini", changes_system=False, rewrites_arguments=False),
-}
 
 
 @pytest.fixture(scope="module")
@@ -59,32 +30,6 @@ def gateway(tmp_path_factory, model):
         yield running
 
 
-def squeezed(texts):
-    """Texts as one, without white space and what the client injects: however they are grouped."""
-    whole = re.sub(r"<system-reminder>.*?</system-reminder>", "", "\n".join(texts))
-    return "".join(whole.split())
-
-
-def line_of(gateway, thread):
-    """The visible text of the line that HEAD is on."""
-    with weft.open(gateway.store, thread=thread) as handle:
-        messages = handle.compile().messages
-    return squeezed(m.text for m in messages if m.role not in ("system", "developer"))
-
-
-def branches(gateway, thread):
-    """The names of a thread's branches, the current one first."""
-    with weft.open(gateway.store, thread=thread) as handle:
-        return sorted(handle.branches(), key=lambda name: name != handle.current)
-
-
-def missing(model, session):
-    """What the model did not get back; a client of its own protocol may leave it out."""
-    if UPSTREAM_NAMES[session.habits.protocol] == session.target:
-        return []
-    return [miss for miss in model.missing if session.nonce in miss]
-
-
 @pytest.mark.parametrize("upstream", UPSTREAM_NAMES.values())
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_session_is_one_thread_on_one_branch(gateway, model, client, upstream):
@@ -92,7 +37,7 @@ def test_a_session_is_one_thread_on_one_branch(gateway, model, client, upstream)
     for number in range(8):
         session.say(f"Question {number} {session.nonce}", rounds=number % 3 + (number == 0))
     assert set(session.threads) == {session.threads[0]}
-    assert len(branches(gateway, session.threads[0])) == 1
+    assert len(branches(gateway.store, session.threads[0])) == 1
     assert missing(model, session) == []
 
 
@@ -113,7 +58,7 @@ def test_a_server_that_numbers_its_calls_gets_its_private_state_back(
     session.rewind()
     session.say(f"Another {session.nonce}", rounds=2)
     assert set(session.threads) == {session.threads[0]}
-    assert set(branches(gateway, session.threads[0])) == session.branches
+    assert set(branches(gateway.store, session.threads[0])) == session.branches
     assert missing(model, session) == []
 
 
@@ -153,8 +98,8 @@ def test_private_state_comes_back_while_records_wait_in_the_journal(tmp_path, mo
         await_store(gateway)
         for session in sessions:
             (thread,) = set(session.threads) - {""}
-            assert set(branches(gateway, thread)) == session.branches
-            assert line_of(gateway, thread) == squeezed(session.texts())
+            assert set(branches(gateway.store, thread)) == session.branches
+            assert line_of(gateway.store, thread) == squeezed(session.texts())
             assert missing(model, session) == []
 
 
@@ -188,9 +133,9 @@ def test_a_session_with_everything_in_it_stays_one_thread(gateway, model, client
     play(session, TURNS)
     thread = session.threads[0]
     assert set(session.threads) == {thread}
-    assert line_of(gateway, thread) == squeezed(session.texts())
-    assert branches(gateway, thread)[0] == "main"
-    assert set(branches(gateway, thread)) == session.branches
+    assert line_of(gateway.store, thread) == squeezed(session.texts())
+    assert branches(gateway.store, thread)[0] == "main"
+    assert set(branches(gateway.store, thread)) == session.branches
     assert missing(model, session) == []
     check_children(gateway, session)
 
@@ -230,7 +175,7 @@ def test_a_compaction_of_a_live_session_stays_in_force(gateway, model, client, u
         session.say(f"Question {number} {session.nonce}", rounds=1)
         bodies.append(model.bodies[session.nonce][-1])
     assert set(session.threads) == {thread}
-    assert len(branches(gateway, thread)) == 1
+    assert len(branches(gateway.store, thread)) == 1
     # A compaction strips thinking of the turns before it. Later answers are proven by their calls.
     with_calls = {number for number in model.ids.values() if number > newest}
     assert not with_calls & {int(miss.split()[-1]) for miss in missing(model, session)}
@@ -244,7 +189,7 @@ def test_a_compaction_of_a_live_session_stays_in_force(gateway, model, client, u
         handle.revert(compaction.id)
     session.say(f"Question 8 {session.nonce}")
     assert b"Question 1 " in model.bodies[session.nonce][-1]
-    assert len(branches(gateway, thread)) == 1
+    assert len(branches(gateway.store, thread)) == 1
 
 
 def messages_of(body):

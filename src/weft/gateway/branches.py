@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from weft.errors import RefMoved
-from weft.history import TAG, Series, View
+from weft.history import TAG, Series, View, decode_appended
 from weft.ids import Id
 from weft.model import Message
 from weft.store import Landing, Store, ThreadRecord
@@ -46,7 +46,8 @@ def land_request(
     """Write a request's commits after `parent`, and move HEAD there; returns the branch.
 
     `branch` ends in `parent`, or is empty if no branch does. `before` are the client's messages up
-    to the first one that is written.
+    to the first one that is written. If none is, the client asks for another answer, with other
+    system text or tools.
     """
     created = series.commits[-1].created
     if branch:
@@ -55,7 +56,11 @@ def land_request(
         return branch
     left = store.read_ref(thread.name, thread.head)
     if left is not None:
-        name = _free_name(store, thread.name, f"before-edit-of-turn-{count_turns(before)}")
+        turn = count_turns(before)
+        if all(commit.kind == "setup" for commit in series.commits):
+            name = _answer_name(store, thread.name, turn)
+        else:
+            name = _free_name(store, thread.name, f"before-edit-of-turn-{turn}")
         _name_line(store, thread, name, left, created)
     store.land(thread.name, series.landing("append", thread.head, left))
     return thread.head
@@ -80,8 +85,9 @@ def land_answer(
     """Write an answer after its request; returns the branch.
 
     If the request has been answered before and the client is on that line, the other line gets a
-    name of its own. If the client is elsewhere by now, this answer does. So does an answer that
-    `is_late`: the client has repeated the request, and uses the answer to the newer one.
+    name of its own. If the client is elsewhere by now, or has gone on from that other answer, this
+    one does. So does an answer that `is_late`: the client has repeated the request, and uses the
+    answer to the newer one.
     """
     if branch:
         with suppress(RefMoved):  # the branch went on, or is gone; nothing is written then
@@ -92,15 +98,30 @@ def land_answer(
         store.land(thread.name, series.landing("append", ends[0], parent))
         return ends[0]
     rows = View().extend(store.walk(thread.name, parent)).rows
-    turn = count_turns([row.message for row in rows])
-    name = _free_number(store, thread.name, lambda number: f"answer-{number}-of-turn-{turn}")
+    name = _answer_name(store, thread.name, count_turns([row.message for row in rows]))
     left = store.read_ref(thread.name, thread.head)
-    if left is None or is_late or not store.read_depths(thread.name, left, [parent]):
+    if left is None or is_late or not _is_current(store, thread.name, left, parent, branch):
         store.land(thread.name, series.landing("append", name, None))
         return name
     _name_line(store, thread, name, left, series.commits[-1].created)
     store.land(thread.name, series.landing("append", thread.head, left))
     return thread.head
+
+
+def _is_current(store: Store, thread: str, head: Id, request: Id, branch: str) -> bool:
+    """Whether the client still waits at this request: HEAD is at most one answer behind it.
+
+    Without a branch the line had gone on when the client asked, so it went back to ask again.
+    """
+    depths = store.read_depths(thread, head, [request, head])
+    if request not in depths:
+        return False
+    depth = depths[request]
+    if not branch or depths[head] == depth + 1:
+        return True
+    (step,) = store.walk(thread, head, after=depth, until=depth + 1)
+    is_append = step.commit.kind == "append"
+    return not (is_append and decode_appended(step).role == "assistant")
 
 
 def follow_client(store: Store, thread: ThreadRecord, branch: str, created: float) -> None:
@@ -117,6 +138,10 @@ def count_turns(messages: Sequence[Message]) -> int:
 
 def _name_line(store: Store, thread: ThreadRecord, name: str, head: Id, created: float) -> None:
     store.land(thread.name, Landing("branch", name, None, head, created, was=thread.head))
+
+
+def _answer_name(store: Store, thread: str, turn: int) -> str:
+    return _free_number(store, thread, lambda number: f"answer-{number}-of-turn-{turn}")
 
 
 def _free_name(store: Store, thread: str, name: str) -> str:

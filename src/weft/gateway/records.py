@@ -99,9 +99,6 @@ from .identity import (
 from .restore import find_answers
 from .resume import StoredConversation
 
-EDITS_PASSED = 64
-"""How many consecutive edits are skipped to find the commit that a request continues."""
-
 ANSWER = "answer"
 """The metadata key for the id under which the client got the answer."""
 
@@ -135,7 +132,8 @@ class RequestLocation(Struct, frozen=True):
     """Where a request was recorded: its answer follows commit `head` on `branch`.
 
     `is_hinted` says whether the client names its session. `chain`, `system` and `tools` are the
-    digests of the conversation at that commit.
+    digests of the conversation at that commit. `is_first` says that this exchange wrote the
+    request: any other exchange with the same request is a later one.
     """
 
     exchange: str
@@ -148,6 +146,7 @@ class RequestLocation(Struct, frozen=True):
     system: bytes
     tools: bytes
     shows_edits: bool = False
+    is_first: bool = False
 
     @property
     def point(self) -> Point:
@@ -347,6 +346,15 @@ def record_answer(
         link = None if is_new else store.newest_link(key, deleted=True)
         if link is not None:
             return structs.replace(location, thread=link.thread, head=link.commit.hex())
+        head = bytes.fromhex(location.head)
+        # A compaction or an edit may have landed while the upstream worked: the answer follows it.
+        edited = _edits_since(store, location.thread, location.branch, head)
+        if edited is None and not store.read_nodes(location.thread, [head]):
+            location, thread = _find_again(store, record, context)
+            edited = _edits_since(store, location.thread, location.branch, head)
+        parent = edited or head
+        if parent != head:
+            location = structs.replace(location, shows_edits=True)
         metadata = None if record.id is None else {ANSWER: record.id}
         if sent_delta is None and record.sent is not None:
             sent_delta = encode_sent(store, location, record.sent, context)
@@ -354,17 +362,18 @@ def record_answer(
         draft = Draft(
             "append", Append(), (record.message, *entries), None, metadata, usage=record.usage
         )
-        head = bytes.fromhex(location.head)
-        # A compaction or an edit may have landed while the upstream worked: the answer follows it.
-        parent = _edits_since(store, location.thread, location.branch, head) or head
-        if parent != head:
-            location = structs.replace(location, shows_edits=True)
         series = encode_series(
             [draft], parent, scope=location.scope, chain=location.chain, created=record.created
         )
         equal = _find_equal_answer(store, location, series) if record.location is None else None
+        replied = reply_key(location.thread, head)
+        earlier = store.newest_link(replied)
         if equal is None:
-            is_late = context.digests.is_asked_again(location)
+            # The client that repeated a request uses the answer to its newest attempt. Another
+            # process may have handled that one: then only its answer is known here.
+            is_late = context.digests.is_asked_again(location) or (
+                location.is_first and earlier is not None
+            )
             branch = land_answer(store, thread, location.branch, parent, series, is_late=is_late)
             answer = series.commits[-1].id
             context.bodies.remember(location.thread, series, sent_delta)
@@ -375,8 +384,7 @@ def record_answer(
         proofs.append(context_key("answer", point, location.tools))
         links = [(proof, answer) for proof in proofs]
         # What proved another answer until now proves nothing from now on.
-        replied = reply_key(location.thread, head)
-        twins = [*store.only_links(proofs), store.newest_link(replied)]
+        twins = [*store.only_links(proofs), earlier]
         links += [
             (twin_key(twin.thread), answer)
             for twin in twins
@@ -427,6 +435,8 @@ def record_failure(
         if store.newest_link(key, deleted=True) is not None:
             return location
         head = bytes.fromhex(location.head)
+        if not store.read_nodes(location.thread, [head]):
+            location, _ = _find_again(store, record, context)
         attempt = encode_attempt(head, _attempt_body(record), record.created)
         store.add_attempt(location.thread, attempt)
         links = [(key, head)]
@@ -542,12 +552,20 @@ def _current_location(
 ) -> tuple[RequestLocation, ThreadRecord]:
     """The location of a request, and its thread.
 
-    The location is looked up again if the thread was renamed or deleted since.
+    The location is looked up again if the thread was renamed or deleted since. Another thread may
+    have its name by then: callers check that the request's commit is in the thread.
     """
     if record.location is not None:
         thread = store.read_thread(record.location.thread)
         if thread is not None:
             return record.location, thread
+    return _find_again(store, record, context)
+
+
+def _find_again(
+    store: Store, record: AnswerRecord | FailureRecord, context: RecordingContext
+) -> tuple[RequestLocation, ThreadRecord]:
+    """The location of a request whose thread has another name now, and that thread."""
     location = _replayed_location(store, record.exchange, context)
     return location, _read_thread(store, location.thread)
 
@@ -665,14 +683,12 @@ def _edits_since(store: Store, thread: str, branch: str, base: Id) -> Id | None:
     """The head of a branch, if only edits (no messages) were committed to it after `base`."""
     tip = store.read_ref(thread, branch) if branch else None
     commit = tip
-    for _ in range(EDITS_PASSED):
-        if commit is None or commit == base:
-            return tip
+    while commit is not None and commit != base:
         steps = store.read_commits(thread, [commit])
         if not steps or steps[0].commit.kind in ("append", "merge") or not steps[0].commit.parents:
             return None
         commit = steps[0].commit.parents[0]
-    return None
+    return tip
 
 
 def _system_draft(
@@ -772,6 +788,7 @@ def _land_request(
         series.chain,
         incoming.last.system,
         incoming.tools,
+        is_first=True,
     )
 
 

@@ -64,7 +64,7 @@ NODES = """SELECT c.id, c.depth, p.id, s.id FROM commits c
 THREADS = """t.name, t.head, t.checkpoints, t.scope, t.created, p.name, t.kind, t.title
     FROM thread t LEFT JOIN thread p ON p.key = t.parent"""
 LIVE = f"substr(t.name, 1, 1) <> '{DELETED}'"
-LINKED = """SELECT l.commit_key, l.key, t.name, c.id FROM link l
+LINKED = """SELECT l.commit_key, t.key, l.key, t.name, c.id FROM link l
     JOIN commits c ON c.key = l.commit_key JOIN thread t ON t.key = c.thread"""
 ENDMOST = f"""SELECT l.commit_key FROM link l JOIN commits c ON c.key = l.commit_key
     JOIN thread t ON t.key = c.thread WHERE l.key = w.key AND {LIVE} ORDER BY l.commit_key"""
@@ -115,6 +115,7 @@ class SqlStore:
     def read_thread(self, name: str) -> ThreadRecord | None:
         rows = self._db.read(f"SELECT t.key, {THREADS} WHERE t.name = ?", (name,))
         if not rows:
+            self._forget_keys(name)
             return None
         key, *record = rows[0]
         self._remember(name, key)
@@ -449,13 +450,13 @@ class SqlStore:
                 f"{LINKED} WHERE l.key IN ({_marks(chunk)}) AND {LIVE}", tuple(chunk)
             )
         rows.sort(key=lambda row: -row[0])
-        return [Link(*row[1:]) for row in rows]
+        return [self._link(row[1:]) for row in rows]
 
     def newest_link(self, key: bytes, *, deleted: bool = False) -> Link | None:
         chosen = "" if deleted else f" AND {LIVE}"
         sql = f"{LINKED} WHERE l.key = ?{chosen} ORDER BY l.commit_key DESC LIMIT 1"
         rows = self._db.read(sql, (key,))
-        return Link(*rows[0][1:]) if rows else None
+        return self._link(rows[0][1:]) if rows else None
 
     def only_links(self, keys: Sequence[bytes]) -> list[Link]:
         links: list[Link] = []
@@ -465,12 +466,18 @@ class SqlStore:
                 f"""WITH wanted (key) AS (VALUES {listed}), ends AS (SELECT w.key,
                     ({ENDMOST} LIMIT 1) AS low, ({ENDMOST} DESC LIMIT 1) AS high
                     FROM wanted w)
-                SELECT e.key, t.name, c.id FROM ends e JOIN commits c ON c.key = e.low
+                SELECT t.key, e.key, t.name, c.id FROM ends e JOIN commits c ON c.key = e.low
                 JOIN thread t ON t.key = c.thread WHERE e.low = e.high""",
                 tuple(chunk),
             )
-            links += [Link(*row) for row in rows]
+            links += [self._link(row) for row in rows]
         return links
+
+    def _link(self, row: SqlRow) -> Link:
+        owner, *members = row
+        link = Link(*members)
+        self._remember(link.thread, owner)
+        return link
 
     def thread_number(self, thread: str) -> int:
         return self._key(thread)
@@ -667,6 +674,8 @@ class SqlStore:
         return key
 
     def _remember(self, thread: str, key: int) -> None:
+        if self._keys.get(thread, key) != key:  # another process has given the name away
+            self._keys.pop(thread, None)
         if (read := self._db.thread_keys) is not None:
             read[thread] = key  # only until the transaction ends: it may be rolled back
         elif not self._db.in_transaction:
