@@ -158,7 +158,7 @@ def test_one_bad_file_does_not_stop_the_rest(run: Run, folder: Path, tmp_path: P
     [
         (["{folder}/none*"], "none*: no file matches"),
         (["{empty}"], "there is no file with a conversation in this folder"),
-        (["{folder}", "--thread", "x"], "--thread takes named files"),
+        (["{folder}", "--thread", "x"], "--thread cannot be used with a folder"),
     ],
 )
 def test_what_cannot_be_imported_is_one_clear_line(

@@ -223,9 +223,9 @@ def test_a_folder_that_is_gone_is_replaced(run: Run, home: Path) -> None:
     ("words", "line"),
     [
         (["nowhere"], "there is no thread 'nowhere'"),
-        (["notes"], "'notes' is no session of a client: choose one with --client"),
+        (["notes"], "'notes' is not a client's session: choose a client with --client"),
         (["notes@ffff"], "ffff"),
-        (["t"], "'t' is the beginning of 2 threads"),
+        (["t"], "'t' matches 2 threads"),
         (["notes", "--client", "claude", "--folder", "/nowhere"], "no folder '/nowhere'"),
         (["empty", "--client", "codex"], "is empty"),
     ],

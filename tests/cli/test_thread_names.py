@@ -53,7 +53,7 @@ def test_commands_take_a_unique_prefix_of_a_thread(run: Run, address: str) -> No
         assert out
     code, _, error = run("log", "--thread", "notes", *at)
     assert code == 1
-    assert error == "weft: 'notes' is the beginning of 2 threads: 'notes-two', 'notes-one'\n"
+    assert error == "weft: 'notes' matches 2 threads: 'notes-two', 'notes-one'\n"
     code, _, error = run("log", "--thread", "missing", *at)
     assert (code, "there is no thread 'missing'" in error) == (1, True)
     # A command that creates a thread takes its name as it is.

@@ -97,5 +97,5 @@ def test_media_cost_a_budget_of_their_own_and_not_their_base64() -> None:
 
 
 def test_a_name_that_is_no_tokenizer_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no tokenizer 'llama'"):
+    with pytest.raises(ConfigError, match="unknown tokenizer 'llama'"):
         counter_for("llama")

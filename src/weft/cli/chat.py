@@ -1,4 +1,4 @@
-"""`weft chat`: talk with a model in the terminal, in a stored thread.
+"""`weft chat`: chat with a model in the terminal, in a stored thread.
 
 Answers are streamed, with tool calls and compactions; on a terminal Markdown is shown with styles.
 With a text on the command line the chat sends it, prints the answer and exits; otherwise it reads
@@ -9,7 +9,7 @@ After an answer that failed or was stopped (Ctrl-C), an empty line or `/retry` a
 without repeating the question. The part that had arrived is stored as an attempt, which `weft log`
 shows.
 
-Tools come from MCP servers (`--mcp`). Each call is asked about, unless it was allowed before; a
+Tools come from MCP servers (`--mcp`). Each call needs permission, unless it was allowed before; a
 chat that has no terminal to ask in refuses them. A line that is typed while an answer is written is
 a hint: the model gets it before its next request.
 
@@ -90,7 +90,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--agent-dir", metavar="DIR", help="the working directory of Claude Code (default: here)"
     )
     parser.add_argument(
-        "--agent-program", metavar="PATH", help="another Claude Code than the SDK's own"
+        "--agent-program", metavar="PATH", help="the Claude Code program (default: the SDK's)"
     )
     parser.add_argument(
         "--agent-settings",
@@ -119,7 +119,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="COMMAND_OR_URL",
         action="append",
         default=[],
-        help="an MCP server whose tools the model may use (repeatable); every call is asked about",
+        help="an MCP server whose tools the model may use (repeatable); each call asks first",
     )
     parser.add_argument("--json", action="store_true", help="print events as JSON lines")
     parser.add_argument("words", nargs="*", help="send this, print the answer and exit")
@@ -187,7 +187,7 @@ def _connect(server: str) -> "McpServer":
 
 
 class Chat:
-    """One chat: the thread, the agent that answers, and what the next message takes along."""
+    """One chat: the thread, the agent that answers, and the files for the next message."""
 
     def __init__(
         self, args: argparse.Namespace, thread: "Thread", files: "tuple[Media, ...]" = ()
@@ -338,7 +338,7 @@ class Chat:
         return "deny"
 
     async def _ask_user(self, question: "UserQuestion") -> dict[str, str] | None:
-        """Ask what the agent wants to know; the end of input is no answer."""
+        """Ask the agent's own question; the end of input means no answer."""
         answers: dict[str, str] = {}
         for each in question.questions:
             title = str(each.get("question", ""))
@@ -403,7 +403,7 @@ class Chat:
         from weft.agent import ClaudeAgent
 
         if isinstance(self.agent, ClaudeAgent):
-            print("the tools of Claude Code; every call is asked about")
+            print("the tools of Claude Code; each call asks for permission")
             return
         for tool in self.agent.tools.values():
             server = "" if tool.server is None else f" ({tool.server})"

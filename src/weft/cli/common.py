@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--thread",
         metavar="NAME",
         help=f"the thread, by its name or a unique prefix of it "
-        f"(default: {DEFAULT_THREAD!r}, or the only one there is)",
+        f"(default: {DEFAULT_THREAD!r}, or the only thread)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -96,7 +96,7 @@ def writable_store(args: argparse.Namespace) -> str:
 
 
 def choose_thread(store: Store) -> str | None:
-    """The thread of a command without `--thread`: the default one, or the only one there is."""
+    """The thread of a command without `--thread`: the default one, or the store's only one."""
     if store.read_thread(DEFAULT_THREAD) is not None:
         return DEFAULT_THREAD
     records = store.threads()
@@ -130,12 +130,11 @@ def existing_thread(args: argparse.Namespace, path: str) -> str:
             return matches[0]
         if matches:
             raise ConfigError(
-                f"{args.thread!r} is the beginning of {len(matches)} threads: "
-                f"{_list_names(matches)}"
+                f"{args.thread!r} matches {len(matches)} threads: {_list_names(matches)}"
             )
     missing = f"there is no thread {args.thread or DEFAULT_THREAD!r} in {path!r}"
     if not names:
-        raise ConfigError(f"{missing}, nor any other: `weft commit TEXT` creates one")
+        raise ConfigError(f"{missing}, and no other thread: `weft commit TEXT` creates one")
     raise ConfigError(f"{missing}: choose with --thread NAME; there are {_list_names(names)}")
 
 

@@ -290,7 +290,7 @@ def _check_flags(args: argparse.Namespace) -> None:
     """Raise `ConfigError` for flags that contradict each other, or that would be ignored."""
     flags = [flag for flag, name in MODE_FLAGS.items() if getattr(args, name) is not None]
     if not flags:
-        raise ConfigError("compact needs --model, --budget, --keep, --summary or --replacements")
+        raise ConfigError("use one of --model, --budget, --keep, --summary or --replacements")
     for flag, name in MODEL_FLAGS.items():
         if getattr(args, name) is not None and "--model" not in flags:
             raise ConfigError(f"{flag} only works with --model")

@@ -78,7 +78,7 @@ def find_server(args: argparse.Namespace, path: str) -> str | None:
     except (OSError, HTTPException, ValueError):
         answers = False
     if not answers and args.url is not None:
-        raise ConfigError(f"no gateway answers at {args.url!r}: `weft serve` starts one")
+        raise ConfigError(f"no gateway answers at {args.url!r}: start one with `weft serve`")
     return url.rstrip("/") if answers else None
 
 
@@ -179,7 +179,7 @@ class Printer:
         self._streamed: dict[str, int] = {}
         """By thread, how many answers were shown while they streamed and are not committed yet."""
         self._shown: set[str] = set()
-        """Exchanges of whose answers something was shown."""
+        """Exchanges whose answers were shown, at least in part."""
         self._is_lost = False
 
     def show_last(self, count: int) -> None:

@@ -274,7 +274,7 @@ def _merge_options(parser: argparse.ArgumentParser) -> None:
 
 def _turn_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--turn", action="store_true", help="the user's last message and everything after it"
+        "--turn", action="store_true", help="a whole turn: the user's message and what follows"
     )
 
 

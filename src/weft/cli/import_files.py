@@ -1,14 +1,14 @@
 """`weft import`: files, folders and globs into a store.
 
 A folder is searched for session files and other conversations, with all its subfolders. Files that
-are no conversation are skipped, each with a reason, and a file that fails never stops the others.
+are not conversations are skipped, each with a reason, and a file that fails never stops the others.
 
 An import can be repeated. A file in a folder that has the same size and time as at its last import
 is not read again; one that has grown updates its thread. The store knows these files by a link from
 a hash of path, size and time to a commit of the thread, so the record goes away with the thread.
 
 The exit code is 0 if nothing failed. It is 1 if a file could not be read, or if a file that was
-named on the command line is no conversation. Skipped files are no failure.
+named on the command line is not a conversation. Skipped files are not failures.
 """
 
 import argparse
@@ -40,7 +40,7 @@ CLIENT_FOLDERS = (
     ("Claude Code", "CLAUDE_CONFIG_DIR", "~/.claude", "projects"),
     ("Codex", "CODEX_HOME", "~/.codex", "sessions"),
 )
-"""Where clients keep their sessions: the variable of their home, its default, and the folder."""
+"""Where clients keep their sessions: the variable of their folder, its default, the subfolder."""
 
 State = Literal["imported", "unchanged", "skipped", "failed"]
 
@@ -87,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = (
         "Exit code: 0 if nothing failed, 1 if a file could not be read or a file that was named is "
-        "no conversation. Files in folders that are no conversations are skipped."
+        "not a conversation. Files in folders that are not conversations are skipped."
     )
 
 
@@ -96,7 +96,9 @@ def run(args: argparse.Namespace) -> int:
     sources, failures = find_sources(args.paths)
     is_many = any(not source.is_named for source in sources) or len(sources) + len(failures) > 1
     if args.thread is not None and any(not source.is_named for source in sources):
-        raise ConfigError("--thread takes named files: the sessions of a folder are threads each")
+        raise ConfigError(
+            "--thread cannot be used with a folder: each of its sessions becomes a thread"
+        )
     if not is_many and failures:
         raise ConfigError(f"{failures[0].file}: {failures[0].reason}")
     outcomes = list(failures)

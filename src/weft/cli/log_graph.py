@@ -1,8 +1,8 @@
 """`weft log --graph`: the commits of all branches, newest first, with the graph beside them.
 
-`draw` takes commits in an order in which children come before their parents. Each lane of the graph
-waits for one commit. If two lanes wait for the same commit, the right one joins the left; a commit
-with two parents opens a lane.
+`draw` takes commits in an order in which children come before their parents. Each lane leads to one
+commit. If two lanes lead to the same commit, the right one joins the left. A commit with two
+parents opens a lane.
 """
 
 import argparse

@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("weft.cli.serve", "run the gateway and the page"),
     "run": ("weft.cli.run", "run a program whose model calls go through the gateway"),
     "resume": ("weft.cli.resume", "continue a recorded session in its client, from any commit"),
-    "chat": ("weft.cli.chat", "talk with a model in the terminal"),
+    "chat": ("weft.cli.chat", "chat with a model in the terminal"),
     "threads": ("weft.cli.inspect", "list the threads of a store"),
     "commit": ("weft.cli.record", "append a message to a thread"),
     "log": ("weft.cli.inspect", "list the commits of the branch, newest first"),
@@ -78,7 +78,7 @@ EXIT_INTERRUPTED = 130
 
 WHERE = f"""Threads are in the store that --store or WEFT_STORE names (default:
 {DEFAULT_STORE}). --thread names the thread (default: {DEFAULT_THREAD!r}, or the
-only one there is)."""
+only thread)."""
 
 
 class Formatter(argparse.HelpFormatter):

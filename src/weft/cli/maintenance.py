@@ -119,7 +119,7 @@ def _gc_options(parser: argparse.ArgumentParser) -> None:
         "--days",
         type=_days,
         default=RETENTION_DAYS,
-        help="keep what the log of the last DAYS days refers to (30)",
+        help="keep data that operations of the last DAYS days refer to (default: 30)",
     )
     parser.add_argument("--preview", action="store_true", help="show what would be removed")
 

@@ -153,7 +153,7 @@ def choose_client(name: str | None, store: Store, thread: str) -> ResumableClien
     for client in CLIENTS.values():
         if origin == client.format or thread.startswith(PREFIXES[client.format]):
             return client
-    raise ConfigError(f"{thread!r} is no session of a client: choose one with --client")
+    raise ConfigError(f"{thread!r} is not a client's session: choose a client with --client")
 
 
 def choose_folder(chosen: str | None, recorded: str) -> str:

@@ -1,7 +1,7 @@
-"""`weft run -- CMD`: run a program whose model calls go through a gateway.
+"""`weft run -- CMD`: runs a program whose model calls go through a gateway.
 
 A gateway on the default port is used if one is running; otherwise one is started on a free port and
-stopped after the program. The program is configured in the way that it really reads (`CLIENTS`):
+stopped after the program. The program is configured in the way that it supports (`CLIENTS`):
 most read the base-URL variables, Codex only an option, opencode its configuration. If no request
 arrived in the end, `weft run` says so.
 """
@@ -100,7 +100,7 @@ def gemini_variables(_: str, environ: Environment, folder: Path) -> dict[str, st
 
 
 GEMINI_FOLDERS = ("tmp", "history")
-"""The folders of Gemini CLI's sessions, made in the real home so that they outlive the program."""
+"""The folders of Gemini CLI's sessions, created in the real home folder so that they remain."""
 
 CLIENTS = (
     Client(
@@ -207,7 +207,7 @@ def gateway_flags(args: argparse.Namespace) -> list[str]:
 
 
 def find_client(command: Sequence[str]) -> tuple[Client, int]:
-    """The client that a command runs, and the place of its name: `npx codex` runs Codex."""
+    """The client that a command runs, and the index of its name: `npx codex` runs Codex."""
     for place, word in enumerate(command[:4]):
         name = os.path.basename(word).removesuffix(".exe").removesuffix(".js").partition("@")[0]
         for client in CLIENTS:
@@ -228,7 +228,9 @@ def with_options(command: list[str], url: str) -> list[str]:
 def environment(
     command: Sequence[str], url: str, environ: Environment, folder: Path
 ) -> dict[str, str]:
-    """The environment of the program: the base URLs, and keys if it does not start without."""
+    """The environment of the program: the base URLs, and placeholder keys if it needs keys to
+    start.
+    """
     client, _ = find_client(command)
     own = {} if client.variables is None else client.variables(url, environ, folder)
     return {
@@ -255,7 +257,7 @@ def placeholder_keys(client: Client, environ: Environment) -> dict[str, str]:
 
 
 def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Two JSON objects in one; where both have a value that is no object, `over` wins."""
+    """Merge two JSON objects; if both have a value that is not an object, `over` wins."""
     merged = dict(base)
     for key, value in over.items():
         old: Any = merged.get(key)

@@ -81,7 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--agent-dir", metavar="DIR", help="the folder in which the agent works")
     parser.add_argument(
-        "--agent-program", metavar="PATH", help="another Claude Code than the SDK's own"
+        "--agent-program", metavar="PATH", help="the Claude Code program (default: the SDK's)"
     )
     parser.add_argument(
         "--no-import",
@@ -124,9 +124,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def offer_import(store: str) -> None:
-    """Ask once, when the store is new, whether to import the sessions that clients have here.
+    """Ask once, when the store is new, whether to import the sessions of clients on this machine.
 
-    Nothing is asked if there is no terminal to answer on, and nothing is read without a yes.
+    It asks only on a terminal, and reads nothing unless the answer is yes.
     """
     store = store.removeprefix("sqlite://")
     is_new = "://" not in store and not os.path.exists(store)

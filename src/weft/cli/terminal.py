@@ -1,7 +1,7 @@
 """Output for a terminal: colour, width, pager, progress bar.
 
-A program that reads the output sees none of this: without a terminal there is no colour, no pager
-and no shortened line, and no progress bar if standard error is not a terminal. `NO_COLOR` and
+Without a terminal there is no colour, no pager and no shortened line, and no progress bar if
+standard error is not a terminal. `NO_COLOR` and
 `TERM=dumb` turn colour off (https://no-color.org). The pager is `$PAGER`, or `less` if it is
 installed; text that fits the screen is printed without paging.
 

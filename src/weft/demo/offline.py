@@ -120,7 +120,7 @@ def note_facts(before: Sequence[EarlierTurn]) -> str:
 
 
 def read_notes(role: str, text: str) -> list[EarlierTurn]:
-    """The turn itself; a summary is read as the turns that its lines stand for."""
+    """The turn itself; a summary is read as the turns that its lines quote."""
     if text.startswith(NOTES):
         notes = (_NOTE.fullmatch(line) for line in text.splitlines()[1:])
         return [EarlierTurn(_ROLES[note[1]], note[2]) for note in notes if note]

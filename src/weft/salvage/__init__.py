@@ -1,10 +1,10 @@
-"""Recovers a SQLite store whose pages are damaged, by building a new file from what is whole.
+"""Recovers a SQLite store whose pages are damaged, by building a new file from the intact rows.
 
 - `pages` reads every page by itself.
 - `recovered_rows` recovers the rows of every table.
 - `graph` keeps the commits that hash to their ids, with all their ancestors.
 - `names` finds where branches end.
-- `rebuild` writes the new file, which takes the place of the damaged one. The damaged file stays
+- `rebuild` writes the new file, which replaces the damaged one. The damaged file stays
   beside it; neither is ever deleted.
 
 Only `weft fsck --repair` needs this package, and imports it then.

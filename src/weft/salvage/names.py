@@ -34,7 +34,7 @@ class End(Struct, frozen=True):
     """A branch that ends earlier than before; `head` is `None` if nothing of it is left.
 
     `rest` is the new branch with the commits after the lost ones. If the ref's row and a part of
-    the log are lost, nothing tells how far the branch went: the end is not sure.
+    the log are lost, the real end of the branch is unknown (`is_sure` is false).
     """
 
     thread: str
@@ -170,7 +170,7 @@ def _keep_rests(names: Names, graph: Graph) -> None:
 def _keep_nameless_refs(
     names: Names, graph: Graph, by_ref: dict[int, list[Logged]], taken: set[tuple[int, str]]
 ) -> None:
-    """Give new names to refs that only the part of the log knows that is not kept.
+    """Give new names to refs that only the discarded part of the log mentions.
 
     Those in the kept part are restored from it when the new file is checked.
     """
@@ -238,7 +238,7 @@ def _wanted(
     is_row: bool,
     lines: list[Logged],
 ) -> int | None:
-    """The key of the commit that a ref is believed to have pointed at."""
+    """The key of the commit that a ref most likely pointed at."""
     if not lines:
         return row_target
     log_target = lines[-1][5]

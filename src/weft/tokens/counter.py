@@ -302,7 +302,9 @@ def counter_for(tokenizer: Tokenizer) -> Counter:
     try:
         return Counter(tokenizer, _COUNTS[tokenizer])
     except KeyError:
-        raise ConfigError(f"no tokenizer {tokenizer!r}: {', '.join(_COUNTS)} are known") from None
+        raise ConfigError(
+            f"unknown tokenizer {tokenizer!r}; use one of {', '.join(_COUNTS)}"
+        ) from None
 
 
 def counter_for_model(model: Model) -> Counter:

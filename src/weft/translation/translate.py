@@ -328,7 +328,7 @@ def check_thinking(member: ThinkingMember) -> ThinkingMember:
     """The member; raises `Refused` if it is unknown."""
     if member not in get_args(ThinkingMember):
         known = ", ".join(get_args(ThinkingMember))
-        raise Refused(f"{member!r} is none of {known}", param="thinking")
+        raise Refused(f"{member!r} is not one of {known}", param="thinking")
     return member
 
 
@@ -337,7 +337,7 @@ def find_codec(protocol: str, param: str) -> Codec:
     codec = CODECS.get(protocol)
     if codec is None:
         raise Refused(
-            f"{protocol!r} is no protocol; there are {', '.join(sorted(CODECS))}", param=param
+            f"unknown protocol {protocol!r}; use one of {', '.join(sorted(CODECS))}", param=param
         )
     return codec
 
@@ -397,7 +397,7 @@ def refuse_no_number(body: JsonObject) -> None:
             items = enumerate(cast("list[Any]", value))
             waiting += [(f"{path}[{number}]", inner) for number, inner in items]
         elif isinstance(value, float) and not -inf < value < inf:
-            raise Refused(f"is {value}, which JSON has no number for", param=path)
+            raise Refused(f"is {value}, which JSON cannot represent", param=path)
 
 
 def refuse_losses(losses: list[Loss]) -> None:
