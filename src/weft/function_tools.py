@@ -15,7 +15,6 @@ JSON schema or a class. `Agent(tools=[...])`, `Thread.setup(tools=[...])` and
 """
 
 import inspect
-import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, cast, get_type_hints
 
@@ -23,12 +22,13 @@ import msgspec
 from msgspec import Struct
 
 from weft.errors import ConfigError
+from weft.lazy import lazy_pattern
 from weft.model import JsonObject, Tool
 
-_PARAMETER = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
+_PARAMETER = lazy_pattern(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
 NAME_LENGTH = 64
-_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{NAME_LENGTH}}}")
-_SECTION = re.compile(r"^(Args|Arguments|Parameters):\s*$")
+_NAME = lazy_pattern(rf"[a-zA-Z0-9_-]{{1,{NAME_LENGTH}}}")
+_SECTION = lazy_pattern(r"^(Args|Arguments|Parameters):\s*$")
 
 
 class FunctionTool(Struct, frozen=True):

@@ -7,7 +7,7 @@ package lists its names in a table; type checkers read the imports beside it und
 import re
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, AnyStr, cast
 
 
 def lazy_names(package: str, table: dict[str, str]) -> Callable[[str], Any]:
@@ -22,13 +22,13 @@ def lazy_names(package: str, table: dict[str, str]) -> Callable[[str], Any]:
     return find
 
 
-def lazy_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
+def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """A regular expression that is compiled when it is first used; a long one takes a while."""
-    return cast("re.Pattern[str]", _LazyPattern(pattern, flags))
+    return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))
 
 
 class _LazyPattern:
-    def __init__(self, pattern: str, flags: int) -> None:
+    def __init__(self, pattern: Any, flags: int) -> None:
         self._source = (pattern, flags)
 
     def __getattr__(self, name: str) -> Any:

@@ -10,7 +10,9 @@ https://www.unicode.org/reports/tr36/ and https://invisible-island.net/xterm/ctl
 
 import re
 
-_UNSAFE = re.compile(
+from weft.lazy import lazy_pattern
+
+_UNSAFE = lazy_pattern(
     "[\x00-\x08\x0b-\x1f"  # C0, except tab and line feed
     "\x7f-\x9f"  # DEL and C1: U+009B begins a sequence as ESC [ does
     "\u2028\u2029"  # line breaks for some programs only

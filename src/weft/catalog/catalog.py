@@ -1,7 +1,6 @@
 """The catalogue: its rows, and the lookup of a model by name."""
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
@@ -10,6 +9,7 @@ from typing import Annotated, Any, Literal, cast
 from msgspec import Meta, Struct, ValidationError, convert, field
 
 from weft.errors import ConfigError
+from weft.lazy import lazy_pattern
 
 # Normalises model names: clouds and aggregators spell a vendor's model names differently.
 #
@@ -25,13 +25,13 @@ from weft.errors import ConfigError
 
 Version = tuple[int, int]
 
-_BEDROCK = re.compile(r"(?:[a-z-]+\.)*anthropic\.(?=claude)")
-_FINE_TUNED = re.compile(r"ft:([^:]+)")
-_BEDROCK_REVISION = re.compile(r"-v\d+$")
-_OLD_NAME = re.compile(r"claude-v(?=\d)")
-_VERSION_FIRST = re.compile(r"claude-(\d{1,2}(?:-\d{1,2})?)-([a-z]+)(?=-|$)")
-_VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:-(\d{1,2}))?(?=-|$)")
-_SETTING = re.compile(r"(\d{1,2})(?:\.(\d{1,2}))?")
+_BEDROCK = lazy_pattern(r"(?:[a-z-]+\.)*anthropic\.(?=claude)")
+_FINE_TUNED = lazy_pattern(r"ft:([^:]+)")
+_BEDROCK_REVISION = lazy_pattern(r"-v\d+$")
+_OLD_NAME = lazy_pattern(r"claude-v(?=\d)")
+_VERSION_FIRST = lazy_pattern(r"claude-(\d{1,2}(?:-\d{1,2})?)-([a-z]+)(?=-|$)")
+_VERSION = lazy_pattern(r"claude-(?:[a-z]+-)?(\d{1,2})(?:-(\d{1,2}))?(?=-|$)")
+_SETTING = lazy_pattern(r"(\d{1,2})(?:\.(\d{1,2}))?")
 
 FAMILY_FIRST = 4
 """From this generation on, the vendor writes the family before the version."""

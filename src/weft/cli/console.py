@@ -5,12 +5,12 @@ a file gets every byte unchanged. Commands that use colour clean their text firs
 This module is the safety net for all other output.
 """
 
-import re
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
+from weft.lazy import lazy_pattern
 from weft.printable import clean_text
 
 STYLES = {
@@ -26,7 +26,7 @@ STYLES = {
 LANES = ("31", "32", "33", "34", "35", "36")
 
 _COLOURS = "|".join(sorted({"0", *STYLES.values(), *LANES}))
-_OWN_STYLE = re.compile(rf"(\x1b\[(?:{_COLOURS})m)")
+_OWN_STYLE = lazy_pattern(rf"(\x1b\[(?:{_COLOURS})m)")
 
 
 class Console:

@@ -11,10 +11,11 @@ import msgspec
 import orjson
 from msgspec import Raw
 
+from weft.lazy import lazy_pattern
 from weft.model import JsonObject
 
-_BLANK = re.compile(rb"[ \t\n\r]*")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BLANK = lazy_pattern(rb"[ \t\n\r]*")
+_STRING = lazy_pattern(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 Span = tuple[int, int]
 

@@ -42,7 +42,7 @@ _IMITATION = lazy_pattern(r"^[ \t]*(?=\[End of the summary\b)", re.IGNORECASE | 
 _CONTROL = lazy_pattern(r"<(?=\|)|<(?=/?(?:system-reminder|system|checkpoint:)\b)", re.IGNORECASE)
 
 SECRET = "[secret]"
-_SECRET = re.compile(
+_SECRET = lazy_pattern(
     r"\b(?:sk-(?:ant-|proj-|or-)?[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{30,}"
     r"|github_pat_[A-Za-z0-9_]{30,}|AKIA[0-9A-Z]{16}|AIza[A-Za-z0-9_-]{35}"
     r"|xox[abprs]-[A-Za-z0-9-]{10,}|glpat-[A-Za-z0-9_-]{20,}"

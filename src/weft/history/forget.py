@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from weft.ids import Id
+from weft.lazy import lazy_pattern
 from weft.store import Step, Store
 
 FORGOTTEN = "[forgotten]"
@@ -28,11 +29,12 @@ NESTED = 3
 SHORTEST_IN_BASE64 = 6  # bytes; shorter texts occur in every long file by chance
 URL_SAFE = str.maketrans("+/", "-_")
 
-_ESCAPE = re.compile(
+_ESCAPES = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[\"\\/bfnrt]"
 )
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
-_SIGN = re.compile(rf"{_ESCAPE.pattern}|.", re.DOTALL)
+_ESCAPE = lazy_pattern(_ESCAPES)
+_BASE64 = lazy_pattern(r"[A-Za-z0-9+/_-]+={0,2}")
+_SIGN = lazy_pattern(rf"{_ESCAPES}|.", re.DOTALL)
 
 
 class Erased(Struct, frozen=True):

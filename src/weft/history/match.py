@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from weft.ids import Id, canonical, canonical_arguments, object_id
+from weft.lazy import lazy_pattern
 from weft.model import (
     Audio,
     Block,
@@ -279,7 +280,7 @@ def _digest(source: Source) -> bytes:
             return id.encode()
 
 
-_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
+_REMINDER = lazy_pattern(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 
 StoredMessages = Sequence[tuple[Id, Message]]
 """The messages of a stored conversation, each with the commit that appended it."""

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from weft.errors import Damaged, StoreError
 from weft.ids import Id
+from weft.lazy import lazy_pattern
 from weft.model import Message
 from weft.store import NewSegment, Step, Store
 
@@ -41,7 +42,7 @@ PAGE = 512
 CLOSING_PAGES = 8
 """The most pages that are indexed when a store is closed. A search indexes the rest."""
 
-WORD = re.compile(r"\w", re.UNICODE)
+WORD = lazy_pattern(r"\w", re.UNICODE)
 MAX_PART = 1000
 """If a part of an identifier is in more commits, a recall only looks for the whole."""
 
@@ -56,7 +57,7 @@ FOLLOWING, PRECEDING = 0.35, 0.15
 WEAKEST = 0.15
 """The lowest score of a recalled commit, as a share of the best one."""
 
-_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
+_ESCAPE = lazy_pattern(r"\\(?:u[0-9a-fA-F]{4}|.)")
 
 
 def index_behind(store: Store, pages: int | None = None) -> int:

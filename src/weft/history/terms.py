@@ -16,18 +16,20 @@ from collections import Counter
 from typing import NamedTuple
 from unicodedata import combining, normalize
 
+from weft.lazy import lazy_pattern
+
 LONGEST_TERM = 64
 """Longer terms are cut: base64 and the like are found by their beginnings."""
 
 _CACHE_SIZE = 100_000
 _CACHED_LENGTH = 40
 
-_WORD = re.compile(r"\w+(?:[-.'’]\w+)*")
-_PART = re.compile(r"[^\W_]+")
-_HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
-_PLURAL = re.compile("[A-Z]{2,}s")  # APIs, URLs
-_NUMBERED = re.compile(r"([a-z]{3,})\d+")
-_UNSPACED = re.compile(
+_WORD = lazy_pattern(r"\w+(?:[-.'’]\w+)*")
+_PART = lazy_pattern(r"[^\W_]+")
+_HUMP = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
+_PLURAL = lazy_pattern("[A-Z]{2,}s")  # APIs, URLs
+_NUMBERED = lazy_pattern(r"([a-z]{3,})\d+")
+_UNSPACED = lazy_pattern(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
     "\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
 )

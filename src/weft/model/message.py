@@ -7,6 +7,8 @@ from typing import Any, cast
 import orjson
 from msgspec import Struct
 
+from weft.lazy import lazy_pattern
+
 from .blocks import (
     Block,
     Checkpoint,
@@ -43,8 +45,8 @@ MAIN_ARGUMENTS = (
 SHELLS = frozenset({"bash", "sh", "zsh", "fish", "pwsh"})
 LONG_ARGUMENTS = 20_000
 """Arguments above this length are not parsed for display: a main argument comes early."""
-_EARLY = re.compile(rf'"(?:{"|".join(MAIN_ARGUMENTS)})"\s*:\s*("(?:[^"\\]|\\.){{0,500}}")')
-_PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
+_EARLY = lazy_pattern(rf'"(?:{"|".join(MAIN_ARGUMENTS)})"\s*:\s*("(?:[^"\\]|\\.){{0,500}}")')
+_PATCHED_FILE = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
 
 
 class Origin(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
+from weft.lazy import lazy_pattern
+
 SHORTEST = 24
 """Shorter strings are not looked up: a reference needs about half as many bytes."""
 
@@ -24,7 +26,7 @@ BACKSLASH = ord("\\")
 Piece = str | list[int]
 """New text, or a reference into the pool: `[start, length]`."""
 
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[^"]++', re.DOTALL)
+_TOKEN = lazy_pattern(rb'"(?:[^"\\]++|\\.)*+"|[^"]++', re.DOTALL)
 
 
 def make_pool(before: bytes, known: Iterable[bytes]) -> bytes:

@@ -43,6 +43,7 @@ from weft.history import (
     threads_with,
 )
 from weft.ids import Id
+from weft.lazy import lazy_pattern
 from weft.model import SYSTEM_ROLES, Message, Text, ToolResult, speaker, spoken, texts
 from weft.store import Step, Store
 
@@ -73,7 +74,7 @@ NAMED = ("path", "symbol", "error")
 SHOWN_ID = 8
 PAGE_HITS = 50
 LONGEST_QUERY = 60
-_HANDLE = re.compile(r"([0-9a-f]{4,40})(?:/(\d{1,4}))?")
+_HANDLE = lazy_pattern(r"([0-9a-f]{4,40})(?:/(\d{1,4}))?")
 
 Moment = datetime | float | str | None
 """A time: a `datetime`, seconds since 1970, or ISO 8601 text; without a zone it is local."""

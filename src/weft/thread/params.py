@@ -5,7 +5,6 @@ model was named, there is no `model`, so that the caller can name it in the call
 """
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -16,6 +15,7 @@ from weft.codec import CODECS, SystemPolicy, Target, write_request
 from weft.errors import ConfigError, Refused, ThreadError
 from weft.function_tools import FunctionTool, read_tool
 from weft.history import Setup
+from weft.lazy import lazy_pattern
 from weft.model import JsonObject, Loss, Message, Params, Position, Request, Tool, make_loss
 
 ANTHROPIC = "anthropic"
@@ -184,7 +184,7 @@ PLAIN_TOOL = frozenset({"type", "name", "description", "parameters", "input_sche
 OWN_TOOL = frozenset({"name", "description", "parameters", "strict"})
 """Members of a definition in the form of `weft.Tool`."""
 
-_VERSIONED = re.compile(r"\w+_20\d{6}")
+_VERSIONED = lazy_pattern(r"\w+_20\d{6}")
 """The types of Anthropic's own tools end in a date: `web_search_20250305`."""
 
 

@@ -5,13 +5,13 @@ Suffixes work as in git: `~N` is the N-th first-parent ancestor, `^` the first p
 second parent of a merge. Branch and tag names cannot contain these characters.
 """
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 
 from weft.errors import Ambiguous, NotFound, ThreadError, WrongValue
 from weft.history import TAG, Append, Rewrite, Row, View, compile_slots, decode_body, new_slot
 from weft.ids import SIZE, Id
+from weft.lazy import lazy_pattern
 
 from .arguments import check_name, check_text
 from .handle import Handle
@@ -23,8 +23,8 @@ SHORTEST = 4  # the shortest id prefix where a text search is possible too
 MICROSECOND = 1e-6
 PAGE = 64  # how many commits to read first when looking for a time
 HEAD = "HEAD"
-REVISION = re.compile(r"(?P<base>[^~^]*)(?P<steps>(?:[~^][0-9]{0,9})*)")
-STEP = re.compile(r"([~^])([0-9]*)")
+REVISION = lazy_pattern(r"(?P<base>[^~^]*)(?P<steps>(?:[~^][0-9]{0,9})*)")
+STEP = lazy_pattern(r"([~^])([0-9]*)")
 NAMES = "give a branch, a tag, the beginning of an id, or HEAD, optionally followed by ~N or ^"
 FORBIDDEN = frozenset(" ~^:?*[\\\t\n\r\x7f")
 

@@ -17,13 +17,13 @@ Links belong to a caller of the gateway. Files belong to the person who runs Wef
 caller of a gateway without keys (`LOCAL_SCOPE`). Callers with keys never reach imported threads.
 """
 
-import re
 from collections.abc import Sequence
 from hashlib import sha256
 from uuid import UUID
 
 from weft.errors import ThreadError
 from weft.ids import object_id
+from weft.lazy import lazy_pattern
 from weft.store import Store
 
 LOCAL_SCOPE = "local"
@@ -34,8 +34,8 @@ PREFIXES = {"claude-code": "claude-", "codex": "codex-"}
 
 NAME_LIMIT = 80
 
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_UUID = lazy_pattern(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UNSAFE = lazy_pattern(r"[^A-Za-z0-9._-]+")
 
 
 def session_name(format: str, id: str) -> str | None:

@@ -5,7 +5,6 @@ it is not listed, searched or matched, and its old name is free. `gc` removes it
 while.
 """
 
-import re
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
@@ -18,6 +17,7 @@ from msgspec import structs
 from weft.checked import checked_function
 from weft.errors import NotFound, StoreError, ThreadError, WrongValue
 from weft.history import View
+from weft.lazy import lazy_pattern
 from weft.model import Message, is_system
 from weft.store import Store, ThreadRecord, descendants, open_store, read_deleted_name
 
@@ -31,7 +31,7 @@ from .typed import typed_text
 
 Target = str | Path | Store | None
 
-CLIENT_PREFIX = re.compile(r"^(?:claude|codex|session)-")
+CLIENT_PREFIX = lazy_pattern(r"^(?:claude|codex|session)-")
 """The prefix of a session's id in the name of its thread."""
 
 OPENING = 16

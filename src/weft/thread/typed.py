@@ -2,6 +2,7 @@
 
 import re
 
+from weft.lazy import lazy_pattern
 from weft.model import Message, Refusal, Text
 
 CLIENT_ELEMENTS = (
@@ -28,7 +29,7 @@ CLIENT_ELEMENTS = (
 )
 """Elements with which clients put their own text into a user's message."""
 
-NOT_TYPED = re.compile(
+NOT_TYPED = lazy_pattern(
     rf"<({'|'.join(CLIENT_ELEMENTS)})>.*?</\1>"
     r"|# AGENTS\.md instructions for \S+"
     r"|<image name=[^>]*>|</image>"
