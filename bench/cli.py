@@ -32,6 +32,7 @@ COMMANDS = (  # the words of the command, and the wall time to stay below, in ms
 )
 BATCH = 1000
 STORE = "bench.db"
+QUIET = subprocess.DEVNULL
 LAUNCH = "from weft.cli import entry; entry()"
 
 
@@ -56,7 +57,7 @@ def measure(words: tuple[str, ...], folder: Path, runs: int) -> tuple[float, flo
     results: list[tuple[float, float]] = []
     for _ in range(runs + 1):
         before, started = children_cpu(), time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environ)
+        subprocess.run(command, check=True, stdout=QUIET, stderr=QUIET, env=environ)
         results.append((time.perf_counter() - started, children_cpu() - before))
     del results[0]  # it compiled the modules
     return min(wall for wall, _ in results), min(cpu for _, cpu in results)

@@ -4,10 +4,14 @@ import inspect
 import re
 import types
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import weft
+import weft.compact
+import weft.store
+import weft.thread
 from weft.model import LOSS_CODES
 
 HERE = Path(__file__).parent
@@ -108,9 +112,19 @@ def made(value: type) -> str:
 FACTORY_MADE = {"Thread", "CommitInfo", "CompiledContext", "Translation", "AgentAnswer"}
 
 
+@cache
+def type_names() -> dict[str, Any]:
+    """The names that annotations may use although their module imports them for type checkers."""
+    packages = (weft.compact, weft.model, weft.store, weft.thread, weft)
+    return {name: getattr(package, name) for package in packages for name in package.__all__}
+
+
 def signature(value: Any) -> str:
     """A signature without the modules of its types and without addresses in its defaults."""
-    text = str(inspect.signature(value))
+    try:
+        text = str(inspect.signature(value, eval_str=True, locals=type_names()))
+    except NameError:
+        text = str(inspect.signature(value))
     text = re.sub(r"<(?:function|object|class) ?'?([\w.]+)[^>]*>", r"\1", text)
     text = re.sub(
         r"\b(?:weft|typing|collections\.abc|os|pathlib|msgspec)(?:\.[a-z_]+)*\.(?=[A-Z])", "", text

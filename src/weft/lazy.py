@@ -5,19 +5,28 @@ package lists its names in a table; type checkers read the imports beside it und
 """
 
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, AnyStr, cast
 
 
-def lazy_names(package: str, table: dict[str, str]) -> Callable[[str], Any]:
-    """A package's `__getattr__` that imports a name from its module in the table."""
+def lazy_names(package: str, table: Mapping[str, str]) -> Callable[[str], Any]:
+    """A package's `__getattr__` that imports names when they are first used.
+
+    `table` has the names of each module of the package, separated by spaces. A name may be that of
+    its module: then the package has the function, not the module.
+    """
+    homes = {name: module for module, names in table.items() for name in names.split()}
 
     def find(name: str) -> Any:
-        home = table.get(name)
-        if home is None:
+        module = homes.get(name)
+        if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(home), name)
+        home = import_module(f"{package}.{module}")
+        if homes.get(module) == module:  # the import made the module an attribute of this name
+            setattr(sys.modules[package], module, getattr(home, module))
+        return getattr(home, name)
 
     return find
 

@@ -9,7 +9,8 @@ import pytest
 import weft
 from claude_lines import Session
 from terminals import run_on_terminal, run_piped
-from weft.cli import draw, newest_first
+from weft.cli import draw
+from weft.history import newest_first
 
 ESCAPE = b"\x1b["
 

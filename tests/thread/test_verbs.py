@@ -8,7 +8,7 @@ import pytest
 import weft
 from fresh import fresh
 from weft.errors import Ambiguous, MergeConflict, NotFound, ThreadError
-from weft.model import Image, Inline, Message, Text, Thinking, ToolCall
+from weft.model import Image, Inline, Message, Origin, Text, Thinking, ToolCall, Usage
 from weft.thread import Thread
 
 
@@ -447,6 +447,28 @@ def test_stats_count_what_is_there(t: Thread) -> None:
     t.skip(ids[0])
     stats = t.stats()
     assert (stats.commits, stats.messages, stats.hidden, stats.branches) == (3, 1, 1, 1)
+
+
+def test_stats_with_usage_are_those_of_both_methods(t: Thread) -> None:
+    answer = Message(
+        "assistant", (Text("Five."),), origin=Origin("anthropic", model="claude-opus-4-5")
+    )
+    t.user("What is two and three?")
+    t.commit_message(answer, usage=Usage(input=12, output=3))
+    t.branch("side")
+    t.switch("side")
+    t.user("And four?")
+    t.commit_message(answer, usage=Usage(input=20, output=4))
+    t.switch("main")
+    stats, usage = fresh(t).stats_with_usage()
+    assert (stats, usage) == (t.stats(), t.usage())
+    assert (stats.commits, stats.messages) == (4, 2)
+    assert (usage.answers, usage.input, usage.output) == (2, 32, 7)  # on all branches
+    assert usage.cost
+
+
+def test_stats_with_usage_of_an_empty_thread(t: Thread) -> None:
+    assert t.stats_with_usage() == (t.stats(), t.usage())
 
 
 def test_text_that_looks_like_a_special_token_is_stored_and_counted(t: Thread) -> None:

@@ -34,9 +34,15 @@ def describe(
     thread: Thread, info: CommitInfo, screen: Screen = PLAIN, used_columns: int = 0
 ) -> str:
     """A commit in one line that fits the screen beside `used_columns` columns."""
-    subject, text = summarise(thread, info)
     if screen.width is None and not screen.colour:  # a pipe, which may get thousands of lines
-        return f"{info.id[:ID_LENGTH]} {subject:<{ROLE_WIDTH}} {screen.fit(text)}".rstrip()
+        message = info.plain_message
+        if message is not None and len(message.blocks) == 1 and type(message.blocks[0]) is Text:
+            subject, text = speaker(message), preview(message)  # the preview of a text is one line
+        else:
+            subject, text = summarise(thread, info)
+            text = screen.fit(text)
+        return f"{info.id[:ID_LENGTH]} {subject:<{ROLE_WIDTH}} {text}".rstrip()
+    subject, text = summarise(thread, info)
     subject = screen.name(subject)
     date = ""
     if screen.width is not None and screen.width - used_columns >= DATE_FROM_WIDTH:

@@ -326,7 +326,8 @@ def recall(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def stats(thread: Thread, args: argparse.Namespace) -> None:
-    values, usage = thread.stats().to_dict(), thread.usage().to_dict()
+    numbers, total = thread.stats_with_usage()
+    values, usage = numbers.to_dict(), total.to_dict()
     if args.json:
         print_json({**values, "usage": usage})
         return

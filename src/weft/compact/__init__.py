@@ -1,88 +1,137 @@
 """What to keep when a thread is too long: checkpoints, ranges, budgets, extraction. Pure."""
 
-from .batches import (
-    Batch,
-    Clip,
-    SummaryBatch,
-    as_data,
-    is_summary,
-    join_batches,
-    mark_summary,
-    read_batches,
-    record_batches,
-    unmarked,
-    write_batches,
+from typing import TYPE_CHECKING
+
+from weft.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .batches import (
+        Batch,
+        Clip,
+        SummaryBatch,
+        as_data,
+        is_summary,
+        join_batches,
+        mark_summary,
+        read_batches,
+        record_batches,
+        unmarked,
+        write_batches,
+    )
+    from .budget import ResultThinner, plan_budget, plan_range, plan_summary
+    from .changes import MessageChange, describe_changes
+    from .checkpoint import (
+        create_checkpoint_content,
+        generate_checkpoint_id,
+        read_checkpoint,
+        read_checkpoints,
+    )
+    from .cutoff import Cutoff, choose_cutoff, keep_verbatim, measure_range, min_summary_need
+    from .entities import find_entities
+    from .extract import describe_state, extract_summary
+    from .fidelity import check_summary, read_ground
+    from .layout import Layout, locate_range, rule_rows
+    from .non_summary import non_summary_reason, without_orders, without_preamble
+    from .pairs import Pair, find_pairs
+    from .plan import Method, Pin, Plan, Range, Stripped, Thinned
+    from .prompts import (
+        PROMPT,
+        cut_chunks,
+        describe_task,
+        folding_request,
+        is_summary_request,
+        retell,
+        retold_tokens,
+        summarised,
+        summary_request,
+        summary_size,
+        task_room,
+    )
+    from .replace import COMPACTED, Strip, plan_replacements
+    from .result import (
+        FALLBACK,
+        PROGRESS,
+        STEPS,
+        CompactResult,
+        StepFailure,
+        SystemMessage,
+        Trigger,
+        compact_result,
+        compaction_ended,
+        compaction_events,
+        compaction_failed,
+        compaction_fell_back,
+        compaction_progress,
+        compaction_started,
+    )
+    from .score import Importance, Scorer, choose_verbatim, read_importance
+    from .summarise import (
+        PROMPT_TOKENS,
+        Answer,
+        History,
+        Stopped,
+        Summary,
+        SummaryJob,
+        SummaryRequest,
+        chunk_room,
+        max_summary_tokens,
+        summarise,
+        trim_to,
+    )
+    from .tool import (
+        COMPACT_CONTEXT_TOOL,
+        COMPACT_TOOL,
+        RECALL_TOOL,
+        Replacement,
+        ToolDefinition,
+        validate_compact_input,
+    )
+    from .unread import HANDLE, handle_of, thin_unread, unread_rows
+    from .window import Breaker, Gauge, Limits, limits_of
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "batches": (
+            "Batch Clip SummaryBatch as_data is_summary join_batches mark_summary read_batches "
+            "record_batches unmarked write_batches"
+        ),
+        "budget": "ResultThinner plan_budget plan_range plan_summary",
+        "changes": "MessageChange describe_changes",
+        "checkpoint": (
+            "create_checkpoint_content generate_checkpoint_id read_checkpoint read_checkpoints"
+        ),
+        "cutoff": "Cutoff choose_cutoff keep_verbatim measure_range min_summary_need",
+        "entities": "find_entities",
+        "extract": "describe_state extract_summary",
+        "fidelity": "check_summary read_ground",
+        "layout": "Layout locate_range rule_rows",
+        "non_summary": "non_summary_reason without_orders without_preamble",
+        "pairs": "Pair find_pairs",
+        "plan": "Method Pin Plan Range Stripped Thinned",
+        "prompts": (
+            "PROMPT cut_chunks describe_task folding_request is_summary_request retell "
+            "retold_tokens summarised summary_request summary_size task_room"
+        ),
+        "replace": "COMPACTED Strip plan_replacements",
+        "result": (
+            "FALLBACK PROGRESS STEPS CompactResult StepFailure SystemMessage Trigger "
+            "compact_result compaction_ended compaction_events compaction_failed "
+            "compaction_fell_back compaction_progress compaction_started"
+        ),
+        "score": "Importance Scorer choose_verbatim read_importance",
+        "summarise": (
+            "PROMPT_TOKENS Answer History Stopped Summary SummaryJob SummaryRequest chunk_room "
+            "max_summary_tokens summarise trim_to"
+        ),
+        "tool": (
+            "COMPACT_CONTEXT_TOOL COMPACT_TOOL RECALL_TOOL Replacement ToolDefinition "
+            "validate_compact_input"
+        ),
+        "unread": "HANDLE handle_of thin_unread unread_rows",
+        "window": "Breaker Gauge Limits limits_of",
+    },
 )
-from .budget import ResultThinner, plan_budget, plan_range, plan_summary
-from .changes import MessageChange, describe_changes
-from .checkpoint import (
-    create_checkpoint_content,
-    generate_checkpoint_id,
-    read_checkpoint,
-    read_checkpoints,
-)
-from .cutoff import Cutoff, choose_cutoff, keep_verbatim, measure_range, min_summary_need
-from .entities import find_entities
-from .extract import describe_state, extract_summary
-from .fidelity import check_summary, read_ground
-from .layout import Layout, locate_range, rule_rows
-from .non_summary import non_summary_reason, without_orders, without_preamble
-from .pairs import Pair, find_pairs
-from .plan import Method, Pin, Plan, Range, Stripped, Thinned
-from .prompts import (
-    PROMPT,
-    cut_chunks,
-    describe_task,
-    folding_request,
-    is_summary_request,
-    retell,
-    retold_tokens,
-    summarised,
-    summary_request,
-    summary_size,
-    task_room,
-)
-from .replace import COMPACTED, Strip, plan_replacements
-from .result import (
-    FALLBACK,
-    PROGRESS,
-    STEPS,
-    CompactResult,
-    StepFailure,
-    SystemMessage,
-    Trigger,
-    compact_result,
-    compaction_ended,
-    compaction_events,
-    compaction_failed,
-    compaction_fell_back,
-    compaction_progress,
-    compaction_started,
-)
-from .score import Importance, Scorer, choose_verbatim, read_importance
-from .summarise import (
-    PROMPT_TOKENS,
-    Answer,
-    History,
-    Stopped,
-    Summary,
-    SummaryJob,
-    SummaryRequest,
-    chunk_room,
-    max_summary_tokens,
-    summarise,
-    trim_to,
-)
-from .tool import (
-    COMPACT_CONTEXT_TOOL,
-    COMPACT_TOOL,
-    RECALL_TOOL,
-    Replacement,
-    ToolDefinition,
-    validate_compact_input,
-)
-from .unread import HANDLE, handle_of, thin_unread, unread_rows
-from .window import Breaker, Gauge, Limits, limits_of
 
 __all__ = [
     "COMPACTED",

@@ -19,12 +19,9 @@ OFFLINE_MODEL = "weft-offline"
 __getattr__ = lazy_names(
     __name__,
     {
-        "SAMPLE": "weft.demo.sample",
-        "answer_offline": "weft.demo.offline",
-        "demo_tools": "weft.demo.tools",
-        "ensure_sample": "weft.demo.sample",
-        "read_offline": "weft.demo.offline",
-        "write_offline": "weft.demo.offline",
+        "offline": "answer_offline read_offline write_offline",
+        "sample": "SAMPLE ensure_sample",
+        "tools": "demo_tools",
     },
 )
 

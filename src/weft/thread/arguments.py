@@ -4,10 +4,15 @@ Stored objects are permanent, so a wrong type must be refused at the call, also 
 no type checker. Every refusal is a `WrongValue` that names the argument.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from weft.compact import Replacement
 from weft.errors import ThreadError, WrongValue
 from weft.history import PRIORITIES
+
+Replacements = Sequence[Replacement | Mapping[str, Any]]
+"""The summaries of ranges that `Thread.compact` takes."""
 
 CONTROL = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)))
 

@@ -10,12 +10,14 @@ the compaction can continue without the model.
 
 from collections.abc import Callable, Generator
 from threading import Thread
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from weft.catalog import Model
-from weft.compact import Answer, Stopped
 from weft.errors import ThreadError
 from weft.model import ApiError, Request, Response
+
+if TYPE_CHECKING:  # the modules of compaction are imported when a model is asked
+    from weft.compact import Answer, Stopped
 
 SUMMARY_SECONDS = 180.0
 """The default time limit of one request for a summary."""
@@ -49,7 +51,7 @@ def find_asker(model: str | Asker, models: Models | None) -> Asker:
     return models(model)
 
 
-def ask_within(asker: Asker, request: Request, seconds: float | None) -> Answer:
+def ask_within(asker: Asker, request: Request, seconds: float | None) -> "Answer":
     """The answer, `Stopped` after a timeout, or an `ApiError` for an exception.
 
     After a timeout the call keeps running, because Python cannot stop a thread from outside. Its
@@ -77,8 +79,10 @@ def ask_within(asker: Asker, request: Request, seconds: float | None) -> Answer:
     return answer_for(errors[0])
 
 
-def no_answer_within(seconds: float) -> Stopped:
+def no_answer_within(seconds: float) -> "Stopped":
     """The answer after a timeout."""
+    from weft.compact import Stopped
+
     return Stopped(f"no answer within {seconds:g} seconds")
 
 
@@ -90,7 +94,9 @@ def answer_for(error: BaseException) -> ApiError:
 
 
 def drive(
-    flow: Generator[Request, Answer, Result], asker: Asker, seconds: float | None = SUMMARY_SECONDS
+    flow: "Generator[Request, Answer, Result]",
+    asker: Asker,
+    seconds: float | None = SUMMARY_SECONDS,
 ) -> Result:
     """Run a flow to its end: ask the model each request that it yields."""
     try:

@@ -21,7 +21,6 @@ from weft.compact import (
     STEPS,
     CompactResult,
     Plan,
-    Replacement,
     Strip,
     Trigger,
     compact_result,
@@ -39,14 +38,13 @@ from weft.history import Draft, PlannedRewrite, Row, match_key, plan_rewrite, sh
 from weft.ids import Id
 from weft.model import JsonObject, Message
 
-from .arguments import check_count, check_objects
+from .arguments import Replacements, check_count, check_objects
 from .handle import Handle, TakenCheckpoints
 from .info import CommitInfo
 from .summaries import read_originals
 
 MAX_REASON = 300
 
-Replacements = Sequence[Replacement | Mapping[str, Any]]
 Planner = Callable[[list[Row]], Plan]
 
 

@@ -5,12 +5,12 @@ failed, are not counted. The cost comes from the prices of the catalogue; answer
 a price count as `unpriced`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
-from weft.catalog import Catalog, cost
+from weft.catalog import Catalog, cost, load_catalog
 from weft.history import decode_entries
 from weft.ids import Id
 from weft.model import Usage
@@ -83,32 +83,54 @@ def price_usage(usage: Usage, model: str, catalog: Catalog) -> float | None:
     )
 
 
-def read_costs(store: Store, thread: str, catalog: Catalog) -> list[AnswerCost]:
-    """The answers of all branches of a thread, oldest first."""
+def read_costs(
+    store: Store,
+    thread: str,
+    catalog: Catalog | None = None,
+    walked: Mapping[Id, Sequence[Step]] | None = None,
+) -> list[AnswerCost]:
+    """The answers of all branches of a thread, oldest first.
+
+    Without a `catalog`, the default one has the prices. `walked` has the histories of heads that
+    the caller has already read.
+    """
     answers: dict[Id, AnswerCost] = {}
     heads = list(store.refs(thread).values())
-    walked: set[Id] = set()
+    done: set[Id] = set()
     while heads:
         head = heads.pop()
-        if head in walked:
+        if head in done:
             continue
+        steps = (walked or {}).get(head) or store.walk(thread, head)
         turn: str | None = None
+        examined = 0  # the number of commits that were searched for the user's messages
         model = UNKNOWN
-        for step in store.walk(thread, head):
+        for index, step in enumerate(steps):
             commit = step.commit
-            if commit.kind == "append" and any(m.role == "user" for m in decode_entries(step)):
-                turn = commit.id.hex()
+            done.add(commit.id)
+            if len(commit.parents) > 1:
+                heads += [parent for parent in commit.parents[1:] if parent not in done]
+            if commit.usage is None:
+                continue
             model = _model_of(step) or model
-            if commit.usage is not None and commit.id not in answers:
+            if commit.id not in answers:
+                turn = _last_question(steps[examined : index + 1]) or turn
+                examined = index + 1
+                catalog = catalog or load_catalog()
                 answers[commit.id] = _answer_cost(step, turn, model, catalog)
-            walked.add(commit.id)
-            heads += [parent for parent in commit.parents[1:] if parent not in walked]
     return sorted(answers.values(), key=lambda answer: answer.created)
 
 
+def _last_question(steps: Sequence[Step]) -> str | None:
+    """The newest of these commits that appends a message of the user."""
+    for step in reversed(steps):
+        is_append = step.commit.kind == "append"
+        if is_append and any(message.role == "user" for message in decode_entries(step)):
+            return step.commit.id.hex()
+    return None
+
+
 def _model_of(step: Step) -> str | None:
-    if step.commit.usage is None:
-        return None
     origins = (message.origin for message in decode_entries(step))
     return next((origin.model for origin in origins if origin is not None and origin.model), None)
 

@@ -190,13 +190,18 @@ class Handle:
         """The commit that the branch points at now."""
         return self.store.read_ref(self.name, self.branch)
 
-    def view(self, head: Id | None) -> View:
-        """What this commit compiles to, extended from the nearest cached view."""
+    def view(self, head: Id | None, steps: Sequence[Step] = ()) -> View:
+        """What this commit compiles to, extended from the nearest cached view.
+
+        `steps` is the whole history of the commit, if the caller has read it already.
+        """
         if head is None:
             return self._empty
         with self.lock:
             view = self._views.pop(head, None)
-            if view is None:
+            if view is None and steps:
+                view = self._cached(head) or self._empty.extend(steps)
+            elif view is None:
                 view = self._build_view(head)
             self._cache_view(view)
             return view

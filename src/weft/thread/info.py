@@ -6,13 +6,27 @@ from typing import Any
 
 import msgspec
 
-from weft.history import Append, Body, Priority, Rewrite, Setup, decode_body, decode_entries
+from weft.history import (
+    Append,
+    Body,
+    Priority,
+    Rewrite,
+    Setup,
+    decode_appended,
+    decode_body,
+    decode_entries,
+    encode_body,
+)
 from weft.model import JsonObject, Message, Text, Usage
 from weft.store import Step
 
 from .source_lines import ATTACHMENT, without_attachments
 
 PREVIEW = 72
+PLAIN_APPEND = encode_body(Body(Append()))
+"""The stored body of a commit that appends one message of a conversation, with the automatic note
+and nothing else."""
+
 BREAKS = dict.fromkeys(map(ord, "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 """Characters that a terminal or an editor may treat as a line break or a column."""
 
@@ -88,6 +102,18 @@ class CommitInfo:
             is_plain = len(messages) == 1 and messages[0].role != ATTACHMENT  # nearly all commits
             self._messages = messages if is_plain else without_attachments(messages)
         return self._messages
+
+    @property
+    def plain_message(self) -> Message | None:
+        """The message of a commit that only appends one and has no note of its own, else `None`.
+
+        Nearly all commits are such. A list of thousands of them needs nothing else of each.
+        """
+        step = self._step
+        if step.commit.data != PLAIN_APPEND or len(step.contents) != 1:
+            return None
+        message = decode_appended(step)
+        return None if message.role == ATTACHMENT else message
 
     @property
     def marked(self) -> dict[str, Priority]:

@@ -7,18 +7,22 @@ Short methods have their code here. Longer ones call a function in a module besi
 - A method that writes returns the `CommitInfo` of its commit.
 - A method with `preview=True` returns what it would do and changes nothing.
 - `note=` is the commit note; `message=` is an alias of it.
+
+Most commands never compact, so the modules of compaction are imported by the methods that need
+them.
 """
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from msgspec import structs
 
-from weft.catalog import Catalog, Model, load_catalog
+from weft.catalog import Catalog, Model
 from weft.checked import checked
 from weft.compact import (
     CompactResult,
@@ -42,6 +46,7 @@ from weft.history import (
     Rewrite,
     Row,
     Setup,
+    View,
     diff_rows,
     edit_text,
     index_behind,
@@ -49,7 +54,6 @@ from weft.history import (
     read_tags,
     read_writers,
     show_rows,
-    shows,
 )
 from weft.ids import Id
 from weft.model import (
@@ -78,6 +82,7 @@ from .append import (
     results_draft,
 )
 from .arguments import (
+    Replacements,
     check_count,
     check_flag,
     check_name,
@@ -91,19 +96,9 @@ from .arguments import (
 from .asker import SUMMARY_SECONDS, Asker
 from .attempts import Attempt, attempts_up_to, record_attempt
 from .budget import Budget, check_budget
-from .compaction import (
-    Compaction,
-    Replacements,
-    adopt,
-    compact,
-    refuse_model_options,
-    refuse_own_summary,
-    refuse_with_range,
-)
 from .compiled import CompiledContext, describe_size
 from .content import Content, DialogueContent, InstructionContent
 from .costs import UsageTotal, add_up, read_costs
-from .engine import CompactOptions, Flow, compact_flow, compact_with_model
 from .handle import Handle
 from .hooks import After, Before, Hooks, check_hook, hook_name
 from .info import CommitInfo, Imported, Progress, Stats, auto_note, read_info
@@ -116,9 +111,14 @@ from .preview import Preview, land_or_preview, preview_state
 from .resolve import At, Name, check_ref_name, require_commit, resolve_commit, resolve_row
 from .sent import Sending, Sent, sent_entries, show_sent
 from .source_lines import read_echo
-from .summaries import list_batches, portable_summary
 from .undo import Undone
 from .usage import calibrate, read_usage
+
+if TYPE_CHECKING:
+    from weft.compact import Answer
+    from weft.model import Request
+
+    from .engine import CompactOptions
 
 IMPORTANCE = Importance()
 LOG_PART = 500
@@ -340,6 +340,8 @@ class Thread:
 
     def batches(self, at: At = None) -> list[SummaryBatch]:
         """The current summaries, oldest first: what each covers, and the commit that made it."""
+        from .summaries import list_batches
+
         return list_batches(self._handle, resolve_commit(self._handle, at))
 
     def attempts(self, at: At = None) -> list[Attempt]:
@@ -351,12 +353,28 @@ class Thread:
 
     def stats(self) -> Stats:
         """Statistics of the thread and its current branch."""
+        return self._stats(self._handle.view(self._handle.head()))
+
+    def usage(self, catalog: Catalog | None = None) -> UsageTotal:
+        """The tokens and the cost of the thread's answers on all branches, as reported.
+
+        `catalog` has the prices; without it, the default one.
+        """
+        return add_up(read_costs(self._handle.store, self.name, catalog))
+
+    def stats_with_usage(self, catalog: Catalog | None = None) -> tuple[Stats, UsageTotal]:
+        """`stats()` and `usage()` together; a long history is read only once."""
         handle = self._handle
-        view = handle.view(handle.head())
-        visible = sum(shows(row) for row in view.rows)
-        priorities: dict[str, int] = {}
-        for row in view.rows:
-            priorities[row.priority] = priorities.get(row.priority, 0) + 1
+        head = handle.head()
+        if head is None:
+            return self.stats(), self.usage(catalog)
+        steps = handle.store.walk(handle.name, head)
+        costs = read_costs(handle.store, self.name, catalog, {head: steps})
+        return self._stats(handle.view(head, steps)), add_up(costs)
+
+    def _stats(self, view: View) -> Stats:
+        handle = self._handle
+        visible = len(show_rows(view.rows))
         return Stats(
             thread=handle.name,
             branch=handle.branch,
@@ -365,15 +383,8 @@ class Thread:
             messages=visible,
             hidden=len(view.rows) - visible,
             tokens=view.tokens(handle.count),
-            priorities=priorities,
+            priorities=dict(Counter(row.priority for row in view.rows)),
         )
-
-    def usage(self, catalog: Catalog | None = None) -> UsageTotal:
-        """The tokens and the cost of the thread's answers on all branches, as reported.
-
-        `catalog` has the prices; without it, the default one.
-        """
-        return add_up(read_costs(self._handle.store, self.name, catalog or load_catalog()))
 
     def _generation_configs(self, commits: Sequence[Id]) -> dict[Id, JsonObject]:
         """How the answers of these commits were generated, if that was recorded."""
@@ -1229,11 +1240,21 @@ class Thread:
         Tool results that no answer has read yet are never replaced by a budget, `keep` or a model.
         If they do not fit a budget, they are shortened and end with an id for `recall`.
         """
+        from .compaction import (
+            Compaction,
+            compact,
+            refuse_model_options,
+            refuse_own_summary,
+            refuse_with_range,
+        )
+
         note = read_note(note, message)
         refuse_with_range(
             first, last, replacements=replacements, budget=budget, keep=keep, verbatim=verbatim
         )
         if model is not None:
+            from .engine import CompactOptions, compact_with_model
+
             refuse_own_summary(replacements, summary)
             options = CompactOptions(
                 budget=budget,
@@ -1264,12 +1285,16 @@ class Thread:
             preview=preview,
         )
 
-    def compacting(self, model: Model | None, options: CompactOptions) -> Flow:
+    def compacting(
+        self, model: Model | None, options: "CompactOptions"
+    ) -> "Generator[Request, Answer, CompactResult]":
         """The compaction with a model as a generator, for callers that ask models themselves.
 
         It yields requests. Send it a response, an error or `Stopped` for each; it commits at the
         end. Without a model it yields nothing.
         """
+        from .engine import compact_flow
+
         return compact_flow(self._handle, model, options)
 
     def adopt(
@@ -1287,6 +1312,8 @@ class Thread:
         `summary` is the index of the client's summary. Messages that the list repeats keep their
         ids, and a revert brings the rest back.
         """
+        from .compaction import adopt
+
         note = read_note(note, message)
         return adopt(self._handle, messages, summary, note=note, metadata=metadata)
 
@@ -1296,6 +1323,8 @@ class Thread:
         It is an extract of the messages that the block replaced in this thread; `None` if the
         thread does not have them.
         """
+        from .summaries import portable_summary
+
         return portable_summary(self._handle, self._handle.head(), block, tokens)
 
     # The thread as a whole

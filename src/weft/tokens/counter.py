@@ -317,26 +317,24 @@ def counter_for_model(model: Model) -> Counter:
     )
 
 
-def _count_o200k(text: str) -> int:
-    return _count(_vocabulary("o200k_base"), text)
+def _count_with(vocabulary: str) -> Callable[[str], int]:
+    """A function that counts with a vocabulary, which is loaded on the first call."""
 
+    def count(text: str) -> int:
+        try:
+            return _vocabulary(vocabulary)(text)
+        except UnicodeEncodeError:  # lone surrogates, which JSON lets through and UTF-8 does not
+            whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return _vocabulary(vocabulary)(whole)
 
-def _count_cl100k(text: str) -> int:
-    return _count(_vocabulary("cl100k_base"), text)
+    return count
 
 
 _COUNTS: dict[str, Callable[[str], int]] = {
-    "o200k": _count_o200k,
-    "cl100k": _count_cl100k,
+    "o200k": _count_with("o200k_base"),
+    "cl100k": _count_with("cl100k_base"),
     "estimate": estimate_text,
 }
-
-
-def _count(count: Callable[[str], int], text: str) -> int:
-    try:
-        return count(text)
-    except UnicodeEncodeError:  # lone surrogates, which JSON lets through and UTF-8 does not
-        return count(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 @cache
