@@ -29,26 +29,14 @@ Piece = str | list[int]
 _TOKEN = lazy_pattern(rb'"(?:[^"\\]++|\\.)*+"|[^"]++', re.DOTALL)
 
 
-def make_pool(before: bytes, known: Iterable[bytes]) -> bytes:
-    """The bytes that pieces refer to: the previous text, then everything else."""
-    return b"\n".join((before, *known))
-
-
-def cut(body: bytes, before: bytes, known: Sequence[bytes], value: bytes = b"") -> list[Piece]:
-    """The body as pieces, with as little new text as possible.
-
-    `value` is a JSON value of the body that is appended to the pool.
-    """
-    return cut_after(body, before, known, value)[0]
-
-
-def cut_after(
+def cut(
     body: bytes, before: bytes, known: Sequence[bytes], value: bytes = b"", outside: int = 0
 ) -> tuple[list[Piece], int]:
     """The pieces of a body, and the position up to which it equals the previous text.
 
-    That position is never inside a string. `outside` is such a position of the previous text, from
-    when it was cut itself: strings are not looked for before it.
+    The pool is the previous text, `known` and `value`, with newlines between them. `value`
+    is a JSON value of the body. The position is never inside a string. `outside` is such a position
+    of the previous text, from when it was cut itself: strings are not looked for before it.
     """
     start = same_start(body, before)
     start = _outside(body, start, outside if outside <= start else 0)
@@ -68,12 +56,27 @@ def cut_after(
     return pieces.close(), start
 
 
-def join(pieces: Iterable[Piece], pool: bytes) -> bytes:
-    """The text that these pieces make up."""
-    return b"".join(
-        piece.encode() if isinstance(piece, str) else pool[piece[0] : piece[0] + piece[1]]
-        for piece in pieces
-    )
+def rewrite(body: bytearray, pieces: Iterable[Piece], known: Sequence[bytes]) -> None:
+    """Turn the previous text into the one that these pieces make up.
+
+    Its beginning stays where it is, so that the cost is that of the new text.
+    """
+    others = b"\n".join(known)
+    others_start = len(body) + 1
+    kept, new = 0, list[bytes | bytearray]()
+    for piece in pieces:
+        if isinstance(piece, str):
+            new.append(piece.encode())
+            continue
+        start, length = piece
+        if start == 0 and not kept and not new:
+            kept = length
+        elif start < others_start:
+            new.append(body[start : start + length])
+        else:
+            start -= others_start
+            new.append(others[start : start + length])
+    body[kept:] = b"".join(new)
 
 
 class _Pieces:

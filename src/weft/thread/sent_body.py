@@ -11,8 +11,8 @@ refers to stored bytes only, so it does not depend on the catalogue or the codec
 earlier body has are an attachment of their own, because they are the same in every thread and are
 stored once.
 
-Bodies refer to each other in a chain. A chain starts anew after some turns, so that rebuilding a
-body stays fast, but rarely enough that all starts together stay small compared to the thread.
+Bodies refer to each other in a chain. Rebuilding one costs about as much as reading its thread. A
+chain starts anew after `LINKS` turns: a start is the only body whose cost grows with its length.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ from weft.ids import Id, IdHasher, object_id
 from weft.model import JsonObject, Message, Opaque
 from weft.store import Step, Store
 
-from .json_delta import Piece, cut_after, join, make_pool
+from .json_delta import Piece, cut, rewrite
 from .source_lines import ATTACHMENT
 
 FORMAT = "sent"
@@ -35,9 +35,11 @@ FRAME = "sent-tools"
 NEARBY = (4, 32, 256)
 """How many of the newest commits to search for the previous answer."""
 
-LINKS = 64
-BYTES_PER_LINK = 4096
-"""The maximum length of a chain, which grows by one for each `BYTES_PER_LINK` bytes of body."""
+LINKS = 1024
+"""The maximum length of a chain."""
+
+PAGE = 256
+"""How many commits are read at once to rebuild a body."""
 
 DIFFERS = "the bytes that it refers to have changed"
 TOOLS_WORTH_STORING = 2048
@@ -208,7 +210,7 @@ def encode_sent_body(
     if base is None and head is not None:
         base = _find_base(store, thread, head, bodies)
     if base is None:
-        steps = _since(store, thread, head, None)
+        steps = [] if head is None else _Ancestors(store, thread).since(head, None)
         ids, known = _ids(steps), _known(steps)
     else:
         ids, known = base.ids, base.known
@@ -252,46 +254,85 @@ def rebuild_sent_body(
 
     Raises `ThreadError` with the reason if it cannot be rebuilt.
     """
-    links = [answer]
-    pools: list[list[Step]] = []
+    ancestors = _Ancestors(store, thread)
     try:
         delta = _must_read(answer)
-        body = _assemble(store, thread, links, pools, bodies)
+        body = _assemble(ancestors, delta, bodies)
         if hash_body(body) == delta.hash:
             return body
         why = DIFFERS
     except (ThreadError, Damaged) as error:
         why = str(error)
-    raise ThreadError(describe_loss(store, [*links, *(s for steps in pools for s in steps)]) or why)
+    raise ThreadError(describe_loss(store, [answer, *ancestors.used]) or why)
 
 
-def _assemble(
-    store: Store, thread: str, links: list[Step], pools: list[list[Step]], bodies: Bodies | None
-) -> bytes:
-    """The body at the end of a chain; fills `links` and `pools` with the commits that were used."""
-    body: bytes | None = None
-    chain: list[SentBodyDelta] = []
+class _Ancestors:
+    """Reads the commits between two of a thread, a page at a time; `used` are those it returned."""
+
+    def __init__(self, store: Store, thread: str) -> None:
+        self.used: list[Step] = []
+        self._store, self._thread = store, thread
+        self._steps: list[Step] = []  # newest first
+        self._places: dict[Id, int] = {}
+
+    def since(self, head: Id, base: Id | None) -> list[Step]:
+        """The commits from `base` up to `head`, both included; all if there is no base."""
+        if head not in self._places and not self._find(head):
+            self._steps, self._places = [], {}
+            self._read(head, None)
+            if head not in self._places:
+                raise ThreadError(f"its commit {head.hex()[:12]} is gone")
+        while base not in self._places and self._read(head, self._steps[-1].depth - 1):
+            pass
+        if base is not None and base not in self._places:
+            raise ThreadError(f"the previous answer {base.hex()[:12]} is gone")
+        start = self._places[head]
+        stop = len(self._steps) if base is None else self._places[base] + 1
+        steps = self._steps[start:stop][::-1]
+        self.used += steps
+        return steps
+
+    def _find(self, head: Id) -> bool:
+        """Whether a commit is an ancestor of those that were read."""
+        if not self._steps:
+            return False
+        newest = self._steps[0].commit.id
+        while head not in self._places and self._read(newest, self._steps[-1].depth - 1):
+            pass
+        return head in self._places
+
+    def _read(self, head: Id, until: int | None) -> bool:
+        """Read the next page; false if there is none."""
+        steps = self._store.walk(self._thread, head, until=until, limit=PAGE) if until != 0 else []
+        for step in reversed(steps):
+            self._places[step.commit.id] = len(self._steps)
+            self._steps.append(step)
+        return bool(steps)
+
+
+def _assemble(ancestors: _Ancestors, delta: SentBodyDelta, bodies: Bodies | None) -> bytes:
+    """The body at the end of a chain."""
+    body: bytearray | None = None
+    chain: list[tuple[SentBodyDelta, list[Step]]] = []
     while body is None:
-        delta = _must_read(links[-1])
-        body = None if bodies is None or not chain else bodies.get(delta.hash)
-        if body is not None:
-            break
-        chain.append(delta)
-        base = None if delta.base is None else _read_base(store, thread, delta.base)
+        base = None if delta.base is None else bytes.fromhex(delta.base)
         head = None if delta.head is None else bytes.fromhex(delta.head)
-        pools.append(_since(store, thread, head, base))
+        steps = [] if head is None else ancestors.since(head, base)
+        chain.append((delta, steps))
         if base is None:
-            body = b""
-        else:
-            links.append(base)
-    for delta, steps in zip(reversed(chain), reversed(pools), strict=True):
+            body = bytearray()
+            break
+        delta = _must_read(steps[0])
+        cached = None if bodies is None else bodies.get(delta.hash)
+        body = None if cached is None else bytearray(cached)
+    for delta, steps in reversed(chain):
         if delta.pieces is None:
             raise ThreadError(
                 "it contained a forgotten text when it was sent, so it was not stored"
             )
         tools = [] if delta.tools is None else [delta.tools.encode()]
-        body = join(delta.pieces, make_pool(body, [*_known(steps), *tools]))
-    return body
+        rewrite(body, delta.pieces, [*_known(steps), *tools])
+    return bytes(body)
 
 
 def sent_body_entries(delta: SentBodyDelta) -> tuple[Message, ...]:
@@ -385,7 +426,7 @@ def _find_recent_base(thread: str, head: Id, bodies: Bodies) -> _Base | None:
 
 def _must_start_anew(delta: SentBodyDelta) -> bool:
     """Whether the body after this one starts a new chain."""
-    return delta.pieces is None or delta.link > LINKS + delta.size // BYTES_PER_LINK
+    return delta.pieces is None or delta.link > LINKS
 
 
 def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | None:
@@ -413,13 +454,6 @@ def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | N
     return None
 
 
-def _read_base(store: Store, thread: str, id: str) -> Step:
-    steps = store.read_commits(thread, [bytes.fromhex(id)])
-    if not steps:
-        raise ThreadError(f"the previous answer {id[:12]} is gone")
-    return steps[0]
-
-
 def _must_read(step: Step) -> SentBodyDelta:
     delta = read_sent_body(step)
     if delta is None:
@@ -427,28 +461,18 @@ def _must_read(step: Step) -> SentBodyDelta:
     return delta
 
 
-def _since(store: Store, thread: str, head: Id | None, base: Step | None) -> list[Step]:
-    """The commits from the previous answer up to `head`, both included."""
-    if head is None:
-        return []
-    steps = store.walk(thread, head, after=0 if base is None else base.depth - 1)
-    if not steps:
-        raise ThreadError(f"its commit {head.hex()[:12]} is gone")
-    return steps
-
-
 def _cut(
     body: bytes, before: CachedBody | None, known: Sequence[bytes]
 ) -> tuple[list[Piece], str | None, int]:
     """The pieces of a body, its tools if storing them apart saves much, and where it is new."""
     old, outside = (b"", 0) if before is None else (before.body, before.outside)
-    pieces, start = cut_after(body, old, known, outside=outside)
+    pieces, start = cut(body, old, known, outside=outside)
     is_large = _own_size(pieces) > TOOLS_WORTH_STORING
     # Tools that the previous body has too are not among the new text.
     tools = _tools(body) if is_large and body.find(b'"tools"', start) >= 0 else None
     if tools is None:
         return pieces, None, start
-    shorter, _ = cut_after(body, old, known, tools.encode(), outside)
+    shorter, _ = cut(body, old, known, tools.encode(), outside)
     saved = _own_size(pieces) - _own_size(shorter)
     return (shorter, tools, start) if saved > TOOLS_WORTH_STORING // 2 else (pieces, None, start)
 
