@@ -125,6 +125,7 @@ class Exchange:
     `body` and `raw` are the request as it will be forwarded: its bytes and its JSON. `client_bytes`
     is the size of the body as it came. `is_readable`
     is false for a body that only the upstream can judge; it is forwarded, but not recorded.
+    `decoded` is the request as it was decoded from `raw`, if that is all of it.
     `upstream_request` is the request with restored answers.
     """
 
@@ -151,6 +152,7 @@ class Exchange:
         self.body = body
         self.client_bytes = len(body)
         self.is_readable = True
+        self.decoded: Request | None = None
         self.compaction: CompactionRequest | None = None
         self.continuation: Continuation | None = None
         self.recording: Recording | None = None
@@ -261,6 +263,9 @@ async def decode_request(exchange: Exchange) -> None:
     exchange.request, exchange.route, exchange.is_readable = await exchange.compute(
         read_request, exchange.state, exchange.codec, exchange.raw, exchange.inbound
     )
+    exchange.decoded = None
+    if exchange.is_readable and read_previous_id(exchange.codec, exchange.raw) is None:
+        exchange.decoded = exchange.request
     exchange.log.model = exchange.request.model
     exchange.log.upstream = exchange.route.provider.name
 
@@ -505,6 +510,7 @@ async def _write(exchange: Exchange, request: Request) -> Outgoing:
         request,
         exchange.body,
         exchange.inbound,
+        exchange.raw if request is exchange.decoded else None,
     )
 
 

@@ -85,9 +85,18 @@ def is_direct(route: Route, codec: Codec) -> bool:
 
 
 def write_outgoing(
-    state: State, codec: Codec, route: Route, request: Request, body: bytes, inbound: Inbound
+    state: State,
+    codec: Codec,
+    route: Route,
+    request: Request,
+    body: bytes,
+    inbound: Inbound,
+    raw: JsonObject | None = None,
 ) -> Outgoing:
-    """The request for the upstream: the client's own bytes, or their translation."""
+    """The request for the upstream: the client's own bytes, or their translation.
+
+    `raw` is the parsed body, if the request was decoded from it and from nothing else.
+    """
     provider = route.provider
     credentials = upstream_credentials(inbound.headers, state.settings, provider, codec.protocol)
     base = {"content-type": "application/json", **dict(provider.headers)}
@@ -102,12 +111,11 @@ def write_outgoing(
         if address.model is not None:
             path = address.path(route.model, inbound.query)
         is_named = route.model == request.model or address.model is not None
-        losses: tuple[Loss, ...] = ()
-        if provider is not OFFLINE:
-            target = provider.target(state.catalog, route.model)
-            body, losses = apply_rules(codec, body, request, address.model, target)
-        renamed = body if is_named else rename_model(body, route.model)
-        return Outgoing(path, renamed, {**base, **forwarded, **credentials}, losses)
+        model = None if is_named else route.model
+        target = None if provider is OFFLINE else provider.target(state.catalog, route.model)
+        own = Body(body, request, address.model, raw)
+        body, losses = rewrite_body(codec, own, model, target)
+        return Outgoing(path, body, {**base, **forwarded, **credentials}, losses)
     if CODECS[provider.protocol].needs_user_message:
         refuse_system_only(request, codec)
     writer = CODECS[provider.protocol]
@@ -123,23 +131,51 @@ def write_outgoing(
     )
 
 
-def apply_rules(
-    codec: Codec, body: bytes, request: Request, model: str | None, target: Target
-) -> tuple[bytes, tuple[Loss, ...]]:
-    """A body of the upstream's own protocol with the upstream's rules applied, and the losses.
+class Body(Struct, frozen=True):
+    """A body of the upstream's own protocol.
 
-    Only values that a rule changes are written again. `request` is the decoded body, perhaps with
-    an earlier conversation before it. If the body cannot be decoded, the upstream judges it.
+    `request` is the decoded body, perhaps with an earlier conversation before it. `raw` is the
+    parsed body, if the request is that body and nothing else. `model` is the model's name, if it is
+    in the path.
     """
-    if not may_apply(codec, request, target):
-        return body, ()
+
+    bytes: bytes
+    request: Request
+    model: str | None
+    raw: JsonObject | None
+
+
+def rewrite_body(
+    codec: Codec, body: Body, model: str | None, target: Target | None
+) -> tuple[bytes, tuple[Loss, ...]]:
+    """A body with another model name and with the rules of the target applied, and the losses.
+
+    Only values that change are written again; all other bytes stay.
+    """
+    has_rules = target is not None and may_apply(codec, body.request, target)
+    if model is None and not has_rules:
+        return body.bytes, ()
+    raw: JsonObject = orjson.loads(body.bytes) if body.raw is None else body.raw
+    changed, losses = raw, ()
+    if target is not None and has_rules:
+        changed, losses = _apply_rules(codec, body, raw, target)
+    if model is not None:
+        changed = {**changed, "model": model}
+    return (body.bytes if changed == raw else splice(body.bytes, raw, changed)), losses
+
+
+def _apply_rules(
+    codec: Codec, body: Body, raw: JsonObject, target: Target
+) -> tuple[JsonObject, tuple[Loss, ...]]:
+    """A parsed body with the rules of the target applied, and the losses.
+
+    If the body cannot be decoded, the upstream judges it.
+    """
     try:
-        raw: JsonObject = orjson.loads(body)
-        own = codec.decode_request(raw, model)
-        enforced = structs.replace(target, embed=parsed, enforce=True)
-        written = write_request(own, codec, enforced)
-    except (Refused, orjson.JSONDecodeError):
-        return body, ()
+        own = codec.decode_request(raw, body.model) if body.raw is None else body.request
+        written = write_request(own, codec, structs.replace(target, embed=parsed, enforce=True))
+    except Refused:
+        return raw, ()
     members = codec.rewritten
     changed = {
         key: written.body[key] if key in members else value
@@ -147,9 +183,7 @@ def apply_rules(
         if key not in members or key in written.body
     }
     changed |= {key: written.body[key] for key in members if key in written.body}
-    if changed == raw:
-        return body, ()
-    return splice(body, raw, changed), tuple(written.losses)
+    return (raw, ()) if changed == raw else (changed, tuple(written.losses))
 
 
 def may_apply(codec: Codec, request: Request, target: Target) -> bool:
@@ -204,12 +238,6 @@ def returned_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
             break
         returned.append((name, value))
     return returned
-
-
-def rename_model(body: bytes, model: str) -> bytes:
-    """The body with another model name; all other bytes stay."""
-    raw: JsonObject = orjson.loads(body)
-    return splice(body, raw, {**raw, "model": model})
 
 
 def loss_header(losses: tuple[Loss, ...]) -> str:
