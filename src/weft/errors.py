@@ -123,11 +123,16 @@ class UnknownArgument(WrongValue, TypeError):
         super().__init__(name, f"is not an argument of {call}: give {', '.join(accepted)}")
 
 
+OUTSIDE_THREADS = ("thread", "deleted thread", "content type")
+"""Kinds of things that are not part of one thread."""
+
+
 class NotFound(ThreadError):
     """There is nothing with this name. The message may list the names that exist."""
 
     def __init__(self, kind: str, name: str, hint: str = "") -> None:
-        super().__init__(f"no {kind} {name!r} in this thread{hint and f': {hint}'}")
+        where = "" if kind in OUTSIDE_THREADS else " in this thread"
+        super().__init__(f"no {kind} {name!r}{where}{hint and f': {hint}'}")
         self.kind = kind
         self.name = name
 

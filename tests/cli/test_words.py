@@ -164,3 +164,48 @@ def test_a_chat_says_how_to_leave_and_what_it_knows(
     assert "no command '/nonsense'" in out
     assert next(typed) == "never said"
     assert run("log")[1] == ""  # what begins with a slash is said to nobody
+
+
+def test_an_empty_list_says_what_is_empty(run: Any) -> None:
+    run("commit", "a")
+    run("undo")
+    rows = [
+        (("log",), "branch 'main' has no commits: `weft commit TEXT` adds one"),
+        (("log", "--graph"), "the thread has no commits: `weft commit TEXT` adds one"),
+        (("compile",), "branch 'main' has no messages: `weft commit TEXT` adds one"),
+        (("tag",), "the thread has no tags: `weft tag NAME` adds one"),
+        (("note",), "there are no notes: `weft note ID TEXT` adds one"),
+        (("threads", "--deleted"), "there are no deleted threads"),
+        (("compact", "--list"), "there are no summaries: the branch was never compacted"),
+    ]
+    for command, line in rows:
+        assert run(*command) == (0, "", f"weft: {line}\n"), command
+        code, out, err = run(*command, "--json")
+        assert (code, json.loads(out), err) == (0, {} if command == ("tag",) else [], ""), command
+
+
+def test_a_missing_store_says_how_to_create_one(run: Any, tmp_path: Path) -> None:
+    missing = tmp_path / "nothing.db"
+    _, _, err = run("log", "--store", str(missing))
+    assert err == (
+        f"weft: there is no store at {str(missing)!r}: `weft commit TEXT` creates it, and --store "
+        "names another\n"
+    )
+
+
+def test_what_is_not_part_of_a_thread_is_not_missed_in_it(run: Any) -> None:
+    run("commit", "a")
+    assert run("undelete", "gone")[2] == "weft: no deleted thread 'gone'\n"
+    assert run("switch", "gone")[2] == "weft: no branch 'gone' in this thread\n"
+
+
+def test_a_config_that_is_missing_is_named_once(run: Any, tmp_path: Path) -> None:
+    config = str(tmp_path / "no.toml")
+    _, _, err = run("serve", "--config", config)
+    assert err.count(config) == 1
+
+
+def test_a_program_that_is_missing_is_not_asked_for_its_requests(run: Any, tmp_path: Path) -> None:
+    store = str(tmp_path / "w.db")
+    code, _, err = run("run", "--store", store, "--", "no-such-program")
+    assert (code, err) == (127, "weft: no program 'no-such-program'\n")

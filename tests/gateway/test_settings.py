@@ -97,7 +97,7 @@ def test_a_wrong_setting_is_named(flags, environ, words):
             "'a': url must begin",
         ),
         ('[[upstream]]\nname = "a"\nprotocol = "gemini"\nurl = "http://[::1"\n', "'a': url is not"),
-        ('[[upstream]]\nname = "a"\nprotocol = "x"\nurl = "http://a"\n', "'a' speaks 'x'"),
+        ('[[upstream]]\nname = "a"\nprotocol = "x"\nurl = "http://a"\n', "unknown protocol 'x'"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_place(tmp_path, text, words):

@@ -26,6 +26,7 @@ from weft.thread import (
     open as open_thread,
 )
 
+from .console import print_error
 from .describe import ID_LENGTH, describe
 from .main import DEFAULT_STORE, DEFAULT_THREAD
 from .terminal import read_screen
@@ -78,7 +79,10 @@ def existing_store(args: argparse.Namespace) -> str:
     path = store_path(args)
     file = path.removeprefix("sqlite://")
     if "://" not in file and not Path(file).is_file():
-        raise ConfigError(f"there is no store at {path!r}")
+        raise ConfigError(
+            f"there is no store at {path!r}: `weft commit TEXT` creates it, and --store names "
+            "another"
+        )
     return path
 
 
@@ -135,7 +139,7 @@ def existing_thread(args: argparse.Namespace, path: str) -> str:
     missing = f"there is no thread {args.thread or DEFAULT_THREAD!r} in {path!r}"
     if not names:
         raise ConfigError(f"{missing}, and no other thread: `weft commit TEXT` creates one")
-    raise ConfigError(f"{missing}: choose with --thread NAME; there are {_list_names(names)}")
+    raise ConfigError(f"{missing}: choose with --thread NAME: {_list_names(names)}")
 
 
 def _list_names(names: Sequence[str]) -> str:
@@ -210,10 +214,19 @@ def at_commit(info: CommitInfo) -> str:
     return f"at {info.id[:ID_LENGTH]}"
 
 
-def print_rows(args: argparse.Namespace, rows: Sequence[Any], line: Callable[[Any], str]) -> None:
-    """Print a list as JSON, or one line for each row."""
+def print_empty(sentence: str) -> None:
+    """Say why a list has no rows; on standard error, because a pipe must get nothing."""
+    print_error(f"weft: {sentence}")
+
+
+def print_rows(
+    args: argparse.Namespace, rows: Sequence[Any], line: Callable[[Any], str], empty: str = ""
+) -> None:
+    """Print a list as JSON, or one line for each row; `empty` says why there are none."""
     if args.json:
         print_json([row if isinstance(row, dict) else row.to_dict() for row in rows])
         return
     for row in rows:
         print(line(row))
+    if empty and not rows:
+        print_empty(empty)

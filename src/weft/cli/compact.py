@@ -178,7 +178,8 @@ def list_batches(thread: Thread, args: argparse.Namespace) -> None:
     flags = [flag for flag, name in MODE_FLAGS.items() if getattr(args, name) is not None]
     if flags:
         raise ConfigError(f"--list changes nothing: leave out {flags[0]}")
-    print_rows(args, thread.batches(), _line)
+    empty = "there are no summaries: the branch was never compacted"
+    print_rows(args, thread.batches(), _line, empty)
 
 
 def _line(batch: SummaryBatch) -> str:

@@ -33,6 +33,7 @@ from .common import (
     count,
     existing_store,
     existing_thread,
+    print_empty,
     print_json,
     print_rows,
     run_on_thread,
@@ -144,7 +145,12 @@ def list_deleted(args: argparse.Namespace) -> int:
         {"name": record.name, "deleted": _iso(record.deleted or 0.0)}
         for record in threads(existing_store(args), deleted=True)
     ]
-    print_rows(args, rows, lambda row: f"{args.screen.name(row['name'])}  deleted {row['deleted']}")
+    print_rows(
+        args,
+        rows,
+        lambda row: f"{args.screen.name(row['name'])}  deleted {row['deleted']}",
+        "there are no deleted threads",
+    )
     return 0
 
 
@@ -201,6 +207,8 @@ def log(thread: Thread, args: argparse.Namespace) -> None:
             lines.clear()
     if lines:
         print("\n".join(lines))
+    if thread.head is None:
+        print_empty(f"branch {thread.current!r} has no commits: `weft commit TEXT` adds one")
 
 
 def show(thread: Thread, args: argparse.Namespace) -> None:
@@ -285,6 +293,8 @@ def compile_thread(thread: Thread, args: argparse.Namespace) -> None:
         print_json(FORMATS[args.format or "dicts"](compiled))
     elif len(compiled):
         print("\n\n".join(_row_text(row, args.screen) for row in compiled.rows))
+    elif thread.head is None:
+        print_empty(f"branch {thread.current!r} has no messages: `weft commit TEXT` adds one")
 
 
 def search(args: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from weft.history import newest_first, read_reachable
 from weft.ids import Id
 from weft.thread import CommitInfo, Thread, read_attempt
 
-from .common import print_json
+from .common import print_empty, print_json
 from .describe import commit_json, describe, describe_attempt, group_attempts
 from .terminal import Screen
 
@@ -107,6 +107,8 @@ def log_graph(thread: Thread, args: argparse.Namespace) -> None:
             ]
         )
         return
+    if not refs:
+        print_empty("the thread has no commits: `weft commit TEXT` adds one")
     for line in lines:
         info = None if line.commit is None else thread.show(line.commit.hex())
         print(_line(line, thread, info, names, args.screen))

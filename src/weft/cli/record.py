@@ -24,6 +24,7 @@ from .common import (
     choose_thread,
     count,
     print_done,
+    print_empty,
     print_info,
     print_json,
     print_rows,
@@ -32,7 +33,6 @@ from .common import (
     safe,
     writable_store,
 )
-from .console import print_error
 from .main import DEFAULT_THREAD
 
 ROLES = ("user", "assistant", "system", "developer", "tool")
@@ -53,16 +53,15 @@ def tag(thread: Thread, args: argparse.Namespace) -> None:
 
 def note(thread: Thread, args: argparse.Namespace) -> None:
     if args.id is None or args.list:
-        print_rows(args, [_note_json(info) for info in thread.notes(args.id)], _note_line)
+        rows = [_note_json(info) for info in thread.notes(args.id)]
+        print_rows(args, rows, _note_line, "there are no notes: `weft note ID TEXT` adds one")
     else:
         print_info(args, thread, thread.note(args.id, read_text(args.text)))
 
 
 def blame(thread: Thread, args: argparse.Namespace) -> None:
     rows = [row.to_dict() for row in thread.blame(args.text, args.limit)]
-    print_rows(args, rows, _blame_line)
-    if not rows and not args.json:
-        print_error(f"weft: no message contains {args.text!r}")
+    print_rows(args, rows, _blame_line, f"no message contains {args.text!r}")
 
 
 def versions(thread: Thread, args: argparse.Namespace) -> None:
@@ -77,6 +76,8 @@ def _list_tags(thread: Thread, args: argparse.Namespace) -> None:
         return
     for name, id in tags.items():
         print(safe(f"{name} {id[:ID_LENGTH]}"))
+    if not tags:
+        print_empty("the thread has no tags: `weft tag NAME` adds one")
 
 
 def _note_json(info: Any) -> dict[str, Any]:

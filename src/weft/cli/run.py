@@ -186,7 +186,7 @@ def run_through_gateway(
     try:
         before = count_exchanges(url)
         code = run_child(command, url, folder)
-        if before is not None and count_exchanges(url) == before:
+        if code != NOT_FOUND and before is not None and count_exchanges(url) == before:
             print_error(f"weft: no request of {command[0]!r} arrived at the gateway at {url}")
             print_error("weft: look up how the program sets its base URL, and set it to that URL")
         return code

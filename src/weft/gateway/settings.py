@@ -323,8 +323,9 @@ def _check_agent(settings: Settings) -> None:
 
 def read_config(path: str) -> ConfigFile:
     """Read the config file; raises a `ConfigError` that names the file and the member at fault."""
+    members = load_toml(path)
     try:
-        file = convert(load_toml(path), ConfigFile)
+        file = convert(members, ConfigFile)
         _check_numbers(file)
         read_tables(file.model, "")
     except (ValidationError, ConfigError) as error:
