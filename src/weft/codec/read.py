@@ -83,8 +83,8 @@ def rest_of(raw: JsonObject, known: frozenset[str], protocol: str) -> Ext | None
 def wrong(param: str, value: Any, expected: str) -> Refused:
     """The refusal of a value of the wrong type."""
     if value is None:
-        return Refused(f"is missing, or null: {expected} is needed", param=param)
-    return Refused(f"is {type(value).__name__}, not {expected}", param=param)
+        return Refused(f"must be {expected}, but is missing or null", param=param)
+    return Refused(f"must be {expected}, not {type(value).__name__}", param=param)
 
 
 def inside(step: str, error: Refused) -> Refused:
