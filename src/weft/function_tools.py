@@ -222,12 +222,12 @@ def _inline(value: Any, definitions: JsonObject, within: tuple[str, ...]) -> Any
         return [_inline(item, definitions, within) for item in cast(list[Any], value)]
     if not isinstance(value, dict):
         return value
-    found = cast(JsonObject, value)
-    name = str(found.get("$ref", "")).removeprefix("#/$defs/")
+    schema = cast(JsonObject, value)
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     if name in definitions:
-        rest = {key: item for key, item in found.items() if key != "$ref"}
+        rest = {key: item for key, item in schema.items() if key != "$ref"}
         if name in within:
             return rest
         inner = _inline(definitions[name], definitions, (*within, name))
         return {**cast(JsonObject, inner), **rest}
-    return {key: _inline(item, definitions, within) for key, item in found.items()}
+    return {key: _inline(item, definitions, within) for key, item in schema.items()}

@@ -267,7 +267,7 @@ def run(*args, given):
     [
         (b"not json", "not JSON"),
         (b"[]", "not an object"),
-        (b'{"model": "m", "messages": 3}', "messages: is int"),
+        (b'{"model": "m", "messages": 3}', "messages: must be a list"),
         (b'{"model": "m", "messages": [{"role": "user", "content": [{}]}]}', "content[0].type"),
         (b"[" * 10_000, "not JSON"),
     ],

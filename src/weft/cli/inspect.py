@@ -314,8 +314,8 @@ def search(args: argparse.Namespace) -> int:
         regex=args.regex,
         path=args.path,
     )
-    named = args.thread is None and len(threads(path)) > 1
-    _print_hits(args, hits, named=named)
+    shows_thread = args.thread is None and len(threads(path)) > 1
+    _print_hits(args, hits, shows_thread=shows_thread)
     return 0
 
 
@@ -386,13 +386,13 @@ def _hit_json(hit: Hit) -> dict[str, Any]:
 
 
 def _print_hits(
-    args: argparse.Namespace, hits: list[Hit], *, whole: bool = False, named: bool = False
+    args: argparse.Namespace, hits: list[Hit], *, whole: bool = False, shows_thread: bool = False
 ) -> None:
     """Print one line per hit, or with `whole` the whole text of each."""
 
     def line(hit: dict[str, Any]) -> str:
         id, state = hit["id"][:ID_LENGTH], "live" if hit["live"] else "gone"
-        thread = f"{args.screen.name(hit['thread'])} " if named else ""
+        thread = f"{args.screen.name(hit['thread'])} " if shows_thread else ""
         used_columns = ID_LENGTH + len(state) + len(hit["speaker"]) + columns(thread) + 4
         text = "\n".join(filter(None, [hit["text"], hit["calls"]]))
         if not whole:

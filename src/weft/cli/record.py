@@ -155,8 +155,8 @@ def _content(args: argparse.Namespace, text: str) -> Content | JsonObject:
     """The content to commit; with `--force` any role is accepted."""
     if args.type == "dialogue":
         return DialogueContent(args.role, text, args.name)
-    named = {} if args.name is None else {"name": args.name}
-    return {"content_type": args.type, TEXT_FIELD.get(args.type, "text"): text, **named}
+    name_member = {} if args.name is None else {"name": args.name}
+    return {"content_type": args.type, TEXT_FIELD.get(args.type, "text"): text, **name_member}
 
 
 def _add_text_options(parser: argparse.ArgumentParser, what: str) -> None:

@@ -37,19 +37,19 @@ def with_unique_call_ids(message: Message, seed: str) -> Message:
     """The message with unique ids for calls without an id of the upstream; `seed` is random."""
     if not any(isinstance(b, ToolCall) and b.id.startswith(MADE) for b in message.blocks):
         return message
-    blocks = tuple(_named(block, seed) for block in message.blocks)
+    blocks = tuple(_with_unique_id(block, seed) for block in message.blocks)
     return structs.replace(message, blocks=blocks)
 
 
 def with_unique_call_id(event: Event, seed: str) -> Event:
     """The same for one event of a stream."""
     if isinstance(event, Open | Close) and event.block is not None:
-        block = _named(event.block, seed)
+        block = _with_unique_id(event.block, seed)
         return event if block is event.block else structs.replace(event, block=block)
     return event
 
 
-def _named(block: Block, seed: str) -> Block:
+def _with_unique_id(block: Block, seed: str) -> Block:
     if not isinstance(block, ToolCall) or not block.id.startswith(MADE):
         return block
     return structs.replace(block, id=f"call_{seed}_{block.id.removeprefix(MADE)}")

@@ -23,8 +23,12 @@ def read_allowed(fields: JsonObject) -> ToolChoice | None:
     if mode is None or not isinstance(tools, list):
         return None
     names = [_name(members(tool) or {}) for tool in cast("list[Any]", tools)]
-    known = tuple(name for name in names if name is not None)
-    return ToolChoice(mode, None, known) if known and len(known) == len(names) else None
+    function_names = tuple(name for name in names if name is not None)
+    return (
+        ToolChoice(mode, None, function_names)
+        if function_names and len(function_names) == len(names)
+        else None
+    )
 
 
 def narrow(request: Request, losses: Losses) -> tuple[Request, tuple[str, ...]]:

@@ -152,10 +152,10 @@ class FieldTable:
         path = field.path or field.name
         _grow(self.tree, path)
         self.paths[field.name] = path
-        for inner, held in field.inner.items():
+        for inner, parameter in field.inner.items():
             _grow(self.tree, f"{path}.{inner}")
-            if held is not None:
-                self.paths[held] = f"{path}.{inner}"
+            if parameter is not None:
+                self.paths[parameter] = f"{path}.{inner}"
         if field.older is not None:
             self.tree.setdefault(field.older, {})
         *containers, member = path.split(".")
@@ -173,12 +173,12 @@ class FieldTable:
 
     def decode(self, body: JsonObject) -> tuple[Params, dict[str, Any]]:
         """The parameters of a body, and the remaining values by path."""
-        named = body if self._spell is None else self._usual(body, self.tree, self._spell)
-        reading = Reading(named)
+        usual_body = body if self._spell is None else self._usual(body, self.tree, self._spell)
+        reading = Reading(usual_body)
         try:
             for row in self._rows:
                 # Most parameters are absent from most bodies: do not look further for those.
-                if row.member and (row.first in named or row.field.older in named):
+                if row.member and (row.first in usual_body or row.field.older in usual_body):
                     _read(row, reading)
         except Refused as error:
             if self._respell is None or error.param is None:

@@ -43,15 +43,15 @@ def fitting_effort(
 
     `name` is the parameter that a loss is reported for.
     """
-    known = model.efforts
-    if effort not in ORDER or known is None or effort in known:
+    supported = model.efforts
+    if effort not in ORDER or supported is None or effort in supported:
         return effort
-    if not known:
+    if not supported:
         level = "form" if effort == "none" else "meaning"
         losses.param(name, "effort_unsupported", effort, level)
         return None
     at = ORDER.index(effort)
-    nearest = min(known, key=lambda word: (abs(ORDER.index(word) - at), -ORDER.index(word)))
+    nearest = min(supported, key=lambda word: (abs(ORDER.index(word) - at), -ORDER.index(word)))
     losses.param(name, "effort_changed", f"{effort} -> {nearest}")
     return nearest
 

@@ -36,10 +36,10 @@ def flatten_root_combinators(
         parts = _combined(schema, key)
         for part in parts:
             properties = {**(members(part.get("properties")) or {}), **properties}
-        wanted = [set(_names(part.get("required"))) for part in parts]
-        if wanted:
+        required_sets = [set(_names(part.get("required"))) for part in parts]
+        if required_sets:
             common = set[str].union if key == "allOf" else set[str].intersection
-            needed += sorted(common(*wanted) - set(needed))
+            needed += sorted(common(*required_sets) - set(needed))
     if properties:
         root["properties"] = properties
     return {**root, "required": needed} if needed else root

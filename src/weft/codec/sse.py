@@ -17,14 +17,16 @@ class SseParser:
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that these bytes complete."""
-        if b"\n" not in data and b"\r" not in data and not self._held():
+        if b"\n" not in data and b"\r" not in data and not self._ends_in_carriage_return():
             self._tail.append(data)  # a long line is put together once, when it ends
             return []
         buffer = b"".join((*self._tail, data)) if self._tail else data
         if b"\r" in buffer:
-            held = buffer.endswith(b"\r")  # a line feed may still follow
-            whole = buffer[:-1] if held else buffer
-            buffer = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + (b"\r" if held else b"")
+            is_incomplete = buffer.endswith(b"\r")  # a line feed may still follow
+            whole = buffer[:-1] if is_incomplete else buffer
+            buffer = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + (
+                b"\r" if is_incomplete else b""
+            )
         *lines, tail = buffer.split(b"\n")
         self._tail = [tail] if tail else []
         frames: list[Frame] = []
@@ -48,7 +50,7 @@ class SseParser:
         self._dispatch(frames)
         return frames
 
-    def _held(self) -> bool:
+    def _ends_in_carriage_return(self) -> bool:
         """Whether the last byte is a carriage return, which the next one may belong to."""
         return bool(self._tail) and self._tail[-1].endswith(b"\r")
 

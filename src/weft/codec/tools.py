@@ -74,7 +74,7 @@ def flatten_tools(
         for number in odd:
             flat[number] = _flat_message(messages[number], number, names, losses)
         messages = tuple(flat)
-    if not custom and any("custom" in known for known in names.calls.values()):
+    if not custom and any("custom" in original for original in names.calls.values()):
         _report_custom_results(messages, losses)
     params = _choose(request, names, losses)
     if tools == request.tools and messages is request.messages and params is request.params:
@@ -149,13 +149,13 @@ class _Names:
                 self._kept.add((tool.namespace, tool.name))
                 if tool.kind == "custom":
                     self._note(tool.name, tool.name, tool.namespace, True)
-        taken = {name for _, name in self._kept}
+        used_names = {name for _, name in self._kept}
         for tool in odd:
             group = None if namespaces else tool.namespace
             flat = flat_name(tool.name, group)
-            if flat in taken and flat != tool.name:
+            if flat in used_names and flat != tool.name:
                 flat = flat_name(tool.name, group, marked=True)
-            taken.add(flat)
+            used_names.add(flat)
             self._names[tool.namespace, tool.name] = flat
             self._note(flat, tool.name, tool.namespace, tool.kind == "custom")
 
@@ -177,12 +177,16 @@ class _Names:
         A name may have its namespace before a dot. Without one, the first tool of that name is
         meant.
         """
-        for (namespace, known), flat in self._names.items():
-            if known == name and (namespace is None or (None, name) not in self._kept):
+        for (namespace, tool_name), flat in self._names.items():
+            if tool_name == name and (namespace is None or (None, name) not in self._kept):
                 return flat
-        if any(known == name for _, known in self._kept):
+        if any(tool_name == name for _, tool_name in self._kept):
             return name
-        whole = (flat for (group, known), flat in self._names.items() if f"{group}.{known}" == name)
+        whole = (
+            flat
+            for (group, tool_name), flat in self._names.items()
+            if f"{group}.{tool_name}" == name
+        )
         return next(whole, None)
 
     def tool(self, tool: Tool, number: int, losses: Losses) -> Tool:
@@ -217,13 +221,13 @@ class _Names:
         )
 
     def _note(self, flat: str, name: str, namespace: str | None, custom: bool) -> None:
-        known: JsonObject = {"name": name}
+        original: JsonObject = {"name": name}
         if namespace is not None and not self.namespaces:
-            known["namespace"] = namespace
+            original["namespace"] = namespace
         if custom:  # a server may call it as a function, even where it was defined as custom
-            known["custom"] = True
-        if known != {"name": flat}:
-            self.calls.setdefault(flat, known)
+            original["custom"] = True
+        if original != {"name": flat}:
+            self.calls.setdefault(flat, original)
 
 
 def _survey(messages: Sequence[Message], names: _Names) -> tuple[list[int], bool]:

@@ -435,11 +435,11 @@ def _forced(turn: OpenTurn) -> tuple[Block, ...] | None:
         return None
     if choice.name in turn.tools:
         return _calls(turn, [turn.tools[choice.name]])
-    named = named_tools(turn.tools, turn.text)
+    chosen_tools = named_tools(turn.tools, turn.text)
     first = next(iter(other_tools(turn.tools) or turn.tools))
     return _calls(
         turn,
-        named or [matching_tool(turn.tools, turn.text) or turn.tools[first]],
+        chosen_tools or [matching_tool(turn.tools, turn.text) or turn.tools[first]],
     )
 
 
@@ -459,7 +459,7 @@ def _recall(turn: OpenTurn) -> tuple[Block, ...] | None:
     return _calls(turn, [turn.tools["recall"]])
 
 
-def _named(turn: OpenTurn) -> tuple[Block, ...] | None:
+def _call_named_tool(turn: OpenTurn) -> tuple[Block, ...] | None:
     if _refused(turn):
         return None
     if tools := named_tools(turn.tools, turn.text):
@@ -525,7 +525,7 @@ RULES: tuple[Callable[[OpenTurn], tuple[Block, ...] | None], ...] = (
     _forced,
     _compact,
     _recall,
-    _named,
+    _call_named_tool,
     _fill_format,
     _continue,
     _reply,

@@ -53,11 +53,11 @@ def list_threads(call: ApiCall) -> JsonObject:
     newest_first = reversed(call.threads())  # decides between threads active at the same time
     records = sorted(newest_first, key=lambda record: active[record.name], reverse=True)
     if query:
-        found = threads_with(call.store, query)
+        matching = threads_with(call.store, query)
         records = [
             record
             for record in records
-            if found is None or record.name in found or query.lower() in record.name.lower()
+            if matching is None or record.name in matching or query.lower() in record.name.lower()
         ]
     page = records[offset : offset + (call.number("limit") or THREAD_LIMIT)]
     visible = {record.name for record in call.threads()}

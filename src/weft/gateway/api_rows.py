@@ -206,19 +206,19 @@ def _last_summary(thread: ThreadView) -> str | None:
 def _updated(thread: ThreadView, window: Sequence[Row], since: Id | None) -> list[Row]:
     """Rows before the window whose calls got their results in it, or that got a note since."""
     shown = {row.id for row in window}
-    known = None if since is None else thread.facts.get(since)
+    earlier_facts = None if since is None else thread.facts.get(since)
     callers: dict[Id, None] = {
         bytes.fromhex(about): None
         for about, notes in thread.notes.items()
-        if known is not None and notes[-1]["created"] >= known.created
+        if earlier_facts is not None and notes[-1]["created"] >= earlier_facts.created
     }
     for row in window:
         for block in row.message.blocks:
             caller = thread.callers.get(block.call_id) if isinstance(block, ToolResult) else None
             if caller is not None and caller not in shown:
                 callers[caller] = None
-    found = (thread.view.find(id) for id in callers)
-    return [row for row in found if row is not None]
+    rows = (thread.view.find(id) for id in callers)
+    return [row for row in rows if row is not None]
 
 
 def _attempts(call: ApiCall, name: str, thread: ThreadView) -> list[JsonObject]:

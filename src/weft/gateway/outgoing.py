@@ -212,8 +212,8 @@ def connection_headers(headers: Mapping[str, str]) -> frozenset[str]:
 
     https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1
     """
-    named = headers.get("connection", "").split(",")
-    return frozenset(name.strip().lower() for name in named)
+    header_names = headers.get("connection", "").split(",")
+    return frozenset(name.strip().lower() for name in header_names)
 
 
 def returns(name: str) -> bool:

@@ -154,10 +154,10 @@ class ThreadViews:
         with self._lock:
             cached = self._views.get(key, ThreadView())
             other = self._views.get((thread, OTHER_COMMIT), cached)
-        for known in (cached, other):
-            earlier = known.view.at(head)
+        for candidate in (cached, other):
+            earlier = candidate.view.at(head)
             if earlier is not None:
-                return known if earlier is known.view else known.at(earlier)
+                return candidate if earlier is candidate.view else candidate.at(earlier)
         steps = store.walk(thread, head, after=cached.view.depth)
         follows = bool(steps) and steps[0].commit.parents[:1] == _parents(cached.view)
         if not follows:
@@ -214,14 +214,14 @@ class ThreadViews:
     ) -> tuple[AnswerCost, ...]:
         """The costs of a thread's answers, cached under `key`: its name and its current state."""
         thread, version = key
-        known = self._costs.get(thread)
-        if known is None or known[0] != version:
-            known = (version, read())
+        cached_costs = self._costs.get(thread)
+        if cached_costs is None or cached_costs[0] != version:
+            cached_costs = (version, read())
             with self._lock:
-                self._costs[thread] = known
+                self._costs[thread] = cached_costs
                 while len(self._costs) > CACHED_COSTS:
                     self._costs.popitem(last=False)
-        return known[1]
+        return cached_costs[1]
 
 
 def _make_room(cache: dict[Any, JsonObject]) -> None:

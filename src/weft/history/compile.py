@@ -167,8 +167,8 @@ class SignatureIndex:
 
     def __init__(self, base: "SignatureIndex | None" = None, depth: int = 0) -> None:
         """Empty, or the entries of `base` up to this depth of its chain."""
-        known: dict[Id, tuple[int, int]] = {} if base is None else base._fingerprints
-        self._fingerprints = {slot: at for slot, at in known.items() if at[0] <= depth}
+        fingerprints: dict[Id, tuple[int, int]] = {} if base is None else base._fingerprints
+        self._fingerprints = {slot: at for slot, at in fingerprints.items() if at[0] <= depth}
         self._hashes: dict[Id, tuple[Message, int]] = {} if base is None else base._hashes
 
     def bind(self, slot: Id, depth: int, fingerprint: int) -> None:
@@ -194,9 +194,9 @@ class SignatureIndex:
         return frozenset(stale)
 
     def _hash(self, row: Row) -> int:
-        known = None if row.id is None else self._hashes.get(row.id)
-        if known is not None and known[0] is row.message:
-            return known[1]
+        row_hash = None if row.id is None else self._hashes.get(row.id)
+        if row_hash is not None and row_hash[0] is row.message:
+            return row_hash[1]
         value = hash(encode_entry(row.message)[0])
         if row.id is not None:
             self._hashes[row.id] = (row.message, value)

@@ -98,14 +98,14 @@ def _reverted(step: Step) -> Id | None:
 
 def _with_present(order: list[Id], present: Sequence[Id], inserted: set[Id | None]) -> list[Id]:
     """The order with all present rows in it; an inserted row that is elsewhere now has moved."""
-    here, known = set(present), set(order)
-    if [slot for slot in order if slot in here] != [slot for slot in present if slot in known]:
+    here, ordered = set(present), set(order)
+    if [slot for slot in order if slot in here] != [slot for slot in present if slot in ordered]:
         order = [slot for slot in order if slot not in inserted]
-        known.difference_update(slot for slot in inserted if slot is not None)
+        ordered.difference_update(slot for slot in inserted if slot is not None)
     new_before: dict[Id, list[Id]] = {}
     new: list[Id] = []
     for slot in present:
-        if slot not in known:
+        if slot not in ordered:
             new.append(slot)
         elif new:
             new_before[slot], new = new, []

@@ -91,9 +91,9 @@ def _replay_append(
     message = decode_appended(step)
     if is_answered_again(onto.rows, message):  # a second result for one call: settled by a merge
         return _replay_rewrite(step, body, states, choose, conflicts)
-    named = Append(op.kind, op.priority, slot)
+    append = Append(op.kind, op.priority, slot)
     draft = Draft(
-        "append", named, (message,), body.note, body.metadata, body.generation_config, _usage(step)
+        "append", append, (message,), body.note, body.metadata, body.generation_config, _usage(step)
     )
     row = Row(slot, message, op.priority, op.kind)
     return ReplayedCommit(step.commit.id, draft), State([*onto.rows, row], onto.setup)

@@ -229,9 +229,9 @@ class TextIndex:
 
     def load(self, terms: Iterable[str]) -> None:
         """Read the buckets of these terms in one call."""
-        wanted = {_bucket(term) for term in terms} - self._blocks.keys()
-        if wanted:
-            self._read_buckets(sorted({*wanted, *([] if WHOLE in self._blocks else [WHOLE])}))
+        buckets = {_bucket(term) for term in terms} - self._blocks.keys()
+        if buckets:
+            self._read_buckets(sorted({*buckets, *([] if WHOLE in self._blocks else [WHOLE])}))
 
     def _read_buckets(self, buckets: Sequence[int] | None) -> None:
         stored = [number for number in self._by_segment if number > 0]

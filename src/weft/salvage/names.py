@@ -78,46 +78,53 @@ def plan_names(recovered: RecoveredRows, graph: Graph) -> Names:
     for line in good:
         by_ref.setdefault(line[3], []).append(line)
     known = _known_refs(recovered)
-    taken = {(thread, name) for thread, name, _, _ in known.values()}
+    used_names = {(thread, name) for thread, name, _, _ in known.values()}
     unsure: list[tuple[int, str, Whole]] = []
     for key, (thread, name, row_target, is_row) in known.items():
         if thread not in names.threads:
             continue
         lines = [line for line in by_ref.get(key, ()) if line[0] == thread]
-        wanted = _wanted(recovered, graph, row_target, is_row, lines)
-        target = graph.find(wanted)
+        target_key = _likely_target(recovered, graph, row_target, is_row, lines)
+        target = graph.find(target_key)
         if target is not None and target.thread != thread:
             target = None
-        if target is None and wanted is not None:
-            target = depths.before(wanted, thread) or _logged_before(graph, lines, thread)
+        if target is None and target_key is not None:
+            target = depths.before(target_key, thread) or _logged_before(graph, lines, thread)
             title = cast(str, names.threads[thread][1])
             head = None if target is None else target.id.hex()
-            fewer = 0 if target is None else depths.between(wanted, target)
-            rest = _rest(names, graph, (thread, name), wanted, taken)
+            fewer = 0 if target is None else depths.between(target_key, target)
+            rest = _rest(names, graph, (thread, name), target_key, used_names)
             names.ends.append(End(title, name, head, fewer, rest))
-        elif target is not None and _is_unsure(recovered, wanted, row_target, lines):
+        elif target is not None and _is_unsure(recovered, target_key, row_target, lines):
             unsure.append((thread, name, target))
         names.refs[key] = (thread, name, None if target is None else target.key)
-    _end_unsure(names, graph, unsure, taken)
+    _end_unsure(names, graph, unsure, used_names)
     _keep_log(names, good, recovered, graph)
-    _keep_nameless_refs(names, graph, by_ref, taken)
+    _keep_nameless_refs(names, graph, by_ref, used_names)
     _stand(names)
     _keep_rests(names, graph)
     return names
 
 
 def _rest(
-    names: Names, graph: Graph, of: tuple[int, str], wanted: int, taken: set[tuple[int, str]]
+    names: Names,
+    graph: Graph,
+    of: tuple[int, str],
+    target_key: int,
+    used_names: set[tuple[int, str]],
 ) -> str | None:
     """The name of a new branch for intact commits after the damage, or `None` without any."""
-    tip = graph.find_behind(wanted)
+    tip = graph.find_behind(target_key)
     if tip is None or tip.thread != of[0] or of[1].startswith(TAG):
         return None
-    return _add_rest(names, of, wanted, taken)
+    return _add_rest(names, of, target_key, used_names)
 
 
 def _end_unsure(
-    names: Names, graph: Graph, unsure: list[tuple[int, str, Whole]], taken: set[tuple[int, str]]
+    names: Names,
+    graph: Graph,
+    unsure: list[tuple[int, str, Whole]],
+    used_names: set[tuple[int, str]],
 ) -> None:
     """Report the branches that may have gone further; commits after them get a new branch."""
     reached = _reachable(graph, [target for _, _, target in names.refs.values()])
@@ -130,7 +137,7 @@ def _end_unsure(
                 tip = tip if commit.key in reached else commit.key
         rest = None
         if tip is not None and not name.startswith(TAG):
-            rest = _add_rest(names, (thread, name), tip, taken)
+            rest = _add_rest(names, (thread, name), tip, used_names)
         title = cast(str, names.threads[thread][1])
         names.ends.append(End(title, name, target.id.hex(), 0, rest, is_sure=False))
 
@@ -148,14 +155,16 @@ def _reachable(graph: Graph, targets: Iterable[int | None]) -> set[int]:
     return keys
 
 
-def _add_rest(names: Names, of: tuple[int, str], target: int, taken: set[tuple[int, str]]) -> str:
+def _add_rest(
+    names: Names, of: tuple[int, str], target: int, used_names: set[tuple[int, str]]
+) -> str:
     """Add a new branch at a commit; returns its name."""
     thread, name = of
     number, title = 1, f"{name}{AFTER}"
-    while (thread, title) in taken:
+    while (thread, title) in used_names:
         number += 1
         title = f"{name}{AFTER}-{number}"
-    taken.add((thread, title))
+    used_names.add((thread, title))
     names.rests.append((thread, title, target))
     return title
 
@@ -168,7 +177,7 @@ def _keep_rests(names: Names, graph: Graph) -> None:
 
 
 def _keep_nameless_refs(
-    names: Names, graph: Graph, by_ref: dict[int, list[Logged]], taken: set[tuple[int, str]]
+    names: Names, graph: Graph, by_ref: dict[int, list[Logged]], used_names: set[tuple[int, str]]
 ) -> None:
     """Give new names to refs that only the discarded part of the log mentions.
 
@@ -182,9 +191,9 @@ def _keep_nameless_refs(
         target = _logged_before(graph, lines, thread)
         title = cast(str, names.threads[thread][1])
         name = f"recovered-{key}"
-        if target is None or (thread, name) in taken:
+        if target is None or (thread, name) in used_names:
             continue
-        taken.add((thread, name))
+        used_names.add((thread, name))
         names.refs[key] = (thread, name, target.key)
         names.nameless.append(f"a branch of thread {title!r} has lost its name: it is {name!r} now")
 
@@ -223,15 +232,15 @@ def _known_refs(recovered: RecoveredRows) -> dict[int, tuple[int, str, int | Non
         "dict[int, tuple[None, int, str, int | None]]", recovered.table("ref")
     ).items():
         refs[key] = (row[1], row[2], row[3], True)
-    taken = {(thread, name) for thread, name, _, _ in refs.values()}
+    used_names = {(thread, name) for thread, name, _, _ in refs.values()}
     for key, row in recovered.ids(REF_NAMES).items():
         thread, name = cast(tuple[int, str], row)
-        if key not in refs and (thread, name) not in taken:
+        if key not in refs and (thread, name) not in used_names:
             refs[key] = (thread, name, None, False)
     return refs
 
 
-def _wanted(
+def _likely_target(
     recovered: RecoveredRows,
     graph: Graph,
     row_target: int | None,
@@ -250,10 +259,10 @@ def _wanted(
 
 
 def _is_unsure(
-    recovered: RecoveredRows, wanted: int | None, row_target: int | None, lines: list[Logged]
+    recovered: RecoveredRows, target_key: int | None, row_target: int | None, lines: list[Logged]
 ) -> bool:
     """Whether a ref's target comes only from a log that may have lost its last lines."""
-    return bool(lines) and wanted != row_target and "operation" in recovered.torn
+    return bool(lines) and target_key != row_target and "operation" in recovered.torn
 
 
 def _leads_to(graph: Graph, key: int | None, before: int | None) -> bool:
@@ -328,7 +337,7 @@ def _keep_log(names: Names, good: list[Logged], recovered: RecoveredRows, graph:
                 break
             run.append(line)
         heads = {line[3]: line[5] for line in reversed(run)}
-        if all(_stands(names, graph, ref, new) for ref, new in heads.items()):
+        if all(_matches_ref(names, graph, ref, new) for ref, new in heads.items()):
             names.log += [_renumbered(graph, line) for line in reversed(run)]
     every = max(_written(good), len(recovered.table("operation")))
     names.cut = every - len(names.log)
@@ -342,7 +351,7 @@ def _written(good: list[Logged]) -> int:
     return sum(max(numbers) - min(numbers) + 1 for numbers in seqs.values())
 
 
-def _stands(names: Names, graph: Graph, ref: int, new: int | None) -> bool:
+def _matches_ref(names: Names, graph: Graph, ref: int, new: int | None) -> bool:
     if ref not in names.refs:
         return True  # it is restored from the log later
     commit = graph.find(new)

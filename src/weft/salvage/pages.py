@@ -118,11 +118,11 @@ class Pages:
         """Whether cells, free blocks and fragments account for the whole content area."""
         block, _, content, fragments = unpack_from(">HHHB", page, start + 1)
         content = content or 65536
-        seen = 0
+        previous = 0
         while block:
-            if block < seen + LEAST_CELL or block + LEAST_CELL > self.usable:
+            if block < previous + LEAST_CELL or block + LEAST_CELL > self.usable:
                 return False
-            seen = block
+            previous = block
             block, size = unpack_from(">HH", page, block)
             filled += size
         return end <= content and filled + fragments == self.usable - content
@@ -165,19 +165,19 @@ class Pages:
         some = least + (length - least) % (self.usable - 4)
         return some if some <= most else least
 
-    def _overflow(self, number: int, left: int) -> bytes:
+    def _overflow(self, number: int, remaining: int) -> bytes:
         """The rest of a payload. Unreadable parts become zeros, so that the row itself survives."""
         parts: list[bytes] = []
-        if left > self.count * self.usable:
+        if remaining > self.count * self.usable:
             raise Unreadable
-        while left > 0:
+        while remaining > 0:
             page = self.read(number)
             if page is None:
-                parts.append(bytes(left))
+                parts.append(bytes(remaining))
                 break
-            part = page[4 : min(self.usable, 4 + left)]
+            part = page[4 : min(self.usable, 4 + remaining)]
             parts.append(part)
-            left -= len(part)
+            remaining -= len(part)
             number = unpack_from(">I", page)[0]
         return b"".join(parts)
 

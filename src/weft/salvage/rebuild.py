@@ -131,10 +131,10 @@ class _Rebuilding:
             lost_attempts = self._put_attempts(recovered, graph)
         kept_keys = (graph.commits.keys() | graph.same.keys()) - graph.holes
         most = pages.count * pages.size // SIZE  # no file has room for more than so many ids
-        named = {key for key in _named(recovered) | graph.lost if 0 < key <= most}
-        missing = max([0, *named, *kept_keys]) - len(kept_keys)
+        referenced = {key for key in _referenced_keys(recovered) | graph.lost if 0 < key <= most}
+        missing = max([0, *referenced, *kept_keys]) - len(kept_keys)
         return Salvage(
-            "", len(graph.commits) - len(graph.holes), len(intact_ids), len(named - kept_keys),
+            "", len(graph.commits) - len(graph.holes), len(intact_ids), len(referenced - kept_keys),
             missing, tuple(lost),
             len(graph.remade), names.cut, "operation" in recovered.torn, tuple(names.ends),
             tuple(names.nameless), lost_attempts,
@@ -292,7 +292,7 @@ def plan_lines(
     return lines, places
 
 
-def _named(recovered: RecoveredRows) -> set[int]:
+def _referenced_keys(recovered: RecoveredRows) -> set[int]:
     """The keys of all commits that a recovered row refers to."""
     keys: set[object] = {*recovered.ids(COMMIT_IDS), *recovered.ids(PLACES)}
     for table, columns in (("operation", (4, 5)), ("commits", (6, 7)), ("ref", (3,))):

@@ -377,8 +377,8 @@ def _restorable_log(thread: ArchivedThread, created: float) -> list[Operation]:
     commits = {commit.id for commit in thread.commits}
     refs: dict[str, Id] = {}
     for op in thread.log:
-        named = {id for id in (op.old, op.new) if id is not None}
-        if not named <= commits or refs.get(op.ref) != op.old:
+        commit_ids = {id for id in (op.old, op.new) if id is not None}
+        if not commit_ids <= commits or refs.get(op.ref) != op.old:
             break
         if op.new is None:
             refs.pop(op.ref, None)

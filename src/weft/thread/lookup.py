@@ -255,8 +255,8 @@ def recall(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter
     """The originals of an id or a checkpoint; else the best matches of words, summaries last."""
     check_text("wanted", query)
     check_count("limit", limit)
-    named = _named_hits(handle, query, limit) if only.is_open else None
-    return _recall_words(handle, query, limit, only)[0] if named is None else named
+    named_hits = _named_hits(handle, query, limit) if only.is_open else None
+    return _recall_words(handle, query, limit, only)[0] if named_hits is None else named_hits
 
 
 def _named_hits(handle: Handle, query: str, limit: int) -> list[Hit] | None:
@@ -564,14 +564,14 @@ def _best_lines(text: str, weights: Mapping[str, float], length: int) -> str:
     terms = [
         {term: weights[term] for term in count_terms(line) if term in weights} for line in lines
     ]
-    left = dict(weights)
+    remaining = dict(weights)
     chosen: set[int] = set()
     room = length
     waiting = [(-sum(own.values()), number) for number, own in enumerate(terms) if own]
     heapify(waiting)
     while waiting and room > 0:
         gain, number = heappop(waiting)
-        now = -sum(left[term] for term in terms[number])
+        now = -sum(remaining[term] for term in terms[number])
         if waiting and now > waiting[0][0] and now > gain:
             heappush(waiting, (now, number))  # other lines have its words already
             continue
@@ -580,7 +580,7 @@ def _best_lines(text: str, weights: Mapping[str, float], length: int) -> str:
         chosen.add(number)
         room -= len(lines[number]) + 1
         for term in terms[number]:
-            left[term] *= REPEATED
+            remaining[term] *= REPEATED
     for number in sorted(chosen) if chosen else [0]:  # the lines around them, while there is room
         for beside in (number + 1, number - 1):
             if beside not in chosen and 0 <= beside < len(lines) and len(lines[beside]) < room:

@@ -102,9 +102,9 @@ def make_media(field: str, name: str, data: bytes) -> Media:
     media = find_type(name, data)
     if media is None:
         raise WrongValue(field, f"{name!r} has a type that no model reads; supported are {KNOWN}")
-    named = BY_NAME.get(Path(name).suffix.lower())
-    if media == TEXT and named is not None:
-        raise WrongValue(field, f"{name!r} is not {named}: it contains text")
+    type_by_name = BY_NAME.get(Path(name).suffix.lower())
+    if media == TEXT and type_by_name is not None:
+        raise WrongValue(field, f"{name!r} is not {type_by_name}: it contains text")
     source = Inline(b64encode(data).decode(), media)
     kind = media.partition("/")[0]
     if kind == "image":
@@ -120,8 +120,8 @@ def find_type(name: str, data: bytes) -> str | None:
     if is_text(data):
         return TEXT
     # Audio files can start with any bytes, so for them the name decides.
-    named = BY_NAME.get(Path(name).suffix.lower())
-    return named if named is not None and named.startswith("audio/") else None
+    type_by_name = BY_NAME.get(Path(name).suffix.lower())
+    return type_by_name if type_by_name is not None and type_by_name.startswith("audio/") else None
 
 
 def _is_whole(media: str, data: bytes) -> bool:

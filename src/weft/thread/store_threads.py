@@ -87,7 +87,7 @@ def threads(target: Target = None, *, deleted: bool = False) -> list[ThreadRecor
         return sorted(records, key=lambda record: record.deleted or 0.0)
 
 
-def match_names(names: Iterable[str], wanted: str) -> list[str]:
+def match_names(names: Iterable[str], name_or_prefix: str) -> list[str]:
     """The threads that match a name or a prefix; an exact match excludes all others.
 
     A session's thread is found by its session id too, without the `claude-` or `codex-` before it.
@@ -96,10 +96,10 @@ def match_names(names: Iterable[str], wanted: str) -> list[str]:
     candidates = [
         name
         for name in names
-        if name.startswith(wanted) or CLIENT_PREFIX.sub("", name).startswith(wanted)
+        if name.startswith(name_or_prefix) or CLIENT_PREFIX.sub("", name).startswith(name_or_prefix)
     ]
-    if wanted in candidates:
-        return [wanted]
+    if name_or_prefix in candidates:
+        return [name_or_prefix]
     shortest = min(candidates, key=len, default="")
     is_parent = all(name == shortest or name.startswith(f"{shortest}.") for name in candidates)
     return [shortest] if candidates and is_parent else candidates

@@ -327,8 +327,8 @@ def check_policies(system: str, cache: str) -> None:
 def check_thinking(member: ThinkingMember) -> ThinkingMember:
     """The member; raises `Refused` if it is unknown."""
     if member not in get_args(ThinkingMember):
-        known = ", ".join(get_args(ThinkingMember))
-        raise Refused(f"{member!r} is not one of {known}", param="thinking")
+        supported = ", ".join(get_args(ThinkingMember))
+        raise Refused(f"{member!r} is not one of {supported}", param="thinking")
     return member
 
 

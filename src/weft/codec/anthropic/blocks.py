@@ -81,11 +81,13 @@ def refuse_image(block: Image, message: Message, _request: Request) -> str | Non
 
 def refuse_document(block: File, message: Message, _request: Request) -> str | None:
     source = typed(block).source
-    known = DOCUMENT_TYPES if plain_text(source) is None else frozenset({source.media_type})
-    return _refuse_source(source, known, message)
+    supported_types = (
+        DOCUMENT_TYPES if plain_text(source) is None else frozenset({source.media_type})
+    )
+    return _refuse_source(source, supported_types, message)
 
 
-def _refuse_source(source: Source, known: frozenset[str], message: Message) -> str | None:
+def _refuse_source(source: Source, supported_types: frozenset[str], message: Message) -> str | None:
     if message.role == "assistant":
         return "media_in_assistant"
     if isinstance(source, FileRef):
@@ -93,7 +95,11 @@ def _refuse_source(source: Source, known: frozenset[str], message: Message) -> s
     if isinstance(source, Url) and source.url[:8].lower() != "https://":
         return "url_unsupported"
     kind = source.media_type
-    if kind in known or bare_type(kind) in known or (isinstance(source, Url) and not kind):
+    if (
+        kind in supported_types
+        or bare_type(kind) in supported_types
+        or (isinstance(source, Url) and not kind)
+    ):
         return None
     return "media_type_unsupported"
 
@@ -183,8 +189,8 @@ def decode_tool_use(raw: JsonObject) -> ToolCall:
 def decode_tool_result(raw: JsonObject) -> ToolResult:
     content, form = decode_content(raw, "content")
     failed = optional(raw, "is_error", bool)
-    known = TOOL_RESULT if failed is not None else TOOL_RESULT - {"is_error"}
-    ext = rest_of(raw, known, PROTOCOL)
+    known_members = TOOL_RESULT if failed is not None else TOOL_RESULT - {"is_error"}
+    ext = rest_of(raw, known_members, PROTOCOL)
     return ToolResult(text_of(raw, "tool_use_id"), content, failed, form=form, ext=ext)
 
 

@@ -49,13 +49,13 @@ def write_thinking(params: Params, limit: int, target: Target, losses: Losses) -
     return _budget(budget, limit, losses)
 
 
-def _budget(wanted: int, limit: int, losses: Losses) -> JsonObject | None:
-    budget = min(max(wanted, LEAST_BUDGET), limit - 1)
+def _budget(tokens: int, limit: int, losses: Losses) -> JsonObject | None:
+    budget = min(max(tokens, LEAST_BUDGET), limit - 1)
     if budget < LEAST_BUDGET:
-        losses.param("reasoning.budget", "thinking_budget_dropped", wanted)
+        losses.param("reasoning.budget", "thinking_budget_dropped", tokens)
         return None
-    if budget != wanted:
-        losses.param("reasoning.budget", "thinking_budget_changed", f"{wanted} -> {budget}")
+    if budget != tokens:
+        losses.param("reasoning.budget", "thinking_budget_changed", f"{tokens} -> {budget}")
     return {"type": "enabled", "budget_tokens": budget}
 
 
@@ -96,8 +96,8 @@ def _read_choice(value: JsonObject, _reading: Reading) -> ToolChoice:
 
 
 def _write_choice(choice: ToolChoice, _writing: Writing) -> JsonObject:
-    named = {"name": choice.name} if choice.name is not None else {}
-    return {"type": choice.kind, **named}
+    name_member = {"name": choice.name} if choice.name is not None else {}
+    return {"type": choice.kind, **name_member}
 
 
 def _read_parallel(disabled: bool, _reading: Reading) -> bool:

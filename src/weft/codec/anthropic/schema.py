@@ -51,21 +51,21 @@ def enforceable(schema: JsonObject, path: str, losses: Losses) -> JsonObject:
 def _enforce(schema: JsonObject, removed: dict[str, None], depth: int) -> JsonObject:
     if depth > DEEPEST:
         return schema
-    kept: JsonObject = {}
+    enforced: JsonObject = {}
     for key, value in schema.items():
         if key in REFUSED or (key == "minItems" and value not in FEWEST):
             removed[key] = None
         elif key in NAMED and isinstance(value, dict):
-            named = cast(JsonObject, value).items()
-            kept[key] = {name: _inner(item, removed, depth) for name, item in named}
+            properties = cast(JsonObject, value).items()
+            enforced[key] = {name: _inner(item, removed, depth) for name, item in properties}
         elif key in LISTS and isinstance(value, list):
-            kept[key] = [_inner(item, removed, depth) for item in cast(list[Any], value)]
+            enforced[key] = [_inner(item, removed, depth) for item in cast(list[Any], value)]
         else:
-            kept[key] = _inner(value, removed, depth) if key == "items" else value
-    if "properties" in kept and kept.get("additionalProperties") is not False:
+            enforced[key] = _inner(value, removed, depth) if key == "items" else value
+    if "properties" in enforced and enforced.get("additionalProperties") is not False:
         removed["additionalProperties"] = None
-        kept["additionalProperties"] = False
-    return kept
+        enforced["additionalProperties"] = False
+    return enforced
 
 
 def _inner(value: Any, removed: dict[str, None], depth: int) -> Any:

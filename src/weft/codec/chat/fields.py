@@ -111,17 +111,17 @@ def _write_choice(choice: ToolChoice, writing: Writing) -> Any:
     for tool in writing.tools:
         kind = "custom" if tool.get("type") == "custom" else "function"
         kinds.setdefault(str(tool.get(kind, {}).get("name")), kind)
-    named: list[JsonObject] = [
+    chosen_tools: list[JsonObject] = [
         {"type": kinds[name], kinds[name]: {"name": name}}
         for name in choice.names or (choice.name,)
         if name in kinds
     ]
     if choice.names:
-        some = {"mode": KIND_CHOICE[choice.kind], "tools": named}
+        some = {"mode": KIND_CHOICE[choice.kind], "tools": chosen_tools}
         return {"type": "allowed_tools", "allowed_tools": some}
-    if not named:
+    if not chosen_tools:
         writing.losses.param("tool_choice", "tool_choice_dropped", choice.name)
-    return named[0] if named else None
+    return chosen_tools[0] if chosen_tools else None
 
 
 def _write_format(shape: Format, writing: Writing) -> JsonObject:

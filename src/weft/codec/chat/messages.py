@@ -152,7 +152,9 @@ def find_blocks(raw: JsonObject, number: int, known: set[str]) -> Iterator[Locat
     legacy = members(raw.get("function_call"))
     if legacy is not None and legacy.get("name"):
         known.add("function_call")
-        call = ToolCall(legacy_id(number), *_named(legacy, "arguments"), ext=_item("function_call"))
+        call = ToolCall(
+            legacy_id(number), *_name_and_text(legacy, "arguments"), ext=_item("function_call")
+        )
         yield "function_call", call
     audio = members(raw.get("audio"))
     if audio is not None and audio.get("id"):
@@ -195,7 +197,7 @@ def decode_call(raw: JsonObject) -> ToolCall:
     inner = members(raw.get(kind))
     if inner is None:
         raise wrong(kind, raw.get(kind), "an object")
-    name, arguments = _named(inner, key)
+    name, arguments = _name_and_text(inner, key)
     if len(raw) == 3 and len(inner) == 2 and "type" in raw and word == kind:
         return ToolCall(text_of(raw, "id"), name, arguments, custom=kind == "custom")
     rest = {member: value for member, value in raw.items() if member not in ("id", "type", kind)}
@@ -214,7 +216,7 @@ def decode_call(raw: JsonObject) -> ToolCall:
     )
 
 
-def _named(raw: JsonObject, key: str) -> tuple[str, str]:
+def _name_and_text(raw: JsonObject, key: str) -> tuple[str, str]:
     return text_of(raw, "name"), text_of(raw, key)
 
 

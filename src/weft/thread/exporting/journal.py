@@ -69,9 +69,9 @@ def find_folder(messages: Iterable[Message]) -> str | None:
     """The folder that a client works in, from the system prompt or the context that it sends."""
     for message in messages:
         if message.role != "assistant":
-            named = _FOLDER.search(message.text)
-            if named is not None:
-                return named[1] or named[2]
+            match = _FOLDER.search(message.text)
+            if match is not None:
+                return match[1] or match[2]
     return None
 
 

@@ -402,8 +402,10 @@ def _parent_session(lines: Sequence[Line], tree: Tree) -> str | None:
 
 
 def _last_session(lines: Sequence[Line]) -> str | None:
-    named = (line.value.get("sessionId") for line in reversed(lines) if line.value is not None)
-    return next((name for name in named if isinstance(name, str)), None)
+    session_ids = (
+        line.value.get("sessionId") for line in reversed(lines) if line.value is not None
+    )
+    return next((name for name in session_ids if isinstance(name, str)), None)
 
 
 def _is_agent(tree: Tree) -> bool:

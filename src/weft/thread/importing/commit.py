@@ -319,15 +319,15 @@ def _align_branch(handle: Handle, chain: Sequence[PlannedCommit]) -> _Alignment 
     best: tuple[int, _Alignment] | None = None
     for name in [name for name in names if name in refs][:CANDIDATES]:
         stored = _dialogue(handle.view(refs[name]))
-        left, right = align_turns([m for _, m in stored], [m for _, m in planned])
-        if not right or (best is not None and right <= best[0]):
+        stored_count, planned_count = align_turns([m for _, m in stored], [m for _, m in planned])
+        if not planned_count or (best is not None and planned_count <= best[0]):
             continue
-        is_tip = left == len(stored)
-        commit = refs[name] if is_tip else stored[left - 1][0]
+        is_tip = stored_count == len(stored)
+        commit = refs[name] if is_tip else stored[stored_count - 1][0]
         if handle.store.read_nodes(handle.name, [commit]):
-            last = planned[right - 1][0]
-            found = _Alignment(name, commit, last, is_tip, right == len(planned))
-            best = (right, found)
+            last = planned[planned_count - 1][0]
+            alignment = _Alignment(name, commit, last, is_tip, planned_count == len(planned))
+            best = (planned_count, alignment)
     return None if best is None else best[1]
 
 
@@ -387,8 +387,8 @@ def _check_budget(handle: Handle, branch: str, after: View) -> None:
 def _missing_commits(handle: Handle, commits: Sequence[PlannedCommit]) -> list[Id]:
     """The commits that the thread does not have yet, in order."""
     ids = list(dict.fromkeys(commit.record.id for commit in commits))
-    known = {node.id for node in handle.store.read_nodes(handle.name, ids)}
-    return [id for id in ids if id not in known]
+    present_ids = {node.id for node in handle.store.read_nodes(handle.name, ids)}
+    return [id for id in ids if id not in present_ids]
 
 
 def _land_branch(handle: Handle, name: str, chain: Sequence[PlannedCommit]) -> None:
