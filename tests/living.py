@@ -496,6 +496,7 @@ class Session:
         self.children: dict[str, list[str]] = {}
         self.branches = {"main"}
         self.compactions = 0
+        self.headers: dict[str, str] = {}
         self._requests = 0
 
     @property
@@ -535,8 +536,15 @@ class Session:
         except ValueError:
             return status, None
 
+    def next_request(self) -> tuple[str, Json, dict[str, str]]:
+        """The path, body and headers of a request for a stream that answers the last turn."""
+        self._requests += 1
+        return *self._write(self.turns, "", True, True), self._headers("", 0)
+
     def _headers(self, agent: str, retry: int) -> dict[str, str]:
-        headers = {"x-stainless-retry-count": str(retry)} if retry else {}
+        headers = dict(self.headers)
+        if retry:
+            headers["x-stainless-retry-count"] = str(retry)
         if self.habits.session_header:
             headers[self.habits.session_header] = self.id
         if self.habits.parent_header:

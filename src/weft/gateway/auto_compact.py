@@ -17,6 +17,7 @@ is.
 import asyncio
 import sys
 import time
+from collections.abc import Set
 from contextlib import suppress
 from threading import Lock, Thread as WorkerThread
 
@@ -27,6 +28,7 @@ from weft.catalog import Catalog, Model
 from weft.client import RETRYABLE, UNREACHED, ModelClient, Provider, RetryPolicy, find_route
 from weft.compact import CompactResult, Limits, limits_of
 from weft.errors import WeftError
+from weft.ids import Id
 from weft.model import Message, Request
 from weft.store import Store
 from weft.thread import CompactOptions, Thread, drive, open as open_thread
@@ -81,17 +83,19 @@ class SessionCompactor:
         model: Model,
         request: Request,
         body: int,
+        proven: Set[Id] = frozenset(),
         *,
         force: bool = False,
     ) -> Room | None:
         """Compact the conversation of a request if it does not fit, or in any case with `force`.
 
-        `body` is the size of the client's body in bytes. Returns `None` if nothing was changed.
+        `body` is the size of the client's body in bytes, `proven` are the commits of the answers
+        that the request is proven to echo. Returns `None` if nothing was changed.
         """
         if not force and not self._may_be_full(location, model, body):
             return None
         try:
-            return await asyncio.to_thread(self._make_room, location, model, request, force)
+            return await asyncio.to_thread(self._make_room, location, model, request, proven, force)
         except Exception as error:  # whatever fails here, the request is sent
             _report(location.thread, "failed", type(error).__name__)
             return None
@@ -129,7 +133,12 @@ class SessionCompactor:
         return limits_of(model, reserve=self._settings.reserve, target=self._settings.target)
 
     def _make_room(
-        self, location: RequestLocation, model: Model, request: Request, force: bool
+        self,
+        location: RequestLocation,
+        model: Model,
+        request: Request,
+        proven: Set[Id],
+        force: bool,
     ) -> Room | None:
         thread = open_thread(self._store, location.thread, branch=location.branch)
         if thread.head is None or thread.head.id != location.head:
@@ -142,7 +151,7 @@ class SessionCompactor:
             return None
         _report(location.thread, "compacted", result.method or "")
         compacted = structs.replace(location, head=result.commit, shows_edits=True)
-        view = read_conversation(self._store, compacted, request.messages)
+        view = read_conversation(self._store, compacted, request.messages, proven)
         with self._lock:
             self._reported.pop((location.thread, location.branch), None)
         return Room(compacted, view, result)

@@ -368,7 +368,12 @@ async def _make_room(exchange: Exchange, *, force: bool) -> bool:
         return False
     model = exchange.state.catalog.find(exchange.route.model, exchange.route.provider.name)
     room = await compactor.make_room(
-        recording.location, model, exchange.request, exchange.client_bytes, force=force
+        recording.location,
+        model,
+        exchange.request,
+        exchange.client_bytes,
+        recording.proven,
+        force=force,
     )
     if room is None:
         return False

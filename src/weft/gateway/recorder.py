@@ -20,7 +20,7 @@ import asyncio
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -35,6 +35,7 @@ import orjson
 
 from weft.errors import JournalError, StoreError
 from weft.history import chain_messages, index_behind
+from weft.ids import Id
 from weft.model import ApiError, JsonObject, Message, Origin, Request, Response
 from weft.store import Store
 from weft.thread import Bodies, SentBodyDelta
@@ -113,6 +114,7 @@ class Recording:
         self.location: RequestLocation | None = None
         self.answers: Mapping[tuple[int, int], Message] = {}
         self.view: tuple[Message, ...] | None = None
+        self.proven: Set[Id] = frozenset()
         self.is_begun = False
         self.request: Request | None = None
         self.sent: SentBody | None = None
@@ -294,6 +296,7 @@ class ExchangeRecorder:
             recording.location = recorded.location
             recording.answers = recorded.answers
             recording.view = recorded.view
+            recording.proven = recorded.proven
         elif maker is not None:
             recording.answers = await self._read_answers(record, maker)
         if maker is not None and self._unstored:

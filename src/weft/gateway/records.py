@@ -96,7 +96,7 @@ from .identity import (
     twin_key,
     unsure_key,
 )
-from .restore import find_answers
+from .restore import ProvenAnswers, find_answers
 from .resume import StoredConversation
 
 ANSWER = "answer"
@@ -251,12 +251,14 @@ class RecordingContext(Struct, frozen=True):
 class Recorded(Struct, frozen=True):
     """A recorded request: its location, and the stored answers that it echoes, by message range.
 
-    `view` is the conversation as it was edited in Weft, if it was: it is sent instead.
+    `view` is the conversation as it was edited in Weft, if it was: it is sent instead. `proven` are
+    the commits of the answers.
     """
 
     location: RequestLocation
     answers: Mapping[tuple[int, int], Message]
     view: tuple[Message, ...] | None = None
+    proven: Set[Id] = frozenset()
 
 
 def record_request(
@@ -294,7 +296,7 @@ def record_request(
             return Recorded(recorded, {})
         session = [] if record.hint is None else find_session(store, record.scope, record.hint)
         continuation = find_continuation(store, incoming, session, record.continuation)
-        answers: Mapping[tuple[int, int], Message] = {}
+        answers = ProvenAnswers()
         if maker is not None:
             answers = find_answers(
                 store, incoming, continuation, maker, session=session, traces=context.traces
@@ -307,8 +309,8 @@ def record_request(
         context.digests.put_request(location)
         view = None
         if location.shows_edits:
-            view = read_conversation(store, location, record.messages)
-        return Recorded(location, answers, view)
+            view = read_conversation(store, location, record.messages, answers.commits)
+        return Recorded(location, answers.messages, view, answers.commits)
 
 
 def read_answers(
@@ -324,7 +326,7 @@ def read_answers(
     )
     session = [] if record.hint is None else find_session(store, record.scope, record.hint)
     continuation = find_continuation(store, incoming, session, record.continuation)
-    return find_answers(store, incoming, continuation, maker, session=session)
+    return find_answers(store, incoming, continuation, maker, session=session).messages
 
 
 def record_answer(
@@ -471,31 +473,39 @@ def read_before(store: Store, scope: str, id: str) -> StoredConversation | None:
 
 
 def read_conversation(
-    store: Store, location: RequestLocation, echoes: Sequence[Message]
+    store: Store, location: RequestLocation, echoes: Sequence[Message], proven: Set[Id]
 ) -> tuple[Message, ...]:
     """The conversation up to a request as the thread shows it; `echoes` are what the client sent.
 
-    An answer keeps its private parts if the client echoes a token of it.
+    An answer keeps its private parts if the client echoes a token of it, or if its commit is one of
+    those that the request is `proven` to echo.
     """
     tokens = {t for m in echoes if m.role == "assistant" for t in tokens_of(m)}
-    return _read_own(store, location.thread, bytes.fromhex(location.head), tokens)[1]
+    return _read_own(store, location.thread, bytes.fromhex(location.head), tokens, proven)[1]
 
 
 def _read_own(
-    store: Store, thread: str, commit: Id, tokens: Set[str] = frozenset()
+    store: Store,
+    thread: str,
+    commit: Id,
+    tokens: Set[str] = frozenset(),
+    proven: Set[Id] = frozenset(),
 ) -> tuple[View, tuple[Message, ...]]:
     """A conversation up to a commit, without private parts that may be another one's.
 
-    If a request on the way could have belonged to another conversation, only the last message and
-    answers that hold one of `tokens` keep them.
+    If a request on the way could have belonged to another conversation, only the last message,
+    answers that hold one of `tokens` and those of the `proven` commits keep them.
     """
     steps = list(store.walk(thread, commit))
     view = View().extend(steps)
-    messages = [row.message for row in show_rows(view.rows)]
+    rows = show_rows(view.rows)
+    messages = [row.message for row in rows]
     if store.find_links([unsure_key(step.commit.id) for step in steps]):
         own = [
-            message if not tokens.isdisjoint(tokens_of(message)) else _without_private(message)
-            for message in messages[:-1]
+            row.message
+            if row.id in proven or not tokens.isdisjoint(tokens_of(row.message))
+            else _without_private(row.message)
+            for row in rows[:-1]
         ]
         messages = [*(message for message in own if message.blocks), *messages[-1:]]
     return view, tuple(messages)

@@ -4,7 +4,7 @@ An answer may have parts that its client never saw: thinking, signatures, encryp
 model needs them back, and nobody else may get them (ADR 27).
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from itertools import islice
 
 from msgspec import Struct, structs
@@ -37,6 +37,13 @@ SETUPS_SKIPPED = 2
 """How many commits may change system text or tools between an answer and the next message."""
 
 
+class ProvenAnswers(Struct, frozen=True):
+    """The stored answers that a request echoes, by message range, and the ids of their commits."""
+
+    messages: Mapping[tuple[int, int], Message] = {}
+    commits: Set[Id] = frozenset()
+
+
 def find_answers(
     store: Store,
     incoming: Incoming,
@@ -45,8 +52,8 @@ def find_answers(
     *,
     session: Sequence[str] = (),
     traces: TraceCache | None = None,
-) -> Mapping[tuple[int, int], Message]:
-    """The stored answers that the request echoes, by message range, if the request proves them.
+) -> ProvenAnswers:
+    """The stored answers that the request echoes, if the request proves them.
 
     There are three proofs:
 
@@ -61,7 +68,7 @@ def find_answers(
     is not used.
     """
     if continuation is None or not incoming.answered:
-        return {}
+        return ProvenAnswers()
     known = None
     if traces is not None:
         known = _still_known(store, incoming, continuation.thread, maker, traces)
@@ -78,9 +85,9 @@ def find_answers(
         and messages[commit].origin == maker
         and not is_plain(messages[commit])
     }
-    if traces is None or known is None:
-        return answers
     restored = {spans[span] for span in answers}
+    if traces is None or known is None:
+        return ProvenAnswers(answers, restored)
     ids = [
         id
         for step in steps
@@ -89,7 +96,7 @@ def find_answers(
     ]
     known = known.extended(_settled_length(incoming, spans, start), ids, answers)
     traces.put_answers(incoming, known)
-    return known.answers
+    return ProvenAnswers(known.answers, frozenset(known.ids))
 
 
 def _settled_length(incoming: Incoming, spans: Iterable[tuple[int, int]], first: int) -> int:
