@@ -391,7 +391,7 @@ def chat_process(store: Path, upstream: Upstream, *more: str) -> subprocess.Pope
 def test_chat_asks_again_on_an_empty_line_and_on_retry(tmp_path: Path, upstream: Upstream) -> None:
     upstream.then(BROKEN, BROKEN, WHOLE)
     chat = chat_process(tmp_path / "a.db", upstream)
-    out, _ = chat.communicate("Where is it?\n\n/retry\n/retry\n\n", timeout=30)
+    out, _ = chat.communicate("Where is it?\n\n/retry\n/retry\n\n", timeout=120)
     assert out.count("exploded") == 2
     assert "Here." in out
     assert "already answered" in out  # the second /retry; an empty line then asks nobody
@@ -406,7 +406,7 @@ def test_chat_goes_on_in_the_same_branch_after_a_failure(
 ) -> None:
     upstream.then(BROKEN, WHOLE)
     chat = chat_process(tmp_path / "a.db", upstream)
-    chat.communicate("Where is it?\nand who are you?\n", timeout=30)
+    chat.communicate("Where is it?\nand who are you?\n", timeout=120)
     with weft.open(tmp_path / "a.db") as thread:
         assert texts(thread) == ["Where is it?", "and who are you?", "Here."]
         assert list(thread.branches()) == ["main"]
@@ -420,7 +420,7 @@ def test_an_interrupted_chat_keeps_what_was_printed(tmp_path: Path, upstream: Up
     while "in the " not in read:
         read += chat.stdout.read(1)
     chat.send_signal(signal.SIGINT)
-    rest, _ = chat.communicate(timeout=30)
+    rest, _ = chat.communicate(timeout=120)
     assert chat.returncode == 130, read + rest
     with weft.open(tmp_path / "a.db") as thread:
         (attempt,) = thread.attempts()

@@ -253,7 +253,7 @@ def test_calls_of_one_turn_run_at_the_same_time(thread, upstream):
 
     def sync_tool(name: str) -> str:
         """Waits for the other."""
-        met.wait(timeout=20)
+        met.wait(timeout=60)
         return name
 
     async def async_tool(name: str) -> str:

@@ -20,7 +20,7 @@ from servers import Scripted, post, weft_serve
 from slow_upstream import HELD_TEXT, REASON, slow_upstream, streamed, tool_call
 from weft.model import Message, Text, ToolCall, ToolResult
 
-SECONDS = 30
+SECONDS = 60
 LAUNCH = "from weft.cli import entry; entry()"
 
 

@@ -254,7 +254,7 @@ def serve_on_terminal(home: Path, reply: bytes, *flags: str) -> bytes:
                 reply = b""
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
         os.close(leader)
     assert b"weft serves on" in output, output
     return output

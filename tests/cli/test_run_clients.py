@@ -243,7 +243,7 @@ def test_an_alias_of_the_command_line_replaces_that_of_the_file() -> None:
 
 
 def read_models(url: str) -> list[Any]:
-    with urlopen(f"{url}/v1/models", timeout=30) as reply:
+    with urlopen(f"{url}/v1/models", timeout=60) as reply:
         return [row["id"] for row in json.loads(reply.read())["data"]]
 
 

@@ -207,7 +207,7 @@ def test_a_model_writes_the_summary_while_the_session_goes_on(tmp_path, vendor):
 
 def hang(released):
     def summary():
-        released.wait(30)
+        released.wait(60)
         return answer("Too late.", 10)
 
     return summary
@@ -248,17 +248,17 @@ def test_a_compaction_that_lands_while_the_upstream_works_makes_no_second_branch
 
         def slow(raw):
             started.set()
-            assert released.wait(30)
+            assert released.wait(60)
             return direct(raw)
 
         vendor.upstream.rule = slow
         asking = threading.Thread(target=client.say, args=("And now?",))
         asking.start()
-        assert started.wait(30)
+        assert started.wait(60)
         with weft.open(gateway.store, thread=weft.threads(gateway.store)[0].name) as t:
             t.compact(keep=1)
         released.set()
-        asking.join(30)
+        asking.join(60)
         vendor.upstream.rule = vendor
         with weft.open(gateway.store, thread=weft.threads(gateway.store)[0].name) as t:
             assert list(t.branches()) == ["main"]

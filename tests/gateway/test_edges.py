@@ -43,7 +43,7 @@ def keyed(tmp_path_factory):
 def get(url, path, headers, method="GET"):
     """The status of a plain request; `Host` and `Origin` are sent as they are given."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
     connection.putrequest(method, path, skip_host="host" in headers)
     for name, value in headers.items():
         connection.putheader(name, value)

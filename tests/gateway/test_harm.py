@@ -235,7 +235,7 @@ def test_an_answer_that_its_client_abandons_is_kept_as_an_attempt(gateway, upstr
     upstream.then(Scripted(*CUT, *[b": wait\n\n"] * 1200, pause=0.05))
     url, body = request_of("openai-chat", gateway.url, "hi", stream=True)
     headers = {"content-type": "application/json", "x-weft-thread": "abandoned"}
-    reply = urlopen(Request(url, orjson.dumps(body), headers), timeout=30)
+    reply = urlopen(Request(url, orjson.dumps(body), headers), timeout=60)
     while b"half a" not in reply.readline():
         pass
     reply.close()
@@ -331,7 +331,7 @@ def test_the_server_ends_while_another_process_holds_the_store(tmp_path):
             lock.execute("BEGIN IMMEDIATE")
             assert post(f"{gateway.url}/v1/messages", turns("hi"))[0] == 200
             gateway.process.terminate()
-            gateway.process.wait(timeout=30)
+            gateway.process.wait(timeout=60)
 
 
 def test_a_stream_without_an_end_never_shows_the_mark_of_one(gateway, upstream):

@@ -11,7 +11,7 @@ import weft
 from servers import weft_serve
 from weft.gateway import compare_words
 
-SECONDS = 20
+SECONDS = 60
 
 
 @pytest.fixture(scope="module")

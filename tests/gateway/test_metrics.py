@@ -21,7 +21,7 @@ def upstream():
 
 def scrape(url, headers=None):
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
     try:
         connection.request("GET", "/metrics", headers=headers or {})
         reply = connection.getresponse()
@@ -46,7 +46,7 @@ def total(values, name, **labels):
 
 def scrape_when_idle(url):
     """The text once no exchange runs: an exchange is counted just after its last byte."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         status, text = scrape(url)
         assert status == 200

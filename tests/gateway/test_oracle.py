@@ -76,7 +76,7 @@ async def say(gateway, thread, key):
     ):
         await socket.send_json({"type": "say", "text": "hi", "thread": thread})
         while True:
-            frame = await socket.receive_json(timeout=20)
+            frame = await socket.receive_json(timeout=60)
             if frame["type"] in ("message_complete", "error"):
                 return frame["type"], frame.get("thread")
 
@@ -101,5 +101,5 @@ def test_a_chat_on_the_page_never_lands_in_anothers_thread(gateway):
 
 def read_thread(gateway, thread, key):
     asked = Request(f"{gateway.url}/api/thread?thread={quote(thread)}", headers={"x-api-key": key})
-    with urlopen(asked, timeout=20) as reply:
+    with urlopen(asked, timeout=60) as reply:
         return orjson.loads(reply.read())

@@ -11,7 +11,7 @@ import weft.thread
 from servers import weft_serve
 from weft.model import Message, Text, ToolCall, ToolResult
 
-SECONDS = 20
+SECONDS = 60
 
 
 @pytest.fixture(scope="module")

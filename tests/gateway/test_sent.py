@@ -156,7 +156,7 @@ def test_the_pages_chat_leaves_receipts(plain, upstream):
         async with ClientSession() as session, session.ws_connect(plain.url + "/ws") as socket:
             frame = {"type": "say", "text": words, "thread": "page", "model": "m"}
             await socket.send_json(frame)
-            while (told := await socket.receive_json(timeout=20))["type"] != "message_complete":
+            while (told := await socket.receive_json(timeout=60))["type"] != "message_complete":
                 assert told["type"] != "error", told
 
     for words in ("Where is the tree?", "And the river?"):

@@ -15,7 +15,7 @@ THREADS = 620
 
 
 def ask(url: str, **fields: object) -> dict[str, object]:
-    with urlopen(f"{url}/api/threads?{urlencode(fields)}", timeout=30) as reply:
+    with urlopen(f"{url}/api/threads?{urlencode(fields)}", timeout=60) as reply:
         return orjson.loads(reply.read())
 
 
@@ -32,7 +32,7 @@ def test_children_are_listed_with_their_parent(tmp_path: Path) -> None:
     store.close()
     with weft_serve(tmp_path) as gateway:
         rows = {row["name"]: row for row in ask(gateway.url)["threads"]}  # type: ignore[index, union-attr]
-        with urlopen(f"{gateway.url}/api/thread?thread=session", timeout=30) as reply:
+        with urlopen(f"{gateway.url}/api/thread?thread=session", timeout=60) as reply:
             shown = orjson.loads(reply.read())
     family = {name: (row["parent"], row["kind"], row["children"]) for name, row in rows.items()}
     assert family == {

@@ -162,7 +162,9 @@ def test_V3_the_page_shows_a_compaction_as_markdown(page):
 )
 def test_V5_nothing_unknown_breaks_the_page(page, event):
     page.evaluate(CLEAR, BOXES)
+    page.logged.clear()
     page.evaluate(RECEIVE, event)
     page.evaluate(RECEIVE, {"type": "system", "subtype": "warning", "content": "still here"})
     wait_for_text(page, "still here", BOXES)
     assert page.errors == []
+    assert [text for text in page.logged if not text.startswith("⏩ Skipping")] == []
