@@ -19,6 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from math import log
 
 from weft.history import Row
@@ -116,7 +117,11 @@ _ALTERNATIVES = lazy_pattern(r"[A-Za-z-]+(?:/[A-Za-z-]+){1,2}")
 
 _DIGITS = lazy_pattern(r"\d+")
 _WORD = lazy_pattern(r"[^\W\d_]{4,}")
-_VALUE = lazy_pattern(r"(?<![\w.])\d+(?:[.,:]\d+)*|(?<=[a-z,] )[A-Z][\w&'-]*[a-z]\w*")
+_VALUE = lazy_pattern(
+    r"[\dA-Z](?:(?<=\d)(?<![\w.]\d)\d*(?:[.,:]\d+)*|(?<=[a-z,] [A-Z])[\w&'-]*[a-z]\w*)"
+)
+"""A figure or a proper name. It starts with a set of characters, so that other places of a text are
+skipped fast."""
 
 
 class Extract:
@@ -345,11 +350,16 @@ def rank_lines(
     current request, which stays beside the summary.
     """
     lines = _candidates(source)
+    words = [_words(line.text) if line.is_prose else () for line in lines]
+    spread = Counter(chain.from_iterable(words))
+    total = sum(line.is_prose for line in lines)
+    word_values = {
+        word: WORD_WORTH * log(1 + total / many) for word, many in spread.items() if many > 1
+    }
+    once = WORD_WORTH * log(1 + total)
     place: dict[object, int] = {}
     values: list[float] = []
     covers: list[list[int]] = []
-    spread = Counter(word for line in lines if line.is_prose for word in _words(line.text))
-    total = sum(line.is_prose for line in lines)
 
     def add(item: object, value: float, into: list[int]) -> None:
         at = place.get(item)
@@ -359,16 +369,16 @@ def rank_lines(
         into.append(at)
 
     mentions = source.mentions
-    for line in lines:
+    for line, line_words in zip(lines, words, strict=True):
         covered: list[int] = []
         for name in dict.fromkeys(line.names):
             value = worth[name]
             add(name, value * (1 - LATEST), covered)
             if mentions[name].last_line == line.number:
                 add(("latest", name), value * LATEST, covered)
+        for word in line_words:
+            add(word, word_values.get(word, once), covered)
         if line.is_prose:
-            for word in _words(line.text):
-                add(word, WORD_WORTH * log(1 + total / spread[word]), covered)
             for value in _VALUE.findall(line.text):
                 add(("value", value), VALUE_WORTH, covered)
         for word in _words_of(asked, line):
@@ -411,7 +421,9 @@ def _request_words(turns: Sequence[Turn]) -> re.Pattern[str] | None:
 
 def _words_of(asked: re.Pattern[str] | None, line: Line) -> Collection[str]:
     """The words of the request in a line and its label."""
-    return () if asked is None else set(asked.findall(f"{line.speaker} {line.text}".lower()))
+    return (
+        () if asked is None else dict.fromkeys(asked.findall(f"{line.speaker} {line.text}".lower()))
+    )
 
 
 def _candidates(source: Source) -> list[Line]:
@@ -439,8 +451,9 @@ def _cost(line: Line, rows: int) -> float:
     return tokens / (factor * (1 - AGE * age))
 
 
-def _words(text: str) -> set[str]:
-    return {word for word in text.lower().split() if len(word) > 3}
+def _words(text: str) -> Collection[str]:
+    """The longer words of a text, each once, in their order."""
+    return dict.fromkeys([word for word in text.lower().split() if len(word) > 3])
 
 
 def _index_names(

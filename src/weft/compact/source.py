@@ -20,6 +20,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, cast
 
 import msgspec
@@ -152,6 +153,7 @@ _FILLER = frozenset(
     work working would yes you you're your yours
     """.split()  # noqa: SIM905
 )
+_POLITE = _COURTEOUS | _FILLER
 _COURTEOUS_WIDE = ("谢谢", "多谢", "好的", "明白", "收到", "ありがとう", "了解", "감사")
 
 Utterance = tuple[str, str]
@@ -184,6 +186,28 @@ class Mentions(Struct, gc=False):
     """How a name occurs in the source: how often, where last, and who mentioned it."""
 
     total: int = 0
+    last_row: int = 0
+    last_line: int = 0
+    user: int = 0
+    assistant: int = 0
+    address: int = 0
+    body: int = 0
+    result: int = 0
+
+
+class _Entry(Struct, gc=False):
+    """A distinct text of the source while it is read: its last place, and its mentions by field.
+
+    `number` is 0 until the text counts as a line: "Now fix it." is none of the assistant's lines,
+    but may become one of the user's. `names` is `None` until they are read.
+    """
+
+    text: str
+    names: tuple[Name, ...] | None = None
+    number: int = 0
+    row: int = 0
+    speaker: str = ""
+    is_long: bool = False
     last_row: int = 0
     last_line: int = 0
     user: int = 0
@@ -265,10 +289,10 @@ class _Reader:
         self.use_of = {(use.row, use.raw): use for use in self.uses}
         self.labels = _result_labels(rows, self.uses)
         self.turns: list[Turn] = []
-        self.lines: dict[str, Line] = {}
+        self.entries: dict[str, _Entry] = {}
+        self.outputs: dict[str, tuple[str, list[_Entry]]] = {}
+        self.counted: list[tuple[_Entry, tuple[Name, ...]]] = []
         self.series: dict[str, list[str]] = {}
-        self.mentions: dict[Name, Mentions] = {}
-        self.indexed: set[Name] = set()
         self.number = 0
 
     def read(self) -> Source:
@@ -276,11 +300,13 @@ class _Reader:
             self._read_row(number, row)
         self._drop_answered()
         self._drop_series()
-        totals = Counter(kind for kind, _ in self.mentions) + _left_out(self.rows)
-        lines = tuple(sorted(self.lines.values(), key=lambda line: line.number))
+        mentions = self._mentions()
+        totals = Counter(kind for kind, _ in mentions) + _left_out(self.rows)
+        lines = [entry for entry in self.entries.values() if entry.number]
+        lines.sort(key=attrgetter("number"))
         return Source(
-            lines or self._short_lines(),
-            self.mentions,
+            tuple([_line(entry) for entry in lines]) or self._short_lines(),
+            mentions,
             tuple(self.turns),
             tuple(self.uses),
             dict(totals),
@@ -304,8 +330,8 @@ class _Reader:
 
     def _read_prose(self, row: int, speaker: str, text: str) -> None:
         if speaker == INDEX:
-            names = self.reader.read(text)
-            self._count(row, "result", names)
+            entry = _Entry(text)
+            self._count(row, "result", entry, tuple(self.reader.read(text)))
             return
         sentences = _sentences(text)
         if speaker in _PROSE:
@@ -313,13 +339,13 @@ class _Reader:
         field = speaker if speaker in PEOPLE else "result"
         is_long = len(text) > DOCUMENT
         for sentence in sentences:
-            self._add(row, speaker, sentence, field, is_long)
+            self._add(row, speaker, self._entry(sentence), field, is_long)
 
     def _read_call(self, row: int, name: str, arguments: str) -> None:
         use = self.use_of.get((row, arguments))
         if use is None or not use.arguments:
             for piece in _split_line(arguments.strip()):
-                self._add(row, f"call {name}", piece, "body")
+                self._add(row, f"call {name}", self._entry(piece), "body")
             return
         for key, value in use.arguments.items():
             is_address = key in PATH_KEYS or key in COMMAND_KEYS or key in OTHER_KEYS
@@ -328,40 +354,69 @@ class _Reader:
             for raw in value.splitlines():
                 line = _without_bullet(raw.strip())
                 for piece in _split_line(line) if len(line) > LONGEST else (line,):
-                    self._add(row, label, piece, field)
+                    self._add(row, label, self._entry(piece), field)
 
     def _read_output(self, row: int, label: str, text: str) -> None:
+        outputs = self.outputs
         for raw in text.splitlines():
-            line = raw.strip()
-            if "→" in line[:8] or "\t" in line[:8] or "|" in line[:6]:
-                number = _NUMBERED.match(line)
-                line = line[number.end() :] if number else line
-            if line[:1] in _LOG_STARTS and _LOG_LINE.match(line) and not is_error_line(line):
-                self._add(row, label, line, "log")
-                continue
-            line = _without_bullet(line)
-            if len(line) > LONGEST:
-                for piece in _split_line(line):
-                    self._add(row, label, piece, "result")
-            elif line:
-                self._add(row, label, line, "result")
+            output = outputs.get(raw)
+            if output is None:
+                output = outputs[raw] = self._output_entries(raw)
+            field, entries = output
+            for entry in entries:
+                if not entry.number or entry.speaker == "user" or field == "log":
+                    self._add(row, label, entry, field)
+                    continue
+                # As `_add` does for such a line, but faster: most lines of output are repeated.
+                number = self.number = self.number + 1
+                if entry.names:
+                    entry.result += 1
+                    entry.last_row = row
+                    entry.last_line = number
+                entry.number = number
+                entry.row = row
+                entry.speaker = label
+                entry.is_long = False
 
-    def _add(self, row: int, speaker: str, text: str, field: str, is_long: bool = False) -> None:
-        known = self.lines.get(text)
+    def _output_entries(self, raw: str) -> tuple[str, list[_Entry]]:
+        """The field and the texts of a line of output, without its number and its bullet."""
+        line = raw.strip()
+        if "→" in line[:8] or "\t" in line[:8] or "|" in line[:6]:
+            number = _NUMBERED.match(line)
+            line = line[number.end() :] if number else line
+        if line[:1] in _LOG_STARTS and _LOG_LINE.match(line) and not is_error_line(line):
+            return "log", [self._entry(line)]
+        line = _without_bullet(line)
+        if len(line) > LONGEST:
+            return "result", [self._entry(piece) for piece in _split_line(line)]
+        return "result", [self._entry(line)] if line else []
+
+    def _entry(self, text: str) -> _Entry:
+        entry = self.entries.get(text)
+        if entry is None:
+            entry = self.entries[text] = _Entry(text)
+        return entry
+
+    def _add(
+        self, row: int, speaker: str, entry: _Entry, field: str, is_long: bool = False
+    ) -> None:
+        text, is_new = entry.text, not entry.number
+        names = entry.names
         if field == "log":
             names = ()
             self.series.setdefault(f"log of {speaker}", []).append(text)
-        else:
-            names = tuple(self.reader.read(text)) if known is None else known.names
+        elif names is None:
+            names = entry.names = tuple(self.reader.read(text))
         if names:
-            self._count(row, field, names)
-        if known is None and not self._is_worth_reading(speaker, text, names):
+            self._count(row, field, entry, names)
+        if is_new and not self._is_worth_reading(speaker, text, names):
             return
         self.number += 1
-        if known is not None and known.speaker == "user" != speaker:
-            speaker, row = "user", known.row
-        self.lines[text] = Line(self.number, row, speaker, text, names, is_long)
-        if known is None and names and field == "result":
+        entry.number = self.number
+        if is_new or entry.speaker != "user" or speaker == "user":
+            entry.speaker, entry.row = speaker, row
+        entry.names, entry.is_long = names, is_long
+        if is_new and names and field == "result":
             self.series.setdefault(_DIGITS.sub("0", text), []).append(text)
 
     def _is_worth_reading(self, speaker: str, text: str, names: Sequence[Name]) -> bool:
@@ -373,51 +428,67 @@ class _Reader:
             return not is_courtesy(text)
         return _MARKUP.fullmatch(text) is None and _SAYS.search(text) is not None
 
-    def _count(self, row: int, field: str, names: Iterable[Name]) -> None:
-        mentions = self.mentions
-        number = self.number + 1
-        for name in names:
-            of = mentions.get(name)
-            if of is None:
-                of = mentions[name] = Mentions()
-            of.total += 1
-            of.last_row = row
-            of.last_line = number
-            if field == "result":
-                of.result += 1
-            elif field == "address":
-                of.address += 1
-            elif field == "body":
-                of.body += 1
-            elif field == "user":
-                of.user += 1
-            else:
-                of.assistant += 1
+    def _count(self, row: int, field: str, entry: _Entry, names: tuple[Name, ...]) -> None:
+        if not entry.last_line:
+            self.counted.append((entry, names))
+        entry.last_row = row
+        entry.last_line = self.number + 1
+        if field == "result":
+            entry.result += 1
+        elif field == "address":
+            entry.address += 1
+        elif field == "body":
+            entry.body += 1
+        elif field == "user":
+            entry.user += 1
+        else:
+            entry.assistant += 1
+
+    def _mentions(self) -> dict[Name, Mentions]:
+        """How each name occurs, in the order of the first mentions."""
+        mentions: dict[Name, Mentions] = {}
+        for entry, names in self.counted:
+            total = entry.user + entry.assistant + entry.address + entry.body + entry.result
+            for name in names:
+                of = mentions.get(name)
+                if of is None:
+                    of = mentions[name] = Mentions()
+                of.total += total
+                if entry.last_line > of.last_line:
+                    of.last_line = entry.last_line
+                if entry.last_row > of.last_row:
+                    of.last_row = entry.last_row
+                of.user += entry.user
+                of.assistant += entry.assistant
+                of.address += entry.address
+                of.body += entry.body
+                of.result += entry.result
+        return mentions
 
     def _drop_series(self) -> None:
         """Keep only the last line of each series."""
         for series in self.series.values():
-            lines = [text for text in dict.fromkeys(series) if text in self.lines]
+            entries = [self.entries[text] for text in dict.fromkeys(series)]
+            lines = [entry for entry in entries if entry.number]
             if len(lines) > SERIES:
-                last = max(lines, key=lambda text: self.lines[text].number)
-                for text in lines:
-                    if text != last:
-                        del self.lines[text]
+                last = max(entry.number for entry in lines)
+                for entry in lines:
+                    if entry.number != last:
+                        entry.number = 0
 
     def _drop_answered(self) -> None:
         """Remove questions that another speaker answers with a statement.
 
         A question of the assistant that the user answers stays, because the answer may be "B".
         """
-        states = [_states_something(speaker, sentences) for _, speaker, sentences in self.turns]
         for number, (_, speaker, sentences) in enumerate(self.turns):
             if speaker != "user" or not any(is_question(sentence) for sentence in sentences):
                 continue
             answers = _replies(self.turns, number)
-            has_answer = any(states[reply] for reply in answers) or self._has_output(number)
+            has_answer = any(map(_states_something, answers)) or self._has_output(number)
             for sentence in sentences if has_answer else ():
-                if is_question(sentence) and sentence in self.lines:
-                    del self.lines[sentence]
+                if is_question(sentence):
+                    self._entry(sentence).number = 0
 
     def _has_output(self, number: int) -> bool:
         """Whether a tool's result stands between this turn and the next one by the user."""
@@ -445,6 +516,12 @@ class _Reader:
         return tuple(
             Line(number, 0, speaker, piece, ()) for number, (speaker, piece) in enumerate(pieces)
         )
+
+
+def _line(entry: _Entry) -> Line:
+    return Line(
+        entry.number, entry.row, entry.speaker, entry.text, entry.names or (), entry.is_long
+    )
 
 
 def names_of(rows: Sequence[Row]) -> set[Name]:
@@ -675,25 +752,30 @@ def is_courtesy(sentence: str) -> bool:
         return False
     if sentence.startswith(_COURTEOUS_WIDE):
         return len(sentence) <= COURTESY_WIDE_MOST
-    words = set(_LATIN_WORD.findall(sentence.lower()))
-    is_polite = not words.isdisjoint(_COURTEOUS) and words <= _COURTEOUS | _FILLER
+    lowered = sentence.lower()
+    first = _LATIN_WORD.search(lowered)
+    if first is None or first[0] not in _POLITE:  # decides most sentences
+        return False
+    words = set(_LATIN_WORD.findall(lowered))
+    is_polite = not words.isdisjoint(_COURTEOUS) and words <= _POLITE
     return is_polite and not any(char.isdigit() for char in sentence)
 
 
-def _states_something(speaker: str, sentences: Sequence[str]) -> bool:
+def _states_something(turn: Turn) -> bool:
+    _, speaker, sentences = turn
     return speaker in _PROSE and any(
         len(sentence) >= SHORTEST and not is_question(sentence) and not is_courtesy(sentence)
         for sentence in sentences
     )
 
 
-def _replies(turns: Sequence[Turn], number: int) -> Iterator[int]:
+def _replies(turns: Sequence[Turn], number: int) -> Iterator[Turn]:
     """The turns of others that follow a turn, up to the next one by the same speaker."""
     speaker = turns[number][1]
     for later in range(number + 1, len(turns)):
         if turns[later][1] == speaker:
             return
-        yield later
+        yield turns[later]
 
 
 def _all_texts(row: Row) -> Iterator[Utterance]:
