@@ -566,7 +566,7 @@ class Agent:
 
         def build() -> Ask:
             context = handle.compile()
-            messages = context.sendable
+            messages = context.sendable_to(self.provider.protocol)
             if not self._compacts:
                 messages = without_checkpoints(messages)
             params = merge_params(context.setup.params, self._params)

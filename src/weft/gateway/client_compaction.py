@@ -15,12 +15,12 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from weft.history import decode_appended, match_key, read_branches
-from weft.model import Block, Message, Opaque, Text, is_system
+from weft.model import Message, Opaque, Text, is_system
 from weft.store import Store
-from weft.thread import Thread, open as open_thread
+from weft.thread import VENDOR_SUMMARIES, Thread, open as open_thread
 
 from .branches import is_side_line
 from .codex_compaction import OPENING
@@ -31,9 +31,6 @@ OPENINGS = (
     ("assistant", "Codex", OPENING),
 )
 """Role, client and first words of summaries."""
-
-ITEMS = frozenset({"compaction", "compaction_summary"})
-"""Types of vendor blocks that replace compacted messages."""
 
 BRANCHES_TRIED = 16
 """How many of the newest branches are compared with a list."""
@@ -93,37 +90,6 @@ def find_compacted_thread(
     return None if first is None else ClientCompaction(first, summary, summary.index + 1)
 
 
-def has_sealed_summaries(messages: Sequence[Message], protocol: str) -> bool:
-    """Whether a list has a compaction that only a vendor of another protocol can read."""
-    return any(is_sealed_summary(block, protocol) for one in messages for block in one.blocks)
-
-
-def is_sealed_summary(block: Block, protocol: str) -> bool:
-    """Whether a block is a compaction that an upstream of this protocol cannot read."""
-    if not isinstance(block, Opaque) or block.protocol == protocol:
-        return False
-    return block.raw.get("type") in ITEMS and not block.raw.get("content")
-
-
-def with_portable_summaries(
-    thread: Thread, messages: Sequence[Message], protocol: str
-) -> tuple[Message, ...]:
-    """The list with text in the place of sealed compactions, as far as the thread knows them."""
-
-    def portable(block: Block) -> Block:
-        if not isinstance(block, Opaque) or not is_sealed_summary(block, protocol):
-            return block
-        text = thread.portable_summary(block)
-        return block if text is None else Text(text)
-
-    return tuple(
-        structs.replace(one, blocks=tuple(map(portable, one.blocks)))
-        if has_sealed_summaries([one], protocol)
-        else one
-        for one in messages
-    )
-
-
 def _best_branch(
     store: Store, name: str, messages: Sequence[Message], summary: SummaryMessage
 ) -> tuple[Rank, Thread]:
@@ -147,7 +113,7 @@ def _best_branch(
 def _client_of(message: Message) -> str | None:
     """The client whose summary this message is; None if it is no summary."""
     for block in message.blocks:
-        if isinstance(block, Opaque) and block.raw.get("type") in ITEMS:
+        if isinstance(block, Opaque) and block.raw.get("type") in VENDOR_SUMMARIES:
             return "the client"
         if isinstance(block, Text):
             text = block.text.lstrip()

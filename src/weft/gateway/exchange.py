@@ -66,11 +66,10 @@ from weft.model import (
     Start,
     Usage,
 )
-from weft.thread import open as open_thread
+from weft.thread import has_sealed_summaries, open as open_thread, with_portable_summaries
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit, brings_credentials, own_name
-from .client_compaction import has_sealed_summaries, with_portable_summaries
 from .codex_compaction import (
     CompactionRelay,
     CompactionRequest,
@@ -412,9 +411,12 @@ async def show_sealed_summaries(exchange: Exchange) -> None:
         return
     protocol = exchange.route.provider.protocol
     thread = open_thread(recorder.store, location.thread, branch=location.branch)
-    messages = await asyncio.to_thread(with_portable_summaries, thread, request.messages, protocol)
+    messages, losses = await asyncio.to_thread(
+        with_portable_summaries, request.messages, protocol, thread.portable_summary
+    )
     exchange.upstream_request = replace_messages(request, messages)
-    exchange.outgoing = await _write(exchange, exchange.upstream_request)
+    outgoing = await _write(exchange, exchange.upstream_request)
+    exchange.outgoing = structs.replace(outgoing, losses=(*losses, *outgoing.losses))
 
 
 def _encode_own(exchange: Exchange, request: Request) -> bytes:

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     )
     from .attempts import Attempt, read_attempt
     from .budget import Budget, BudgetWarning
-    from .compiled import CompiledContext
+    from .compiled import (
+        VENDOR_SUMMARIES,
+        CompiledContext,
+        has_sealed_summaries,
+        with_portable_summaries,
+    )
     from .content import (
         ArtifactContent,
         Content,
@@ -97,7 +102,9 @@ __getattr__ = lazy_names(
         "asker": "SUMMARY_SECONDS Asker Models answer_for ask_within drive no_answer_within",
         "attempts": "Attempt read_attempt",
         "budget": "Budget BudgetWarning",
-        "compiled": "CompiledContext",
+        "compiled": (
+            "VENDOR_SUMMARIES CompiledContext has_sealed_summaries with_portable_summaries"
+        ),
         "content": (
             "ArtifactContent Content CustomContent DialogueContent FreeformContent "
             "InstructionContent OutputContent ReasoningContent SessionContent ToolIOContent "
@@ -147,6 +154,7 @@ __all__ = [
     "ROLES",
     "SQUASH",
     "SUMMARY_SECONDS",
+    "VENDOR_SUMMARIES",
     "AnswerCost",
     "ArtifactContent",
     "Asker",
@@ -213,6 +221,7 @@ __all__ = [
     "forget",
     "fsck",
     "gc",
+    "has_sealed_summaries",
     "hint_key",
     "import_bytes",
     "kept_copies",
@@ -242,6 +251,7 @@ __all__ = [
     "typed_text",
     "undelete",
     "unregister_content_type",
+    "with_portable_summaries",
     "write_echo",
     "write_session",
 ]

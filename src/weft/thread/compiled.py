@@ -16,11 +16,28 @@ from weft.checked import checked_class
 from weft.codec import CODECS, SystemPolicy
 from weft.history import Count, Priority, Row, Setup, View, show_rows
 from weft.ids import Id
-from weft.model import JsonObject, Loss, Message, Redacted, Thinking, Tool, make_loss
+from weft.model import (
+    Block,
+    JsonObject,
+    Loss,
+    Message,
+    Opaque,
+    Redacted,
+    Text,
+    Thinking,
+    Tool,
+    make_loss,
+)
 
 from . import formats
 from .params import GEMINI, Recipe, ToolLike, VendorParams, read_tools, write_params
 from .usage import Calibration
+
+VENDOR_SUMMARIES = frozenset({"compaction", "compaction_summary"})
+"""Types of vendor blocks that replace compacted messages."""
+
+PORTABLE_TOKENS = 4096
+"""The most tokens of a text that replaces a sealed compaction."""
 
 
 def without_stale_thinking(
@@ -47,6 +64,43 @@ def without_stale_thinking(
     return tuple(sendable), tuple(losses)
 
 
+def is_sealed_summary(block: Block, protocol: str) -> bool:
+    """Whether a block is a compaction that an upstream of this protocol cannot read."""
+    if not isinstance(block, Opaque) or block.protocol == protocol:
+        return False
+    return block.raw.get("type") in VENDOR_SUMMARIES and not block.raw.get("content")
+
+
+def has_sealed_summaries(messages: Sequence[Message], protocol: str) -> bool:
+    """Whether a list has a compaction that only a vendor of another protocol can read."""
+    return any(is_sealed_summary(block, protocol) for one in messages for block in one.blocks)
+
+
+def with_portable_summaries(
+    messages: Sequence[Message], protocol: str, portable: Callable[[Opaque], str | None]
+) -> tuple[tuple[Message, ...], tuple[Loss, ...]]:
+    """The messages with text in the place of sealed compactions, and a loss for each.
+
+    `portable` returns the text, or `None` if it does not know the compaction: then it stays, and
+    the codec drops it like any other block of another vendor.
+    """
+    changed: dict[int, Message] = {}
+    losses: list[Loss] = []
+    for number, message in enumerate(messages):
+        blocks = list(message.blocks)
+        for index, block in enumerate(blocks):
+            if isinstance(block, Opaque) and is_sealed_summary(block, protocol):
+                text = portable(block)
+                if text is not None:
+                    blocks[index] = Text(text)
+                    path = f"messages[{number}]"
+                    losses.append(make_loss("vendor_block_as_text", path, block.raw["type"]))
+                    changed[number] = structs.replace(message, blocks=tuple(blocks))
+    if not changed:
+        return tuple(messages), ()
+    return tuple(changed.get(i, message) for i, message in enumerate(messages)), tuple(losses)
+
+
 Configs = Callable[[Sequence[Id]], dict[Id, JsonObject]]
 """Reads how the answers of these commits were generated."""
 
@@ -66,6 +120,7 @@ class CompiledContext:
     _configs: Configs | None
     _source: str
     _calibrate: Callable[[View], Calibration | None] | None
+    _portable: Callable[[Opaque], str | None] | None
 
     def __init__(
         self,
@@ -79,8 +134,12 @@ class CompiledContext:
         configs: Configs | None = None,
         source: str = "",
         calibrate: Callable[[View], Calibration | None] | None = None,
+        portable: Callable[[Opaque], str | None] | None = None,
     ) -> None:
-        """With `tail`, the rows are given; the whole view is then built only if it is needed."""
+        """With `tail`, the rows are given; the whole view is then built only if it is needed.
+
+        `portable` returns the text for another vendor's sealed compaction.
+        """
         vars(self).update(
             _find=(lambda: view) if isinstance(view, View) else view,
             _head=view.head if isinstance(view, View) else head,
@@ -91,6 +150,7 @@ class CompiledContext:
             _configs=configs,
             _source=source,
             _calibrate=calibrate,
+            _portable=portable,
         )
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -160,6 +220,21 @@ class CompiledContext:
         """The messages as a vendor accepts them: without thinking whose signature is stale."""
         return tuple(row.message for row in self._sendable[0])
 
+    def sendable_to(self, protocol: str) -> tuple[Message, ...]:
+        """The messages as a vendor of this protocol can read them.
+
+        A compaction that only another vendor can read is replaced with an extract of the messages
+        that it stands for.
+        """
+        return self._readable(protocol, self.sendable)[0]
+
+    def _readable(
+        self, protocol: str, messages: Sequence[Message]
+    ) -> tuple[tuple[Message, ...], tuple[Loss, ...]]:
+        if self._portable is None:
+            return tuple(messages), ()
+        return with_portable_summaries(messages, protocol, self._portable)
+
     @cached_property
     def _sendable(self) -> tuple[tuple[Row, ...], tuple[Loss, ...]]:
         return without_stale_thinking(self.rows, self._view.stale_signatures())
@@ -203,7 +278,7 @@ class CompiledContext:
 
     def to_gemini(self) -> dict[str, Any]:
         """`{"system_instruction": str | None, "contents": [...]}`."""
-        return CODECS[GEMINI].write_messages(self.sendable)
+        return CODECS[GEMINI].write_messages(self.sendable_to(GEMINI))
 
     def to_text(self) -> str:
         """The conversation as text for people."""
@@ -259,11 +334,13 @@ class CompiledContext:
         return self._params(GEMINI, model, tools, system, max_tokens)
 
     def _write(self, protocol: str, rows: Sequence[Row]) -> Any:
-        return CODECS[protocol].write_messages(formats.readable_messages(rows))
+        messages, _ = self._readable(protocol, formats.readable_messages(rows))
+        return CODECS[protocol].write_messages(messages)
 
     def follow(self, recipe: Recipe) -> VendorParams:
         """The request that a recipe builds from these messages."""
-        return write_params(recipe, self.sendable, self.setup, self._sendable[1])
+        messages, losses = self._readable(recipe.protocol, self.sendable)
+        return write_params(recipe, messages, self.setup, (*self._sendable[1], *losses))
 
     def _params(
         self,

@@ -96,7 +96,7 @@ from .arguments import (
 from .asker import SUMMARY_SECONDS, Asker
 from .attempts import Attempt, attempts_up_to, record_attempt
 from .budget import Budget, check_budget
-from .compiled import CompiledContext, describe_size
+from .compiled import PORTABLE_TOKENS, CompiledContext, describe_size
 from .content import Content, DialogueContent, InstructionContent
 from .costs import UsageTotal, add_up, read_costs
 from .handle import Handle
@@ -190,6 +190,7 @@ class Thread:
             configs=self._generation_configs,
             source=handle.tokenizer,
             calibrate=partial(calibrate, handle),
+            portable=partial(_portable_summary, handle, head),
         )
 
     def log(self, limit: int | None = None) -> list[CommitInfo]:
@@ -1317,15 +1318,13 @@ class Thread:
         note = read_note(note, message)
         return adopt(self._handle, messages, summary, note=note, metadata=metadata)
 
-    def portable_summary(self, block: Opaque, *, tokens: int = 4096) -> str | None:
+    def portable_summary(self, block: Opaque, *, tokens: int = PORTABLE_TOKENS) -> str | None:
         """A text that replaces a vendor's sealed compaction in requests to another vendor.
 
         It is an extract of the messages that the block replaced in this thread; `None` if the
         thread does not have them.
         """
-        from .summaries import portable_summary
-
-        return portable_summary(self._handle, self._handle.head(), block, tokens)
+        return _portable_summary(self._handle, self._handle.head(), block, tokens)
 
     # The thread as a whole
 
@@ -1403,3 +1402,11 @@ class Thread:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _portable_summary(
+    handle: Handle, head: Id | None, block: Opaque, tokens: int = PORTABLE_TOKENS
+) -> str | None:
+    from .summaries import portable_summary
+
+    return portable_summary(handle, head, block, tokens)

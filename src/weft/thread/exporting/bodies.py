@@ -11,6 +11,7 @@ There are three cases:
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -21,12 +22,17 @@ from weft.codec import CODECS, Target, thread_path, write_request
 from weft.errors import WeftError
 from weft.history import Setup, show_rows
 from weft.model import JsonObject, Loss, Message, Position, Request, make_loss
-from weft.thread.compiled import without_stale_thinking
+from weft.thread.compiled import (
+    PORTABLE_TOKENS,
+    with_portable_summaries,
+    without_stale_thinking,
+)
 from weft.thread.handle import Handle
 from weft.thread.importing import LISTS, RequestFile, read_request_file
 from weft.thread.importing.lines import join_lines
 from weft.thread.params import NO_MARKS, NO_REST, Recipe, write_params
 from weft.thread.source_lines import SourceLines, read_source_lines
+from weft.thread.summaries import portable_summary
 
 Written = tuple[bytes, tuple[Loss, ...]]
 
@@ -42,7 +48,7 @@ class _Content(Struct, frozen=True):
 
 def write_body(handle: Handle, format: str, model: str | None = None) -> Written:
     """The arguments of the vendor's `create(**...)`, with `model` if one is given."""
-    content = _read_content(handle)
+    content = _read_content(handle, format)
     recipe = Recipe(head=content.head, protocol=format, model=model)
     attached, is_untouched = _find_source(handle)
     file = None if attached is None else _parse_source(attached)
@@ -60,11 +66,14 @@ def write_body(handle: Handle, format: str, model: str | None = None) -> Written
     return data, (*lost, *losses)
 
 
-def _read_content(handle: Handle) -> _Content:
+def _read_content(handle: Handle, protocol: str) -> _Content:
     view = handle.view(handle.head())
-    rows, losses = without_stale_thinking(show_rows(view.rows), view.stale_signatures())
+    rows, stale = without_stale_thinking(show_rows(view.rows), view.stale_signatures())
     head = None if view.head is None else view.head.hex()
-    return _Content(head, tuple(row.message for row in rows), view.setup or Setup(), losses)
+    portable = partial(portable_summary, handle, view.head, tokens=PORTABLE_TOKENS)
+    messages = [row.message for row in rows]
+    readable, sealed = with_portable_summaries(messages, protocol, portable)
+    return _Content(head, readable, view.setup or Setup(), (*stale, *sealed))
 
 
 def write_untouched(handle: Handle, format: str) -> bytes | None:
