@@ -98,6 +98,22 @@ def test_compact_makes_the_thread_smaller(tmp_path):
         assert [info.kind for info in thread.log()].count("compact") == 1, shown
 
 
+def test_the_compaction_table_names_the_model_that_summarises(tmp_path):
+    lines = "".join(f"Fact {n}: the value is {n * 7}. {'word ' * 40}\n" for n in range(12))
+    config = tmp_path / "weft.toml"
+    with scripted_upstream() as upstream:
+        upstream.then(says("There are twelve facts, and each has a value."))
+        config.write_text(
+            '[compaction]\nmodel = "u/small"\nprompt = "From the table."\n'
+            f'[[upstream]]\nname = "u"\nprotocol = "openai-chat"\nurl = "{upstream.url}"\n'
+        )
+        shown = chat(tmp_path / "a.db", lines + "/compact\n", "--config", str(config))
+        asked = bodies(upstream)[0]
+    assert asked["model"] == "small"
+    assert asked["messages"][0]["content"] == "From the table."
+    assert "small" in shown
+
+
 def test_a_path_is_no_command(tmp_path):
     shown = chat(tmp_path / "a.db", "/etc/hosts has what?\n")
     assert "no command" not in shown

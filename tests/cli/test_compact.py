@@ -122,6 +122,56 @@ def test_P1_an_upstream_is_named_and_its_progress_goes_to_stderr(run: Run) -> No
     assert {body["messages"][0]["content"] for body in sent} == {"Sum up."}
 
 
+def write_config(folder: Path, upstream: str, table: str) -> list[str]:
+    path = folder / "weft.toml"
+    path.write_text(
+        f'[compaction]\n{table}\n[[upstream]]\nname = "u"\nprotocol = "openai-chat"\n'
+        f'url = "{upstream}"\n'
+    )
+    return ["--config", str(path)]
+
+
+def test_the_table_of_a_config_file_names_the_model_and_the_prompt(run: Run, tmp_path) -> None:
+    table = 'model = "gpt-4"\nprompt = "Table."\nretries = 0'
+    with scripted_upstream() as upstream:
+        config = write_config(tmp_path, upstream.url, table)
+        upstream.then(says("They asked."))
+        code, out, err = run("compact", *config, "--keep", "1", "--force")
+        assert (code, "1 request to gpt-4" in out) == (0, True), err
+        assert orjson.loads(upstream.seen[-1]["body"])["messages"][0]["content"] == "Table."
+        upstream.seen.clear()
+        flags = ["--keep", "1", "--force", "--model", "gpt-5", "--prompt", "Flag."]
+        upstream.then(says("They asked."))
+        run("commit", "question 3")
+        run("commit", "answer 3", "--role", "assistant")
+        code, out, err = run("compact", *config, *flags)  # flags come before the table
+        sent = orjson.loads(upstream.seen[-1]["body"])
+        assert (code, sent["model"], sent["messages"][0]["content"]) == (0, "gpt-5", "Flag."), err
+        upstream.seen.clear()
+        upstream.then(refuses(500, "down"))
+        for n in range(4, 6):
+            run("commit", f"question {n}")
+            run("commit", f"answer {n}", "--role", "assistant")
+        assert run("compact", *config, "--keep", "1", "--no-fallback")[0] == 1
+        assert len(upstream.seen) == 1  # retries = 0
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        ('model = "same"', ["same", "--model"]),
+        ("retries = -1", ["weft.toml", "[compaction]", "retries"]),
+        ("target = 2", ["weft.toml", "[compaction]", "target"]),
+        ("", ["--config", "--model"]),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_named(run: Run, tmp_path, table, named) -> None:
+    config = write_config(tmp_path, "http://127.0.0.1:1", table)
+    code, _, err = run("compact", *config, "--keep", "1")
+    assert code != 0
+    assert [word for word in named if word not in err] == []
+
+
 def test_P2_weights_of_ones_own_decide_what_stays(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "weights.toml"
     file.write_text('keywords = ["kraken"]\nkeyword = 50')

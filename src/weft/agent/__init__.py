@@ -9,6 +9,7 @@ from .auto_compact import (
     Confirm,
     ContextUse,
     MessageCounts,
+    configured_compaction,
 )
 from .claude import load_sdk as load_claude_sdk
 from .claude_agent import (
@@ -89,6 +90,7 @@ __all__ = [
     "UsageReport",
     "UserQuestion",
     "claude_session_path",
+    "configured_compaction",
     "converse",
     "is_claude_installed",
     "load_claude_sdk",

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from weft.catalog import Model
 from weft.checked import check_fields
+from weft.client import CompactionSettings
 from weft.compact import (
     Answer,
     Breaker,
@@ -114,6 +115,18 @@ class Compaction(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"retries: must not be negative: {self.retries}")
         if self.timeout is not None and not self.timeout > 0:
             raise ConfigError(f"timeout: must be a number of seconds above 0, not {self.timeout}")
+
+
+def configured_compaction(
+    settings: CompactionSettings,
+    by: Asker | None = None,
+    confirm: Callable[[Confirm], Awaitable[bool]] | None = None,
+) -> Compaction:
+    """The compaction that a `[compaction]` table asks for; `by` is a client of its model."""
+    names = ("prompt", "reserve", "target", "timeout", "retries")
+    values = {name: getattr(settings, name) for name in names}
+    chosen = {name: value for name, value in values.items() if value is not None}
+    return Compaction(by=by, confirm=confirm, **chosen)
 
 
 class AskSummary(Struct, frozen=True):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Agent,
         AgentEvent,
         ClaudeAgent,
+        Compaction,
         McpServer,
         Permission,
         Permissions,
@@ -104,7 +105,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="an upstream that serves the model",
     )
-    parser.add_argument("--config", metavar="FILE", help="a TOML file with upstreams and models")
+    parser.add_argument(
+        "--config", metavar="FILE", help="a TOML file with upstreams, models and [compaction]"
+    )
     parser.add_argument("--system", help="the system prompt of a new thread")
     parser.add_argument(
         "-a",
@@ -227,7 +230,21 @@ class Chat:
             provider=route.provider,
             catalog=self._catalog,
             permission=self._permissions,
+            compaction=self._make_compaction(),
         )
+
+    def _make_compaction(self) -> "Compaction":
+        """How the agent compacts: as the `[compaction]` table of `--config` says."""
+        from weft.agent import configured_compaction
+        from weft.client import SAME_MODEL, read_compaction, summary_client
+
+        settings = read_compaction(self._args.config)
+        if settings.model is None or settings.model == SAME_MODEL:
+            return configured_compaction(settings)
+        route_args = argparse.Namespace(**{**vars(self._args), "model": settings.model})
+        route = find_model_route(route_args, self._catalog)
+        client = summary_client(route, self._catalog, settings.retries)
+        return configured_compaction(settings, client)
 
     def _make_claude(self, url: str, model: str | None) -> "ClaudeAgent":
         from weft.agent import ClaudeAgent, ClaudeOptions
@@ -383,7 +400,15 @@ class Chat:
 
     def compact(self, _: str) -> None:
         tokens = self.thread.compile().tokens
-        print(safe(str(self.thread.compact(budget=max(1, tokens // 2)))))
+        settings = self._make_compaction()
+        budget = max(1, tokens // 2)
+        if settings.by is None:
+            result = self.thread.compact(budget=budget)
+        else:
+            result = self.thread.compact(
+                budget=budget, model=settings.by, prompt=settings.prompt, timeout=settings.timeout
+            )
+        print(safe(str(result)))
 
     def diff(self, commit: str) -> None:
         if not commit:

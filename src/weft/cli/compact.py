@@ -10,7 +10,7 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from msgspec import to_builtins
@@ -45,6 +45,9 @@ from .console import print_error
 from .describe import ID_LENGTH, PREVIEW_WIDTH
 from .terminal import read_screen, shorten
 
+if TYPE_CHECKING:
+    from weft.client import CompactionSettings
+
 MODE_FLAGS = {
     "--model": "model",
     "--budget": "budget",
@@ -57,9 +60,6 @@ MODE_FLAGS = {
     "--last": "last",
 }
 """The flags that choose what is compacted, and the names of their values."""
-
-LOOP_RETRIES = 3
-"""How often a summary request is repeated by default."""
 
 RANGE_FLAGS = ("--from", "--to")
 TURN_FLAGS = ("--model", "--budget", "--keep")
@@ -110,7 +110,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="an upstream that serves the model",
     )
-    parser.add_argument("--config", metavar="FILE", help="a TOML file with upstreams and models")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="a TOML file with upstreams, models and [compaction], which may name the model",
+    )
     parser.add_argument(
         "--verbatim",
         type=count,
@@ -130,7 +134,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--retries",
         type=count,
         metavar="TIMES",
-        help=f"how often a failed summary request is repeated ({LOOP_RETRIES})",
+        help="how often a failed summary request is repeated (3)",
     )
     parser.add_argument(
         "--fallback",
@@ -190,6 +194,7 @@ def _line(batch: SummaryBatch) -> str:
 
 
 def compact(thread: Thread, args: argparse.Namespace) -> None:
+    settings = _apply_config(thread, args)
     replacements = _replacements(args)
     if not args.json:
         thread.listen(_print_event)
@@ -202,7 +207,7 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
         "last": args.last,
         "summary": args.summary if replacements is None else None,
         "model": None if args.model is None else _model_client(args),
-        "prompt": _prompt(args.prompt),
+        "prompt": _prompt(args.prompt) or settings.prompt,
         "retain": args.retain,
         "verbatim": args.verbatim or 0,
         "scorer": _scorer(args.scoring),
@@ -210,7 +215,7 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
         "strip": args.strip,
         "preview": args.preview,
         "fallback": args.fallback,
-        "timeout": args.timeout or SUMMARY_SECONDS,
+        "timeout": args.timeout or settings.timeout or SUMMARY_SECONDS,
     }
     result = thread.compact(**options)
     if args.json:
@@ -220,10 +225,37 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
         _print_changes(result.changes)
 
 
+def _apply_config(thread: Thread, args: argparse.Namespace) -> "CompactionSettings":
+    """The `[compaction]` table of `--config`. Its model writes the summary, unless flags name
+    another one or say what the summary is; flags come before the table."""
+    from weft.client import SAME_MODEL, CompactionSettings, read_compaction
+
+    settings = read_compaction(args.config)
+    has_own_summary = any(getattr(args, MODE_FLAGS[flag]) is not None for flag in SUMMARY_FLAGS)
+    if args.model is None and settings.model is not None and not has_own_summary:
+        is_same = settings.model == SAME_MODEL
+        args.model = _last_model(thread) if is_same else settings.model
+    if args.model is None:
+        return CompactionSettings()
+    args.retries = settings.retries if args.retries is None else args.retries
+    return settings
+
+
+def _last_model(thread: Thread) -> str:
+    """The model of the thread's last answer."""
+    origins = (message.origin for message in reversed(thread.compile().messages))
+    model = next((origin.model for origin in origins if origin and origin.model), None)
+    if model is None:
+        raise ConfigError(
+            '[compaction] has model = "same", but no answer names its model: use --model'
+        )
+    return model
+
+
 def _model_client(args: argparse.Namespace) -> Asker | str:
     """The client of the model, from flags, a config file and the environment."""
     from weft.catalog import load_catalog
-    from weft.client import RETRYABLE, UNREACHED, ModelClient, RetryPolicy
+    from weft.client import summary_client
 
     catalog = load_catalog(args.config)
     try:
@@ -232,9 +264,7 @@ def _model_client(args: argparse.Namespace) -> Asker | str:
         if not args.preview:
             raise
         return args.model  # a preview asks no model, so it needs no upstream
-    attempts = 1 + (LOOP_RETRIES if args.retries is None else args.retries)
-    policy = RetryPolicy(attempts=attempts, statuses=RETRYABLE | {UNREACHED})
-    return ModelClient(route.provider, route.model, catalog, policy=policy)
+    return summary_client(route, catalog, args.retries)
 
 
 def _scorer(path: str | None) -> Scorer:

@@ -2,10 +2,12 @@
 
 from weft.demo import OFFLINE_MODEL
 
-from .ask import ModelClient, SentBody, ask, read_error, stream
+from .ask import SUMMARY_RETRIES, ModelClient, SentBody, ask, read_error, stream, summary_client
 from .http import CallLimits, HttpClient
 from .models import (
+    SAME_MODEL,
     Alias,
+    CompactionSettings,
     Route,
     UpstreamTable,
     find_route,
@@ -13,6 +15,7 @@ from .models import (
     key_variable,
     load_toml,
     read_aliases,
+    read_compaction,
     read_tables,
     read_upstreams,
 )
@@ -31,10 +34,13 @@ __all__ = [
     "OFFLINE_MODEL",
     "RELAY",
     "RETRYABLE",
+    "SAME_MODEL",
     "STREAM_TYPE",
+    "SUMMARY_RETRIES",
     "UNREACHED",
     "Alias",
     "CallLimits",
+    "CompactionSettings",
     "HttpClient",
     "ModelClient",
     "OfflineReply",
@@ -54,10 +60,12 @@ __all__ = [
     "plan_retry",
     "read_aliases",
     "read_all",
+    "read_compaction",
     "read_error",
     "read_provider",
     "read_tables",
     "read_upstreams",
     "shape_id",
     "stream",
+    "summary_client",
 ]

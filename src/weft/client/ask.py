@@ -18,12 +18,24 @@ from weft.errors import Refused, UpstreamError
 from weft.model import ApiError, Event, Fail, Fold, Loss, Request, Response
 
 from .http import CallLimits, HttpClient
+from .models import Route
 from .provider import OFFLINE, Provider
 from .reply import Reply, read_all
-from .retry import LOOP, Retry, RetryPolicy
+from .retry import LOOP, RETRYABLE, UNREACHED, Retry, RetryPolicy
 
 ERROR_CHARACTERS = 1000
 """An error body that is not JSON becomes the message, up to this many characters."""
+
+
+SUMMARY_RETRIES = 3
+"""How often a summary request is repeated, if nothing else is configured."""
+
+
+def summary_client(route: Route, catalog: Catalog, retries: int | None = None) -> "ModelClient":
+    """A client for the model that writes summaries; an unreachable upstream is asked again."""
+    attempts = 1 + (SUMMARY_RETRIES if retries is None else retries)
+    policy = RetryPolicy(attempts=attempts, statuses=RETRYABLE | {UNREACHED})
+    return ModelClient(route.provider, route.model, catalog, policy=policy)
 
 
 class ModelClient:

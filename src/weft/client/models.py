@@ -25,9 +25,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct, ValidationError, convert, field, structs
+from msgspec import Meta, Struct, ValidationError, convert, field, structs
 
 from weft.catalog import Catalog
 from weft.codec import CODECS, CachePolicy, SystemPolicy, ThinkingMember, Vendor
@@ -35,6 +35,9 @@ from weft.errors import ConfigError, Refused
 from weft.model import Origin
 
 from .provider import OFFLINE, Provider, make_provider, read_provider
+
+WEEK = 7 * 24 * 3600
+"""The longest time limit, in seconds."""
 
 NAME_LIMIT = 500
 """Longest model name in characters. Real names have at most about a hundred."""
@@ -306,6 +309,40 @@ def load_toml(path: str) -> dict[str, Any]:
         raise ConfigError(f"the config {path!r} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"the config {path!r} is not TOML: {error}") from None
+
+
+class CompactionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `[compaction]` table of the config file; every member is optional.
+
+    - `model`: the model that writes summaries; `same` is the session's own. Without one, a gateway
+      replaces old turns with extracts, and an agent's own model writes its summaries.
+    - `timeout`, `retries`: seconds for one summary request, and how often it is repeated.
+    - `target`: the share of the room that is filled after an automatic compaction.
+    - `reserve`: tokens of the window kept free for answers.
+    - `prompt`: the instructions for the summary.
+    """
+
+    model: str | None = None
+    timeout: Annotated[float, Meta(gt=0, le=WEEK)] | None = None
+    retries: Annotated[int, Meta(ge=0, le=10)] | None = None
+    target: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    reserve: Annotated[int, Meta(gt=0)] | None = None
+    prompt: str | None = None
+
+
+SAME_MODEL = "same"
+"""The setting `model = "same"`: the model of the session writes its summaries."""
+
+
+def read_compaction(path: str | None) -> CompactionSettings:
+    """The `[compaction]` table of a config file; raises a `ConfigError` that names the file."""
+    if path is None:
+        return CompactionSettings()
+    table = load_toml(path).get("compaction", {})
+    try:
+        return convert(table, CompactionSettings)
+    except ValidationError as error:
+        raise ConfigError(f"the config {path!r}: [compaction]: {error}") from None
 
 
 def key_variable(name: str) -> str:

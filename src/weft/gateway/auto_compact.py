@@ -25,7 +25,14 @@ import orjson
 from msgspec import Struct, structs
 
 from weft.catalog import Catalog, Model
-from weft.client import RETRYABLE, UNREACHED, ModelClient, Provider, RetryPolicy, find_route
+from weft.client import (
+    SAME_MODEL,
+    CompactionSettings,
+    ModelClient,
+    Provider,
+    find_route,
+    summary_client,
+)
 from weft.compact import CompactResult, Limits, limits_of
 from weft.errors import WeftError
 from weft.ids import Id
@@ -35,10 +42,12 @@ from weft.thread import CompactOptions, Thread, drive, open as open_thread
 from weft.tokens import counter_for_model
 
 from .records import RequestLocation, read_conversation
-from .settings import CompactionSettings
 
 NEARLY_FULL = 0.85
 """How full the window must be before a summary is written in the background."""
+
+TIMEOUT, RETRIES, TARGET = 60.0, 1, 0.5
+"""The defaults of `[compaction]`."""
 
 BYTES_PER_TOKEN = 3
 REMEMBERED = 10_000
@@ -130,7 +139,8 @@ class SessionCompactor:
         return estimate > self._limits(model).room * NEARLY_FULL
 
     def _limits(self, model: Model) -> Limits:
-        return limits_of(model, reserve=self._settings.reserve, target=self._settings.target)
+        target = TARGET if self._settings.target is None else self._settings.target
+        return limits_of(model, reserve=self._settings.reserve, target=target)
 
     def _make_room(
         self,
@@ -192,7 +202,7 @@ class SessionCompactor:
                 options = self._options(handle, model, None, force=False)
                 if options is not None:
                     asker = self._asker(model)
-                    result = _run(handle, asker, options, self._settings.timeout)
+                    result = _run(handle, asker, options, self._settings.timeout or TIMEOUT)
                     _report(thread, "compacted", result.method or "")
         finally:
             with self._lock:
@@ -205,7 +215,7 @@ class SessionCompactor:
             return None
         try:
             route = find_route(
-                model.name if name == SAME else name,
+                model.name if name == SAME_MODEL else name,
                 "",
                 self._providers,
                 self._catalog,
@@ -213,12 +223,8 @@ class SessionCompactor:
             )
         except WeftError:
             return None
-        policy = RetryPolicy(attempts=1 + self._settings.retries, statuses=RETRYABLE | {UNREACHED})
-        return ModelClient(route.provider, route.model, self._catalog, policy=policy)
-
-
-SAME = "same"
-"""The setting `model = "same"`: the model of the session writes its summaries."""
+        retries = RETRIES if self._settings.retries is None else self._settings.retries
+        return summary_client(route, self._catalog, retries)
 
 
 def _run(

@@ -6,7 +6,7 @@ run that would compact the thread does not start: the user sees the figures firs
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 
 from msgspec import Struct
@@ -16,11 +16,22 @@ from weft.agent import (
     ClaudeAgent,
     ClaudeOptions,
     Compaction,
+    Confirm,
     ContextUse,
     MessageCounts,
     Permissions,
+    configured_compaction,
 )
-from weft.client import OFFLINE, OFFLINE_MODEL, ModelClient, Provider, Route, find_route
+from weft.client import (
+    OFFLINE,
+    OFFLINE_MODEL,
+    SAME_MODEL,
+    ModelClient,
+    Provider,
+    Route,
+    find_route,
+    summary_client,
+)
 from weft.demo import demo_tools
 from weft.errors import Refused, WeftError
 from weft.history import Row, shows
@@ -70,7 +81,8 @@ class Plan(Struct, frozen=True, kw_only=True):
         and before it runs a tool."""
         if self.spec.agent != OWN_AGENT:
             return make_claude_agent(self, run)
-        compaction = None if self.spec.compact is False else Compaction(confirm=run.confirm)
+        is_off = self.spec.compact is False
+        compaction = None if is_off else page_compaction(self.call, run.confirm)
         memory = self.call.state.permissions.of(self.call.scope)
         permissions = memory.with_ask(run.questions.ask_permission)
         return make_agent(self.call, self.thread, self.route, compaction, permissions)
@@ -109,7 +121,7 @@ def plan_run(call: ApiCall) -> Plan:
     plan = Plan(call=call, thread=thread, route=route, spec=spec)
     if compact is not None or head is None or agent != OWN_AGENT:
         return plan
-    usage = make_agent(call, thread, route, Compaction()).context_use(text, attached)
+    usage = make_agent(call, thread, route, page_compaction(call)).context_use(text, attached)
     if usage is None or not usage.is_over:
         return plan
     question = compaction_question(call, thread, route, usage)
@@ -199,6 +211,24 @@ def make_agent(
         compaction=compaction,
         permission=permissions,
     )
+
+
+def page_compaction(
+    call: ApiCall, confirm: Callable[[Confirm], Awaitable[bool]] | None = None
+) -> Compaction:
+    """How the page's agent compacts: as the `[compaction]` table says.
+
+    If no upstream has the model of the table, the agent's own model writes the summaries.
+    """
+    settings = call.state.settings.compaction
+    if settings.model is None or settings.model == SAME_MODEL:
+        return configured_compaction(settings, confirm=confirm)
+    try:
+        route = usable_route(call.state, settings.model)
+    except Refused:
+        return configured_compaction(settings, confirm=confirm)
+    client = summary_client(route, call.state.catalog, settings.retries)
+    return configured_compaction(settings, client, confirm)
 
 
 def writable_thread(call: ApiCall, *, is_retry: bool) -> Thread:
@@ -298,7 +328,7 @@ def context_json(call: ApiCall, thread: Thread | None, model: str, view: ThreadV
         route = Route(OFFLINE, model)
     if thread is None:
         return {"model": model, "tokens": 0, "window": call.state.catalog.find(model).window}
-    agent = make_agent(call, thread, route, Compaction())
+    agent = make_agent(call, thread, route, page_compaction(call))
     messages = CompiledContext(view.view, counter_for(TOKENIZER).message).sendable
     counts = call.state.views.counts(model)
     usage = agent.measure(messages, counts)

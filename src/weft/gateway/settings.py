@@ -37,7 +37,7 @@ them: `read_settings` takes the environment as an argument, and its result is pa
     [aliases]                          # clients that insist on a model name get another model
     "claude-*" = "openai/gpt-5"        # a name or a pattern, and the model that answers
 
-    [compaction]                       # how `auto_compact` works: `CompactionSettings` below
+    [compaction]                       # `weft.client.CompactionSettings`
     model = "gpt-5-mini"               # writes the summaries; without one, extracts are made
     timeout = 60
 
@@ -65,6 +65,7 @@ from weft.catalog import Catalog, load_catalog, read_tables
 from weft.client import (
     Alias,
     CallLimits,
+    CompactionSettings,
     Provider,
     UpstreamTable,
     load_toml,
@@ -128,25 +129,6 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             answer_bytes=self.answer_bytes,
             connections=self.upstream_connections,
         )
-
-
-class CompactionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `[compaction]` table of the config file; every member is optional.
-
-    - `model`: the model that writes summaries in the background; `same` is the session's own.
-      Without one, old turns are replaced with extracts.
-    - `timeout`, `retries`: seconds for one summary request, and how often it is repeated.
-    - `target`: the share of the room that is filled after a compaction.
-    - `reserve`: tokens of the window kept free for answers.
-    - `prompt`: the instructions for the summary.
-    """
-
-    model: str | None = None
-    timeout: Seconds = 60.0
-    retries: Annotated[int, Meta(ge=0, le=10)] = 1
-    target: Annotated[float, Meta(gt=0, lt=1)] = 0.5
-    reserve: Count | None = None
-    prompt: str | None = None
 
 
 AgentName = Literal["claude"]
