@@ -45,7 +45,7 @@ from weft.model import (
     ToolResult,
 )
 from weft.store import open_store
-from weft.thread import Bodies
+from weft.thread import Bodies, fsck, undelete as undelete_thread
 
 ME = Caller().scope
 MAKER = Origin("anthropic", "up", "m")
@@ -262,6 +262,60 @@ def test_an_attempt_that_the_client_gave_up_does_not_take_head_from_its_retry(st
     }
     gateway.turn(request("a", "b", "c", "fast", "e"), "f", hint="s")
     assert weft.thread.open(store, "s").current == "main"
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_an_exchange_ends_in_its_own_thread_when_another_gets_its_name(
+    store, gateway, is_deleted, is_answered
+):
+    gateway.turn(request("a"), "b", hint="s")
+    asked = gateway.ask(request("a", "b", "c"), hint="s")
+    thread = weft.thread.open(store, "s")
+    if is_deleted:
+        thread.delete()
+    else:
+        thread.rename("renamed")
+    other = gateway.turn(request("x"), "y", hint="s")
+    assert other.thread == "s"
+    if is_answered:
+        gateway.reply(asked, "d")
+    else:
+        gateway.fail(asked, "par")
+    assert lines(store, "s") == {"main": ["x", "y"]}
+    assert weft.thread.open(store, "s").attempts() == []
+    if is_deleted:
+        weft.thread.open(store, "s").rename("other")
+        undelete_thread(store, "s")
+    own = weft.thread.open(store, "s" if is_deleted else "renamed")
+    assert [m.text for m in own.compile().messages] == ["a", "b", "c", *(["d"] * is_answered)]
+    assert len(own.attempts()) == (not is_answered)
+    assert fsck(store).clean
+
+
+def test_a_late_answer_of_another_process_does_not_take_head(store, gateway):
+    """The newer attempt was handled elsewhere: only what it stored is known here."""
+    other = Gateway(store)
+    late = gateway.ask(request("a"), hint="s")
+    other.reply(other.ask(request("a"), hint="s", retry=True), "b2")
+    gateway.reply(late, "b1")
+    assert lines(store, "s") == {"main": ["a", "b2"], "answer-1-of-turn-1": ["a", "b1"]}
+    older = gateway.ask(request("a", "b2", "c"), hint="s")
+    newer = other.ask(request("a", "b2", "c"), hint="s", retry=True)
+    gateway.reply(older, "d1")
+    other.reply(newer, "d2")
+    assert lines(store, "s")["main"] == ["a", "b2", "c", "d2"]
+
+
+def test_an_answer_that_is_generated_again_with_another_system_text_keeps_its_name(store, gateway):
+    gateway.turn(request("a", system="It is 0 o'clock."), "b", hint="s")
+    for number, answer in enumerate(("d1", "d2", "d3"), start=1):
+        gateway.turn(request("a", "b", "c", system=f"It is {number} o'clock."), answer, hint="s")
+    assert {name: line[-2:] for name, line in lines(store, "s").items()} == {
+        "answer-1-of-turn-2": ["c", "d1"],
+        "answer-2-of-turn-2": ["c", "d2"],
+        "main": ["c", "d3"],
+    }
 
 
 def test_a_turn_is_counted_by_what_the_person_typed(store, gateway):
