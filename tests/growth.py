@@ -1,9 +1,11 @@
 """Whether the cost of a function grows with the length of its input.
 
 Costs are CPU time of this thread, and only their ratio counts, so a slow or busy machine does not
-change the result.
+change the result. `count_calls` is exact, but counts one call of a C function as one, however much
+it does.
 """
 
+import sys
 from collections.abc import Callable
 from time import thread_time
 from typing import TypeVar
@@ -33,3 +35,19 @@ def cost(run: Callable[[Input], object], value: Input) -> float:
     begin = thread_time()
     run(value)
     return thread_time() - begin
+
+
+def count_calls(work: Callable[[], object]) -> int:
+    """How many Python and C functions are called."""
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls

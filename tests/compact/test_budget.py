@@ -3,10 +3,11 @@
 import pytest
 
 from compact_rows import broken_pairs, rows, write
-from growth import grows_linearly
+from growth import count_calls, grows_linearly
 from weft.compact import extract_summary, find_entities, mark_summary, plan_budget, plan_summary
 from weft.errors import BudgetExceeded, CompactRefused, ThreadError
 from weft.history import Row
+from weft.ids import object_id
 from weft.model import Message, Text, Thinking, ToolCall, ToolResult
 from weft.tokens import counter_for
 
@@ -495,3 +496,27 @@ def test_an_unread_result_that_fits_leaves_room_for_the_goal_and_the_rules() -> 
     assert "cart.py:52: error" in shortened
     assert "recall(" in shortened
     assert sum(count(row.message) for row in planned.rows) <= kept + 30
+
+
+def _make_talk(turns: int) -> list[Row]:
+    """Turns with a request, a call with its result, and an answer; no two are alike."""
+    messages: list[Message] = []
+    for n in range(turns):
+        lines = "\n".join(f"def handle_{n}_{k}(row): return {n * k}" for k in range(4))
+        call = ToolCall(f"call_{n}", "read_file", f'{{"path": "src/part_{n}.py"}}')
+        messages += [
+            Message("user", (Text(f"Should part {n} wait? Now it takes {n * 3} rows, not {n}."),)),
+            Message("assistant", (Text(f"I read src/part_{n}.py first."), call)),
+            Message("tool", (ToolResult(call.id, (Text(lines),)),)),
+            Message("assistant", (Text(f"Part {n} is done. It has {n + 11} tests."),)),
+        ]
+    return [Row(object_id("slot", b"%d" % n), message) for n, message in enumerate(messages)]
+
+
+def test_the_cost_of_a_plan_grows_with_the_length_of_the_thread():
+    def plan(turns: int) -> None:
+        thread = _make_talk(turns)
+        plan_budget(thread, cost(thread) // 10, count=count)
+
+    plan(20)  # patterns are compiled before
+    assert count_calls(lambda: plan(240)) < 5 * count_calls(lambda: plan(60))  # linear is 4
