@@ -36,8 +36,8 @@ def optional(raw: JsonObject, key: str, kind: type[T]) -> T | None:
     """A member that is absent, null, or of this kind."""
     value = raw.get(key)
     if value is None or type(value) is kind:
-        if value != value:  # only a number can be none
-            raise wrong(key, value, "a number that JSON has")
+        if value != value:  # NaN, the only value that does not equal itself
+            raise wrong(key, value, "a number that JSON can represent")
         return cast("T | None", value)
     if kind is float and type(value) is int:
         return cast(T, value)

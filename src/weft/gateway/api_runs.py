@@ -8,7 +8,7 @@ POST /api/answer {thread, branch, id, answer}
 POST /api/hint {thread, branch, text | id}
                                       a text, or a queued text, for the running agent
 GET  /api/permissions                 the tools that the caller always allows
-POST /api/forget {tool}               ask again about such a tool
+POST /api/forget {tool}               require permission for such a tool again
 """
 
 from starlette.concurrency import run_in_threadpool
@@ -61,10 +61,10 @@ def list_permissions(call: ApiCall) -> JsonObject:
 
 
 def forget_permission(call: ApiCall) -> JsonObject:
-    """Ask again about a tool that was allowed, always or in a thread."""
+    """Require permission again for a tool that was allowed, always or in a thread."""
     tool = call.text("tool")
     call.state.permissions.of(call.scope).forget(tool)
-    return {"message": f"Calls of {tool} are asked about again."}
+    return {"message": f"Calls of {tool} need permission again."}
 
 
 RUN_READS: dict[str, Handler | AsyncHandler] = {

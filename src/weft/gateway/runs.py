@@ -60,7 +60,7 @@ class Watcher(Protocol):
 
 
 class RunAgent(Protocol):
-    """What a run needs of an agent: `Agent` and `ClaudeAgent` have it."""
+    """The interface of an agent that a run needs; `Agent` and `ClaudeAgent` implement it."""
 
     thread: Thread
 
@@ -188,7 +188,7 @@ class Run:
 class QueuedText:
     """A text that is sent when the runs before it have ended.
 
-    `start` begins its run; it raises `WeftError` if that is not possible any more.
+    `start` begins its run; it raises `WeftError` if that is no longer possible.
     """
 
     def __init__(self, text: str, start: Callable[[], Awaitable[None]]) -> None:

@@ -38,13 +38,13 @@ class Loss(Struct, frozen=True, gc=False):
 
     @property
     def what(self) -> str:
-        """What is concerned, for people: `parameter 'top_k'`."""
+        """What the loss affects, as text for people: `parameter 'top_k'`."""
         entry = LOSS_CODES.get(self.code)
         return self.detail or self.code if entry is None else _filled(entry.what, self.detail)
 
     @property
     def why(self) -> str:
-        """The reason, for people."""
+        """The reason, as text for people."""
         entry = LOSS_CODES.get(self.code)
         return "" if entry is None else entry.why
 

@@ -39,8 +39,9 @@ Progress = Callable[[int, int], None]
 class CommitInfo:
     """One commit. `message` is its note, `messages` are the entries it adds.
 
-    `metadata` is what the caller gave, `usage` what a vendor reported. `hook_errors` are the errors
-    of `after` hooks, if the commit was just written. Two infos are equal if they have the same id.
+    `metadata` was passed by the caller, `usage` was reported by the vendor. `hook_errors` are the
+    errors of `after` hooks, if the commit was just written. Two infos are equal if they have the
+    same id.
 
     The content is decoded on first access: most callers that write look only at the id.
     """

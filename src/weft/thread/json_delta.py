@@ -34,9 +34,9 @@ def cut(
 ) -> tuple[list[Piece], int]:
     """The pieces of a body, and the position up to which it equals the previous text.
 
-    The pool is the previous text, `known` and `value`, with newlines between them. `value`
-    is a JSON value of the body. The position is never inside a string. `outside` is such a position
-    of the previous text, from when it was cut itself: strings are not looked for before it.
+    The pool is the previous text, `known` and `value`, with newlines between them. `value` is a
+    JSON value of the body. The returned position is never inside a string. `outside` is the
+    position that was returned for the previous text; it saves scanning the text before it.
     """
     start = same_start(body, before)
     start = _outside(body, start, outside if outside <= start else 0)
@@ -57,58 +57,58 @@ def cut(
 
 
 def rewrite(body: bytearray, pieces: Iterable[Piece], known: Sequence[bytes]) -> None:
-    """Turn the previous text into the one that these pieces make up.
+    """Turn the previous text, in place, into the text that these pieces describe.
 
-    Its beginning stays where it is, so that the cost is that of the new text.
+    A common start is not copied, so the cost depends only on the rest.
     """
     others = b"\n".join(known)
     others_start = len(body) + 1
-    kept, new = 0, list[bytes | bytearray]()
+    prefix_length, new = 0, list[bytes | bytearray]()
     for piece in pieces:
         if isinstance(piece, str):
             new.append(piece.encode())
             continue
         start, length = piece
-        if start == 0 and not kept and not new:
-            kept = length
+        if start == 0 and not prefix_length and not new:
+            prefix_length = length
         elif start < others_start:
             new.append(body[start : start + length])
         else:
             start -= others_start
             new.append(others[start : start + length])
-    body[kept:] = b"".join(new)
+    body[prefix_length:] = b"".join(new)
 
 
 class _Pieces:
     """Collects pieces; new text is buffered until the next reference."""
 
     def __init__(self) -> None:
-        self._done: list[Piece] = []
+        self._pieces: list[Piece] = []
         self._text: list[bytes] = []
 
     def copy(self, start: int, length: int) -> None:
         if length:
             self._flush()
-            self._done.append([start, length])
+            self._pieces.append([start, length])
 
     def write(self, text: bytes) -> None:
         self._text.append(text)
 
     def close(self) -> list[Piece]:
         self._flush()
-        return self._done
+        return self._pieces
 
     def _flush(self) -> None:
         if self._text:
-            self._done.append(b"".join(self._text).decode())
+            self._pieces.append(b"".join(self._text).decode())
             self._text.clear()
 
 
 class _Text:
     """A text in which strings are looked up.
 
-    It is long, and mostly few strings are looked up in it, so it is searched at first, and indexed
-    only when there are many. The search starts where the last run ended, because a text may be in a
+    Usually few strings are looked up, so the text is searched at first, and indexed only after
+    `SEARCHES` lookups. The search starts where the last run ended, because a text may be in a
     conversation several times.
     """
 
@@ -133,7 +133,7 @@ class _Text:
         return self._index.get(string)
 
     def run(self, body: bytes, start: int, at: int) -> int:
-        """How many bytes of the body from `start` on are at this position of the text."""
+        """How many bytes from `start` of the body equal those at this position of the text."""
         length = same_start(body, self.text, start, at)
         self._copied = at + length
         return length
@@ -193,12 +193,12 @@ def _tokens(text: bytes) -> list[bytes]:
     return tokens if sum(map(len, tokens)) == len(text) else [text]
 
 
-def _outside(text: bytes, position: int, known: int = 0) -> int:
+def _outside(text: bytes, position: int, earlier: int = 0) -> int:
     """The position, or the start of the string that it is inside of.
 
-    `known` is an earlier position that is not inside a string.
+    `earlier` is an earlier position that is not inside a string.
     """
-    start = text[known:position]
+    start = text[earlier:position]
     if b"\\" in start:
         start = start.replace(b"\\\\", b"")  # the remaining backslashes escape something
     if (start.count(b'"') - start.count(b'\\"')) % 2 == 0:
