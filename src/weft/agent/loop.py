@@ -727,8 +727,8 @@ class Agent:
         """Fold the answer, and yield its text as it arrives.
 
         Retries are recorded and reported while they happen. Losses of meaning that are not in
-        `reported` come first. The same ones repeat in every request of a run. Losses of form would
-        only be noise here.
+        `reported` yet come first: they repeat in every request of a run. Losses of form are not
+        reported.
         """
         retries: asyncio.Queue[Retry] = asyncio.Queue()
         arriving = stream(

@@ -605,9 +605,10 @@ def _skip_echoes(store: Store, incoming: Incoming, continuation: Continuation) -
 def _find_anchor(store: Store, incoming: Incoming, session: Sequence[str]) -> Continuation | None:
     """The last message of the request that echoes an answer of exactly one conversation.
 
-    An id alone is no secret: it may be in a log or a pasted transcript. Within the session that the
-    client names, the calls must have the same names; their arguments may differ. Without a known
-    session the whole visible answer must be equal. An answer of another session proves nothing.
+    An id alone proves nothing: it may be in a log or a pasted transcript. Within the session that
+    the client names, the calls must have the same names; their arguments may differ. Without a
+    known session the whole visible answer must be equal. An answer of another session proves
+    nothing.
     """
     tried = 0
     for number, links in find_token_links(store, incoming, TOKENS_READ):

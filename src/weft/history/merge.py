@@ -396,7 +396,7 @@ def _both_results(ours: Message, theirs: Message) -> tuple[Block, ...]:
 
 
 def _behind_text(message: Message, more: tuple[Text | Refusal, ...]) -> tuple[Block, ...]:
-    """The blocks with more text behind their last text."""
+    """The blocks, with more text added after the last text block."""
     places = [i for i, b in enumerate(message.blocks) if isinstance(b, Text | Refusal)]
     cut = places[-1] + 1 if places else 0
     return (*message.blocks[:cut], *more, *message.blocks[cut:])

@@ -4,8 +4,8 @@ A client repeats its whole conversation in every request, and most of it was in 
 request, or is a message of the thread. So a body is stored as positions (`[start, length]`) in one
 pool of known bytes, with the new text between them.
 
-A body is cut only at the quotes of its strings: a string is copied whole or written whole. So a
-search for a text to erase finds it in what was written.
+A body is split only at the quotes of its strings: a string is either referenced or written as a
+whole. So `forget` finds a text that it must erase inside one piece.
 """
 
 import re
