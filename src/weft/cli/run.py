@@ -132,7 +132,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def add_gateway_options(parser: argparse.ArgumentParser, *, store: bool = True) -> None:
-    """Add the options that say which gateway a program talks to."""
+    """Add the options that choose the gateway for a program."""
     parser.add_argument(
         "--url", help=f"the URL of a running gateway (default: {DEFAULT_URL}, or a new one)"
     )

@@ -1,4 +1,4 @@
-"""What a codec is: a record of functions between one protocol and the model.
+"""The `Codec` record: functions and facts of one protocol.
 
 Each protocol has a decoder to the model and an encoder from it. Decoders take plain dicts and keep
 unknown members; encoders return the body and everything that it could not express. Streams are
@@ -255,7 +255,7 @@ def always(_body: JsonObject) -> bool:
 
 
 class Http(Struct, frozen=True, kw_only=True):
-    """What a protocol's servers and clients expect of HTTP, beside the bodies.
+    """The HTTP side of a protocol: vendor, paths, headers, keep-alive, ids.
 
     - `vendor`: the protocol's own vendor, if it has one.
     - `headers`: headers that every request needs beside the key.

@@ -61,7 +61,7 @@ OPENAI_EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh",
 
 
 class Limits(Struct, frozen=True):
-    """What a vendor accepts.
+    """The limits of a vendor.
 
     - `temperature`: the range of temperatures.
     - `stops`: the largest number of stop sequences; `blank_stops`: whether blank ones are allowed.

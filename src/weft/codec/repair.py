@@ -251,7 +251,7 @@ WRONG_SIDE: dict[tuple[str, type], str] = {
 
 
 class Rules(Struct, frozen=True):
-    """What a protocol demands.
+    """The requirements of a protocol for a list of messages.
 
     `checks` has the block types that it does not always support. `hoists` is whether leading system
     messages go into a field before the list. `inline_lead` is whether it distinguishes that field

@@ -269,7 +269,7 @@ def tool_losses(tool: Tool, number: int, losses: Losses) -> None:
 
 
 def schema_path(tool: Tool, number: int, losses: Losses) -> str:
-    """Where the caller wrote the schema of a tool."""
+    """The path of a tool's schema in the caller's body."""
     path = losses.path(("tools", number))
     for fields in (tool.raw or {}).values():
         inner = members(fields.get("function"))

@@ -292,7 +292,7 @@ def _recipes(original: Sequence[Message], region: Sequence[Message]) -> list[Jso
 
 
 class _Parts:
-    """The blocks of a region, each of which can be referred to once. `same` finds equal blocks,
+    """The blocks of a region; each can be referred to once. `same` finds equal blocks,
     `alike` blocks with equal text."""
 
     def __init__(self, region: Sequence[Message]) -> None:

@@ -111,7 +111,7 @@ def _best_branch(
 
 
 def _client_of(message: Message) -> str | None:
-    """The client whose summary this message is; None if it is no summary."""
+    """The client that wrote this summary; None if the message is not a summary."""
     for block in message.blocks:
         if isinstance(block, Opaque) and block.raw.get("type") in VENDOR_SUMMARIES:
             return "the client"

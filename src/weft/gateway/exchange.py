@@ -470,7 +470,7 @@ STAGES: tuple[Stage, ...] = (
     write_restored,
     keep_sent_body,
 )
-"""What happens to every request before the upstream is asked, in this order."""
+"""The stages that every request goes through before it is sent, in this order."""
 
 
 def read_request(

@@ -113,7 +113,7 @@ class Histogram:
 
 
 class Metrics:
-    """What happened since the start."""
+    """Counters since the start of the server."""
 
     def __init__(self) -> None:
         self.exchanges = 0

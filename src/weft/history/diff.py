@@ -1,4 +1,4 @@
-"""What changed between two compiled lists, row by row, matched by slot."""
+"""The difference between two compiled lists, row by row, matched by slot."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal

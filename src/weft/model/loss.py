@@ -14,7 +14,7 @@ LossKind = Literal["dropped", "changed", "added", "moved"]
 
 
 class LossCode(Struct, frozen=True, gc=False):
-    """What a code means. `{detail}` in `what` stands for the detail of the loss."""
+    """The meaning of a code. `{detail}` in `what` is replaced with the detail of the loss."""
 
     kind: LossKind
     level: Level

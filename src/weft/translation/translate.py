@@ -212,7 +212,7 @@ class _Incoming:
         self.is_restored = False
 
     def read_for(self, writer: Codec) -> Request | SimpleRequest:
-        """What is written for this codec."""
+        """Read the body; returns the source from which `write_request` writes for this codec."""
         if not isinstance(self._body, dict) and not self._sidecar:
             simple = read_simple(
                 self._body, self._reader, writer, self._renamed, lambda: self.decoded
