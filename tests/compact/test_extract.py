@@ -1,48 +1,12 @@
 """What an extract says: the state of the task, the lines that are needed, and no more."""
 
-import json
-
 import pytest
 
 import weft
+from extract_rows import assistant, compacted, count, number, sections, talk, user, work
 from summarisers import says, writer
 from weft.compact import extract_summary, plan_budget
-from weft.history import Row
-from weft.ids import object_id
-from weft.model import Message, Text, ToolCall, ToolResult
-from weft.tokens import counter_for
-
-count = counter_for("estimate").message
-
-
-def talk(*texts: str) -> list[Row]:
-    """A conversation in turns, the user first."""
-    roles = ("user", "assistant")
-    messages = [Message(roles[n % 2], (Text(text),)) for n, text in enumerate(texts)]
-    return number(messages)
-
-
-def number(messages: list[Message]) -> list[Row]:
-    return [Row(object_id("slot", b"%d" % n), message) for n, message in enumerate(messages)]
-
-
-def work(*uses: tuple[str, dict, str]) -> list[Message]:
-    """Calls with their results."""
-    messages: list[Message] = []
-    for n, (name, arguments, result) in enumerate(uses):
-        call = ToolCall(f"c{n}", name, json.dumps(arguments))
-        messages.append(Message("assistant", (call,)))
-        messages.append(Message("tool", (ToolResult(call.id, (Text(result),)),)))
-    return messages
-
-
-def sections(rows: list[Row], room: int = 2000) -> dict[str, str]:
-    summary = extract_summary(rows, room, count)
-    assert summary is not None
-    assert count(summary) <= room
-    parts = [part.partition(":\n") for part in summary.text.split("\n\n")[1:]]
-    return {heading: body for heading, _, body in parts}
-
+from weft.model import Message, Text
 
 MIGRATION = talk(
     "Plan the database migration for the orders service.",
@@ -72,7 +36,7 @@ def test_a_question_and_its_short_answer_stay_together() -> None:
 
 def test_a_correction_replaces_what_it_corrects() -> None:
     facts = sections(MIGRATION)["Facts that changed"]
-    assert "- No wait, Dublin first.\n  replaces: B. Frankfurt first." in facts
+    assert "- No wait, Dublin first. (was: Frankfurt)" in facts
 
 
 def test_courtesies_are_left_out_and_of_repeated_lines_the_last_one_stays() -> None:
@@ -230,21 +194,6 @@ def test_a_summary_that_somebody_wrote_is_read_beside_the_messages() -> None:
 
 RULES = "Rules (the user's words)"
 FILLER = "The survey covers another part of the building, and nothing in it was changed. " * 6
-
-
-def user(text: str) -> Message:
-    return Message("user", (Text(text),))
-
-
-def assistant(text: str) -> Message:
-    return Message("assistant", (Text(text),))
-
-
-def compacted(messages: list[Message], budget: int) -> str:
-    """The summary of a compaction to a budget."""
-    plan = plan_budget(number(messages), budget, count=count)
-    [summary] = [row.message.text for row in plan.rows if row.kind == "summary"]
-    return summary
 
 
 def test_a_duty_of_the_user_belongs_to_the_goal_and_is_no_rule() -> None:

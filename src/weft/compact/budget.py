@@ -316,12 +316,14 @@ class BudgetSplit:
     def cutoff(self) -> int:
         """The cut-off that keeps most and still has room for a useful summary.
 
-        If there is none, the cut-off that leaves the summary most room.
+        If there is none, the cut-off that leaves the summary most room. What the summary stands
+        for is counted from the originals, so that it does not matter how often a thread was
+        compacted before.
         """
         layout = self.layout
         end = layout.units()[-1]
         floor = layout.min_tokens(end)
-        whole = count_tokens(layout.rows, layout.count)
+        whole = count_tokens(self.originals(layout.rows), layout.count)
         limit = self.budget - summary_room(self.budget - floor, self.budget, whole)
 
         def fits(cutoff: int) -> bool:

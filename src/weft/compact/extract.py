@@ -56,6 +56,10 @@ facts; in a short summary more, up to `SPOKEN_TOKENS` tokens), the least for fil
 the share of the index. Files, commands and the index get more of a short summary, up to
 `USED_TOKENS` and `INDEX_LEAST` tokens."""
 
+PRINTED_ROOM = 1500
+"""In a conversation without commands, a smaller summary has no index of names that only
+tools printed."""
+
 LATEST = 0.45
 """The part of a name's worth that only the line of its last mention covers."""
 
@@ -93,6 +97,9 @@ USEFUL = 3
 
 TRIED = 40
 """How many more lines to try, after the first one that does not fit."""
+
+STATE_TRIED = 24
+"""How many more items of the state block to try, after the first one that does not fit."""
 
 FEW = 64
 """Up to this many lines are tried one by one."""
@@ -200,11 +207,12 @@ class Extract:
         lines = self._lines_beside(state)
         free = room - bare
         share = bare + max(int(free * INDEX_SHARE), min(INDEX_LEAST, int(free * INDEX_MOST_SHARE)))
-        names = self.names[: self._fitting((), (), self.names, share)]
+        listable = self.names if room >= PRINTED_ROOM else self._named()
+        names = listable[: self._fitting((), (), listable, share)]
         chosen = self._choose(state, lines, names, room)
         if not chosen and not state:
             chosen = self._choose((), lines, (), room)
-        unlisted = self._unlisted(state, chosen)
+        unlisted = self._unlisted(listable, state, chosen)
         listed = unlisted[: self._fitting(state, chosen, unlisted, room)]
         if len(listed) == len(unlisted):
             chosen = self._choose(state, lines, listed, room)
@@ -225,9 +233,12 @@ class Extract:
 
         def fitting(start: State, items: State, share: float) -> State:
             most = bare + int((room - bare) * share)
-            return items[
-                : _most(len(items), lambda n: self._size([*start, *items[:n]], (), ()) <= most)
-            ]
+            many = _most(len(items), lambda n: self._size([*start, *items[:n]], (), ()) <= most)
+            chosen = list(items[:many])
+            for item in items[many + 1 : many + 1 + max(0, STATE_TRIED - many)]:
+                if self._size([*start, *chosen, item], (), ()) <= most:
+                    chosen.append(item)
+            return chosen
 
         most = min(SPOKEN_MOST_SHARE, SPOKEN_TOKENS / max(1, room - bare))
         chosen = fitting((), spoken, max(SPOKEN_SHARE, most))
@@ -305,11 +316,21 @@ class Extract:
             if listed:
                 yield f"{LABELS[kind]}: {', '.join([*listed, *more])}"
 
-    def _unlisted(self, state: State, chosen: Sequence[Line]) -> list[Name]:
+    def _named(self) -> list[Name]:
+        """The names for a short index: those that people, models or calls mention.
+
+        Where calls run commands or search files, later calls also need names that tools printed.
+        """
+        if any(use.command or "pattern" in use.arguments for use in self.source.uses):
+            return self.names
+        mentions = self.source.mentions
+        return [name for name in self.names if mentions[name].total > mentions[name].result]
+
+    def _unlisted(self, names: Sequence[Name], state: State, chosen: Sequence[Line]) -> list[Name]:
         """The names for the index that the rest of the summary does not contain."""
         text = self._message(state, chosen, ()).text
         mentioned = _mentioned(state, chosen)
-        return [name for name in self.names if name not in mentioned and name[1] not in text]
+        return [name for name in names if name not in mentioned and name[1] not in text]
 
 
 def extract_summary(

@@ -3,12 +3,18 @@
 "The launch is on 14 March." and later "We move the launch to 21 March." are about the same thing
 and give different values, so only the second one holds. No model is needed to see that: *values*
 are figures and proper names, the *subject* is what remains of the content words. A newer statement
-replaces an older one if most words of their subjects are the same and it gives other values.
+replaces an older one in two cases:
 
-- With a word of change ("now", "instead", "no wait") by the user, fewer words need to be the same.
-- Without one, only figures or only proper names may differ, because two statements of the same form
-  often speak of different things.
-- Identifiers (paths, symbols, errors) belong to the subject: two tickets are two subjects.
+- Most words of their subjects are the same, and it gives other values. With a word of change
+  ("now", "instead", "no wait") by the user, fewer words need to be the same. Without one, only
+  figures or only proper names may differ, and two words must be the same, because two statements
+  of the same form often speak of different things.
+- It has a word of change, and the *label* of a figure, the content word before it ("the hearing is
+  on 22 September": hearing), is the same as that of a figure of the same form in the older one.
+
+Identifiers (paths, symbols, errors) belong to the subject: two tickets are two subjects. A sentence
+never replaces one of the same message, which is rather its reason. The assistant's confirmation of
+a change ("Noted: the hearing is on 6 October.") counts like the user's own statement.
 """
 
 import re
@@ -29,20 +35,61 @@ SAME_CHANGED = 0.5
 POSTINGS = 8
 """How many of the last statements with a word are compared."""
 
-_FIGURE = lazy_pattern(r"\d+(?:[.,:]\d+)*")
+VALUES_MOST = 4
+"""A statement with more values is not replaced as a whole: most of it may still hold."""
+
+LABEL_WORDS = 5
+"""How many words before a figure may be its label."""
+
+OLD_MOST = 60
+"""The longest old value that is quoted."""
+
+_WIDE = "\u3040-\u30ff\u3400-\u9fff"
+_FIGURE = lazy_pattern(r"\d+月(?:\d+日)?|\d+(?:[.,:]\d+)*")
 _PROPER = lazy_pattern(r"(?<=\s)[A-Z][\w&'-]*[a-z][\w&'-]*")
-_WORD = lazy_pattern(r"[^\W\d_]{3,}")
+_WORD = lazy_pattern(rf"[{_WIDE}]{{2,}}|[^\W\d_{_WIDE}]{{3,}}")
+_TOKEN = lazy_pattern(
+    rf"\d+月(?:\d+日)?|\d+(?:[.,:]\d+)*|[{_WIDE}]+|[^\W\d_{_WIDE}]+|[.;!?。；](?=\s|$)"
+)
+_UNIT = lazy_pattern(rf"\.?\s?(%|€|\$|£|[^\W\d_{_WIDE}]+|[日月年点時点分人名个円元])")
 _CHANGE = lazy_pattern(
     r"\b(?:now|actually|instead|correction|changed?|changes|no wait|rather|update[ds]?|new|moved?"
-    r"|postponed|replaced?s?|switch(?:ed)?|not|no longer|forget|scrap|revised?|cut|raised?"
-    r"|reduced?|lowered|any ?more|swap(?:ped)?"
-    r"|jetzt|doch|stattdessen|maintenant|plutôt|ahora|mejor)\b|改为|改成|现在",
+    r"|postponed|rescheduled|replaced?s?|switch(?:ed)?|not|no longer|forget|scrap|revised?|cut"
+    r"|raised?|reduced?|lowered|amended|made it|any ?more|swap(?:ped)?"
+    r"|jetzt|nun|doch|stattdessen|statt|verschoben|verschieben?|verschiebt|geändert|nicht mehr"
+    r"|umplanen|maintenant|plutôt|désormais|reporté\w*|déplacé\w*|ahora|mejor|cambi\w+|aplazad\w+)\b"
+    r"|改为|改成|改到|改在|调整为|推迟|提前|现在|变更|変更|に変わ|延期|ではなく",
     re.IGNORECASE,
 )
 _CLEAR_CHANGE = lazy_pattern(
-    r"\b(?:changed|instead|correction|no wait|actually|moved|postponed|replaced|switched|no longer"
-    r"|any ?more|cut|swap(?:ped)?|is now|are now|\d now|as of now)\b|改为|改成",
+    r"\b(?:changed|(?<!not )instead(?! of)|correction|no wait|actually|moved|postponed|rescheduled"
+    r"|replaced|switched|no longer|amended|any ?more|cut|swap(?:ped)?|is now|are now|as of now"
+    r"|verschoben|verschiebt|geändert|stattdessen|umplanen|jetzt doch|reporté\w*|déplacé\w*"
+    r"|aplazad\w+)\b|\d now\b(?=[.,;!]|$)|改为|改成|改到|改在|调整为|推迟|变更|変更|に変わ|延期",
     re.IGNORECASE,
+)
+_MOVE = lazy_pattern(
+    r"\b(?:move[ds]?|postpone[ds]?|reschedule[ds]?|shift|push|verschieb\w*) (.{3,60}?)"
+    r" (?:to|until|auf) \W?\d",
+    re.IGNORECASE,
+)
+"""What is moved to another time."""
+
+_COUNTED = lazy_pattern(
+    r"\b(?:we are|we're|there are|wir sind|es sind|nous sommes|somos)(?: \w+){0,2}? (\d+)\b",
+    re.IGNORECASE,
+)
+_BACK = lazy_pattern(r"(?:it|this|that|they|these|es|das|sie|er|dies\w*|c'est|它|这|それ)\b", re.I)
+"""The start of a sentence whose subject is in the sentence before."""
+
+_GERMAN = lazy_pattern(r"\b(?:der|die|das|und|ist|nicht|ein|eine|mit|für|auf|ich|wir|den|dem)\b")
+_DAY_NAME = lazy_pattern(
+    r"\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|montag|dienstag|mittwoch|donnerstag|freitag"
+    r"|samstag|sonntag)s?\b",
+    re.IGNORECASE,
+)
+_MONTH = lazy_pattern(
+    r"(?:jan|feb|mar|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz]|märz)[a-zä]*$", re.IGNORECASE
 )
 STOP_WORDS = frozenset(
     """
@@ -52,52 +99,142 @@ STOP_WORDS = frozenset(
     now actually instead correction change changed changes wait rather update updated new move moved
     away replace replaced switch switched longer forget scrap revised decide decided agree agreed
     about also just still again only out over been being does did done use used yes need needs want
+    und oder aber der die das den dem des ein eine einen einem einer ist sind war wird werden nicht
+    kein keine mit von vom zum zur für auf aus bei nach über unter dass wir ich sie ihr ihre ihnen
+    uns unser unsere unseren mein meine meinen auch noch schon also jetzt doch dann nun bitte wie
+    was wann alles immer haben hat hatte kann können muss soll sollen ja
     """.split()  # noqa: SIM905
 )
+_STOP_PAIRS = frozenset(
+    """
+    改为 改成 改到 改在 现在 我们 你们 可以 需要 这个 那个 です ます した って から まで 変更 更に
+    なり りま まし 推迟 提前 延期 だっ たい ない です。 して くだ ださ さい
+    """.split()  # noqa: SIM905
+)
+_NO_LABEL = frozenset(
+    """
+    cost costs take takes want wants least most under between until about around only euro euros
+    eur usd gbp dollar dollars pounds percent kostet kosten dauert noted updated moved planned
+    understood done booked changed verschoben notiert arrival departure from since utc
+    """.split()  # noqa: SIM905
+)
+"""Content words that do not tell what a figure is about."""
 
 
-class _Statement(Struct, gc=False):
+class Statement(Struct, frozen=True):
+    """A sentence of a conversation.
+
+    - `before`: the sentence before it in the same message
+    - `confirms`: the assistant repeats a change that the user has just stated
+    """
+
     row: int
     text: str
+    by_user: bool
+    before: str = ""
+    confirms: bool = False
+
+
+class Replacement(Struct, frozen=True):
+    """A current statement, and what it replaced.
+
+    - `lines`: the sentences that it consists of
+    - `replaced`: the statements that no longer hold
+    - `outdated`: statements with many values, of which some no longer hold
+    - `old_value`: in the words of the older statement; empty if it is not clear
+    """
+
+    row: int
+    text: str
+    lines: tuple[str, ...]
+    replaced: tuple[str, ...] = ()
+    outdated: tuple[str, ...] = ()
+    old_value: str = ""
+
+
+class _Figure(Struct, frozen=True, gc=False):
+    text: str
+    start: int
+    end: int
+    form: str
+    labels: frozenset[str]
+
+
+class _Claim(Struct, gc=False):
+    """A statement, read."""
+
+    row: int
+    text: str
+    lines: tuple[str, ...]
     subject: frozenset[str]
     identifiers: frozenset[str]
-    figures: frozenset[str]
+    numbers: frozenset[str]
     proper: frozenset[str]
+    plain: str
+    context: frozenset[str]
     is_change: bool
+    has_authority: bool
     by_user: bool
     replaced: list[str]
+    outdated: list[str]
+    old_value: str = ""
     is_current: bool = True
+    read_figures: tuple[_Figure, ...] | None = None
+
+    @property
+    def figures(self) -> tuple[_Figure, ...]:
+        """The figures with their labels; they are read late, because few statements need them."""
+        if self.read_figures is None:
+            self.read_figures = tuple(_figures(self.plain, self.context))
+        return self.read_figures
+
+    @property
+    def moved(self) -> set[str]:
+        """The words of what is moved to another time."""
+        move = _MOVE.search(self.plain)
+        return content_words(move[1]) if move else set()
 
 
-def find_replaced(
-    statements: Sequence[tuple[int, str, bool]],
-) -> Iterator[tuple[int, str, list[str]]]:
-    """The current statements that replaced others, the newest first, with the replaced ones.
-
-    Each statement has its row, its text, and whether the user made it.
-    """
+def find_replaced(statements: Sequence[Statement]) -> Iterator[Replacement]:
+    """The current statements that replaced others, the newest first."""
     reader = NameReader()
-    index: dict[str, list[_Statement]] = {}
-    read: dict[str, _Statement] = {}
-    for row, text, by_user in statements:
+    index: dict[str, list[_Claim]] = {}
+    read: dict[str, _Claim] = {}
+    for statement in statements:
+        text = statement.text
         if text in read:
             again = read[text]
             if again.is_current:
-                again.row = row
+                again.row = statement.row
                 continue
-        statement = _read(row, text, by_user, reader)
-        if statement is None:
+        claim = _read(statement, reader)
+        if claim is None:
             continue
-        for older in _similar(statement, index):
-            if older.is_current and _replaces(statement, older):
+        for older in _similar(claim, index):
+            if not older.is_current:
+                continue
+            if _replaces(claim, older):
                 older.is_current = False
-                statement.replaced += [*older.replaced, older.text]
-        read[text] = statement
-        for word in statement.subject:
-            index.setdefault(word, []).append(statement)
-    changed = [one for one in read.values() if one.is_current and one.replaced]
-    for statement in sorted(changed, key=lambda one: -one.row):
-        yield statement.row, statement.text, statement.replaced
+                claim.replaced += [*older.replaced, older.text]
+                claim.outdated += older.outdated
+            elif _changes_part(claim, older):
+                claim.outdated.append(older.text)
+            else:
+                continue
+            claim.old_value = _old_value(claim, older) or claim.old_value
+        read[text] = claim
+        for word in claim.subject:
+            index.setdefault(word, []).append(claim)
+    changed = [one for one in read.values() if one.is_current and (one.replaced or one.outdated)]
+    for claim in sorted(changed, key=lambda one: -one.row):
+        yield Replacement(
+            claim.row,
+            " ".join(claim.lines),
+            claim.lines,
+            tuple(claim.replaced),
+            tuple(claim.outdated),
+            claim.old_value,
+        )
 
 
 def is_change(text: str) -> bool:
@@ -109,58 +246,214 @@ def is_change(text: str) -> bool:
     )
 
 
-def _read(row: int, text: str, by_user: bool, reader: NameReader) -> _Statement | None:
+def has_change(text: str) -> bool:
+    """Whether a sentence of the user may say that something changed."""
+    return _CHANGE.search(text) is not None and not is_question(text)
+
+
+def values_of(text: str) -> set[str]:
+    """The figures of a text."""
+    return set(_FIGURE.findall(text))
+
+
+def refers_back(text: str) -> bool:
+    """Whether a statement only makes sense after the sentence before it."""
+    return _BACK.match(text) is not None
+
+
+def _read(statement: Statement, reader: NameReader) -> _Claim | None:
     """A statement with values; `None` for questions, long texts, and texts without values."""
+    text = statement.text
     if len(text) > LONGEST or is_question(text):
         return None
     names = reader.read(text)
     identifiers = frozenset(name for kind, name in names if kind != "number")
     plain = text
     for name in identifiers:
-        plain = plain.replace(name, " ")
-    figures = frozenset(_FIGURE.findall(plain))
-    proper = frozenset(_PROPER.findall(plain))
-    if not figures and not proper:
+        plain = plain.replace(name, " " * len(name))
+    changes = statement.confirms or _CHANGE.search(text) is not None
+    has_back = bool(statement.before) and changes and refers_back(text)
+    context = content_words(statement.before) if has_back else set[str]()
+    numbers = frozenset(_FIGURE.findall(plain))
+    proper = _proper_names(plain)
+    if not numbers and not proper:
         return None
-    lowered = {word.lower() for word in proper}
-    words = content_words(plain)
-    values = {_stem(word) for value in lowered for word in _WORD.findall(value)}
-    subject = frozenset((words - values) | identifiers)
+    words = content_words(plain) | context
+    values = {_stem(word) for value in proper for word in _WORD.findall(value.lower())}
+    subject = frozenset((words - values) | identifiers | _counted(plain))
     if not subject:
         return None
-    is_change = _CHANGE.search(text) is not None
-    return _Statement(row, text, subject, identifiers, figures, proper, is_change, by_user, [])
+    lines = (statement.before, text) if has_back else (text,)
+    authority = statement.by_user or statement.confirms
+    return _Claim(
+        statement.row,
+        text,
+        lines,
+        subject,
+        identifiers,
+        numbers,
+        proper,
+        plain,
+        frozenset(context),
+        changes,
+        authority,
+        statement.by_user,
+        [],
+        [],
+    )
+
+
+def _figures(text: str, context: frozenset[str]) -> Iterator[_Figure]:
+    """The figures of a text with the content word before each: what it is about."""
+    before: list[str] = []
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if not token[0].isdigit():
+            before = [] if token in ".;!?。；" else [*before[-LABEL_WORDS:], token]
+            continue
+        unit = _UNIT.match(text, match.end())
+        counted = _COUNTED.search(text[: match.end()])
+        is_counted = counted is not None and counted.end() == match.end()
+        labels = frozenset({"we are"}) if is_counted else _labels(before) or context
+        form = _form(token, unit)
+        end = unit.end() if unit and form != "time" and form else match.end()
+        yield _Figure(token, match.start(), end, form, labels)
+
+
+def _labels(before: Sequence[str]) -> frozenset[str]:
+    """The nearest content word before a figure; in scripts without spaces, its pairs of signs."""
+    for token in reversed(before):
+        words = frozenset(word for word in content_words(token) if len(word) > 1) - _NO_LABEL
+        if words and (len(token) > 3 or not token.isascii()) and not _MONTH.match(token):
+            return words
+    return frozenset()
+
+
+def _form(figure: str, unit: re.Match[str] | None) -> str:
+    """What kind of figure it is: a time, a date, or a number with its unit."""
+    if ":" in figure:
+        return "time"
+    if "月" in figure:
+        return "date"
+    word = unit[1].lower() if unit else ""
+    if _MONTH.match(word):
+        return "date"
+    return word if word in "%€$£" or (len(word) > 2 and word not in STOP_WORDS) else ""
+
+
+def _proper_names(text: str) -> frozenset[str]:
+    """Names and days. German writes every noun like a name, so there only days count."""
+    days = {match[0].lower() for match in _DAY_NAME.finditer(text)}
+    if _GERMAN.search(text):
+        return frozenset(days)
+    return frozenset(days | {name for name in _PROPER.findall(text) if name.lower() not in days})
+
+
+def _counted(text: str) -> set[str]:
+    return {"we are"} if _COUNTED.search(text) else set()
 
 
 def content_words(text: str) -> set[str]:
-    """The words of a text without stop words and endings, in lower case."""
-    return {_stem(word) for word in _WORD.findall(text.lower()) if word not in STOP_WORDS}
+    """The words of a text without stop words and endings, in lower case.
+
+    In scripts without spaces, every pair of neighbouring signs is a word.
+    """
+    words: set[str] = set()
+    for word in _WORD.findall(text.lower()):
+        if word[0] < "\u3040":
+            if word not in STOP_WORDS:
+                words.add(_stem(word))
+        else:
+            pairs = {word[at : at + 2] for at in range(len(word) - 1)}
+            words |= pairs - _STOP_PAIRS
+    return words
 
 
 def _stem(word: str) -> str:
+    if len(word) > 6 and word.endswith("ing"):
+        return word[:-3]
     return word[:-1] if word.endswith("s") and len(word) > 4 else word
 
 
-def _similar(statement: _Statement, index: dict[str, list[_Statement]]) -> list[_Statement]:
+def _similar(claim: _Claim, index: dict[str, list[_Claim]]) -> list[_Claim]:
     """The last statements that share a word, each once."""
-    found: dict[int, _Statement] = {}
-    for word in statement.subject:
+    found: dict[int, _Claim] = {}
+    for word in claim.subject:
         for older in index.get(word, ())[-POSTINGS:]:
             found[id(older)] = older
     return sorted(found.values(), key=lambda older: older.row)
 
 
-def _replaces(new: _Statement, old: _Statement) -> bool:
-    if new.identifiers - old.identifiers and old.identifiers - new.identifiers:
+def _replaces(new: _Claim, old: _Claim) -> bool:
+    if not _may_replace(new, old):
         return False
+    has_many = _has_many_values(old)
+    if new.is_change and new.has_authority and not has_many and _differing(new, old):
+        return True
     shared = len(new.subject & old.subject)
     same = shared / max(1, min(len(new.subject), len(old.subject)))
-    has_new_value = bool(new.figures - old.figures or new.proper - old.proper)
+    has_new_value = bool(new.numbers - old.numbers or new.proper - old.proper)
     if not has_new_value or not shared:
         return False
-    if new.is_change and new.by_user:
-        names_old = bool((new.figures & old.figures) or (new.proper & old.proper))
+    if new.is_change and new.by_user and not has_many:
+        names_old = bool((new.numbers & old.numbers) or (new.proper & old.proper))
         return same >= (SAME_CHANGED if names_old or shared > 1 else SAME)
-    figures_differ, proper_differ = new.figures != old.figures, new.proper != old.proper
+    figures_differ, proper_differ = new.numbers != old.numbers, new.proper != old.proper
     wider = shared / max(len(new.subject), len(old.subject))
-    return wider >= SAME and figures_differ != proper_differ
+    return wider >= SAME and shared > 1 and figures_differ != proper_differ
+
+
+def _changes_part(new: _Claim, old: _Claim) -> bool:
+    """Whether a change by the user gives another value for one of many in an older statement."""
+    is_stated = new.is_change and new.by_user and _has_many_values(old)
+    return is_stated and _may_replace(new, old) and bool(_differing(new, old))
+
+
+def _may_replace(new: _Claim, old: _Claim) -> bool:
+    """Whether two statements are of different messages, and not about different identifiers."""
+    if new.row == old.row and new.by_user == old.by_user:
+        return False
+    return not (new.identifiers - old.identifiers and old.identifiers - new.identifiers)
+
+
+def _has_many_values(claim: _Claim) -> bool:
+    return len(claim.numbers) + len(claim.proper) > VALUES_MOST
+
+
+def _differing(new: _Claim, old: _Claim) -> list[_Figure]:
+    """The figures of the older statement for which the newer one gives another value."""
+    moved = new.moved
+    is_moved = bool(moved) and moved <= old.subject
+    differing: list[_Figure] = []
+    for figure in old.figures:
+        rivals = [
+            other
+            for other in new.figures
+            if (figure.form == other.form and (figure.labels & other.labels or is_moved))
+            or "we are" in figure.labels & other.labels
+        ]
+        # A statement with two values of one label names the old one itself.
+        if figure.text not in new.numbers and len(rivals) == 1:
+            differing.append(figure)
+    return differing
+
+
+def _old_value(new: _Claim, old: _Claim) -> str:
+    """The value in the older statement that no longer holds, in its words; empty if unclear."""
+    if not new.is_change:
+        return ""
+    figures = _differing(new, old)
+    if not figures and not (new.numbers & old.numbers or new.proper & old.proper):
+        figures = [figure for figure in old.figures if figure.form in _forms(new)]
+    if figures:
+        quote = old.text[figures[0].start : figures[-1].end]
+        return quote if len(quote) <= OLD_MOST else ""
+    gone = old.proper - new.proper
+    if old.numbers or new.proper & old.proper or len(gone) != 1:
+        return ""
+    [name] = gone
+    return name
+
+
+def _forms(claim: _Claim) -> set[str]:
+    return {figure.form for figure in claim.figures}

@@ -68,6 +68,10 @@ SECTIONS = {
 }
 """The sections of a state block, in the order in which they are written, with their speakers."""
 
+CHANGED_LATER = "(changed later)"
+_REMARK = lazy_pattern(r" \((?:was: .{1,60}|changed later)\)$")
+"""What a state block adds to a sentence that it quotes."""
+
 INDEX = "index"
 INJECTED = "injected"
 LONGEST = 300
@@ -94,14 +98,31 @@ SERIES = 3
 """More lines than this that differ only in digits are a series."""
 
 _WIDE = lazy_pattern(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
-_ABBREVIATED = "".join(
-    rf"(?<!\b{word}\.)" for word in ("Mr", "Ms", "Dr", "Mrs", "St", "No", "vs", "Prof", "z\\.B")
+_END = r"[.!?…؟۔।][\"'`)\]*_”’»]?(\s+){}|[。！？｡]+[」』）”’]?"
+_SENTENCE = lazy_pattern(_END.format("(?![a-zà-öø-ÿа-яα-ω&])"))
+_CHAT_SENTENCE = lazy_pattern(_END.format("(?!&)"))
+"""The end of a sentence and the space after it. In a line that starts in lower case, the next
+sentence may too."""
+
+_UNFINISHED = lazy_pattern(
+    r"(?:\b(?:Mr|Ms|Dr|Mrs|St|No|vs?|Prof|approx|Fig|Sec|pp?|resp|incl|e\.g|i\.e|cf|al"
+    r"|[A-Z]|Nr|Abs|Art|ca|bzw|inkl|zzgl|vgl|Str|Tel|z\. ?B|d\. ?h|u\. ?a|o\. ?ä)"
+    r"|(?i:\b(?:am|ab|an|der|die|das|des|dem|den|vom|zum|zur|im|bis|seit|und|den|le|el) \d{1,2})"
+    r"|^\d{1,2})\.$"
 )
-_SENTENCE = lazy_pattern(
-    rf"(?:(?<=[.!?…؟۔।])|(?<=[.!?…][\"'`)\]*_”’»])){_ABBREVIATED}(?<!\be\.g\.)(?<!\bi\.e\.)"
-    r"(?<!\b[A-Z]\.)\s+(?![a-zà-öø-ÿа-яα-ω&])"
-    r"|(?<=[。！？｡])(?![」』）”’])|(?<=[。！？｡][」』）”’])"
+"""The end of a text that goes on: an abbreviation, a German ordinal, the number of a list item."""
+
+_SHORT = lazy_pattern(r"\S+(?: \S+)?(?:[.!]\s|[.!]?$)")
+"""One or two words up to the end of a sentence: in a chat, they belong to what comes before."""
+
+_MONTH = lazy_pattern(
+    r"(?:Jänner|Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November"
+    r"|Dezember)\b"
 )
+_DAY = lazy_pattern(r"\b\d{1,2}\.$")
+UNFINISHED_MOST = 12
+"""How many characters at the end of a sentence tell whether it goes on."""
+
 BULLETS = frozenset("-*+\u2022")
 _BULLETS = lazy_pattern(r"(?:[-*+\u2022]\s+)+")
 _NUMBERED = lazy_pattern(r"\s*\d+(?:→|\t|\|)\s?")
@@ -425,7 +446,7 @@ class _Reader:
         if speaker == "assistant" and not names and is_narration(text):
             return False
         if speaker in _PROSE:
-            return not is_courtesy(text)
+            return not is_courtesy(text) and bool(names or _says_something(text))
         return _MARKUP.fullmatch(text) is None and _SAYS.search(text) is not None
 
     def _count(self, row: int, field: str, entry: _Entry, names: tuple[Name, ...]) -> None:
@@ -685,9 +706,9 @@ def _read_summary(summary: str) -> Iterator[Utterance]:
     kinds = tuple(f"{label}: " for label in LABELS.values())
     for line in summary.splitlines()[1:]:
         if line.startswith(BULLET):
-            yield speaker, line.removeprefix(BULLET)
+            yield speaker, _REMARK.sub("", line.removeprefix(BULLET))
         elif line.startswith("  "):
-            yield speaker, line.strip()
+            yield speaker, _REMARK.sub("", line.strip())
         elif line.endswith(":"):
             heading = line.removesuffix(":")
             speaker = SECTIONS.get(heading, heading)
@@ -703,11 +724,39 @@ def split_sentences(text: str) -> Iterator[str]:
         line = raw.strip()
         if not line:
             continue
-        for sentence in _SENTENCE.split(line):
+        for sentence in _split_at_ends(line):
             if len(sentence) > LONGEST:
                 yield from _split_line(sentence)
             elif sentence:
                 yield sentence
+
+
+def _split_at_ends(line: str) -> list[str]:
+    """The sentences of a line, whatever their length."""
+    is_chat = line[0].islower()
+    sentences: list[str] = []
+    start = 0
+    for match in (_CHAT_SENTENCE if is_chat else _SENTENCE).finditer(line):
+        end = match.end()
+        stop = end if match[1] is None else match.start(1)
+        if end == len(line) or _goes_on(line, stop, end):
+            continue
+        if is_chat and _SHORT.match(line, end):
+            continue  # "... at the end. always."
+        sentences.append(line[start:stop])
+        start = end
+    sentences.append(line[start:])
+    return sentences
+
+
+def _goes_on(line: str, stop: int, start: int) -> bool:
+    """Whether a full stop at `stop` does not end the sentence, as in "4. Juli" or "Ms. Okafor"."""
+    if line[stop - 1] != ".":
+        return False
+    before = line[max(0, stop - UNFINISHED_MOST) : stop]
+    if _DAY.search(before) and _MONTH.match(line, start):
+        return True
+    return _UNFINISHED.search(before) is not None
 
 
 def _split_line(line: str) -> Iterator[str]:
@@ -742,8 +791,8 @@ def is_narration(sentence: str) -> bool:
 
 
 def is_question(sentence: str) -> bool:
-    """Whether a sentence ends with a question mark."""
-    return sentence.rstrip(CLOSING).endswith(QUESTION)
+    """Whether a sentence ends with a question mark, or with "?!"."""
+    return sentence.rstrip(CLOSING).rstrip("!！").endswith(QUESTION)
 
 
 def is_courtesy(sentence: str) -> bool:
@@ -759,6 +808,14 @@ def is_courtesy(sentence: str) -> bool:
     words = set(_LATIN_WORD.findall(lowered))
     is_polite = not words.isdisjoint(_COURTEOUS) and words <= _POLITE
     return is_polite and not any(char.isdigit() for char in sentence)
+
+
+def _says_something(text: str) -> bool:
+    """Whether a sentence has a figure, or two words that are not only there for politeness."""
+    if any(char.isdigit() for char in text) or _WIDE.search(text):
+        return True
+    words = {word for word in _LATIN_WORD.findall(text.lower()) if len(word) > 3}
+    return len(words - _COURTEOUS - _FILLER) > 1
 
 
 def _states_something(turn: Turn) -> bool:

@@ -20,17 +20,27 @@ them in the order above.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.history import Row
 from weft.lazy import lazy_pattern
 
 from .batches import quoted_rules
 from .entities import Name, NameReader
-from .facts import content_words, find_replaced, is_change
+from .facts import (
+    Replacement,
+    Statement,
+    content_words,
+    find_replaced,
+    has_change,
+    is_change,
+    refers_back,
+    values_of,
+)
 from .source import (
+    CHANGED_LATER,
     RULES,
     SECTIONS,
     SHORTEST,
@@ -51,10 +61,18 @@ REQUEST_MOST = 600
 ANSWER_MOST = 200
 QUESTIONS = 3
 QUOTE_MOST = 160
-REPLACED_MOST = 80
+FOLLOWING_MOST = 60
+"""A shorter sentence with figures after a change belongs to it."""
+
+OLD_VALUE_LEAST = 5
+"""A shorter old value is too common to mark each text that has it."""
+
 COMMAND_MOST = 240
 CONTEXT_LEAST = 90
 """A shorter question is quoted with the sentence before it, which often lists the options."""
+
+CONTEXT_WORDS = 3
+"""A question with fewer content words, such as "Which do you prefer?", says nothing alone."""
 
 ERROR_RESULT_MOST = 400
 ERROR_WINDOW = 30
@@ -74,19 +92,21 @@ _STRONG = lazy_pattern(
     r"\b(?:never|always|must(?:n't)?|do not|don't|may not|from now on|forbidden|not allowed"
     r"|under no circumstances|make sure|ensure|ask (?:me )?(?:before|first)|constraints?"
     r"|requirements?|rules?|please no"
-    r"|niemals|nie|immer|muss|müssen|darf|jamais|toujours|doit|doivent|interdit"
+    r"|niemals|nie|immer|muss|müssen|darf|dürfen|jamais|toujours|doit|doivent|interdit"
     r"|nunca|siempre|debe|deben|prohibido)\b"
     r"|(?:^(?:(?:and|also|but|ok|okay|hmm|please)[,.]? )*|[,.;:] )no (?!wait|idea|problem)\w+"
-    r"|必须|不要|不得|禁止|约束|务必|永远|しないで|必ず|해야|하지 마",
+    r"|必须|不要|不得|禁止|约束|务必|永远|しないで|必ず|禁止|해야|하지 마",
 )
 """Words of a rule."""
 
 _WEAK = lazy_pattern(
-    r"\b(?:does not|(?:you|we) (?:cannot|can't)|only|no longer|avoid|prefer|without|have to|has to"
-    r"|required?|should(?:n't)?|instead of|but not|ever|nothing|nobody|leave|remember|stick to"
-    r"|at most|at least|no more than|allergic|vegetarian|everywhere|nicht|keine?n?|bitte nur"
+    r"\b(?:does not|(?:you|we) (?:cannot|can't)|only|no longer|avoid|prefer|have to|has to"
+    r"|required?|should(?:n't)?|instead of|but not|ever|leave|remember|stick to"
+    r"|at most|at least|no more than|everywhere|nicht|nichts|keine?n?|überall|bitte nur|höchstens"
     r"|ne pas|solo)\b"
-    r"|^(?:no|not)\b|, not\b|^(?:and )?all\b.*\bplease\b|只能",
+    r"|^(?:no|not)\b|, not\b|^(?:and )?all\b.*\bplease\b"
+    r"|^(?:(?:and|also) )?(?:the|all|every|each) (?:\w+ ){1,2}(?:uses?|follows?|stays?|keeps?) "
+    r"|只能|只要|だけ",
 )
 """Words that a rule may have, and other sentences too."""
 
@@ -101,17 +121,59 @@ _STANDING_MARK = lazy_pattern(
     r"|from|with)\b",
 )
 _NARRATIVE = lazy_pattern(
-    r"^i (?:have|had)\b|"
-    r"^(?:i|he|she|they|it|my \w+|his|her|their|somebody|someone|last \w+|yesterday|a \w+"
-    r"|that|this|there)\b"
-    r"(?! (?:want|need|expect|insist|require|must|should|has to|have to|can only|only)\b)",
+    r"(?:(?:so|and|but|then|well|also|ok|okay|hmm|because|since|und|aber|dann)[,.]? )*"
+    r"(?:(?:i|we) (?:have (?!to\b)|had|did|tried|talked|spoke|asked)\b|not (?:yet|sure|really)\b"
+    r"|ich (?:muss|habe|hatte|bin|war|frage)\b|i have\b|wir (?:haben|hatten|waren)\b"
+    r"|(?:i|he|she|they|it|my \w+|his|her|their|somebody|someone|last \w+|yesterday|a \w+"
+    r"|that|this|there|er|sie|es|man)\b"
+    r"(?! (?:want|need|expect|insist|require|must|should|has to|have to|can only|only|darf|muss)\b)"
+    r")",
 )
+"""The start of a sentence that tells what is or what happened."""
+
+_NEEDS = lazy_pattern(
+    r"\b(?:allergic|allergy|vegetarian|vegan|wheelchair|intolerant|diabetic|kosher|halal"
+    r"|verträgt|allergisch|vegetarisch|rollstuhl)\b|\bonly if\b|\bnur wenn\b|过敏|アレルギー",
+)
+"""Needs of people, and conditions: they hold as long as a rule does."""
+
+_POLITE = lazy_pattern(r"\b(?:please|bitte|merci de|por favor)\b|ください|请")
 _INTENT = lazy_pattern(
     r"\b(?:next|now|let me|i'll|i will|i am going to|i'm going to|then|remaining|remains|still"
     r"|todo|to do|pending|continue with|not (?:yet|committed|done))\b|下一步|接下来|まず|次に",
 )
 _ASKS_FOR_WORK = lazy_pattern(r"\b(?:can|could|would|will) you\b|\bplease\b", re.IGNORECASE)
-_ASKS_IN_REPLY = lazy_pattern(r"\b(?:please|now|next|also|can you|could you)\b", re.IGNORECASE)
+_IMPERATIVE = lazy_pattern(
+    r"(?:^|[,;:.] |\b(?:and|then|meanwhile|meantime|but|first|und|dann|zwischenzeit) )"
+    r"(?:write|draft|make|do(?! not\b)|start|begin|add|send|create|fix|run|check|find|look|prepare"
+    r"|show|tell|give|plan|book|search|update|change|move|try|implement|remove|delete|rename"
+    r"|explain|compare|list|summari[sz]e|translate|test|build|deploy|review|split|argue|order|open"
+    r"|close|set|finish|redo|read|work on|help"
+    r"|mach|schreib|such|plan|buche?|nimm|zeig|prüfe?|erstelle?|schick|sende?|gib|sag|ändere?)\b"
+    r"|请|帮我|してくだ|お願い",
+    re.IGNORECASE,
+)
+_ASKS_IN_REPLY = lazy_pattern(
+    r"\b(?:please|now|next|also|can you|could you|bitte)\b", re.IGNORECASE
+)
+_OPTIONS = lazy_pattern(r"\(A\).*\(B\)")
+_ONLY_ANNOUNCES = lazy_pattern(r"(?:\w+ ){0,3}rules?\W*")
+"""A sentence that only says that rules follow."""
+
+_ANSWERS = lazy_pattern(
+    r"(?:yes|yeah|yep|no|ok|okay|sure|ja|nein|oui|non|sí|[A-D1-4])\b[,.!:)]?(?= )"
+    r"|是|不是|はい|いいえ",
+    re.IGNORECASE,
+)
+"""The start of an answer, which says little without its question."""
+
+_GO_ON = lazy_pattern(
+    r"(?:(?:ok|okay|yes|good|great|and|then|now|please|ja|gut|bitte)[,.!]? )*"
+    r"(?:go on|go ahead|continue|proceed|carry on|keep going|mach weiter|weiter|继续|続けて)"
+    r"\b.{0,40}$",
+    re.IGNORECASE,
+)
+"""A sentence that only tells to go on with what was asked before."""
 _ANYTHING_ELSE = lazy_pattern(r"\banything else\b|\bhow can i help\b", re.IGNORECASE)
 _REPORTS_ERROR = lazy_pattern(
     r'"(?:error|errors)"\s*:\s*(?!null|""|\[\]|false)|"status"\s*:\s*"(?:error|failed)"'
@@ -120,12 +182,22 @@ _REPORTS_ERROR = lazy_pattern(
 )
 """The start of a short result that reports an error without being marked as one."""
 
+_ERROR_REPORT = lazy_pattern(
+    r"^(?:E\s{2,}|(?:\w+ )?error\b[:\[( ]|fatal\b|panic|FAIL|Traceback|npm ERR|✗|✘|\[?ERROR\b"
+    r"|[\w.]*(?:Error|Exception)\b|\*\* \(|Found [1-9]\d* errors?)"
+    r"|\S:\d+(?::\d+)?:? (?:\w+ )?(?:error|fatal)|\(\d+,\d+\): error"
+    r"|: (?:command not found|No such file|Permission denied|cannot |permission denied)"
+    r"|\b[1-9]\d* (?:failed|failures?|errors?)\b|\b(?:FAILED|FAIL)\b|\bfailed(?:[.!:]|$)"
+    r"|\b[A-Z]\w*(?:Error|Exception): |错误|失败|エラー"
+)
+"""An error line of a program's output, as programs write it."""
+
 _OUTCOME = lazy_pattern(
     r"\b(?:passed|failed|failures?|errors?|tests?|ok|success\w*|done|built|compiled|finished|created"
     r"|changed|insertions?|exit code|warnings?|found|fatal|denied|up to date|completed?)\b",
     re.IGNORECASE,
 )
-_OUTPUT = lazy_pattern(r"\[Tool |replaces:|\d+→|(?:DEBUG|INFO)\b|> |[`{}()<]|\W*:\w")
+_OUTPUT = lazy_pattern(r"\[Tool |\d+→|(?:DEBUG|INFO)\b|> |[`{}()<]|\W*:\w")
 """The start of a text that is code or the output of a tool."""
 
 _CHECKBOX = lazy_pattern(r"^[-*+\s]*\[( |x|X)\]\s+(.+)")
@@ -148,6 +220,7 @@ class Item(Struct, frozen=True):
     - `lines`: the texts of the source that it quotes
     - `replaced`: texts of the source that no longer hold
     - `order`: its place in the summary
+    - `outdated`: the replaced texts, and texts of which a part no longer holds
     """
 
     heading: str
@@ -156,6 +229,7 @@ class Item(Struct, frozen=True):
     names: tuple[Name, ...] = ()
     replaced: tuple[str, ...] = ()
     order: tuple[int, int] = (0, 0)
+    outdated: tuple[str, ...] = ()
 
 
 State = Sequence[Item]
@@ -205,8 +279,13 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
         new = [item for item in items(heading, drafts) if item.text not in quoted]
         add(heading, new[: MOST.get(heading)])
         quoted.update(item.text for item in new)
-    add(FACTS, [item for item in _facts(source, reader) if item.lines[0] not in clear_texts])
-    add(DECISIONS, list(items(DECISIONS, decisions[: MOST[DECISIONS]])))
+    facts = [item for item in _facts(source, reader) if item.lines[0] not in clear_texts]
+    add(FACTS, facts)
+    decided = [draft for draft in decisions if not quoted.issuperset(draft[2])]
+    add(DECISIONS, list(items(DECISIONS, decided[: MOST[DECISIONS]])))
+    outdated = {text for item in facts for text in item.outdated}
+    first[:] = (_mark_outdated(item, outdated) for item in first)
+    further[:] = (_mark_outdated(item, outdated) for item in further)
     return (
         *first,
         *items(FILES, files[:FIRST_FILES]),
@@ -215,6 +294,14 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
         *items(FILES, files[FIRST_FILES : MOST[FILES]]),
         *items(COMMANDS, commands[FIRST_COMMANDS : MOST[COMMANDS]]),
     )
+
+
+def _mark_outdated(item: Item, outdated: Collection[str]) -> Item:
+    """An item that quotes a statement which changed later says so."""
+    is_outdated = any(text in line for line in item.lines for text in outdated)
+    if item.heading == FACTS or not is_outdated:
+        return item
+    return structs.replace(item, text=f"{item.text} {CHANGED_LATER}")
 
 
 def find_rules(rows: Sequence[Row]) -> list[str]:
@@ -244,7 +331,7 @@ def _request(source: Source) -> Iterator[DraftItem]:
     )
     last = next(requests, None)
     if last is not None and next(requests, None) is not None:
-        yield from _quote(*last)
+        yield from _quote(*last, is_current=True)
 
 
 def _backwards(turns: Sequence[Turn]) -> Iterator[tuple[int, Turn]]:
@@ -268,11 +355,20 @@ def _has_speaker(turns: Sequence[Turn], speaker: str) -> bool:
 
 def _is_reply(sentences: Sequence[str], turn_before: Turn) -> bool:
     """Whether a turn only answers a question of the assistant, or only states rules."""
-    if all((is_rule(one) and _is_clear(one)) or is_courtesy(one) for one in sentences):
+    if all(_forbids(one) or is_courtesy(one) for one in sentences):
         return True
     _, speaker, before = turn_before
     was_asked = speaker == "assistant" and any(is_question(one) for one in before[-2:])
-    return was_asked and not any(_ASKS_IN_REPLY.search(one) for one in sentences)
+    asks = [one for one in sentences if not _GO_ON.match(one)]
+    if not any(len(one) >= SHORTEST and not is_courtesy(one) for one in asks):
+        return True
+    return was_asked and not any(
+        _ASKS_IN_REPLY.search(one) or _IMPERATIVE.search(one) for one in asks
+    )
+
+
+def _forbids(sentence: str) -> bool:
+    return is_rule(sentence) and _is_clear(sentence)
 
 
 def _is_open_request(source: Source, row: int, sentences: Sequence[str]) -> bool:
@@ -289,14 +385,17 @@ def _is_request(sentences: Sequence[str]) -> bool:
     return any(len(one) >= SHORTEST and not is_courtesy(one) for one in sentences)
 
 
-def _quote(row: int, sentences: Sequence[str]) -> Iterator[DraftItem]:
+def _quote(row: int, sentences: Sequence[str], *, is_current: bool = False) -> Iterator[DraftItem]:
     """The sentences of a request, from the start, as many as a request may have.
 
-    Its clear rules are in a section of their own.
+    Its clear rules are in a section of their own, unless the current request asks for work with
+    them.
     """
     size = 0
     asked = [
-        one for one in sentences if not is_courtesy(one) and not (is_rule(one) and _is_clear(one))
+        one
+        for one in sentences
+        if not is_courtesy(one) and (not _forbids(one) or (is_current and _IMPERATIVE.search(one)))
     ]
     for sentence in asked or sentences:
         size += len(sentence)
@@ -310,15 +409,18 @@ def _rules(
 ) -> tuple[list[DraftItem], list[DraftItem]]:
     """The user's rules, and those of system messages in the middle, the newest first.
 
-    The second list has the sentences that may be no rules, and those that a decision quotes.
+    The second list has the sentences that may be no rules.
     """
     decided = {line for _, _, lines in decisions for line in lines}
     by_text: dict[str, tuple[int, DraftItem]] = {}
     for row, speaker, sentences in reversed(turns):
         for sentence in sentences:
             if speaker == "system" or (speaker == "user" and is_rule(sentence)):
-                is_clear = speaker == "system" or _is_clear(sentence)
-                rank = 2 if sentence in decided else 0 if is_clear else 1
+                is_answer = sentence in decided and _ANSWERS.match(sentence) is not None
+                is_clear = speaker == "system" or (_is_clear(sentence) and not is_answer)
+                if not is_clear and sentence in decided:
+                    continue  # the decision quotes it
+                rank = 0 if is_clear else 1
                 by_text.setdefault(sentence.lower(), (rank, (row, sentence, (sentence,))))
     ranked = sorted(by_text.values(), key=lambda item: item[0])
     clear = [rule for rank, rule in ranked if rank == 0]
@@ -328,7 +430,11 @@ def _rules(
 def is_rule(sentence: str) -> bool:
     """Whether a sentence of the user states a rule that holds beyond the current step."""
     lowered = sentence.lower()
-    if len(sentence) < SHORTEST // 2 or is_question(sentence) or _NARRATIVE.match(lowered):
+    if len(sentence) < SHORTEST // 2 or is_question(sentence):
+        return False
+    if _NARRATIVE.match(lowered) and not _NEEDS.search(lowered):
+        return False
+    if _OPTIONS.search(sentence) or _ONLY_ANNOUNCES.fullmatch(lowered):
         return False
     return _is_clear(sentence) or _WEAK.search(lowered) is not None
 
@@ -336,7 +442,9 @@ def is_rule(sentence: str) -> bool:
 def _is_clear(rule: str) -> bool:
     """Whether a rule has the words of one, and not only words that other sentences have too."""
     lowered = rule.lower()
-    if _STRONG.search(lowered):
+    if _STRONG.search(lowered) or _NEEDS.search(lowered):
+        return True
+    if _POLITE.search(lowered) and _WEAK.search(lowered):
         return True
     return _STANDING.search(lowered) is not None and _STANDING_MARK.search(lowered) is not None
 
@@ -349,12 +457,15 @@ def _decisions(source: Source) -> Iterator[DraftItem]:
         _, replier, answer = turns[number + 1]
         if speaker != "assistant" or replier != "user" or not answer:
             continue
-        questions = _questions(sentences)
+        questions = _questions(sentences, answer)
         if not questions or all(is_question(one) for one in answer):
             continue
-        reply = _shorten(" ".join(answer), ANSWER_MOST)
+        settled = [one for one in answer if not _forbids(one) or _ANSWERS.match(one)]
+        if not settled:
+            continue  # the rules have a section of their own
+        reply = _shorten(" ".join(settled), ANSWER_MOST)
         lines = [*questions[-QUESTIONS:], f"User: {reply}"]
-        drafts.append((row, "\n  ".join(lines), (*questions, *answer)))
+        drafts.append((row, "\n  ".join(lines), (*questions, *settled)))
     for use in source.uses:
         asked = [text for key, text in use.arguments.items() if _QUESTION_KEY.search(key)]
         if asked and use.result:
@@ -369,14 +480,23 @@ def _shorten(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most].rsplit(' ', 1)[0]} ..."
 
 
-def _questions(sentences: Sequence[str]) -> list[str]:
-    """The questions of a turn; before a short one, the sentence that it is about."""
+def _questions(sentences: Sequence[str], answer: Sequence[str]) -> list[str]:
+    """The questions of a turn; before a short one, what it is about.
+
+    That is the last sentence that shares words with the answer, or else the sentence before, with
+    the one before that if it only refers back.
+    """
     questions: list[str] = []
+    words = content_words(" ".join(answer))
     for number, sentence in enumerate(sentences):
         if not is_question(sentence) or _ANYTHING_ELSE.search(sentence):
             continue
         if number and not questions and len(sentence) < CONTEXT_LEAST:
-            questions.append(sentences[number - 1])
+            named = [one for one in sentences[:number] if not words.isdisjoint(content_words(one))]
+            first = number - 1
+            while first and refers_back(sentences[first]):
+                first -= 1
+            questions += named[-1:] or sentences[first:number]
         questions.append(sentence)
     return questions
 
@@ -385,34 +505,62 @@ def _facts(source: Source, reader: NameReader) -> Iterator[Item]:
     """The statements that replaced others, and the user's other statements of change, because what
     they replace is not always clear.
 
-    The user's come first, and among these what the goal is about; otherwise the newest.
+    The user's come first, then what the assistant confirmed; among these what the goal is about,
+    otherwise the newest.
     """
-    statements = [
-        (row, sentence, speaker == "user")
-        for row, speaker, sentences in source.turns
-        if speaker in ("user", "assistant")
-        for sentence in sentences
-        if not _OUTPUT.match(sentence) and (speaker == "user" or not is_narration(sentence))
-    ]
-    by_user = {sentence for _, sentence, is_user in statements if is_user}
-    replaced = list(find_replaced(statements))
-    gone = {text for _, _, old in replaced for text in old}
-    changes = [
-        (row, sentence, list[str]())
-        for row, sentence, is_user in reversed(statements)
-        if is_user and sentence not in gone and is_change(sentence)
-    ]
-    stated = {new for _, new, _ in replaced}
-    replaced += [change for change in changes if change[1] not in stated]
+    statements = list(_statements(source))
+    by_user = {one.text for one in statements if one.by_user}
+    confirmed = {one.text for one in statements if one.confirms}
+    changes = list(find_replaced(statements))
+    gone = {text for change in changes for text in change.replaced}
+    stated = {line for change in changes for line in change.lines}
+    for one, following in zip(statements, [*statements[1:], None], strict=True):
+        if one.by_user and one.text not in gone and one.text not in stated and is_change(one.text):
+            lines = (one.before, one.text) if one.before and refers_back(one.text) else (one.text,)
+            if following is not None and following.before == one.text and _adds_values(following):
+                lines = (*lines, following.text)
+            changes.append(Replacement(one.row, " ".join(lines), lines))
     subject = {word for _, text, _ in _goal(source) for word in content_words(text)}
-    replaced.sort(key=lambda fact: -fact[0])
-    replaced.sort(
-        key=lambda fact: (fact[1] not in by_user, subject.isdisjoint(content_words(fact[1])))
-    )
-    for row, new, old in replaced:
-        text = f"{new}\n  replaces: {_shorten(old[-1], REPLACED_MOST)}" if old else new
-        order = (HEADINGS.index(FACTS), row)
-        yield Item(FACTS, text, (new,), tuple(reader.read(text)), tuple(old), order)
+    changes.sort(key=lambda change: -change.row)
+
+    def rank(change: Replacement) -> tuple[int, bool]:
+        text = change.lines[0]
+        known = bool(change.replaced or change.outdated)
+        by = (0 if known else 1) if text in by_user else 2 if text in confirmed else 3
+        return by, subject.isdisjoint(content_words(change.text))
+
+    changes.sort(key=rank)
+    for change in changes:
+        text = f"{change.text} (was: {change.old_value})" if change.old_value else change.text
+        order = (HEADINGS.index(FACTS), change.row)
+        names = tuple(reader.read(text))
+        old_values = (change.old_value,) if len(change.old_value) >= OLD_VALUE_LEAST else ()
+        outdated = (*change.replaced, *change.outdated, *old_values)
+        yield Item(FACTS, text, change.lines, names, change.replaced, order, outdated)
+
+
+def _adds_values(statement: Statement) -> bool:
+    """Whether a short sentence after a statement of change gives the new value."""
+    is_short = statement.by_user and len(statement.text) < FOLLOWING_MOST
+    return is_short and bool(values_of(statement.text)) and not is_question(statement.text)
+
+
+def _statements(source: Source) -> Iterator[Statement]:
+    """The sentences of people and models that may state facts."""
+    changed: set[str] = set()
+    for row, speaker, sentences in source.turns:
+        if speaker not in ("user", "assistant"):
+            continue
+        is_user = speaker == "user"
+        if is_user:
+            changed = {value for one in sentences if has_change(one) for value in values_of(one)}
+        before = ""
+        for sentence in sentences:
+            if not _OUTPUT.match(sentence) and (is_user or not is_narration(sentence)):
+                repeats = not is_user and changed and not changed.isdisjoint(values_of(sentence))
+                confirms = bool(repeats)
+                yield Statement(row, sentence, is_user, before, confirms)
+            before = sentence
 
 
 def _open_tasks(source: Source) -> Iterator[DraftItem]:
@@ -483,9 +631,15 @@ def _next_steps(source: Source) -> Iterator[DraftItem]:
             return
         if speaker != "assistant" or not _is_request(sentences):
             continue
-        steps = [one for one in sentences if is_question(one) or _INTENT.search(one.lower())]
-        for step in steps[-3:]:
-            yield row, step, (step,)
+        steps = [
+            (at, one)
+            for at, one in enumerate(sentences)
+            if is_question(one) or _INTENT.search(one.lower())
+        ]
+        for at, step in steps[-3:]:
+            is_short = at and is_question(step) and len(content_words(step)) < CONTEXT_WORDS
+            lines = sentences[at - 1 : at + 1] if is_short else [step]
+            yield row, " ".join(lines), tuple(lines)
         return
 
 
@@ -501,12 +655,17 @@ def _errors(source: Source) -> Iterator[DraftItem]:
         if not use.command and not is_error:
             continue
         lines = [line.strip() for line in use.result.splitlines()]
-        failing = [line for line in lines if is_error_line(line)]
+        failing = [line for line in lines if is_error_line(line) and (is_error or _reports(line))]
         if not failing and is_error:
             failing = [line for line in lines if line][-1:]
         about = "" if use.command else " ".join(filter(None, (use.name, use.address))) + "\n  "
         for line in dict.fromkeys(failing[-2:]):
             yield use.row, f"{about}{line[:QUOTE_MOST]}", (line,)
+
+
+def _reports(line: str) -> bool:
+    """Whether an error line has the form of a report, and is not a text about errors."""
+    return _ERROR_REPORT.search(line) is not None
 
 
 def _reports_error(result: str) -> bool:
