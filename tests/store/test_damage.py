@@ -249,3 +249,49 @@ def test_a_branch_that_is_gone_without_a_trace_is_named_and_then_given_up(forked
     assert report.clean, report.flaws
     with weft.open(forked, branch="quiet") as t:
         t.user("a new one")
+
+
+INDEX_DAMAGE = {
+    "a term is another": "update index_block set terms = replace(terms, 'one', 'six')",
+    "a term is moved": "update index_block set terms = cast(replace(terms, ' 0', ' 9') as blob)",
+    "lost postings": "update index_block set postings = x''",
+    "other postings": "update index_block set postings = zeroblob(length(postings))",
+    "more postings": "update index_block set postings = postings || x'000001'",
+    "a block is gone": "delete from index_block where key = (select min(key) from index_block)",
+    "no text": "update index_block set terms = x'ff', postings = x'ff'",
+    "wrong lengths": "update index_commit set data = zeroblob(length(data))",
+    "short facts": "update index_commit set data = x'00'",
+    "commits are gone": "delete from index_commit",
+    "another commit": "update index_commit set keys = zeroblob(length(keys))",
+    "a segment is gone": "delete from index_segment",
+}
+
+
+@pytest.mark.parametrize("sql", INDEX_DAMAGE.values(), ids=INDEX_DAMAGE.keys())
+def test_a_damaged_text_index_is_named_and_built_again(sql: str, path: Path) -> None:
+    with weft.open(path) as t:
+        assert len(t.search("three")) == 1  # which indexes what is new
+    assert fsck(path).clean
+    break_it(path, sql)
+    flaws = fsck(path).flaws
+    assert flaws
+    assert {flaw.kind for flaw in flaws} == {"index"}, flaws
+    done, report = repair_store(path)
+    assert done == ["the text index was built again"]
+    assert report.flaws == ()
+    with weft.open(path) as t:
+        assert [len(t.search(word)) for word in ("one", "two", "three", "six")] == [1, 1, 1, 0]
+
+
+def test_a_large_text_index_is_checked_by_segments(tmp_path: Path) -> None:
+    path = tmp_path / "large.db"
+    with weft.open(path) as t:
+        with t.batch():
+            for number in range(2200):  # one large segment with buckets, and a small one
+                t.user(f"message {number} of about w{number % 7} words " + "same " * (number % 300))
+        assert t.search("2199")
+    assert fsck(path).clean
+    first = "(select min(key) from index_block)"
+    break_it(path, f"update index_block set postings = x'' where key = {first}")
+    assert not fsck(path).clean
+    assert repair_store(path)[1].clean

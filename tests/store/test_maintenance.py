@@ -244,3 +244,13 @@ def test_commands_say_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ):
         assert main([*words, "--store", path, "--json"]) == 0
         assert member in json.loads(capsys.readouterr().out)
+
+
+def test_the_text_index_can_be_dropped_and_is_built_again(store: Store) -> None:
+    t = busy_thread(store)
+    assert len(t.search("hello")) == 1
+    store.maintenance().drop_index()
+    assert store.segments() == {}
+    assert fsck(store).clean  # all commits wait to be indexed
+    assert len(weft.open(store).search("hello")) == 1
+    assert sum(store.segments().values()) == fsck(store).commits

@@ -1,5 +1,7 @@
 """Fsck: checks every hash, parent, ref and checksum of a store, and repairs what it can.
 
+- The text index must have every commit, and the terms of sampled commits must fit their text.
+
 - An entry must hash to its id, and so must a commit with its parents, entries and body.
 - Columns that no id covers must match their checksum.
 - A tombstone is not damage: the object keeps its id, and its new bytes have a checksum.
@@ -9,6 +11,7 @@
 - A damaged message becomes a row with the text `[damaged]`.
 - A commit with a damaged body keeps its rows and loses its note and metadata.
 - A branch that points at a missing commit goes back to the newest one that the log has for it.
+- A damaged text index is built again.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,6 +37,7 @@ from .objects import (
     decode_entry,
     encode_body,
 )
+from .search import index_flaws, rebuild_index
 
 DAMAGED = "[damaged]"
 
@@ -70,6 +74,9 @@ def examine(store: Store, checksum: Callable[[tuple[object, ...]], int]) -> Repo
                 counts[kind] += 1
                 flaws += [] if flaw is None else [flaw]
         flaws += maintenance.flaws()
+        wrong = {bytes.fromhex(flaw.name) for flaw in flaws if flaw.kind in ("entry", "commit")}
+        unreliable = wrong | {id for _, id in tombstones}
+        flaws += index_flaws(store, counts["commit"], unreliable)
     except StoreError as error:
         flaws.append(Flaw("file", "store", str(error)))
     forgotten = sum(tombstone.reason == "forgotten" for tombstone in tombstones.values())
@@ -106,6 +113,9 @@ def repair(store: Store, report: Report, created: float) -> list[str]:
                 maintenance.put_attempt(key, "failed", damaged_attempt(DAMAGED))
                 done.append(f"an attempt at commit {attempt.commit.hex()} says {DAMAGED}")
         done += maintenance.repair_structure()
+    if any(flaw.kind == "index" for flaw in report.flaws):
+        rebuild_index(store)
+        done.append("the text index was built again")
     return done
 
 

@@ -12,7 +12,7 @@ as a substring.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from heapq import nlargest
 from itertools import chain
 
@@ -22,12 +22,13 @@ from weft.errors import Damaged, StoreError
 from weft.ids import Id
 from weft.lazy import lazy_pattern
 from weft.model import Message
-from weft.store import NewSegment, Step, Store
+from weft.store import BUCKETS, Flaw, NewSegment, Step, Store
 
 from .objects import decode_entry
 from .oplog import read_operations
 from .terms import STOP_TERMS, Word, count_terms, split_words
 from .text_index import (
+    MAX_COUNT,
     MAX_SCORED,
     SEGMENT_SIZE,
     SMALL_SEGMENTS,
@@ -36,11 +37,15 @@ from .text_index import (
     TextIndex,
     make_segment,
     merge_segments,
+    read_segment,
 )
 
 PAGE = 512
 CLOSING_PAGES = 8
 """The most pages that are indexed when a store is closed. A search indexes the rest."""
+
+SAMPLE = 32
+"""How many commits of a segment `fsck` compares with their text, at least."""
 
 WORD = lazy_pattern(r"\w", re.UNICODE)
 MAX_PART = 1000
@@ -130,6 +135,59 @@ def _add(store: Store, segment: NewSegment) -> bool:
     ]
     merged = merge_segments([*parts, (segment.commits, segment.blocks)])
     return store.add_segment(merged, small)
+
+
+def index_flaws(store: Store, commits: int, unreliable: Set[Id]) -> list[Flaw]:
+    """What is wrong with the text index of a store with so many commits.
+
+    Every segment is read. The terms of some of its commits are compared with their text, unless a
+    message of theirs is `unreliable`.
+    """
+    flaws: list[Flaw] = []
+    indexed = 0
+    for number, size in store.segments().items():
+        indexed += size
+        try:
+            owned = store.indexed_commits(segments=[number])
+            blocks = store.index_blocks(range(BUCKETS), [number])
+            terms = read_segment(size, owned, [block for _, block in blocks])
+            what = _wrong_terms(store, terms, unreliable)
+        except ValueError as error:
+            what = str(error)
+        except TypeError:
+            what = "a column has a value of another type"
+        if what is not None:
+            flaws.append(Flaw("index", f"segment {number}", what))
+    if indexed < commits:
+        after = 0
+        while page := store.unindexed(PAGE, after):
+            indexed, after = indexed + len(page), page[-1].key
+        if indexed < commits:
+            flaws.append(Flaw("index", "text", f"does not have {commits - indexed} commits"))
+    return flaws
+
+
+def _wrong_terms(
+    store: Store, terms: Mapping[int, Mapping[str, int]], unreliable: Set[Id]
+) -> str | None:
+    """What is wrong with the terms of a sample of these commits."""
+    keys = list(terms)
+    sample = keys[:: max(1, len(keys) // SAMPLE)]
+    steps = store.read_keys(sample)
+    if len(steps) != len(sample):
+        return "it has commits that do not exist"
+    for key, (_, step) in zip(sample, steps, strict=True):
+        if unreliable.isdisjoint((step.commit.id, *step.commit.entries)):
+            counts = count_terms(commit_text(step.contents))
+            if {term: min(times, MAX_COUNT) for term, times in counts.items()} != terms[key]:
+                return f"the terms of commit {step.commit.id.hex()} are not those of its text"
+    return None
+
+
+def rebuild_index(store: Store) -> None:
+    """Drop the text index and build it again."""
+    store.maintenance().drop_index()
+    index_behind(store)
 
 
 class Query(Struct, frozen=True):

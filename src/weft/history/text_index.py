@@ -175,6 +175,56 @@ def _unpack_commits(commits: IndexedCommits) -> Iterable[tuple[int, int, float]]
     return zip(keys, lengths, times, strict=True)
 
 
+def read_segment(
+    size: int, owned: Sequence[IndexedCommits], blocks: Iterable[IndexBlock]
+) -> dict[int, dict[str, int]]:
+    """The terms of every commit of a segment, by the key of the commit.
+
+    Raises `ValueError`, with what is wrong, if the segment is not one that `make_segment` or
+    `merge_segments` could have written.
+    """
+    keys: list[int] = []
+    lengths: list[int] = []
+    for commits in owned:
+        if commits.first != len(keys):
+            raise ValueError("its commits are not numbered without a gap")
+        if len(commits.data) != 8 + len(commits.keys) // 8 * 12:
+            raise ValueError("the facts of its commits do not have the right size")
+        for key, length, _ in _unpack_commits(commits):
+            keys.append(key)
+            lengths.append(length)
+    if len(keys) != size or len(set(keys)) != size:
+        raise ValueError(f"it has {len(set(keys))} commits instead of {size}")
+    documents: list[dict[str, int]] = [{} for _ in keys]
+    for block in blocks:
+        _read_block(block, documents, is_small=size < SMALL_SIZE)
+    for key, length, terms in zip(keys, lengths, documents, strict=True):
+        is_cut = MAX_COUNT in terms.values()
+        if sum(terms.values()) != length and not (is_cut and sum(terms.values()) < length):
+            raise ValueError(f"the terms of commit number {key} are not complete")
+    return dict(zip(keys, documents, strict=True))
+
+
+def _read_block(block: IndexBlock, documents: list[dict[str, int]], *, is_small: bool) -> None:
+    """Add the terms of a block to those of the documents; raises `ValueError` if it is damaged."""
+    end = 0
+    for line in block.terms.split(b"\n")[1:-1]:
+        name, offset, count = line.split(b" ")
+        term = name.decode()
+        if int(offset) != end or block.bucket != (WHOLE if is_small else _bucket(term)):
+            raise ValueError(f"the term {term!r} is not where it belongs")
+        numbers, counts = _read_postings(block, end, int(count))
+        end += 3 * int(count)
+        if end > len(block.postings) or list(numbers) != sorted(set(numbers)):
+            raise ValueError(f"the postings of the term {term!r} are damaged")
+        for number, times in zip(numbers, counts, strict=True):
+            if number >= len(documents) or not times or term in documents[number]:
+                raise ValueError(f"the postings of the term {term!r} are damaged")
+            documents[number][term] = times
+    if end != len(block.postings):
+        raise ValueError("a block has postings without a term")
+
+
 class _Range(Struct, frozen=True, gc=False):
     """The documents of a segment that are searched; document `first` is at position `start`."""
 

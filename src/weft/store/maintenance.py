@@ -22,7 +22,7 @@ Reason = Literal["forgotten", "damaged"]
 class Flaw(Struct, frozen=True):
     """One fault in a store.
 
-    `kind` is `entry`, `commit`, `attempt`, `ref`, `operation`, `thread` or `file`.
+    `kind` is `entry`, `commit`, `attempt`, `ref`, `operation`, `thread`, `index` or `file`.
     """
 
     kind: str
@@ -102,6 +102,10 @@ class Maintenance(Protocol):
 
     def unindex(self, thread: str, commits: Sequence[Id]) -> None:
         """Remove the text of these commits from the text index; they are indexed again later."""
+        ...
+
+    def drop_index(self) -> None:
+        """Remove the whole text index; every commit is indexed again later."""
         ...
 
     def referenced_commits(self, thread: str, since: float) -> set[Id]:

@@ -649,6 +649,11 @@ class MemoryMaintenance:
         tables = self._store.copy_tables()
         self._unindex({key for key, (of, id) in tables.keys.items() if of == thread and id in ids})
 
+    def drop_index(self) -> None:
+        tables = self._store.copy_tables()
+        tables.segments.clear()
+        tables.unindexed = set(tables.keys)
+
     def _unindex(self, keys: set[int]) -> None:
         """Remove the segments that have one of these commits; their commits wait again."""
         tables = self._store.copy_tables()

@@ -452,6 +452,12 @@ class SqlMaintenance:
                 keys = [key for (key,) in self._read_marked(sql, ids)]
                 unindex_commits(self._db, owner, keys)
 
+    def drop_index(self) -> None:
+        with self._db.transaction():
+            for table in ("index_segment", "index_commit", "index_block", "index_pending"):
+                self._db.write(f"DELETE FROM {table}")
+            self._db.write("UPDATE indexed SET last = 0")
+
     def referenced_commits(self, thread: str, since: float) -> set[Id]:
         rows = self._db.read(
             """SELECT c.id FROM commits c JOIN thread t ON t.key = c.thread WHERE t.name = ?
