@@ -14,6 +14,7 @@ from msgspec import structs
 import weft.thread
 from servers import post, weft_serve
 from slow_upstream import CUT_TEXT, HELD_TEXT, REASON, slow_upstream, tool_call
+from weft.model import Message, Origin, Text, Usage
 
 MODEL = "scripted-model"
 ENDS = ("message_complete", "interrupted", "error")
@@ -355,6 +356,35 @@ def test_a_gauge_and_the_question_use_the_same_count(gateway):
     asked = talk(gateway, send)
     assert (asked["window"], asked["limit"]) == (context["window"], context["limit"])
     assert 0 <= asked["tokens"] - context["tokens"] < 20
+
+
+def test_the_question_uses_what_the_model_reported_as_the_gauge_does(gateway):
+    model = "claude-sonnet-4-5"
+
+    def gauge():
+        return read(gateway, f"/api/composer?thread=decided&model={model}")["context"]
+
+    def answer(thread, tokens):
+        origin = Origin("anthropic", model=model)
+        message = Message("assistant", (Text("It is."),), origin=origin)
+        thread.commit_message(message, usage=Usage(input=tokens, output=1_000))
+
+    with weft.thread.open(gateway.store, "decided") as thread:
+        thread.user("Is it?")
+        answer(thread, 20_000)
+        limit = gauge()["limit"]
+        thread.user("And then?")
+        answer(thread, limit - 2_000)
+    assert gauge()["tokens"] == limit - 1_000
+
+    async def send(tab):
+        await tab.say("decided", "words and more words " * 600, model=model)  # it passes the mark
+        return await tab.next("compaction_required", *ENDS)
+
+    asked = talk(gateway, send)
+    assert asked["type"] == "compaction_required"
+    assert asked["limit"] == limit
+    assert limit < asked["tokens"] < limit + 4_000
 
 
 def test_a_failed_answer_can_be_retried_without_repeating_the_question(gateway):

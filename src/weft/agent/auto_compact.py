@@ -193,7 +193,10 @@ class AutoCompactor:
 
     def learn(self, usage: Usage | None) -> None:
         """Correct the estimate with the usage reported for the last measured request."""
-        reported = None if usage is None else usage.input
+        self.learn_size(None if usage is None else usage.input)
+
+    def learn_size(self, reported: int | None) -> None:
+        """Correct the estimate with the reported size of the last measured request."""
         self.gauge = self.gauge.learn(self._measured, reported, self._limits.window)
 
     def run(self, thread: Thread, system_messages: list[SystemMessage], *, force: bool) -> Flow:

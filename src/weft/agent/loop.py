@@ -544,16 +544,24 @@ class Agent:
         return self._compactor.use(messages)
 
     def measure(
-        self, messages: Sequence[Message], counts: MessageCounts | None = None
+        self,
+        messages: Sequence[Message],
+        counts: MessageCounts | None = None,
+        reported: int | None = None,
     ) -> ContextUse | None:
         """How full the model's window would be with these messages; None without compaction.
 
         Messages in `counts` are not counted again, and those that were counted are added to it.
+        `reported` is the size of a request with these messages as the model reported it. From then
+        on it decides, with an estimate of later messages, when this agent compacts.
         """
         if self._compactor is None:
             return None
         if counts is not None:
             self._compactor.counts = counts
+        if reported is not None:
+            self._compactor.measure(messages)
+            self._compactor.learn_size(reported)
         return self._compactor.use(messages)
 
     def _flow(self, text: str | None, state: "RunState", attached: tuple[Media, ...] = ()) -> Flow:

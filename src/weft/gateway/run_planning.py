@@ -9,7 +9,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.agent import (
     Agent,
@@ -35,7 +35,7 @@ from weft.client import (
 from weft.demo import demo_tools
 from weft.errors import Refused, WeftError
 from weft.history import Row, shows
-from weft.model import JsonObject, Origin
+from weft.model import JsonObject, Message, Origin
 from weft.thread import CompiledContext, Thread, open as open_thread
 from weft.tokens import counter_for
 
@@ -68,12 +68,17 @@ class ModelChoice(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A run that is ready to start, unless the user must answer `question` first."""
+    """A run that is ready to start, unless the user must answer `question` first.
+
+    `messages` are those of the thread, `reported` is their size as the model reported it.
+    """
 
     call: ApiCall
     thread: Thread
     route: Route
     spec: RunSpec
+    messages: tuple[Message, ...] = ()
+    reported: int | None = None
     question: JsonObject | None = None
 
     def make_agent(self, run: Run) -> RunAgent:
@@ -85,7 +90,9 @@ class Plan(Struct, frozen=True, kw_only=True):
         compaction = None if is_off else page_compaction(self.call, run.confirm)
         memory = self.call.state.permissions.of(self.call.scope)
         permissions = memory.with_ask(run.questions.ask_permission)
-        return make_agent(self.call, self.thread, self.route, compaction, permissions)
+        agent = make_agent(self.call, self.thread, self.route, compaction, permissions)
+        agent.measure(self.messages, self.call.state.views.counts(self.spec.model), self.reported)
+        return agent
 
 
 def plan_run(call: ApiCall) -> Plan:
@@ -119,17 +126,18 @@ def plan_run(call: ApiCall) -> Plan:
         agent=agent,
     )
     plan = Plan(call=call, thread=thread, route=route, spec=spec)
-    if compact is not None or head is None or agent != OWN_AGENT:
+    if head is None or agent != OWN_AGENT:
         return plan
-    usage = make_agent(call, thread, route, page_compaction(call)).context_use(text, attached)
-    if usage is None or not usage.is_over:
+    view = call.state.views.read(call.store, thread.name, thread.current, bytes.fromhex(head))
+    measuring = make_agent(call, thread, route, page_compaction(call))
+    measured = measure_thread(call, measuring, route, name, view)
+    plan = structs.replace(plan, messages=measured.messages, reported=measured.reported)
+    usage = measuring.context_use(text, attached)
+    if compact is not None or usage is None or not usage.is_over:
         return plan
     question = compaction_question(call, thread, route, usage)
-    return Plan(
-        call=call,
-        thread=thread,
-        route=route,
-        spec=spec,
+    return structs.replace(
+        plan,
         question={
             "thread": thread.name,
             "branch": thread.current,
@@ -329,20 +337,48 @@ def context_json(call: ApiCall, thread: Thread | None, model: str, view: ThreadV
     if thread is None:
         return {"model": model, "tokens": 0, "window": call.state.catalog.find(model).window}
     agent = make_agent(call, thread, route, page_compaction(call))
-    messages = CompiledContext(view.view, counter_for(TOKENIZER).message).sendable
-    counts = call.state.views.counts(model)
-    usage = agent.measure(messages, counts)
-    if usage is None:
+    measured = measure_thread(call, agent, route, model, view)
+    if measured.use is None:
         return {"model": model, "tokens": 0, "window": 0}
-    reported = reported_tokens(view, route.model, counts)
     return {
         "model": model,
-        "tokens": usage.tokens if reported is None else reported,
-        "estimate": usage.tokens,
-        "source": "estimate" if reported is None else "reported",
-        "window": usage.window,
-        "limit": usage.limit,
+        "tokens": measured.use.tokens,
+        "estimate": measured.estimate,
+        "source": "estimate" if measured.reported is None else "reported",
+        "window": measured.use.window,
+        "limit": measured.use.limit,
     }
+
+
+class MeasuredThread(Struct, frozen=True):
+    """How full a model's window is with the messages of a thread.
+
+    `reported` is what the model reported, None if only `estimate` is known. `use` is None if the
+    agent does not compact.
+    """
+
+    messages: tuple[Message, ...]
+    estimate: int
+    reported: int | None
+    use: ContextUse | None
+
+
+def measure_thread(
+    call: ApiCall, agent: Agent, route: Route, model: str, view: ThreadView
+) -> MeasuredThread:
+    """Measure a thread as the agent does before it compacts.
+
+    The gauge of the page, the question before a send and the agent of a run all use this.
+    """
+    messages = CompiledContext(view.view, counter_for(TOKENIZER).message).sendable
+    counts = call.state.views.counts(model)
+    use = agent.measure(messages, counts)
+    estimate = 0 if use is None else use.tokens
+    reported = reported_tokens(view, route.model, counts)
+    if reported is not None and use is not None:
+        reported = reported if reported <= use.window else None  # no model can have read that
+        use = agent.measure(messages, counts, reported)
+    return MeasuredThread(messages, estimate, reported, use)
 
 
 def reported_tokens(view: ThreadView, model: str, counts: MessageCounts) -> int | None:
