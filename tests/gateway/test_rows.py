@@ -9,7 +9,7 @@ import pytest
 
 import weft.thread
 from servers import weft_serve
-from weft.model import Message, Text, ToolCall, ToolResult
+from weft.model import Message, Text, ToolCall, ToolResult, Usage
 
 SECONDS = 60
 
@@ -171,3 +171,19 @@ def test_a_wrong_question_is_refused_by_its_field(gateway, query, status, place)
     with weft.thread.open(gateway.store, "errors") as thread:
         thread.user("one")
     assert refusal(gateway, **query) == (status, place)
+
+
+def test_merged_messages_have_their_time_and_usage(gateway):
+    with weft.thread.open(gateway.store, "merged") as main:
+        main.user("Which one?")
+        main.branch("side")
+        with weft.thread.open(gateway.store, "merged", branch="side") as side:
+            answer = Message("assistant", (Text("The other one."),))
+            side.commit_message(answer, usage=Usage(input=7, output=3))
+            created = side.head.created.timestamp()
+        main.user("Both are fine.")  # so that the merge has a commit of its own
+        main.merge("side")
+    rows = read(gateway, thread="merged")["rows"]
+    (row,) = (row for row in rows if row["role"] == "assistant")
+    assert row["created"] == pytest.approx(created)
+    assert row["usage"] == {"input": 7, "output": 3, "cached": None, "cost": None}

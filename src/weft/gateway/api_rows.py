@@ -16,7 +16,8 @@ row of the result marks it as `merged`. Long results are cut; `GET /api/result` 
 """
 
 import re
-from collections.abc import Sequence
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -55,7 +56,7 @@ from .api_views import (
 )
 from .render import render
 from .runs import is_unanswered
-from .thread_views import ThreadView, ThreadViews
+from .thread_views import CommitFacts, ThreadView, ThreadViews
 from .uploads import media_blocks, media_json
 
 WINDOW = 100
@@ -90,8 +91,9 @@ def show_rows(call: ApiCall) -> JsonObject:
     earlier = None if since is None else thread.view.at(read_id(since) or b"")
     first, count = _window(call, thread, 0 if earlier is None else earlier.length)
     window = rows[first : first + count]
-    writer = _RowWriter(thread, call.state.views, call.state.catalog)
     updated = [] if earlier is None else _updated(thread, window, read_id(since or ""))
+    facts = _read_facts(call, record.name, thread, [*window, *updated])
+    writer = _RowWriter(thread, call.state.views, call.state.catalog, facts)
     return {
         "name": record.name,
         "title": call.state.titles.of(call.store, record),
@@ -233,11 +235,34 @@ def _attempts(call: ApiCall, name: str, thread: ThreadView) -> list[JsonObject]:
     return written
 
 
-class _RowWriter:
-    """Writes rows as JSON."""
+def _read_facts(
+    call: ApiCall, name: str, thread: ThreadView, rows: Sequence[Row]
+) -> Mapping[Id, CommitFacts]:
+    """The facts of the commits that appended these rows.
 
-    def __init__(self, thread: ThreadView, views: ThreadViews, catalog: Catalog) -> None:
+    A row that was merged belongs to a commit of another branch. The view, which follows first
+    parents, does not have that commit.
+    """
+    ids = [row.id for row in rows if row.id is not None and row.id not in thread.facts]
+    if not ids:
+        return thread.facts
+    commits = [step.commit for step in call.store.read_commits(name, ids)]
+    merged = {commit.id: CommitFacts(commit.created, commit.usage) for commit in commits}
+    return ChainMap(merged, thread.facts)
+
+
+class _RowWriter:
+    """Writes rows as JSON; `facts` are those of the commits that appended them."""
+
+    def __init__(
+        self,
+        thread: ThreadView,
+        views: ThreadViews,
+        catalog: Catalog,
+        facts: Mapping[Id, CommitFacts],
+    ) -> None:
         self._catalog = catalog
+        self._facts = facts
         self._thread = thread
         self._views = views
         self._count = count_once(counter_for(TOKENIZER).message)
@@ -245,7 +270,7 @@ class _RowWriter:
     def write(self, row: Row) -> JsonObject:
         """One row; `id` is what pin, skip and edit take."""
         message = row.message
-        facts = None if row.id is None else self._thread.facts.get(row.id)
+        facts = None if row.id is None else self._facts.get(row.id)
         usage = None if facts is None else facts.read_usage()
         summary = None if row.id is None else self._thread.summaries.get(row.id)
         return {
