@@ -9,9 +9,14 @@ export class ApiError extends Error {
 }
 
 export function get(path, query = {}) {
+  return request(withQuery(path, query));
+}
+
+/** A path with the fields that have a value. */
+export function withQuery(path, query) {
   const entries = Object.entries(query).filter(([, value]) => value !== null && value !== undefined);
   const search = new URLSearchParams(entries).toString();
-  return request(search ? `${path}?${search}` : path);
+  return search ? `${path}?${search}` : path;
 }
 
 export function post(path, body = {}) {

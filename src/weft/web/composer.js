@@ -113,8 +113,19 @@ export class Composer {
     if (!this.thread) return;
     const { thread, branch } = this;
     const query = { thread, branch, model: this.chosen(thread) };
+    const key = JSON.stringify(query);
+    if (this.asking === key) {
+      this.isStale = true; // something may have changed since: ask once more
+      return;
+    }
+    this.asking = key;
+    this.isStale = false;
     const question = ++this.asked;
     const state = await get("/api/composer", query).catch(() => null);
+    if (this.asking === key) {
+      this.asking = null;
+      if (this.isStale) this.refresh();
+    }
     if (!state || question < this.answered) return;
     if (this.thread !== thread || this.branch !== branch) return;
     this.answered = question;
