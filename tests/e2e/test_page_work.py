@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import weft.thread
 from servers import Scripted
 from serving import serving
 from slow_upstream import HOLD_SECONDS, closing, deltas, opening, slow_upstream
@@ -79,4 +80,53 @@ def test_retries_are_shown_while_they_happen_and_stay_with_the_message(url, upst
     expect(attempts).to_have_count(2, timeout=PATIENCE)
     expect(attempts.first).to_contain_text(reason)
     expect(page.locator("#conversation .attempt:not(.old)")).to_have_count(0)
+    assert page.errors == []
+
+
+def test_a_message_is_dragged_onto_a_branch_and_the_menu_does_the_same(url, folder, new_tab):
+    with weft.thread.open(folder / "weft.db", "dragged") as thread:
+        thread.user("The question.")
+        thread.branch("side")
+        thread.user("Only on main.")
+        thread.user("And this one.")
+    page = new_tab(url, "dragged")
+    rows = page.locator("#conversation > .row")
+    expect(rows).to_have_count(3, timeout=PATIENCE)
+    rows.nth(1).hover()
+    grip = rows.nth(1).locator(".grip")
+    grip.hover()
+    page.mouse.down()
+    page.mouse.move(400, 300, steps=4)
+    target = page.locator("#drop-branches li", has_text="side")
+    expect(target).to_be_visible(timeout=PATIENCE)
+    target.hover()
+    target.hover()  # the second one makes the browser send `dragover` to the target itself
+    page.mouse.up()
+    expect(page.locator("#merge-dialog")).to_contain_text("to side", timeout=PATIENCE)
+    expect(page.locator("#drop-branches")).to_have_count(0)
+    page.locator("#merge-commit").click()
+    expect(page.locator("#branch")).to_have_value("side", timeout=PATIENCE)
+    expect(rows).to_have_count(2, timeout=PATIENCE)
+    expect(rows.nth(1)).to_contain_text("Only on main.")
+
+    # The menu of a message, by keyboard.
+    page.locator("#branch").select_option("main")
+    expect(rows).to_have_count(3, timeout=PATIENCE)
+    rows.nth(2).focus()
+    menu = rows.nth(2).locator("[data-act=menu]")
+    menu.focus()
+    page.keyboard.press("Enter")
+    entry = page.locator("#menu [data-item='Cherry-pick onto side …']")
+    expect(entry).to_be_visible(timeout=PATIENCE)
+    entry.press("Enter")
+    expect(page.locator("#merge-commit")).to_be_enabled(timeout=PATIENCE)
+    page.locator("#merge-commit").press("Enter")
+    expect(page.locator("#branch")).to_have_value("side", timeout=PATIENCE)
+    expect(rows.nth(2)).to_contain_text("And this one.", timeout=PATIENCE)
+
+    # A commit of the graph, onto the name of a branch in it.
+    page.locator("#tab-graph").click()
+    commit = page.locator("#graph-list .graph-row", has_text="Only on main.").last
+    commit.locator(".grip").drag_to(page.locator("#graph-list .ref[data-branch=side]"))
+    expect(page.locator("#merge-dialog")).to_contain_text("to side", timeout=PATIENCE)
     assert page.errors == []

@@ -5,7 +5,7 @@
 // tabs work, and a run continues when its tab is closed.
 
 import { byId, el, refill } from "./dom.js";
-import { get, post, Socket } from "./api.js";
+import { get, post, Socket, withQuery } from "./api.js";
 import { Chat } from "./chat.js";
 import { handleKey, register, registerSource, setPage } from "./commands.js";
 import { Compaction } from "./compaction.js";
@@ -17,7 +17,7 @@ import { Graph } from "./graph.js";
 import { History } from "./history.js";
 import { Live } from "./live.js";
 import { Manage } from "./manage.js";
-import { openCherryPick, openMerge } from "./merge.js";
+import { addDropTargets, openCherryPick, openMerge } from "./merge.js";
 import { registerPageCommands } from "./page_commands.js";
 import { Palette } from "./palette.js";
 import { Roving, watchScrollables } from "./roving.js";
@@ -27,6 +27,7 @@ import { Travel } from "./travel.js";
 import { UsageDialog } from "./usage.js";
 
 const BEFORE_FIRST = "start"; // the value of `until` for the state before the first commit
+const FIRST_ROWS = 60; // how many rows are read when a thread is opened
 const HIDDEN_MILLISECONDS = 200; // how often a tab in the background handles its frames
 const SIDE_MILLISECONDS = 400; // how long log and gauge wait for further changes
 
@@ -97,6 +98,7 @@ const page = {
   refresh,
   change,
   say,
+  pick: pickOnto,
   annotate: (id, priority) =>
     change("/api/annotate", { id, priority }).then(() => focusRow(id)),
 };
@@ -121,6 +123,8 @@ const compaction = new Compaction({
 });
 
 async function start() {
+  const opened = readAddress();
+  early = opened.thread ? askRows(opened) : null;
   const table = await get("/api/system-table");
   const annotate = (priority) => (id) => page.annotate(id, priority);
   const actions = {
@@ -147,7 +151,7 @@ async function start() {
   watchScrollables(byId("conversation"), "pre, .prose table");
   const models = composer.loadModels(); // an upstream may take seconds
   const list = threads.load(); // the messages do not wait for it
-  const { thread, branch, row, at } = readAddress();
+  const { thread, branch, row, at } = opened;
   await open(thread ?? firstThread(await list), branch, row, at);
   await Promise.all([models, list]);
   await composer.refresh();
@@ -215,18 +219,32 @@ function focusRow(id) {
 // Reading. If reads overlap, only the newest one is shown.
 
 let reads = 0;
+let early = null; // the rows that the address names: asked for before the page is ready, used once
 
 async function readRows(query) {
   reads += 1;
   const number = reads;
-  const view = await get("/api/rows", { ...place(), ...query });
+  const [address, asked] = [rowsAddress({ ...place(), ...query }), early];
+  early = null;
+  const view = await (asked?.address === address ? asked.view : get(address));
   return number === reads ? view : null;
+}
+
+function askRows({ thread, branch, row, at }) {
+  const address = rowsAddress({ thread, branch, until: at, around: row, count: FIRST_ROWS });
+  const view = get(address);
+  view.catch(() => {}); // whoever uses it reports the error
+  return { address, view };
+}
+
+function rowsAddress({ thread, branch, until, around, since, count }) {
+  return withQuery("/api/rows", { thread, branch, until, around, since, count });
 }
 
 /** Read the thread and show it from its end, or around a row; up to the commit `until`. */
 async function reload({ row = null, until = current.at } = {}) {
   try {
-    const view = await readRows({ around: row, until });
+    const view = await readRows({ around: row, until, count: FIRST_ROWS });
     if (!view) return;
     live.reset();
     chat.show(view);
@@ -605,7 +623,16 @@ function merge(name) {
 }
 
 function pick({ id }) {
-  openCherryPick({ thread: current.thread, branch: current.branch, id, done: changed });
+  pickOnto(id, current.branch);
+}
+
+/** Apply a commit to a branch, after a preview; then that branch is shown. */
+function pickOnto(id, branch) {
+  const done = async ({ message }) => {
+    await go(current.thread, branch === current.branch ? current.named : branch);
+    say(message);
+  };
+  openCherryPick({ thread: current.thread, branch, id, done });
 }
 
 /** A dialog has changed the branch: show its end. */
@@ -726,6 +753,7 @@ function addListeners() {
     if (event.key === "Escape") for (const side of ["threads", "log"]) drawer(side, false);
   });
   addEventListener("keydown", handleKey);
+  addDropTargets({ branches: () => page.branches, pick: pickOnto });
   byId("conversation").addEventListener("focusin", ({ target }) => {
     current.row = target.closest("#conversation > [data-id]")?.dataset.id ?? current.row;
   });

@@ -5,6 +5,7 @@
 
 import { byId, clock, count, el, plural, reconcile, refill } from "./dom.js";
 import { get } from "./api.js";
+import { grip } from "./merge.js";
 
 const ROW = 30; // pixels at zoom 1
 const LANE = 16;
@@ -61,7 +62,7 @@ export class Graph {
   addPanning() {
     const { scroller } = this;
     scroller.addEventListener("pointerdown", (event) => {
-      if (event.button !== 0 || event.pointerType !== "mouse") return;
+      if (event.button !== 0 || event.pointerType !== "mouse" || event.target.closest(".grip")) return;
       const start = { x: event.clientX, y: event.clientY };
       const from = { left: scroller.scrollLeft, top: scroller.scrollTop };
       const move = ({ clientX, clientY }) => {
@@ -283,6 +284,7 @@ export class Graph {
         "aria-current": commit.id === this.reading ? "true" : null,
         title: `${commit.id.slice(0, 7)} ${commit.kind}, ${clock(commit.created)}`,
       },
+      grip(commit.id),
       ...chips,
       el("span", { class: "graph-kind" }, commit.kind),
       el("span", { class: "graph-label" }, commit.label),

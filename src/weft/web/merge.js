@@ -27,6 +27,54 @@ export function openCherryPick({ thread, branch, id, done }) {
   return openPreview({ request, title, label: "Apply", done });
 }
 
+const COMMIT = "application/x-weft-commit";
+const DROP = "#drop-branches li, #graph-list .ref[data-branch]";
+
+/** A handle to drag a message or commit onto a branch. Menus have the same for the keyboard. */
+export function grip(id) {
+  const ondragstart = (event) => {
+    event.dataTransfer.setData(COMMIT, id);
+    event.dataTransfer.effectAllowed = "copy";
+  };
+  const title = "Drag onto a branch to apply it there";
+  return el("span", { class: "grip", draggable: "true", "aria-hidden": "true", title, ondragstart });
+}
+
+/** While a handle is dragged, list the branches; `pick(id, branch)` is called for the one under it.
+ *  The names of branches in the graph are targets, too. */
+export function addDropTargets({ branches, pick }) {
+  let list = null;
+  const targetOf = (event) =>
+    event.dataTransfer.types.includes(COMMIT) ? event.target.closest?.(DROP) : null;
+  const mark = (target) => {
+    document.querySelector(".drop-target")?.classList.remove("drop-target");
+    target?.classList.add("drop-target");
+  };
+  addEventListener("dragstart", (event) => {
+    if (!event.dataTransfer.types.includes(COMMIT)) return;
+    const items = branches().map((name) => el("li", { "data-branch": name }, name));
+    list = el("ul", { id: "drop-branches" }, ...items);
+    // Not at once: Chromium ends a drag if the document changes while it starts.
+    setTimeout(() => list && document.querySelector("main").append(list));
+  });
+  addEventListener("dragover", (event) => {
+    const target = targetOf(event);
+    mark(target);
+    if (target) event.preventDefault();
+  });
+  addEventListener("drop", (event) => {
+    const target = targetOf(event);
+    if (!target) return;
+    event.preventDefault();
+    pick(event.dataTransfer.getData(COMMIT), target.dataset.branch);
+  });
+  addEventListener("dragend", () => {
+    mark(null);
+    list?.remove();
+    list = null;
+  });
+}
+
 async function openPreview({ request: { path, fields }, title, label, done }) {
   const answers = new Map();
   const commit = async () => {

@@ -5,6 +5,7 @@ import { el } from "./dom.js";
 import { get, post } from "./api.js";
 import { askText, field, openDialog, openMenu } from "./dialog.js";
 
+const MOST_BRANCHES = 8; // in the menu of a row
 const EDITABLE = ["user", "assistant", "system", "developer"];
 
 export class RowActions {
@@ -40,6 +41,9 @@ export class RowActions {
     if (EDITABLE.includes(row.role) && hasText) items.push({ label: "Edit and branch …", run: () => this.edit(row) });
     if (row.role === "assistant" && row.kind !== "summary") items.push({ label: "Regenerate", run: () => this.askAgain(row, true) });
     if (row.role === "user" && row.kind !== "summary") items.push({ label: "Ask again", run: () => this.askAgain(row, false) });
+    if (row.kind !== "summary")
+      for (const name of this.page.branches.filter((each) => each !== this.page.branch).slice(0, MOST_BRANCHES))
+        items.push({ label: `Cherry-pick onto ${name} …`, run: () => this.page.pick(row.id, name) });
     items.push({ label: "Add a note …", run: () => this.note(row.id) });
     const isImportant = row.priority === "important";
     if (isImportant || row.priority === "normal")

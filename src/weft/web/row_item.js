@@ -6,6 +6,7 @@
 import { clock, count, el, keepOpen, plural, reconcile, trusted } from "./dom.js";
 import { mediaNode } from "./attachments.js";
 import { dollars } from "./usage.js";
+import { grip } from "./merge.js";
 import { ToolPanel } from "./tool_panel.js";
 
 const SPEAKERS = {
@@ -68,6 +69,7 @@ export class RowItem {
     const speaker = isReminder ? "Weft" : (SPEAKERS[row.role] ?? row.role); // the agent loop wrote it
     const badge = { pinned: "pinned", important: "important", skip: "skipped" }[row.priority];
     this.head.replaceChildren(
+      row.id && row.kind !== "summary" ? grip(row.id) : "",
       el("span", { class: "name" }, row.kind === "summary" ? "Summary" : speaker),
       ...(badge ? [el("span", { class: "badge" }, badge)] : []),
       ...this.facts(row),
