@@ -86,6 +86,7 @@ class Upstream:
         self.seen: list[dict[str, Any]] = []
         self.script: list[Scripted] = []
         self.rule: Callable[[bytes], Scripted] | None = None
+        self.models = ["scripted-model"]
         self.url = ""
 
     def then(self, *answers: Scripted) -> "Upstream":
@@ -130,7 +131,7 @@ def scripted_upstream() -> Iterator[Upstream]:
             self.wfile.write(b"0\r\n\r\n")
 
         def do_GET(self) -> None:
-            body = orjson.dumps({"data": [{"id": "scripted-model"}]})
+            body = orjson.dumps({"data": [{"id": name} for name in upstream.models]})
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
             self.end_headers()

@@ -41,6 +41,10 @@ class SlowUpstream:
     def url(self) -> str:
         return self._upstream.url
 
+    def list_models(self, *names: str) -> None:
+        """List these models instead of `scripted-model`."""
+        self._upstream.models = list(names)
+
     @property
     def bodies(self) -> list[dict[str, Any]]:
         """What it was asked, oldest first."""
@@ -125,12 +129,12 @@ def opening() -> list[bytes]:
         "usage": {"input_tokens": 0, "output_tokens": 1},
     }
     block = {"index": 0, "content_block": {"type": "text", "text": ""}}
-    return [_frame("message_start", {"message": message}), _frame("content_block_start", block)]
+    return [frame("message_start", {"message": message}), frame("content_block_start", block)]
 
 
 def deltas(*texts: str) -> list[bytes]:
     return [
-        _frame("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": text}})
+        frame("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": text}})
         for text in texts
     ]
 
@@ -140,9 +144,9 @@ def tool_call(text: str, name: str, input: dict[str, Any]) -> Scripted:
     block = {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}
     delta = {"type": "input_json_delta", "partial_json": orjson.dumps(input).decode()}
     pieces = [
-        _frame("content_block_stop", {"index": 0}),
-        _frame("content_block_start", {"index": 1, "content_block": block}),
-        _frame("content_block_delta", {"index": 1, "delta": delta}),
+        frame("content_block_stop", {"index": 0}),
+        frame("content_block_start", {"index": 1, "content_block": block}),
+        frame("content_block_delta", {"index": 1, "delta": delta}),
     ]
     return Scripted(*opening(), *deltas(text), *pieces, *closing(1, "tool_use"))
 
@@ -150,11 +154,12 @@ def tool_call(text: str, name: str, input: dict[str, Any]) -> Scripted:
 def closing(index: int = 0, reason: str = "end_turn") -> list[bytes]:
     stop = {"delta": {"stop_reason": reason, "stop_sequence": None}}
     return [
-        _frame("content_block_stop", {"index": index}),
-        _frame("message_delta", {**stop, "usage": {"output_tokens": 20}}),
-        _frame("message_stop", {}),
+        frame("content_block_stop", {"index": index}),
+        frame("message_delta", {**stop, "usage": {"output_tokens": 20}}),
+        frame("message_stop", {}),
     ]
 
 
-def _frame(name: str, data: dict[str, Any]) -> bytes:
+def frame(name: str, data: dict[str, Any]) -> bytes:
+    """One event of a stream."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps({"type": name, **data}))

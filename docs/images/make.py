@@ -1,10 +1,15 @@
 """Takes the pictures of the page: a real server, the offline model, a real browser.
 
-Run it with `make images`. Every picture is of what a newcomer can do in the first minutes.
+Run it with `make images`; names of pictures (`page-live`) take only those. Every picture is of what
+a newcomer can do in the first minutes. The picture of a live session has an upstream that stops in
+the middle of its answer, because the offline model answers at once.
 """
 
+import json
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +17,9 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
 from browser import chromium  # noqa: E402
+from servers import Scripted, post  # noqa: E402
 from serving import serving  # noqa: E402
+from slow_upstream import frame, slow_upstream  # noqa: E402
 
 WIDE = {"width": 1440, "height": 900}
 NARROW = {"width": 390, "height": 844}
@@ -25,12 +32,14 @@ def main() -> None:
         serving(Path(folder)) as url,
         chromium() as browser,
     ):
-        take_sample(browser, url)
-        take_chat(browser, url)
-        take_history(browser, url)
-        take_usage(browser, url)
-        take_dark(browser, url)
-        take_narrow(browser, url)
+        if sys.argv[1:] != ["page-live"]:
+            take_sample(browser, url)
+            take_chat(browser, url)
+            take_history(browser, url)
+            take_usage(browser, url)
+            take_dark(browser, url)
+            take_narrow(browser, url)
+        take_live(browser)
     print("\n".join(sorted(path.name for path in HERE.glob("*.png"))))
 
 
@@ -150,6 +159,96 @@ def take_usage(browser: Any, url: str) -> None:
     page.wait_for_selector(".usage-plot")
     take(page, "page-usage")
     page.context.close()
+
+
+LIVE_MODEL = "claude-sonnet-4-5"
+QUESTION = "The nightly export takes 40 minutes since Monday. Find out why, and fix it."
+FIRST = "I will look at the timings of the last runs first."
+TIMINGS = """run        rows      seconds
+Mon 02:00  1,204,331    2,391
+Sun 02:00  1,203,876      184"""
+SECOND = """The number of rows is the same, so it is not the amount of data. Between Sunday and
+Monday `export.py` lost its **batching**: every row is now a statement of its own.
+
+| run | statements | seconds |
+| --- | ---: | ---: |
+| Sunday | 1,204 | 184 |
+| Monday | 1,204,331 | 2,391 |
+
+I will restore the batches of 1,000 rows and run the tests """
+TOOLS = [
+    {"name": name, "description": what, "input_schema": {"type": "object"}}
+    for name, what in (("Bash", "Runs a command."), ("Edit", "Edits a file."))
+]
+
+
+class Answer(Scripted):
+    """An answer with a text and a call; with a gate, it stops before its end."""
+
+    def __init__(self, text: str, id: str, command: str, gate: threading.Event | None = None):
+        super().__init__()
+        self._text, self._gate = text, gate
+        self._call = {"type": "tool_use", "id": id, "name": "Bash"}
+        self._input = json.dumps({"command": command})
+        self.pieces = self._pieces()  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _pieces(self) -> Iterator[bytes]:
+        usage = {"input_tokens": 61_480, "output_tokens": 1}
+        facts = {"id": "msg_1", "type": "message", "role": "assistant", "model": LIVE_MODEL}
+        yield frame("message_start", {"message": {**facts, "content": [], "usage": usage}})
+        for index, block, delta in (
+            (0, {"type": "text", "text": ""}, {"type": "text_delta", "text": self._text}),
+            (
+                1,
+                {**self._call, "input": {}},
+                {"type": "input_json_delta", "partial_json": self._input},
+            ),
+        ):
+            yield frame("content_block_start", {"index": index, "content_block": block})
+            yield frame("content_block_delta", {"index": index, "delta": delta})
+            if self._gate is not None and index == 1:
+                self._gate.wait(60)
+            yield frame("content_block_stop", {"index": index})
+        stop = {"delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 212}}
+        yield frame("message_delta", stop)
+        yield frame("message_stop", {})
+
+
+def take_live(browser: Any) -> None:
+    """A client of the gateway at work: text that streams, a call, and the gauge."""
+    gate = threading.Event()
+    look, test = "tail -2 runs.log", "pytest -q tests/test_export.py --durations=3"
+    first, second = Answer(FIRST, "toolu_1", look), Answer(SECOND, "toolu_2", test, gate)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        slow_upstream() as upstream,
+        serving(Path(folder), f"--upstream=anthropic=anthropic:{upstream.url}") as url,
+    ):
+        upstream.list_models(LIVE_MODEL)
+        upstream.answers[QUESTION] = lambda: first
+        upstream.answers[""] = lambda: second
+        question = {"role": "user", "content": QUESTION}
+        call = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": look}}
+        content = [{"type": "text", "text": FIRST}, call]
+        ask(url, question)
+        result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": TIMINGS}
+        answered = {"role": "assistant", "content": content}
+        turns = [question, answered, {"role": "user", "content": [result]}]
+        asking = threading.Thread(target=ask, args=(url, *turns), daemon=True)
+        asking.start()
+        page = open_page(browser, url, "slow-export")
+        page.wait_for_selector(".live .tool")
+        page.wait_for_selector(".live table")
+        take(page, "page-live")
+        gate.set()
+        asking.join()
+        page.context.close()
+
+
+def ask(url: str, *turns: dict[str, Any]) -> None:
+    body = {"model": LIVE_MODEL, "max_tokens": 9_000, "stream": True, "tools": TOOLS}
+    headers = {"x-weft-thread": "slow-export"}
+    post(f"{url}/v1/messages", {**body, "messages": list(turns)}, headers)
 
 
 def take_dark(browser: Any, url: str) -> None:
