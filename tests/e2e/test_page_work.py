@@ -10,13 +10,14 @@ import pytest
 import weft.thread
 from servers import Scripted
 from serving import serving
-from slow_upstream import HOLD_SECONDS, closing, deltas, opening, slow_upstream
+from slow_upstream import HELD_TEXT, HOLD_SECONDS, closing, deltas, opening, slow_upstream, streamed
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
 pytestmark = pytest.mark.xdist_group("browser")
 
 MODEL = "scripted-model"
+RECEIVE = "(frame) => import('/static/app.js').then((page) => void page.receive(frame))"
 PATIENCE = 60_000
 """Milliseconds that an assertion waits: the machine may be busy."""
 
@@ -129,4 +130,81 @@ def test_a_message_is_dragged_onto_a_branch_and_the_menu_does_the_same(url, fold
     commit = page.locator("#graph-list .graph-row", has_text="Only on main.").last
     commit.locator(".grip").drag_to(page.locator("#graph-list .ref[data-branch=side]"))
     expect(page.locator("#merge-dialog")).to_contain_text("to side", timeout=PATIENCE)
+    assert page.errors == []
+
+
+DELTAS = 1000
+COUNT_WORK = """
+window.work = {frames: 0, deltas: 0, changes: 0, longest: 0};
+const Original = window.WebSocket;
+window.WebSocket = class extends Original {
+  constructor(...args) {
+    super(...args);
+    this.addEventListener('message', ({data}) => {
+      if (data.includes('"text_delta"')) window.work.deltas += 1;
+    });
+  }
+};
+addEventListener('DOMContentLoaded', () => {
+  const tick = () => { window.work.frames += 1; requestAnimationFrame(tick); };
+  requestAnimationFrame(tick);
+  new MutationObserver(() => { window.work.changes += 1; }).observe(
+    document.getElementById('conversation'),
+    {childList: true, characterData: true, subtree: true},
+  );
+});
+"""
+
+
+def test_many_deltas_a_second_change_the_document_at_most_once_a_frame(url, upstream, new_tab):
+    """500 deltas a second: the work of the page depends on its frames, not on the deltas."""
+    words = [f"word{number} " for number in range(DELTAS)]
+    upstream.answers["be quick"] = lambda: streamed(*words, pause=0.002)
+    page = new_tab(url, "quick", script=COUNT_WORK)
+    send(page, "be quick")
+    page.fill("#words", "typed meanwhile")
+    expect(page.locator("#conversation")).to_contain_text(words[-1], timeout=PATIENCE)
+    expect(page.locator("#send")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator("#words")).to_have_value("typed meanwhile")
+    work = page.evaluate("window.work")
+    assert work["deltas"] >= DELTAS
+    # Each frame makes one change of its own; the rest is the HTML that the server renders.
+    assert work["changes"] < 2 * work["frames"] + 20, work
+    assert work["changes"] < DELTAS, work
+    assert page.errors == []
+
+
+def test_a_change_while_a_branch_is_opened_does_not_keep_what_streamed(url, upstream, new_tab):
+    page = new_tab(url, "left")
+    send(page, "hello")
+    expect(page.locator("#send")).to_be_visible(timeout=PATIENCE)
+    page.locator("#new-branch").click()
+    page.locator("#branch-name").fill("side")
+    page.locator("#branch-name").press("Enter")
+    expect(page.locator("body")).to_have_attribute("data-branch", "side", timeout=PATIENCE)
+    send(page, "HELD on the side")
+    rows = page.locator("#conversation")
+    expect(rows).to_contain_text(HELD_TEXT, timeout=PATIENCE)
+    held: list[Any] = []
+    is_held = True
+
+    def hold(route: Any) -> None:
+        if is_held:
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/api/rows?*branch=main*", hold)
+    with page.expect_request("**/api/rows?*branch=main*"):
+        page.locator("#branch").select_option("main")
+    page.evaluate(RECEIVE, {"type": "changed", "thread": "left"})
+    page.wait_for_timeout(300)  # for a page that reads again now
+    is_held = False
+    for route in held:
+        route.continue_()
+    expect(page.locator("body")).to_have_attribute("data-branch", "main", timeout=PATIENCE)
+    expect(rows).not_to_contain_text(HELD_TEXT, timeout=PATIENCE)
+    upstream.gate.set()
+    page.locator("#branch").select_option("side")
+    expect(rows).to_contain_text("and the second half.", timeout=PATIENCE)
     assert page.errors == []

@@ -201,9 +201,14 @@ async function open(thread, branch = null, row = null, at = null) {
   composer.showQueue([]);
   composer.release();
   localStorage.setItem(LAST_THREAD, thread);
-  await reload({ row });
+  live.reset();
+  chat.clearTail(); // what streams belongs to the thread or branch that was open
+  opening += 1;
+  await reload({ row }).finally(() => (opening -= 1));
   watch();
 }
+
+let opening = 0; // how many threads are being opened
 
 /** The open thread was deleted: show the newest of the others. */
 async function openAnother(deleted) {
@@ -404,6 +409,7 @@ async function reportCompaction(event) {
 
 /** The thread has changed, by somebody else or by this page. */
 async function refreshChanged() {
+  if (opening) return; // the answer to `watch` makes the page read again
   await refresh();
   if (current.run === null) live.removeFinished();
 }
