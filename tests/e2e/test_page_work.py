@@ -17,7 +17,9 @@ expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.xdist_group("browser")
 
 MODEL = "scripted-model"
-RECEIVE = "(frame) => import('/static/app.js').then((page) => void page.receive(frame))"
+RECEIVE = """(frame) => import('/static/app.js').then((page) => Promise.race(
+    [page.receive(frame), new Promise((resolve) => setTimeout(resolve, 300))]))"""
+"""Hands the page a frame, and waits until it is handled; not for ever, if it waits for a read."""
 PATIENCE = 60_000
 """Milliseconds that an assertion waits: the machine may be busy."""
 
@@ -135,13 +137,15 @@ def test_a_message_is_dragged_onto_a_branch_and_the_menu_does_the_same(url, fold
 
 DELTAS = 1000
 COUNT_WORK = """
-window.work = {frames: 0, deltas: 0, changes: 0, longest: 0};
+window.work = {frames: 0, framesOfDeltas: 0, deltas: 0, changes: 0};
 const Original = window.WebSocket;
 window.WebSocket = class extends Original {
   constructor(...args) {
     super(...args);
     this.addEventListener('message', ({data}) => {
-      if (data.includes('"text_delta"')) window.work.deltas += 1;
+      if (!data.includes('"text_delta"')) return;
+      window.work.deltas += 1;
+      window.work.framesOfDeltas = window.work.frames;
     });
   }
 };
@@ -166,11 +170,12 @@ def test_many_deltas_a_second_change_the_document_at_most_once_a_frame(url, upst
     expect(page.locator("#conversation")).to_contain_text(words[-1], timeout=PATIENCE)
     expect(page.locator("#send")).to_be_visible(timeout=PATIENCE)
     expect(page.locator("#words")).to_have_value("typed meanwhile")
-    work = page.evaluate("window.work")
-    assert work["deltas"] >= DELTAS
-    # Each frame makes one change of its own; the rest is the HTML that the server renders.
-    assert work["changes"] < 2 * work["frames"] + 20, work
-    assert work["changes"] < DELTAS, work
+    # One change for each frame in which text arrived, and a few for the start and the end.
+    page.wait_for_function(
+        f"""() => window.work.deltas >= {DELTAS}
+        && window.work.changes <= window.work.framesOfDeltas + 40""",
+        timeout=PATIENCE,
+    )
     assert page.errors == []
 
 
@@ -198,7 +203,6 @@ def test_a_change_while_a_branch_is_opened_does_not_keep_what_streamed(url, upst
     with page.expect_request("**/api/rows?*branch=main*"):
         page.locator("#branch").select_option("main")
     page.evaluate(RECEIVE, {"type": "changed", "thread": "left"})
-    page.wait_for_timeout(300)  # for a page that reads again now
     is_held = False
     for route in held:
         route.continue_()

@@ -85,7 +85,9 @@ def show_graph(call: ApiCall) -> JsonObject:
     for placed in assign_lanes(order):
         commit = graph[placed.id]
         parents = [[rows[parent], lane] for parent, lane in placed.parents if parent in rows]
-        lanes = max(lanes, placed.lane + 1, *(lane + 1 for _, lane in parents))
+        lanes = max(lanes, placed.lane + 1)
+        for _, lane in parents:
+            lanes = max(lanes, lane + 1)
         created = round(commit.created, 3)
         line = [placed.id.hex(), commit.kind, placed.lane, created, commit.label, parents]
         commits.append(line)

@@ -267,10 +267,12 @@ def describe_commit(info: CommitInfo) -> tuple[str, str]:
     if kind != "append" or not messages:
         edited = " ".join(map(preview, messages)) if kind == "edit" else ""
         return kind, describe_annotation(info) or info.message or edited or kind
-    note = info.message or ""
-    is_automatic = info.automatic_type is not None or note.startswith(AUTOMATIC_NOTES)
-    text = " ".join(map(preview, messages)) if is_automatic or not note else note
     role = speaker(messages[0]).split()[0]  # without the speaker's name
+    if info.automatic_type is not None:  # nearly all commits: their notes need not be written
+        return role, " ".join(map(preview, messages)) or info.message or kind
+    note = info.message or ""
+    is_automatic = note.startswith(AUTOMATIC_NOTES)
+    text = " ".join(map(preview, messages)) if is_automatic or not note else note
     return role, text or note or kind
 
 
