@@ -1,0 +1,144 @@
+"""The page in a real browser: opening a long thread, its graph, and 500 deltas a second.
+
+    python bench/page.py [--messages 20000] [--seconds 10]
+
+Times depend on the machine and on what else runs on it, so the load is printed, and the CPU time of
+the server beside the time that passed. Chromium is found, or installed, as for the tests.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import weft.thread
+from browser import chromium
+from servers import Gateway, weft_serve
+from slow_upstream import SlowUpstream, slow_upstream, streamed
+
+DELTAS_A_SECOND = 500
+MODEL = "scripted-model"
+KEYS = 40
+"""How many keys are pressed while the answer streams."""
+
+MEASURE = """
+window.figures = {longest: 0, over50: 0, frames: 0, latencies: [], deltas: 0, painted: null};
+new PerformanceObserver((list) => {
+  for (const {duration} of list.getEntries()) {
+    window.figures.longest = Math.max(window.figures.longest, duration);
+    window.figures.over50 += 1;
+  }
+}).observe({entryTypes: ['longtask']});
+const tick = () => { window.figures.frames += 1; requestAnimationFrame(tick); };
+requestAnimationFrame(tick);
+addEventListener('keydown', ({timeStamp}) => requestAnimationFrame(() =>
+  setTimeout(() => window.figures.latencies.push(performance.now() - timeStamp))), true);
+const Original = window.WebSocket;
+window.WebSocket = class extends Original {
+  constructor(...args) {
+    super(...args);
+    this.addEventListener('message', ({data}) => {
+      if (data.includes('"text_delta"')) window.figures.deltas += 1;
+    });
+  }
+};
+new MutationObserver(() => {
+  if (window.figures.painted !== null) return;
+  if (!document.querySelector('#conversation > [data-id]')) return;
+  window.figures.painted = 0;
+  requestAnimationFrame(() => setTimeout(() => { window.figures.painted = performance.now(); }));
+}).observe(document, {childList: true, subtree: true});
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    args = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        slow_upstream() as upstream,
+        chromium() as browser,
+    ):
+        fill(Path(folder), args.messages)
+        options = f"--upstream=mock=anthropic:{upstream.url}"
+        with weft_serve(Path(folder), options) as gateway:
+            print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+            open_cold(browser, gateway, args.messages)
+            stream(browser, gateway, upstream, args.seconds)
+
+
+def fill(folder: Path, count: int) -> None:
+    with weft.thread.open(folder / "weft.db", "long") as thread, thread.batch():
+        for number in range(count // 2):
+            thread.user(f"Question {number}: what about `file_{number}.py`? Please look at it.")
+            thread.assistant(f"Answer {number}: **{number * 7}** lines.\n\n- one\n- two\n\nFine.")
+
+
+def new_page(browser: Any) -> Any:
+    page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    page.add_init_script(MEASURE)
+    return page
+
+
+def open_cold(browser: Any, gateway: Gateway, count: int) -> None:
+    page, before = new_page(browser), cpu_seconds(gateway)
+    page.goto(f"{gateway.url}/#thread=long")
+    page.wait_for_function("() => window.figures.painted > 0")
+    painted, cpu = page.evaluate("window.figures.painted"), cpu_seconds(gateway) - before
+    print(f"{count:,} messages: first rows after {painted:.0f} ms; server {cpu * 1000:.0f} ms CPU")
+    page.wait_for_timeout(2000)  # the gauge and the log
+    before, start = cpu_seconds(gateway), page.evaluate("performance.now()")
+    page.click("#tab-graph")
+    page.wait_for_selector(".graph-row")
+    elapsed = page.evaluate("performance.now()") - start
+    cpu = cpu_seconds(gateway) - before
+    print(f"its graph: {elapsed:.0f} ms; server {cpu * 1000:.0f} ms CPU")
+    page.context.close()
+
+
+def stream(browser: Any, gateway: Gateway, upstream: SlowUpstream, seconds: float) -> None:
+    words = [f"word{number} " for number in range(int(DELTAS_A_SECOND * seconds))]
+    upstream.answers["be quick"] = lambda: streamed(*words, pause=1 / DELTAS_A_SECOND)
+    page = new_page(browser)
+    page.goto(f"{gateway.url}/#thread=quick")
+    page.wait_for_selector("body[data-branch]")
+    page.wait_for_selector("#offline", state="hidden")
+    page.fill("#model", MODEL)
+    page.press("#model", "Tab")
+    page.fill("#words", "be quick")
+    page.press("#words", "Enter")
+    page.wait_for_selector(".streaming")
+    page.evaluate(
+        "Object.assign(window.figures, {longest: 0, over50: 0, frames: 0, latencies: []})"
+    )
+    start = page.evaluate("performance.now()")
+    for _ in range(KEYS):
+        page.keyboard.press("x")
+        page.wait_for_timeout(seconds * 1000 / KEYS / 2)
+    page.wait_for_selector("#send:not([hidden])", timeout=(seconds * 20 + 60) * 1000)
+    figures = page.evaluate("window.figures")
+    elapsed = (page.evaluate("performance.now()") - start) / 1000
+    latencies = sorted(figures["latencies"])
+    print(
+        f"{figures['deltas']:,} deltas in {elapsed:.1f} s ({figures['deltas'] / elapsed:.0f}/s): "
+        f"{figures['frames'] / elapsed:.0f} frames/s, longest task {figures['longest']:.0f} ms, "
+        f"{figures['over50']} above 50 ms; key to frame: median "
+        f"{latencies[len(latencies) // 2]:.0f} ms, worst {latencies[-1]:.0f} ms"
+    )
+    page.context.close()
+
+
+def cpu_seconds(gateway: Gateway) -> float:
+    """The CPU time of the server so far (Linux)."""
+    fields = Path(f"/proc/{gateway.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    main()
