@@ -104,6 +104,10 @@ def read(body: bytes | str) -> SimpleBody:
         if type(blocks) is str:
             messages.append(message)
         elif type(blocks[0]) is ToolResult:
+            block = blocks[0]
+            if len(blocks) == 1 and block.is_error is UNSET and block.cache_control is UNSET:
+                messages.append(Result(block.tool_use_id, block.content))
+                continue
             for at, block in enumerate(blocks):
                 if type(block) is not ToolResult:
                     raise NotSimple
@@ -130,6 +134,16 @@ def _read_answer(message: AssistantTurn, number: int, simple: SimpleBody) -> Any
     calls: list[Call] = []
     blocks: list[Any] = message.content  # pyright: ignore[reportAssignmentType] - no string
     try:
+        if len(blocks) == 2:  # most answers of an agent: a text and a call
+            text, use = blocks
+            if (
+                type(text) is TextBlock
+                and type(use) is ToolUse
+                and text.cache_control is UNSET
+                and use.cache_control is UNSET
+            ):
+                function = Function(use.name, orjson.dumps(use.input).decode())
+                return Assistant(text.text, [Call(use.id, "function", function)])
         for at, block in enumerate(blocks):
             if type(block) is TextBlock:
                 if calls:
