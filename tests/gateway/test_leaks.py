@@ -286,6 +286,25 @@ def test_a_callers_thinking_stays_with_the_caller(
     assert restored == [0, 0, 1, 1, 2]  # each gets its own thinking back
 
 
+@pytest.mark.parametrize(("client", "upstream"), PAIRS[::3])
+def test_a_session_name_that_several_share_proves_nothing(
+    open_gateway: Gateway, thinker: ThinkingUpstream, client: str, upstream: str
+) -> None:
+    """They say the same words, and one changes the prompt that told them apart."""
+    thinker.forget()
+    headers = {"x-session-id": f"constant of {client} to {upstream}"}
+    pair = [
+        Conversation(open_gateway.url, client, upstream, system=system, headers=headers)
+        for system in ("You assist A.", "You assist B.")
+    ]
+    for number in (0, 1, 0, 1, 1, 0, 1, 0):
+        thinker.label = lambda _, number=number: number
+        if number == 0 and len(pair[0].threads) == 2:
+            pair[0].system = "You assist A at noon."
+        pair[number].turn(f"turn {len(pair[number].threads)} of {client} to {upstream}")
+    assert thinker.leaks() == []
+
+
 @pytest.mark.parametrize("upstream", [each for each in PROTOCOLS if each != "openai-responses"])
 @pytest.mark.parametrize("echo", ["previous", "mixed"])
 def test_an_answers_id_brings_back_nothing_of_an_equal_conversation(

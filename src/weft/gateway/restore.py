@@ -177,7 +177,7 @@ def _echo_spans(
         if link.thread == continuation.thread:
             proven[keys[link.key]] = link.commit
     if continuation.thread in session:
-        proven |= _by_session(store, incoming, continuation, proven, first)
+        proven |= _by_session(store, incoming, continuation, session, proven, first)
     spans: dict[tuple[int, int], Id] = {}
     start: int | None = None
     for number, message in enumerate(incoming.messages[first:], start=first):
@@ -209,6 +209,7 @@ def _by_session(
     store: Store,
     incoming: Incoming,
     continuation: Continuation,
+    session: Sequence[str],
     proven: Mapping[int, Id],
     first: int,
 ) -> dict[int, Id]:
@@ -226,6 +227,7 @@ def _by_session(
         and number not in proven
         and (number + 1 == len(messages) or messages[number + 1].role != "assistant")
     ]
+    ends = _only_in_thread(store, incoming, continuation.thread, session, ends)
     if not ends:
         return {}
     own = {incoming.points[number].chain: number for number in ends}
@@ -237,7 +239,7 @@ def _by_session(
     rewritten: list[tuple[int, Id]] = []
     if continuation.echo is not None:
         answer, _, end = continuation.echo
-        rewritten.append((end - 1, answer))
+        rewritten += [(end - 1, answer)] if end - 1 in ends else []
     followers = {match.commit: after[match.chain] for match in matches if match.chain in after}
     for node in store.read_nodes(thread, list(followers)):
         rewritten += [(followers[node.id], parent) for parent in node.parents[:1]]
@@ -245,6 +247,24 @@ def _by_session(
     steps = _read_answers(store, thread, rewritten)
     siblings = _read_siblings(store, thread, steps)
     return {**_only_echoes(incoming, proven, [*steps, *siblings]), **answers}
+
+
+def _only_in_thread(
+    store: Store, incoming: Incoming, thread: str, session: Sequence[str], ends: Sequence[int]
+) -> list[int]:
+    """The answers before which no other thread of the session has the same messages.
+
+    A client may give all its conversations one name. If two of them are equal so far, the name does
+    not tell whose answer it is.
+    """
+    others = [name for name in session if name != thread]
+    if not others:
+        return list(ends)
+    starts = {end: end - len(echo_at(incoming.messages, end)) for end in ends}
+    chains = {end: incoming.points[start].chain for end, start in starts.items() if start >= 0}
+    wanted = [chain for chain in dict.fromkeys(chains.values()) if chain is not None]
+    shared = {match.chain for match in store.match_within(others, wanted)}
+    return [end for end in ends if chains.get(end) not in shared]
 
 
 def _only_echoes(
