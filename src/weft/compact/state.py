@@ -21,6 +21,7 @@ them in the order above.
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import zip_longest
 
 from msgspec import Struct, structs
 
@@ -514,7 +515,7 @@ def _facts(source: Source, reader: NameReader) -> Iterator[Item]:
     changes = list(find_replaced(statements))
     gone = {text for change in changes for text in change.replaced}
     stated = {line for change in changes for line in change.lines}
-    for one, following in zip(statements, [*statements[1:], None], strict=True):
+    for one, following in zip_longest(statements, statements[1:]):
         if one.by_user and one.text not in gone and one.text not in stated and is_change(one.text):
             lines = (one.before, one.text) if one.before and refers_back(one.text) else (one.text,)
             if following is not None and following.before == one.text and _adds_values(following):
