@@ -28,7 +28,7 @@ def calls(name):
 
 
 def test_only_write_request_calls_an_encoder():
-    shows = {"codec/gemini/plain.py"}  # `to_gemini()` shows messages; nobody sends them
+    shows = {"codec/gemini/request.py"}  # `to_gemini()` shows messages; nobody sends them
     assert calls("encode_request") - shows == {"codec/outgoing.py", "codec/fast_path.py"}
 
 

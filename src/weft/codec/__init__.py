@@ -32,9 +32,15 @@ from .base import (
 )
 from .registry import CODECS, PACKAGES
 from .splice import splice
-from .sse import SseParser, write_frame
+from .stream import SseParser, write_frame
 
 if TYPE_CHECKING:
+    from weft.codec.anthropic.request import (
+        build_anthropic_system_param,
+        encode_message,
+        write_plain_message,
+    )
+
     from .answer import (
         AnswerOptions,
         AnswerReader,
@@ -46,8 +52,6 @@ if TYPE_CHECKING:
         unfold,
     )
     from .anthropic import apply_last_system_cache_breakpoint
-    from .anthropic.messages import build_anthropic_system_param, encode_message
-    from .anthropic.plain import write_plain_message
     from .echoes import is_plain, replace_answers, replace_messages
     from .errors import concerns_restored, error_of, failed
     from .fast_path import SimpleRequest, read_simple
@@ -71,8 +75,7 @@ __getattr__ = lazy_names(
             "unfold"
         ),
         "anthropic": "apply_last_system_cache_breakpoint",
-        "anthropic.messages": "build_anthropic_system_param encode_message",
-        "anthropic.plain": "write_plain_message",
+        "anthropic.request": "build_anthropic_system_param encode_message write_plain_message",
         "echoes": "is_plain replace_answers replace_messages",
         "errors": "concerns_restored error_of failed",
         "fast_path": "SimpleRequest read_simple",

@@ -52,7 +52,7 @@ from .errors import error_of, failed
 from .lenient import with_repairs
 from .refusals import RefusalInliner, inline_refusal, refusal_must_be_inlined
 from .sidecar import make_answer_sidecar
-from .sse import SseParser, write_frame
+from .stream import SseParser, write_frame
 
 Form = Literal["body", "stream", "neither"]
 

@@ -7,6 +7,9 @@ returns frames.
 
 Nothing here compares a vendor's name. Differences between vendors, models and deployments are in
 `Target`: the model's row in the catalogue, and the caller's policies.
+
+`made_by` says which protocol made a message: thinking and stored files go back to their own vendor
+only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +28,7 @@ from weft.model import (
     Level,
     Loss,
     Message,
+    Opaque,
     Position,
     Request,
     Response,
@@ -349,3 +353,26 @@ class Codec(Struct, frozen=True):
 def members(value: Any) -> JsonObject | None:
     """The value if it is a JSON object, else `None`."""
     return cast(JsonObject, value) if isinstance(value, dict) else None
+
+
+MAKER_ONLY = "thinking_of_another_model"
+STORED_ONLY = "file_id_of_another_vendor"
+
+
+def made_by(protocol: str, message: Message, request: Request) -> bool:
+    """Whether this protocol made a message: by its origin, else by the body it was read from."""
+    if message.origin is not None:
+        return message.origin.protocol == protocol
+    return request.wire is not None and request.wire.protocol == protocol
+
+
+def refuse_foreign(protocol: str, message: Message, request: Request) -> str | None:
+    """The loss code of thinking from another protocol, else `None`."""
+    if made_by(protocol, message, request):
+        return None
+    return MAKER_ONLY
+
+
+def refuse_opaque(protocol: str, block: Opaque, _message: Message, _request: Request) -> str | None:
+    """The loss code of another protocol's own block, else `None`."""
+    return None if block.protocol == protocol else "vendor_block_dropped"

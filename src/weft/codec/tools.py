@@ -6,32 +6,35 @@ string with its grammar quoted in the description, and the namespace becomes par
 Names that a vendor refuses are changed in the same way. A tool has the same name in its
 definition, in the choice of a tool and in history, every turn. `Calls` keeps the caller's names,
 so that the calls of an answer are translated back (`codec.calls`).
+
+Vendors want the root of a tool's schema to be one plain object (`flatten_root_combinators`). Schema
+generators write a choice between objects as `anyOf` at the root. Vendors refuse that, and with it
+the whole request. So the properties of all combined schemas become the root's, and the required
+ones are those that every choice requires. Which of them belong together is lost, and reported.
+
+A request may allow only some of its tools. Both OpenAI protocols have a mode and a list of allowed
+tools. Chat nests a tool's name under its kind, Responses does not. For a target without such a
+choice, the other tools are left out.
+https://platform.openai.com/docs/guides/function-calling#allowed-tools
+
+Web search is the one hosted tool that several vendors have. Each protocol has its own name and
+members for it. All other hosted tools go back to their own vendor only.
 """
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
+from typing import Any, Literal, cast
 
 import orjson
 from msgspec import structs
 
-from weft.model import (
-    JsonObject,
-    Message,
-    Params,
-    Request,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    ToolResult,
-)
+from weft.model import JsonObject, Message, Params, Request, Tool, ToolCall, ToolChoice, ToolResult
 
 from .base import Calls, Losses, members
 from .call_ids import unique_call_ids
 from .reports import schema_path
-from .schema import OPENAI_ROOT, flatten_root_combinators
-from .web_search import is_search
 
 LONGEST_NAME = 64
 """https://platform.openai.com/docs/api-reference/chat/create#chat-create-tools"""
@@ -334,3 +337,157 @@ def format_of(tool: Tool) -> JsonObject | None:
         if form is not None:
             return form
     return None
+
+
+COMBINES = frozenset({"allOf", "anyOf", "oneOf"})
+"""Refused by Anthropic: https://github.com/anthropics/claude-code/issues/5973"""
+
+OPENAI_ROOT = COMBINES | {"enum", "not"}
+"""Refused by OpenAI: https://github.com/chatanywhere/GPT_API_free/issues/403"""
+
+
+def flatten_root_combinators(
+    schema: JsonObject, tool: Tool, number: int, refused: frozenset[str], losses: Losses
+) -> JsonObject:
+    """The schema without the keywords that a vendor refuses at its root; each is reported."""
+    keywords = [key for key in schema if key in refused]
+    if not keywords:
+        return schema
+    path = schema_path(tool, number, losses)
+    root = {key: value for key, value in schema.items() if key not in refused}
+    properties = dict(members(schema.get("properties")) or {})
+    needed = _names(schema.get("required"))
+    for key in keywords:
+        losses.add(f"{path}.{key}", "schema_keyword_dropped", key)
+        parts = _combined(schema, key)
+        for part in parts:
+            properties = {**(members(part.get("properties")) or {}), **properties}
+        required_sets = [set(_names(part.get("required"))) for part in parts]
+        if required_sets:
+            common = set[str].union if key == "allOf" else set[str].intersection
+            needed += sorted(common(*required_sets) - set(needed))
+    if properties:
+        root["properties"] = properties
+    return {**root, "required": needed} if needed else root
+
+
+def _combined(schema: JsonObject, key: str) -> list[JsonObject]:
+    """The schemas that a keyword combines; a `$ref` is looked up."""
+    listed = schema.get(key) if key in COMBINES else None
+    parts = cast("list[Any]", listed) if isinstance(listed, list) else []
+    schemas: list[JsonObject] = []
+    for part in map(members, parts):
+        if part is None:
+            continue
+        _, home, name = f"{part.get('$ref')}//".split("/")[:3]
+        referenced = members((members(schema.get(home)) or {}).get(name)) if name else None
+        schemas.append(referenced or part)
+    return schemas
+
+
+def _names(required: Any) -> list[str]:
+    listed = cast("list[Any]", required) if isinstance(required, list) else []
+    return [name for name in listed if isinstance(name, str)]
+
+
+MODES: dict[str, Literal["auto", "any"]] = {"auto": "auto", "required": "any"}
+
+
+def read_allowed(fields: JsonObject) -> ToolChoice | None:
+    """The choice; `None` if it names a hosted tool, which other vendors do not have."""
+    mode, tools = MODES.get(str(fields.get("mode"))), fields.get("tools")
+    if mode is None or not isinstance(tools, list):
+        return None
+    names = [_name(members(tool) or {}) for tool in cast("list[Any]", tools)]
+    function_names = tuple(name for name in names if name is not None)
+    return (
+        ToolChoice(mode, None, function_names)
+        if function_names and len(function_names) == len(names)
+        else None
+    )
+
+
+def narrow(request: Request, losses: Losses) -> tuple[Request, tuple[str, ...]]:
+    """The request without names in its tool choice, and these names: only they are offered."""
+    choice = request.params.tool_choice
+    if choice is None or not choice.names:
+        return request, ()
+    losses.param("tool_choice", "tool_choice_narrowed")
+    params = structs.replace(request.params, tool_choice=ToolChoice(choice.kind))
+    return structs.replace(request, params=params), choice.names
+
+
+def is_allowed(tool: Tool, number: int, some: tuple[str, ...], losses: Losses) -> bool:
+    """Whether a tool is among these names, or there are none; reported if not."""
+    if not some or tool.name in some or tool.kind not in CALLABLE:
+        return True
+    losses.add(("tools", number), "tool_not_allowed", tool.name)
+    return False
+
+
+def _name(tool: JsonObject) -> str | None:
+    kind = tool.get("type")
+    if not isinstance(kind, str) or kind not in CALLABLE:
+        return None
+    name = (members(tool.get(kind)) or tool).get("name")
+    return name if isinstance(name, str) else None
+
+
+SEARCHES = ("web_search", "googleSearch")
+"""Prefixes of the vendors' type names; some end in the date of a version."""
+
+NAMED = frozenset({"type", "name", "filters", *SEARCHES})
+
+
+def is_search(tool: Tool) -> bool:
+    """Whether a tool is some vendor's web search."""
+    return tool.kind.startswith(SEARCHES)
+
+
+def search_members(
+    tool: Tool, number: int, supported: frozenset[str], losses: Losses
+) -> JsonObject:
+    """The limits of a search by Anthropic's names: `allowed_domains`, `blocked_domains`,
+    `user_location`. Limits that the target does not support are reported."""
+    limits: JsonObject = {}
+    if tool.kind not in SEARCHES:
+        path = losses.path(("tools", number))
+        path = path if path.endswith(tool.kind) else f"{path}.type"
+        losses.add(path, "web_search_version_changed", tool.kind)
+    for key, value in _written(tool).items():
+        if value == []:
+            path = f"{losses.path(('tools', number))}.{key}"
+            losses.add(path, "null_member_dropped", key)
+        if value in (None, [], {}):
+            continue
+        name = key.removeprefix("filters.")
+        path = f"{losses.path(('tools', number))}.{key}"
+        if name in supported:
+            limits[name] = _position(value, path, losses) if name == "user_location" else value
+            continue
+        losses.add(path, "web_search_member_dropped", key)
+    return limits
+
+
+def _position(value: Any, path: str, losses: Losses) -> Any:
+    """The user's location with its `type`, which some protocols demand."""
+    position = members(value)
+    if position is None:
+        return value
+    if "type" not in position:
+        losses.add(path, "default_added", "type: approximate")
+    return {"type": "approximate"} | {
+        k: inner for k, inner in position.items() if inner is not None
+    }
+
+
+def _written(tool: Tool) -> dict[str, Any]:
+    """The members of a search by their path in the caller's definition."""
+    for fields in (tool.raw or {}).values():
+        search = fields
+        for name in SEARCHES:
+            search = members(fields.get(name)) or search
+        outer = {key: value for key, value in search.items() if key not in NAMED}
+        inner = members(search.get("filters")) or {}
+        return outer | {f"filters.{key}": value for key, value in inner.items()}
+    return {}

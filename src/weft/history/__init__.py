@@ -8,14 +8,6 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .attempts import (
-        AttemptBody,
-        AttemptReason,
-        AttemptState,
-        decode_attempt,
-        encode_attempt,
-        has_content,
-    )
     from .compile import (
         HIDDEN_KINDS,
         Count,
@@ -28,9 +20,6 @@ if TYPE_CHECKING:
     )
     from .conflict import CHOICES, AnyConflict, Choose, Conflict, ResultConflict, SetupConflict
     from .diff import Diff, DiffLine, diff_rows
-    from .forget import Erased, forget_text, plan_forget
-    from .fsck import OBJECT_FORMAT, Report, end_where_readable, examine, repair
-    from .gc import Swept, sweep
     from .graph import (
         TAG,
         PlacedCommit,
@@ -43,7 +32,18 @@ if TYPE_CHECKING:
         read_tags,
         read_writers,
     )
-    from .json_check import check_json
+    from .maintenance import (
+        OBJECT_FORMAT,
+        Erased,
+        Report,
+        Swept,
+        end_where_readable,
+        examine,
+        forget_text,
+        plan_forget,
+        repair,
+        sweep,
+    )
     from .match import (
         Point,
         Series,
@@ -61,10 +61,23 @@ if TYPE_CHECKING:
         tools_digest,
         trace,
     )
-    from .merge import Merged, edit_text, merge3, merge_states, setup_changes
+    from .merge import (
+        Merged,
+        ReplayedCommit,
+        ReplayResult,
+        edit_text,
+        merge3,
+        merge_states,
+        replay,
+        restore_original_order,
+        setup_changes,
+    )
     from .objects import (
         PRIORITIES,
         Append,
+        AttemptBody,
+        AttemptReason,
+        AttemptState,
         Body,
         Change,
         CommitKind,
@@ -76,23 +89,32 @@ if TYPE_CHECKING:
         Row,
         Setup,
         State,
+        check_json,
         commit_id,
         count_entries,
         decode_appended,
+        decode_attempt,
         decode_body,
         decode_entries,
         decode_entry,
+        encode_attempt,
         encode_body,
         encode_commit,
         encode_entry,
+        has_content,
         new_slot,
     )
     from .oplog import REDO, UNDO, is_switch, plan_redo, plan_undo, read_operations
-    from .ops import ListRows, apply_rewrite, run_step, run_steps
-    from .original_order import restore_original_order
-    from .replay import ReplayedCommit, ReplayResult, replay
+    from .ops import (
+        ListRows,
+        PlannedRewrite,
+        apply_rewrite,
+        plan_rewrite,
+        plan_state,
+        run_step,
+        run_steps,
+    )
     from .results import open_answers
-    from .rewrite import PlannedRewrite, plan_rewrite, plan_state
     from .search import (
         CLOSING_PAGES,
         Narrowing,
@@ -109,36 +131,34 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
-        "attempts": (
-            "AttemptBody AttemptReason AttemptState decode_attempt encode_attempt has_content"
-        ),
         "compile": "HIDDEN_KINDS Count View compile_slots compile_tail is_signed show_rows shows",
         "conflict": "CHOICES AnyConflict Choose Conflict ResultConflict SetupConflict",
         "diff": "Diff DiffLine diff_rows",
-        "forget": "Erased forget_text plan_forget",
-        "fsck": "OBJECT_FORMAT Report end_where_readable examine repair",
-        "gc": "Swept sweep",
+        "maintenance": (
+            "OBJECT_FORMAT Report end_where_readable examine repair Swept sweep Erased forget_text "
+            "plan_forget"
+        ),
         "graph": (
             "TAG PlacedCommit assign_lanes merge_base newest_first read_ancestors read_branches "
             "read_reachable read_tags read_writers"
         ),
-        "json_check": "check_json",
         "match": (
             "Point Series Trace align_turns chain_message chain_messages echo_length encode_series "
             "equal_length find_edit first_link is_echo match_key tools_digest trace"
         ),
-        "merge": "Merged edit_text merge3 merge_states setup_changes",
+        "merge": (
+            "Merged edit_text merge3 merge_states setup_changes restore_original_order "
+            "ReplayedCommit ReplayResult replay"
+        ),
         "objects": (
             "PRIORITIES Append Body Change CommitKind Draft Insert InsertedRow Priority Rewrite "
             "Row Setup State commit_id count_entries decode_appended decode_body decode_entries "
-            "decode_entry encode_body encode_commit encode_entry new_slot"
+            "decode_entry encode_body encode_commit encode_entry new_slot check_json AttemptBody "
+            "AttemptReason AttemptState decode_attempt encode_attempt has_content"
         ),
         "oplog": "REDO UNDO is_switch plan_redo plan_undo read_operations",
-        "ops": "ListRows apply_rewrite run_step run_steps",
-        "original_order": "restore_original_order",
-        "replay": "ReplayedCommit ReplayResult replay",
+        "ops": "ListRows apply_rewrite run_step run_steps PlannedRewrite plan_rewrite plan_state",
         "results": "open_answers",
-        "rewrite": "PlannedRewrite plan_rewrite plan_state",
         "search": (
             "CLOSING_PAGES Narrowing index_behind message_words parse_query read_every_commit "
             "recall_commits search_commits threads_with"

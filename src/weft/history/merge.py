@@ -15,11 +15,23 @@ Rows are matched by slot, never by text:
 
 A revert uses the same function: the base is the list after the commit, and the other side is the
 list before it.
+
+`restore_original_order` puts rows where they were, also those that were folded away. A compiled
+list does not record where a dropped row was. The position is found by replaying the branch from
+before the drop: a dropped row leaves an empty position, its replacement comes after the empty
+positions, and a restored row takes its old position again. A revert uses this order to put turns
+back where they were, however often they were folded since.
+
+`replay` repeats commits on top of another list of rows, for rebase and cherry-pick. A replayed row
+keeps its slot, so it stays the same row: its priority and later edits still apply to it, a later
+merge of its original branch does not add it twice, and its id stays valid. A rewrite is replayed as
+a merge: its changes are merged into the current rows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct, structs
 
 from weft.errors import MergeConflict
@@ -39,11 +51,24 @@ from weft.model import (
     ToolCall,
     ToolResult,
 )
+from weft.store import Step, Store
 
 from .conflict import CHOICES, AnyConflict, Choose, Conflict, Lines, SetupConflict
-from .objects import PRIORITIES, Priority, Row, Setup, State
-from .results import concat_results, is_same_result, open_calls, settle_results
-from .rewrite import same_start
+from .objects import (
+    PRIORITIES,
+    Append,
+    Body,
+    Draft,
+    Priority,
+    Rewrite,
+    Row,
+    Setup,
+    State,
+    decode_appended,
+    decode_body,
+)
+from .ops import ListRows, plan_state, run_step, run_steps, same_start, with_slots
+from .results import concat_results, is_answered_again, is_same_result, open_calls, settle_results
 
 TOOLS = "tools"
 
@@ -430,3 +455,205 @@ def _unasked(rows: Iterable[Row]) -> set[str]:
 
 def _lines(rows: Sequence[Row]) -> dict[Id, Row]:
     return {row.id: row for row in rows if row.id is not None}
+
+
+Compile = Callable[[Id | None], Sequence[Row]]
+"""The rows that a commit compiles to."""
+
+
+def restore_original_order(
+    store: Store, thread: str, head: Id, target: Id, rows: Sequence[Row], compile: Compile
+) -> Sequence[Row]:
+    """The rows that a revert of `target` results in, in their original order.
+
+    They stay as they are if the branch never went through `target`.
+    """
+    steps = _steps_since(store, thread, head, target)
+    if not steps:
+        return rows
+    parents = steps[0].commit.parents
+    start = compile(parents[0] if parents else None)
+    positions = {slot: position for position, slot in enumerate(original_order(start, steps))}
+    if any(row.id not in positions for row in rows):
+        return rows
+    return sorted(rows, key=lambda row: positions[row.id or b""])
+
+
+def original_order(start: Iterable[Row], steps: Iterable[Step]) -> list[Id]:
+    """Every slot that the branch had from `start` on, present or gone, in original order."""
+    rows = _OrderedRows(start)
+    run_steps(steps, rows)
+    return rows.order
+
+
+class _OrderedRows(ListRows):
+    """A list of rows that remembers, in `order`, where dropped rows were."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        super().__init__(rows)
+        self.order = self._slots()
+        self._known = set(self.order)
+
+    def append(self, row: Row, step: Step, setup: Setup | None) -> None:
+        super().append(row, step, setup)
+        slot = row.id
+        assert slot is not None
+        if slot in self._known:  # it was dropped, and comes back at the end
+            self._reorder({slot})
+        else:
+            self.order.append(slot)
+            self._known.add(slot)
+
+    def rewrite(self, op: Rewrite, messages: Sequence[Message], step: Step) -> None:
+        super().rewrite(op, messages, step)
+        if op.drop or op.insert:
+            inserts = with_slots(op, step.commit.id).insert
+            self._reorder({new.slot for insert in inserts for new in insert.rows})
+
+    def _slots(self) -> list[Id]:
+        return [row.id for row in self.rows if row.id is not None]
+
+    def _reorder(self, inserted: set[Id | None]) -> None:
+        present = self._slots()
+        self.order = _with_present(self.order, present, inserted)
+        self._known.update(present)
+
+
+def _steps_since(store: Store, thread: str, head: Id, target: Id) -> list[Step]:
+    """The branch from `target` on, or from the oldest commit that was reverted since."""
+    depth = store.read_depths(thread, head, [target]).get(target)
+    while depth is not None:
+        steps = store.walk(thread, head, after=depth - 1)
+        reverted = [_reverted(step) for step in steps if step.commit.kind == "revert"]
+        depths = store.read_depths(thread, head, [id for id in reverted if id is not None])
+        oldest = min(depths.values(), default=depth)
+        if oldest >= depth:
+            return steps
+        depth = oldest
+    return []
+
+
+def _reverted(step: Step) -> Id | None:
+    target = (decode_body(step).metadata or {}).get("reverts")
+    return bytes.fromhex(target) if isinstance(target, str) else None
+
+
+def _with_present(order: list[Id], present: Sequence[Id], inserted: set[Id | None]) -> list[Id]:
+    """The order with all present rows in it; an inserted row that is elsewhere now has moved."""
+    here, ordered = set(present), set(order)
+    if [slot for slot in order if slot in here] != [slot for slot in present if slot in ordered]:
+        order = [slot for slot in order if slot not in inserted]
+        ordered.difference_update(slot for slot in inserted if slot is not None)
+    new_before: dict[Id, list[Id]] = {}
+    new: list[Id] = []
+    for slot in present:
+        if slot not in ordered:
+            new.append(slot)
+        elif new:
+            new_before[slot], new = new, []
+    result: list[Id] = []
+    for slot in order:
+        result += new_before.get(slot, ())
+        result.append(slot)
+    return [*result, *new]
+
+
+class ReplayedCommit(Struct, frozen=True):
+    """The draft of a replayed commit. `of` is the original; `others` are its further parents."""
+
+    of: Id
+    draft: Draft
+    others: tuple[Id, ...] = ()
+
+
+class ReplayResult(Struct, frozen=True):
+    """All replayed commits, the resulting state, and the conflicts that remain.
+
+    `empty` are the commits that would change nothing here.
+    """
+
+    commits: tuple[ReplayedCommit, ...]
+    state: State
+    conflicts: tuple[AnyConflict, ...] = ()
+    empty: tuple[Id, ...] = ()
+
+
+def replay(
+    steps: Iterable[Step], before: State, onto: State, choose: Choose | None = None
+) -> ReplayResult:
+    """Replay `steps`, the first of which was made from `before`, on top of `onto`.
+
+    Without `choose`, conflicts are listed, and the rows stay as `onto` has them.
+    """
+    commits: list[ReplayedCommit] = []
+    conflicts: list[AnyConflict] = []
+    empty: list[Id] = []
+    for step in steps:
+        after = run_step(before, step)
+        body = decode_body(step)
+        op = body.op
+        if isinstance(op, Append):
+            states = (before, onto, after)
+            replayed, onto = _replay_append(step, body, op, states, choose, conflicts)
+        else:
+            replayed, onto = _replay_rewrite(step, body, (before, onto, after), choose, conflicts)
+        if replayed is None:
+            empty.append(step.commit.id)
+        else:
+            commits.append(replayed)
+        before = after
+    return ReplayResult(tuple(commits), onto, tuple(conflicts), tuple(empty))
+
+
+def _replay_append(
+    step: Step,
+    body: Body,
+    op: Append,
+    states: tuple[State, State, State],
+    choose: Choose | None,
+    conflicts: list[AnyConflict],
+) -> tuple[ReplayedCommit | None, State]:
+    _, onto, _ = states
+    slot = op.slot or step.commit.id
+    if any(row.id == slot for row in onto.rows):
+        return None, onto
+    message = decode_appended(step)
+    if is_answered_again(onto.rows, message):  # a second result for one call: settled by a merge
+        return _replay_rewrite(step, body, states, choose, conflicts)
+    append = Append(op.kind, op.priority, slot)
+    draft = Draft(
+        "append", append, (message,), body.note, body.metadata, body.generation_config, _usage(step)
+    )
+    row = Row(slot, message, op.priority, op.kind)
+    return ReplayedCommit(step.commit.id, draft), State([*onto.rows, row], onto.setup)
+
+
+def _replay_rewrite(
+    step: Step,
+    body: Body,
+    states: tuple[State, State, State],
+    choose: Choose | None,
+    conflicts: list[AnyConflict],
+) -> tuple[ReplayedCommit | None, State]:
+    before, onto, after = states
+    merged = merge_states(before, onto, after, choose)
+    conflicts += merged.conflicts
+    planned = plan_state(onto, merged.state)
+    op = planned.op
+    kind = "splice" if step.commit.kind == "append" else step.commit.kind
+    if not planned and kind != "note":
+        return None, onto
+    draft = Draft(
+        kind,  # pyright: ignore[reportArgumentType] - a stored kind is one of the known
+        op.setup if kind == "setup" and op.setup is not None else op,
+        planned.messages,
+        body.note,
+        body.metadata,
+        body.generation_config,
+        _usage(step),
+    )
+    return ReplayedCommit(step.commit.id, draft, step.commit.parents[1:]), merged.state
+
+
+def _usage(step: Step) -> object:
+    return None if step.commit.usage is None else msgspec.Raw(step.commit.usage)

@@ -16,20 +16,40 @@ Ids cover the canonical JSON of these values: members are sorted by name, except
 definitions of tools and the schema of an answer's format, which are stored as they were written. A
 model fills in the properties of a schema in their order, so that order is content. Time, usage and
 tokens are not in the ids.
+
+An encoder accepts more than a decoder: it writes bytes as text, and NaN as null. So every value is
+read back after it was written. If the result differs, `check_json` walks the value and names the
+first wrong part.
+
+An *attempt* is an answer that was stopped, cut off or failed, stored beside the commit of its
+request. Each request may be attempted several times. An attempt that is answered becomes an
+ordinary commit of the branch. Every other one is stored here, with its reason and the part that
+arrived, so that nothing is lost and no branch forks. Attempts have no id, move no ref and are in no
+log: compile, merge and undo do not see them.
 """
 
+import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct, structs
 
 from weft.errors import Damaged, WrongValue
 from weft.ids import Id, object_id
-from weft.model import JsonObject, Message, Params, Tool
-from weft.store import CommitRecord, Step
-
-from .json_check import check_json
+from weft.model import (
+    JsonObject,
+    Message,
+    Params,
+    Refusal,
+    Reminder,
+    Stop,
+    Text,
+    Thinking,
+    Tool,
+    Usage,
+)
+from weft.store import AttemptRecord, CommitRecord, Step
 
 Priority = Literal["skip", "normal", "important", "pinned"]
 PRIORITIES: tuple[Priority, ...] = ("skip", "normal", "important", "pinned")
@@ -320,3 +340,110 @@ def count_entries(op: Op) -> int:
 def new_slot(commit: Id, index: int) -> Id:
     """The slot of the `index`-th row that a rewrite adds."""
     return object_id("slot", commit + index.to_bytes(4, "big"))
+
+
+FOREIGN = (bytes, bytearray, memoryview)
+
+
+def check_json(field: str, value: Any) -> None:
+    """Raise `WrongValue` with the path of the first value that JSON cannot represent."""
+    try:
+        plain = msgspec.to_builtins(value, builtin_types=FOREIGN)
+    except (TypeError, UnicodeError, RecursionError) as error:
+        raise WrongValue(field, f"cannot be written as JSON: {error}") from None
+    _walk(field, plain)
+
+
+def _walk(field: str, value: Any) -> None:
+    match value:
+        case dict():
+            for key, item in cast(dict[Any, Any], value).items():
+                _walk(f"{field}.{key}", item)
+        case list() | tuple():
+            for position, item in enumerate(cast(list[Any], value)):
+                _walk(f"{field}[{position}]", item)
+        case float() if not math.isfinite(value):
+            raise WrongValue(field, f"cannot be written as JSON: {value} is not a JSON number")
+        case bytes() | bytearray() | memoryview():
+            raise WrongValue(field, "must be text: JSON cannot represent bytes")
+        case str() if not value.isascii():
+            _check_text(field, value)
+        case _:
+            pass
+
+
+def _check_text(field: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise WrongValue(field, f"is not text: {error.reason} at {error.start}") from None
+
+
+AttemptState = Literal["partial", "failed"]
+
+
+class AttemptReason(Struct, frozen=True, omit_defaults=True):
+    """Why there is no complete answer. `type` is the vendor's term, `kind` is Weft's."""
+
+    message: str
+    type: str | None = None
+    status: int | None = None
+    param: str | None = None
+    kind: str | None = None
+
+    def __str__(self) -> str:
+        return self.message if self.status is None else f"{self.message} ({self.status})"
+
+
+class AttemptBody(Struct, frozen=True, omit_defaults=True):
+    """The stored body of an attempt; commit, state and time have columns of their own."""
+
+    reason: AttemptReason | None = None
+    message: Message | None = None
+    model: str | None = None
+    response_id: str | None = None
+    stop: Stop | None = None
+    usage: Usage | None = None
+
+
+_attempt_decoder = msgspec.json.Decoder(AttemptBody)
+
+
+def has_content(message: Message) -> bool:
+    """Whether anything of an answer arrived: text, thinking, a call, media."""
+    for block in message.blocks:
+        match block:
+            case Thinking(text="", signature=str()):
+                return True
+            case Text(text=text) | Refusal(text=text) | Thinking(text=text) | Reminder(text=text):
+                if text:
+                    return True
+            case _:
+                return True
+    return False
+
+
+def encode_attempt(commit: Id, body: AttemptBody, created: float) -> AttemptRecord:
+    """The attempt ready to be stored; raises `WrongValue` if JSON cannot represent it."""
+    try:
+        data = _encoder.encode(body)
+        _attempt_decoder.decode(data)
+    except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError) as error:
+        check_json("attempt", body)
+        raise WrongValue("attempt", f"cannot be written as JSON: {error}") from None
+    partial = body.message is not None and has_content(body.message)
+    return AttemptRecord(commit, "partial" if partial else "failed", data, created)
+
+
+def decode_attempt(record: AttemptRecord) -> AttemptBody:
+    """Decode an attempt; raises `Damaged` if its bytes are not one."""
+    try:
+        return _attempt_decoder.decode(record.data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+        place = f"an attempt at commit {record.commit.hex()}"
+        raise Damaged(f"{place} cannot be decoded: {error}") from None
+
+
+def damaged_attempt(mark: str) -> bytes:
+    """The body that `fsck --repair` writes over a damaged attempt."""
+    return _encoder.encode(AttemptBody(AttemptReason(mark, type="damaged")))

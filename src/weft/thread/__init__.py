@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         VENDOR_SUMMARIES,
         CompiledContext,
         has_sealed_summaries,
+        to_text,
         with_portable_summaries,
     )
     from .content import (
@@ -40,9 +41,7 @@ if TYPE_CHECKING:
         register_content_type,
         unregister_content_type,
     )
-    from .costs import AnswerCost, UsageTotal, add_up, price_usage, read_costs
     from .engine import CompactOptions
-    from .formats import to_text
     from .hooks import Hooks, HookWarning
     from .info import CommitInfo, Imported, Remark, Stats
     from .json_delta import same_start
@@ -95,6 +94,7 @@ if TYPE_CHECKING:
     )
     from .typed import split_typed, typed_text
     from .undo import REF_OPERATIONS, Undone
+    from .usage import AnswerCost, UsageTotal, add_up, price_usage, read_costs
 
 __getattr__ = lazy_names(
     __name__,
@@ -103,16 +103,15 @@ __getattr__ = lazy_names(
         "attempts": "Attempt read_attempt",
         "budget": "Budget BudgetWarning",
         "compiled": (
-            "VENDOR_SUMMARIES CompiledContext has_sealed_summaries with_portable_summaries"
+            "VENDOR_SUMMARIES CompiledContext has_sealed_summaries to_text with_portable_summaries"
         ),
         "content": (
             "ArtifactContent Content CustomContent DialogueContent FreeformContent "
             "InstructionContent OutputContent ReasoningContent SessionContent ToolIOContent "
             "extract_text_from_content register_content_type unregister_content_type"
         ),
-        "costs": "AnswerCost UsageTotal add_up price_usage read_costs",
+        "usage": "AnswerCost UsageTotal add_up price_usage read_costs",
         "engine": "CompactOptions",
-        "formats": "to_text",
         "hooks": "HookWarning Hooks",
         "info": "CommitInfo Imported Remark Stats",
         "json_delta": "same_start",

@@ -4,9 +4,11 @@ to.
 It shares its rows with the thread and builds its own tuples on first use. So a compile after every
 commit of a long thread costs only what changed. The formats read no store. Two things are read on
 access, because they are stored beside the messages: `generation_configs` and `calibrated`.
+
+`to_text` and `to_dicts` are formats for people. The codecs write those of the vendors.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import cached_property
 from typing import Any
 
@@ -27,9 +29,11 @@ from weft.model import (
     Thinking,
     Tool,
     make_loss,
+    speaker,
+    spoken,
+    texts,
 )
 
-from . import formats
 from .params import GEMINI, Recipe, ToolLike, VendorParams, read_tools, write_params
 from .usage import Calibration
 
@@ -257,7 +261,7 @@ class CompiledContext:
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """`[{"role", "content", "name"?}]`."""
-        return formats.to_dicts(self.rows)
+        return to_dicts(self.rows)
 
     def to_openai(self) -> list[dict[str, Any]]:
         """Chat Completions' messages, system inline."""
@@ -282,7 +286,7 @@ class CompiledContext:
 
     def to_text(self) -> str:
         """The conversation as text for people."""
-        return formats.to_text(self.rows)
+        return to_text(self.rows)
 
     def to_openai_params(
         self,
@@ -334,7 +338,7 @@ class CompiledContext:
         return self._params(GEMINI, model, tools, system, max_tokens)
 
     def _write(self, protocol: str, rows: Sequence[Row]) -> Any:
-        messages, _ = self._readable(protocol, formats.readable_messages(rows))
+        messages, _ = self._readable(protocol, readable_messages(rows))
         return CODECS[protocol].write_messages(messages)
 
     def follow(self, recipe: Recipe) -> VendorParams:
@@ -385,3 +389,31 @@ def describe_size(messages: int, tokens: int | None) -> str:
 
 def _hex(id: Id | None) -> str:
     return "" if id is None else id.hex()
+
+
+def to_dicts(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """`{"role", "content", "name"?}` for each row; the content is what a person would read."""
+    return [_to_dict(message) for message in readable_messages(rows)]
+
+
+def to_text(rows: Iterable[Row]) -> str:
+    """The conversation as a person reads it, calls included."""
+    return "\n\n".join(
+        f"{speaker(message)}: {spoken(message)}" for message in readable_messages(rows)
+    )
+
+
+def readable_messages(rows: Iterable[Row]) -> list[Message]:
+    """The messages of the rows. Reasoning is text: it is among the rows only if it was asked for,
+    and no vendor accepts unsigned thinking."""
+    return [_as_text(row.message) if row.kind == "reasoning" else row.message for row in rows]
+
+
+def _as_text(message: Message) -> Message:
+    thoughts = [block.text for block in message.blocks if isinstance(block, Thinking)]
+    return structs.replace(message, blocks=(Text("\n".join([*thoughts, *texts(message.blocks)])),))
+
+
+def _to_dict(message: Message) -> dict[str, Any]:
+    body: dict[str, Any] = {"role": message.role, "content": message.text}
+    return body if message.name is None else {**body, "name": message.name}

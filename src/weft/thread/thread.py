@@ -98,7 +98,6 @@ from .attempts import Attempt, attempts_up_to, record_attempt
 from .budget import Budget, check_budget
 from .compiled import PORTABLE_TOKENS, CompiledContext, describe_size
 from .content import Content, DialogueContent, InstructionContent
-from .costs import UsageTotal, add_up, read_costs
 from .handle import Handle
 from .hooks import After, Before, Hooks, check_hook, hook_name
 from .info import CommitInfo, Imported, Progress, Stats, auto_note, read_info
@@ -112,7 +111,7 @@ from .resolve import At, Name, check_ref_name, require_commit, resolve_commit, r
 from .sent import Sending, Sent, sent_entries, show_sent
 from .source_lines import read_echo
 from .undo import Undone
-from .usage import calibrate, read_usage
+from .usage import UsageTotal, add_up, calibrate, read_costs, read_usage
 
 if TYPE_CHECKING:
     from weft.compact import Answer

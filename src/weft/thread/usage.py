@@ -1,21 +1,162 @@
-"""Token counts corrected by what vendors report.
+"""Tokens and cost of a thread's answers, as their vendors reported them.
 
-A report says how many tokens everything up to a commit really had. Changes after that commit are
-added or subtracted by estimate. If a large conversation was compacted since the report, what was
-removed counts with the ratio of the report. Reports come with answers, or from
-`Thread.record_usage`.
+An answer counts once, on whichever branches it is. Answers that were undone, and attempts that
+failed, are not counted. The cost comes from the prices of the catalogue; answers of models without
+a price count as `unpriced`.
+
+The reports also correct Weft's own counts (`calibrate`). A report says how many tokens everything
+up to a commit really had. Changes after that commit are added or subtracted by estimate. If a large
+conversation was compacted since the report, what was removed counts with the ratio of the report.
+Reports come with answers, or from `Thread.record_usage`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
+from weft.catalog import Catalog, cost, load_catalog
 from weft.errors import ThreadError
-from weft.history import View
+from weft.history import View, decode_entries
+from weft.ids import Id
 from weft.model import Usage
+from weft.store import Step, Store
 
 from .handle import Handle
+
+UNKNOWN = "unknown"
+"""The model of a report that names none."""
+
+
+class AnswerCost(Struct, frozen=True, kw_only=True):
+    """The tokens of one answer, and its cost in dollars; None without a price.
+
+    `turn` is the commit of the user's message that it answers, None at the beginning of a thread.
+    `input` counts all input, cached and written tokens included.
+    """
+
+    commit: str
+    turn: str | None
+    created: float
+    model: str
+    input: int
+    output: int
+    cached: int
+    written: int
+    cost: float | None
+
+
+class UsageTotal(Struct, frozen=True, kw_only=True):
+    """Tokens and dollars of several answers.
+
+    `cost` is None if no answer has a price; `unpriced` counts the answers without one.
+    """
+
+    answers: int = 0
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    cost: float | None = None
+    unpriced: int = 0
+
+    def to_dict(self) -> dict[str, int | float | None]:
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
+def add_up(answers: Iterable[AnswerCost]) -> UsageTotal:
+    """The total of several answers."""
+    rows = list(answers)
+    prices = [row.cost for row in rows if row.cost is not None]
+    return UsageTotal(
+        answers=len(rows),
+        input=sum(row.input for row in rows),
+        output=sum(row.output for row in rows),
+        cached=sum(row.cached for row in rows),
+        cost=sum(prices) if prices else None,
+        unpriced=len(rows) - len(prices),
+    )
+
+
+def price_usage(usage: Usage, model: str, catalog: Catalog) -> float | None:
+    """The cost of an answer in dollars; None if the catalogue has no price for its model."""
+    price = catalog.find(model).price
+    if price is None:
+        return None
+    return cost(
+        price,
+        input=usage.input or 0,
+        output=usage.output or 0,
+        cached=usage.cached or 0,
+        written=usage.written or 0,
+    )
+
+
+def read_costs(
+    store: Store,
+    thread: str,
+    catalog: Catalog | None = None,
+    walked: Mapping[Id, Sequence[Step]] | None = None,
+) -> list[AnswerCost]:
+    """The answers of all branches of a thread, oldest first.
+
+    Without a `catalog`, the default one has the prices. `walked` has the histories of heads that
+    the caller has already read.
+    """
+    answers: dict[Id, AnswerCost] = {}
+    heads = list(store.refs(thread).values())
+    done: set[Id] = set()
+    while heads:
+        head = heads.pop()
+        if head in done:
+            continue
+        steps = (walked or {}).get(head) or store.walk(thread, head)
+        turn: str | None = None
+        examined = 0  # the number of commits that were searched for the user's messages
+        model = UNKNOWN
+        for index, step in enumerate(steps):
+            commit = step.commit
+            done.add(commit.id)
+            if len(commit.parents) > 1:
+                heads += [parent for parent in commit.parents[1:] if parent not in done]
+            if commit.usage is None:
+                continue
+            model = _model_of(step) or model
+            if commit.id not in answers:
+                turn = _last_question(steps[examined : index + 1]) or turn
+                examined = index + 1
+                catalog = catalog or load_catalog()
+                answers[commit.id] = _answer_cost(step, turn, model, catalog)
+    return sorted(answers.values(), key=lambda answer: answer.created)
+
+
+def _last_question(steps: Sequence[Step]) -> str | None:
+    """The newest of these commits that appends a message of the user."""
+    for step in reversed(steps):
+        is_append = step.commit.kind == "append"
+        if is_append and any(message.role == "user" for message in decode_entries(step)):
+            return step.commit.id.hex()
+    return None
+
+
+def _model_of(step: Step) -> str | None:
+    origins = (message.origin for message in decode_entries(step))
+    return next((origin.model for origin in origins if origin is not None and origin.model), None)
+
+
+def _answer_cost(step: Step, turn: str | None, model: str, catalog: Catalog) -> AnswerCost:
+    usage = msgspec.json.decode(step.commit.usage or b"{}", type=Usage)
+    return AnswerCost(
+        commit=step.commit.id.hex(),
+        turn=turn,
+        created=step.commit.created,
+        model=model,
+        input=usage.input or 0,
+        output=usage.output or 0,
+        cached=usage.cached or 0,
+        written=usage.written or 0,
+        cost=price_usage(usage, model, catalog),
+    )
+
 
 NEAR = 64
 LARGE = 20_000

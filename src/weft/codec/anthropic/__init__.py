@@ -20,8 +20,7 @@ from .cache import apply_last_system_cache_breakpoint
 from .errors import decode_error, encode_error
 from .fast_path import FAST_PATH
 from .fields import FIELDS
-from .plain import write_messages
-from .request import decode_request, encode_request
+from .request import decode_request, encode_request, write_messages
 from .response import decode_response, encode_response, locate_answer
 from .stream_in import StreamDecoder
 from .stream_out import StreamEncoder

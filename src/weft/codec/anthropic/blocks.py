@@ -5,7 +5,8 @@ Media is allowed in user messages only: "'image' blocks are not permitted within
 
 Text documents are plain-text files in the model, as in every other protocol. A document with nested
 content has its texts joined for other protocols, and keeps its original form in `ext`. One with
-nested images is kept as `Opaque`: https://platform.claude.com/docs/en/build-with-claude/citations#document-types
+nested images is kept as `Opaque`:
+https://platform.claude.com/docs/en/build-with-claude/citations#document-types
 """
 
 from base64 import b64encode
@@ -15,7 +16,15 @@ from typing import Any, cast
 
 import orjson
 
-from weft.codec.base import Losses, Target, members
+from weft.codec.base import (
+    MAKER_ONLY,
+    STORED_ONLY,
+    Losses,
+    Target,
+    members,
+    refuse_foreign,
+    refuse_opaque,
+)
 from weft.codec.call_ids import looks_marked, marked_id, report_empty_arguments, report_new_id
 from weft.codec.media import (
     IMAGE_TYPES,
@@ -28,7 +37,6 @@ from weft.codec.media import (
     with_bare_type,
     with_type,
 )
-from weft.codec.origin import MAKER_ONLY, STORED_ONLY, refuse_foreign, refuse_opaque
 from weft.codec.read import at, inside, json_text, optional, rest_of, text_of, wrong
 from weft.codec.repair import supported_result_parts
 from weft.errors import Refused

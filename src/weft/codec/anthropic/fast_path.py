@@ -6,7 +6,7 @@ import msgspec
 import orjson
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from weft.codec.base import Losses, Target
+from weft.codec.base import MAKER_ONLY, Losses, Target
 from weft.codec.fast_path import (
     Assistant,
     Call,
@@ -24,7 +24,6 @@ from weft.codec.fast_path import (
     body_of,
     read_with,
 )
-from weft.codec.origin import MAKER_ONLY
 from weft.model import JsonObject
 
 from .blocks import legal_id

@@ -4,32 +4,67 @@
 - In a request to Anthropic, the leading system and developer messages become `system`, block by
   block. Later ones stay inline if the model allows it (see `codec.repair`).
 - Cache breakpoints (`cache_control`) are in `Request.marks`, not in the blocks.
+
+`write_messages` writes messages outside of a request (`codec.plain`). Callers who build requests by
+hand have two more functions: `build_anthropic_system_param` joins all system messages into one
+string, and `encode_message` writes one message. Both take messages as model values or as plain
+`{"role", "content"}` dicts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
+from msgspec import structs
+
+from weft.checked import checked_function
 from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
-from weft.codec.choice import is_allowed, narrow
+from weft.codec.plain import plain_blocks, plain_message, with_paired_results
 from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of
-from weft.codec.repair import Arranged, Rules, Turn, arrange, join_system_text, report_system_only
+from weft.codec.repair import (
+    EMPTY,
+    SYSTEM_TEXT,
+    Arranged,
+    Rules,
+    Turn,
+    arrange,
+    join_system_text,
+    refuse_system_block,
+    report_system_only,
+)
 from weft.codec.reports import schema_path, tool_losses
-from weft.codec.schema import COMBINES, flatten_root_combinators
-from weft.codec.tools import flatten_tools, is_offered, schema_of
-from weft.codec.web_search import is_search, search_members
+from weft.codec.tools import (
+    COMBINES,
+    flatten_root_combinators,
+    flatten_tools,
+    is_allowed,
+    is_offered,
+    is_search,
+    narrow,
+    schema_of,
+    search_members,
+)
 from weft.errors import Refused
 from weft.model import (
     SYSTEM_ROLES,
+    Block,
+    File,
     Form,
+    Image,
     JsonObject,
     Message,
+    Opaque,
     Position,
+    Redacted,
     Request,
     Text,
+    Thinking,
     Tool,
+    ToolCall,
+    ToolResult,
     Wire,
     is_system,
+    texts,
 )
 
 from .blocks import CHECKS, Writer, decode_content, part_name
@@ -392,3 +427,88 @@ def write_message(message: Message) -> JsonObject:
     blocks = list(message.blocks)
     turn = Turn(message.role, message, blocks, 0)
     return _write_turn(turn, Writer(None, Losses(), native=False), {})
+
+
+def write_messages(messages: Sequence[Message]) -> JsonObject:
+    """`system` and `messages`: all system texts joined by a blank line, or `None`."""
+    system: list[str] = []
+    bodies: list[JsonObject] = []
+    for message in with_paired_results(messages):
+        if is_system(message):
+            blocks = plain_blocks(message.blocks)
+            system.append("\n".join(b.text for b in blocks if isinstance(b, Text) and b.text))
+            continue
+        body = write_plain_message(message)
+        # The API refuses an empty message: an assistant's is left out, a user's gets a text.
+        if body["content"] or body["role"] != "assistant":
+            bodies.append({**body, "content": body["content"] or EMPTY})
+    return {"system": "\n\n".join(filter(None, system)) or None, "messages": bodies}
+
+
+def write_plain_message(message: Message) -> JsonObject:
+    """One message alone; its content may be empty."""
+    own = message.origin is not None and message.origin.protocol == PROTOCOL
+    writer = Writer(None, Losses(), native=True)
+    return plain_message(message, writer.content([*_fit(message.blocks, own)], "text", ()))
+
+
+def _fit(blocks: Iterable[Block], own: bool) -> Iterator[Block]:
+    """The blocks that Anthropic has; thinking only if it is its own (`own`) and signed."""
+    for block in plain_blocks(blocks):
+        match block:
+            case Text(text=text) if not text.strip():
+                pass
+            case Thinking(signature=signature) if not (own and signature):
+                pass
+            case Redacted() if not own:
+                pass
+            case Opaque(protocol=protocol) if protocol != PROTOCOL:
+                pass
+            case File(source=source, name=name):
+                yield File(source, name or None)
+            case ToolResult(content=content):
+                yield structs.replace(block, content=tuple(_fit(content, own)), form="text")
+            case Text() | Thinking() | Redacted() | Opaque() | Image() | ToolCall():
+                yield block
+            case _:
+                pass
+
+
+@checked_function
+def build_anthropic_system_param(
+    system: str | None, messages: Iterable[Message | JsonObject]
+) -> str | None:
+    """Join `system` and the text of every system message; `None` if there is no text."""
+    parts = [system] if system else []
+    for number, item in enumerate(messages):
+        with at(f"messages[{number}]"):
+            message = _as_message(item)
+            text = _system_text(message) if is_system(message) else ""
+        if text:
+            parts.append(text)
+    return "\n\n".join(parts) if parts else None
+
+
+@checked_function
+def encode_message(message: Message | JsonObject) -> JsonObject:
+    """Encode one message for Anthropic; raises `Refused` for a system message."""
+    message = _as_message(message)
+    if is_system(message):
+        raise Refused("a system message must be extracted before it is encoded", param="role")
+    return write_message(message)
+
+
+def _system_text(message: Message) -> str:
+    """The text of one system message; raises `Refused` if it contains anything else."""
+    for number, block in enumerate(message.blocks):
+        if not isinstance(block, SYSTEM_TEXT):
+            refuse_system_block(block, message.role, f"content[{number}]", part_name)
+    return "\n".join(text for text in texts(message.blocks) if text)
+
+
+def _as_message(message: Message | JsonObject) -> Message:
+    """The message as a model value. Anthropic and OpenAI agree on the plain dict form."""
+    if isinstance(message, Message):
+        return message
+    blocks, form = decode_content(message, "content")
+    return Message(text_of(message, "role"), blocks, form=form)

@@ -35,8 +35,7 @@ from weft.model import (
 
 from .blocks import Writer
 from .errors import encode_error
-from .response import is_supported
-from .usage import encode_usage, stop_details, stop_reason
+from .response import encode_usage, is_supported, stop_details, stop_reason
 from .wire import PROTOCOL
 
 

@@ -7,8 +7,7 @@ from weft.model import JsonObject, Request, is_system
 from .blocks import PARTS
 from .fast_path import FAST_PATH
 from .fields import FIELDS
-from .plain import write_messages
-from .request import decode_request, encode_request
+from .request import decode_request, encode_request, write_messages
 from .response import decode_response, encode_response, locate_answer, place_thinking
 from .stream_in import DELTA, StreamDecoder
 from .stream_out import StreamEncoder

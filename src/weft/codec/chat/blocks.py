@@ -7,9 +7,8 @@ Cache marks (`cache_control`, which several vendors take on a part, and OpenAI's
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from weft.codec.base import members
+from weft.codec.base import MAKER_ONLY, STORED_ONLY, made_by, members, refuse_foreign
 from weft.codec.media import bare_type, plain_text, refuse_image_type
-from weft.codec.origin import MAKER_ONLY, STORED_ONLY, made_by, refuse_foreign
 from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
 from weft.errors import Refused
 from weft.model import (

@@ -18,10 +18,9 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from weft.codec.base import Losses, members
+from weft.codec.base import Losses, members, refuse_opaque
 from weft.codec.call_ids import report_empty_arguments, report_new_id
 from weft.codec.media import named, plain_text, report_type
-from weft.codec.origin import refuse_opaque
 from weft.codec.read import inside, objects, text_of, wrong
 from weft.codec.repair import Rules, Turn, report_dropped_message, supported_result_parts
 from weft.codec.tools import flat_name

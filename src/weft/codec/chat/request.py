@@ -1,16 +1,25 @@
 """Requests to and from Chat Completions: https://platform.openai.com/docs/api-reference/chat/create
 
 Every message keeps its position, including system and developer messages.
+
+`write_messages` writes messages outside of a request (`codec.plain`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from msgspec import structs
 
 from weft.catalog import Model
 from weft.codec.base import Calls, Encoded, Losses, Target, members
-from weft.codec.choice import is_allowed, narrow
+from weft.codec.plain import (
+    blocks_of,
+    plain_blocks,
+    plain_call,
+    plain_message,
+    with_paired_results,
+    without_empty_texts,
+)
 from weft.codec.read import at, inside, object_of, objects, optional, text_of, wrong
 from weft.codec.repair import Turn, arrange, join_system_text
 from weft.codec.reports import tool_losses
@@ -18,36 +27,42 @@ from weft.codec.tools import (
     flatten_tools,
     format_of,
     grammar_of,
+    is_allowed,
     is_offered,
+    narrow,
     schema_of,
     with_properties,
 )
 from weft.errors import Refused
 from weft.model import (
     SYSTEM_ROLES,
+    Audio,
+    Block,
+    File,
+    FileRef,
+    Image,
+    Inline,
     JsonObject,
     Message,
+    Opaque,
     Position,
     Request,
+    Text,
     Thinking,
     Tool,
     ToolCall,
     ToolResult,
+    Url,
     Wire,
     is_system,
+    texts,
 )
 
-from .blocks import MARKS, part_name
+from .blocks import MARKS, part_name, write_content
 from .common_shapes import decode_common, write_common
 from .fields import FIELDS, decode_params, encode_params
-from .messages import RULES, Writer, decode_message, find_blocks, write_message
-from .wire import (
-    LEGAL_PARTICIPANT,
-    LONGEST_PARTICIPANT,
-    PROTOCOL,
-    REFUSED_IN_NAMES,
-    REQUEST_SETUP,
-)
+from .messages import RULES, Writer, decode_message, find_blocks, write_call, write_message
+from .wire import LEGAL_PARTICIPANT, LONGEST_PARTICIPANT, PROTOCOL, REFUSED_IN_NAMES, REQUEST_SETUP
 
 # Tool definitions: https://platform.openai.com/docs/guides/function-calling
 #
@@ -403,3 +418,41 @@ def _put_marks(request: Request, messages: list[JsonObject]) -> None:
         content = messages[position[0]].get("content")
         if isinstance(content, list):
             content[at][key] = mark
+
+
+def write_messages(messages: Sequence[Message]) -> list[JsonObject]:
+    """The list `messages`, with system messages in place."""
+    return [body for message in with_paired_results(messages) for body in _bodies(message)]
+
+
+def _bodies(message: Message) -> Iterator[JsonObject]:
+    results, calls = blocks_of(message, ToolResult), blocks_of(message, ToolCall)
+    for result in results:
+        content = "\n".join(texts(result.content))
+        yield {"role": "tool", "tool_call_id": result.call_id, "content": content}
+    # A `tool` message holds text alone, so the media of results is in the message after them.
+    media = [b for r in results for b in r.content if isinstance(b, Image | File | Audio)]
+    content: Any = write_content(without_empty_texts([*_fit((*message.blocks, *media))]), "text")
+    if content or calls or not results:
+        body = plain_message(message, None if calls and not content else content)
+        if calls:
+            body["tool_calls"] = [write_call(plain_call(call)) for call in calls]
+        yield body
+
+
+def _fit(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks that are content parts here."""
+    for block in plain_blocks(blocks):
+        match block:
+            case Image(source=source):
+                yield Image(Url(source.id) if isinstance(source, FileRef) else source)
+            case File(source=Inline() as source, name=name):
+                yield File(source, name or "file")
+            case File(source=FileRef() as source):
+                yield File(source)
+            case Text() | Audio(source=Inline()):
+                yield block
+            case Opaque(protocol=protocol) if protocol == PROTOCOL:
+                yield block
+            case _:
+                pass

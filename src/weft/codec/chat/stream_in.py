@@ -48,8 +48,7 @@ from weft.model import (
 )
 
 from .messages import decode_audio_answer
-from .response import MESSAGE, failed_choice
-from .usage import decode_stop, decode_usage
+from .response import MESSAGE, decode_stop, decode_usage, failed_choice
 from .wire import PROTOCOL, REASONING, REASONING_DETAILS, REASONING_PROOF
 
 DONE = "[DONE]"

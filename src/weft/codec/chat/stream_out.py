@@ -34,9 +34,8 @@ from weft.model import (
 )
 
 from .messages import write_call
-from .response import is_supported, thinking_member
+from .response import encode_usage, finish_reason, is_supported, thinking_member
 from .stream_in import DONE, Chunk
-from .usage import encode_usage, finish_reason
 from .wire import CHUNK, PROTOCOL
 
 

@@ -8,8 +8,7 @@ from weft.model import JsonObject, Request
 from .blocks import OTHER_DATA, READERS
 from .errors import decode_error, encode_error
 from .fields import FIELDS
-from .plain import write_messages
-from .request import decode_request, encode_request
+from .request import decode_request, encode_request, write_messages
 from .response import decode_response, encode_response, locate_answer
 from .stream_in import StreamDecoder
 from .stream_out import StreamEncoder

@@ -25,9 +25,16 @@ from typing import Any
 import orjson
 from msgspec import structs
 
-from weft.codec.base import Losses, Target, members
+from weft.codec.base import (
+    STORED_ONLY,
+    Losses,
+    Target,
+    made_by,
+    members,
+    refuse_foreign,
+    refuse_opaque,
+)
 from weft.codec.media import report_detail, type_of, typed, with_type
-from weft.codec.origin import STORED_ONLY, made_by, refuse_foreign, refuse_opaque
 from weft.codec.read import inside, json_text, objects, optional, rest_of, text_of, wrong
 from weft.codec.repair import Turn, supported_result_parts
 from weft.codec.tools import flat_name

@@ -6,17 +6,26 @@
   no system role.
 - The spelling of a body (`functionCall` or `function_call`, a list or its only item, a missing
   role) has no meaning. It is kept in `raw`, under `@form`.
+
+`write_messages` writes messages outside of a request, as the encoder does for any model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from weft.catalog import load_catalog
 from weft.codec.base import Calls, Encoded, Losses, Target, members
 from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of, wrong
 from weft.codec.repair import Arranged, Rules, Turn, arrange, join_system_text, report_system_only
 from weft.codec.reports import tool_losses
-from weft.codec.tools import CALLABLE, flatten_tools, is_offered, schema_of
-from weft.codec.web_search import is_search, search_members
+from weft.codec.tools import (
+    CALLABLE,
+    flatten_tools,
+    is_offered,
+    is_search,
+    schema_of,
+    search_members,
+)
 from weft.errors import Refused
 from weft.model import (
     Block,
@@ -482,3 +491,12 @@ def _put_parts(body: JsonObject, parts: list[JsonObject], form: Form, single: An
 def _with_spelling(part: JsonObject, path: str, form: Mapping[str, Any]) -> JsonObject:
     spelling = form.get(path)
     return part if spelling is None else write_spelling(part, spelling)
+
+
+def write_messages(messages: Sequence[Message]) -> JsonObject:
+    """`system_instruction` and `contents`: all system texts joined by a blank line, or `None`."""
+    request = Request(model="", messages=tuple(messages))
+    body = encode_request(request, Target(load_catalog().find(""))).body
+    parts = body.get("systemInstruction", {}).get("parts", ())
+    system = "\n\n".join(part["text"] for part in parts if part.get("text"))
+    return {"system_instruction": system or None, "contents": body["contents"]}

@@ -30,10 +30,10 @@ from weft.model import (
 from .blocks import Writer
 from .errors import encode_error
 from .response import (
+    encode_usage,
     show,
     write_answer,
 )
-from .usage import encode_usage
 from .wire import EXACT_STOPS, PROTOCOL
 
 FOREIGN = Origin("")

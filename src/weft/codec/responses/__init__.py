@@ -17,8 +17,7 @@ from .blocks import PARTS
 from .errors import decode_error, encode_error
 from .fields import FIELDS
 from .items import CALLS, RESULTS
-from .plain import write_messages
-from .request import decode_request, encode_request
+from .request import decode_request, encode_request, write_messages
 from .response import decode_response, encode_response, locate_answer
 from .stream_in import StreamDecoder
 from .stream_out import StreamEncoder

@@ -3,7 +3,6 @@
 from typing import Any, Literal
 
 from weft.codec.base import Losses, Target, members
-from weft.codec.choice import read_allowed
 from weft.codec.fields import Field, FieldTable, Reading, Writing
 from weft.codec.limits import (
     OPENAI_EFFORTS,
@@ -15,6 +14,7 @@ from weft.codec.limits import (
 )
 from weft.codec.read import optional
 from weft.codec.reports import read_schema_format, report_tier
+from weft.codec.tools import read_allowed
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
 
 from .wire import PROTOCOL

@@ -19,10 +19,9 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from weft.codec.base import Losses
+from weft.codec.base import STORED_ONLY, Losses, made_by, refuse_foreign, refuse_opaque
 from weft.codec.call_ids import report_new_id
 from weft.codec.media import named, refuse_audio, refuse_image_type
-from weft.codec.origin import STORED_ONLY, made_by, refuse_foreign, refuse_opaque
 from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
 from weft.codec.repair import Turn, report_dropped_message, supported_result_parts
 from weft.errors import Refused

@@ -10,10 +10,12 @@ Decoding:
 
 Encoding a request of another protocol: the first system message becomes `instructions` if it is one
 text and was outside of the list in its own protocol. All other system messages stay in the list.
+
+`write_messages` writes messages outside of a request (`codec.plain`).
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import accumulate
 from typing import Any, cast
@@ -21,6 +23,14 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
+from weft.codec.plain import (
+    blocks_of,
+    is_empty,
+    plain_blocks,
+    plain_message,
+    with_paired_results,
+    without_empty_texts,
+)
 from weft.codec.read import at, object_of, objects, optional, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange, join_system_text
 from weft.codec.reports import tool_losses
@@ -29,23 +39,35 @@ from weft.codec.tools import (
     format_of,
     grammar_of,
     is_offered,
+    is_search,
     schema_of,
+    search_members,
     with_properties,
 )
-from weft.codec.web_search import is_search, search_members
 from weft.model import (
+    Block,
+    File,
+    FileRef,
+    Image,
+    Inline,
     JsonObject,
     Message,
+    Opaque,
     Position,
+    Redacted,
     Request,
     Text,
+    Thinking,
     Tool,
+    ToolCall,
+    ToolResult,
     Wire,
+    texts,
 )
 
-from .blocks import part_name
+from .blocks import INPUT, part_name, write_content
 from .fields import FIELDS, decode_params, encode_params
-from .items import CHECKS, Writer, decode_items
+from .items import CHECKS, Writer, decode_items, reasoning
 from .wire import PROTOCOL
 
 NAMESPACED = f"{PROTOCOL}:namespace"
@@ -391,3 +413,62 @@ RULES = Rules(
     hoists=True,
     inline_lead=True,
 )
+
+
+def write_messages(messages: Sequence[Message]) -> list[JsonObject]:
+    """The list `input`; calls and results are items of their own."""
+    return [item for message in with_paired_results(messages) for item in _items(message)]
+
+
+def _items(message: Message) -> Iterator[JsonObject]:
+    """The items of a message: results, reasoning, text, calls.
+
+    Each text of an assistant is an item of its own: a list of texts is the form of an answer, which
+    needs the answer's ids.
+    """
+    results, calls = blocks_of(message, ToolResult), blocks_of(message, ToolCall)
+    for result in results:
+        output = _output(result.content)
+        yield {"type": "function_call_output", "call_id": result.call_id, "output": output}
+    if message.origin is not None and message.origin.protocol == PROTOCOL:
+        for block in message.blocks:
+            if isinstance(block, Thinking | Redacted):
+                yield reasoning(block)
+    blocks = without_empty_texts([*_fit(message.blocks)])
+    if all(map(is_empty, blocks)):
+        blocks = [] if results or calls else [Text(message.text)]
+    runs = [[block] for block in blocks] if message.role == "assistant" else [blocks]
+    for run in filter(None, runs):
+        yield plain_message(message, write_content(run, "text", INPUT, (), Losses()))
+    for call in calls:
+        yield {
+            "type": "function_call",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": call.arguments,
+        }
+
+
+def _output(content: Sequence[Block]) -> Any:
+    blocks = [*_fit(content)]
+    if all(isinstance(block, Text) for block in blocks):
+        return "\n".join(texts(blocks))
+    return write_content(without_empty_texts(blocks), "list", INPUT, (), Losses())
+
+
+def _fit(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks that are content parts here."""
+    for block in plain_blocks(blocks):
+        match block:
+            case Image(source=FileRef() as source):
+                yield Image(source)
+            case Image(source=source, detail=detail):
+                yield Image(source, detail or "auto")
+            case File(source=source, name=name):
+                yield File(source, (name or "file") if isinstance(source, Inline) else None)
+            case Text():
+                yield block
+            case Opaque(protocol=protocol) if protocol == PROTOCOL:
+                yield block
+            case _:
+                pass

@@ -2,6 +2,8 @@
 
 The envelope repeats the whole request next to the answer. It is kept in `ext`, so that it can be
 written back to the same protocol. Other protocols have no equivalent.
+
+Token counts and stop reasons are here too.
 """
 
 from collections.abc import Sequence
@@ -11,6 +13,7 @@ from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, not_an_answer
 from weft.codec.lenient import (
     arguments_text,
+    count_of,
     made_call_id,
     optional_text,
     with_repairs,
@@ -18,7 +21,8 @@ from weft.codec.lenient import (
     with_type,
 )
 from weft.codec.read import at, objects
-from weft.codec.reports import report_answer, report_ext
+from weft.codec.refusals import declined
+from weft.codec.reports import report_answer, report_ext, report_stop
 from weft.model import (
     ApiError,
     Audio,
@@ -41,16 +45,25 @@ from weft.model import (
     Reminder,
     Response,
     Start,
+    Stop,
+    StopKind,
     Text,
     Thinking,
     ToolCall,
+    Usage,
     fold,
 )
 
 from .errors import decode_failure
 from .items import Writer, decode_output_item, item_members, reasoning
-from .usage import decode_stop, decode_usage, encode_status, encode_usage, refused_by
-from .wire import FAILED_STOPS, INCOMPLETE_REASONS, POLICIES, PROTOCOL, item_id
+from .wire import (
+    FAILED_STOPS,
+    INCOMPLETE_REASONS,
+    KIND_INCOMPLETE_REASON,
+    POLICIES,
+    PROTOCOL,
+    item_id,
+)
 
 ITEM_TYPES = {
     "content": "message",
@@ -327,3 +340,86 @@ def is_supported(
     if isinstance(block, Redacted):
         losses.add(position, "redacted_as_reasoning")
     return beginning or block != Thinking("")
+
+
+EXACT_STOPS: frozenset[StopKind] = frozenset({"end", "length", "tool", "filter"})
+"""Stop kinds that this protocol can express exactly, with the items of the answer."""
+
+
+def decode_usage(raw: Any) -> Usage | None:
+    usage = members(raw)
+    if usage is None:
+        return None
+    input_details = members(usage.get("input_tokens_details")) or {}
+    output_details = members(usage.get("output_tokens_details")) or {}
+    return Usage(
+        input=count_of(usage, "input_tokens"),
+        output=count_of(usage, "output_tokens"),
+        cached=count_of(input_details, "cached_tokens"),
+        written=count_of(input_details, "cache_write_tokens"),
+        reasoning=count_of(output_details, "reasoning_tokens"),
+        raw={PROTOCOL: usage},
+    )
+
+
+def encode_usage(usage: Usage | None) -> JsonObject | None:
+    """The counts in OpenAI's form; its schema requires all of them."""
+    if usage is None:
+        return None
+    if usage.raw is not None and PROTOCOL in usage.raw:
+        return usage.raw[PROTOCOL]
+    input_details = {"cached_tokens": usage.cached or 0, "cache_write_tokens": usage.written or 0}
+    return {
+        "input_tokens": usage.input or 0,
+        "input_tokens_details": input_details,
+        "output_tokens": usage.output or 0,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
+        "total_tokens": (usage.input or 0) + (usage.output or 0),
+    }
+
+
+def decode_stop(response: JsonObject, *, called: bool, refused: bool) -> Stop | None:
+    """Why a response ended.
+
+    The `status` is `completed` for text, tool calls and refusals alike; `called` and `refused` tell
+    them apart. A failure because of a policy becomes a refusal, as other protocols have it.
+    """
+    status = response.get("status")
+    if status is None:
+        return None
+    if status == "completed":
+        return Stop("tool" if called else "refusal" if refused else "end", "completed")
+    details = members(response.get("incomplete_details")) or {}
+    reason = details.get("reason")
+    policy = refused_by(response)
+    if policy is not None:
+        code, error = policy
+        refusal_details = {"category": POLICIES[code], "explanation": error.get("message")}
+        return Stop("refusal", code, details=refusal_details)
+    if status == "incomplete":
+        return Stop(INCOMPLETE_REASONS.get(str(reason), "other"), reason or status)
+    return Stop("other", str(status))
+
+
+def refused_by(response: JsonObject) -> tuple[str, JsonObject] | None:
+    """The policy code and the error of a response that a policy refused, else `None`."""
+    error = members(response.get("error"))
+    code = error.get("code") if error is not None else None
+    if error is None or response.get("status") != "failed" or code not in POLICIES:
+        return None
+    return str(code), error
+
+
+def encode_status(
+    stop: Stop | None, losses: Losses, *, refused: bool = False
+) -> tuple[str, JsonObject | None]:
+    """The `status` and `incomplete_details` for an answer of another protocol.
+
+    A refusal with text is a complete answer, as it is in OpenAI's own answers:
+    https://platform.openai.com/docs/guides/structured-outputs#refusals
+    """
+    if stop is not None and declined(stop, refused=refused):
+        return "completed", None
+    report_stop(stop, EXACT_STOPS, losses)
+    reason = KIND_INCOMPLETE_REASON.get(stop.kind) if stop is not None else None
+    return ("completed", None) if reason is None else ("incomplete", {"reason": reason})

@@ -41,8 +41,14 @@ from weft.model.events import DeltaKind
 from .blocks import OUTPUT, decode_part
 from .errors import decode_failure
 from .items import decode_output_item
-from .response import complete_item, complete_part, decode_finish, decode_start, failed_response
-from .usage import refused_by
+from .response import (
+    complete_item,
+    complete_part,
+    decode_finish,
+    decode_start,
+    failed_response,
+    refused_by,
+)
 from .wire import PROTOCOL
 
 DONE = "[DONE]"

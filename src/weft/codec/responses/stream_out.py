@@ -33,8 +33,7 @@ from weft.model import (
 )
 
 from .errors import encode_failure
-from .response import envelope, is_supported, output_item, output_part
-from .usage import encode_status, encode_usage
+from .response import encode_status, encode_usage, envelope, is_supported, output_item, output_part
 from .wire import PROTOCOL
 
 

@@ -6,7 +6,7 @@ from weft.codec import CODECS
 from weft.errors import ThreadError
 from weft.history import show_rows
 from weft.model import Loss
-from weft.thread.formats import to_dicts
+from weft.thread.compiled import to_dicts
 from weft.thread.handle import Handle
 
 from . import claude_code, codex

@@ -1,0 +1,488 @@
+"""Maintenance of a store: fsck, gc and forget.
+
+Fsck checks every hash, parent, ref and checksum of a store, and repairs what it can.
+
+- The text index must have every commit, and the terms of sampled commits must fit their text.
+
+- An entry must hash to its id, and so must a commit with its parents, entries and body.
+- Columns that no id covers must match their checksum.
+- A tombstone is not damage: the object keeps its id, and its new bytes have a checksum.
+
+`repair` changes only what is damaged:
+
+- A damaged message becomes a row with the text `[damaged]`.
+- A commit with a damaged body keeps its rows and loses its note and metadata.
+- A branch that points at a missing commit goes back to the newest one that the log has for it.
+- A damaged text index is built again.
+
+Gc deletes commits that no branch reaches and that undo no longer needs.
+All ancestors of a branch stay. That includes the originals of every compaction, because they are
+its ancestors. Commits that the operation log mentions within the retention time stay too, so that
+undo and redo still work. A thread that was deleted before the retention time is removed completely.
+
+Forget erases a text from everything that a store holds. The text is replaced by a mark in every
+entry, attempt, note and metadata string that contains it.
+
+- The objects keep their ids, as tombstones, so the graph and all references stay valid.
+- The text index is updated, and the store's files are rewritten.
+- If the same message is committed again, it has the same id and so stays forgotten.
+
+The text is found in every JSON spelling, in JSON inside JSON strings, and in base64. A base64 file
+that contains it is replaced whole. Compressed and encrypted data is not searched.
+"""
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from weft.errors import Damaged, StoreError
+from weft.ids import Id, object_id
+from weft.lazy import lazy_pattern
+from weft.model import Message, Text
+from weft.store import (
+    Dropped,
+    Flaw,
+    Landing,
+    Maintenance,
+    ObjectFormat,
+    Step,
+    Store,
+    Tombstone,
+    read_deleted_name,
+)
+
+from .compile import View
+from .objects import (
+    PLAIN_BODIES,
+    Append,
+    Body,
+    Rewrite,
+    commit_id,
+    damaged_attempt,
+    decode_attempt,
+    decode_body,
+    decode_entry,
+    encode_body,
+)
+from .search import index_flaws, rebuild_index
+
+DAMAGED = "[damaged]"
+
+Tombstones = dict[tuple[str, Id], Tombstone]
+
+
+class Report(Struct, frozen=True):
+    """How many objects were checked, and the flaws."""
+
+    entries: int
+    commits: int
+    forgotten: int
+    flaws: tuple[Flaw, ...]
+    attempts: int = 0
+
+    @property
+    def clean(self) -> bool:
+        return not self.flaws
+
+    def to_dict(self) -> dict[str, object]:
+        return {**msgspec.to_builtins(self), "clean": self.clean}
+
+
+def examine(store: Store, checksum: Callable[[tuple[object, ...]], int]) -> Report:
+    """Check every object; damage that stops the check is reported as a flaw too."""
+    maintenance = store.maintenance()
+    flaws: list[Flaw] = []
+    counts = {"entry": 0, "commit": 0, "attempt": 0}
+    tombstones: Tombstones = {}
+    try:
+        tombstones = maintenance.tombstones()
+        for look in (_wrong_entries, _wrong_commits, _wrong_attempts):
+            for kind, flaw in look(maintenance, tombstones, checksum):
+                counts[kind] += 1
+                flaws += [] if flaw is None else [flaw]
+        flaws += maintenance.flaws()
+        wrong = {bytes.fromhex(flaw.name) for flaw in flaws if flaw.kind in ("entry", "commit")}
+        unreliable = wrong | {id for _, id in tombstones}
+        flaws += index_flaws(store, counts["commit"], unreliable)
+    except StoreError as error:
+        flaws.append(Flaw("file", "store", str(error)))
+    forgotten = sum(tombstone.reason == "forgotten" for tombstone in tombstones.values())
+    return Report(
+        counts["entry"],
+        counts["commit"],
+        forgotten,
+        tuple(dict.fromkeys(flaws)),
+        counts["attempt"],
+    )
+
+
+def repair(store: Store, report: Report, created: float) -> list[str]:
+    """Repair what can be repaired; returns what was done, a line for each."""
+    maintenance = store.maintenance()
+    done: list[str] = []
+    with store.transaction():
+        wrong = {(flaw.kind, flaw.name) for flaw in report.flaws}
+        for id, data in list(maintenance.entries()):
+            if ("entry", id.hex()) in wrong:
+                maintenance.write_tombstone("entry", id, _stand_in(data), "damaged", created)
+                done.append(f"entry {id.hex()} is a line that says {DAMAGED}")
+        for _, step in list(maintenance.commits()):
+            if ("commit", step.commit.id.hex()) in wrong and not _is_whole(step):
+                body = Body(Append() if step.commit.kind == "append" else Rewrite())
+                maintenance.write_tombstone(
+                    "commit", step.commit.id, encode_body(body), "damaged", created
+                )
+                done.append(
+                    f"commit {step.commit.id.hex()} keeps its lines and no words of its own"
+                )
+        for key, _, attempt in list(maintenance.attempts()):
+            if ("attempt", str(key)) in wrong:
+                maintenance.put_attempt(key, "failed", damaged_attempt(DAMAGED))
+                done.append(f"an attempt at commit {attempt.commit.hex()} says {DAMAGED}")
+        done += maintenance.repair_structure()
+    if any(flaw.kind == "index" for flaw in report.flaws):
+        rebuild_index(store)
+        done.append("the text index was built again")
+    return done
+
+
+def end_where_readable(store: Store, thread: str, branch: str, created: float) -> str | None:
+    """End a branch with lost commits at the last commit that can still be compiled.
+
+    A rewrite may name rows that only a lost commit would have. Returns what was done.
+    """
+    head = store.read_ref(thread, branch)
+    tombstones = store.maintenance().tombstones()
+    view, passed = View(), False
+    for step in [] if head is None else store.walk(thread, head):
+        try:
+            view = view.extend([step])
+        except Damaged:
+            break
+        passed = passed or ("commit", step.commit.id) in tombstones
+    if view.head == head:
+        return None
+    new = view.head if passed else None  # before the first lost commit it is the old branch
+    landing = Landing(verb="repair", ref=branch, old=head, new=new, created=created)
+    store.land(thread, landing)
+    place = f"ends at {new.hex()}" if new else "is not kept"
+    return f"branch {branch!r} of thread {thread!r} {place}: more needs lines that are lost"
+
+
+def _wrong_entries(
+    maintenance: Maintenance, tombstones: Tombstones, checksum: Callable[[tuple[object, ...]], int]
+) -> Iterator[tuple[str, Flaw | None]]:
+    for id, data in maintenance.entries():
+        tombstone = tombstones.get(("entry", id))
+        if tombstone is not None:
+            wrong = checksum((data,)) != tombstone.checksum
+            what = "is a tombstone whose checksum does not fit"
+        else:
+            wrong = object_id("entry", data) != id
+            what = "does not hash to its id"
+        yield "entry", Flaw("entry", id.hex(), what) if wrong else None
+
+
+def _wrong_commits(
+    maintenance: Maintenance, tombstones: Tombstones, checksum: Callable[[tuple[object, ...]], int]
+) -> Iterator[tuple[str, Flaw | None]]:
+    for thread, step in maintenance.commits():
+        commit = step.commit
+        tombstone = tombstones.get(("commit", commit.id))
+        if tombstone is not None:
+            wrong = checksum((commit.data,)) != tombstone.checksum
+            what = "is a tombstone whose checksum does not fit"
+        else:
+            wrong = not _is_whole(step)
+            what = "does not hash to its id"
+        yield "commit", Flaw("commit", commit.id.hex(), what, thread) if wrong else None
+
+
+def _wrong_attempts(
+    maintenance: Maintenance,
+    tombstones: Tombstones,  # noqa: ARG001 - no id covers an attempt, so none has a tombstone
+    checksum: Callable[[tuple[object, ...]], int],  # noqa: ARG001 - the store checks its own
+) -> Iterator[tuple[str, Flaw | None]]:
+    for key, thread, attempt in maintenance.attempts():
+        try:
+            decode_attempt(attempt)
+        except StoreError:
+            yield "attempt", Flaw("attempt", str(key), "does not read as an attempt", thread)
+        else:
+            yield "attempt", None
+
+
+def _is_whole(step: Step) -> bool:
+    commit = step.commit
+    try:
+        id = commit_id(commit.kind, commit.parents, commit.entries, commit.data)
+        decode_body(step)
+    except (StoreError, msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return id == commit.id
+
+
+def _stand_in(data: bytes) -> bytes:
+    """The replacement for a damaged message, with its role if that can be read."""
+    try:
+        role = decode_entry(data).role
+    except StoreError:
+        role = "user"
+    return msgspec.json.encode(Message(role, (Text(DAMAGED),)), order="sorted")
+
+
+OBJECT_FORMAT = ObjectFormat(
+    entry_id=partial(object_id, "entry"),
+    commit_id=commit_id,
+    stand_in=_stand_in,
+    plain=tuple(PLAIN_BODIES),
+)
+"""The object format, with which a store recognises objects in a damaged file."""
+
+
+class Swept(Struct, frozen=True):
+    """How much was deleted, over all threads; `threads` counts deleted threads removed for good."""
+
+    commits: int
+    entries: int
+    operations: int
+    threads: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
+def sweep(store: Store, since: float, *, preview: bool = False) -> Swept:
+    """Delete unreachable commits that the operation log has not mentioned since `since`."""
+    maintenance = store.maintenance()
+    total = [0, 0, 0]
+    with store.transaction():
+        parents: dict[str, dict[Id, tuple[Id, ...]]] = {}
+        for thread, step in maintenance.commits():
+            parents.setdefault(thread, {})[step.commit.id] = step.commit.parents
+        expired = [record.name for record in store.threads(deleted=True)]
+        expired = [name for name in expired if _is_before(name, since)]
+        for thread, graph in parents.items():
+            starts = (
+                set[Id]() if thread in expired else maintenance.referenced_commits(thread, since)
+            )
+            reachable = reach(starts, graph)
+            unreachable = [id for id in graph if id not in reachable]
+            dropped = (
+                Dropped(len(unreachable), 0, 0)
+                if preview
+                else maintenance.drop(thread, unreachable)
+            )
+            for position, count in enumerate(
+                (dropped.commits, dropped.entries, dropped.operations)
+            ):
+                total[position] += count
+        for thread in () if preview else expired:
+            maintenance.drop_thread(thread)
+    if not preview and total[0]:
+        maintenance.scrub()
+    return Swept(total[0], total[1], total[2], len(expired))
+
+
+def _is_before(name: str, since: float) -> bool:
+    """Whether the thread of this name was deleted before that time."""
+    deleted = read_deleted_name(name)
+    return deleted is not None and deleted[1] < since
+
+
+def reach(starts: Iterable[Id], parents: dict[Id, tuple[Id, ...]]) -> set[Id]:
+    """These commits and all their ancestors."""
+    reached: set[Id] = set()
+    waiting = list(starts)
+    while waiting:
+        id = waiting.pop()
+        if id not in reached:
+            reached.add(id)
+            waiting.extend(parents.get(id, ()))
+    return reached
+
+
+FORGOTTEN = "[forgotten]"
+FORGOTTEN_FILE = b64encode(FORGOTTEN.encode()).decode()
+NESTED = 3
+SHORTEST_IN_BASE64 = 6  # bytes; shorter texts occur in every long file by chance
+URL_SAFE = str.maketrans("+/", "-_")
+
+_ESCAPES = (
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[\"\\/bfnrt]"
+)
+_ESCAPE = lazy_pattern(_ESCAPES)
+_BASE64 = lazy_pattern(r"[A-Za-z0-9+/_-]+={0,2}")
+_SIGN = lazy_pattern(rf"{_ESCAPES}|.", re.DOTALL)
+
+
+class Erased(Struct, frozen=True):
+    """The objects that contained the text."""
+
+    entries: tuple[Id, ...]
+    commits: tuple[Id, ...]
+    attempts: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.entries or self.commits or self.attempts)
+
+    def to_dict(self) -> dict[str, list[str] | int]:
+        return {
+            "entries": [id.hex() for id in self.entries],
+            "commits": [id.hex() for id in self.commits],
+            "attempts": len(self.attempts),
+        }
+
+
+def plan_forget(store: Store, text: str) -> Erased:
+    """The objects that contain the text; writes nothing."""
+    maintenance = store.maintenance()
+    return Erased(
+        tuple(id for id, data in maintenance.entries() if without(data, text) != data),
+        tuple(
+            step.commit.id
+            for _, step in maintenance.commits()
+            if without(step.commit.data, text) != step.commit.data
+        ),
+        tuple(
+            key
+            for key, _, attempt in maintenance.attempts()
+            if without(attempt.data, text) != attempt.data
+        ),
+    )
+
+
+def forget_text(store: Store, text: str, created: float) -> Erased:
+    """Erase the text from everything the store has, whatever thread or branch it is on."""
+    with store.transaction():
+        erased = plan_forget(store, text)
+        maintenance = store.maintenance()
+        for id, data in list(maintenance.entries()):
+            if id in erased.entries:
+                maintenance.write_tombstone("entry", id, without(data, text), "forgotten", created)
+        for _, step in list(maintenance.commits()):
+            if step.commit.id in erased.commits:
+                data = without(step.commit.data, text)
+                maintenance.write_tombstone("commit", step.commit.id, data, "forgotten", created)
+        for key, _, attempt in list(maintenance.attempts()):
+            if key in erased.attempts:
+                maintenance.put_attempt(key, attempt.state, without(attempt.data, text))
+        touched: dict[str, list[Id]] = {}
+        for thread, step in _touched(store, erased):
+            touched.setdefault(thread, []).append(step.commit.id)
+        for thread, ids in touched.items():
+            maintenance.unindex(thread, ids)
+    store.maintenance().scrub()
+    return erased
+
+
+def without(data: bytes, text: str) -> bytes:
+    """The JSON with a mark in place of the text in every string."""
+    escaped = msgspec.json.encode(text)[1:-1]
+    files = _in_base64(text)
+    may_contain = escaped in data or text.encode() in data or b"\\" in data
+    if not may_contain and not any(part.encode() in data for part in files):
+        return data
+    value = msgspec.json.decode(data)
+    cleaned = _cleaned(value, text, _spellings(text), files)
+    return data if cleaned == value else msgspec.json.encode(cleaned)  # the order is canonical
+
+
+def _spellings(text: str) -> list[str]:
+    """The text as a string has it, and as JSON inside strings has it, up to `NESTED` levels deep.
+
+    Tool arguments are JSON text, and session lines or request bodies that contain them are JSON
+    again.
+    """
+    spellings = [text]
+    for _ in range(NESTED):
+        spellings += [
+            json.dumps(spelling, ensure_ascii=ascii)[1:-1]
+            for spelling in spellings
+            for ascii in (True, False)
+        ]
+    return sorted(set(spellings), key=len, reverse=True)
+
+
+def _in_base64(text: str) -> list[str]:
+    """The base64 of the text at each of the three byte offsets that it can have in a file.
+
+    The first and last character also encode bits of the neighbouring bytes, so they are left out.
+    """
+    data = text.encode(errors="surrogatepass")
+    if len(data) < SHORTEST_IN_BASE64:
+        return []
+    parts: list[str] = []
+    for offset in range(3):
+        encoded = b64encode(bytes(offset) + data).decode()
+        part = encoded[-(-8 * offset // 6) : 8 * (offset + len(data)) // 6]
+        parts += [part, part.translate(URL_SAFE)]
+    return sorted(set(parts))
+
+
+def _cleaned(value: Any, text: str, spellings: list[str], files: list[str]) -> Any:
+    if isinstance(value, str):
+        for spelling in spellings:
+            value = value.replace(spelling, FORGOTTEN)
+        value = _without_files(value, files)
+        return _respelt(value, text) if "\\" in value else value
+    if isinstance(value, list):
+        return [_cleaned(item, text, spellings, files) for item in cast(list[Any], value)]
+    if isinstance(value, dict):
+        members = cast(dict[str, Any], value)
+        return {
+            _cleaned(key, text, spellings, files): _cleaned(item, text, spellings, files)
+            for key, item in members.items()
+        }
+    return value
+
+
+def _without_files(value: str, files: list[str]) -> str:
+    """The string with a mark for every run of base64 that contains one of `files`."""
+    if not any(part in value for part in files):
+        return value
+    return _BASE64.sub(
+        lambda run: FORGOTTEN_FILE if any(part in run[0] for part in files) else run[0], value
+    )
+
+
+def _respelt(value: str, text: str) -> str:
+    """The string without the text in any other spelling that JSON allows (`\\/`, `\\u0041`)."""
+    for depth in range(1, NESTED + 1):
+        plain = value
+        for _ in range(depth):
+            plain = _ESCAPE.sub(_unescaped, plain)
+        if text not in plain:
+            continue
+        for start, end in reversed(_places(value, text, depth)):
+            if "\\" in value[start:end]:  # the unescaped spelling was replaced before
+                value = value[:start] + FORGOTTEN + value[end:]
+    return value
+
+
+def _places(value: str, text: str, depth: int) -> list[tuple[int, int]]:
+    """Where the text occurs in a string that is JSON, nested `depth` times."""
+    spans = [(place, place + 1) for place in range(len(value))]
+    for _ in range(depth):
+        signs = list(_SIGN.finditer(value))
+        spans = [(spans[sign.start()][0], spans[sign.end() - 1][1]) for sign in signs]
+        value = "".join(_ESCAPE.sub(_unescaped, sign[0]) for sign in signs)
+    matches = re.finditer(re.escape(text), value)
+    return [(spans[hit.start()][0], spans[hit.end() - 1][1]) for hit in matches]
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return cast(str, json.loads(f'"{escape[0]}"'))
+
+
+def _touched(store: Store, erased: Erased) -> Iterator[tuple[str, Step]]:
+    entries = set(erased.entries)
+    for thread, step in list(store.maintenance().commits()):
+        if entries.intersection(step.commit.entries):
+            yield thread, step
