@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .arguments import CompactOptions
     from .asker import (
         SUMMARY_SECONDS,
         Asker,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
         register_content_type,
         unregister_content_type,
     )
-    from .engine import CompactOptions
     from .hooks import Hooks, HookWarning
     from .info import CommitInfo, Imported, Remark, Stats
     from .json_delta import same_start
@@ -99,6 +99,7 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
+        "arguments": "CompactOptions",
         "asker": "SUMMARY_SECONDS Asker Models answer_for ask_within drive no_answer_within",
         "attempts": "Attempt read_attempt",
         "budget": "Budget BudgetWarning",
@@ -111,7 +112,6 @@ __getattr__ = lazy_names(
             "extract_text_from_content register_content_type unregister_content_type"
         ),
         "usage": "AnswerCost UsageTotal add_up price_usage read_costs",
-        "engine": "CompactOptions",
         "hooks": "HookWarning Hooks",
         "info": "CommitInfo Imported Remark Stats",
         "json_delta": "same_start",

@@ -1,18 +1,71 @@
-"""Checks of the arguments of `Thread`'s methods, before anything reaches the store.
+"""Types of the arguments of `Thread`'s methods, and checks before anything reaches the store.
 
 Stored objects are permanent, so a wrong type must be refused at the call, also for callers who use
 no type checker. Every refusal is a `WrongValue` that names the argument.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from weft.compact import Replacement
+from msgspec import Struct
+
+from weft.compact import Clip, Importance, Replacement, Scorer, Trigger
 from weft.errors import ThreadError, WrongValue
 from weft.history import PRIORITIES
+from weft.model import Message, Request
 
 Replacements = Sequence[Replacement | Mapping[str, Any]]
 """The summaries of ranges that `Thread.compact` takes."""
+
+
+class CompactOptions(Struct, frozen=True, kw_only=True):
+    """The options of a compaction with a model; see `Thread.compact`.
+
+    - `first`, `last`: the messages that delimit the range to replace; see `locate_range`.
+    - `limit`: tokens that may be used before unread tool results are shortened to fit `budget`.
+    - `verbatim`: tokens of folded messages that stay verbatim, the most important by `scorer`.
+    - `chunk`: the most tokens in one request for a summary; `clip`: how batches are listed.
+    - `force`: write the summary even if it saves nothing.
+    - `fallback`: continue without the model if it fails. By default, only with a `budget`: then
+      the caller needs the room.
+    - `count`: counts the tokens of a message; by default the thread's own tokenizer.
+    - `live`: the agent's next request. The summary is asked for on top of it, so that the vendor's
+      cache of that request is used.
+    """
+
+    budget: int | None = None
+    limit: int | None = None
+    keep: int | None = None
+    first: str | None = None
+    last: str | None = None
+    prompt: str | None = None
+    chunk: int | None = None
+    clip: Clip = Clip()
+    verbatim: int = 0
+    scorer: Scorer = Importance()
+    retain: tuple[str, ...] = ()
+    trigger: Trigger = "manual"
+    force: bool = True
+    fallback: bool | None = None
+    count: Callable[[Message], int] | None = None
+    live: Request | None = None
+    note: str | None = None
+
+    @property
+    def has_range(self) -> bool:
+        return self.first is not None or self.last is not None
+
+    @property
+    def falls_back(self) -> bool:
+        return self.budget is not None if self.fallback is None else self.fallback
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens that may remain."""
+        if self.budget is None or self.limit is None:
+            return self.budget
+        return max(self.budget, self.limit)
+
 
 CONTROL = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)))
 

@@ -26,22 +26,18 @@ from weft.compact import (
     PROMPT_TOKENS,
     Answer,
     Batch,
-    Clip,
     CompactResult,
     Cutoff,
     History,
-    Importance,
     Layout,
     Method,
     Plan,
     ResultThinner,
-    Scorer,
     StepFailure,
     Summary,
     SummaryJob,
     SummaryRequest,
     Thinned,
-    Trigger,
     choose_cutoff,
     chunk_room,
     compaction_failed,
@@ -69,6 +65,7 @@ from weft.history import Row, show_rows, shows
 from weft.ids import Id
 from weft.model import JsonObject, Message, Request, Text, is_system
 
+from .arguments import CompactOptions
 from .asker import Asker, drive, find_asker
 from .compaction import (
     Compaction,
@@ -87,55 +84,6 @@ SHORTER = 2
 
 Flow = Generator[Request, Answer, CompactResult]
 Count = Callable[[Message], int]
-
-
-class CompactOptions(Struct, frozen=True, kw_only=True):
-    """The options of a compaction with a model; see `Thread.compact`.
-
-    - `first`, `last`: the messages that delimit the range to replace; see `locate_range`.
-    - `limit`: tokens that may be used before unread tool results are shortened to fit `budget`.
-    - `verbatim`: tokens of folded messages that stay verbatim, the most important by `scorer`.
-    - `chunk`: the most tokens in one request for a summary; `clip`: how batches are listed.
-    - `force`: write the summary even if it saves nothing.
-    - `fallback`: continue without the model if it fails. By default, only with a `budget`: then
-      the caller needs the room.
-    - `count`: counts the tokens of a message; by default the thread's own tokenizer.
-    - `live`: the agent's next request. The summary is asked for on top of it, so that the vendor's
-      cache of that request is used.
-    """
-
-    budget: int | None = None
-    limit: int | None = None
-    keep: int | None = None
-    first: str | None = None
-    last: str | None = None
-    prompt: str | None = None
-    chunk: int | None = None
-    clip: Clip = Clip()
-    verbatim: int = 0
-    scorer: Scorer = Importance()
-    retain: tuple[str, ...] = ()
-    trigger: Trigger = "manual"
-    force: bool = True
-    fallback: bool | None = None
-    count: Count | None = None
-    live: Request | None = None
-    note: str | None = None
-
-    @property
-    def has_range(self) -> bool:
-        return self.first is not None or self.last is not None
-
-    @property
-    def falls_back(self) -> bool:
-        return self.budget is not None if self.fallback is None else self.fallback
-
-    @property
-    def max_tokens(self) -> int | None:
-        """The most tokens that may remain."""
-        if self.budget is None or self.limit is None:
-            return self.budget
-        return max(self.budget, self.limit)
 
 
 class Snapshot(Struct, frozen=True):

@@ -18,10 +18,11 @@ from contextlib import contextmanager
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 from msgspec import structs
 
+import weft.compact
 from weft.catalog import Catalog, Model
 from weft.checked import checked
 from weft.compact import (
@@ -64,6 +65,7 @@ from weft.model import (
     Message,
     Opaque,
     Params,
+    Request,
     Response,
     Text,
     ToolResult,
@@ -82,6 +84,7 @@ from .append import (
     results_draft,
 )
 from .arguments import (
+    CompactOptions,
     Replacements,
     check_count,
     check_flag,
@@ -112,12 +115,6 @@ from .sent import Sending, Sent, sent_entries, show_sent
 from .source_lines import read_echo
 from .undo import Undone
 from .usage import UsageTotal, add_up, calibrate, read_costs, read_usage
-
-if TYPE_CHECKING:
-    from weft.compact import Answer
-    from weft.model import Request
-
-    from .engine import CompactOptions
 
 IMPORTANCE = Importance()
 LOG_PART = 500
@@ -1253,7 +1250,7 @@ class Thread:
             first, last, replacements=replacements, budget=budget, keep=keep, verbatim=verbatim
         )
         if model is not None:
-            from .engine import CompactOptions, compact_with_model
+            from .engine import compact_with_model
 
             refuse_own_summary(replacements, summary)
             options = CompactOptions(
@@ -1286,8 +1283,8 @@ class Thread:
         )
 
     def compacting(
-        self, model: Model | None, options: "CompactOptions"
-    ) -> "Generator[Request, Answer, CompactResult]":
+        self, model: Model | None, options: CompactOptions
+    ) -> "Generator[Request, weft.compact.Answer, CompactResult]":
         """The compaction with a model as a generator, for callers that ask models themselves.
 
         It yields requests. Send it a response, an error or `Stopped` for each; it commits at the
