@@ -1,8 +1,8 @@
-"""What several folders of tests share: a browser, and a real server."""
+"""What several folders of tests share: a browser, a real server, and the three stores."""
 
 import compileall
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from browser import chromium
 from postgres import fresh_address, postgres_server
 from serving import serving
+from weft.store import MemoryStore, SqliteStore, Store, open_store
 
 SOURCES = Path(__file__).parent.parent / "src"
 
@@ -87,3 +88,18 @@ def postgres_url() -> Iterator[str]:
 def postgres(postgres_url: str) -> str:
     """The address of an empty store of its own in that server."""
     return fresh_address(postgres_url)
+
+
+STORES: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
+    "memory": lambda _: MemoryStore(),
+    "sqlite": lambda request: SqliteStore(request.getfixturevalue("tmp_path") / "store.db"),
+    "postgres": lambda request: open_store(request.getfixturevalue("postgres")),
+}
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """An empty store of each kind in turn."""
+    opened = STORES[request.param](request)
+    yield opened
+    opened.close()

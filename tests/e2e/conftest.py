@@ -11,6 +11,8 @@ import pytest
 
 from corpus import ROOT
 from pages import open_tab, wait_until
+from serving import serving
+from slow_upstream import slow_upstream
 
 MOCK = ROOT.parent / "clients" / "mock_upstream.py"
 
@@ -52,6 +54,27 @@ def mock(tmp_path: Path) -> Iterator[Mock]:
             yield Mock(f"http://127.0.0.1:{port}", log)
         finally:
             server.terminate()
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Any]:
+    """An upstream that answers as slowly as a test wants."""
+    with slow_upstream() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the server behind the page."""
+    return tmp_path_factory.mktemp("page")
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path, upstream: Any) -> Iterator[str]:
+    """The address of a gateway in front of that upstream."""
+    store = str(folder / "weft.db")
+    with serving(folder, "--store", store, f"--upstream=mock=anthropic:{upstream.url}") as address:
+        yield address
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from playwright.sync_api import expect
 
 import weft.thread
 from pages import RECEIVE, assert_nothing_ran, wait_for_no_text, wait_for_text, wait_until
-from serving import serving
-from slow_upstream import HELD_TEXT, REASON, slow_upstream, tool_call
+from slow_upstream import HELD_TEXT, REASON, tool_call
 from weft.model import Message, Text, Thinking, ToolCall, ToolResult
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -24,28 +23,9 @@ TOP = "document.querySelector('#scroll').scrollTop"
 LONG = 20_000
 
 
-@pytest.fixture(scope="module")
-def upstream():
-    with slow_upstream() as running:
-        yield running
-
-
 @pytest.fixture(autouse=True)
 def _closed_gate(upstream):
     upstream.gate.clear()
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("page-live")
-
-
-@pytest.fixture(scope="module")
-def url(folder, upstream):
-    with serving(
-        folder, "--store", str(folder / "weft.db"), f"--upstream=mock=anthropic:{upstream.url}"
-    ) as address:
-        yield address
 
 
 @pytest.fixture

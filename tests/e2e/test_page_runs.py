@@ -25,7 +25,6 @@ from slow_upstream import (
     REASON,
     Held,
     refusal,
-    slow_upstream,
     streamed,
     tool_call,
 )
@@ -38,29 +37,10 @@ SMALL = "gpt-3.5-turbo"
 """The catalogue knows a window of 16,385 tokens; with one upstream, every name goes there."""
 
 
-@pytest.fixture(scope="module")
-def upstream():
-    with slow_upstream() as running:
-        yield running
-
-
 @pytest.fixture(autouse=True)
 def _closed_gate(upstream):
     upstream.gate.clear()
     upstream.summary = None
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("page-runs")
-
-
-@pytest.fixture(scope="module")
-def url(folder, upstream):
-    with serving(
-        folder, "--store", str(folder / "weft.db"), f"--upstream=mock=anthropic:{upstream.url}"
-    ) as address:
-        yield address
 
 
 @pytest.fixture

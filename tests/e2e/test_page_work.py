@@ -9,8 +9,7 @@ import pytest
 
 import weft.thread
 from servers import Scripted
-from serving import serving
-from slow_upstream import HELD_TEXT, HOLD_SECONDS, closing, deltas, opening, slow_upstream, streamed
+from slow_upstream import HELD_TEXT, HOLD_SECONDS, closing, deltas, opening, streamed
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -22,25 +21,6 @@ RECEIVE = """(frame) => import('/static/app.js').then((page) => Promise.race(
 """Hands the page a frame, and waits until it is handled; not for ever, if it waits for a read."""
 PATIENCE = 60_000
 """Milliseconds that an assertion waits: the machine may be busy."""
-
-
-@pytest.fixture(scope="module")
-def upstream():
-    with slow_upstream() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("page-work")
-
-
-@pytest.fixture(scope="module")
-def url(folder, upstream):
-    with serving(
-        folder, "--store", str(folder / "weft.db"), f"--upstream=mock=anthropic:{upstream.url}"
-    ) as address:
-        yield address
 
 
 def send(page: Any, text: str) -> None:

@@ -1,7 +1,6 @@
 """`search`: which words find which messages, in which order, alike on every store."""
 
 import random
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -10,20 +9,6 @@ from weft.history import count_terms
 from weft.model import Message, Text, ToolCall
 from weft.store import MemoryStore, SqliteStore, Store, open_store
 from weft.thread import forget
-
-BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
-    "memory": lambda _: MemoryStore(),
-    "sqlite": lambda request: SqliteStore(request.getfixturevalue("tmp_path") / "store.db"),
-    "postgres": lambda request: open_store(request.getfixturevalue("postgres")),
-}
-
-
-@pytest.fixture(params=BACKENDS)
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    opened = BACKENDS[request.param](request)
-    yield opened
-    opened.close()
-
 
 FINDS = [  # the text, the query, whether it is found
     ("m3 (src/café.py)", "M3", True),

@@ -1,8 +1,8 @@
-"""What every store promises. A backend is one more row of `BACKENDS`."""
+"""What every store promises. A backend is one more row of `STORES` in `tests/conftest.py`."""
 
 import threading
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,6 @@ from weft.store import (
     IndexBlock,
     IndexedCommits,
     Landing,
-    MemoryStore,
     NewSegment,
     SqliteStore,
     Store,
@@ -27,19 +26,11 @@ from weft.store import (
     read_deleted_name,
 )
 
-BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
-    "memory": lambda _: MemoryStore(),
-    "sqlite": lambda request: SqliteStore(request.getfixturevalue("tmp_path") / "store.db"),
-    "postgres": lambda request: open_store(request.getfixturevalue("postgres")),
-}
 
-
-@pytest.fixture(params=BACKENDS)
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    opened = BACKENDS[request.param](request)
-    opened.ensure_thread("t", created=1.0)
-    yield opened
-    opened.close()
+@pytest.fixture
+def store(store: Store) -> Store:
+    store.ensure_thread("t", created=1.0)
+    return store
 
 
 def commit(name: str, *parents: str, chain: bytes | None = None) -> CommitRecord:

@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from time import time
@@ -11,23 +10,10 @@ import pytest
 
 import weft
 from weft.cli import main
-from weft.store import MemoryStore, SqliteStore, Store, open_store
+from weft.store import SqliteStore, Store
 from weft.thread import forget, fsck, gc, repair_store
 
 SECRET = 'sk-live-\u00e9t\u00e9-"quoted"-4711'
-
-BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
-    "memory": lambda _: MemoryStore(),
-    "sqlite": lambda request: SqliteStore(request.getfixturevalue("tmp_path") / "store.db"),
-    "postgres": lambda request: open_store(request.getfixturevalue("postgres")),
-}
-
-
-@pytest.fixture(params=BACKENDS)
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    opened = BACKENDS[request.param](request)
-    yield opened
-    opened.close()
 
 
 def busy_thread(store: Store) -> weft.Thread:

@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,23 +10,11 @@ import weft
 from weft.cli import main
 from weft.errors import Damaged
 from weft.model import ApiError, Message, Origin, Response, Stop, Text, Thinking, ToolCall, Usage
-from weft.store import MemoryStore, SqliteStore, Store, open_store
+from weft.store import MemoryStore, SqliteStore, Store
 from weft.thread import archive_bytes, forget, fsck, gc, import_bytes, repair_store
 
-BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
-    "memory": lambda _: MemoryStore(),
-    "sqlite": lambda request: SqliteStore(request.getfixturevalue("tmp_path") / "store.db"),
-    "postgres": lambda request: open_store(request.getfixturevalue("postgres")),
-}
 SECRET = "sk-live-4711-hunter2"
 OVERLOADED = ApiError("overloaded", "upstream overloaded", 529, type="overloaded_error")
-
-
-@pytest.fixture(params=BACKENDS)
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    opened = BACKENDS[request.param](request)
-    yield opened
-    opened.close()
 
 
 def answer(text: str) -> Message:

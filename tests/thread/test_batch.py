@@ -1,26 +1,18 @@
 """Batches: one transaction each, and a nested one is taken back by itself."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 import weft
-from weft.store import MemoryStore, SqliteStore, Store, open_store
+from weft.store import MemoryStore, Store
 from weft.thread import Thread, archive_bytes, fsck, import_bytes
 
-BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
-    "memory": lambda _: MemoryStore(),
-    "sqlite": lambda request: SqliteStore(request.getfixturevalue("tmp_path") / "store.db"),
-    "postgres": lambda request: open_store(request.getfixturevalue("postgres")),
-}
 
-
-@pytest.fixture(params=BACKENDS)
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    opened = BACKENDS[request.param](request)
-    yield opened
-    assert fsck(opened).flaws == ()
-    opened.close()
+@pytest.fixture
+def store(store: Store) -> Iterator[Store]:
+    yield store
+    assert fsck(store).flaws == ()
 
 
 def said(thread: Thread, branch: str | None = None) -> list[str]:

@@ -1,7 +1,7 @@
 """Two results for one call are a conflict: no result is lost without somebody's choice."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,9 @@ import pytest
 import weft
 from weft.cli import main
 from weft.model import Image, Inline, Message, Text, ToolCall, ToolResult
-from weft.store import MemoryStore, SqliteStore, Store, open_store
+from weft.store import Store
 from weft.thread import Thread, fsck
 
-BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
-    "memory": lambda _: MemoryStore(),
-    "sqlite": lambda request: SqliteStore(request.getfixturevalue("tmp_path") / "store.db"),
-    "postgres": lambda request: open_store(request.getfixturevalue("postgres")),
-}
 CHOICES = {
     "ours": "main result",
     "theirs": "f result",
@@ -27,12 +22,10 @@ CHOICES = {
 """How a conflict is settled, and the result that is left."""
 
 
-@pytest.fixture(params=BACKENDS)
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    opened = BACKENDS[request.param](request)
-    yield opened
-    assert fsck(opened).flaws == ()
-    opened.close()
+@pytest.fixture
+def store(store: Store) -> Iterator[Store]:
+    yield store
+    assert fsck(store).flaws == ()
 
 
 def answered_twice(target: Any = None) -> Thread:

@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,14 @@ import pytest
 import weft
 from servers import post
 from serving import serving
-from weft.store import MemoryStore, SqliteStore, Store, open_store
+from weft.store import SqliteStore, Store, open_store
 from weft.thread import Thread, fsck
 
-BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
-    "memory": lambda _: MemoryStore(),
-    "sqlite": lambda request: SqliteStore(request.getfixturevalue("tmp_path") / "store.db"),
-    "postgres": lambda request: open_store(request.getfixturevalue("postgres")),
-}
 
-
-@pytest.fixture(params=BACKENDS)
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    opened = BACKENDS[request.param](request)
-    yield opened
-    assert fsck(opened).flaws == ()
-    opened.close()
+@pytest.fixture
+def store(store: Store) -> Iterator[Store]:
+    yield store
+    assert fsck(store).flaws == ()
 
 
 def said(thread: Thread, branch: str | None = None) -> list[str]:
