@@ -48,5 +48,5 @@ def test_every_product_uses_the_one_translator():
     }
     assert modules == {
         "gateway/exchange.py",
-        "translation/translate.py",
+        "translation.py",
     }

@@ -11,7 +11,7 @@ CALLERS = {
     "gateway/outgoing.py",
     "thread/exporting/bodies.py",
     "thread/params.py",
-    "translation/translate.py",
+    "translation.py",
 }
 
 

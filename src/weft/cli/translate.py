@@ -16,7 +16,7 @@ from weft.catalog import load_catalog
 from weft.codec import CODECS
 from weft.errors import Refused, UpstreamFailed
 from weft.model import loss_json, loss_lines
-from weft.translation.translate import StreamTranslator, translate, translate_response
+from weft.translation import StreamTranslator, translate, translate_response
 
 from .console import print_error
 from .main import RawFormatter

@@ -2,6 +2,8 @@
 
 A dict gives a dict, bytes give bytes. The sidecar is computed on first use, because it costs a
 second translation. The only file that is read is the shipped catalogue; no clock is read.
+
+A layer of its own: it needs the codecs and the model catalogue, and no thread.
 """
 
 from functools import cached_property

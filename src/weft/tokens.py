@@ -1,4 +1,4 @@
-"""Counts the tokens of messages.
+"""Counts the tokens of messages, offline: exactly if the vocabulary is available, else estimated.
 
 OpenAI's vocabularies come inside a wheel (`bpe_openai`), so their counts are exact and need no
 network. It is loaded when the first text is counted. The tokens of other vendors are estimated.

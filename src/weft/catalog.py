@@ -1,4 +1,10 @@
-"""The catalogue: its rows, and the lookup of a model by name."""
+"""Models as data: context windows, output limits, prices and capabilities.
+
+`catalog.toml` is read once by `load_catalog` and passed down as frozen values. A model name may
+have any of the usual spellings; the row with the longest matching pattern wins. Missing fields have
+defaults, so an unknown model works too. User rows (`[[model]]` in `weft.toml`, `add_models` in
+Python) win over the shipped ones.
+"""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
