@@ -76,6 +76,25 @@ def test_a_model_without_a_key_is_refused_and_the_chat_goes_on(tmp_path, monkeyp
     assert "the model is weft-offline" in shown
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--model", "nomodel"),
+        ("--config", "{folder}/summaries.toml"),  # its [compaction] names a model nobody serves
+        ("--mcp", "{folder}/no-such-program"),
+        ("--attach", "{folder}/no-such-file"),
+        ("--config", "{folder}/no-such-file"),
+    ],
+)
+def test_a_chat_that_is_refused_leaves_no_store(tmp_path, monkeypatch, run, flags):
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "summaries.toml").write_text('[compaction]\nmodel = "nomodel"\n')
+    code, out, err = run("chat", *(flag.format(folder=tmp_path) for flag in flags), "hi")
+    assert (code, out, err.count("\n")) == (1, "", 1), err
+    assert [path.name for path in tmp_path.iterdir()] == ["summaries.toml"]
+
+
 def test_a_diff_shows_the_last_turn(tmp_path):
     shown = chat(tmp_path / "a.db", "Oslo is cold.\nBergen is wet.\n/diff\n")
     added = [line for line in shown.splitlines() if line.startswith("+")]

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
         ToolRequest,
         UserQuestion,
     )
+    from weft.catalog import Catalog
+    from weft.client import Route
     from weft.model import JsonObject
     from weft.thread import Media, Thread
 
@@ -131,26 +133,64 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Chat until the end of input; returns 1 if the last answer failed, 130 if it was stopped."""
     import weft.thread
+    from weft.catalog import load_catalog
     from weft.client import load_toml
     from weft.thread import read_attachments
 
     if args.config is not None:
         args.store = args.store or load_toml(args.config).get("store")
     files = read_attachments(args.attach)
+    catalog = load_catalog(args.config)
+    check_agent(args, catalog)
     with ExitStack() as stack:
+        servers = [
+            stack.enter_context(_connect(server)) for server in args.mcp if args.agent != "claude"
+        ]
         thread = stack.enter_context(
             weft.thread.open(writable_store(args), args.thread, checkpoints=True)
         )
-        chat = Chat(args, thread, files)
+        chat = Chat(args, thread, catalog, servers, files)
         if args.agent == "claude":
             chat.gateway = stack.enter_context(gateway_of_store(args))
-        else:
-            for server in args.mcp:
-                chat.servers.append(stack.enter_context(_connect(server)))
         chat.use_model(args.model)
         if args.words:
             return asyncio.run(chat.run_turn(" ".join(args.words), chat.take_files()))
         return chat.read_lines()
+
+
+def check_agent(args: argparse.Namespace, catalog: "Catalog") -> None:
+    """Raise an error if the chat cannot start with these options.
+
+    This is done before the store is opened, because opening creates it: a chat that is refused
+    must not leave an empty store.
+    """
+    if args.agent == "claude":
+        from weft.agent import load_claude_sdk
+
+        load_claude_sdk()
+    else:
+        find_chat_route(args, args.model, catalog)
+        make_compaction(args, catalog)
+
+
+def find_chat_route(args: argparse.Namespace, model: str | None, catalog: "Catalog") -> "Route":
+    """The upstream for a model; the offline model is the default."""
+    from weft.client import OFFLINE_MODEL
+
+    route_args = argparse.Namespace(**{**vars(args), "model": model or OFFLINE_MODEL})
+    return find_model_route(route_args, catalog)
+
+
+def make_compaction(args: argparse.Namespace, catalog: "Catalog") -> "Compaction":
+    """How the agent compacts: as the `[compaction]` table of `--config` says."""
+    from weft.agent import configured_compaction
+    from weft.client import SAME_MODEL, read_compaction, summary_client
+
+    settings = read_compaction(args.config)
+    if settings.model is None or settings.model == SAME_MODEL:
+        return configured_compaction(settings)
+    route = find_chat_route(args, settings.model, catalog)
+    return configured_compaction(settings, summary_client(route, catalog, settings.retries))
 
 
 @contextmanager
@@ -160,12 +200,10 @@ def gateway_of_store(args: argparse.Namespace) -> Generator[str]:
     A server that serves the store already is used, unless the options name other upstreams or it
     requires a key.
     """
-    from weft.agent.claude import load_sdk
     from weft.store import SERVER, companion_path, read_server
 
     from .run import answers, start_gateway, stop_gateway
 
-    load_sdk()  # before anything is started
     store = writable_store(args)
     note = companion_path(store, SERVER, os.environ)
     url = None if args.upstream or args.config else read_server(note)
@@ -193,16 +231,19 @@ class Chat:
     """One chat: the thread, the agent that answers, and the files for the next message."""
 
     def __init__(
-        self, args: argparse.Namespace, thread: "Thread", files: "tuple[Media, ...]" = ()
+        self,
+        args: argparse.Namespace,
+        thread: "Thread",
+        catalog: "Catalog",
+        servers: "list[McpServer]",
+        files: "tuple[Media, ...]" = (),
     ) -> None:
-        from weft.catalog import load_catalog
-
         self.thread = thread
-        self.servers: list[McpServer] = []
+        self.servers = servers
         self.gateway: str | None = None
         self.agent: Agent | ClaudeAgent
         self._args = args
-        self._catalog = load_catalog(args.config)
+        self._catalog = catalog
         self._files = files
         self._code = 0
         self._is_terminal = sys.stdin.isatty() and not args.json
@@ -214,14 +255,11 @@ class Chat:
     def use_model(self, name: str | None) -> None:
         """Let another model answer from now on."""
         from weft.agent import Agent
-        from weft.client import OFFLINE_MODEL
 
         if self.gateway is not None:
             self.agent = self._make_claude(self.gateway, name)
             return
-        name = name or OFFLINE_MODEL
-        route_args = argparse.Namespace(**{**vars(self._args), "model": name})
-        route = find_model_route(route_args, self._catalog)
+        route = find_chat_route(self._args, name, self._catalog)
         self.agent = Agent(
             self.thread,
             route.model,
@@ -230,21 +268,8 @@ class Chat:
             provider=route.provider,
             catalog=self._catalog,
             permission=self._permissions,
-            compaction=self._make_compaction(),
+            compaction=make_compaction(self._args, self._catalog),
         )
-
-    def _make_compaction(self) -> "Compaction":
-        """How the agent compacts: as the `[compaction]` table of `--config` says."""
-        from weft.agent import configured_compaction
-        from weft.client import SAME_MODEL, read_compaction, summary_client
-
-        settings = read_compaction(self._args.config)
-        if settings.model is None or settings.model == SAME_MODEL:
-            return configured_compaction(settings)
-        route_args = argparse.Namespace(**{**vars(self._args), "model": settings.model})
-        route = find_model_route(route_args, self._catalog)
-        client = summary_client(route, self._catalog, settings.retries)
-        return configured_compaction(settings, client)
 
     def _make_claude(self, url: str, model: str | None) -> "ClaudeAgent":
         from weft.agent import ClaudeAgent, ClaudeOptions
@@ -400,7 +425,7 @@ class Chat:
 
     def compact(self, _: str) -> None:
         tokens = self.thread.compile().tokens
-        settings = self._make_compaction()
+        settings = make_compaction(self._args, self._catalog)
         budget = max(1, tokens // 2)
         if settings.by is None:
             result = self.thread.compact(budget=budget)
