@@ -88,6 +88,18 @@ def test_every_option_says_what_it_is(run: Any, command: str) -> None:
         assert told.strip() or "\n" in head, block
 
 
+def test_thread_is_an_option_only_where_it_names_one(run: Any) -> None:
+    """Commands on a whole store, or with the thread as an argument, accept `--thread` silently."""
+    run("commit", "a")
+    ignoring = {"fsck": (), "gc": (), "threads": (), "undelete": ("gone",)}
+    for command in (*ignoring, "resume"):
+        assert "--thread" not in run(command, "--help")[1], command
+    for command, words in ignoring.items():
+        assert run(command, *words, "--thread", "x") == run(command, *words), command
+    for command in ("log", "forget", "delete", "chat", "import", "export"):
+        assert "--thread" in run(command, "--help")[1], command
+
+
 @pytest.mark.parametrize(
     ("typed", "told"),
     [

@@ -7,7 +7,7 @@ never create a store or a thread.
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -45,26 +45,39 @@ Verb = Callable[[Thread, argparse.Namespace], None]
 AddOptions = Callable[[argparse.ArgumentParser], None]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of every command on threads."""
+def add_options(parser: argparse.ArgumentParser, *, ignores_thread: bool = False) -> None:
+    """Add `--store`, `--thread` and `--json`, the options of every command on threads.
+
+    A command that ignores `--thread` still accepts it, for scripts that give it to every command,
+    but its help does not list it.
+    """
+    thread_help = (
+        f"the thread, by its name or a unique prefix of it (default: {DEFAULT_THREAD!r}, or the "
+        "only thread)"
+    )
     parser.add_argument(
         "--store", metavar="PATH", help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})"
     )
     parser.add_argument(
         "--thread",
         metavar="NAME",
-        help=f"the thread, by its name or a unique prefix of it "
-        f"(default: {DEFAULT_THREAD!r}, or the only thread)",
+        help=argparse.SUPPRESS if ignores_thread else thread_help,
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def add_command_options(options: Mapping[str, AddOptions]) -> AddOptions:
-    """The `configure` of a module with several commands, each with options of its own."""
+def add_command_options(
+    options: Mapping[str, AddOptions], ignoring_thread: Collection[str] = ()
+) -> AddOptions:
+    """The `configure` of a module with several commands, each with options of its own.
+
+    `ignoring_thread` are the commands that work on the whole store.
+    """
 
     def configure(parser: argparse.ArgumentParser) -> None:
-        add_options(parser)
-        options[parser.get_default("command")](parser)
+        command = parser.get_default("command")
+        add_options(parser, ignores_thread=command in ignoring_thread)
+        options[command](parser)
 
     return configure
 

@@ -90,7 +90,7 @@ def _follow(args: argparse.Namespace) -> int:
 
 
 def list_threads(args: argparse.Namespace) -> int:
-    """List the threads of the store, last active first; `--thread` is ignored.
+    """List the threads of the store, last active first.
 
     Subagents and side questions of a session are its children. They are counted, and listed below
     it with `--children`. JSON has every thread with its parent.
@@ -509,7 +509,7 @@ OPTIONS: dict[str, AddOptions] = {
     "threads": _threads_options,
 }
 
-configure = add_command_options(OPTIONS)
+configure = add_command_options(OPTIONS, ignoring_thread=["threads"])
 VERBS: dict[str, Verb] = {
     "log": log,
     "show": show,

@@ -249,7 +249,7 @@ OPTIONS = {
     "clear": _clear_options,
 }
 
-configure = add_command_options(OPTIONS)
+configure = add_command_options(OPTIONS, ignoring_thread=["fsck", "gc", "undelete"])
 VERBS = {
     "fsck": check,
     "gc": collect,

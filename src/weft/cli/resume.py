@@ -67,7 +67,7 @@ CLIENTS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.usage = "weft resume THREAD[@COMMIT] [options] [-- ARG ...]"
-    add_options(parser)
+    add_options(parser, ignores_thread=True)  # the first argument names the thread
     add_gateway_options(parser, store=False)
     parser.add_argument(
         "target",
