@@ -17,11 +17,10 @@ from weft.model import JsonObject, Request
 
 from .blocks import BLOCKS
 from .cache import apply_last_system_cache_breakpoint
-from .errors import decode_error, encode_error
 from .fast_path import FAST_PATH
 from .fields import FIELDS
 from .request import decode_request, encode_request, write_messages
-from .response import decode_response, encode_response, locate_answer
+from .response import decode_error, decode_response, encode_error, encode_response, locate_answer
 from .stream_in import StreamDecoder
 from .stream_out import StreamEncoder
 from .wire import FAILED_STOPS, MAX_MARKS, PROTOCOL, VERSION

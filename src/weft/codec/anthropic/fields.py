@@ -4,9 +4,14 @@ Thinking: older models take a token budget, and the answer's limit must be large
 models decide for themselves and refuse a budget. A model that thinks cannot be forced to call a
 tool and takes no sampling but the default:
 https://platform.claude.com/docs/en/build-with-claude/extended-thinking
+
+Schemas: Anthropic enforces the JSON schema of an answer or a strict tool. Keywords that it refuses
+are removed (`enforceable`). The remaining schema is looser than the caller's, so each removal is
+reported. Objects must be closed:
+https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from msgspec import structs
 
@@ -16,7 +21,6 @@ from weft.codec.limits import Limits, within
 from weft.codec.read import optional, wrong
 from weft.model import Format, JsonObject, Params, Request, ToolChoice
 
-from .schema import enforceable
 from .wire import PROTOCOL
 
 LEAST_BUDGET = 1024
@@ -240,3 +244,66 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     if thinking is not None:
         body["thinking"] = thinking
     return body
+
+
+REFUSED = frozenset(
+    {
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "uniqueItems",
+    }
+)
+NAMED = frozenset({"properties", "$defs", "definitions"})
+LISTS = frozenset({"anyOf", "allOf", "oneOf", "prefixItems"})
+FEWEST = (0, 1)
+"""The values of `minItems` that are enforced."""
+
+DEEPEST = 64
+"""How deep a schema is inspected; the vendor refuses much shallower ones."""
+
+
+def enforceable(schema: JsonObject, path: str, losses: Losses) -> JsonObject:
+    """The schema as it can be enforced; each removed keyword and closed object is reported."""
+    removed: dict[str, None] = {}
+    closed = _enforce(schema, removed, 0)
+    for keyword in removed:
+        losses.add(
+            path,
+            "schema_keyword_dropped",
+            keyword,
+            "form" if keyword == "additionalProperties" else "meaning",
+        )
+    return closed
+
+
+def _enforce(schema: JsonObject, removed: dict[str, None], depth: int) -> JsonObject:
+    if depth > DEEPEST:
+        return schema
+    enforced: JsonObject = {}
+    for key, value in schema.items():
+        if key in REFUSED or (key == "minItems" and value not in FEWEST):
+            removed[key] = None
+        elif key in NAMED and isinstance(value, dict):
+            properties = cast(JsonObject, value).items()
+            enforced[key] = {name: _inner(item, removed, depth) for name, item in properties}
+        elif key in LISTS and isinstance(value, list):
+            enforced[key] = [_inner(item, removed, depth) for item in cast(list[Any], value)]
+        else:
+            enforced[key] = _inner(value, removed, depth) if key == "items" else value
+    if "properties" in enforced and enforced.get("additionalProperties") is not False:
+        removed["additionalProperties"] = None
+        enforced["additionalProperties"] = False
+    return enforced
+
+
+def _inner(value: Any, removed: dict[str, None], depth: int) -> Any:
+    schema = members(value)
+    return value if schema is None else _enforce(schema, removed, depth + 1)

@@ -67,7 +67,7 @@ from weft.model import (
     texts,
 )
 
-from .blocks import CHECKS, Writer, decode_content, part_name
+from .blocks import CHECKS, Writer, decode_common, decode_content, part_name, write_common
 from .cache import (
     apply_last_message_cache_breakpoint,
     apply_last_system_cache_breakpoint,
@@ -75,9 +75,7 @@ from .cache import (
     has_marks,
     limit_marks,
 )
-from .common_shapes import decode_common, write_common
-from .fields import FIELDS, decode_params, encode_params
-from .schema import enforceable
+from .fields import FIELDS, decode_params, encode_params, enforceable
 from .wire import MAX_MARKS, PROTOCOL, REQUEST_SETUP
 
 SEARCH: JsonObject = {"type": "web_search_20250305", "name": "web_search"}

@@ -29,8 +29,7 @@ from weft.model import (
 )
 
 from .blocks import decode_block
-from .errors import decode_error
-from .response import complete_block, decode_final_usage, decode_start, decode_stop
+from .response import complete_block, decode_error, decode_final_usage, decode_start, decode_stop
 from .wire import FAILED_STOPS, PROTOCOL
 
 GROWS: dict[str, tuple[DeltaKind, str]] = {

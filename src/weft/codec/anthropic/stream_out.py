@@ -34,8 +34,7 @@ from weft.model import (
 )
 
 from .blocks import Writer
-from .errors import encode_error
-from .response import encode_usage, is_supported, stop_details, stop_reason
+from .response import encode_error, encode_usage, is_supported, stop_details, stop_reason
 from .wire import PROTOCOL
 
 

@@ -21,8 +21,8 @@ from weft.codec.fast_path import (
 )
 from weft.codec.repair import NO_RESULT
 
-from .common_shapes import legal_id, report_outcome
 from .fields import FIELDS
+from .messages import legal_id, report_outcome
 
 
 class Developer(Shape, tag="developer", tag_field="role"):

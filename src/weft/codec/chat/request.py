@@ -59,9 +59,17 @@ from weft.model import (
 )
 
 from .blocks import MARKS, part_name, write_content
-from .common_shapes import decode_common, write_common
 from .fields import FIELDS, decode_params, encode_params
-from .messages import RULES, Writer, decode_message, find_blocks, write_call, write_message
+from .messages import (
+    RULES,
+    Writer,
+    decode_common,
+    decode_message,
+    find_blocks,
+    write_call,
+    write_common,
+    write_message,
+)
 from .wire import LEGAL_PARTICIPANT, LONGEST_PARTICIPANT, PROTOCOL, REFUSED_IN_NAMES, REQUEST_SETUP
 
 # Tool definitions: https://platform.openai.com/docs/guides/function-calling

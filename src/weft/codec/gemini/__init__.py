@@ -6,10 +6,9 @@ from weft.codec.base import Auth, Codec, Http, ModelList, Target, Vendor, has_in
 from weft.model import JsonObject, Request
 
 from .blocks import OTHER_DATA, READERS
-from .errors import decode_error, encode_error
 from .fields import FIELDS
 from .request import decode_request, encode_request, write_messages
-from .response import decode_response, encode_response, locate_answer
+from .response import decode_error, decode_response, encode_error, encode_response, locate_answer
 from .stream_in import StreamDecoder
 from .stream_out import StreamEncoder
 from .wire import FAILED_STOPS, PROTOCOL

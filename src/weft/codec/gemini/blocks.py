@@ -16,14 +16,19 @@ Gemini's requirements for a list of contents:
 - Some models require a signature on every call, or media outside of results.
 
 https://ai.google.dev/gemini-api/docs/function-calling
+
+`decode_common` and `write_common` are shortcuts for parts of the common shapes, which nearly all
+parts have. They give the same result in a fraction of the time, and leave every other part to the
+tables.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from msgspec import structs
+from orjson import dumps
 
 from weft.codec.base import (
     STORED_ONLY,
@@ -36,7 +41,7 @@ from weft.codec.base import (
 )
 from weft.codec.media import report_detail, type_of, typed, with_type
 from weft.codec.read import inside, json_text, objects, optional, rest_of, text_of, wrong
-from weft.codec.repair import Turn, supported_result_parts
+from weft.codec.repair import Turn, plain_texts, supported_result_parts
 from weft.codec.tools import flat_name
 from weft.errors import Refused
 from weft.model import (
@@ -66,7 +71,6 @@ from weft.model import (
     reminder_text,
 )
 
-from .common_shapes import decode_common, write_common, write_common_result
 from .wire import PROTOCOL, STORED, UNSIGNED
 
 OTHER_DATA = frozenset({"executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
@@ -694,3 +698,75 @@ class ContentWriter:
         if call is not None and "id" in own_ext(call.ext):
             answer = structs.replace(answer, ext=with_note(block.ext, "id", None))
         return self.writer.part(answer, position)
+
+
+def decode_common(raw: JsonObject) -> Block | None:
+    """The block, or `None` if the part has another shape."""
+    if len(raw) != 1:
+        return None
+    ((kind, value),) = raw.items()
+    if kind == "text":
+        return Text(value) if type(value) is str else None
+    if type(value) is not dict or len(cast(JsonObject, value)) != 3:
+        return None
+    inner = cast(JsonObject, value)
+    name, call_id = inner.get("name"), inner.get("id")
+    if type(name) is not str or not name or type(call_id) is not str or not call_id:
+        return None
+    if kind == "functionCall":
+        arguments = inner.get("args")
+        if type(arguments) is not dict:
+            return None
+        try:
+            return ToolCall(call_id, name, dumps(arguments).decode())
+        except TypeError:  # not JSON; `PartReader` says where
+            return None
+    if kind != "functionResponse":
+        return None
+    response = inner.get("response")
+    if type(response) is not dict or len(cast(JsonObject, response)) != 1:
+        return None
+    ((member, text),) = cast(JsonObject, response).items()
+    if type(text) is not str or not text or member not in ("output", "error"):
+        return None
+    is_error = True if member == "error" else None
+    return ToolResult(call_id, (Text(text),), is_error, name, False, "text")
+
+
+def write_common(block: Block, embed: Callable[[str], Any]) -> JsonObject | None:
+    """The part of a text or a call, or `None` if it has another shape."""
+    if type(block) is Text:
+        return {"text": block.text} if block.ext is None else None
+    if type(block) is not ToolCall or block.ext is not None or block.custom:
+        return None
+    if block.namespace is not None or block.arguments[:1] != "{":
+        return None
+    try:
+        arguments = embed(block.arguments)
+    except ValueError:
+        return None
+    return {"functionCall": {"name": block.name, "args": arguments, "id": block.id}}
+
+
+def write_common_result(
+    block: ToolResult, call: ToolCall | None, position: Position, losses: Losses
+) -> JsonObject | None:
+    """The part of a foreign result, or `None` if it has another shape; then nothing was reported.
+
+    `call` is the call that it answers.
+    """
+    if block.ext is not None or call is None or call.ext is not None:
+        return None
+    texts = plain_texts(block)
+    if not texts or call.namespace is not None or not call.name:
+        return None
+    text = texts[0]
+    if len(texts) > 1:
+        text = "\n".join(texts)
+        losses.add(position, "text_boundary_dropped", "texts")
+    elif block.form == "list":
+        losses.add(position, "list_as_string")
+    if block.is_error is False:
+        losses.add(position, "error_flag_dropped", "false")
+    response = {"error" if block.is_error else "output": text}
+    return {"functionResponse": {"name": call.name, "id": block.call_id, "response": response}}

@@ -42,8 +42,7 @@ from weft.model import (
 )
 
 from .blocks import CHECKS, ContentWriter, PartReader, Writer, part_name
-from .fields import FIELDS, decode_params, encode_params, require_model
-from .schema import json_schema
+from .fields import FIELDS, decode_params, encode_params, json_schema, require_model
 from .spelling import camel, camel_members, read_spelling, write_spelling
 from .wire import FORM, GEMINI_ROLES, PROTOCOL, REQUEST_SETUP, ROLES
 

@@ -31,9 +31,9 @@ from weft.model import (
 )
 
 from .blocks import PartReader, own_ext
-from .errors import decode_error
 from .response import (
     answer_parts,
+    decode_error,
     decode_finish,
     decode_part,
     decode_start,

@@ -28,8 +28,8 @@ from weft.model import (
 )
 
 from .blocks import Writer
-from .errors import encode_error
 from .response import (
+    encode_error,
     encode_usage,
     show,
     write_answer,

@@ -11,10 +11,10 @@ from weft.codec.base import (
     has_refused_developer,
     members,
 )
+from weft.codec.openai_errors import decode_error, encode_error
 from weft.model import JsonObject
 
 from .blocks import PARTS
-from .errors import decode_error, encode_error
 from .fields import FIELDS
 from .items import CALLS, RESULTS
 from .request import decode_request, encode_request, write_messages

@@ -4,13 +4,17 @@ The envelope repeats the whole request next to the answer. It is kept in `ext`, 
 written back to the same protocol. Other protocols have no equivalent.
 
 Token counts and stop reasons are here too.
+
+Errors have OpenAI's common body (`codec.openai_errors`), and two forms that only streams have. An
+`error` event is the error itself. A `response.failed` event has it inside the response:
+https://platform.openai.com/docs/api-reference/responses-streaming/response/failed
 """
 
 from collections.abc import Sequence
 from typing import Any, cast
 
 from weft.codec.base import Encoded, Locate, Losses, members
-from weft.codec.errors import failed, not_an_answer
+from weft.codec.errors import NO_REASON, failed, not_an_answer
 from weft.codec.lenient import (
     arguments_text,
     count_of,
@@ -20,6 +24,7 @@ from weft.codec.lenient import (
     with_text,
     with_type,
 )
+from weft.codec.openai_errors import decode_error
 from weft.codec.read import at, objects
 from weft.codec.refusals import declined
 from weft.codec.reports import report_answer, report_ext, report_stop
@@ -30,6 +35,7 @@ from weft.model import (
     Checkpoint,
     Close,
     End,
+    ErrorKind,
     Event,
     Ext,
     File,
@@ -54,7 +60,6 @@ from weft.model import (
     fold,
 )
 
-from .errors import decode_failure
 from .items import Writer, decode_output_item, item_members, reasoning
 from .wire import (
     FAILED_STOPS,
@@ -423,3 +428,29 @@ def encode_status(
     report_stop(stop, EXACT_STOPS, losses)
     reason = KIND_INCOMPLETE_REASON.get(stop.kind) if stop is not None else None
     return ("completed", None) if reason is None else ("incomplete", {"reason": reason})
+
+
+CODES: dict[ErrorKind, str] = {
+    "context_length": "context_length_exceeded",
+    "rate_limit": "rate_limit_exceeded",
+    "billing": "insufficient_quota",
+    "invalid_request": "invalid_prompt",
+    "overloaded": "server_is_overloaded",
+}
+"""The `code` to send in a stream for each kind; all other kinds are `server_error`."""
+
+
+def decode_failure(error: Any) -> ApiError:
+    """The reason of a failed response, or the members of an `error` event."""
+    if isinstance(error, str) and error:
+        return decode_error({"error": error}, 0)
+    fields = members(error) or {}
+    inner = members(fields.get("error")) or fields
+    if not inner:
+        return ApiError("server", NO_REASON)
+    return decode_error({"error": {**inner, "type": inner.get("error_type")}}, 0)
+
+
+def encode_failure(error: ApiError) -> JsonObject:
+    """The `error` of a failed response."""
+    return {"code": CODES.get(error.kind, "server_error"), "message": error.message}

@@ -39,11 +39,11 @@ from weft.model import (
 from weft.model.events import DeltaKind
 
 from .blocks import OUTPUT, decode_part
-from .errors import decode_failure
 from .items import decode_output_item
 from .response import (
     complete_item,
     complete_part,
+    decode_failure,
     decode_finish,
     decode_start,
     failed_response,

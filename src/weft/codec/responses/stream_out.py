@@ -32,8 +32,15 @@ from weft.model import (
     streamed_text,
 )
 
-from .errors import encode_failure
-from .response import encode_status, encode_usage, envelope, is_supported, output_item, output_part
+from .response import (
+    encode_failure,
+    encode_status,
+    encode_usage,
+    envelope,
+    is_supported,
+    output_item,
+    output_part,
+)
 from .wire import PROTOCOL
 
 
