@@ -22,7 +22,7 @@ from weft.store import Landing, Store, ThreadRecord
 from weft.thread import typed_text
 
 SUMMARY_BRANCH = "compaction-"
-"""The prefix of the names of side branches, which hold requests for a summary."""
+"""The prefix of the names of side branches, which contain requests for a summary."""
 
 
 def branches_at(store: Store, thread: str, commit: Id) -> list[str]:
@@ -30,8 +30,8 @@ def branches_at(store: Store, thread: str, commit: Id) -> list[str]:
     return [name for name in store.branches_at(thread, commit) if not name.startswith(TAG)]
 
 
-def is_side_line(branch: str) -> bool:
-    """Whether a branch holds a client's request for a summary, and not a conversation."""
+def is_summary_branch(branch: str) -> bool:
+    """Whether a branch contains a client's request for a summary instead of a conversation."""
     return branch.startswith(SUMMARY_BRANCH)
 
 
@@ -41,28 +41,28 @@ def land_request(
     branch: str,
     parent: Id | None,
     series: Series,
-    before: Sequence[Message],
+    history: Sequence[Message],
 ) -> str:
     """Write a request's commits after `parent`, and move HEAD there; returns the branch.
 
-    `branch` ends in `parent`, or is empty if no branch does. `before` are the client's messages up
-    to the first one that is written. If none is, the client asks for another answer, with other
-    system text or tools.
+    `branch` ends in `parent`, or is empty if no branch does. `history` are the client's messages up
+    to and including the first new one. If the request has no new message, the client asks for
+    another answer, with other system text or tools.
     """
     created = series.commits[-1].created
     if branch:
         store.land(thread.name, series.landing("append", branch, parent))
         follow_client(store, thread, branch, created)
         return branch
-    left = store.read_ref(thread.name, thread.head)
-    if left is not None:
-        turn = count_turns(before)
+    abandoned_head = store.read_ref(thread.name, thread.head)
+    if abandoned_head is not None:
+        turn = count_turns(history)
         if all(commit.kind == "setup" for commit in series.commits):
             name = _answer_name(store, thread.name, turn)
         else:
             name = _free_name(store, thread.name, f"before-edit-of-turn-{turn}")
-        _name_line(store, thread, name, left, created)
-    store.land(thread.name, series.landing("append", thread.head, left))
+        _create_branch(store, thread, name, abandoned_head, created)
+    store.land(thread.name, series.landing("append", thread.head, abandoned_head))
     return thread.head
 
 
@@ -84,34 +84,39 @@ def land_answer(
 ) -> str:
     """Write an answer after its request; returns the branch.
 
-    If the request has been answered before and the client is on that line, the other line gets a
-    name of its own. If the client is elsewhere by now, or has gone on from that other answer, this
-    one does. So does an answer that `is_late`: the client has repeated the request, and uses the
-    answer to the newer one.
+    If the request was answered before, there are two answers after it. If the client still waits
+    for this one, it goes to HEAD's branch, and the commits that were there get a new branch.
+    Otherwise this answer gets a new branch: the client went elsewhere, continued from the other
+    answer, or repeated the request (`is_late`) and uses the answer to its newer request.
     """
     if branch:
         with suppress(RefMoved):  # the branch went on, or is gone; nothing is written then
             store.land(thread.name, series.landing("append", branch, parent))
             return branch
-    ends = branches_at(store, thread.name, parent)
-    if ends:
-        store.land(thread.name, series.landing("append", ends[0], parent))
-        return ends[0]
+    branches = branches_at(store, thread.name, parent)
+    if branches:
+        store.land(thread.name, series.landing("append", branches[0], parent))
+        return branches[0]
     rows = View().extend(store.walk(thread.name, parent)).rows
     name = _answer_name(store, thread.name, count_turns([row.message for row in rows]))
-    left = store.read_ref(thread.name, thread.head)
-    if left is None or is_late or not _is_current(store, thread.name, left, parent, branch):
+    abandoned_head = store.read_ref(thread.name, thread.head)
+    if (
+        abandoned_head is None
+        or is_late
+        or not _is_current(store, thread.name, abandoned_head, parent, branch)
+    ):
         store.land(thread.name, series.landing("append", name, None))
         return name
-    _name_line(store, thread, name, left, series.commits[-1].created)
-    store.land(thread.name, series.landing("append", thread.head, left))
+    _create_branch(store, thread, name, abandoned_head, series.commits[-1].created)
+    store.land(thread.name, series.landing("append", thread.head, abandoned_head))
     return thread.head
 
 
 def _is_current(store: Store, thread: str, head: Id, request: Id, branch: str) -> bool:
-    """Whether the client still waits at this request: HEAD is at most one answer behind it.
+    """Whether the client still waits for an answer to this request.
 
-    Without a branch the line had gone on when the client asked, so it went back to ask again.
+    It does not if HEAD is elsewhere, or if the client has continued from another answer. If no
+    branch ended in the request (`branch` is empty), the client went back to ask it again.
     """
     depths = store.read_depths(thread, head, [request, head])
     if request not in depths:
@@ -136,7 +141,7 @@ def count_turns(messages: Sequence[Message]) -> int:
     return max(1, sum(message.role == "user" and bool(typed_text(message)) for message in messages))
 
 
-def _name_line(store: Store, thread: ThreadRecord, name: str, head: Id, created: float) -> None:
+def _create_branch(store: Store, thread: ThreadRecord, name: str, head: Id, created: float) -> None:
     store.land(thread.name, Landing("branch", name, None, head, created, was=thread.head))
 
 
@@ -150,19 +155,19 @@ def _free_name(store: Store, thread: str, name: str) -> str:
     return _free_number(store, thread, lambda number: f"{name}-{number + 1}")
 
 
-def _free_number(store: Store, thread: str, name: Callable[[int], str]) -> str:
-    return first_free(name, lambda taken: store.read_ref(thread, taken) is not None)
+def _free_number(store: Store, thread: str, make_name: Callable[[int], str]) -> str:
+    return first_free(make_name, lambda name: store.read_ref(thread, name) is not None)
 
 
-def first_free(name: Callable[[int], str], is_taken: Callable[[str], bool]) -> str:
+def first_free(make_name: Callable[[int], str], is_taken: Callable[[str], bool]) -> str:
     """The name with the first free number, found by bisection: numbers are used in order from 1."""
     low, high = 0, 1
-    while is_taken(name(high)):
+    while is_taken(make_name(high)):
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
-        if is_taken(name(middle)):
+        if is_taken(make_name(middle)):
             low = middle
         else:
             high = middle
-    return name(high)
+    return make_name(high)

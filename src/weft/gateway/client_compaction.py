@@ -22,7 +22,7 @@ from weft.model import Message, Opaque, Text, is_system
 from weft.store import Store
 from weft.thread import VENDOR_SUMMARIES, Thread, open as open_thread
 
-from .branches import is_side_line
+from .branches import is_summary_branch
 from .codex_compaction import OPENING
 
 OPENINGS = (
@@ -97,12 +97,12 @@ def _best_branch(
     current = open_thread(store, name)
     rank = _rank(current, messages, summary)
     branches = read_branches(store, name)
-    side_lines = [head for branch, head in branches.items() if is_side_line(branch)]
+    summary_heads = [head for branch, head in branches.items() if is_summary_branch(branch)]
     is_side_answer = any(
         step.commit.kind == "append" and _quotes(messages[summary.index], decode_appended(step))
-        for step in store.read_commits(name, side_lines[-BRANCHES_TRIED:])
+        for step in store.read_commits(name, summary_heads[-BRANCHES_TRIED:])
     )
-    others = [b for b in branches if b != current.current and not is_side_line(b)]
+    others = [b for b in branches if b != current.current and not is_summary_branch(b)]
     if rank.shared or is_side_answer or not others:
         return rank._replace(is_quoted=rank.is_quoted or is_side_answer), current
     threads = [current, *(open_thread(store, name, branch=b) for b in others[-BRANCHES_TRIED:])]

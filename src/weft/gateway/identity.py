@@ -144,79 +144,89 @@ def read_incoming(
     if traces is None:
         points = tuple(trace(scope, messages, volatile))
         return Incoming(scope, hint, messages, points, _tokens(messages), tools, is_retry)
-    known = traces.get(scope, hint, messages)
-    lead = _system_run(messages)
-    if known is not None and _system_run(known.trace.messages) != lead:
-        known = None
-    length = 0 if known is None else _shared_length(messages, body, known, lead)
+    earlier = traces.get(scope, hint, messages)
+    system_count = _count_leading_system(messages)
+    if earlier is not None and _count_leading_system(earlier.trace.messages) != system_count:
+        earlier = None
+    length = 0 if earlier is None else _shared_length(messages, body, earlier, system_count)
     tokens = _tokens(messages[length:])
     size = _size(messages[length:]) + (0 if body is None else len(body))
-    if known is not None:
+    if earlier is not None:
         # Equal messages become the same objects: they are compared faster, and kept once.
-        messages = messages[:lead] + known.trace.messages[lead:length] + messages[length:]
-        tokens = known.tokens[:length] + tokens
-        if length == len(known.trace.messages):
-            size += known.size - (0 if known.body is None else len(known.body))
-            size -= 0 if known.answers is None else known.answers.size
+        messages = (
+            messages[:system_count]
+            + earlier.trace.messages[system_count:length]
+            + messages[length:]
+        )
+        tokens = earlier.tokens[:length] + tokens
+        if length == len(earlier.trace.messages):
+            size += earlier.size - (0 if earlier.body is None else len(earlier.body))
+            size -= 0 if earlier.answers is None else earlier.answers.size
         else:
             size += _size(messages[:length])
-    points = tuple(trace(scope, messages, volatile, None if known is None else known.trace))
-    known_points = () if known is None else known.trace.points
-    is_extended = known is not None and length >= len(known.trace.messages) - REPLACED_MESSAGES
+    points = tuple(trace(scope, messages, volatile, None if earlier is None else earlier.trace))
+    earlier_points = () if earlier is None else earlier.trace.points
+    is_extended = earlier is not None and length >= len(earlier.trace.messages) - REPLACED_MESSAGES
     answers = None
-    if known is not None and known.answers is not None and points[:lead] == known_points[:lead]:
-        answers = known.answers.shortened(length)
+    if (
+        earlier is not None
+        and earlier.answers is not None
+        and points[:system_count] == earlier_points[:system_count]
+    ):
+        answers = earlier.answers.shortened(length)
         size += answers.size
     traced = TracedRequest(Trace(messages, points), tokens, size, body, answers)
-    traces.put(scope, hint, traced, known if is_extended else None)
+    traces.put(scope, hint, traced, earlier if is_extended else None)
     return Incoming(scope, hint, messages, points, tokens, tools, is_retry)
 
 
-def _system_run(messages: Sequence[Message]) -> int:
+def _count_leading_system(messages: Sequence[Message]) -> int:
     """How many system messages a request begins with."""
     return sum(1 for _ in takewhile(is_system, messages))
 
 
 def _shared_length(
-    messages: tuple[Message, ...], body: bytes | None, known: "TracedRequest", lead: int
+    messages: tuple[Message, ...], body: bytes | None, earlier: "TracedRequest", system_count: int
 ) -> int:
-    """How many leading messages of a request equal those of a known one.
+    """How many leading messages of a request equal those of an earlier request.
 
-    Both begin with `lead` system messages, which may differ: some clients put text there that
-    changes in every request. Most of the other messages lie in the common prefix of both bodies, so
-    they need not be compared. `_least_bytes`, a lower bound for the size of a message, tells how
-    many.
+    Both begin with `system_count` system messages, which may differ: some clients put text there
+    that changes in every request. Most of the other messages are in the common prefix of both
+    bodies, so they need not be compared. How many is estimated with `_least_bytes`, a lower bound
+    for the size of a message.
     """
-    old = known.trace.messages
-    if body is None or known.body is None or len(messages) < len(old):
-        return lead + equal_length(messages, old, lead)
-    different = len(known.body) - same_start(body, known.body)
-    count = len(old)
-    while count and different > 0:
+    earlier_messages = earlier.trace.messages
+    if body is None or earlier.body is None or len(messages) < len(earlier_messages):
+        return system_count + equal_length(messages, earlier_messages, system_count)
+    different_bytes = len(earlier.body) - same_start(body, earlier.body)
+    count = len(earlier_messages)
+    while count and different_bytes > 0:
         count -= 1
-        different -= _least_bytes(old[count])
-    if count <= lead or any(messages[at] != old[at] for at in (lead, count - 1)):
-        return lead + equal_length(messages, old, lead)
-    return count + equal_length(messages, old, count)
+        different_bytes -= _least_bytes(earlier_messages[count])
+    if count <= system_count or any(
+        messages[index] != earlier_messages[index] for index in (system_count, count - 1)
+    ):
+        return system_count + equal_length(messages, earlier_messages, system_count)
+    return count + equal_length(messages, earlier_messages, count)
 
 
 def _least_bytes(message: Message) -> int:
     """A lower bound for the size of a message in its body, in bytes.
 
-    Arguments and results may be objects there, and written again with longer numbers here.
+    Arguments and results may be JSON objects in the body, and be decoded to a longer text.
     """
-    least = 0
+    minimum = 0
     for block in message.blocks:
         match block:
             case Text(text=text):
-                least += len(text)
+                minimum += len(text)
             case ToolCall(arguments=text):
-                least += len(text) // 8
+                minimum += len(text) // 8
             case ToolResult():
-                least += sum([len(text) for text in _texts(block)]) // 8
+                minimum += sum([len(text) for text in _texts(block)]) // 8
             case _:
                 pass
-    return least
+    return minimum
 
 
 def _tokens(messages: Sequence[Message]) -> tuple[tuple[str, ...], ...]:
@@ -254,9 +264,9 @@ def _texts(block: Block) -> Iterator[str]:
 class EchoedAnswers(Struct, frozen=True):
     """The stored answers that the first `length` messages of a request echo, by message range.
 
-    They are proven for one thread, this session, these tools and this model. `twin` is the newest
-    answer that made a proof in that thread invalid (`twin_key`) when they were looked up. `ids` are
-    those of their commits and entries, and `size` is about what the answers need in memory.
+    They are proven only for this thread, session, set of tools and model. `twin` is the newest
+    answer that had made a proof in the thread invalid (`twin_key`) when they were looked up. `ids`
+    are the ids of their commits and entries, and `size` is their estimated memory in bytes.
     """
 
     length: int
@@ -330,9 +340,9 @@ class TraceCache:
     ) -> TracedRequest | None:
         """The trace that these messages probably extend."""
         for number in range(len(messages), max(0, len(messages) - NEW_MESSAGES), -1):
-            known = self._traces.get(_key(scope, messages, number))
-            if known is not None:
-                return known
+            traced = self._traces.get(_trace_key(scope, messages, number))
+            if traced is not None:
+                return traced
         key = None if hint is None else self._sessions.get((scope, hint))
         return None if key is None else self._traces.get(key)
 
@@ -341,8 +351,8 @@ class TraceCache:
     ) -> None:
         """Keep a trace instead of the one that it extends."""
         if extended is not None:
-            self._remove(_key(scope, extended.trace.messages, len(extended.trace.messages)))
-        key = _key(scope, traced.trace.messages, len(traced.trace.messages))
+            self._remove(_trace_key(scope, extended.trace.messages, len(extended.trace.messages)))
+        key = _trace_key(scope, traced.trace.messages, len(traced.trace.messages))
         self._remove(key)
         self._traces[key] = traced
         self._size += traced.size + TRACE_BYTES
@@ -355,35 +365,37 @@ class TraceCache:
                 del self._sessions[next(iter(self._sessions))]
 
     def answers(self, incoming: Incoming) -> EchoedAnswers | None:
-        """The answers that the beginning of a request echoes, as far as they were looked up."""
-        traced = self._of(incoming)
+        """The stored answers that the first messages of a request echo, if they are cached."""
+        traced = self._find_exact(incoming)
         return None if traced is None else traced.answers
 
     def put_answers(self, incoming: Incoming, answers: EchoedAnswers) -> None:
         """Keep the answers that a request echoes for the requests that extend it."""
-        traced = self._of(incoming)
+        traced = self._find_exact(incoming)
         if traced is None:
             return
         added = answers.size - (0 if traced.answers is None else traced.answers.size)
         replaced = structs.replace(traced, answers=answers, size=traced.size + added)
-        self._traces[_key(incoming.scope, incoming.messages, len(incoming.messages))] = replaced
+        self._traces[_trace_key(incoming.scope, incoming.messages, len(incoming.messages))] = (
+            replaced
+        )
         self._size += added
 
-    def _of(self, incoming: Incoming) -> TracedRequest | None:
+    def _find_exact(self, incoming: Incoming) -> TracedRequest | None:
         """The trace of exactly this request."""
         messages = incoming.messages
-        traced = self._traces.get(_key(incoming.scope, messages, len(messages)))
+        traced = self._traces.get(_trace_key(incoming.scope, messages, len(messages)))
         return traced if traced is not None and traced.trace.messages is messages else None
 
     def _remove(self, key: TraceKey) -> None:
-        old = self._traces.pop(key, None)
-        self._size -= 0 if old is None else old.size + TRACE_BYTES
+        removed = self._traces.pop(key, None)
+        self._size -= 0 if removed is None else removed.size + TRACE_BYTES
 
 
-def _key(scope: str, messages: Sequence[Message], number: int) -> TraceKey:
+def _trace_key(scope: str, messages: Sequence[Message], number: int) -> TraceKey:
     """A key of the first `number` messages, made from the last two of them."""
-    ends = [_fingerprint(message) for message in messages[max(0, number - 2) : number]]
-    return (scope, number, *ends)
+    fingerprints = [_fingerprint(message) for message in messages[max(0, number - 2) : number]]
+    return (scope, number, *fingerprints)
 
 
 def _fingerprint(message: Message) -> TraceKey:
@@ -401,8 +413,8 @@ def _fingerprint(message: Message) -> TraceKey:
 class Continuation(Struct, frozen=True):
     """Where a request continues: its first `length` messages are the thread up to `commit`.
 
-    `echo` is the newest answer, and the range of messages in which the client repeats it
-    differently; `None` if it repeats it as it was.
+    `echo` is set if the client changed the newest answer: the commit of the answer, and the range
+    of messages that echo it.
     """
 
     thread: str
@@ -433,7 +445,7 @@ def reply_key(thread: str, request: Id) -> bytes:
 
 
 def edited_key(commit: Id) -> bytes:
-    """The key that marks a commit after edits in Weft, which the client does not know."""
+    """The key that marks a commit after edits that were made in Weft, unknown to the client."""
     return object_id("link-edited", commit)
 
 
@@ -465,7 +477,8 @@ def find_continuation(
 ) -> Continuation | None:
     """Where the request continues; `None` if nothing proves that it does.
 
-    `session` holds the threads of its hint, `named` the answer that it names by its id.
+    `session` has the threads of the session that the request names, and `named` is the answer that
+    it names by its id.
     """
     if named is not None:
         return _follow(store, incoming, named)
@@ -698,10 +711,10 @@ def _read_links(
 
 
 def _follow(store: Store, incoming: Incoming, anchor: Continuation) -> Continuation:
-    """The last message after the anchor that the thread has too.
+    """Where a request continues: at its last message after the anchor that the thread has too.
 
-    The chain starts with the stored one, not with the request's: it does not matter what the client
-    rewrote before the anchor.
+    The chained keys start from the stored chain, not from the request's. So it does not matter what
+    the client rewrote before the anchor.
     """
     steps = store.read_commits(anchor.thread, [anchor.commit])
     if not steps or steps[0].commit.chain is None:
@@ -715,11 +728,13 @@ def _follow(store: Store, incoming: Incoming, anchor: Continuation) -> Continuat
             chain = chain_message(chain, message)
         lengths[chain] = number + 1
     matches = store.match_within([anchor.thread], list(lengths))
-    best = max(matches, key=lambda match: lengths[match.chain], default=None)
-    if best is None or best.chain == steps[0].commit.chain:
+    longest = max(matches, key=lambda match: lengths[match.chain], default=None)
+    if longest is None or longest.chain == steps[0].commit.chain:
         continuation = Continuation(anchor.thread, anchor.commit, start, is_token=True)
     else:
-        continuation = Continuation(anchor.thread, best.commit, lengths[best.chain], is_token=True)
+        continuation = Continuation(
+            anchor.thread, longest.commit, lengths[longest.chain], is_token=True
+        )
     return _skip_echoes(store, incoming, continuation)
 
 
@@ -739,11 +754,11 @@ def _end_of_echo(messages: Sequence[Message], length: int, answer: Step) -> int:
 def _find_in_session(
     store: Store, incoming: Incoming, session: Sequence[str]
 ) -> Continuation | None:
-    """The thread of a session that shares most messages with the request.
+    """Where a request continues in the thread of its session that shares most messages with it.
 
-    The shared messages must include an answer, or be everything that was asked so far. A thread
-    with equal system text and tools at that commit comes first, then the one that shares most
-    messages, then the newest.
+    The shared messages must include an answer, or be the whole thread. A thread with equal system
+    text and tools at that commit is preferred, then the one that shares most messages, then the
+    newest.
     """
     nearest: dict[str, Match] = {}
     # The newest exchange of the session is nearly always what matches: look there first.
@@ -757,21 +772,23 @@ def _find_in_session(
         best = nearest.get(match.thread)
         if best is None or lengths[match.chain] > lengths[best.chain]:
             nearest[match.thread] = match
-    matched = [
+    continuations = [
         Continuation(match.thread, match.commit, lengths[match.chain]) for match in nearest.values()
     ]
-    equal = {
+    equal_threads = {
         each.thread
-        for each in matched
+        for each in continuations
         # Whether the only candidate is equal matters only if it has no answer yet.
-        if (len(matched) > 1 or not _has_answer(incoming, each.length))
+        if (len(continuations) > 1 or not _has_answer(incoming, each.length))
         and _is_equal(store, incoming, each)
     }
-    candidates = [_skip_echoes(store, incoming, each) for each in matched]
+    candidates = [_skip_echoes(store, incoming, each) for each in continuations]
     usable = [
-        each for each in candidates if _may_continue(store, incoming, each, each.thread in equal)
+        each
+        for each in candidates
+        if _may_continue(store, incoming, each, each.thread in equal_threads)
     ]
-    return max(usable, key=lambda each: (each.thread in equal, each.length), default=None)
+    return max(usable, key=lambda each: (each.thread in equal_threads, each.length), default=None)
 
 
 def _is_equal(store: Store, incoming: Incoming, continuation: Continuation) -> bool:
@@ -860,12 +877,12 @@ def _ext_tokens(ext: Ext | None) -> Iterator[str]:
         yield from _members(members)
 
 
-def _members(raw: dict[str, Any]) -> Iterator[str]:
-    item = raw.get("item")  # where Responses keeps the members of a message item
+def _members(members: dict[str, Any]) -> Iterator[str]:
+    item = members.get("item")  # where Responses keeps the members of a message item
     if isinstance(item, dict):
         yield from _members(cast(dict[str, Any], item))
     for name in _ID_MEMBERS:
-        value = raw.get(name)
+        value = members.get(name)
         if isinstance(value, str) and (
             is_distinctive(value) if name == "id" else len(value) >= _ENCRYPTED_LENGTH
         ):

@@ -21,7 +21,7 @@ What always holds:
 
 - The relay never waits for a watcher. Text is read from the answer so far, at most once in
   `FLUSH_SECONDS`, whatever the rate of the upstream's deltas.
-- An exchange that nobody watches costs one entry of a dictionary.
+- An exchange without watchers costs only one dictionary entry.
 - A watcher receives nothing about a thread that it may not read (`Watcher.wants`).
 """
 
@@ -327,8 +327,8 @@ class StorePoller:
         """The threads of new commits."""
         if self._last is None:
             self._last = self._store.last_arrival()
-            known = self._store.arrivals(max(0, self._last - OVERLAP), ARRIVALS)
-            self._reported.extend((each.thread, each.commit) for each in known)
+            earlier = self._store.arrivals(max(0, self._last - OVERLAP), ARRIVALS)
+            self._reported.extend((each.thread, each.commit) for each in earlier)
             return []
         names: list[str] = []
         # In PostgreSQL a commit may become visible after one with a larger number.

@@ -73,7 +73,7 @@ from .branches import (
     branches_at,
     first_free,
     follow_client,
-    is_side_line,
+    is_summary_branch,
     land_answer,
     land_request,
     land_summary_request,
@@ -106,10 +106,10 @@ ANSWER = "answer"
 class RequestRecord(Struct, frozen=True, tag="request"):
     """A request to record.
 
-    `is_title_request` marks one that asks something beside the conversation, such as a title, and
-    `kind` says what. `is_summary_request` marks one that asks for a summary of it. `continuation`
-    is the answer that the request names by its id (`previous_response_id`), if it does. `parent`
-    is the session that a subagent belongs to.
+    `is_title_request` marks a request that is not part of the conversation, such as one for a
+    title, and `kind` says what it is for. `is_summary_request` marks a request for a summary of the
+    conversation. `continuation` is the answer that the request names by its id
+    (`previous_response_id`), if it does. `parent` is the session that a subagent belongs to.
     """
 
     # Two encoded names are old ones, because records with them may still be in a journal.
@@ -133,7 +133,7 @@ class RequestLocation(Struct, frozen=True):
 
     `is_hinted` says whether the client names its session. `chain`, `system` and `tools` are the
     digests of the conversation at that commit. `is_first` says that this exchange wrote the
-    request: any other exchange with the same request is a later one.
+    request: other exchanges with the same request came later.
     """
 
     exchange: str
@@ -193,8 +193,8 @@ class UnknownExchange(Exception):
 class DigestCache:
     """A cache of the system and tools digests at recent commits.
 
-    Without it, every request would compile its thread to compute them. It also has the commits that
-    this process recorded, whether they show edits, and the newest request that ends in each.
+    Without it, every request would compile its thread to compute them. For commits that this
+    process recorded, the cache also knows whether they show edits, and which exchange asked last.
     """
 
     def __init__(self, limit: int = 10_000) -> None:
@@ -251,8 +251,8 @@ class RecordingContext(Struct, frozen=True):
 class Recorded(Struct, frozen=True):
     """A recorded request: its location, and the stored answers that it echoes, by message range.
 
-    `view` is the conversation as it was edited in Weft, if it was: it is sent instead. `proven` are
-    the commits of the answers.
+    If the conversation was edited in Weft, `view` is the edited version, which is sent instead.
+    `proven` are the commits of the answers.
     """
 
     location: RequestLocation
@@ -276,8 +276,8 @@ def record_request(
     With `maker`, also find the answers of that model that may be restored in the request. The
     conversation is looked up once for both. `body` is the client's body, if the messages were
     decoded from it and from nothing else. `is_new` says that nothing of the exchange has been
-    recorded before, `is_nested` that the caller has opened the transaction, and takes everything
-    back if this fails.
+    recorded before. `is_nested` says that the caller has opened the transaction and rolls it back
+    if this fails.
     """
     tools = tools_digest(record.tools)
     incoming = read_incoming(
@@ -291,9 +291,9 @@ def record_request(
         body=body,
     )
     with _transaction(store, is_nested):
-        recorded = None if is_new else _find_recorded(store, record, incoming)
-        if recorded is not None:
-            return Recorded(recorded, {})
+        earlier_location = None if is_new else _find_recorded(store, record, incoming)
+        if earlier_location is not None:
+            return Recorded(earlier_location, {})
         session = [] if record.hint is None else find_session(store, record.scope, record.hint)
         continuation = find_continuation(store, incoming, session, record.continuation)
         answers = ProvenAnswers()
@@ -350,11 +350,11 @@ def record_answer(
             return structs.replace(location, thread=link.thread, head=link.commit.hex())
         head = bytes.fromhex(location.head)
         # A compaction or an edit may have landed while the upstream worked: the answer follows it.
-        edited = _edits_since(store, location.thread, location.branch, head)
-        if edited is None and not store.read_nodes(location.thread, [head]):
+        edited_head = _edits_since(store, location.thread, location.branch, head)
+        if edited_head is None and not store.read_nodes(location.thread, [head]):
             location, thread = _find_again(store, record, context)
-            edited = _edits_since(store, location.thread, location.branch, head)
-        parent = edited or head
+            edited_head = _edits_since(store, location.thread, location.branch, head)
+        parent = edited_head or head
         if parent != head:
             location = structs.replace(location, shows_edits=True)
         metadata = None if record.id is None else {ANSWER: record.id}
@@ -367,32 +367,34 @@ def record_answer(
         series = encode_series(
             [draft], parent, scope=location.scope, chain=location.chain, created=record.created
         )
-        equal = _find_equal_answer(store, location, series) if record.location is None else None
-        replied = reply_key(location.thread, head)
-        earlier = store.newest_link(replied)
-        if equal is None:
+        equal_answer = (
+            _find_equal_answer(store, location, series) if record.location is None else None
+        )
+        answers_key = reply_key(location.thread, head)
+        earlier_answer = store.newest_link(answers_key)
+        if equal_answer is None:
             # The client that repeated a request uses the answer to its newest attempt. Another
             # process may have handled that one: then only its answer is known here.
             is_late = context.digests.is_asked_again(location) or (
-                location.is_first and earlier is not None
+                location.is_first and earlier_answer is not None
             )
             branch = land_answer(store, thread, location.branch, parent, series, is_late=is_late)
             answer = series.commits[-1].id
             context.bodies.remember(location.thread, series, sent_delta)
         else:
-            branch, answer = location.branch, equal
+            branch, answer = location.branch, equal_answer
         point = Point(series.chain, location.system)
         proofs = [token_key(location.scope, t) for t in tokens_of(record.message)]
         proofs.append(context_key("answer", point, location.tools))
         links = [(proof, answer) for proof in proofs]
-        # What proved another answer until now proves nothing from now on.
-        twins = [*store.only_links(proofs), earlier]
+        # A token or context that two answers have proves neither of them.
+        twins = [*store.only_links(proofs), earlier_answer]
         links += [
             (twin_key(twin.thread), answer)
             for twin in twins
             if twin is not None and twin.commit != answer
         ]
-        links += [(key, answer), (replied, answer)]
+        links += [(key, answer), (answers_key, answer)]
         if location.shows_edits:
             links.append((edited_key(answer), answer))
         if not location.is_hinted:
@@ -401,16 +403,18 @@ def record_answer(
             links.append((response_key(location.scope, record.id), answer))
         store.add_links(location.thread, links)
         if not location.is_hinted:
-            failed = [
+            failure_links = [
                 (context_key(kind, location.point, location.tools), head)
                 for kind in ("failed", "partial")
             ]
-            store.drop_links(location.thread, failed)
-        after = structs.replace(location, branch=branch, head=answer.hex(), chain=series.chain)
-        context.digests.put_location(after)
+            store.drop_links(location.thread, failure_links)
+        new_location = structs.replace(
+            location, branch=branch, head=answer.hex(), chain=series.chain
+        )
+        context.digests.put_location(new_location)
         if thread.kind in TITLE_KINDS:
             give_title(store, thread, record.message.text)
-        return after
+        return new_location
 
 
 def _transaction(store: Store, is_nested: bool) -> AbstractContextManager[None]:
@@ -461,7 +465,7 @@ def read_before(store: Store, scope: str, id: str) -> StoredConversation | None:
     """The conversation up to the caller's answer with this id.
 
     If one of its requests could have belonged to another, equal conversation, earlier answers may
-    be that conversation's. Then their private parts (thinking, signatures) are left out.
+    belong to it too. Then their private parts (thinking, signatures) are removed.
     """
     response = find_response(store, scope, id)
     if response is None:
@@ -475,10 +479,10 @@ def read_before(store: Store, scope: str, id: str) -> StoredConversation | None:
 def read_conversation(
     store: Store, location: RequestLocation, echoes: Sequence[Message], proven: Set[Id]
 ) -> tuple[Message, ...]:
-    """The conversation up to a request as the thread shows it; `echoes` are what the client sent.
+    """The conversation up to a request as the thread shows it.
 
-    An answer keeps its private parts if the client echoes a token of it, or if its commit is one of
-    those that the request is `proven` to echo.
+    `echoes` are the messages that the client sent. An answer keeps its private parts if `echoes`
+    contain one of its tokens, or if its commit is in `proven`.
     """
     tokens = {t for m in echoes if m.role == "assistant" for t in tokens_of(m)}
     return _read_own(store, location.thread, bytes.fromhex(location.head), tokens, proven)[1]
@@ -491,28 +495,29 @@ def _read_own(
     tokens: Set[str] = frozenset(),
     proven: Set[Id] = frozenset(),
 ) -> tuple[View, tuple[Message, ...]]:
-    """A conversation up to a commit, without private parts that may be another one's.
+    """A conversation up to a commit, without private parts of other conversations.
 
-    If a request on the way could have belonged to another conversation, only the last message,
-    answers that hold one of `tokens` and those of the `proven` commits keep them.
+    If one of its requests could have belonged to another conversation, private parts are removed,
+    except from the last message, from answers that contain one of `tokens`, and from the answers of
+    the `proven` commits.
     """
     steps = list(store.walk(thread, commit))
     view = View().extend(steps)
     rows = show_rows(view.rows)
     messages = [row.message for row in rows]
     if store.find_links([unsure_key(step.commit.id) for step in steps]):
-        own = [
+        cleaned = [
             row.message
             if row.id in proven or not tokens.isdisjoint(tokens_of(row.message))
             else _without_private(row.message)
             for row in rows[:-1]
         ]
-        messages = [*(message for message in own if message.blocks), *messages[-1:]]
+        messages = [*(message for message in cleaned if message.blocks), *messages[-1:]]
     return view, tuple(messages)
 
 
 def _without_private(message: Message) -> Message:
-    """An answer with only what every client is shown: text, media and calls."""
+    """The answer without private parts: only text, media and calls stay."""
     if message.role != "assistant":
         return message
     blocks = [
@@ -562,8 +567,8 @@ def _current_location(
 ) -> tuple[RequestLocation, ThreadRecord]:
     """The location of a request, and its thread.
 
-    The location is looked up again if the thread was renamed or deleted since. Another thread may
-    have its name by then: callers check that the request's commit is in the thread.
+    If the thread was renamed or deleted since, the location is looked up again. Another thread may
+    have the old name now, so callers check that the request's commit is in the thread.
     """
     if record.location is not None:
         thread = store.read_thread(record.location.thread)
@@ -590,11 +595,11 @@ def _replayed_location(store: Store, exchange: str, context: RecordingContext) -
     record = store.read_thread(link.thread)
     branches = store.branches_at(link.thread, link.commit)
     scope = "" if record is None or record.scope is None else record.scope
-    hinted = store.newest_link(exchange_key("hinted", exchange), deleted=True) is not None
+    is_hinted = store.newest_link(exchange_key("hinted", exchange), deleted=True) is not None
     return RequestLocation(
         exchange,
         scope,
-        hinted,
+        is_hinted,
         link.thread,
         branches[0] if branches else "",
         link.commit.hex(),
@@ -620,10 +625,10 @@ def _record_at(
         drafts += [_append(message) for message in record.messages]
         prepared = _find_prepared(store, record, session)
         if prepared is not None:
-            thread, start = prepared
+            thread, setup_commit = prepared
             branch = thread.head
             return _land_request(
-                store, record, incoming, thread, branch, start, drafts, None, context
+                store, record, incoming, thread, branch, setup_commit, drafts, None, context
             )
         thread = _new_conversation(store, record, session)
         return _land_request(store, record, incoming, thread, "", None, drafts, None, context)
@@ -645,7 +650,7 @@ def _record_at(
     )
     drafts += _with_echo(_new_messages(store, record, continuation), record, echo)
     if continuation.length and not drafts:
-        if branch and not is_side_line(branch):
+        if branch and not is_summary_branch(branch):
             follow_client(store, thread, branch, record.created)
         location = _read_location(store, record, incoming, continuation.thread, continuation.commit)
         return structs.replace(location, shows_edits=shows_edits)
@@ -673,8 +678,8 @@ def _record_at(
 
 
 def _shows_edits(store: Store, commit: Id, context: RecordingContext) -> bool:
-    known = context.digests.shows_edits(commit)
-    return bool(store.find_links([edited_key(commit)])) if known is None else known
+    cached = context.digests.shows_edits(commit)
+    return bool(store.find_links([edited_key(commit)])) if cached is None else cached
 
 
 def _edited_head(
@@ -709,21 +714,23 @@ def _system_draft(
     Inline system messages stay as they are: they may be part of a summary.
     """
     view = _view(store, continuation.thread, continuation.commit)
-    old = list(takewhile(lambda row: is_system(row.message), view.rows))
-    leading = tuple(takewhile(is_system, record.messages))
+    old_rows = list(takewhile(lambda row: is_system(row.message), view.rows))
+    new_system = tuple(takewhile(is_system, record.messages))
     digests = [
         trace("", messages, context.volatile)[-1:]
-        for messages in ([r.message for r in old], leading)
+        for messages in ([r.message for r in old_rows], new_system)
     ]
     tools = () if view.setup is None else view.setup.tools
     setup = None if tools_digest(tools) == tools_digest(record.tools) else Setup(record.tools)
     if digests[0] == digests[1]:
         return [] if setup is None else [Draft("setup", setup)]
     rows = [
-        structs.replace(old[number], message=message) if number < len(old) else Row(None, message)
-        for number, message in enumerate(leading)
+        structs.replace(old_rows[number], message=message)
+        if number < len(old_rows)
+        else Row(None, message)
+        for number, message in enumerate(new_system)
     ]
-    planned = plan_rewrite(view.rows, [*rows, *view.rows[len(old) :]])
+    planned = plan_rewrite(view.rows, [*rows, *view.rows[len(old_rows) :]])
     return [Draft("setup", structs.replace(planned.op, setup=setup), planned.messages)]
 
 
@@ -779,21 +786,21 @@ def _land_request(
     """Write drafts after `parent`; the client's messages from `start` on are new."""
     series = encode_series(drafts, parent, scope=record.scope, chain=chain, created=record.created)
     if parent is not None and record.is_summary_request:
-        landed = land_summary_request(store, thread.name, series)
+        landed_branch = land_summary_request(store, thread.name, series)
     else:
-        first = next(
+        first_new = next(
             (n for n in range(start, len(record.messages)) if not is_system(record.messages[n])),
             start,
         )
-        before = record.messages[: first + 1]
-        landed = land_request(store, thread, branch, parent, series, before)
+        history = record.messages[: first_new + 1]
+        landed_branch = land_request(store, thread, branch, parent, series, history)
     context.bodies.remember(thread.name, series)
     return RequestLocation(
         record.exchange,
         record.scope,
         record.hint is not None,
         thread.name,
-        landed,
+        landed_branch,
         series.commits[-1].id.hex(),
         series.chain,
         incoming.last.system,
@@ -895,17 +902,19 @@ def _setup_drafts(
 def _with_system(rows: Sequence[Row], messages: Sequence[Message]) -> list[Row]:
     """The rows with the system messages of the request, leading ones and inline ones."""
     leading = list(takewhile(is_system, messages))
-    old = list(takewhile(lambda row: is_system(row.message), rows))
-    updated = [
-        structs.replace(old[number], message=message) if number < len(old) else Row(None, message)
+    old_leading = list(takewhile(lambda row: is_system(row.message), rows))
+    new_leading = [
+        structs.replace(old_leading[number], message=message)
+        if number < len(old_leading)
+        else Row(None, message)
         for number, message in enumerate(leading)
     ]
     inline = iter([message for message in messages[len(leading) :] if is_system(message)])
-    others: list[Row] = []
-    for row in rows[len(old) :]:
-        newer = next(inline, None) if is_system(row.message) else None
-        others.append(row if newer is None else structs.replace(row, message=newer))
-    return [*updated, *others]
+    later_rows: list[Row] = []
+    for row in rows[len(old_leading) :]:
+        replacement = next(inline, None) if is_system(row.message) else None
+        later_rows.append(row if replacement is None else structs.replace(row, message=replacement))
+    return [*new_leading, *later_rows]
 
 
 def _context_at(

@@ -69,10 +69,10 @@ def find_answers(
     """
     if continuation is None or not incoming.answered:
         return ProvenAnswers()
-    known = None
+    echoed = None
     if traces is not None:
-        known = _still_known(store, incoming, continuation.thread, maker, traces)
-    start = 0 if known is None else known.length
+        echoed = _still_proven(store, incoming, continuation.thread, maker, traces)
+    start = 0 if echoed is None else echoed.length
     spans = _echo_spans(store, incoming, continuation, session, traces is not None, start)
     steps = store.read_commits(continuation.thread, list(dict.fromkeys(spans.values())))
     messages = {
@@ -86,7 +86,7 @@ def find_answers(
         and not is_plain(messages[commit])
     }
     restored = {spans[span] for span in answers}
-    if traces is None or known is None:
+    if traces is None or echoed is None:
         return ProvenAnswers(answers, restored)
     ids = [
         id
@@ -94,15 +94,15 @@ def find_answers(
         if step.commit.id in restored
         for id in (step.commit.id, *step.commit.entries)
     ]
-    known = known.extended(_settled_length(incoming, spans, start), ids, answers)
-    traces.put_answers(incoming, known)
-    return ProvenAnswers(known.answers, frozenset(known.ids))
+    echoed = echoed.extended(_settled_length(incoming, spans, start), ids, answers)
+    traces.put_answers(incoming, echoed)
+    return ProvenAnswers(echoed.answers, frozenset(echoed.ids))
 
 
 def _settled_length(incoming: Incoming, spans: Iterable[tuple[int, int]], first: int) -> int:
     """The number of leading messages whose answers need not be looked up again.
 
-    The last answers may be proven later, by what follows them.
+    An unproven answer near the end may still be proven later, by the messages after it.
     """
     covered = {number for span in spans for number in range(*span)}
     length = len(incoming.messages)
@@ -112,27 +112,27 @@ def _settled_length(incoming: Incoming, spans: Iterable[tuple[int, int]], first:
     return length
 
 
-def _still_known(
+def _still_proven(
     store: Store, incoming: Incoming, thread: str, maker: Origin, traces: TraceCache
 ) -> EchoedAnswers:
-    """The answers that the beginning of a request echoes, if they are still proven.
+    """The cached answers that the first messages of a request echo, if they are still proven.
 
-    They are not if another answer has one of their tokens or contexts by now, or if a text in
-    them was forgotten.
+    Their proof ends if another answer gets one of their tokens or contexts, or if a text in them
+    is forgotten.
     """
     link = store.newest_link(twin_key(thread), deleted=True)
     twin = None if link is None else link.commit
-    nothing = EchoedAnswers(0, thread, incoming.hint, incoming.tools, maker, twin)
-    known = traces.answers(incoming)
-    if known is None or known.proof != nothing.proof:
-        return nothing
+    empty = EchoedAnswers(0, thread, incoming.hint, incoming.tools, maker, twin)
+    echoed = traces.answers(incoming)
+    if echoed is None or echoed.proof != empty.proof:
+        return empty
     maintenance = store.maintenance()
-    if known.ids and maintenance.has_tombstones() and maintenance.tombstones(known.ids):
-        return nothing
-    length = known.length
+    if echoed.ids and maintenance.has_tombstones() and maintenance.tombstones(echoed.ids):
+        return empty
+    length = echoed.length
     while length and incoming.messages[length - 1].role == "assistant":
         length -= 1  # the echo of an answer may go on in the next message
-    return known.shortened(length)
+    return echoed.shortened(length)
 
 
 def with_private_parts(echo: Sequence[Message], answer: Message) -> Message:
@@ -230,21 +230,29 @@ def _by_session(
     ends = _only_in_thread(store, incoming, continuation.thread, session, ends)
     if not ends:
         return {}
-    own = {incoming.points[number].chain: number for number in ends}
-    after = {incoming.points[n].chain: end for end in ends for n in _next_input(messages, end)}
+    answer_chains = {incoming.points[number].chain: number for number in ends}
+    next_chains = {
+        incoming.points[n].chain: end for end in ends for n in _next_input(messages, end)
+    }
     thread = continuation.thread
-    chains = [chain for chain in {**own, **after} if chain is not None]
+    chains = [chain for chain in {**answer_chains, **next_chains} if chain is not None]
     matches = store.match_within([thread], chains)
-    equal = [(own[match.chain], match.commit) for match in matches if match.chain in own]
-    rewritten: list[tuple[int, Id]] = []
+    equal_answers = [
+        (answer_chains[match.chain], match.commit)
+        for match in matches
+        if match.chain in answer_chains
+    ]
+    rewritten_answers: list[tuple[int, Id]] = []
     if continuation.echo is not None:
         answer, _, end = continuation.echo
-        rewritten += [(end - 1, answer)] if end - 1 in ends else []
-    followers = {match.commit: after[match.chain] for match in matches if match.chain in after}
+        rewritten_answers += [(end - 1, answer)] if end - 1 in ends else []
+    followers = {
+        match.commit: next_chains[match.chain] for match in matches if match.chain in next_chains
+    }
     for node in store.read_nodes(thread, list(followers)):
-        rewritten += [(followers[node.id], parent) for parent in node.parents[:1]]
-    answers = _only_echoes(incoming, proven, _read_answers(store, thread, equal))
-    steps = _read_answers(store, thread, rewritten)
+        rewritten_answers += [(followers[node.id], parent) for parent in node.parents[:1]]
+    answers = _only_echoes(incoming, proven, _read_answers(store, thread, equal_answers))
+    steps = _read_answers(store, thread, rewritten_answers)
     siblings = _read_siblings(store, thread, steps)
     return {**_only_echoes(incoming, proven, [*steps, *siblings]), **answers}
 
@@ -262,8 +270,8 @@ def _only_in_thread(
         return list(ends)
     starts = {end: end - len(echo_at(incoming.messages, end)) for end in ends}
     chains = {end: incoming.points[start].chain for end, start in starts.items() if start >= 0}
-    wanted = [chain for chain in dict.fromkeys(chains.values()) if chain is not None]
-    shared = {match.chain for match in store.match_within(others, wanted)}
+    distinct_chains = [chain for chain in dict.fromkeys(chains.values()) if chain is not None]
+    shared = {match.chain for match in store.match_within(others, distinct_chains)}
     return [end for end in ends if chains.get(end) not in shared]
 
 
@@ -280,7 +288,7 @@ def _only_echoes(
 
 
 def _next_input(messages: Sequence[Message], number: int) -> Sequence[int]:
-    """The index of the next message in the chain, which skips system messages; empty at the end."""
+    """The index of the next message that is not a system message; empty if there is none."""
     following = range(number + 1, len(messages))
     return list(islice((n for n in following if not is_system(messages[n])), 1))
 
@@ -293,11 +301,13 @@ def _read_answers(
     for _ in range(SETUPS_SKIPPED + 1):
         commits = list(dict.fromkeys(commit for _, commit in candidates))
         steps = {step.commit.id: step for step in store.read_commits(thread, commits)}
-        read = [(number, steps[commit]) for number, commit in candidates if commit in steps]
-        answers += [(number, step) for number, step in read if _is_answer(step)]
+        numbered_steps = [
+            (number, steps[commit]) for number, commit in candidates if commit in steps
+        ]
+        answers += [(number, step) for number, step in numbered_steps if _is_answer(step)]
         candidates = [
             (number, parent)
-            for number, step in read
+            for number, step in numbered_steps
             if step.commit.kind == "setup"
             for parent in step.commit.parents[:1]
         ]
@@ -330,9 +340,9 @@ class UnstoredAnswer(Struct, frozen=True):
 
 
 class UnstoredAnswers:
-    """The newest answers that are not in the store: they wait in the journal, or are lost.
+    """The newest answers that are not in the store: they are still in the journal, or lost.
 
-    They are found by the chained key of the request that they answer, and by their tokens.
+    They are found by the chained key of their request, and by their tokens.
     """
 
     def __init__(self, limit: int = 1000) -> None:
@@ -376,7 +386,7 @@ class UnstoredAnswers:
         echo, scope, hint = incoming.messages[start:end], incoming.scope, incoming.hint
         tokens = [token for each in incoming.tokens[start:end] for token in each]
         chain = incoming.points[start - 1].chain if start else None
-        fitting: list[Message] = []
+        matching: list[Message] = []
         for key in [token_key(scope, token) for token in tokens]:
             for answer in self._answers.get((scope, key), ()):
                 if (
@@ -384,12 +394,12 @@ class UnstoredAnswers:
                     if hint is not None and answer.hint == hint
                     else is_equal_echo(answer.message, echo)
                 ):
-                    fitting.append(answer.message)
-        if not fitting and chain is not None and hint is not None:
-            fitting = [
+                    matching.append(answer.message)
+        if not matching and chain is not None and hint is not None:
+            matching = [
                 answer.message
                 for answer in self._answers.get((scope, chain), ())
                 if answer.hint == hint and is_echo(answer.message, echo)
             ]
-        different = {id(message) for message in fitting}
-        return fitting[0] if len(different) == 1 else None
+        distinct = {id(message) for message in matching}
+        return matching[0] if len(distinct) == 1 else None
