@@ -401,13 +401,34 @@ def test_scrolling_up_and_down_shows_every_message_once_and_in_order(tab, long_t
     assert numbers[0] < 700
 
 
-def test_a_search_hit_opens_at_any_depth(tab, long_thread):
+def test_a_search_hit_opens_at_any_depth(tab, long_thread, store):
+    with weft.thread.open(store, "remarked") as thread:
+        thread.user("The first question.")
+        thread.tag("before-the-answer")
+        answer = thread.assistant("The answer.").id
+        thread.note(answer, "Priya confirmed this.")
+        thread.branch("side")
+        thread.switch("side")
+        thread.user("An aside.", note="an experiment with llamas")
+        thread.switch("main")
     page = tab("long")
     page.wait_for_selector(f":text-is('message {LONG - 1}')")
     page.fill("#search", "4321")
     page.click(".hit >> text=message 4321")
     page.wait_for_selector("#conversation :text-is('message 4321')")
     expect(page.locator(f'[data-id="{long_thread[4321]}"]')).to_be_focused()
+    # What is not a message says what it is, and opens the commit that it belongs to.
+    past = page.locator("#past-text")
+    page.fill("#search", "priya")
+    page.click("#threads .hit:has-text('notePriya confirmed this.')")
+    expect(page.locator(f'[data-id="{answer}"]')).to_be_focused()
+    page.fill("#search", "before the answer")
+    page.click("#threads .hit:has-text('tagbefore-the-answer')")
+    expect(past).to_contain_text("commit 1 of 3 on main")
+    page.fill("#search", "llamas")
+    page.click("#threads .hit:has-text('an experiment with llamas')")
+    expect(past).to_contain_text("commit 4 of 4 on side")
+    wait_for_text(page, "An aside.")
 
 
 def test_a_link_to_a_message_that_is_gone_says_so(tab, store):

@@ -1,6 +1,8 @@
 """`search`: which words find which messages, in which order, alike on every store."""
 
 import random
+import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +10,7 @@ import weft
 from weft.history import count_terms
 from weft.model import Message, Text, ToolCall
 from weft.store import MemoryStore, SqliteStore, Store, open_store
-from weft.thread import forget
+from weft.thread import Hit, forget, fsck
 
 FINDS = [  # the text, the query, whether it is found
     ("m3 (src/café.py)", "M3", True),
@@ -149,3 +151,124 @@ def test_forgotten_words_leave_the_index(store: Store) -> None:
 )
 def test_forms_of_a_word_are_one_term(words: str, term: str) -> None:
     assert count_terms(words) == {term: len(words.split())}
+
+
+def named_hits(hits: list[Hit]) -> list[tuple[str, str]]:
+    return [(hit.kind, hit.text) for hit in hits]
+
+
+def test_notes_tags_and_metadata_are_found_and_lead_to_their_commit(store: Store) -> None:
+    with weft.open(store, "work") as thread:
+        first = thread.user("Which port?", metadata={"ticket": "PAY-417", "labels": ["urgent"]})
+        answer = thread.assistant("Port 8443.", note="the firewall decision")
+        remark = thread.note(answer, "Priya confirmed this on Tuesday.")
+        thread.tag("release-2", first)
+        thread.user("Thanks, that is all.")
+
+        found = {
+            query: [(hit.kind, hit.text, hit.id, hit.commit) for hit in thread.search(query)]
+            for query in ("PAY-417", "firewall decision", "priya tuesday", "release", "urgent")
+        }
+        assert found == {
+            "PAY-417": [("metadata", "ticket: PAY-417", first.id, first.id)],
+            "firewall decision": [("note", "the firewall decision", answer.id, answer.id)],
+            "priya tuesday": [("note", "Priya confirmed this on Tuesday.", answer.id, remark.id)],
+            "release": [("tag", "release-2", first.id, first.id)],
+            "urgent": [("metadata", "labels: urgent", first.id, first.id)],
+        }
+        assert all(hit.live and hit.role == "" for hit in thread.search("priya"))
+        # A note is about no words of a message, and a filter for messages leaves it out.
+        assert thread.search("priya", role="user") == []
+        assert named_hits(thread.search("PAY-.17", regex=True)) == [("metadata", "ticket: PAY-417")]
+        assert named_hits(thread.search("^release-[0-9]$", regex=True)) == [("tag", "release-2")]
+        assert thread.search("priya", until=first.created) == []
+        assert weft.search(store, "firewall")[0].kind == "note"
+        assert fsck(store).flaws == ()
+
+
+def test_a_message_comes_before_the_note_and_is_listed_once(store: Store) -> None:
+    with weft.open(store) as thread:
+        thread.user("Deploy the parser.", note="the parser is deployed")
+        thread.user("Something else.", note="after the parser")
+        found = named_hits(thread.search("parser"))
+        assert found == [("message", "Deploy the parser."), ("note", "after the parser")]
+        # All words in a note count more than some of them in a message.
+        assert named_hits(thread.search("after parser else")) != []
+        assert named_hits(thread.search("after the parser"))[-1] == ("note", "after the parser")
+
+
+def test_a_note_on_another_branch_is_found_as_not_live(store: Store) -> None:
+    with weft.open(store) as thread:
+        thread.user("Start.")
+        thread.branch("side")
+        thread.switch("side")
+        thread.user("Aside.", note="an experiment with llamas")
+        thread.switch("main")
+        (hit,) = thread.search("llamas")
+        assert (hit.kind, hit.live) == ("note", False)
+        assert [hit.live for hit in thread.search("llamas", branch="side")] == [True]
+        assert thread.search("llamas", branch="main") == []
+
+
+def test_threads_are_found_by_title_name_and_tag(store: Store) -> None:
+    for name in ("billing-bot", "other", "third"):
+        thread = weft.open(store, name)
+        thread.user(f"hello from the {len(name)}")
+    store.describe_thread("other", title="Invoices are late")
+    thread.tag("v1.2-final")
+    assert [
+        (hit.thread, *found)
+        for hit in weft.search(store, "invoices late")
+        for found in named_hits([hit])
+    ] == [("other", "title", "Invoices are late")]
+    assert named_hits(weft.search(store, "billing")) == [("name", "billing-bot")]
+    assert [(hit.thread, hit.text) for hit in weft.search(store, "final")] == [
+        ("third", "v1.2-final")
+    ]
+    head = weft.open(store, "billing-bot").head
+    assert head is not None
+    assert weft.search(store, "billing")[0].commit == head.id
+    assert weft.search(store, "zebra") == []
+
+
+def test_notes_do_not_change_what_is_recalled(store: Store) -> None:
+    plain, noted = weft.open(store, "plain"), weft.open(store, "noted")
+    for number in range(40):
+        text = f"The parser has {number} rules and {number % 7} tables."
+        plain.user(text)
+        noted.user(text, note=f"rules of the parser {number} " * 9, metadata={"rules": "tables"})
+    for query in ("parser rules", "tables 3", "how many tables", "pars"):
+        assert [hit.text for hit in noted.recall(query)] == [
+            hit.text for hit in plain.recall(query)
+        ]
+        assert noted.recall_page(query).text.count("\n") == plain.recall_page(query).text.count(
+            "\n"
+        )
+    assert noted.recall("metadata") == []
+
+
+def test_a_forgotten_note_leaves_the_index(store: Store) -> None:
+    with weft.open(store) as thread:
+        thread.user("a line", note="the code is 4711", metadata={"pin": "4711"})
+        assert len(thread.search("4711")) == 1
+        forget(store, "4711")
+        assert thread.search("4711") == []
+        assert fsck(store).flaws == ()
+        segments = list(store.segments())
+        assert all(b"4711 " not in block.terms for _, block in store.index_blocks(None, segments))
+
+
+def test_an_index_from_before_notes_is_filled_again(tmp_path: Path) -> None:
+    """A store of schema 9 has an index without notes; opening it empties that index."""
+    path = tmp_path / "old.db"
+    with weft.open(path) as thread:
+        thread.user("a line", note="an old remark")
+        assert thread.search("line")
+        thread.store.maintenance().drop_index()
+    database = sqlite3.connect(path)
+    database.execute("UPDATE indexed SET last = (SELECT max(key) FROM commits)")
+    database.execute("PRAGMA user_version = 9")
+    database.commit()
+    database.close()
+    with weft.open(path) as thread:
+        assert named_hits(thread.search("remark")) == [("note", "an old remark")]

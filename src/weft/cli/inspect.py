@@ -382,6 +382,7 @@ def _hit_json(hit: Hit) -> dict[str, Any]:
         "thread": hit.thread,
         "commit": hit.commit,
         "created": None if hit.created is None else hit.created.isoformat(),
+        "kind": hit.kind,
     }
 
 

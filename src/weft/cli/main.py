@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("weft.cli.inspect", "show one commit and the messages it added"),
     "compile": ("weft.cli.inspect", "print the compiled messages at a commit"),
     "diff": ("weft.cli.inspect", "show what changed between two commits or branches"),
-    "search": ("weft.cli.inspect", "find messages that ever contained some words"),
+    "search": ("weft.cli.inspect", "find messages, notes, tags and titles by their words"),
     "recall": ("weft.cli.inspect", "print original messages in full, by id or by words"),
     "stats": ("weft.cli.inspect", "show statistics of a thread"),
     "edit": ("weft.cli.record", "change the text of a message"),

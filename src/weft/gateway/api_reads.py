@@ -14,7 +14,7 @@ from weft.history import read_branches, shows, threads_with
 from weft.ids import Id
 from weft.model import JsonObject
 from weft.store import Step, Store, ThreadRecord
-from weft.thread import Hit, Thread, excerpt, open as open_thread, threads
+from weft.thread import Hit, Thread, excerpt, named_threads, open as open_thread, threads
 from weft.tokens import counter_for
 
 from .api_call import DEFAULT_BRANCH, ApiCall, AsyncHandler, Handler, read_id
@@ -43,7 +43,8 @@ TOKENIZER = "o200k"
 
 
 def list_threads(call: ApiCall) -> JsonObject:
-    """Threads, last active first; with `q`, only those whose name or messages contain it.
+    """Threads, last active first; with `q`, only those whose name, title, tags, notes, metadata or
+    messages contain it.
 
     One call lists at most `limit` of them, after the first `offset`; `total` is their number.
         For a subagent or a side question, `parent` is its main thread and `kind` says what it is.
@@ -52,12 +53,13 @@ def list_threads(call: ApiCall) -> JsonObject:
     active = call.store.last_active()
     newest_first = reversed(call.threads())  # decides between threads active at the same time
     records = sorted(newest_first, key=lambda record: active[record.name], reverse=True)
+    named: set[str] = set()
     if query:
-        matching = threads_with(call.store, query)
+        matching, named = threads_with(call.store, query), named_threads(call.store, query)
         records = [
             record
             for record in records
-            if matching is None or record.name in matching or query.lower() in record.name.lower()
+            if matching is None or record.name in matching or record.name in named
         ]
     page = records[offset : offset + (call.number("limit") or THREAD_LIMIT)]
     visible = {record.name for record in call.threads()}
@@ -71,7 +73,7 @@ def list_threads(call: ApiCall) -> JsonObject:
         for record in page
     ]
     if query:
-        rows = [row for row in (_with_hits(call.store, row, query) for row in rows) if row]
+        rows = [row for row in (_with_hits(call.store, row, query, named) for row in rows) if row]
     recorder = call.state.recorder
     return {
         "threads": rows,
@@ -106,14 +108,28 @@ def family_json(record: ThreadRecord, visible: Collection[str]) -> JsonObject:
     return {"parent": parent, "kind": record.kind}
 
 
-def _with_hits(store: Store, row: JsonObject, query: str) -> JsonObject | None:
-    hits = open_thread(store, row["name"]).search(query)[:HITS_SHOWN]
-    is_in_name = query.lower() in row["name"].lower()
-    return {**row, "hits": [_hit_json(hit, query) for hit in hits]} if hits or is_in_name else None
+def _with_hits(
+    store: Store, row: JsonObject, query: str, named: Collection[str]
+) -> JsonObject | None:
+    """The row with its first hits: some messages, and some of what else was found."""
+    hits = open_thread(store, row["name"]).search(query)
+    if not hits and row["name"] not in named:
+        return None
+    messages = [hit for hit in hits if hit.kind == "message"]
+    others = [hit for hit in hits if hit.kind != "message"]
+    shown = [*messages[:HITS_SHOWN], *others[:HITS_SHOWN]]
+    return {**row, "hits": [_hit_json(hit, query) for hit in shown]}
 
 
 def _hit_json(hit: Hit, query: str) -> JsonObject:
-    return {"id": hit.id, "text": excerpt(hit, query, HIT_LENGTH), "live": hit.live}
+    text = excerpt(hit, query, HIT_LENGTH)
+    return {
+        "id": hit.id,
+        "text": text,
+        "live": hit.live,
+        "kind": hit.kind,
+        "commit": hit.commit,
+    }
 
 
 def show_thread(call: ApiCall) -> JsonObject:
@@ -249,7 +265,8 @@ def read_steps(call: ApiCall, thread: Thread, until: str | None = None) -> list[
 
 
 def search_thread(call: ApiCall) -> JsonObject:
-    """Messages with the words `q`, at most `limit` after the first `offset`.
+    """Messages, notes, metadata and tags with the words `q`, at most `limit` after the first
+    `offset`; `kind` says what each is, and `commit` where it is.
 
     `since`, `until` and `path` narrow it down. With `recall`, the messages that match best, even if
     they have only some of the words.

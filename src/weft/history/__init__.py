@@ -117,13 +117,16 @@ if TYPE_CHECKING:
     from .results import open_answers
     from .search import (
         CLOSING_PAGES,
+        Matches,
         Narrowing,
         index_behind,
         message_words,
+        note_texts,
         parse_query,
         read_every_commit,
         recall_commits,
         search_commits,
+        search_matches,
         threads_with,
     )
     from .terms import count_terms
@@ -160,8 +163,8 @@ __getattr__ = lazy_names(
         "ops": "ListRows apply_rewrite run_step run_steps PlannedRewrite plan_rewrite plan_state",
         "results": "open_answers",
         "search": (
-            "CLOSING_PAGES Narrowing index_behind message_words parse_query read_every_commit "
-            "recall_commits search_commits threads_with"
+            "CLOSING_PAGES Matches Narrowing index_behind message_words note_texts parse_query "
+            "read_every_commit recall_commits search_commits search_matches threads_with"
         ),
         "terms": "count_terms",
     },
@@ -194,6 +197,7 @@ __all__ = [
     "Insert",
     "InsertedRow",
     "ListRows",
+    "Matches",
     "Merged",
     "Narrowing",
     "PlacedCommit",
@@ -255,6 +259,7 @@ __all__ = [
     "message_words",
     "new_slot",
     "newest_first",
+    "note_texts",
     "open_answers",
     "parse_query",
     "plan_forget",
@@ -276,6 +281,7 @@ __all__ = [
     "run_step",
     "run_steps",
     "search_commits",
+    "search_matches",
     "setup_changes",
     "show_rows",
     "shows",

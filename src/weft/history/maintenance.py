@@ -482,7 +482,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def _touched(store: Store, erased: Erased) -> Iterator[tuple[str, Step]]:
-    entries = set(erased.entries)
+    entries, commits = set(erased.entries), set(erased.commits)
     for thread, step in list(store.maintenance().commits()):
-        if entries.intersection(step.commit.entries):
+        if step.commit.id in commits or entries.intersection(step.commit.entries):
             yield thread, step

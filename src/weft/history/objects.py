@@ -266,14 +266,21 @@ def decode_appended(step: Step) -> Message:
 
 def decode_body(step: Step) -> Body:
     """The body of a stored commit; raises `Damaged` if its bytes are not a body."""
-    plain = PLAIN_BODIES.get(step.commit.data)
+    try:
+        return decode_body_data(step.commit.data)
+    except Damaged as error:
+        raise Damaged(f"commit {step.commit.id.hex()} {error}") from None
+
+
+def decode_body_data(data: bytes) -> Body:
+    """The body in the data of a commit; raises `Damaged`."""
+    plain = PLAIN_BODIES.get(data)
     if plain is not None:
         return plain
     try:
-        return _body_decoder.decode(step.commit.data)
+        return _body_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
-        id = step.commit.id.hex()
-        raise Damaged(f"commit {id} cannot be decoded: {error}") from None
+        raise Damaged(f"cannot be decoded: {error}") from None
 
 
 def encode_commit(

@@ -9,27 +9,32 @@ new commits before a search, on close, and while the gateway has nothing else to
 
 Both use the same index and the same ranking. A query without words (only punctuation) is searched
 as a substring.
+
+The index also has the notes and the metadata of commits, as terms of their own. `search_matches`
+finds them beside messages; a recall does not, because they are for people.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from heapq import nlargest
 from itertools import chain
+from typing import Any, cast
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 from weft.errors import Damaged, StoreError
 from weft.ids import Id
 from weft.lazy import lazy_pattern
-from weft.model import Message
+from weft.model import JsonObject, Message
 from weft.store import BUCKETS, Flaw, NewSegment, Step, Store
 
-from .objects import decode_entry
+from .objects import PLAIN_BODIES, decode_body_data, decode_entry
 from .oplog import read_operations
 from .terms import STOP_TERMS, Word, count_terms, split_words
 from .text_index import (
     MAX_COUNT,
     MAX_SCORED,
+    NOTE_MARK,
     SEGMENT_SIZE,
     SMALL_SEGMENTS,
     SMALL_SIZE,
@@ -61,6 +66,17 @@ POOL = 200
 FOLLOWING, PRECEDING = 0.35, 0.15
 WEAKEST = 0.15
 """The lowest score of a recalled commit, as a share of the best one."""
+
+OWN_METADATA = frozenset({"about", "answer", "picked_from", "rebased_from", "restores", "sent"})
+"""Members of a commit's metadata that Weft writes for itself."""
+
+REWRITE_METADATA = frozenset(
+    (
+        *("answered_twice", "batches", "by", "dropped_calls", "failures", "made", "method", "pins"),
+        *("ranges", "squashed", "stripped", "thinned", "trigger"),
+    )
+)
+"""The members that it writes into the metadata of compactions and merges."""
 
 _ESCAPE = lazy_pattern(r"\\(?:u[0-9a-fA-F]{4}|.)")
 
@@ -105,10 +121,11 @@ def _next_segment(store: Store, size: int, after: int) -> NewSegment | None:
     while len(documents) < size and (
         commits := store.unindexed(min(PAGE, size - len(documents)), after)
     ):
-        documents += [
-            Document(item.key, item.thread, item.created, count_terms(commit_text(item.contents)))
-            for item in commits
-        ]
+        for item in commits:
+            terms = count_terms(commit_text(item.contents))
+            length = sum(terms.values())
+            terms |= _note_terms(item.kind, item.data)
+            documents.append(Document(item.key, item.thread, item.created, length, terms))
         after = commits[-1].key
         if len(commits) < PAGE:
             break
@@ -179,6 +196,7 @@ def _wrong_terms(
     for key, (_, step) in zip(sample, steps, strict=True):
         if unreliable.isdisjoint((step.commit.id, *step.commit.entries)):
             counts = count_terms(commit_text(step.contents))
+            counts |= _note_terms(step.commit.kind, step.commit.data)
             if {term: min(times, MAX_COUNT) for term, times in counts.items()} != terms[key]:
                 return f"the terms of commit {step.commit.id.hex()} are not those of its text"
     return None
@@ -205,30 +223,108 @@ def parse_query(text: str) -> Query:
     return Query(content or words, not content)
 
 
+class Matches(Struct, frozen=True):
+    """The commits whose messages match a query, and those whose note or metadata does.
+
+    Both are sorted by relevance.
+    """
+
+    messages: list[Step]
+    notes: list[Step]
+
+
 def search_commits(store: Store, thread: str, query: str, limit: int) -> list[Step]:
     """The commits that have every word of the query, best first; else those that have some."""
     parsed = parse_query(query)
     if not parsed.words:
-        steps = read_every_commit(store, thread)
-        return [step for step in steps if query in commit_text(step.contents)][:limit]
+        return _substring_matches(store, thread, query, limit).messages
+    return _match_messages(store, open_index(store, thread), parsed, query, limit)[0]
+
+
+def search_matches(store: Store, thread: str, query: str, limit: int) -> Matches:
+    """The commits whose messages, or whose note or metadata, have every word of the query.
+
+    If there are none, those whose messages have some of the words.
+    """
+    parsed = parse_query(query)
+    if not parsed.words:
+        return _substring_matches(store, thread, query, limit)
     index = open_index(store, thread)
+    notes = _match_notes(store, index, parsed, query, limit)
+    messages, is_complete = _match_messages(store, index, parsed, query, limit)
+    return Matches(messages if is_complete or not notes else [], notes)
+
+
+def _substring_matches(store: Store, thread: str, query: str, limit: int) -> Matches:
+    """The commits that have a query without words."""
+    messages: list[Step] = []
+    notes: list[Step] = []
+    for step in read_every_commit(store, thread):
+        if query in commit_text(step.contents):
+            messages.append(step)
+        if query in "\n".join(note_texts(step.commit.kind, step.commit.data)):
+            notes.append(step)
+    return Matches(messages[:limit], notes[:limit])
+
+
+def _match_messages(
+    store: Store, index: TextIndex, parsed: "Query", query: str, limit: int
+) -> tuple[list[Step], bool]:
+    """The commits whose messages match, best first, and whether they have every word."""
     matches = match_words(index, parsed.words)
-    complete = set(matches[0].positions).intersection(*(one.positions for one in matches[1:]))
+    complete = _complete(matches)
     scores = index.score_postings(weighted for one in matches for weighted in one.weighted)
     if complete:
         scores = {position: scores[position] for position in complete}
     elif parsed.is_phrase:
-        return []
-    best = nlargest(limit, scores.items(), key=lambda item: (item[1], item[0]))
-    steps = [step for _, step in store.read_keys([index.keys[position] for position, _ in best])]
+        return [], False
+    steps = _best_steps(store, index, scores, limit)
     if parsed.is_phrase:
-        phrase = " ".join(query.casefold().split())
-        steps = [
-            step
-            for step in steps
-            if phrase in " ".join(commit_text(step.contents).casefold().split())
-        ]
+        steps = [step for step in steps if _has_phrase(commit_text(step.contents), query)]
+    return steps, bool(complete and steps)
+
+
+def _match_notes(
+    store: Store, index: TextIndex, parsed: "Query", query: str, limit: int
+) -> list[Step]:
+    """The commits whose note or metadata has every word, best first."""
+    matches = match_words(index, _note_words(parsed.words))
+    complete = _complete(matches)
+    if not complete:
+        return []
+    scores = index.score_postings(weighted for one in matches for weighted in one.weighted)
+    steps = _best_steps(store, index, {at: scores[at] for at in complete}, limit)
+    if parsed.is_phrase:
+        texts = {step: note_texts(step.commit.kind, step.commit.data) for step in steps}
+        return [step for step in steps if _has_phrase("\n".join(texts[step]), query)]
     return steps
+
+
+def _note_words(words: Iterable[Word]) -> list[Word]:
+    """The words as terms of notes."""
+    return [
+        Word(
+            tuple(NOTE_MARK + part for part in word.parts),
+            tuple(NOTE_MARK + part for part in word.whole),
+        )
+        for word in words
+    ]
+
+
+def _complete(matches: Sequence["WordMatch"]) -> set[int]:
+    """The positions that have every word."""
+    return set(matches[0].positions).intersection(*(one.positions for one in matches[1:]))
+
+
+def _best_steps(
+    store: Store, index: TextIndex, scores: Mapping[int, float], limit: int
+) -> list[Step]:
+    best = nlargest(limit, scores.items(), key=lambda item: (item[1], item[0]))
+    return [step for _, step in store.read_keys([index.keys[position] for position, _ in best])]
+
+
+def _has_phrase(text: str, phrase: str) -> bool:
+    return " ".join(phrase.casefold().split()) in " ".join(text.casefold().split())
 
 
 class WordMatch(Struct, frozen=True):
@@ -316,9 +412,10 @@ def threads_with(store: Store, query: str) -> set[str] | None:
     if not parsed.words or parsed.is_phrase:
         return None
     index = open_index(store)
-    matches = [one.positions for one in match_words(index, parsed.words)]
-    complete = set(matches[0]).intersection(*matches[1:])
-    return index.threads_of(complete or set[int]().union(*matches))
+    matches = match_words(index, parsed.words)
+    complete = _complete(matches) | _complete(match_words(index, _note_words(parsed.words)))
+    some = set[int]().union(*(one.positions for one in matches))
+    return index.threads_of(complete or some)
 
 
 class Recalled(Struct, frozen=True):
@@ -427,6 +524,46 @@ def read_every_commit(store: Store, thread: str) -> Iterator[Step]:
                 visited.add(step.commit.id)
                 waiting += step.commit.parents[1:]
                 yield step
+
+
+def note_texts(kind: str, data: bytes) -> tuple[str, str]:
+    """The note and the metadata by which a search finds a commit, from its kind and data.
+
+    A note that only repeats the beginning of the message is left out, and so is the metadata that
+    Weft writes itself. Both are empty if the data is damaged.
+    """
+    try:
+        body = decode_body_data(data)
+    except Damaged:
+        return "", ""
+    note = body.note if isinstance(body.note, str) else ""
+    if body.metadata is None:
+        return note, ""
+    own_keys = OWN_METADATA | (
+        REWRITE_METADATA if kind in ("compact", "merge") else frozenset[str]()
+    )
+    caller_keys = {key: value for key, value in body.metadata.items() if key not in own_keys}
+    return note, "\n".join(_metadata_lines(caller_keys))
+
+
+def _metadata_lines(members: JsonObject, prefix: str = "") -> Iterator[str]:
+    """A line `key: value` for each value; nested keys are joined by dots."""
+    for key, value in members.items():
+        values = cast(list[Any], value) if isinstance(value, list) else [value]
+        for one in values:
+            if isinstance(one, dict):
+                yield from _metadata_lines(cast(JsonObject, one), f"{prefix}{key}.")
+            else:
+                text = one if isinstance(one, str) else json.encode(one).decode()
+                yield f"{prefix}{key}: {text}"
+
+
+def _note_terms(kind: str, data: bytes) -> dict[str, int]:
+    """The terms of a commit's note and metadata."""
+    if data in PLAIN_BODIES:
+        return {}
+    terms = count_terms("\n".join(note_texts(kind, data)))
+    return {NOTE_MARK + term: times for term, times in terms.items()}
 
 
 def commit_text(contents: tuple[bytes, ...]) -> str:

@@ -46,6 +46,12 @@ SATURATION, LENGTH_SHARE = 1.2, 0.5
 MAX_SCORED = 6_000
 """How many postings are scored. Beyond that, only commits that already have a score count."""
 
+NOTE_MARK = "@"
+"""The terms of a commit's note and metadata begin with this sign, which no other term has.
+
+They do not count for the length of a document, so they do not change how messages are ranked.
+"""
+
 MAX_VARIANTS = 24
 COUNT_BITS = 8
 MAX_COUNT = 2**COUNT_BITS - 1
@@ -58,11 +64,15 @@ SegmentParts = tuple[Sequence[IndexedCommits], Sequence[IndexBlock]]
 
 
 class Document(Struct, frozen=True, gc=False):
-    """A commit to index: the store's numbers of it and its thread, and its terms."""
+    """A commit to index: the store's numbers of it and its thread, and its terms.
+
+    `length` is the number of words of its messages.
+    """
 
     key: int
     thread: int
     created: float
+    length: int
     terms: Mapping[str, int]
 
 
@@ -75,8 +85,7 @@ def make_segment(documents: Sequence[Document]) -> NewSegment:
         for term, times in document.terms.items():
             postings[term].append(base + (times if times <= MAX_COUNT else MAX_COUNT))
     rows = [
-        (document.thread, document.key, document.created, sum(document.terms.values()))
-        for document in ordered
+        (document.thread, document.key, document.created, document.length) for document in ordered
     ]
     return _pack(rows, postings)
 
@@ -199,8 +208,8 @@ def read_segment(
     for block in blocks:
         _read_block(block, documents, is_small=size < SMALL_SIZE)
     for key, length, terms in zip(keys, lengths, documents, strict=True):
-        is_cut = MAX_COUNT in terms.values()
-        if sum(terms.values()) != length and not (is_cut and sum(terms.values()) < length):
+        counts = [times for term, times in terms.items() if not term.startswith(NOTE_MARK)]
+        if sum(counts) != length and not (MAX_COUNT in counts and sum(counts) < length):
             raise ValueError(f"the terms of commit number {key} are not complete")
     return dict(zip(keys, documents, strict=True))
 
@@ -320,13 +329,19 @@ class TextIndex:
                 yield one, block, int(offset), int(count)
 
     def variants(self, term: str, *, within: bool) -> list[str]:
-        """Other terms that begin with this one, or with `within`, that have it anywhere."""
-        if len(term) < PREFIX:
+        """Other terms that begin with this one, or with `within`, that have it anywhere.
+
+        They are terms of messages, or of notes if `term` is one.
+        """
+        mark = term[: len(NOTE_MARK)] if term.startswith(NOTE_MARK) else ""
+        if len(term) < PREFIX + len(mark):
             return []
         if within:
             self._read_buckets(None)
             blocks = [block for blocks in self._blocks.values() for _, block in blocks]
-            pattern = rb"\n([^ \n]*%b[^ \n]*) " % re.escape(term.encode())
+            first = mark.encode() or b"(?!%b)" % NOTE_MARK.encode()
+            inner = re.escape(term.removeprefix(mark).encode())
+            pattern = rb"\n(%b[^ \n]*%b[^ \n]*) " % (first, inner)
         else:
             self.load([term])
             blocks = [block for _, block in (*self._blocks[_bucket(term)], *self._blocks[WHOLE])]

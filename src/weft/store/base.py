@@ -154,13 +154,16 @@ class Landing(Struct, frozen=True, gc=False):
 class Unindexed(Struct, frozen=True, gc=False):
     """A commit that is not in the text index.
 
-    `key` and `thread` are the store's own numbers of the commit and its thread.
+    `key` and `thread` are the store's own numbers of the commit and its thread. `kind` and `data`
+    are those of its `CommitRecord`.
     """
 
     key: int
     thread: int
     created: float
     contents: tuple[bytes, ...]
+    kind: str
+    data: bytes
 
 
 BUCKETS = 257
@@ -292,6 +295,13 @@ class Store(Protocol):
 
     def refs(self, thread: str) -> dict[str, Id]:
         """The commit of each branch, by name."""
+        ...
+
+    def find_refs(self, prefix: str) -> list[tuple[str, str, Id]]:
+        """The thread, name and commit of every ref that begins with `prefix`, oldest first.
+
+        This is one read. Refs of deleted threads are left out.
+        """
         ...
 
     def read_ref(self, thread: str, name: str) -> Id | None: ...

@@ -232,6 +232,16 @@ class MemoryStore:
         with self._lock:
             return dict(self._own(thread).refs)
 
+    def find_refs(self, prefix: str) -> list[tuple[str, str, Id]]:
+        with self._lock:
+            return [
+                (thread, name, id)
+                for thread, own in self._tables.threads.items()
+                if not _is_deleted(thread)
+                for name, id in own.refs.items()
+                if name.startswith(prefix)
+            ]
+
     def read_ref(self, thread: str, name: str) -> Id | None:
         with self._lock:
             return self._own(thread).refs.get(name)
@@ -431,7 +441,8 @@ class MemoryStore:
         thread, id = self._tables.keys[key]
         own = self._own(thread)
         step = own.commits[id]
-        return Unindexed(key, own.number, step.commit.created, step.contents)
+        commit = step.commit
+        return Unindexed(key, own.number, commit.created, step.contents, commit.kind, commit.data)
 
     def add_segment(self, segment: NewSegment, replaced: Sequence[int] = ()) -> bool:
         with self._lock:

@@ -177,6 +177,15 @@ class SqlStore:
                 raise dangling(name)
         return dict(rows)
 
+    def find_refs(self, prefix: str) -> list[tuple[str, str, Id]]:
+        rows = self._db.read(
+            f"""SELECT t.name, r.name, c.id FROM ref r JOIN thread t ON t.key = r.thread
+            JOIN commits c ON c.key = r.target AND c.thread = r.thread
+            WHERE substr(r.name, 1, ?) = ? AND {LIVE} ORDER BY r.key""",
+            (len(prefix), prefix),
+        )
+        return [(thread, name, id) for thread, name, id in rows]
+
     def read_ref(self, thread: str, name: str) -> Id | None:
         owner = self._key(thread)
         rows = self._db.read(
@@ -507,6 +516,8 @@ class SqlStore:
                 (row[12],)
                 if row[11] is not None
                 else tuple([data for _, data in many.get(row[1], ())]),
+                row[4],
+                row[7],
             )
             for row in rows
         ]

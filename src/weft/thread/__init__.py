@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .info import CommitInfo, Imported, Remark, Stats
     from .json_delta import same_start
     from .lineage import Blame, Version
-    from .lookup import RECALL_TOKENS, ROLES, Hit, RecallPage, excerpt
+    from .lookup import RECALL_TOKENS, ROLES, Hit, RecallPage, excerpt, named_threads
     from .maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, repair_store
     from .media_files import Attachment, Media, find_type, make_media, read_attachments
     from .merge import SQUASH, MergePreview, Strategy
@@ -116,7 +116,7 @@ __getattr__ = lazy_names(
         "info": "CommitInfo Imported Remark Stats",
         "json_delta": "same_start",
         "lineage": "Blame Version",
-        "lookup": "RECALL_TOKENS ROLES Hit RecallPage excerpt",
+        "lookup": "RECALL_TOKENS ROLES Hit RecallPage excerpt named_threads",
         "maintenance": "RETENTION_DAYS forget fsck gc kept_copies repair_store",
         "media_files": "Attachment Media find_type make_media read_attachments",
         "merge": "SQUASH MergePreview Strategy",
@@ -229,6 +229,7 @@ __all__ = [
     "make_media",
     "match_names",
     "name_of",
+    "named_threads",
     "no_answer_within",
     "open",
     "price_usage",

@@ -1,7 +1,8 @@
 """`search` and `recall`: find messages that were ever in a thread, live or not.
 
 `search` returns every message that has all the words of a query (or some of them, if none has all),
-or that matches a regular expression. Filters narrow it down.
+or that matches a regular expression. Filters narrow it down. It also returns the notes, metadata,
+tags, titles and names that have all the words; `Hit.kind` says what a hit is.
 
 `recall` returns originals: the message with an id or a checkpoint, or else those that match some
 words best.
@@ -27,6 +28,8 @@ from msgspec import Struct
 from weft.compact.entities import find_entities
 from weft.errors import Ambiguous, NotFound, WrongValue
 from weft.history import (
+    TAG,
+    Matches,
     Narrowing,
     Rewrite,
     Row,
@@ -34,18 +37,21 @@ from weft.history import (
     count_terms,
     decode_body,
     message_words,
+    note_texts,
     parse_query,
     read_ancestors,
     read_every_commit,
+    read_tags,
     recall_commits,
     search_commits,
+    search_matches,
     shows,
     threads_with,
 )
 from weft.ids import Id
 from weft.lazy import lazy_pattern
 from weft.model import SYSTEM_ROLES, Message, Text, ToolResult, speaker, spoken, texts
-from weft.store import Step, Store
+from weft.store import Step, Store, ThreadRecord
 
 from .arguments import check_count, check_flag, check_text
 from .handle import Handle
@@ -53,6 +59,9 @@ from .lineage import read_versions, written_messages
 from .resolve import SHORTEST, find_row, require_commit
 
 LIMIT = 50
+NAMES = ("title", "name")
+"""The kinds of hits that are threads."""
+
 ROLES = ("user", "assistant", "tool", *sorted(SYSTEM_ROLES))
 ALL = 2**31 - 1
 """The number of commits to read if a filter selects among them afterwards."""
@@ -88,6 +97,10 @@ class Hit(Struct, frozen=True):
 
     `summary` is whether a compaction wrote it. `speaker` and `calls` are what a person is shown:
     who speaks, and which tools are called. `created` is the time of its commit, in `thread`.
+
+    `kind` is `message`, or what else has the words: the `note` or `metadata` of a commit, a `tag`,
+    or the `title` or `name` of the thread. Such a hit has no role; its `speaker` is the kind, its
+    `id` names the message it is about, or else the commit, and `live` is whether the branch has it.
     """
 
     id: str
@@ -100,6 +113,7 @@ class Hit(Struct, frozen=True):
     calls: str = ""
     thread: str = ""
     created: datetime | None = None
+    kind: str = "message"
 
 
 class Filter(Struct, frozen=True):
@@ -116,6 +130,11 @@ class Filter(Struct, frozen=True):
     def is_open(self) -> bool:
         """Whether the filter accepts everything."""
         return self == Filter()
+
+    @property
+    def is_about_messages(self) -> bool:
+        """Whether only messages can meet the conditions."""
+        return self.role is not None or self.path is not None
 
     def accepts_time(self, created: float) -> bool:
         after = self.since is None or created >= self.since
@@ -186,16 +205,110 @@ def read_moment(field: str, value: Any) -> float | None:
 
 
 def search(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter()) -> list[Hit]:  # noqa: B008
-    """All messages that match, live ones first, then by relevance."""
+    """All messages that match, live ones first, then by relevance.
+
+    Matching tags, notes and metadata that the branch has come after the live messages, others
+    after the rest.
+    """
     check_count("limit", limit)
     if not check_text("query", query).strip():
         if only.path is None:
             return []
         query = only.path
     branch_handle = handle if only.branch is None else handle.on_branch(only.branch)
-    commits = _candidates(branch_handle, query, limit, only)
-    hits = _matching_messages(branch_handle, query, commits, only)
-    return _unique(sorted(hits, key=lambda hit: not hit.live))[:limit]
+    matches = _candidates(branch_handle, query, limit, only)
+    hits = _matching_messages(branch_handle, query, matches.messages, only)
+    if only.is_about_messages:
+        return _unique(sorted(hits, key=lambda hit: not hit.live))[:limit]
+    listed = {hit.commit for hit in hits}
+    tags = _tag_hits(branch_handle, query, only)
+    notes = _note_hits(branch_handle, query, matches.notes, only)
+    notes = [hit for hit in notes if hit.commit not in listed]
+    return sorted([*_unique(hits), *tags, *notes], key=lambda hit: not hit.live)[:limit]
+
+
+def _note_hits(handle: Handle, query: str, steps: Sequence[Step], only: Filter) -> list[Hit]:
+    """The notes and metadata of these commits that match, one hit for each commit."""
+    matches = _matcher(query, only)
+    head = handle.head()
+    ids = [step.commit.id for step in steps]
+    on_branch = {} if head is None else handle.store.read_depths(handle.name, head, ids)
+    hits: list[Hit] = []
+    for step in steps:
+        commit = step.commit
+        note, metadata = _notes_of(step)
+        lines = [line for line in metadata.splitlines() if matches(line)]
+        if only.regex and not matches(note) and not lines:
+            continue
+        kind = "note" if note and (matches(note) or not lines) else "metadata"
+        hits.append(
+            Hit(
+                _subject(step),
+                note if kind == "note" else "\n".join(lines) or metadata,
+                commit.id in on_branch,
+                "",
+                commit.id.hex(),
+                speaker=kind,
+                thread=handle.name,
+                created=datetime.fromtimestamp(commit.created, UTC),
+                kind=kind,
+            )
+        )
+    return hits
+
+
+def _subject(step: Step) -> str:
+    """The id of what a note is about: a message if there is one, else the commit."""
+    if step.commit.kind == "note":
+        return str((decode_body(step).metadata or {}).get("about", step.commit.id.hex()))
+    slots = {slot for slot, _ in written_messages(step)}
+    return slots.pop().hex() if len(slots) == 1 else step.commit.id.hex()
+
+
+def _tag_hits(handle: Handle, query: str, only: Filter) -> list[Hit]:
+    """The tags of a thread that match, in order of their names."""
+    matches = _name_matcher(query, only)
+    tags = {name: id for name, id in read_tags(handle.store, handle.name).items() if matches(name)}
+    if not tags:
+        return []
+    reachable = _reachable(handle, only)
+    steps = handle.store.read_commits(handle.name, list(set(tags.values())))
+    by_id = {step.commit.id: step for step in steps}
+    head = handle.head()
+    on_branch = {} if head is None else handle.store.read_depths(handle.name, head, list(by_id))
+    return [
+        Hit(
+            _subject(by_id[id]),
+            name,
+            id in on_branch,
+            "",
+            id.hex(),
+            speaker="tag",
+            thread=handle.name,
+            created=datetime.fromtimestamp(by_id[id].commit.created, UTC),
+            kind="tag",
+        )
+        for name, id in sorted(tags.items())
+        if id in by_id
+        and only.accepts_time(by_id[id].commit.created)
+        and (reachable is None or id in reachable)
+    ]
+
+
+def _title_hits(store: Store, record: ThreadRecord, query: str, only: Filter) -> list[Hit]:
+    """The title or the name of a thread, if it matches; it leads to the newest commit."""
+    matches = _name_matcher(query, only)
+    named = [("title", record.title or ""), ("name", record.name)]
+    kind, text = next(((kind, text) for kind, text in named if matches(text)), ("", ""))
+    head = store.read_ref(record.name, only.branch or record.head) if kind else None
+    if head is None:
+        return []
+    (step,) = store.read_commits(record.name, [head])
+    if not only.accepts_time(step.commit.created):
+        return []
+    created = datetime.fromtimestamp(step.commit.created, UTC)
+    id = head.hex()
+    return [Hit(id, text, True, "", id, False, kind, "", record.name, created, kind)]
 
 
 def _unique(hits: Iterable[Hit]) -> list[Hit]:
@@ -212,7 +325,7 @@ def _matching_messages(
     handle: Handle, query: str, commits: Sequence[Step], only: Filter
 ) -> list[Hit]:
     """The messages of these commits that match the query."""
-    matches = _regex_matcher(query) if only.regex else _words_matcher(query)
+    matches = _matcher(query, only)
     find = _row_finder(handle, commits)
     hits: list[Hit] = []
     for step in commits:
@@ -229,13 +342,18 @@ def _matching_messages(
 def search_all(
     store: Store, query: str, limit: int, only: Filter, thread: str | None = None
 ) -> list[Hit]:
-    """The same over all threads of a store, or one of them: live hits first, then the newest."""
+    """The same over all threads of a store, or one of them: live hits first, then the newest.
+
+    Titles and names of threads that match come before everything else.
+    """
     check_count("limit", limit)
     if thread is not None and store.read_thread(check_text("thread", thread)) is None:
         raise NotFound("thread", thread)
     hits: list[Hit] = []
     has_branch = False
     candidates = None if only.regex or only.branch is not None else threads_with(store, query)
+    if candidates is not None and not only.is_about_messages:
+        candidates |= named_threads(store, query)
     for record in store.threads():
         if thread is not None and record.name != thread:
             continue
@@ -244,11 +362,31 @@ def search_all(
         if only.branch is not None and store.read_ref(record.name, only.branch) is None:
             continue
         has_branch = True
+        if thread is None and query.strip() and not only.is_about_messages:
+            hits += _title_hits(store, record, query, only)
         hits += search(Handle(store, record), query, limit, only)
     if only.branch is not None and not has_branch:
         raise NotFound("branch", only.branch)
-    hits.sort(key=lambda hit: (not hit.live, -hit.created.timestamp() if hit.created else 0.0))
+    hits.sort(key=_store_order)
     return hits[:limit]
+
+
+def _store_order(hit: Hit) -> tuple[bool, bool, bool, float]:
+    """Names of threads first, then what is live, messages before notes, and the newest first."""
+    newest_first = -hit.created.timestamp() if hit.created else 0.0
+    return hit.kind not in NAMES, not hit.live, hit.kind != "message", newest_first
+
+
+def named_threads(store: Store, query: str) -> set[str]:
+    """The threads whose name, title or tags match a query."""
+    matches = _name_matcher(query)
+    named = {
+        record.name
+        for record in store.threads()
+        if matches(record.name) or matches(record.title or "")
+    }
+    tags = store.find_refs(TAG)
+    return named | {thread for thread, ref, _ in tags if matches(ref.removeprefix(TAG))}
 
 
 def recall(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter()) -> list[Hit]:  # noqa: B008
@@ -264,6 +402,7 @@ def _named_hits(handle: Handle, query: str, limit: int) -> list[Hit] | None:
     name = query.strip().removeprefix("<checkpoint:").removesuffix(">")
     if handle.store.has_checkpoint(handle.name, name):
         hits = [hit for hit in search(handle, name, limit) if name in hit.text]
+        hits = [hit for hit in hits if hit.kind == "message"]
         return sorted(hits, key=lambda hit: hit.summary)
     row = find_row(handle, name)
     if row is not None and row.id is not None:
@@ -364,25 +503,60 @@ def _is_live(row: Row | None, message: Message) -> bool:
     return row is not None and shows(row) and row.message == message
 
 
-def _candidates(handle: Handle, query: str, limit: int, only: Filter) -> Sequence[Step]:
+def _candidates(handle: Handle, query: str, limit: int, only: Filter) -> Matches:
     """The commits that may contain hits, the most relevant first."""
     store, name = handle.store, handle.name
-    reachable: set[Id] | None = None
-    if only.branch is not None:
-        head = store.read_ref(name, only.branch)
-        if head is None:
-            raise NotFound("branch", only.branch)
-        reachable = {step.commit.id for step in read_ancestors(store, name, head)}
+    reachable = _reachable(handle, only)
+
+    def accepted(steps: Iterable[Step]) -> list[Step]:
+        return [
+            step
+            for step in steps
+            if only.accepts_time(step.commit.created)
+            and (reachable is None or step.commit.id in reachable)
+        ]
+
     if only.regex:
-        steps = read_every_commit(store, name)
-    else:
-        steps = search_commits(store, name, query, limit if only.is_open else ALL)
-    return [
-        step
-        for step in steps
-        if only.accepts_time(step.commit.created)
-        and (reachable is None or step.commit.id in reachable)
-    ]
+        steps = accepted(read_every_commit(store, name))
+        return Matches(steps, [step for step in steps if any(_notes_of(step))])
+    if only.is_about_messages:
+        return Matches(accepted(search_commits(store, name, query, ALL)), [])
+    matches = search_matches(store, name, query, limit if only.is_open else ALL)
+    return Matches(accepted(matches.messages), accepted(matches.notes))
+
+
+def _notes_of(step: Step) -> tuple[str, str]:
+    return note_texts(step.commit.kind, step.commit.data)
+
+
+def _reachable(handle: Handle, only: Filter) -> set[Id] | None:
+    """The commits of the branch that a search is narrowed down to; `None` for all commits."""
+    if only.branch is None:
+        return None
+    head = handle.store.read_ref(handle.name, only.branch)
+    if head is None:
+        raise NotFound("branch", only.branch)
+    return {step.commit.id for step in read_ancestors(handle.store, handle.name, head)}
+
+
+def _matcher(query: str, only: Filter) -> Callable[[str], bool]:
+    """A function: does a text match the query, or have one of its words?"""
+    return _regex_matcher(query) if only.regex else _words_matcher(query)
+
+
+def _name_matcher(query: str, only: Filter = Filter()) -> Callable[[str], bool]:  # noqa: B008
+    """A function: does a name, a title or a tag match the query, or have all of its words?"""
+    if only.regex:
+        return _regex_matcher(query)
+    folded, words = query.strip().casefold(), parse_query(query).words
+
+    def matches(name: str) -> bool:
+        if folded in name.casefold():
+            return True
+        terms = count_terms(name) if name and words else {}
+        return bool(terms) and all(part in terms for word in words for part in word.parts)
+
+    return matches
 
 
 def _regex_matcher(query: str) -> Callable[[str], bool]:

@@ -155,6 +155,7 @@ def search(
 ) -> list[Hit]:
     """Search all threads of a store for these words; live messages first, then the newest.
 
+    Threads whose title or name has the words come first: hits of the kind `title` or `name`.
     Every `Hit` names its thread. The filters are those of `Thread.search`. `thread` searches one
     thread only, `branch` only the threads that have a branch with this name.
     """

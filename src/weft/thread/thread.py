@@ -261,8 +261,9 @@ class Thread:
     ) -> list[Hit]:
         """Find the messages of this thread that contain all these words, live messages first.
 
-        Messages that were edited or removed are searched too. If no message has all the words, the
-        result is the messages with some of them.
+        Messages that were edited or removed are searched too, and so are the notes, metadata and
+        tags of commits: `Hit.kind` says what a hit is. If nothing has all the words, the result is
+        the messages with some of them.
 
         `role`, `branch`, times (a `datetime`, seconds, or ISO text) and a `path` that the messages
         mention narrow it down. With `regex`, the query is a regular expression of Python's `re`.

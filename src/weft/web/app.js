@@ -55,7 +55,7 @@ const travel = new Travel({ back: () => readCommit(null), branch: openBranchDial
 const composer = new Composer({ send: (frame) => socket.send(frame), say });
 const threads = new Threads({
   onpick: (name) => go(name),
-  onhit: (name, id) => go(name, null, id),
+  onhit: openHit,
   onrestore: (name) => manage.restore(name),
 });
 const manage = new Manage({
@@ -95,6 +95,7 @@ const page = {
     return current.at !== null;
   },
   go,
+  openHit,
   refresh,
   change,
   say,
@@ -181,10 +182,15 @@ function place() {
   return { thread: current.thread, branch: current.named, until: current.at };
 }
 
-function go(thread, branch = null, row = null, at = null) {
+function go(thread, branch = null, row = null, at = null, commit = null) {
   window.history.pushState(null, "", address({ thread, branch, row, at }));
   drawer("threads", false);
-  return open(thread, branch, row, at);
+  return open(thread, branch, row, at, commit);
+}
+
+/** Open what a search found: a message where it is, or the thread as of the commit of a tag. */
+function openHit(thread, { kind, id, commit }) {
+  return kind === "tag" ? go(thread, null, null, commit) : go(thread, null, id, null, commit);
 }
 
 /** Read the thread as of a commit; null: the newest. */
@@ -193,7 +199,7 @@ function readCommit(id) {
   return go(current.thread, current.named, null, id);
 }
 
-async function open(thread, branch = null, row = null, at = null) {
+async function open(thread, branch = null, row = null, at = null, commit = null) {
   Object.assign(current, { thread, branch, named: branch, head: null, at });
   running(null); // until the server says otherwise
   setReady(false);
@@ -204,7 +210,7 @@ async function open(thread, branch = null, row = null, at = null) {
   live.reset();
   chat.clearTail(); // what streams belongs to the thread or branch that was open
   opening += 1;
-  await reload({ row }).finally(() => (opening -= 1));
+  await reload({ row, commit }).finally(() => (opening -= 1));
   watch();
 }
 
@@ -246,8 +252,9 @@ function rowsAddress({ thread, branch, until, around, since, count }) {
   return withQuery("/api/rows", { thread, branch, until, around, since, count });
 }
 
-/** Read the thread and show it from its end, or around a row; up to the commit `until`. */
-async function reload({ row = null, until = current.at } = {}) {
+/** Read the thread and show it from its end, or around a row; up to the commit `until`. If the
+ *  branch does not have the row, the thread is shown as of `commit`. */
+async function reload({ row = null, until = current.at, commit = null } = {}) {
   try {
     const view = await readRows({ around: row, until, count: FIRST_ROWS });
     if (!view) return;
@@ -256,13 +263,15 @@ async function reload({ row = null, until = current.at } = {}) {
     shown(view);
     if (!row || !chat.reveal(row)) await chat.toEnd();
   } catch (error) {
-    const at = row && !until ? await beforeCompaction(row) : null;
+    const folded = row && !until ? await beforeCompaction(row) : null;
+    const at = folded ?? (until ? null : commit);
     if (at) {
       const { thread, named } = current;
+      if (row === at) row = null; // the note of a commit without a message
       window.history.replaceState(null, "", address({ thread, branch: named, row, at }));
       current.at = at;
       await reload({ row, until: at });
-      say("This message was compacted. This is the thread as it was before.");
+      if (folded) say("This message was compacted. This is the thread as it was before.");
     } else if (row) {
       say(error.message, true);
       await reload({ until });

@@ -79,11 +79,13 @@ function threadEntry({ name, title, hits }) {
   return {
     name,
     title: title ?? name,
-    hint: hits?.length ? hits[0].text : title ? name : "",
-    isFound: Boolean(hits?.length), // the server matched words that title and hint may lack
-    run: (page) => page.go(name, null, hits?.[0]?.id ?? null),
+    hint: hits?.length ? `${kindOf(hits[0])}${hits[0].text}` : title ? name : "",
+    isFound: Boolean(hits), // the server matched words that title and hint may lack
+    run: (page) => (hits?.length ? page.openHit(name, hits[0]) : page.go(name)),
   };
 }
+
+const kindOf = ({ kind }) => (kind === "message" ? "" : `${kind}: `);
 
 function branchEntries(_query, { thread, branch, branches }) {
   return branches

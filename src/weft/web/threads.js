@@ -111,7 +111,8 @@ export class Threads {
     const hits = (thread.hits ?? []).map((hit) =>
       el(
         "button",
-        { type: "button", class: "hit", onclick: () => this.onhit(thread.name, hit.id) },
+        { type: "button", class: "hit", onclick: () => this.onhit(thread.name, hit) },
+        hit.kind === "message" ? null : el("b", { class: "hit-kind" }, hit.kind),
         hit.text,
       ),
     );
