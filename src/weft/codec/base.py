@@ -304,6 +304,8 @@ class Codec(Struct, frozen=True):
     - `request_path`: the path that a request is posted to, by model and whether it streams.
     - `locate_answer`: the path of a position in an answer of this protocol.
     - `rules_apply`: whether a rule of the target could change a body of this same protocol.
+    - `add_marks`: a body of this same protocol with the target's cache marks, if they are all that
+      its rules for parameters and messages change; else `None`.
     - `place_thinking`: marks thinking for the member in which a client reads it, in a protocol with
       several such members.
 
@@ -341,6 +343,7 @@ class Codec(Struct, frozen=True):
     rewritten: tuple[str, ...]
     needs_user_message: bool = False
     rules_apply: Callable[[Request, Target], bool] = lambda _request, _target: False
+    add_marks: Callable[[JsonObject, Request, Target], JsonObject | None] | None = None
     fields: "FieldTable | None" = None
     fast_path: "FastPath | None" = None
     has_stop_details: bool = False

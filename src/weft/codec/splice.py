@@ -17,6 +17,9 @@ from weft.model import JsonObject
 _BLANK = lazy_pattern(rb"[ \t\n\r]*")
 _STRING = lazy_pattern(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
+BLANKS = b" \t\n\r"
+COMMA = ord(",")
+
 Span = tuple[int, int]
 
 _read_members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -78,14 +81,14 @@ def _splice_array(text: bytes, old: list[Any], new: list[Any]) -> bytes:
     spans = _item_spans(text)
     if len(spans) != len(old):
         raise Irregular
-    in_place = len(old) == len(new) and not _moves(old, new)
-    if in_place:
+    changed = _changed_in_place(old, new)
+    if changed is not None:
         pieces: list[bytes] = []
         copied = 0
-        for (start, end), before, after in zip(spans, old, new, strict=True):
-            if not _same(before, after):
-                pieces += [text[copied:start], splice(text[start:end], before, after)]
-                copied = end
+        for at in changed:
+            start, end = spans[at]
+            pieces += [text[copied:start], splice(text[start:end], old[at], new[at])]
+            copied = end
         return b"".join(pieces) + text[copied:]
     unused = list(range(len(old)))
     items: list[bytes] = []
@@ -99,10 +102,14 @@ def _splice_array(text: bytes, old: list[Any], new: list[Any]) -> bytes:
     return b"[" + b",".join(items) + b"]"
 
 
-def _moves(old: list[Any], new: list[Any]) -> bool:
-    """Whether an item of the old list is at another position in the new one."""
-    changed = [number for number in range(len(old)) if not _same(old[number], new[number])]
-    return any(_same(old[at], new[to]) for at in changed for to in changed if at != to)
+def _changed_in_place(old: list[Any], new: list[Any]) -> list[int] | None:
+    """The positions of the items that differ; `None` if items were added, removed or moved."""
+    if len(old) != len(new):
+        return None
+    pairs = enumerate(zip(old, new, strict=True))
+    changed = [at for at, (item, other) in pairs if item is not other and not _same(item, other)]
+    moves = any(_same(old[at], new[to]) for at in changed for to in changed if at != to)
+    return None if moves else changed
 
 
 def _same(old: Any, new: Any) -> bool:
@@ -136,11 +143,13 @@ def _item_spans(text: bytes) -> list[Span]:
     spans: list[Span] = []
     at = _skip(text, 0) + 1
     for value in _read_items(text):
-        at = _skip(text, at)
         if spans:
-            at = _skip(text, _expect(text, at, b","))
-        spans.append((at, at + len(memoryview(value))))
-        at = spans[-1][1]
+            at = at + 1 if text[at] == COMMA else _expect(text, _skip(text, at), b",")
+        if text[at] in BLANKS:
+            at = _skip(text, at)
+        end = at + len(memoryview(value))
+        spans.append((at, end))
+        at = end
     _expect(text, _skip(text, at), b"]")
     return spans
 

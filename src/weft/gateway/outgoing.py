@@ -158,10 +158,23 @@ def rewrite_body(
     raw: JsonObject = orjson.loads(body.bytes) if body.raw is None else body.raw
     changed, losses = raw, ()
     if target is not None and has_rules:
-        changed, losses = _apply_rules(codec, body, raw, target)
+        changed, losses = _add_marks(codec, body, target) or _apply_rules(codec, body, raw, target)
     if model is not None:
         changed = {**changed, "model": model}
-    return (body.bytes if changed == raw else splice(body.bytes, raw, changed)), losses
+    return splice(body.bytes, raw, changed), losses
+
+
+def _add_marks(
+    codec: Codec, body: Body, target: Target
+) -> tuple[JsonObject, tuple[Loss, ...]] | None:
+    """The parsed body with cache marks, if no other rule of the target may change it.
+
+    That is the usual case, and it takes no time for the messages that do not change.
+    """
+    if codec.add_marks is None or body.raw is None or _moves_system(body.request, target):
+        return None
+    marked = codec.add_marks(body.raw, body.request, target)
+    return None if marked is None else (marked, ())
 
 
 def _apply_rules(
@@ -188,9 +201,11 @@ def _apply_rules(
 
 def may_apply(codec: Codec, request: Request, target: Target) -> bool:
     """Whether a rule of the target may change the request. Most requests match no rule."""
-    if target.system in ("demote", "merge") and any(map(is_system, request.messages)):
-        return True
-    return codec.rules_apply(request, target)
+    return _moves_system(request, target) or codec.rules_apply(request, target)
+
+
+def _moves_system(request: Request, target: Target) -> bool:
+    return target.system in ("demote", "merge") and any(map(is_system, request.messages))
 
 
 def refuse_system_only(request: Request, codec: Codec) -> None:

@@ -16,7 +16,7 @@ from weft.codec.base import (
 from weft.model import JsonObject, Request
 
 from .blocks import BLOCKS
-from .cache import apply_last_system_cache_breakpoint
+from .cache import apply_last_system_cache_breakpoint, copy_with_marks
 from .fast_path import FAST_PATH
 from .fields import FIELDS
 from .request import decode_request, encode_request, write_messages
@@ -45,6 +45,12 @@ def _rules_apply(request: Request, target: Target) -> bool:
     marks = len(request.marks)
     wants_marks = marks > MAX_MARKS or (target.cache == "auto" and not marks)
     return wants_marks or has_inline_system(request, PROTOCOL)
+
+
+def _add_marks(raw: JsonObject, request: Request, target: Target) -> JsonObject | None:
+    if request.marks or target.cache != "auto" or has_inline_system(request, PROTOCOL):
+        return None
+    return copy_with_marks(raw)
 
 
 HTTP = Http(
@@ -90,6 +96,7 @@ CODEC = Codec(
     empty_request={"model": "any", "messages": [], "max_tokens": 1},
     rewritten=("system", "messages", "tools", "cache_control"),
     rules_apply=_rules_apply,
+    add_marks=_add_marks,
     needs_user_message=True,
     fast_path=FAST_PATH,
     has_stop_details=True,

@@ -49,6 +49,46 @@ def apply_last_message_cache_breakpoint(messages: list[JsonObject] | None) -> No
                 return
 
 
+def place_marks(body: JsonObject) -> None:
+    """Set the three breakpoints of a request whose caller set none, in place."""
+    _mark_setup(body)
+    apply_last_message_cache_breakpoint(body["messages"])
+
+
+def copy_with_marks(body: JsonObject) -> JsonObject:
+    """A body with the three breakpoints. Only what they change is copied: a body may be long."""
+    copy = {**body}
+    for name in ("system", "tools"):
+        items = body.get(name)
+        if isinstance(items, list):
+            copy[name] = [{**item} for item in cast(list[JsonObject], items)]
+    _mark_setup(copy)
+    messages = copy["messages"] = [*cast(list[JsonObject], body["messages"])]
+    for number in reversed(range(len(messages))):
+        original = messages[number]
+        messages[number] = _copy_message(original)
+        apply_last_message_cache_breakpoint(messages[number : number + 1])
+        if messages[number] != original:
+            break
+    return copy
+
+
+def _mark_setup(body: JsonObject) -> None:
+    system = body.get("system")
+    if isinstance(system, str) and system:
+        body["system"] = system = [{"type": "text", "text": system}]
+    if isinstance(system, list):
+        apply_last_system_cache_breakpoint(cast(list[JsonObject], system))
+    apply_last_tool_cache_breakpoint(body.get("tools"))
+
+
+def _copy_message(message: JsonObject) -> JsonObject:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return {**message}
+    return {**message, "content": [{**block} for block in cast(list[JsonObject], content)]}
+
+
 def has_marks(body: JsonObject) -> bool:
     """Whether the caller placed any breakpoint, at the top level too."""
     return any(True for _ in _marked(body))

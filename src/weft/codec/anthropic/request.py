@@ -69,11 +69,9 @@ from weft.model import (
 
 from .blocks import CHECKS, Writer, decode_common, decode_content, part_name, write_common
 from .cache import (
-    apply_last_message_cache_breakpoint,
-    apply_last_system_cache_breakpoint,
-    apply_last_tool_cache_breakpoint,
     has_marks,
     limit_marks,
+    place_marks,
 )
 from .fields import FIELDS, decode_params, encode_params, enforceable
 from .wire import MAX_MARKS, PROTOCOL, REQUEST_SETUP
@@ -265,7 +263,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     if () in marks:
         body["cache_control"] = marks[()]
     if target.cache == "auto" and not has_marks(body):
-        _place_marks(body)
+        place_marks(body)
     elif len(marks) + sum("cache_control" in tool for tool in tools) > MAX_MARKS:
         # Counted before the body is searched for them: nearly all requests are within the limit.
         limit_marks(body, losses)
@@ -407,17 +405,6 @@ def _write_tools(
             body["cache_control"] = marks["tools", number]
         tools.append(body)
     return tools
-
-
-def _place_marks(body: JsonObject) -> None:
-    """The three breakpoints of a request whose caller set none."""
-    system = body.get("system")
-    if isinstance(system, str) and system:
-        body["system"] = system = [{"type": "text", "text": system}]
-    if isinstance(system, list):
-        apply_last_system_cache_breakpoint(cast(list[JsonObject], system))
-    apply_last_tool_cache_breakpoint(body.get("tools"))
-    apply_last_message_cache_breakpoint(body["messages"])
 
 
 def write_message(message: Message) -> JsonObject:
