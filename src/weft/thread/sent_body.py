@@ -377,7 +377,8 @@ def describe_loss(store: Store, steps: Sequence[Step]) -> str | None:
 
 
 def _find_tombstone(store: Store, ids: Sequence[Id]) -> str | None:
-    stones = store.maintenance().tombstones(ids) if ids else {}
+    maintenance = store.maintenance()
+    stones = maintenance.tombstones(ids) if ids and maintenance.has_tombstones() else {}
     for kind, id in stones:
         return f"{kind} {id.hex()[:12]}, which it refers to, was {stones[kind, id].reason}"
     return None
