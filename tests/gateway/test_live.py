@@ -137,6 +137,13 @@ def states(events: list[Event]) -> list[str]:
     return [event["state"] for event in events if event["type"] == "exchange"]
 
 
+def is_running(gateway: Any, thread: str) -> bool:
+    """Whether the list of threads shows a thread as running."""
+    with urlopen(f"{gateway.url}/api/threads", timeout=SECONDS) as reply:
+        rows = orjson.loads(reply.read())["threads"]
+    return next(row["running"] for row in rows if row["name"] == thread)
+
+
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions"])
 def test_an_answer_is_seen_while_it_streams(gateway, upstream, path):
     session = f"seen{path.replace('/', '-')}"
@@ -145,8 +152,10 @@ def test_an_answer_is_seen_while_it_streams(gateway, upstream, path):
         asking = Asking(gateway, "HELD please", session, path=path)
         events = watch.until(lambda event: is_block(event) and HELD_TEXT.strip() in event["text"])
         assert asking.is_alive()  # the upstream waits, so the program does too
+        assert is_running(gateway, events[-1]["thread"])
         upstream.gate.set()
         events += watch.until(is_over)
+        assert not is_running(gateway, events[-1]["thread"])
         asking.finish()
     assert states(events) == ["waiting", "streaming", "done"]
     assert text_of(events) == HELD_TEXT + "and the second half."

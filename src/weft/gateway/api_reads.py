@@ -47,7 +47,8 @@ def list_threads(call: ApiCall) -> JsonObject:
     messages contain it.
 
     One call lists at most `limit` of them, after the first `offset`; `total` is their number.
-        For a subagent or a side question, `parent` is its main thread and `kind` says what it is.
+    For a subagent or a side question, `parent` is its main thread and `kind` says what it is.
+    `running` is whether an agent of the page or a client of the gateway waits for an answer in it.
     """
     query, offset = call.text_or_none("q"), call.number("offset") or 0
     active = call.store.last_active()
@@ -64,9 +65,11 @@ def list_threads(call: ApiCall) -> JsonObject:
     page = records[offset : offset + (call.number("limit") or THREAD_LIMIT)]
     visible = {record.name for record in call.threads()}
     children = Counter(record.parent for record in call.threads() if record.parent is not None)
+    running = {run.spec.thread for run in call.state.runs}
+    running |= {exchange.thread for exchange in call.state.live}
     rows = [
         {
-            **_thread_entry(call, record, active[record.name]),
+            **_thread_entry(call, record, active[record.name], running),
             **family_json(record, visible),
             "children": children[record.name],
         }
@@ -90,7 +93,9 @@ def list_deleted(call: ApiCall) -> JsonObject:
     return {"threads": sorted(rows, key=lambda row: row["deleted"] or 0.0, reverse=True)}
 
 
-def _thread_entry(call: ApiCall, record: ThreadRecord, updated: float) -> JsonObject:
+def _thread_entry(
+    call: ApiCall, record: ThreadRecord, updated: float, running: Collection[str]
+) -> JsonObject:
     refs = read_branches(call.store, record.name)
     return {
         "name": record.name,
@@ -98,7 +103,7 @@ def _thread_entry(call: ApiCall, record: ThreadRecord, updated: float) -> JsonOb
         "branches": max(1, len(refs)),
         "updated": updated,
         "sample": record.name == SAMPLE,
-        "running": any(run.spec.thread == record.name for run in call.state.runs),
+        "running": record.name in running,
     }
 
 
