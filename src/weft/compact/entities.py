@@ -68,7 +68,7 @@ _ENTITY = lazy_pattern(
     f"{_PLAIN} | {_START} (?: {_KINDS} )".replace("GROUP", f"[,{SPACES}]"), re.VERBOSE
 )
 
-_SPACED = lazy_pattern(rf"\d[{SPACES}](?:\d{{3}}(?!\d)|%|ms|px|[kmgKMG][bB])")
+_SPACED = lazy_pattern(rf"[0-9][{SPACES}](?:\d{{3}}(?!\d)|%|ms|px|[kmgKMG][bB])")
 
 
 def find_entities(text: str) -> Iterator[Name]:
@@ -88,17 +88,22 @@ class NameReader:
 
     def __init__(self) -> None:
         self._words: dict[str, tuple[Name, ...]] = {}
+        self._lines: dict[str, list[Name]] = {}
 
     def read(self, line: str) -> list[Name]:
         """The names of a line, in order."""
         if line.count("`") > 1 or _SPACED.search(line):
-            return list(find_entities(line))
+            whole = self._lines.get(line)
+            if whole is None:
+                whole = self._lines[line] = list(find_entities(line))
+            return whole
         words = self._words
         names: list[Name] = []
         for word in line.split():
             known = words.get(word)
             if known is None:
-                known = words[word] = tuple(find_entities(word))
+                is_plain = word.isascii() and word.isalpha() and word.islower()
+                known = words[word] = () if is_plain else tuple(find_entities(word))
             if known:
                 names += known
         return names

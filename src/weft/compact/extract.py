@@ -154,7 +154,7 @@ class Extract:
             for name, mentions in self.source.mentions.items()
         }
         if beside:
-            present = names_of(beside)
+            present = names_of(beside, self.source.reader)
             self.worth.update((name, 0.0) for name in present if name in self.worth)
         self.names = _index_names(self.source, self.worth)
         self.following = read_turns(after)
@@ -382,28 +382,30 @@ def rank_lines(
     values: list[float] = []
     covers: list[list[int]] = []
 
-    def add(item: object, value: float, into: list[int]) -> None:
-        at = place.get(item)
-        if at is None:
-            at = place[item] = len(values)
-            values.append(value)
-        into.append(at)
+    def add(item: object, value: float) -> int:
+        at = place[item] = len(values)
+        values.append(value)
+        return at
 
     mentions = source.mentions
     for line, line_words in zip(lines, words, strict=True):
         covered: list[int] = []
         for name in dict.fromkeys(line.names):
-            value = worth[name]
-            add(name, value * (1 - LATEST), covered)
-            if mentions[name].last_line == line.number:
-                add(("latest", name), value * LATEST, covered)
+            at = place.get(name)
+            covered.append(add(name, worth[name] * (1 - LATEST)) if at is None else at)
+            if mentions[name].last_line == line.number:  # of one line only
+                covered.append(len(values))
+                values.append(worth[name] * LATEST)
         for word in line_words:
-            add(word, word_values.get(word, once), covered)
+            at = place.get(word)
+            covered.append(add(word, word_values.get(word, once)) if at is None else at)
         if line.is_prose:
-            for value in _VALUE.findall(line.text):
-                add(("value", value), VALUE_WORTH, covered)
+            for value in dict.fromkeys(_VALUE.findall(line.text)):
+                at = place.get(item := ("value", value))
+                covered.append(add(item, VALUE_WORTH) if at is None else at)
         for word in _words_of(asked, line):
-            add(("asked", word), ASKED_WORTH, covered)
+            at = place.get(item := ("asked", word))
+            covered.append(add(item, ASKED_WORTH) if at is None else at)
         covers.append(covered)
     is_covered = bytearray(len(values))
     costs = [_cost(line, source.rows) for line in lines]

@@ -28,7 +28,7 @@ from weft.history import Row, shows
 from weft.model import Message, Text, ToolCall, ToolResult, is_system, side
 
 from .batches import unmarked
-from .pairs import Pair, find_pairs, settle_pairs
+from .pairs import Pair, find_pairs
 from .plan import (
     Plan,
     Range,
@@ -160,21 +160,24 @@ class Layout:
         return self._kept[cutoff]
 
     def _keep(self, cutoff: int) -> list[tuple[int, Row]]:
-        folded = {
-            (i, j) for i in self.folded(cutoff) for j in range(len(self.rows[i].message.blocks))
-        }
-        removed = settle_pairs(self.pairs, folded, self._stay(cutoff))
+        stay = self._stay(cutoff)
         folded_rows = set(self.folded(cutoff))
+        needed: dict[int, set[int]] = {}
+        for pair in self.pairs:
+            places = pair.places
+            if any(i in stay for i, _ in places):
+                for i, j in places:
+                    if i in folded_rows:
+                        needed.setdefault(i, set()).add(j)
         rows: list[tuple[int, Row]] = []
         for i, row in enumerate(self.lean):
             if row is None:
                 continue
             if i not in folded_rows:
                 rows.append((i, row))
-                continue
-            blocks = self.rows[i].message.blocks
-            remaining = [block for j, block in enumerate(blocks) if (i, j) not in removed]
-            if remaining:
+            elif i in needed:
+                blocks = self.rows[i].message.blocks
+                remaining = [block for j, block in enumerate(blocks) if j in needed[i]]
                 rows.append((i, structs.replace(row, message=with_blocks(row.message, remaining))))
         return rows
 
@@ -340,17 +343,25 @@ def rule_rows(rows: Sequence[Row]) -> list[int]:
     return sorted(newest.values())
 
 
+class _CountedOnce:
+    """A counter with a cache by `id()`, which holds the messages so that the ids stay valid."""
+
+    def __init__(self, count: Count) -> None:
+        self.count = count
+        self.cache: dict[int, int] = {}
+        self.messages: list[Message] = []
+
+    def __call__(self, message: Message) -> int:
+        tokens = self.cache.get(id(message))
+        if tokens is None:
+            tokens = self.cache[id(message)] = self.count(message)
+            self.messages.append(message)
+        return tokens
+
+
 def count_each_once(count: Count) -> Count:
-    """The counter with a cache by `id()`, which holds the messages so that the ids stay valid."""
-    cache: dict[int, tuple[Message, int]] = {}
-
-    def count_cached(message: Message) -> int:
-        entry = cache.get(id(message))
-        if entry is None:
-            entry = cache[id(message)] = (message, count(message))
-        return entry[1]
-
-    return count_cached
+    """The counter with a cache; the same one if it already has a cache."""
+    return count if isinstance(count, _CountedOnce) else _CountedOnce(count)
 
 
 def count_tokens(rows: Sequence[Row], count: Count) -> int:

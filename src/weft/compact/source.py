@@ -126,8 +126,8 @@ UNFINISHED_MOST = 12
 BULLETS = frozenset("-*+\u2022")
 _BULLETS = lazy_pattern(r"(?:[-*+\u2022]\s+)+")
 _NUMBERED = lazy_pattern(r"\s*\d+(?:→|\t|\|)\s?")
-_DIGITS = lazy_pattern(r"\d+")
-_SAYS = lazy_pattern(r"[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}|\d{3}")
+_DIGITS = lazy_pattern(r"[0-9]+")
+_SAYS = lazy_pattern(r"[a-zA-Z]{3}|[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}|\d{3}")
 _MARKUP = lazy_pattern(r"</?[\w:.-]+\s*/?>|[\W_]*|(?:end|else|begin|do|then|pass|return)[;,)}\]]*")
 _TAGGED = lazy_pattern(r"<([a-z][a-z0-9]*(?:[-_][a-z0-9]+)+)\b[^>]*>.*?</\1>", re.DOTALL)
 _TYPED = lazy_pattern(r"<command-args>(.*?)</command-args>", re.DOTALL)
@@ -141,6 +141,22 @@ _ERROR_LINE = lazy_pattern(
     r"\b(?:[A-Z]\w*(?:Error|Exception)|error|fatal|panic|FAILED|FAIL|failed|failure|traceback"
     r"|not found|cannot|undefined|denied|refused)\b|^E\s{2,}|✗|✘|错误|失败",
 )
+_ERROR_PARTS = (
+    "rror",
+    "xception",
+    "fatal",
+    "panic",
+    "FAIL",
+    "fail",
+    "traceback",
+    "not found",
+    "cannot",
+    "undefined",
+    "denied",
+    "refused",
+)
+"""Parts of the words above: without one of them, the slow search is not needed."""
+
 _NO_ERROR = lazy_pattern(
     r"\b(?:0|no|without) (?:errors?|failures?|failed|warnings?)\b", re.IGNORECASE
 )
@@ -269,6 +285,7 @@ class Source(Struct, frozen=True):
     - `uses`: the calls with their results
     - `totals`: how many names of each kind there are, with those of earlier indexes
     - `rows`: the number of rows
+    - `reader`: has read the names of all lines, so that reading one again is fast
     """
 
     lines: tuple[Line, ...]
@@ -277,6 +294,7 @@ class Source(Struct, frozen=True):
     uses: tuple[ToolUse, ...]
     totals: dict[str, int]
     rows: int
+    reader: NameReader
 
 
 _PROSE = frozenset({"user", "assistant", "summary", "system"})
@@ -311,14 +329,16 @@ class _Reader:
         self.labels = _result_labels(rows, self.uses)
         self.turns: list[Turn] = []
         self.entries: dict[str, _Entry] = {}
-        self.outputs: dict[str, tuple[str, list[_Entry]]] = {}
+        self.outputs: dict[str, tuple[_Entry, ...]] = {}
         self.counted: list[tuple[_Entry, tuple[Name, ...]]] = []
         self.series: dict[str, list[str]] = {}
+        self.logs: dict[str, dict[str, tuple[int, int]]] = {}
         self.number = 0
 
     def read(self) -> Source:
         for number, row in enumerate(self.rows):
             self._read_row(number, row)
+        self._read_logs()
         self._drop_answered()
         self._drop_series()
         mentions = self._mentions()
@@ -332,6 +352,7 @@ class _Reader:
             tuple(self.uses),
             dict(totals),
             len(self.rows),
+            self.reader,
         )
 
     def _read_row(self, number: int, row: Row) -> None:
@@ -380,13 +401,19 @@ class _Reader:
     def _read_output(self, row: int, label: str, text: str) -> None:
         outputs = self.outputs
         for raw in text.splitlines():
-            output = outputs.get(raw)
-            if output is None:
-                output = outputs[raw] = self._output_entries(raw)
-            field, entries = output
+            entries = outputs.get(raw)
+            if entries is None:
+                line = raw.strip()
+                if "→" in line[:8] or "\t" in line[:8] or "|" in line[:6]:
+                    number = _NUMBERED.match(line)
+                    line = line[number.end() :] if number else line
+                if line[:1] in _LOG_STARTS and _LOG_LINE.match(line) and not is_error_line(line):
+                    self._add_log(row, label, line)
+                    continue
+                entries = outputs[raw] = self._output_entries(line)
             for entry in entries:
-                if not entry.number or entry.speaker == "user" or field == "log":
-                    self._add(row, label, entry, field)
+                if not entry.number or entry.speaker == "user":
+                    self._add(row, label, entry, "result")
                     continue
                 # As `_add` does for such a line, but faster: most lines of output are repeated.
                 number = self.number = self.number + 1
@@ -399,18 +426,12 @@ class _Reader:
                 entry.speaker = label
                 entry.is_long = False
 
-    def _output_entries(self, raw: str) -> tuple[str, list[_Entry]]:
-        """The field and the texts of a line of output, without its number and its bullet."""
-        line = raw.strip()
-        if "→" in line[:8] or "\t" in line[:8] or "|" in line[:6]:
-            number = _NUMBERED.match(line)
-            line = line[number.end() :] if number else line
-        if line[:1] in _LOG_STARTS and _LOG_LINE.match(line) and not is_error_line(line):
-            return "log", [self._entry(line)]
+    def _output_entries(self, line: str) -> tuple[_Entry, ...]:
+        """The texts of a line of output, without its bullet."""
         line = _without_bullet(line)
         if len(line) > LONGEST:
-            return "result", [self._entry(piece) for piece in _split_line(line)]
-        return "result", [self._entry(line)] if line else []
+            return tuple([self._entry(piece) for piece in _split_line(line)])
+        return (self._entry(line),) if line else ()
 
     def _entry(self, text: str) -> _Entry:
         entry = self.entries.get(text)
@@ -423,10 +444,7 @@ class _Reader:
     ) -> None:
         text, is_new = entry.text, not entry.number
         names = entry.names
-        if field == "log":
-            names = ()
-            self.series.setdefault(f"log of {speaker}", []).append(text)
-        elif names is None:
+        if names is None:
             names = entry.names = tuple(self.reader.read(text))
         if names:
             self._count(row, field, entry, names)
@@ -439,6 +457,25 @@ class _Reader:
         entry.names, entry.is_long = names, is_long
         if is_new and names and field == "result":
             self.series.setdefault(_DIGITS.sub("0", text), []).append(text)
+
+    def _add_log(self, row: int, label: str, line: str) -> None:
+        """Add a line of a log. Its names do not count."""
+        if len(line) < SHORTEST or _SAYS.search(line) is None:
+            return
+        self.number += 1
+        lines = self.logs.setdefault(label, {})
+        lines.pop(line, None)
+        lines[line] = self.number, row
+
+    def _read_logs(self) -> None:
+        """Make entries of the lines of each log: of many lines only of the last one."""
+        for label, lines in self.logs.items():
+            for line in list(lines)[-1 if len(lines) > SERIES else 0 :]:
+                entry = self._entry(line)
+                entry.number, row = lines[line]
+                entry.names = entry.names or ()
+                if entry.speaker != "user":
+                    entry.speaker, entry.row = label, row
 
     def _is_worth_reading(self, speaker: str, text: str, names: Sequence[Name]) -> bool:
         if len(text) < SHORTEST and (len(text) < SHORTEST_WIDE or not _WIDE.search(text)):
@@ -489,6 +526,8 @@ class _Reader:
     def _drop_series(self) -> None:
         """Keep only the last line of each series."""
         for series in self.series.values():
+            if len(series) <= SERIES:
+                continue
             entries = [self.entries[text] for text in dict.fromkeys(series)]
             lines = [entry for entry in entries if entry.number]
             if len(lines) > SERIES:
@@ -545,9 +584,8 @@ def _line(entry: _Entry) -> Line:
     )
 
 
-def names_of(rows: Sequence[Row]) -> set[Name]:
+def names_of(rows: Sequence[Row], reader: NameReader) -> set[Name]:
     """All names in the texts, calls and results of rows."""
-    reader = NameReader()
     names: set[Name] = set()
     for row in rows:
         for block in row.message.blocks:
@@ -782,6 +820,8 @@ def _without_bullet(piece: str) -> str:
 
 def is_error_line(line: str) -> bool:
     """Whether a line of output reports an error."""
+    if line.isascii() and line[:1] != "E" and not any([part in line for part in _ERROR_PARTS]):
+        return False
     return _ERROR_LINE.search(line) is not None and _NO_ERROR.search(line) is None
 
 

@@ -256,7 +256,7 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
         ERRORS: _errors(source),
     }
     files, commands = list(_files(source)), list(_commands(source))
-    reader = NameReader()
+    reader = source.reader
 
     def items(heading: str, drafts: Iterable[DraftItem]) -> Iterator[Item]:
         for row, text, lines in drafts:
@@ -512,7 +512,7 @@ def _facts(source: Source, reader: NameReader) -> Iterator[Item]:
     statements = list(_statements(source))
     by_user = {one.text for one in statements if one.by_user}
     confirmed = {one.text for one in statements if one.confirms}
-    changes = list(find_replaced(statements))
+    changes = list(find_replaced(statements, reader))
     gone = {text for change in changes for text in change.replaced}
     stated = {line for change in changes for line in change.lines}
     for one, following in zip_longest(statements, statements[1:]):
