@@ -120,8 +120,8 @@ def test_first_parents_are_followed(store: Store, rows: str, head: str, chain: s
     asked = [id_of(name) for name in "abcdefmnxz"]
     depths = {step.commit.id: step.depth for step in steps}
     assert store.read_depths("t", id_of(head), asked) == depths
-    assert store.walk("t", id_of(head), but=(b"{}",)) == []
-    assert store.walk("t", id_of(head), but=(b"[]", b"")) == steps
+    assert store.walk("t", id_of(head), excluding=(b"{}",)) == []
+    assert store.walk("t", id_of(head), excluding=(b"[]", b"")) == steps
 
 
 def test_depth_grows_along_every_parent(store: Store) -> None:

@@ -114,7 +114,7 @@ def _run_relevant(
     store: Store, thread: str, head: Id, depths: Mapping[Id, int], after: int
 ) -> PartialRows:
     """Apply the commits above depth `after` that affect the rows of these commits."""
-    steps = store.walk(thread, head, after=after, but=tuple(PLAIN_BODIES))
+    steps = store.walk(thread, head, after=after, excluding=tuple(PLAIN_BODIES))
     read_ids = {step.commit.id for step in steps}
     anchors = set(_anchors(steps)) - read_ids - depths.keys()
     if anchors:

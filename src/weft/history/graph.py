@@ -50,7 +50,7 @@ def read_writers(store: Store, thread: str, head: Id, slots: Collection[Id]) -> 
 def _read_chain(store: Store, thread: str, tip: Id, after: int, steps: dict[Id, Step]) -> list[Id]:
     """Read the commits of a first-parent chain that do more than append; returns merged sides."""
     sides: list[Id] = []
-    for step in store.walk(thread, tip, after=after, but=tuple(PLAIN_BODIES)):
+    for step in store.walk(thread, tip, after=after, excluding=tuple(PLAIN_BODIES)):
         if step.commit.id not in steps:
             steps[step.commit.id] = step
             sides += step.commit.parents[1:]

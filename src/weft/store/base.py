@@ -47,10 +47,10 @@ IMPORT = "import"
 
 
 class CommitRecord(Struct, frozen=True, gc=False):
-    """A commit as stored. `data` is the body that its id covers, beside parents and entries.
+    """A commit as stored. Its id covers the body (`data`), the parents and the entries.
 
-    `created`, `usage` and `chain` are not covered by the id: a time, what a model reported, and the
-    chained match key by which a stateless request finds this commit.
+    It does not cover `created`, `usage` (the tokens that a model reported) and `chain` (the
+    chained match key by which a stateless request finds this commit).
     """
 
     id: Id
@@ -181,8 +181,8 @@ class IndexBlock(Struct, frozen=True, gc=False):
 class IndexedCommits(Struct, frozen=True, gc=False):
     """The commits of one thread in a segment: documents `first` and following.
 
-    `keys` are the numbers of the commits in ascending order, 8 bytes each. `data` is whatever else
-    the index needs to know about them.
+    `keys` are the numbers of the commits in ascending order, 8 bytes each. `data` has their times
+    and text lengths, packed by `weft.history.text_index`.
     """
 
     thread: int
@@ -267,7 +267,7 @@ class Store(Protocol):
         kind: str | None = None,
         title: str | None = None,
     ) -> None:
-        """Set the parent, kind or title of a thread; what is `None` stays as it is.
+        """Set the parent, kind or title of a thread; `None` leaves a value unchanged.
 
         Raises `StoreError` if there is no such thread, or no such parent.
         """
@@ -278,11 +278,10 @@ class Store(Protocol):
         ...
 
     def last_active(self) -> dict[str, float]:
-        """When each thread was last active, by name, oldest thread first; this is one read.
+        """When each thread was last active, by name, oldest thread first; takes one query.
 
-        This is the time of its last operation. The time of an import is that of the newest commit
-        it brought in, so an old session stays old. A thread without operations has the time of its
-        creation.
+        This is the time of its last operation, or of its creation if it has none. An import counts
+        with the time of the newest commit that it brought in, so an old session stays old.
         """
         ...
 
@@ -318,12 +317,12 @@ class Store(Protocol):
         after: int = 0,
         until: int | None = None,
         limit: int | None = None,
-        but: Sequence[bytes] = (),
+        excluding: Sequence[bytes] = (),
     ) -> list[Step]:
         """The chain of first parents down from `head`, oldest first, above depth `after`.
 
         `until` is the largest depth to read. With `limit`, only that many of the newest commits are
-        read. Commits whose `data` is in `but` are left out.
+        read. Commits whose `data` is in `excluding` are left out.
         """
         ...
 
@@ -387,9 +386,9 @@ class Store(Protocol):
         ...
 
     def match(self, chains: Sequence[bytes]) -> list[Match]:
-        """The commits that carry one of these chained match keys, newest first.
+        """The commits with one of these chained match keys, newest first.
 
-        Neither this nor a lookup of links finds deleted threads, unless `deleted` is true.
+        Commits of deleted threads are not found.
         """
         ...
 
@@ -410,22 +409,26 @@ class Store(Protocol):
         ...
 
     def find_links(self, keys: Sequence[bytes]) -> list[Link]:
-        """Every link with one of these keys, the newest commits first."""
+        """Every link with one of these keys, newest commit first, without deleted threads."""
         ...
 
     def newest_link(self, key: bytes, *, deleted: bool = False) -> Link | None:
-        """The link with this key to the newest commit; the cost does not grow with their number.
+        """The link from this key to its newest commit.
 
-        With `deleted`, commits of deleted threads count too.
+        The cost does not depend on the number of links. With `deleted`, commits of deleted threads
+        count too.
         """
         ...
 
     def only_links(self, keys: Sequence[bytes]) -> list[Link]:
-        """The links whose key leads to exactly one commit."""
+        """The links of those keys that have exactly one link, without deleted threads."""
         ...
 
     def unindexed(self, limit: int, after: int = 0) -> list[Unindexed]:
-        """The next commits that are not in the text index, oldest first, with larger keys."""
+        """The next `limit` commits that are not in the text index and have keys above `after`.
+
+        The oldest commit comes first.
+        """
         ...
 
     def thread_number(self, thread: str) -> int:

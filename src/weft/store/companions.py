@@ -30,7 +30,7 @@ def companion_path(store: str, suffix: str, environ: Mapping[str, str]) -> Path:
 
 @contextmanager
 def announced(note: Path | None, url: str) -> Generator[None]:
-    """Write a server's note, and remove it at the end. A folder that is read-only has none."""
+    """Write a server's note, and remove it at the end. In a read-only folder nothing is written."""
     body = orjson.dumps({"url": url, "pid": os.getpid()})
     if note is not None:
         with suppress(OSError):

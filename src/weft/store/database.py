@@ -32,16 +32,17 @@ class Dialect(Struct, frozen=True):
 
 
 class Tip(Struct, frozen=True, gc=False):
-    """Where a ref points: thread, name and commit, the ref's key, the end of the log, the place.
+    """A ref after the last landing, so that the next landing need not read it.
 
-    `is_new` is whether the commit was made by the landing that moved the ref there, so that it has
-    no children, and has the greatest key.
+    `ref_state` is the key of its thread, its name and its commit; `ref` is the ref's own key, `seq`
+    the number of the last log line, and `position` the commit's position. `is_new` says that the
+    last landing wrote the commit, so it has no children and the greatest key.
     """
 
-    at: tuple[int, str, Id | None]
+    ref_state: tuple[int, str, Id | None]
     ref: int
     seq: int
-    place: CommitPosition | None
+    position: CommitPosition | None
     is_new: bool = False
 
 
@@ -84,7 +85,7 @@ class Database(Protocol):
 
     @property
     def deferred(self) -> Deferred | None:
-        """The delayed statements of the calling thread; `None` if others may write."""
+        """The delayed statements of the calling thread; `None` if other threads may write."""
         ...
 
     @property
@@ -97,9 +98,9 @@ class Database(Protocol):
         ...
 
     def transaction(self, *, alone: bool = True) -> AbstractContextManager[None]:
-        """Everything inside is written together. `alone` excludes all other writers.
+        """Write everything inside together. `alone` excludes all other writers.
 
-        A nested transaction is part of the outer one, and fails with it.
+        A nested transaction is part of the outer one: if it fails, both fail.
         """
         ...
 

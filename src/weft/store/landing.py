@@ -1,9 +1,9 @@
 """Writes a landing: check the head, write the objects, move the ref, write the log line.
 
-An append takes four statements, however long the thread is: entry, commit, ref and log line. A
-fifth reads the head with its position, unless nothing was written since this writer's last landing.
-It also reads whether the head is the tip of its line: a chain on one line is read as one range of
-an index.
+An append takes four statements, however long the thread is: entry, commit, ref and log line. If
+something else was written since this writer's last landing, a fifth statement reads the head with
+its position, and whether it is the tip of its line. A chain on one line is read as one range of an
+index.
 
 No other landing may write to the same thread in between. SQLite's write lock ensures that; other
 databases use `Dialect.lock_thread`.
@@ -19,13 +19,15 @@ from weft.ids import Id
 from .base import CommitRecord, Landing
 from .database import CommitPosition, Database, Deferred, Tip
 
-TAKEN = "EXISTS (SELECT 1 FROM commits n WHERE n.line = c.line AND n.depth > c.depth)"
+HAS_CHILD = "EXISTS (SELECT 1 FROM commits n WHERE n.line = c.line AND n.depth > c.depth)"
 LOGGED = "(SELECT coalesce(max(o.seq), 0) FROM operation o WHERE o.thread = {})"
-HEAD = f"""SELECT r.key, {LOGGED.format("r.thread")}, c.id, c.key, c.line, c.depth, {TAKEN},
+HEAD = f"""SELECT r.key, {LOGGED.format("r.thread")}, c.id, c.key, c.line, c.depth, {HAS_CHILD},
     r.target, (SELECT t.name FROM thread t WHERE t.key = r.thread)
     FROM ref r LEFT JOIN commits c ON c.key = r.target AND c.thread = r.thread
     WHERE r.thread = ? AND r.name = ?"""
-PLACE = f"SELECT c.key, c.line, c.depth, {TAKEN} FROM commits c WHERE c.thread = ? AND c.id = ?"
+POSITION = (
+    f"SELECT c.key, c.line, c.depth, {HAS_CHILD} FROM commits c WHERE c.thread = ? AND c.id = ?"
+)
 PUT_ENTRY = "INSERT INTO entry (id, data) VALUES (?, ?) ON CONFLICT (id) DO NOTHING"
 BODY = """coalesce((SELECT b.data FROM tombstone g JOIN commits b ON b.id = g.id
     WHERE g.kind = 'commit' AND g.id = ? LIMIT 1), ?)"""  # a tombstone holds in every thread
@@ -41,11 +43,11 @@ PUT_OPERATION = """INSERT INTO operation (thread, seq, verb, ref, old, new, was,
 
 MAX_DEFERRED = 1024
 
-LOST = "SELECT 1 FROM thread t WHERE t.key = ? AND t.refs > {}"
-LOST_OF_FEW = f"{LOST} AND t.refs <= {{}}"
+LOST_REFS = "SELECT 1 FROM thread t WHERE t.key = ? AND t.refs > {}"
+LOST_OF_FEW_REFS = f"{LOST_REFS} AND t.refs <= {{}}"
 MAX_COUNTED = 256
 """With more refs than this, a lost one is noticed by `fsck` only: counting them takes too long."""
-STANDS = """SELECT 1 FROM thread t WHERE t.key = ? AND t.head = ?
+IS_CURRENT_BRANCH = """SELECT 1 FROM thread t WHERE t.key = ? AND t.head = ?
     AND EXISTS (SELECT 1 FROM commits c WHERE c.thread = t.key)"""
 COUNTED = "(SELECT count(*) FROM ref n WHERE n.thread = t.key)"
 
@@ -56,8 +58,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def no_thread(name: str) -> StoreError:
     """The error for a missing thread; `is_data` means that a retry cannot succeed."""
-    why = "it was never made, or it was renamed or deleted"
-    error = StoreError(f"thread {name!r} is not in the store: {why}")
+    reason = "it was never made, or it was renamed or deleted"
+    error = StoreError(f"thread {name!r} is not in the store: {reason}")
     error.is_data = True
     return error
 
@@ -75,7 +77,7 @@ def write_landing(db: Database, thread: str, owner: int, landing: Landing) -> No
     """
     tip, db.tip = db.tip, None
     deferred = db.deferred
-    if tip is None or tip.at != (owner, landing.ref, landing.old):
+    if tip is None or tip.ref_state != (owner, landing.ref, landing.old):
         tip = _head(db, thread, owner, landing)
     if not _is_plain_child(landing, tip):
         new, is_new = _put_objects(db, owner, landing, tip)
@@ -85,11 +87,13 @@ def write_landing(db: Database, thread: str, owner: int, landing: Landing) -> No
         new, is_new = _put_child(db, owner, landing, tip)
     if landing.is_switch:
         db.write("UPDATE thread SET head = ? WHERE key = ?", (landing.ref, owner))
-    moved = (None if tip.place is None else tip.place[0], None if new is None else new[0])
-    _log(db, deferred, owner, landing, tip, moved)
+    move = (None if tip.position is None else tip.position[0], None if new is None else new[0])
+    _log(db, deferred, owner, landing, tip, move)
     if new is not None:
-        at = (owner, landing.ref, landing.new)
-        db.tip = Tip(at, tip.ref, tip.seq + 1, new, is_new and db.dialect.has_sequential_keys)
+        ref_state = (owner, landing.ref, landing.new)
+        db.tip = Tip(
+            ref_state, tip.ref, tip.seq + 1, new, is_new and db.dialect.has_sequential_keys
+        )
 
 
 def _log(
@@ -98,22 +102,31 @@ def _log(
     owner: int,
     landing: Landing,
     tip: Tip,
-    moved: tuple[int | None, int | None],
+    move: tuple[int | None, int | None],
 ) -> None:
     """Move the ref and write the log line; inside a batch both are delayed."""
-    old, new = moved
+    old, new = move
     newest = landing.commits[-1] if landing.commits else None
-    same = newest is not None and newest.id == landing.new and newest.created == landing.created
-    line = (landing.verb, tip.ref, old, new, landing.was, None if same else landing.created)
-    logged = (owner, tip.seq + 1, *line, checksum(line))
+    has_commit_time = (
+        newest is not None and newest.id == landing.new and newest.created == landing.created
+    )
+    columns = (
+        landing.verb,
+        tip.ref,
+        old,
+        new,
+        landing.was,
+        None if has_commit_time else landing.created,
+    )
+    row = (owner, tip.seq + 1, *columns, checksum(columns))
     if deferred is None:
         if old != new:
             db.write(MOVE_REF, (new, tip.ref))
-        db.write(PUT_OPERATION, logged)
+        db.write(PUT_OPERATION, row)
         return
     if old != new:
         deferred.defer(MOVE_REF, tip.ref, (new, tip.ref))
-    deferred.defer(PUT_OPERATION, (owner, tip.seq + 1), logged)
+    deferred.defer(PUT_OPERATION, (owner, tip.seq + 1), row)
     if len(deferred.rows[PUT_OPERATION]) >= MAX_DEFERRED:
         db.flush_deferred()
 
@@ -128,22 +141,22 @@ def _is_plain_child(landing: Landing, tip: Tip) -> bool:
         and commit.id == landing.new
         and commit.parents == (landing.old,)
         and commit.entries == (entry[0],)
-        and tip.place is not None
-        and not tip.place[3]
+        and tip.position is not None
+        and not tip.position[3]
     )
 
 
 def _put_child(db: Database, owner: int, landing: Landing, tip: Tip) -> tuple[CommitPosition, bool]:
     """The fast path of `_put_objects`, for nearly every landing."""
-    assert tip.place is not None
+    assert tip.position is not None
     (commit,), (entry,) = landing.commits, landing.entries
-    parent, line, depth, _ = tip.place
+    parent, line, depth, _ = tip.position
     entry_key = db.insert(PUT_ENTRY, entry) or _entry_key(db, entry[0])
     unhashed = (commit.created, commit.usage, commit.chain)
-    place = (owner, commit.id, line, depth + 1, "append", parent, None, entry_key)
-    key = db.insert(PUT_COMMIT, (*place, commit.id, commit.data, *unhashed, checksum(unhashed)))
+    columns = (owner, commit.id, line, depth + 1, "append", parent, None, entry_key)
+    key = db.insert(PUT_COMMIT, (*columns, commit.id, commit.data, *unhashed, checksum(unhashed)))
     if key is None:
-        return _place(db, owner, commit.id, {}), False
+        return _position(db, owner, commit.id, {}), False
     return (key, line, depth + 1, False), True
 
 
@@ -153,14 +166,14 @@ def _defer_child(deferred: Deferred, owner: int, landing: Landing, tip: Tip) -> 
     The parent is new and has no children, so this commit is new too. Nobody else writes, so its key
     is the next one. Both are known before anything is written.
     """
-    assert tip.place is not None
+    assert tip.position is not None
     (commit,), ((id, data),) = landing.commits, landing.entries
-    parent, line, depth, _ = tip.place
+    parent, line, depth, _ = tip.position
     key, depth = parent + 1, depth + 1
     unhashed = unhashed_columns(commit)
     deferred.defer(PUT_ENTRY, id, (id, data))
-    place = (key, owner, commit.id, line, depth, commit.kind, parent, id)
-    values = (*place, commit.id, commit.data, *unhashed, checksum(unhashed))
+    columns = (key, owner, commit.id, line, depth, commit.kind, parent, id)
+    values = (*columns, commit.id, commit.data, *unhashed, checksum(unhashed))
     deferred.defer(PUT_CHILD, key, values)
     return key, line, depth, False
 
@@ -172,7 +185,7 @@ def _put_objects(
 
     Returns the position of the commit that the ref moves to, and whether that commit is new.
     """
-    positions = {} if landing.old is None or tip.place is None else {landing.old: tip.place}
+    positions = {} if landing.old is None or tip.position is None else {landing.old: tip.position}
     keys: dict[Id, int] = {}
     for id, data in sorted(landing.entries) if len(landing.entries) > 1 else landing.entries:
         key = db.insert(PUT_ENTRY, (id, data))  # sorted, to avoid a deadlock
@@ -188,7 +201,7 @@ def _put_objects(
     if landing.new is None:
         return None, False
     newest = landing.commits[-1].id if landing.commits else None
-    return _place(db, owner, landing.new, positions), is_new and newest == landing.new
+    return _position(db, owner, landing.new, positions), is_new and newest == landing.new
 
 
 def checksum(columns: tuple[object, ...]) -> int:
@@ -206,7 +219,7 @@ def _head(db: Database, thread: str, owner: int, landing: Landing) -> Tip:
     if db.dialect.lock_thread:
         db.read(db.dialect.lock_thread, (owner,))
     rows = db.read(HEAD, (owner, landing.ref))
-    at = (owner, landing.ref, landing.old)
+    ref_state = (owner, landing.ref, landing.old)
     if not rows:
         if not db.read("SELECT 1 FROM thread WHERE key = ? AND name = ?", (owner, thread)):
             raise no_thread(thread)
@@ -217,15 +230,15 @@ def _head(db: Database, thread: str, owner: int, landing: Landing) -> Tip:
         db.write("UPDATE thread SET refs = refs + 1 WHERE key = ?", (owner,))
         seq: int = db.read(f"SELECT {LOGGED.format('?')}", (owner,))[0][0]
         sql = "INSERT INTO ref (thread, name) VALUES (?, ?)"
-        return Tip(at, db.insert(sql, (owner, landing.ref)) or 0, seq, None)
-    ref, seq, head, key, line, depth, taken, target, name = rows[0]
+        return Tip(ref_state, db.insert(sql, (owner, landing.ref)) or 0, seq, None)
+    ref, seq, head, key, line, depth, has_child, target, name = rows[0]
     if name != thread:
         raise no_thread(thread)
     if head is None and target is not None:
         raise dangling(landing.ref)
     if head != landing.old:
         raise RefMoved(landing.ref)
-    return Tip(at, ref, seq, None if head is None else (key, line, depth, taken))
+    return Tip(ref_state, ref, seq, None if head is None else (key, line, depth, has_child))
 
 
 def dangling(name: str) -> Damaged:
@@ -239,16 +252,16 @@ def check_current_branch(db: Database, owner: int, name: str) -> None:
     A thread without commits has no branch yet. A thread that was started on another branch has no
     default branch, but it still has all the refs that it ever had.
     """
-    if not db.read(STANDS, (owner, name)):
+    if not db.read(IS_CURRENT_BRANCH, (owner, name)):
         return
-    if name != DEFAULT_BRANCH or db.read(LOST.format(COUNTED), (owner,)):
+    if name != DEFAULT_BRANCH or db.read(LOST_REFS.format(COUNTED), (owner,)):
         fault = f"the thread's current branch {name!r} is missing"
         raise Damaged(f"{fault}: `weft fsck --repair` restores it")
 
 
 def check_ref_count(db: Database, owner: int) -> None:
     """Raise `Damaged` if a thread has lost a ref, before a new one is created in its place."""
-    if db.read(LOST_OF_FEW.format(COUNTED, MAX_COUNTED), (owner,)):
+    if db.read(LOST_OF_FEW_REFS.format(COUNTED, MAX_COUNTED), (owner,)):
         fault = "the thread has fewer branches than it had"
         raise Damaged(f"{fault}: `weft fsck --repair` restores the lost one")
 
@@ -261,20 +274,20 @@ def _put_commit(
     positions: dict[Id, CommitPosition],
 ) -> tuple[CommitPosition, bool]:
     """Write a commit unless the thread has it; returns its position, and whether it was written."""
-    parents = [_place(db, owner, parent, positions) for parent in commit.parents]
+    parents = [_position(db, owner, parent, positions) for parent in commit.parents]
     entries = [keys[id] if id in keys else _entry_key(db, id) for id in commit.entries]
-    single = entries[0] if commit.kind == "append" and len(entries) == 1 else None
+    single_entry = entries[0] if commit.kind == "append" and len(entries) == 1 else None
     first = parents[0][0] if parents else None
     second = parents[1][0] if len(parents) > 1 else None
     line, depth = _line(db, parents)
     unhashed = unhashed_columns(commit)
-    place = (owner, commit.id, line, depth, commit.kind, first, second, single)
-    key = db.insert(PUT_COMMIT, (*place, commit.id, commit.data, *unhashed, checksum(unhashed)))
+    columns = (owner, commit.id, line, depth, commit.kind, first, second, single_entry)
+    key = db.insert(PUT_COMMIT, (*columns, commit.id, commit.data, *unhashed, checksum(unhashed)))
     if key is None:
-        return _place(db, owner, commit.id, positions), False
+        return _position(db, owner, commit.id, positions), False
     if parents and parents[0][1] == line:
         positions[commit.parents[0]] = (*parents[0][:3], True)
-    if single is None and entries:
+    if single_entry is None and entries:
         db.write_many(
             "INSERT INTO commit_entry VALUES (?, ?, ?)",
             [(key, position, entry) for position, entry in enumerate(entries)],
@@ -286,21 +299,23 @@ def _line(db: Database, parents: list[CommitPosition]) -> tuple[int, int]:
     """The line and depth of a child: on the first parent's line if that is the line's tip."""
     if len(parents) == 1 and not parents[0][3]:
         return parents[0][1], parents[0][2] + 1
-    depth = 1 + max((place[2] for place in parents), default=0)
-    base_line, base_depth, taken = parents[0][1:] if parents else (None, None, True)
-    if base_line is not None and not taken:
+    depth = 1 + max((position[2] for position in parents), default=0)
+    base_line, base_depth, has_child = parents[0][1:] if parents else (None, None, True)
+    if base_line is not None and not has_child:
         return base_line, depth
     sql = "INSERT INTO line (base_line, base_depth) VALUES (?, ?)"
     return db.insert(sql, (base_line, base_depth)) or 0, depth
 
 
-def _place(db: Database, owner: int, id: Id, positions: dict[Id, CommitPosition]) -> CommitPosition:
+def _position(
+    db: Database, owner: int, id: Id, positions: dict[Id, CommitPosition]
+) -> CommitPosition:
     if id not in positions:
-        rows = db.read(PLACE, (owner, id))
+        rows = db.read(POSITION, (owner, id))
         if not rows:
             raise StoreError(f"parent commit {id.hex()} is not in the store")
-        key, line, depth, taken = rows[0]
-        positions[id] = (key, line, depth, taken)
+        key, line, depth, has_child = rows[0]
+        positions[id] = (key, line, depth, has_child)
     return positions[id]
 
 

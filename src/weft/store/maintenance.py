@@ -31,8 +31,8 @@ class Flaw(Struct, frozen=True):
     thread: str | None = None
 
     def __str__(self) -> str:
-        place = "" if self.thread is None else f" of thread {self.thread!r}"
-        return f"{self.kind} {self.name}{place}: {self.what}"
+        owner = "" if self.thread is None else f" of thread {self.thread!r}"
+        return f"{self.kind} {self.name}{owner}: {self.what}"
 
 
 class Tombstone(Struct, frozen=True):
@@ -45,8 +45,9 @@ class Tombstone(Struct, frozen=True):
 class ObjectFormat(Struct, frozen=True):
     """How ids are computed; passed in, because a store does not interpret bytes.
 
-    `stand_in` returns the replacement for an entry's lost bytes. `plain` are the bodies of commits
-    that only append their entry; the first one replaces the body of a lost commit.
+    `stand_in` returns the replacement for the lost bytes of an entry. `plain` are the
+    possible bodies of a commit that only appends its entry; the first one replaces the body of a
+    lost commit.
     """
 
     entry_id: Callable[[bytes], Id]
@@ -109,11 +110,11 @@ class Maintenance(Protocol):
         ...
 
     def referenced_commits(self, thread: str, since: float) -> set[Id]:
-        """The commits that refs point at, and those that the log names since a time."""
+        """The commits that refs point at, and those in log lines since this time."""
         ...
 
     def drop(self, thread: str, commits: Collection[Id]) -> Dropped:
-        """Delete these commits, their text in the index, and what only they needed."""
+        """Delete these commits, their text in the index, and the entries that only they use."""
         ...
 
     def drop_thread(self, thread: str) -> None:

@@ -75,8 +75,8 @@ class ClosedTables:
 class Tables(Struct):
     """The tables of the whole store.
 
-    `keys` numbers the commits for the text index, `unindexed` has the numbers that it
-    does not contain yet.
+    `order` lists all commits in the order of their arrival. `keys` has the commits by their number
+    in the text index, and `unindexed` the numbers that are not indexed yet.
     """
 
     threads: dict[str, ThreadTables] = field(default_factory=dict[str, ThreadTables])
@@ -97,7 +97,7 @@ class Tables(Struct):
 
     def copy(self) -> "Tables":
         return Tables(
-            {name: own.copy() for name, own in self.threads.items()},
+            {name: thread_tables.copy() for name, thread_tables in self.threads.items()},
             dict(self.entries),
             list(self.order),
             dict(self.keys),
@@ -116,8 +116,8 @@ class Tables(Struct):
 class Rollback:
     """The functions that revert one transaction, in the order of its writes.
 
-    `is_copied` is whether the tables were copied. Later writes go to the copy, so restoring the
-    originals reverts all of them.
+    `is_copied` says that the tables were copied. Later writes go to the copy, and restoring the
+    originals reverts all of them, so they add no functions.
     """
 
     __slots__ = ("is_copied", "steps")
@@ -149,31 +149,31 @@ class MemoryStore:
             try:
                 yield
             except BaseException:
-                for take_back in reversed(self._rollbacks.pop().steps):
-                    take_back()
+                for revert in reversed(self._rollbacks.pop().steps):
+                    revert()
                 raise
-            done = self._rollbacks.pop()
+            rollback = self._rollbacks.pop()
             if self._rollbacks:
-                self._rollbacks[-1].add(*done.steps)
+                self._rollbacks[-1].add(*rollback.steps)
 
     def ensure_thread(
         self, name: str, *, created: float, checkpoints: bool = False, scope: str | None = None
     ) -> ThreadRecord:
         with self._lock:
-            own = self._tables.threads.get(name)
-            if own is None:
+            thread_tables = self._tables.threads.get(name)
+            if thread_tables is None:
                 record = ThreadRecord(name, DEFAULT_BRANCH, checkpoints, scope, created)
                 self._tables.last_thread += 1
-                own = ThreadTables(record, self._tables.last_thread)
-                self._tables.threads[name] = own
+                thread_tables = ThreadTables(record, self._tables.last_thread)
+                self._tables.threads[name] = thread_tables
                 self._on_rollback(self._tables.threads.pop, name)
-            old = own.record
+            current = thread_tables.record
             self._set_record(
-                own,
-                checkpoints=old.checkpoints or checkpoints,
-                scope=scope if old.scope is None else old.scope,
+                thread_tables,
+                checkpoints=current.checkpoints or checkpoints,
+                scope=scope if current.scope is None else current.scope,
             )
-            return own.record
+            return thread_tables.record
 
     def describe_thread(
         self,
@@ -184,43 +184,45 @@ class MemoryStore:
         title: str | None = None,
     ) -> None:
         with self._lock:
-            own = self._own(name)
+            thread_tables = self._thread_tables(name)
             if parent is not None:
-                self._own(parent)
+                self._thread_tables(parent)
             members = {"parent": parent, "kind": kind, "title": title}
-            self._set_record(own, **{key: v for key, v in members.items() if v is not None})
+            self._set_record(
+                thread_tables, **{key: v for key, v in members.items() if v is not None}
+            )
 
     def read_thread(self, name: str) -> ThreadRecord | None:
         with self._lock:
-            own = self._tables.threads.get(name)
-            return None if own is None else own.record
+            thread_tables = self._tables.threads.get(name)
+            return None if thread_tables is None else thread_tables.record
 
     def threads(self, *, deleted: bool = False) -> list[ThreadRecord]:
         with self._lock:
-            records = [own.record for own in self._tables.threads.values()]
+            records = [thread_tables.record for thread_tables in self._tables.threads.values()]
         return [record for record in records if _is_deleted(record.name) == deleted]
 
     def last_active(self) -> dict[str, float]:
         with self._lock:
             return {
-                name: _last_active(own)
-                for name, own in self._tables.threads.items()
+                name: _last_active(thread_tables)
+                for name, thread_tables in self._tables.threads.items()
                 if not _is_deleted(name)
             }
 
     def rename_thread(self, old: str, new: str) -> None:
         with self._lock:
-            self._own(old)
+            self._thread_tables(old)
             if new in self._tables.threads:
                 raise name_taken(new)
             self.copy_tables()
-            own, tables = self._own(old), self._tables
-            own.record = structs.replace(own.record, name=new)
+            thread_tables, tables = self._thread_tables(old), self._tables
+            thread_tables.record = structs.replace(thread_tables.record, name=new)
             for child in tables.threads.values():
                 if child.record.parent == old:
                     child.record = structs.replace(child.record, parent=new)
             names = {name: new if name == old else name for name in tables.threads}
-            tables.threads = {names[name]: of for name, of in tables.threads.items()}
+            tables.threads = {names[name]: moved for name, moved in tables.threads.items()}
             tables.order = [(names[name], id) for name, id in tables.order]
             tables.keys = {key: (names[name], id) for key, (name, id) in tables.keys.items()}
             for matches in tables.chains.values():
@@ -230,47 +232,47 @@ class MemoryStore:
 
     def refs(self, thread: str) -> dict[str, Id]:
         with self._lock:
-            return dict(self._own(thread).refs)
+            return dict(self._thread_tables(thread).refs)
 
     def find_refs(self, prefix: str) -> list[tuple[str, str, Id]]:
         with self._lock:
             return [
                 (thread, name, id)
-                for thread, own in self._tables.threads.items()
+                for thread, thread_tables in self._tables.threads.items()
                 if not _is_deleted(thread)
-                for name, id in own.refs.items()
+                for name, id in thread_tables.refs.items()
                 if name.startswith(prefix)
             ]
 
     def read_ref(self, thread: str, name: str) -> Id | None:
         with self._lock:
-            return self._own(thread).refs.get(name)
+            return self._thread_tables(thread).refs.get(name)
 
     def land(self, thread: str, landing: Landing) -> None:
         with self._lock:
-            own = self._own(thread)
-            if own.refs.get(landing.ref) != landing.old:
+            thread_tables = self._thread_tables(thread)
+            if thread_tables.refs.get(landing.ref) != landing.old:
                 raise RefMoved(landing.ref)
             new_entries = dict(landing.entries)
-            self._check(own, landing, new_entries)
+            self._check(thread_tables, landing, new_entries)
             entries = self._tables.entries
             for id, data in new_entries.items():
                 if id not in entries:
                     entries[id] = data
                     self._on_rollback(entries.pop, id)
             for commit in landing.commits:
-                self._put(own, commit)
+                self._put(thread_tables, commit)
             for name in landing.checkpoints:
-                if name not in own.checkpoints:
-                    own.checkpoints.add(name)
-                    self._on_rollback(own.checkpoints.remove, name)
-            self._move_ref(own, landing)
+                if name not in thread_tables.checkpoints:
+                    thread_tables.checkpoints.add(name)
+                    self._on_rollback(thread_tables.checkpoints.remove, name)
+            self._move_ref(thread_tables, landing)
             if landing.is_switch:
-                self._set_record(own, head=landing.ref)
-            self._on_rollback(own.log.pop)
-            own.log.append(
+                self._set_record(thread_tables, head=landing.ref)
+            self._on_rollback(thread_tables.log.pop)
+            thread_tables.log.append(
                 Operation(
-                    own.log[-1].seq + 1 if own.log else 1,
+                    thread_tables.log[-1].seq + 1 if thread_tables.log else 1,
                     landing.verb,
                     landing.ref,
                     landing.old,
@@ -288,14 +290,14 @@ class MemoryStore:
         after: int = 0,
         until: int | None = None,
         limit: int | None = None,
-        but: Sequence[bytes] = (),
+        excluding: Sequence[bytes] = (),
     ) -> list[Step]:
         with self._lock:
-            commits = self._own(thread).commits
+            commits = self._thread_tables(thread).commits
             steps: list[Step] = []
             step = commits.get(head)
             while step is not None and step.depth > after and len(steps) != limit:
-                if step.commit.data not in but and (until is None or step.depth <= until):
+                if step.commit.data not in excluding and (until is None or step.depth <= until):
                     steps.append(step)
                 parents = step.commit.parents
                 step = commits[parents[0]] if parents else None
@@ -306,13 +308,13 @@ class MemoryStore:
         return [_node(step) for step in reversed(self.walk(thread, head, limit=limit))]
 
     def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:
-        wanted = set(ids)
+        id_set = set(ids)
         steps = self.walk(thread, head)
-        return {step.commit.id: step.depth for step in steps if step.commit.id in wanted}
+        return {step.commit.id: step.depth for step in steps if step.commit.id in id_set}
 
     def read_commits(self, thread: str, ids: Sequence[Id]) -> list[Step]:
         with self._lock:
-            commits = self._own(thread).commits
+            commits = self._thread_tables(thread).commits
             return [commits[id] for id in ids if id in commits]
 
     def read_nodes(self, thread: str, ids: Sequence[Id]) -> list[Node]:
@@ -320,18 +322,18 @@ class MemoryStore:
 
     def find(self, thread: str, prefix: str, limit: int = 8) -> list[Id]:
         with self._lock:
-            ids = sorted(self._own(thread).commits)
+            ids = sorted(self._thread_tables(thread).commits)
         low = bisect_left(ids, bytes.fromhex(prefix.ljust(40, "0")))
         high = bisect_right(ids, bytes.fromhex(prefix.ljust(40, "f")))
         return ids[low:high][:limit]
 
     def has_checkpoint(self, thread: str, name: str) -> bool:
         with self._lock:
-            return name in self._own(thread).checkpoints
+            return name in self._thread_tables(thread).checkpoints
 
     def count(self, thread: str) -> int:
         with self._lock:
-            return len(self._own(thread).commits)
+            return len(self._thread_tables(thread).commits)
 
     def last_arrival(self) -> int:
         with self._lock:
@@ -350,13 +352,13 @@ class MemoryStore:
         self, thread: str, *, before: int | None = None, limit: int = 64
     ) -> list[Operation]:
         with self._lock:
-            log = self._own(thread).log
+            log = self._thread_tables(thread).log
             end = len(log) if before is None else bisect_left(log, before, key=_seq)
             return log[max(0, end - limit) : end][::-1]
 
     def mark_batch(self, thread: str, first: int, last: int | None = None) -> None:
         with self._lock:
-            log = self._own(thread).log
+            log = self._thread_tables(thread).log
             end = len(log) if last is None else bisect_right(log, last, key=_seq)
             start = bisect_left(log, first, key=_seq)
             for position in range(start, end) if end - start > 1 else ():
@@ -365,18 +367,18 @@ class MemoryStore:
 
     def add_attempt(self, thread: str, record: AttemptRecord) -> None:
         with self._lock:
-            own = self._own(thread)
-            if record.commit not in own.commits:
+            thread_tables = self._thread_tables(thread)
+            if record.commit not in thread_tables.commits:
                 raise StoreError(f"commit {record.commit.hex()} is not in the store")
             self._tables.last_attempt += 1
-            own.attempts[self._tables.last_attempt] = record
-            self._on_rollback(own.attempts.pop, self._tables.last_attempt)
+            thread_tables.attempts[self._tables.last_attempt] = record
+            self._on_rollback(thread_tables.attempts.pop, self._tables.last_attempt)
 
     def attempts(self, thread: str, commits: Sequence[Id] | None = None) -> list[AttemptRecord]:
         with self._lock:
-            stored = list(self._own(thread).attempts.values())
-        wanted = None if commits is None else set(commits)
-        return [record for record in stored if wanted is None or record.commit in wanted]
+            records = list(self._thread_tables(thread).attempts.values())
+        commit_set = None if commits is None else set(commits)
+        return [record for record in records if commit_set is None or record.commit in commit_set]
 
     def match(self, chains: Sequence[bytes]) -> list[Match]:
         with self._lock:
@@ -392,27 +394,29 @@ class MemoryStore:
 
     def branches_at(self, thread: str, commit: Id) -> list[str]:
         with self._lock:
-            return [name for name, head in self._own(thread).refs.items() if head == commit]
+            return [
+                name for name, head in self._thread_tables(thread).refs.items() if head == commit
+            ]
 
     def add_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
         with self._lock:
-            commits = self._own(thread).commits
+            commits = self._thread_tables(thread).commits
             for key, commit in links:
                 link = Link(key, thread, commit)
-                stored = self._tables.links.setdefault(key, [])
-                if commit in commits and link not in stored:
-                    stored.append(link)
-                    self._on_rollback(stored.remove, link)
+                stored_links = self._tables.links.setdefault(key, [])
+                if commit in commits and link not in stored_links:
+                    stored_links.append(link)
+                    self._on_rollback(stored_links.remove, link)
 
     def drop_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
         with self._lock:
             for key, commit in links:
-                stored = self._tables.links.get(key, [])
+                stored_links = self._tables.links.get(key, [])
                 link = Link(key, thread, commit)
-                if link in stored:
-                    position = stored.index(link)
-                    del stored[position]
-                    self._on_rollback(stored.insert, position, link)
+                if link in stored_links:
+                    position = stored_links.index(link)
+                    del stored_links[position]
+                    self._on_rollback(stored_links.insert, position, link)
 
     def find_links(self, keys: Sequence[bytes]) -> list[Link]:
         with self._lock:
@@ -430,7 +434,7 @@ class MemoryStore:
 
     def thread_number(self, thread: str) -> int:
         with self._lock:
-            return self._own(thread).number
+            return self._thread_tables(thread).number
 
     def unindexed(self, limit: int, after: int = 0) -> list[Unindexed]:
         with self._lock:
@@ -439,10 +443,12 @@ class MemoryStore:
 
     def _unindexed(self, key: int) -> Unindexed:
         thread, id = self._tables.keys[key]
-        own = self._own(thread)
-        step = own.commits[id]
+        thread_tables = self._thread_tables(thread)
+        step = thread_tables.commits[id]
         commit = step.commit
-        return Unindexed(key, own.number, commit.created, step.contents, commit.kind, commit.data)
+        return Unindexed(
+            key, thread_tables.number, commit.created, step.contents, commit.kind, commit.data
+        )
 
     def add_segment(self, segment: NewSegment, replaced: Sequence[int] = ()) -> bool:
         with self._lock:
@@ -466,19 +472,23 @@ class MemoryStore:
 
     def segments(self) -> dict[int, int]:
         with self._lock:
-            return {number: one.size for number, one in sorted(self._tables.segments.items())}
+            return {
+                number: segment.size for number, segment in sorted(self._tables.segments.items())
+            }
 
     def indexed_commits(
         self, thread: str | None = None, segments: Sequence[int] | None = None
     ) -> list[IndexedCommits]:
         with self._lock:
             if segments is not None:
-                owners = {own.number for own in self._tables.threads.values()}
+                owners = {thread_tables.number for thread_tables in self._tables.threads.values()}
             elif thread is not None:
-                owners = {self._own(thread).number}
+                owners = {self._thread_tables(thread).number}
             else:
                 live = self._tables.threads.items()
-                owners = {own.number for name, own in live if not _is_deleted(name)}
+                owners = {
+                    thread_tables.number for name, thread_tables in live if not _is_deleted(name)
+                }
             return [
                 structs.replace(commits, segment=number)
                 for number, segment in sorted(self._tables.segments.items())
@@ -490,7 +500,7 @@ class MemoryStore:
         self, buckets: Sequence[int] | None, segments: Sequence[int]
     ) -> list[tuple[int, IndexBlock]]:
         with self._lock:
-            chosen = [(n, one) for n, one in self._tables.segments.items() if n in segments]
+            chosen = [pair for pair in self._tables.segments.items() if pair[0] in segments]
         return [
             (number, block)
             for number, segment in chosen
@@ -500,8 +510,8 @@ class MemoryStore:
 
     def read_keys(self, keys: Sequence[int]) -> list[tuple[str, Step]]:
         with self._lock:
-            found = (self._tables.keys[key] for key in keys if key in self._tables.keys)
-            return [(thread, self._own(thread).commits[id]) for thread, id in found]
+            commits = (self._tables.keys[key] for key in keys if key in self._tables.keys)
+            return [(thread, self._thread_tables(thread).commits[id]) for thread, id in commits]
 
     def close(self) -> None:
         """Release everything; any later call raises `StoreError`, as in the other stores."""
@@ -512,9 +522,9 @@ class MemoryStore:
         """The tables for a rewrite; inside a transaction they are copied first."""
         rollback = self._rollbacks[-1] if self._rollbacks else None
         if rollback is not None and not rollback.is_copied:
-            before = self._tables
-            self._tables = before.copy()
-            rollback.add(partial(setattr, self, "_tables", before))
+            originals = self._tables
+            self._tables = originals.copy()
+            rollback.add(partial(setattr, self, "_tables", originals))
             rollback.is_copied = True
         return self._tables
 
@@ -522,37 +532,39 @@ class MemoryStore:
     def tables(self) -> Tables:
         return self._tables
 
-    def _on_rollback(self, take_back: Callable[..., object], *arguments: object) -> None:
-        """Call this if the current transaction fails."""
+    def _on_rollback(self, revert: Callable[..., object], *arguments: object) -> None:
+        """Register a function that reverts a write if the current transaction fails."""
         if self._rollbacks:
-            self._rollbacks[-1].add(partial(take_back, *arguments))
+            self._rollbacks[-1].add(partial(revert, *arguments))
 
-    def _set_record(self, own: ThreadTables, **changes: object) -> None:
-        self._on_rollback(setattr, own, "record", own.record)
-        own.record = structs.replace(own.record, **changes)
+    def _set_record(self, thread_tables: ThreadTables, **changes: object) -> None:
+        self._on_rollback(setattr, thread_tables, "record", thread_tables.record)
+        thread_tables.record = structs.replace(thread_tables.record, **changes)
 
-    def _move_ref(self, own: ThreadTables, landing: Landing) -> None:
+    def _move_ref(self, thread_tables: ThreadTables, landing: Landing) -> None:
         if landing.old is not None and landing.new is not None:  # it keeps its place in the order
-            own.refs[landing.ref] = landing.new
-            self._on_rollback(own.refs.__setitem__, landing.ref, landing.old)
+            thread_tables.refs[landing.ref] = landing.new
+            self._on_rollback(thread_tables.refs.__setitem__, landing.ref, landing.old)
         elif landing.new is not None:
-            own.refs[landing.ref] = landing.new
-            self._on_rollback(own.refs.pop, landing.ref)
+            thread_tables.refs[landing.ref] = landing.new
+            self._on_rollback(thread_tables.refs.pop, landing.ref)
         elif landing.old is not None:
-            self._on_rollback(setattr, own, "refs", dict(own.refs))
-            del own.refs[landing.ref]
+            self._on_rollback(setattr, thread_tables, "refs", dict(thread_tables.refs))
+            del thread_tables.refs[landing.ref]
 
     def _links(self, key: bytes) -> list[Link]:
-        """The links of a key that lead to threads which are not deleted."""
-        return [x for x in self._tables.links.get(key, []) if not _is_deleted(x.thread)]
+        """The links of a key, without those to deleted threads."""
+        return [link for link in self._tables.links.get(key, []) if not _is_deleted(link.thread)]
 
-    def _own(self, thread: str) -> ThreadTables:
+    def _thread_tables(self, thread: str) -> ThreadTables:
         try:
             return self._tables.threads[thread]
         except KeyError:
             raise no_thread(thread) from None
 
-    def _check(self, own: ThreadTables, landing: Landing, new_entries: dict[Id, bytes]) -> None:
+    def _check(
+        self, thread_tables: ThreadTables, landing: Landing, new_entries: dict[Id, bytes]
+    ) -> None:
         """Raise `StoreError` for references to missing objects, before anything is written."""
         new_commits = {commit.id for commit in landing.commits}
         for commit in landing.commits:
@@ -561,17 +573,19 @@ class MemoryStore:
                     raise StoreError(f"entry {id.hex()} is not in the store")
         parents = [parent for commit in landing.commits for parent in commit.parents]
         for id in [*parents, *([] if landing.new is None else [landing.new])]:
-            if id not in new_commits and id not in own.commits:
+            if id not in new_commits and id not in thread_tables.commits:
                 raise StoreError(f"commit {id.hex()} is not in the store")
 
-    def _put(self, own: ThreadTables, commit: CommitRecord) -> None:
-        if commit.id in own.commits:
+    def _put(self, thread_tables: ThreadTables, commit: CommitRecord) -> None:
+        if commit.id in thread_tables.commits:
             return
-        depth = 1 + max((own.commits[parent].depth for parent in commit.parents), default=0)
+        depth = 1 + max(
+            (thread_tables.commits[parent].depth for parent in commit.parents), default=0
+        )
         contents = tuple(self._tables.entries[id] for id in commit.entries)
-        own.commits[commit.id] = Step(self._with_tombstone(commit), depth, contents)
-        self._on_rollback(own.commits.pop, commit.id)
-        thread = own.record.name
+        thread_tables.commits[commit.id] = Step(self._with_tombstone(commit), depth, contents)
+        self._on_rollback(thread_tables.commits.pop, commit.id)
+        thread = thread_tables.record.name
         tables = self._tables
         tables.order.append((thread, commit.id))
         tables.last_key += 1
@@ -587,12 +601,16 @@ class MemoryStore:
             self._on_rollback(matches.pop)
 
     def _with_tombstone(self, commit: CommitRecord) -> CommitRecord:
-        """The commit; if it has a tombstone, with the replaced body that other threads have."""
+        """The commit; if it has a tombstone, with the replacement body that other threads have."""
         if ("commit", commit.id) not in self._tables.tombstones:
             return commit
         threads = self._tables.threads.values()
-        stored = (own.commits[commit.id] for own in threads if commit.id in own.commits)
-        return structs.replace(commit, data=next(stored).commit.data)
+        copies = (
+            thread_tables.commits[commit.id]
+            for thread_tables in threads
+            if commit.id in thread_tables.commits
+        )
+        return structs.replace(commit, data=next(copies).commit.data)
 
 
 class MemoryMaintenance:
@@ -609,27 +627,29 @@ class MemoryMaintenance:
             yield name, self._store.tables.threads[name].commits[id]
 
     def attempts(self) -> Iterator[tuple[int, str, AttemptRecord]]:
-        stored = [
+        numbered_attempts = [
             (key, name, record)
-            for name, own in self._store.tables.threads.items()
-            for key, record in own.attempts.items()
+            for name, thread_tables in self._store.tables.threads.items()
+            for key, record in thread_tables.attempts.items()
         ]
-        yield from sorted(stored, key=lambda attempt: attempt[0])
+        yield from sorted(numbered_attempts, key=lambda attempt: attempt[0])
 
     def put_attempt(self, key: int, state: str, data: bytes) -> None:
-        for own in self._store.copy_tables().threads.values():
-            if key in own.attempts:
-                own.attempts[key] = structs.replace(own.attempts[key], state=state, data=data)
+        for thread_tables in self._store.copy_tables().threads.values():
+            if key in thread_tables.attempts:
+                thread_tables.attempts[key] = structs.replace(
+                    thread_tables.attempts[key], state=state, data=data
+                )
 
     def flaws(self) -> list[Flaw]:
         return []
 
     def tombstones(self, ids: Sequence[Id] | None = None) -> dict[tuple[str, Id], Tombstone]:
-        stored = self._store.tables.tombstones
+        all_tombstones = self._store.tables.tombstones
         if ids is None:
-            return dict(stored)
+            return dict(all_tombstones)
         keys = [(kind, id) for kind in ("commit", "entry") for id in ids]
-        return {key: stored[key] for key in keys if key in stored}
+        return {key: all_tombstones[key] for key in keys if key in all_tombstones}
 
     def has_tombstones(self) -> bool:
         return bool(self._store.tables.tombstones)
@@ -645,20 +665,22 @@ class MemoryMaintenance:
         tables = self._store.copy_tables()
         if kind == "entry":
             tables.entries[id] = data
-        for own in tables.threads.values():
-            for name, step in own.commits.items():
+        for thread_tables in tables.threads.values():
+            for name, step in thread_tables.commits.items():
                 if kind == "entry" and id in step.commit.entries:
                     contents = tuple(tables.entries[entry] for entry in step.commit.entries)
-                    own.commits[name] = structs.replace(step, contents=contents)
+                    thread_tables.commits[name] = structs.replace(step, contents=contents)
                 elif kind == "commit" and name == id:
                     commit = structs.replace(step.commit, data=data)
-                    own.commits[name] = structs.replace(step, commit=commit)
+                    thread_tables.commits[name] = structs.replace(step, commit=commit)
         tables.tombstones[(kind, id)] = Tombstone(reason, checksum((data,)))
 
     def unindex(self, thread: str, commits: Sequence[Id]) -> None:
         ids = set(commits)
         tables = self._store.copy_tables()
-        self._unindex({key for key, (of, id) in tables.keys.items() if of == thread and id in ids})
+        self._unindex(
+            {key for key, (name, id) in tables.keys.items() if name == thread and id in ids}
+        )
 
     def drop_index(self) -> None:
         tables = self._store.copy_tables()
@@ -666,46 +688,48 @@ class MemoryMaintenance:
         tables.unindexed = set(tables.keys)
 
     def _unindex(self, keys: set[int]) -> None:
-        """Remove the segments that have one of these commits; their commits wait again."""
+        """Remove the segments with one of these commits; their commits are indexed again later."""
         tables = self._store.copy_tables()
         for number, segment in list(tables.segments.items()):
-            own = _segment_keys(segment)
-            if own & keys:
+            segment_keys = _segment_keys(segment)
+            if segment_keys & keys:
                 del tables.segments[number]
-                tables.unindexed |= own
+                tables.unindexed |= segment_keys
 
     def referenced_commits(self, thread: str, since: float) -> set[Id]:
-        own = self._store.tables.threads[thread]
-        ids = set(own.refs.values())
-        for operation in own.log:
+        thread_tables = self._store.tables.threads[thread]
+        ids = set(thread_tables.refs.values())
+        for operation in thread_tables.log:
             if operation.created >= since:
                 ids.update(id for id in (operation.old, operation.new) if id is not None)
         return ids
 
     def drop(self, thread: str, commits: Collection[Id]) -> Dropped:
         tables = self._store.copy_tables()
-        own = tables.threads[thread]
+        thread_tables = tables.threads[thread]
         ids = set(commits)
-        keys = {key for key, (of, id) in tables.keys.items() if of == thread and id in ids}
+        keys = {key for key, (name, id) in tables.keys.items() if name == thread and id in ids}
         self._unindex(keys)
         tables.keys = {key: commit for key, commit in tables.keys.items() if key not in keys}
         tables.unindexed -= keys
         for id in commits:
-            step = own.commits.pop(id)
+            step = thread_tables.commits.pop(id)
             tables.order.remove((thread, id))
             chain = step.commit.chain
             if chain is not None:
                 tables.chains[chain] = [m for m in tables.chains[chain] if m.commit != id]
-        for key, record in list(own.attempts.items()):
+        for key, record in list(thread_tables.attempts.items()):
             if record.commit in commits:
-                del own.attempts[key]
+                del thread_tables.attempts[key]
         for key, links in tables.links.items():
             tables.links[key] = [
                 link for link in links if link.thread != thread or link.commit not in commits
             ]
-        positions = [position for position, o in enumerate(own.log) if {o.old, o.new} & ids]
-        cut = positions[-1] + 1 if positions else 0
-        del own.log[:cut]
+        positions = [
+            position for position, o in enumerate(thread_tables.log) if {o.old, o.new} & ids
+        ]
+        log_start = positions[-1] + 1 if positions else 0
+        del thread_tables.log[:log_start]
         needed = {
             entry
             for other in tables.threads.values()
@@ -720,7 +744,7 @@ class MemoryMaintenance:
         for kind, id in list(tables.tombstones):
             if kind == "commit" and id not in commit_ids:
                 del tables.tombstones[(kind, id)]
-        return Dropped(len(commits), len(unused), cut)
+        return Dropped(len(commits), len(unused), log_start)
 
     def drop_thread(self, thread: str) -> None:
         del self._store.copy_tables().threads[thread]
@@ -735,12 +759,12 @@ class MemoryMaintenance:
         return 0
 
 
-def _last_active(own: ThreadTables) -> float:
-    last = own.log[-1] if own.log else None
+def _last_active(thread_tables: ThreadTables) -> float:
+    last = thread_tables.log[-1] if thread_tables.log else None
     if last is None:
-        return own.record.created
+        return thread_tables.record.created
     if last.verb == IMPORT and last.new is not None:
-        return own.commits[last.new].commit.created
+        return thread_tables.commits[last.new].commit.created
     return last.created
 
 

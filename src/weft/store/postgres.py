@@ -83,7 +83,7 @@ class PostgresServer:
 
     @tip.setter
     def tip(self, tip: Tip | None) -> None:
-        if self._mine.deferred is not None:  # means nothing outside an exclusive transaction
+        if self._mine.deferred is not None:  # only an exclusive transaction may cache the tip
             self._mine.tip = tip
 
     @contextmanager
@@ -316,9 +316,9 @@ class PostgresServer:
 
     def _name(self) -> str:
         """The address without a password."""
-        scheme, _, rest = self._url.partition("://")
-        login, at, place = rest.rpartition("@")
-        return f"{scheme}://{login.partition(':')[0]}{at}{place}"
+        scheme, _, address = self._url.partition("://")
+        login, at, host = address.rpartition("@")
+        return f"{scheme}://{login.partition(':')[0]}{at}{host}"
 
 
 class _ThreadState(local):

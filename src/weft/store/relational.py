@@ -130,16 +130,16 @@ class SqlStore:
         title: str | None = None,
     ) -> None:
         with self._db.transaction(alone=False):
-            owner = None if parent is None else self._key(parent)
+            parent_key = None if parent is None else self._key(parent)
             self._db.write(
                 """UPDATE thread SET parent = coalesce(?, parent), kind = coalesce(?, kind),
                 title = coalesce(?, title) WHERE key = ?""",
-                (owner, kind, title, self._key(name)),
+                (parent_key, kind, title, self._key(name)),
             )
 
     def threads(self, *, deleted: bool = False) -> list[ThreadRecord]:
-        chosen = f"NOT ({LIVE})" if deleted else LIVE
-        rows = self._db.read(f"SELECT {THREADS} WHERE {chosen} ORDER BY t.key")
+        condition = f"NOT ({LIVE})" if deleted else LIVE
+        rows = self._db.read(f"SELECT {THREADS} WHERE {condition} ORDER BY t.key")
         return list(map(_thread, rows))
 
     def last_active(self) -> dict[str, float]:
@@ -219,12 +219,12 @@ class SqlStore:
         after: int = 0,
         until: int | None = None,
         limit: int | None = None,
-        but: Sequence[bytes] = (),
+        excluding: Sequence[bytes] = (),
     ) -> list[Step]:
-        left_out = f" AND c.data NOT IN ({_marks(but)})" if but else ""
+        condition = f" AND c.data NOT IN ({_placeholders(excluding)})" if excluding else ""
         with self._db.snapshot():
             span = (after, EVERYTHING if until is None else until)
-            rows = self._ranges(thread, head, JOINED, left_out, tuple(but), span, limit)
+            rows = self._ranges(thread, head, JOINED, condition, tuple(excluding), span, limit)
             rows.reverse()
             return self._steps(rows)
 
@@ -235,13 +235,13 @@ class SqlStore:
     def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:
         owner = self._key(thread)
         with self._db.snapshot():
-            ends = dict(self._db.read(LINES, (owner, head, 0)))
+            line_ends = dict(self._db.read(LINES, (owner, head, 0)))
             depths: dict[Id, int] = {}
             for chunk in _chunks(ids):
                 sql = f"""SELECT id, line, depth FROM commits
-                    WHERE thread = ? AND id IN ({_marks(chunk)})"""
+                    WHERE thread = ? AND id IN ({_placeholders(chunk)})"""
                 for id, line, depth in self._db.read(sql, (owner, *chunk)):
-                    if depth <= ends.get(line, 0):
+                    if depth <= line_ends.get(line, 0):
                         depths[id] = depth
         return depths
 
@@ -276,7 +276,7 @@ class SqlStore:
         rows_by_id: dict[Id, SqlRow] = {}
         for chunk in _chunks(ids):
             rows = self._db.read(
-                f"{JOINED} WHERE c.thread = ? AND c.id IN ({_marks(chunk)})", (owner, *chunk)
+                f"{JOINED} WHERE c.thread = ? AND c.id IN ({_placeholders(chunk)})", (owner, *chunk)
             )
             rows_by_id.update((row[1], row) for row in rows)
         return self._steps([rows_by_id[id] for id in ids if id in rows_by_id])
@@ -285,7 +285,7 @@ class SqlStore:
         nodes: list[Node] = []
         for chunk in _chunks(ids):
             rows = self._db.read(
-                f"{NODES} WHERE c.thread = ? AND c.id IN ({_marks(chunk)})",
+                f"{NODES} WHERE c.thread = ? AND c.id IN ({_placeholders(chunk)})",
                 (self._key(thread), *chunk),
             )
             nodes.extend(map(_node, rows))
@@ -377,7 +377,9 @@ class SqlStore:
             rows = [
                 row
                 for chunk in _chunks(commits)
-                for row in self._db.read(f"{sql} AND c.id IN ({_marks(chunk)})", (owner, *chunk))
+                for row in self._db.read(
+                    f"{sql} AND c.id IN ({_placeholders(chunk)})", (owner, *chunk)
+                )
             ]
         return [AttemptRecord(*row[1:]) for row in sorted(rows)]
 
@@ -387,7 +389,7 @@ class SqlStore:
             rows += self._db.read(
                 f"""SELECT c.key, c.chain, t.name, c.id FROM commits c
                 JOIN thread t ON t.key = c.thread
-                WHERE c.chain IN ({_marks(chunk)}) AND {LIVE}""",
+                WHERE c.chain IN ({_placeholders(chunk)}) AND {LIVE}""",
                 tuple(chunk),
             )
         rows.sort(key=lambda row: -row[0])
@@ -402,19 +404,20 @@ class SqlStore:
             rows += self._db.read(
                 f"""SELECT c.key, c.chain, t.name, c.id FROM commits c
                 JOIN thread t ON t.key = c.thread
-                WHERE c.chain IN ({_marks(chunk)}) AND c.thread IN ({_marks(owners)})""",
+                WHERE c.chain IN ({_placeholders(chunk)})
+                AND c.thread IN ({_placeholders(owners)})""",
                 (*chunk, *owners),
             )
         rows.sort(key=lambda row: -row[0])
-        # A remembered key may be that of a thread which has another name by now.
+        # Another process may have renamed a thread whose key is cached.
         return [Match(*row[1:]) for row in rows if row[2] in threads]
 
     def _present_keys(self, threads: Sequence[str]) -> list[int]:
-        """The keys of those of these threads that exist."""
-        known = {name: self._known_key(name) for name in threads}
-        keys = [key for key in known.values() if key is not None]
-        for chunk in _chunks([name for name, key in known.items() if key is None]):
-            sql = f"SELECT name, key FROM thread WHERE name IN ({_marks(chunk)})"
+        """The keys of these threads; threads that do not exist are left out."""
+        cached = {name: self._known_key(name) for name in threads}
+        keys = [key for key in cached.values() if key is not None]
+        for chunk in _chunks([name for name, key in cached.items() if key is None]):
+            sql = f"SELECT name, key FROM thread WHERE name IN ({_placeholders(chunk)})"
             for name, key in self._db.read(sql, chunk):
                 self._remember(name, key)
                 keys.append(key)
@@ -456,23 +459,23 @@ class SqlStore:
         rows: list[SqlRow] = []
         for chunk in _chunks(keys):
             rows += self._db.read(
-                f"{LINKED} WHERE l.key IN ({_marks(chunk)}) AND {LIVE}", tuple(chunk)
+                f"{LINKED} WHERE l.key IN ({_placeholders(chunk)}) AND {LIVE}", tuple(chunk)
             )
         rows.sort(key=lambda row: -row[0])
         return [self._link(row[1:]) for row in rows]
 
     def newest_link(self, key: bytes, *, deleted: bool = False) -> Link | None:
-        chosen = "" if deleted else f" AND {LIVE}"
-        sql = f"{LINKED} WHERE l.key = ?{chosen} ORDER BY l.commit_key DESC LIMIT 1"
+        condition = "" if deleted else f" AND {LIVE}"
+        sql = f"{LINKED} WHERE l.key = ?{condition} ORDER BY l.commit_key DESC LIMIT 1"
         rows = self._db.read(sql, (key,))
         return self._link(rows[0][1:]) if rows else None
 
     def only_links(self, keys: Sequence[bytes]) -> list[Link]:
         links: list[Link] = []
         for chunk in _chunks(keys):
-            listed = ", ".join(["(?)"] * len(chunk))
+            placeholders = ", ".join(["(?)"] * len(chunk))
             rows = self._db.read(
-                f"""WITH wanted (key) AS (VALUES {listed}), ends AS (SELECT w.key,
+                f"""WITH wanted (key) AS (VALUES {placeholders}), ends AS (SELECT w.key,
                     ({ENDMOST} LIMIT 1) AS low, ({ENDMOST} DESC LIMIT 1) AS high
                     FROM wanted w)
                 SELECT t.key, e.key, t.name, c.id FROM ends e JOIN commits c ON c.key = e.low
@@ -507,15 +510,17 @@ class SqlStore:
                     ORDER BY c.key LIMIT ?""",
                     (after, limit - len(rows)),
                 )
-            many = self._many([row[1] for row in rows if row[11] is None], gone=True)
-        return [  # missing entries have no text; they must not keep others from being indexed
+            entries_by_commit = self._entries_of(
+                [row[1] for row in rows if row[11] is None], allow_missing=True
+            )
+        return [  # a missing entry has no text; the other entries are indexed
             Unindexed(
                 row[1],
                 row[0],
                 row[8],
                 (row[12],)
                 if row[11] is not None
-                else tuple([data for _, data in many.get(row[1], ())]),
+                else tuple([data for _, data in entries_by_commit.get(row[1], ())]),
                 row[4],
                 row[7],
             )
@@ -537,11 +542,11 @@ class SqlStore:
             if self._db.read(sql, (last, newest))[0][0] != len(new_keys) - len(pending):
                 return False  # other commits have arrived among these
             for chunk in _chunks(sorted(pending)):
-                sql = f"SELECT count(*) FROM index_pending WHERE key IN ({_marks(chunk)})"
+                sql = f"SELECT count(*) FROM index_pending WHERE key IN ({_placeholders(chunk)})"
                 if self._db.read(sql, chunk)[0][0] != len(chunk):
                     return False
             for chunk in _chunks(sorted(pending)):
-                sql = f"DELETE FROM index_pending WHERE key IN ({_marks(chunk)})"
+                sql = f"DELETE FROM index_pending WHERE key IN ({_placeholders(chunk)})"
                 self._db.write(sql, chunk)
             drop_segments(self._db, replaced)
             number = self._db.insert("INSERT INTO index_segment (size) VALUES (?)", (segment.size,))
@@ -555,8 +560,8 @@ class SqlStore:
             self._db.write_many(
                 "INSERT INTO index_commit VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
-                    (own.thread, number, own.first, *_ends(own.keys), own.keys, own.data)
-                    for own in segment.commits
+                    (row.thread, number, row.first, *_ends(row.keys), row.keys, row.data)
+                    for row in segment.commits
                 ],
             )
             if newest > last:
@@ -574,7 +579,7 @@ class SqlStore:
             rows = [
                 row
                 for chunk in _chunks(segments)
-                for row in self._db.read(f"{sql} WHERE segment IN ({_marks(chunk)})", chunk)
+                for row in self._db.read(f"{sql} WHERE segment IN ({_placeholders(chunk)})", chunk)
             ]
         elif thread is not None:
             rows = self._db.read(f"{sql} WHERE thread = ?", (self._key(thread),))
@@ -597,9 +602,9 @@ class SqlStore:
         if buckets is None:
             rows = self._db.read("SELECT key, terms, postings FROM index_block")
         for chunk in _chunks(() if buckets is None else sorted(set(buckets))):
-            one = "SELECT key, terms, postings FROM index_block WHERE key >= ? AND key <= ?"
+            select = "SELECT key, terms, postings FROM index_block WHERE key >= ? AND key <= ?"
             bounds = [block_key(bucket, segment) for bucket in chunk for segment in (low, high)]
-            rows += self._db.read(" UNION ALL ".join([one] * len(chunk)), bounds)
+            rows += self._db.read(" UNION ALL ".join([select] * len(chunk)), bounds)
         return [
             (segment, IndexBlock(key >> SEGMENT_BITS, terms, postings))
             for key, terms, postings in rows
@@ -612,7 +617,7 @@ class SqlStore:
             for chunk in _chunks(keys):
                 rows = self._db.read(
                     f"""SELECT t.name, {COLUMNS} FROM commits c JOIN thread t ON t.key = c.thread
-                    LEFT JOIN entry e ON e.key = c.entry WHERE c.key IN ({_marks(chunk)})""",
+                    LEFT JOIN entry e ON e.key = c.entry WHERE c.key IN ({_placeholders(chunk)})""",
                     chunk,
                 )
                 for row, step in zip(rows, self._steps([row[1:] for row in rows]), strict=True):
@@ -626,11 +631,11 @@ class SqlStore:
         """Rows of `COLUMNS` as steps; most parents are among the rows, so few are looked up."""
         ids: dict[int, Id] = {row[0]: row[1] for row in rows}
         parent_keys = {row[4] for row in rows} | {row[5] for row in rows}
-        absent = parent_keys - ids.keys() - {None}
-        for chunk in _chunks(list(absent)):
-            sql = f"SELECT key, id FROM commits WHERE key IN ({_marks(chunk)})"
+        missing_keys = parent_keys - ids.keys() - {None}
+        for chunk in _chunks(list(missing_keys)):
+            sql = f"SELECT key, id FROM commits WHERE key IN ({_placeholders(chunk)})"
             ids.update(self._db.read(sql, tuple(chunk)))
-        many = self._many([row[0] for row in rows if row[10] is None])
+        entries_by_commit = self._entries_of([row[0] for row in rows if row[10] is None])
         steps: list[Step] = []
         for key, id, depth, kind, first, second, data, created, usage, chain, entry, text in rows:
             try:
@@ -641,30 +646,35 @@ class SqlStore:
                 raise Damaged(f"commit {id.hex()} refers to a missing parent") from None
             if entry is not None:
                 entries, contents = (entry,), (text,)
-            elif kind == "append" and key not in many:
+            elif kind == "append" and key not in entries_by_commit:
                 raise Damaged(f"commit {id.hex()} refers to a missing entry")
             else:
-                pairs = many.get(key, ())
+                pairs = entries_by_commit.get(key, ())
                 entries = tuple([pair[0] for pair in pairs])
                 contents = tuple([pair[1] for pair in pairs])
             record = CommitRecord(id, parents, kind, entries, data, created, usage, chain)
             steps.append(Step(record, depth, contents))
         return steps
 
-    def _many(self, keys: list[int], *, gone: bool = False) -> dict[int, list[tuple[Id, bytes]]]:
-        """The entries of commits without exactly one; `gone` allows missing ones."""
+    def _entries_of(
+        self, keys: list[int], *, allow_missing: bool = False
+    ) -> dict[int, list[tuple[Id, bytes]]]:
+        """The entries of commits that do not have exactly one.
+
+        A missing entry raises `Damaged`, or is left out with `allow_missing`.
+        """
         entries: dict[int, list[tuple[Id, bytes]]] = {}
         for chunk in _chunks(keys):
             rows = self._db.read(
                 f"""SELECT m.commit_key, e.id, e.data FROM commit_entry m
-                LEFT JOIN entry e ON e.key = m.entry WHERE m.commit_key IN ({_marks(chunk)})
+                LEFT JOIN entry e ON e.key = m.entry WHERE m.commit_key IN ({_placeholders(chunk)})
                 ORDER BY m.commit_key, m.position""",
                 tuple(chunk),
             )
             for key, id, data in rows:
                 if id is not None:
                     entries.setdefault(key, []).append((id, data))
-                elif not gone:
+                elif not allow_missing:
                     raise Damaged("a commit refers to a missing entry; `weft fsck` shows which")
         return entries
 
@@ -680,24 +690,24 @@ class SqlStore:
 
     def _known_key(self, thread: str) -> int | None:
         key = self._keys.get(thread)
-        if key is None and (read := self._db.thread_keys) is not None:
-            return read.get(thread)
+        if key is None and (transaction_keys := self._db.thread_keys) is not None:
+            return transaction_keys.get(thread)
         return key
 
     def _remember(self, thread: str, key: int) -> None:
-        if self._keys.get(thread, key) != key:  # another process has given the name away
+        if self._keys.get(thread, key) != key:  # another process gave the name to another thread
             self._keys.pop(thread, None)
-        if (read := self._db.thread_keys) is not None:
-            read[thread] = key  # only until the transaction ends: it may be rolled back
+        if (transaction_keys := self._db.thread_keys) is not None:
+            transaction_keys[thread] = key  # only until the transaction ends: it may be rolled back
         elif not self._db.in_transaction:
             self._keys[thread] = key
 
     def _forget_keys(self, *threads: str) -> None:
-        read = self._db.thread_keys
+        transaction_keys = self._db.thread_keys
         for thread in threads:
             self._keys.pop(thread, None)
-            if read is not None:
-                read.pop(thread, None)
+            if transaction_keys is not None:
+                transaction_keys.pop(thread, None)
 
 
 def _thread(row: Sequence[Any]) -> ThreadRecord:
@@ -716,7 +726,7 @@ def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
         yield values[start : start + CHUNK]
 
 
-def _marks(values: Sequence[Any]) -> str:
+def _placeholders(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
 
 

@@ -63,7 +63,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     (
         "commit",
-        "stands at another depth than its parents say",
+        "has a depth that does not fit its parents",
         """SELECT c.id, c.thread FROM commits c LEFT JOIN commits p ON p.key = c.parent
         LEFT JOIN commits s ON s.key = c.second WHERE c.depth <> 1 +
         CASE WHEN coalesce(s.depth, 0) > coalesce(p.depth, 0) THEN s.depth
@@ -71,7 +71,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     (
         "commit",
-        "stands on a line that does not lead to its parent",
+        "is on a line that does not lead to its parent",
         """SELECT n.id, n.thread FROM (SELECT id, thread, parent, line,
             lag(key) OVER (PARTITION BY line ORDER BY depth) AS before FROM commits) n
         LEFT JOIN commits p ON p.key = n.parent LEFT JOIN line l ON l.key = n.line
@@ -136,27 +136,27 @@ def repair_structure(db: Database) -> list[str]:
 
     Returns one line per repair.
     """
-    done: list[str] = []
+    repairs: list[str] = []
     with db.transaction():
-        done += _restore_owners(db)
-        done += _restore_threads(db)
-        done += _restore_lines(db)
-        done += _restore_branches(db)
-        done += _repair_refs(db)
-        done += _drop_attempts(db)
+        repairs += _restore_owners(db)
+        repairs += _restore_threads(db)
+        repairs += _restore_lines(db)
+        repairs += _restore_branches(db)
+        repairs += _repair_refs(db)
+        repairs += _drop_attempts(db)
         for key, sum, *unhashed in db.read(
             "SELECT key, checksum, created, usage, chain FROM commits"
         ):
             if sum != checksum(tuple(unhashed)):
                 sql = "UPDATE commits SET checksum = ? WHERE key = ?"
                 db.write(sql, (checksum(tuple(unhashed)), key))
-                done += [] if sum is None else [f"recomputed the checksum of commit {key}"]
-        for of, seq, *line, sum in read_log(db):
+                repairs += [] if sum is None else [f"recomputed the checksum of commit {key}"]
+        for owner, seq, *line, sum in read_log(db):
             if sum != checksum(tuple(line)):
                 sql = "UPDATE operation SET checksum = ? WHERE thread = ? AND seq = ?"
-                db.write(sql, (checksum(tuple(line)), of, seq))
-                done += [] if sum is None else [f"recomputed the checksum of operation {seq}"]
-    return done
+                db.write(sql, (checksum(tuple(line)), owner, seq))
+                repairs += [] if sum is None else [f"recomputed the checksum of operation {seq}"]
+    return repairs
 
 
 def _drop_attempts(db: Database) -> list[str]:
@@ -170,7 +170,7 @@ def _drop_attempts(db: Database) -> list[str]:
 
 def _restore_owners(db: Database) -> list[str]:
     """Give all commits of a line to the thread that owns most of them."""
-    done: list[str] = []
+    repairs: list[str] = []
     for (line,) in db.read(
         """SELECT DISTINCT c.line FROM commits c JOIN commits p ON p.key = c.parent
         WHERE p.thread <> c.thread ORDER BY c.line"""
@@ -187,33 +187,33 @@ def _restore_owners(db: Database) -> list[str]:
             (SELECT 1 FROM commits o WHERE o.thread = ? AND o.id = commits.id)""",
             (owner, line, owner, owner),
         )
-        done += [f"moved {moved} commits back to their thread"] if moved else []
-    return done
+        repairs += [f"moved {moved} commits back to their thread"] if moved else []
+    return repairs
 
 
 def _restore_threads(db: Database) -> list[str]:
     """Recreate threads that have commits but no row, under a new name."""
-    done: list[str] = []
-    known = {name for (name,) in db.read("SELECT name FROM thread")}
+    repairs: list[str] = []
+    names = {name for (name,) in db.read("SELECT name FROM thread")}
     for key, created in db.read(
         """SELECT c.thread, min(c.created) FROM commits c LEFT JOIN thread t ON t.key = c.thread
         WHERE t.key IS NULL GROUP BY c.thread ORDER BY c.thread"""
     ):
         name = f"recovered-{key}"
-        while name in known:
+        while name in names:
             name += "-again"
         refs = db.read(
             "SELECT name FROM ref WHERE thread = ? AND target IS NOT NULL ORDER BY key", (key,)
         )
         head = next((ref for (ref,) in refs if ":" not in ref), DEFAULT_BRANCH)
-        marked = bool(db.read("SELECT 1 FROM checkpoint WHERE thread = ? LIMIT 1", (key,)))
+        has_checkpoints = bool(db.read("SELECT 1 FROM checkpoint WHERE thread = ? LIMIT 1", (key,)))
         db.write(
             """INSERT INTO thread (key, name, head, checkpoints, scope, created)
             VALUES (?, ?, ?, ?, ?, ?)""",
-            (key, name, head, int(marked), None, created),
+            (key, name, head, int(has_checkpoints), None, created),
         )
-        done.append(f"restored a thread as {name!r}; its old name is lost")
-    return done
+        repairs.append(f"restored a thread as {name!r}; its old name is lost")
+    return repairs
 
 
 def _restore_lines(db: Database) -> list[str]:
@@ -229,8 +229,8 @@ def _restore_lines(db: Database) -> list[str]:
 
 
 def _restore_branches(db: Database) -> list[str]:
-    """Recreate branches that only the log knows; every thread gets an existing current branch."""
-    done: list[str] = []
+    """Recreate branches that are only in the log, and give every thread a current branch."""
+    repairs: list[str] = []
     for key, owner in db.read(
         """SELECT DISTINCT o.ref, o.thread FROM operation o
         LEFT JOIN ref r ON r.key = o.ref AND r.thread = o.thread
@@ -247,16 +247,16 @@ def _restore_branches(db: Database) -> list[str]:
             else _lost_branch_name(db, owner, key)
         )
         _put_ref(db, owner, key, name)
-        done.append(f"restored branch {name!r}")
-    done += _recount(db)
+        repairs.append(f"restored branch {name!r}")
+    repairs += _recount(db)
     for name, owner in db.read(MISSING_HEAD[2]):
         sql = """UPDATE thread SET head = (SELECT r.name FROM ref r WHERE r.thread = thread.key
             AND r.target IS NOT NULL ORDER BY r.key LIMIT 1) WHERE key = ?
             AND EXISTS (SELECT 1 FROM ref r WHERE r.thread = thread.key
             AND r.target IS NOT NULL)"""
         db.write(sql, (owner,))
-        done.append(f"the current branch of thread {name!r} is now its first branch")
-    return done
+        repairs.append(f"the current branch of thread {name!r} is now its first branch")
+    return repairs
 
 
 def _put_ref(db: Database, owner: int, key: int, name: str) -> None:
@@ -265,12 +265,12 @@ def _put_ref(db: Database, owner: int, key: int, name: str) -> None:
         sql = "INSERT INTO ref (key, thread, name) VALUES (?, ?, ?)"
         db.write(sql, (key, owner, name))
         return
-    new = db.insert("INSERT INTO ref (thread, name) VALUES (?, ?)", (owner, name))
-    for of, seq, *line, _ in read_log(db):
-        if of == owner and line[1] == key:
-            line[1] = new
+    new_key = db.insert("INSERT INTO ref (thread, name) VALUES (?, ?)", (owner, name))
+    for thread, seq, *line, _ in read_log(db):
+        if thread == owner and line[1] == key:
+            line[1] = new_key
             sql = "UPDATE operation SET ref = ?, checksum = ? WHERE thread = ? AND seq = ?"
-            db.write(sql, (new, checksum(tuple(line)), of, seq))
+            db.write(sql, (new_key, checksum(tuple(line)), thread, seq))
 
 
 def _lost_branch_name(db: Database, owner: int, key: int) -> str:
@@ -298,9 +298,9 @@ def _recount(db: Database) -> list[str]:
 def _repair_refs(db: Database) -> list[str]:
     """Move a wrong or dangling ref to the newest existing commit that the log has for it.
 
-    A ref that the log deleted points nowhere.
+    A ref whose last log line deletes it gets no target.
     """
-    done: list[str] = []
+    repairs: list[str] = []
     for name, owner in {
         tuple(row) for _, _, sql in (DANGLING_REF, WRONG_REF) for row in db.read(sql)
     }:
@@ -311,18 +311,18 @@ def _repair_refs(db: Database) -> list[str]:
             ORDER BY o.seq DESC LIMIT 1""",
             (name, owner),
         )
-        last = db.read(
+        last_targets = db.read(
             """SELECT o.new FROM operation o JOIN ref r ON r.key = o.ref AND r.thread = o.thread
             WHERE r.name = ? AND r.thread = ? ORDER BY o.seq DESC LIMIT 1""",
             (name, owner),
         )
-        is_deleted = bool(last) and last[0][0] is None
+        is_deleted = bool(last_targets) and last_targets[0][0] is None
         target, id = rows[0] if rows and not is_deleted else (None, None)
         sql = "UPDATE ref SET target = ? WHERE name = ? AND thread = ?"
         db.write(sql, (target, name, owner))
-        place = "nowhere" if id is None else f"at {id.hex()}"
-        done.append(f"branch {name!r} points {place}")
-    return done
+        direction = "nowhere" if id is None else f"at {id.hex()}"
+        repairs.append(f"branch {name!r} points {direction}")
+    return repairs
 
 
 def read_log(db: Database) -> list[SqlRow]:
@@ -394,20 +394,22 @@ class SqlMaintenance:
         flaws = [Flaw("file", self._db.dialect.name, fault) for fault in self._db.integrity()]
         names = dict(self._db.read("SELECT key, name FROM thread"))
         for kind, fault, sql in CONSTRAINTS:
-            flaws += [Flaw(kind, _name(id), fault, names.get(of)) for id, of in self._db.read(sql)]
+            flaws += [
+                Flaw(kind, _name(id), fault, names.get(owner)) for id, owner in self._db.read(sql)
+            ]
         fault = "carries a checksum that does not fit"
-        for id, of, *unhashed, sum in self._unhashed_rows():
+        for id, owner, *unhashed, sum in self._unhashed_rows():
             if sum is not None and checksum(tuple(unhashed)) != sum:
-                flaws.append(Flaw("commit", _name(id), fault, names.get(of)))
-        for of, seq, *line, sum in read_log(self._db):
+                flaws.append(Flaw("commit", _name(id), fault, names.get(owner)))
+        for owner, seq, *line, sum in read_log(self._db):
             if sum is not None and checksum(tuple(line)) != sum:
-                flaws.append(Flaw("operation", str(seq), fault, names.get(of)))
-        for key, of, *row, sum in self._db.read(
+                flaws.append(Flaw("operation", str(seq), fault, names.get(owner)))
+        for key, owner, *row, sum in self._db.read(
             """SELECT a.key, c.thread, a.commit_key, a.state, a.data, a.created, a.checksum
             FROM attempt a JOIN commits c ON c.key = a.commit_key"""
         ):
             if checksum(tuple(row)) != sum:
-                flaws.append(Flaw("attempt", str(key), fault, names.get(of)))
+                flaws.append(Flaw("attempt", str(key), fault, names.get(owner)))
         return flaws
 
     def tombstones(self, ids: Sequence[Id] | None = None) -> dict[tuple[str, Id], Tombstone]:
@@ -483,7 +485,7 @@ class SqlMaintenance:
         with self._db.transaction():
             ((owner,),) = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
             keys = self._drop_commits(owner, commits)
-            cut = self._db.read(
+            last_deleted = self._db.read(
                 """SELECT coalesce(max(o.seq), 0) FROM operation o
                 LEFT JOIN commits a ON a.key = o.old LEFT JOIN commits b ON b.key = o.new
                 WHERE o.thread = ? AND ((o.old IS NOT NULL AND a.key IS NULL)
@@ -492,8 +494,10 @@ class SqlMaintenance:
             )[0][0]
             # Undo cannot go past an operation whose commits are gone: delete older ones too.
             sql = "DELETE FROM operation WHERE thread = ? AND seq <= ?"
-            operations = self._db.write(sql, (owner, cut))
-            self._db.write("DELETE FROM batch WHERE thread = ? AND last <= ?", (owner, cut))
+            operations = self._db.write(sql, (owner, last_deleted))
+            self._db.write(
+                "DELETE FROM batch WHERE thread = ? AND last <= ?", (owner, last_deleted)
+            )
             entries = self._db.write(  # tombstones stay: they keep the text forgotten
                 """DELETE FROM entry WHERE NOT EXISTS (SELECT 1 FROM commits c
                 WHERE c.entry = entry.key) AND NOT EXISTS (SELECT 1 FROM commit_entry m
@@ -543,7 +547,7 @@ def read_keys(packed: bytes) -> "array[int]":
 
 
 def unindex_commits(db: Database, owner: int, keys: Sequence[int]) -> None:
-    """Remove the segments that have one of these commits; all their commits wait to be indexed."""
+    """Remove the segments with one of these commits; all their commits are indexed again later."""
     segments: set[int] = set()
     for key in keys:
         sql = "SELECT segment, keys FROM index_commit WHERE thread = ? AND low <= ? AND high >= ?"
@@ -552,8 +556,8 @@ def unindex_commits(db: Database, owner: int, keys: Sequence[int]) -> None:
                 segments.add(segment)
     for segment in segments:
         rows = db.read("SELECT keys FROM index_commit WHERE segment = ?", (segment,))
-        waiting = [(key,) for (packed,) in rows for key in read_keys(packed)]
-        db.write_many("INSERT INTO index_pending VALUES (?) ON CONFLICT DO NOTHING", waiting)
+        pending = [(key,) for (packed,) in rows for key in read_keys(packed)]
+        db.write_many("INSERT INTO index_pending VALUES (?) ON CONFLICT DO NOTHING", pending)
     drop_segments(db, sorted(segments))
 
 

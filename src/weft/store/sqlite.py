@@ -92,7 +92,7 @@ class SqliteFile:
 
     @property
     def deferred(self) -> Deferred | None:
-        """The delayed statements; a single landing has none."""
+        """The delayed statements; `None` for a single landing, which delays nothing."""
         return self._deferred if self._nesting > 1 else None
 
     def transaction(self, *, alone: bool = True) -> "SqliteFile":  # noqa: ARG002 - always alone
@@ -119,7 +119,7 @@ class SqliteFile:
 
     def snapshot(self) -> AbstractContextManager[Any]:
         self._refuse_if_closed()
-        return _Held(self.lock) if self._take_lock() else self._reader
+        return _ReleasedLock(self.lock) if self._take_lock() else self._reader
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
@@ -174,7 +174,7 @@ class SqliteFile:
                 return self._db.execute(sql, values).fetchall()
             if not self._take_lock():
                 return self._reader.read(sql, values)
-            with _Held(self.lock):
+            with _ReleasedLock(self.lock):
                 if self._deferred.rows:
                     self.flush_deferred()
                 return self._db.execute(sql, values).fetchall()
@@ -182,7 +182,7 @@ class SqliteFile:
             raise self._failed(error) from None
 
     def _take_lock(self) -> bool:
-        """Take the first connection's lock; false if the second connection must be used."""
+        """Take the first connection's lock; returns false if the second must be used instead."""
         if self._reader.is_open:
             return False
         return self.lock.acquire(blocking=not self._reader.serves)
@@ -243,7 +243,7 @@ class SqliteFile:
     def _check_file(self) -> None:
         """Reset the tip if another connection has written in the meantime.
 
-        Raises if the file was deleted or replaced: it would accept every write and lose it.
+        Raises an error if the file was deleted or replaced: every write to it would be lost.
         """
         if self._path != ":memory:" and _identity(self._path) != self._file_id:
             raise sqlite3.OperationalError("the file was deleted or replaced")
@@ -314,8 +314,8 @@ class SqliteFile:
         return store_error
 
 
-class _Held:
-    """Releases a lock that was taken before."""
+class _ReleasedLock:
+    """A context manager that releases a lock at its end; the caller has taken it."""
 
     __slots__ = ("_lock",)
 
@@ -332,8 +332,8 @@ class _Held:
 class _Reader:
     """A second connection, which reads while another thread of this process writes.
 
-    A writer may wait a long time for another process's lock, and readers must not wait with it. As
-    a context manager it gives all reads of the calling thread the same snapshot.
+    A writer may wait long for the lock of another process, and readers must not wait with it. Used
+    as a context manager, it gives all reads of the calling thread the same snapshot.
     """
 
     def __init__(self, path: str) -> None:

@@ -1,8 +1,8 @@
-"""A JSON text as pieces: references to known bytes, and new text.
+"""A JSON text as pieces: references to stored bytes, and new text.
 
 A client repeats its whole conversation in every request, and most of it was in the previous
 request, or is a message of the thread. So a body is stored as positions (`[start, length]`) in one
-pool of known bytes, with the new text between them.
+pool of stored bytes, with the new text between them.
 
 A body is split only at the quotes of its strings: a string is either referenced or written as a
 whole. So `forget` finds a text that it must erase inside one piece.
@@ -30,53 +30,53 @@ _TOKEN = lazy_pattern(rb'"(?:[^"\\]++|\\.)*+"|[^"]++', re.DOTALL)
 
 
 def cut(
-    body: bytes, before: bytes, known: Sequence[bytes], value: bytes = b"", outside: int = 0
+    body: bytes, previous: bytes, stored: Sequence[bytes], value: bytes = b"", outside: int = 0
 ) -> tuple[list[Piece], int]:
-    """The pieces of a body, and the position up to which it equals the previous text.
+    """The pieces of a body, and the position up to which it equals the previous body.
 
-    The pool is the previous text, `known` and `value`, with newlines between them. `value` is a
+    The pool is the previous body, `stored` and `value`, with newlines between them. `value` is a
     JSON value of the body. The returned position is never inside a string. `outside` is the
-    position that was returned for the previous text; it saves scanning the text before it.
+    position that was returned for the previous body; it saves scanning the text before it.
     """
-    start = same_start(body, before)
+    start = same_start(body, previous)
     start = _outside(body, start, outside if outside <= start else 0)
-    stop = len(body) - _same_end(body, before, start)
-    pool = _Pool(before, known)
+    stop = len(body) - _same_end(body, previous, start)
+    pool = _Pool(previous, stored)
     pieces = _Pieces()
     pieces.copy(0, start)
-    at = body.find(value, start) if value else -1
-    if at < 0:
+    value_start = body.find(value, start) if value else -1
+    if value_start < 0:
         stop = _cut_middle(body, start, stop, pool, pieces)
     else:
-        end = at + len(value)
-        _cut_middle(body[:at], start, at, pool, pieces)
+        end = value_start + len(value)
+        _cut_middle(body[:value_start], start, value_start, pool, pieces)
         pieces.copy(pool.size + 1, len(value))
         stop = _cut_middle(body, end, max(end, stop), pool, pieces)
-    pieces.copy(len(before) - (len(body) - stop), len(body) - stop)
+    pieces.copy(len(previous) - (len(body) - stop), len(body) - stop)
     return pieces.close(), start
 
 
-def rewrite(body: bytearray, pieces: Iterable[Piece], known: Sequence[bytes]) -> None:
-    """Turn the previous text, in place, into the text that these pieces describe.
+def rewrite(body: bytearray, pieces: Iterable[Piece], stored: Sequence[bytes]) -> None:
+    """Change the previous body in place into the body that these pieces describe.
 
-    A common start is not copied, so the cost depends only on the rest.
+    A common prefix is not copied, so the cost depends only on the text after it.
     """
-    others = b"\n".join(known)
-    others_start = len(body) + 1
-    prefix_length, new = 0, list[bytes | bytearray]()
+    stored_text = b"\n".join(stored)
+    stored_start = len(body) + 1
+    prefix_length, new_parts = 0, list[bytes | bytearray]()
     for piece in pieces:
         if isinstance(piece, str):
-            new.append(piece.encode())
+            new_parts.append(piece.encode())
             continue
         start, length = piece
-        if start == 0 and not prefix_length and not new:
+        if start == 0 and not prefix_length and not new_parts:
             prefix_length = length
-        elif start < others_start:
-            new.append(body[start : start + length])
+        elif start < stored_start:
+            new_parts.append(body[start : start + length])
         else:
-            start -= others_start
-            new.append(others[start : start + length])
-    body[prefix_length:] = b"".join(new)
+            start -= stored_start
+            new_parts.append(stored_text[start : start + length])
+    body[prefix_length:] = b"".join(new_parts)
 
 
 class _Pieces:
@@ -108,8 +108,8 @@ class _Text:
     """A text in which strings are looked up.
 
     Usually few strings are looked up, so the text is searched at first, and indexed only after
-    `SEARCHES` lookups. The search starts where the last run ended, because a text may be in a
-    conversation several times.
+    `SEARCHES` lookups. The search starts where the last copied run ended, because the same string
+    may occur several times.
     """
 
     def __init__(self, text: bytes) -> None:
@@ -123,41 +123,41 @@ class _Text:
         if self._index is None and self._searches < SEARCHES:
             self._searches += 1
             text = self.text
-            at = text.find(string, self._copied)
-            at = text.find(string) if at < 0 and self._copied else at
-            while at >= 0 and _is_escaped(text, at):
-                at = text.find(string, at + 1)
-            return None if at < 0 else at
+            position = text.find(string, self._copied)
+            position = text.find(string) if position < 0 and self._copied else position
+            while position >= 0 and _is_escaped(text, position):
+                position = text.find(string, position + 1)
+            return None if position < 0 else position
         if self._index is None:
             self._index = _index(self.text)
         return self._index.get(string)
 
-    def run(self, body: bytes, start: int, at: int) -> int:
+    def run(self, body: bytes, start: int, position: int) -> int:
         """How many bytes from `start` of the body equal those at this position of the text."""
-        length = same_start(body, self.text, start, at)
-        self._copied = at + length
+        length = same_start(body, self.text, start, position)
+        self._copied = position + length
         return length
 
 
 class _Pool:
-    """The pool of known bytes, in its two parts: the previous text, and everything else."""
+    """The pool of stored bytes, in two parts: the previous body, and everything else."""
 
-    def __init__(self, before: bytes, known: Sequence[bytes]) -> None:
-        self._before = _Text(before)
-        self._known = _Text(b"\n".join(known))
-        self._known_start = len(before) + 1
-        self.size = self._known_start + len(self._known.text) if known else len(before)
+    def __init__(self, previous: bytes, stored: Sequence[bytes]) -> None:
+        self._previous = _Text(previous)
+        self._stored = _Text(b"\n".join(stored))
+        self._stored_start = len(previous) + 1
+        self.size = self._stored_start + len(self._stored.text) if stored else len(previous)
 
     def find(self, string: bytes) -> int | None:
         """The position of a string with its quotes; newer texts come first."""
-        at = self._known.find(string)
-        return self._before.find(string) if at is None else at + self._known_start
+        position = self._stored.find(string)
+        return self._previous.find(string) if position is None else position + self._stored_start
 
-    def run(self, body: bytes, start: int, at: int) -> int:
+    def run(self, body: bytes, start: int, position: int) -> int:
         """How many bytes from `start` of the body equal those at this position of the pool."""
-        if at < self._known_start:
-            return self._before.run(body, start, at)
-        return self._known.run(body, start, at - self._known_start)
+        if position < self._stored_start:
+            return self._previous.run(body, start, position)
+        return self._stored.run(body, start, position - self._stored_start)
 
 
 def _cut_middle(body: bytes, start: int, stop: int, pool: _Pool, pieces: _Pieces) -> int:
@@ -168,13 +168,13 @@ def _cut_middle(body: bytes, start: int, stop: int, pool: _Pool, pieces: _Pieces
             pieces.write(body[start:])
             return len(body)
         token = match[0]
-        at = pool.find(token) if len(token) >= SHORTEST and token[:1] == b'"' else None
-        if at is None:
+        position = pool.find(token) if len(token) >= SHORTEST and token[:1] == b'"' else None
+        if position is None:
             pieces.write(token)
             start = match.end()
             continue
-        end = _outside(body, start + pool.run(body, start, at), start)
-        pieces.copy(at, end - start)
+        end = _outside(body, start + pool.run(body, start, position), start)
+        pieces.copy(position, end - start)
         start = end
     return start
 
@@ -184,7 +184,9 @@ def _index(text: bytes) -> dict[bytes, int]:
     tokens = _tokens(text)
     starts = accumulate(map(len, tokens), initial=0)
     pairs = zip(tokens, starts, strict=False)
-    return {token: at for token, at in pairs if len(token) >= SHORTEST and token[:1] == b'"'}
+    return {
+        token: position for token, position in pairs if len(token) >= SHORTEST and token[:1] == b'"'
+    }
 
 
 def _tokens(text: bytes) -> list[bytes]:
@@ -198,10 +200,10 @@ def _outside(text: bytes, position: int, earlier: int = 0) -> int:
 
     `earlier` is an earlier position that is not inside a string.
     """
-    start = text[earlier:position]
-    if b"\\" in start:
-        start = start.replace(b"\\\\", b"")  # the remaining backslashes escape something
-    if (start.count(b'"') - start.count(b'\\"')) % 2 == 0:
+    prefix = text[earlier:position]
+    if b"\\" in prefix:
+        prefix = prefix.replace(b"\\\\", b"")  # the remaining backslashes escape something
+    if (prefix.count(b'"') - prefix.count(b'\\"')) % 2 == 0:
         return position
     position = text.rindex(b'"', 0, position)
     while _is_escaped(text, position):

@@ -1,18 +1,19 @@
 """Sent request bodies, stored byte by byte as a difference to bytes that are already stored.
 
-A client's body cannot be written again from the thread: its spacing, order of members, parameters
-and cache marks are its own. So the answer's commit stores a `SentBodyDelta`: the body as pieces
-(`json_delta`) of the previous body and of everything committed since, with a hash of the result. So
-a turn stores only what is new in it.
+A client's body cannot be written again from the thread, because the thread does not have its
+spacing, order of members, parameters and cache marks. So the answer's commit stores a
+`SentBodyDelta`: the body as pieces (`json_delta`) of the previous body and of everything committed
+since, with a hash of the result. A turn stores only the bytes that are new in it.
 
 The delta is stored as an attachment, an entry that no model sees. Ids cover it, archives contain
 it, `fsck` checks it, `gc` keeps it as long as its commit, and `forget` erases texts in it. It
-refers to stored bytes only, so it does not depend on the catalogue or the codecs. Tools that no
-earlier body has are an attachment of their own, because they are the same in every thread and are
-stored once.
+refers to stored bytes only, so it does not depend on the catalogue or the codecs. New tools are
+stored as a separate attachment: other threads have the same tools, and equal attachments are stored
+once.
 
-Bodies refer to each other in a chain. Rebuilding one costs about as much as reading its thread. A
-chain starts anew after `LINKS` turns: a start is the only body whose cost grows with its length.
+Each body refers to the previous one, so bodies form a chain. Rebuilding a body costs about as much
+as reading its thread. After `LINKS` turns a new chain starts. Its first body refers to no other, so
+it is stored whole.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +32,7 @@ from .json_delta import Piece, cut, rewrite
 from .source_lines import ATTACHMENT
 
 FORMAT = "sent"
-FRAME = "sent-tools"
+TOOLS_FORMAT = "sent-tools"
 NEARBY = (4, 32, 256)
 """How many of the newest commits to search for the previous answer."""
 
@@ -64,9 +65,9 @@ class SentRequest(Struct, frozen=True):
 class SentBodyDelta(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How to rebuild the bytes of a request.
 
-    `base` is the answer whose request it refers to, `link` its position in that chain, and `tools`
-    the tools, if this is the first body with them. There are no `pieces` if a text in the request
-    was forgotten: it must not be stored again.
+    `base` is the answer to the request that it refers to, `link` its position in the chain, and
+    `tools` the tools, if this is the first body with them. `pieces` is `None` if a text in the
+    request was forgotten: such a text must not be stored again.
     """
 
     head: str | None
@@ -80,15 +81,15 @@ class SentBodyDelta(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: str | None = None
 
     def to_dict(self) -> JsonObject:
-        """The delta as JSON, without the pieces, which mean nothing by themselves."""
+        """The delta as JSON, without the pieces: they are useless without the bytes they name."""
         return msgspec.to_builtins(structs.replace(self, pieces=None, tools=None))
 
 
 class CachedBody(Struct, frozen=True):
     """A body that was sent.
 
-    It is known up to `outside`: that position is not inside a string, and `hasher` has hashed the
-    bytes before it. So the next body of the conversation is hashed and searched only from there.
+    `hasher` has hashed the bytes before position `outside`, which is outside of all strings. So the
+    next body of the conversation is hashed and searched only from there.
     """
 
     body: bytes
@@ -99,19 +100,20 @@ class CachedBody(Struct, frozen=True):
 class RecentCommits(Struct, frozen=True):
     """Commits that this process has written, as the next sent body needs them.
 
-    `known` are their bytes (`_known`), `ids` the ids of the commits and their entries, `parent` is
-    the commit before them. `delta` is what the last of them stores, if it is an answer.
+    `stored` are their bytes (`_stored_bytes`), `ids` the ids of the commits and their entries, and
+    `parent` is the commit before them. If the last of them is an answer, `delta` is the delta that
+    it stores.
     """
 
     parent: Id | None
-    known: tuple[bytes, ...]
+    stored: tuple[bytes, ...]
     ids: tuple[Id, ...]
     delta: SentBodyDelta | None = None
 
     @property
     def size(self) -> int:
         """About how many bytes of memory they need."""
-        return sum(map(len, self.known)) + 100 * len(self.ids) + 1000
+        return sum(map(len, self.stored)) + 100 * len(self.ids) + 1000
 
 
 class _BodyCache:
@@ -142,7 +144,8 @@ class _BodyCache:
 class Bodies:
     """A cache of the newest sent bodies and commits; may be used from any thread.
 
-    A body that a later one continues is kept apart: it is needed only if the conversation forks.
+    A body that a later body continues is needed only if the conversation forks, so such bodies have
+    a smaller cache of their own.
     """
 
     def __init__(self, limit: int = CACHE_BYTES) -> None:
@@ -172,16 +175,16 @@ class Bodies:
     def remember(self, thread: str, series: Series, delta: SentBodyDelta | None = None) -> None:
         """Keep commits that were written, so that they need not be read for the next body."""
         contents = dict(series.entries)
-        known: list[bytes] = []
+        stored: list[bytes] = []
         ids: list[Id] = []
         for commit in series.commits:
             entries = [contents[id] for id in commit.entries]
-            known += (commit.data, *(entries[:1] if commit.kind == "append" else entries))
+            stored += (commit.data, *(entries[:1] if commit.kind == "append" else entries))
             ids += (commit.id, *commit.entries)
         if delta is not None:
             delta = structs.replace(delta, pieces=None if delta.pieces is None else [], tools=None)
         parents = series.commits[0].parents
-        recent = RecentCommits(parents[0] if parents else None, tuple(known), tuple(ids), delta)
+        recent = RecentCommits(parents[0] if parents else None, tuple(stored), tuple(ids), delta)
         with self._lock:
             self._forget(thread, series.commits[-1].id)
             self._recent[thread, series.commits[-1].id] = recent
@@ -211,23 +214,23 @@ def encode_sent_body(
         base = _find_base(store, thread, head, bodies)
     if base is None:
         steps = [] if head is None else _Ancestors(store, thread).since(head, None)
-        ids, known = _ids(steps), _known(steps)
+        ids, stored = _ids(steps), _stored_bytes(steps)
     else:
-        ids, known = base.ids, base.known
-    before = None if base is None else base.body
+        ids, stored = base.ids, base.stored
+    base_body = None if base is None else base.body
     try:
-        pieces, tools, outside = _cut(request.body, before, known)
+        pieces, tools, outside = _cut(request.body, base_body, stored)
     except UnicodeDecodeError as error:
         raise WrongValue("sent", f"must be UTF-8: {error}") from None
     hasher = IdHasher(FORMAT)
     hashed = 0
-    if before is not None and before.outside <= outside:
-        hasher, hashed = before.hasher.copy(), before.outside
+    if base_body is not None and base_body.outside <= outside:
+        hasher, hashed = base_body.hasher.copy(), base_body.outside
     view = memoryview(request.body)
     hasher.update(view[hashed:outside])
-    whole = hasher.copy()
-    whole.update(view[outside:])
-    hash = whole.id().hex()
+    full_hasher = hasher.copy()
+    full_hasher.update(view[outside:])
+    hash = full_hasher.id().hex()
     bodies.put(hash, CachedBody(request.body, outside, hasher), None if base is None else base.hash)
     delta = SentBodyDelta(
         head=request.head,
@@ -256,56 +259,59 @@ def rebuild_sent_body(
     """
     ancestors = _Ancestors(store, thread)
     try:
-        delta = _must_read(answer)
+        delta = _require_delta(answer)
         body = _assemble(ancestors, delta, bodies)
         if hash_body(body) == delta.hash:
             return body
-        why = DIFFERS
+        reason = DIFFERS
     except (ThreadError, Damaged) as error:
-        why = str(error)
-    raise ThreadError(describe_loss(store, [answer, *ancestors.used]) or why)
+        reason = str(error)
+    raise ThreadError(describe_loss(store, [answer, *ancestors.used]) or reason)
 
 
 class _Ancestors:
-    """Reads the commits between two of a thread, a page at a time; `used` are those it returned."""
+    """Reads the commits between two commits of a thread, page by page.
+
+    `used` are the commits that it has returned.
+    """
 
     def __init__(self, store: Store, thread: str) -> None:
         self.used: list[Step] = []
         self._store, self._thread = store, thread
         self._steps: list[Step] = []  # newest first
-        self._places: dict[Id, int] = {}
+        self._positions: dict[Id, int] = {}
 
     def since(self, head: Id, base: Id | None) -> list[Step]:
         """The commits from `base` up to `head`, both included; all if there is no base."""
-        if head not in self._places and not self._find(head):
-            self._steps, self._places = [], {}
+        if head not in self._positions and not self._find(head):
+            self._steps, self._positions = [], {}
             self._read(head, None)
-            if head not in self._places:
+            if head not in self._positions:
                 raise ThreadError(f"its commit {head.hex()[:12]} is gone")
-        while base not in self._places and self._read(head, self._steps[-1].depth - 1):
+        while base not in self._positions and self._read(head, self._steps[-1].depth - 1):
             pass
-        if base is not None and base not in self._places:
+        if base is not None and base not in self._positions:
             raise ThreadError(f"the previous answer {base.hex()[:12]} is gone")
-        start = self._places[head]
-        stop = len(self._steps) if base is None else self._places[base] + 1
+        start = self._positions[head]
+        stop = len(self._steps) if base is None else self._positions[base] + 1
         steps = self._steps[start:stop][::-1]
         self.used += steps
         return steps
 
     def _find(self, head: Id) -> bool:
-        """Whether a commit is an ancestor of those that were read."""
+        """Whether a commit is an ancestor of the commits that were read."""
         if not self._steps:
             return False
         newest = self._steps[0].commit.id
-        while head not in self._places and self._read(newest, self._steps[-1].depth - 1):
+        while head not in self._positions and self._read(newest, self._steps[-1].depth - 1):
             pass
-        return head in self._places
+        return head in self._positions
 
     def _read(self, head: Id, until: int | None) -> bool:
         """Read the next page; false if there is none."""
         steps = self._store.walk(self._thread, head, until=until, limit=PAGE) if until != 0 else []
         for step in reversed(steps):
-            self._places[step.commit.id] = len(self._steps)
+            self._positions[step.commit.id] = len(self._steps)
             self._steps.append(step)
         return bool(steps)
 
@@ -322,7 +328,7 @@ def _assemble(ancestors: _Ancestors, delta: SentBodyDelta, bodies: Bodies | None
         if base is None:
             body = bytearray()
             break
-        delta = _must_read(steps[0])
+        delta = _require_delta(steps[0])
         cached = None if bodies is None else bodies.get(delta.hash)
         body = None if cached is None else bytearray(cached)
     for delta, steps in reversed(chain):
@@ -331,17 +337,17 @@ def _assemble(ancestors: _Ancestors, delta: SentBodyDelta, bodies: Bodies | None
                 "it contained a forgotten text when it was sent, so it was not stored"
             )
         tools = [] if delta.tools is None else [delta.tools.encode()]
-        rewrite(body, delta.pieces, [*_known(steps), *tools])
+        rewrite(body, delta.pieces, [*_stored_bytes(steps), *tools])
     return bytes(body)
 
 
 def sent_body_entries(delta: SentBodyDelta) -> tuple[Message, ...]:
     """The entries that store a delta with its answer."""
-    bare = structs.replace(delta, tools=None)
-    record = Message(ATTACHMENT, (Opaque(FORMAT, msgspec.to_builtins(bare)),))
+    delta_without_tools = structs.replace(delta, tools=None)
+    record = Message(ATTACHMENT, (Opaque(FORMAT, msgspec.to_builtins(delta_without_tools)),))
     if delta.tools is None:
         return (record,)
-    return Message(ATTACHMENT, (Opaque(FRAME, {"text": delta.tools}),)), record
+    return Message(ATTACHMENT, (Opaque(TOOLS_FORMAT, {"text": delta.tools}),)), record
 
 
 def read_sent_body(step: Step) -> SentBodyDelta | None:
@@ -349,7 +355,7 @@ def read_sent_body(step: Step) -> SentBodyDelta | None:
     raw = _attachment(step, 1, FORMAT)
     if raw is None:
         return None
-    frame = _attachment(step, 2, FRAME)
+    frame = _attachment(step, 2, TOOLS_FORMAT)
     try:
         delta = msgspec.convert(raw, SentBodyDelta)
         return delta if frame is None else structs.replace(delta, tools=str(frame["text"]))
@@ -357,11 +363,11 @@ def read_sent_body(step: Step) -> SentBodyDelta | None:
         raise ThreadError(f"its record cannot be read: {error}") from None
 
 
-def _attachment(step: Step, place: int, format: str) -> JsonObject | None:
+def _attachment(step: Step, position: int, format: str) -> JsonObject | None:
     """The attachment in this format at this position from the end."""
-    if len(step.contents) <= place:
+    if len(step.contents) <= position:
         return None
-    message = decode_entry(step.contents[-place])
+    message = decode_entry(step.contents[-position])
     block = message.blocks[0] if message.role == ATTACHMENT and message.blocks else None
     return block.raw if isinstance(block, Opaque) and block.protocol == format else None
 
@@ -378,9 +384,9 @@ def describe_loss(store: Store, steps: Sequence[Step]) -> str | None:
 
 def _find_tombstone(store: Store, ids: Sequence[Id]) -> str | None:
     maintenance = store.maintenance()
-    stones = maintenance.tombstones(ids) if ids and maintenance.has_tombstones() else {}
-    for kind, id in stones:
-        return f"{kind} {id.hex()[:12]}, which it refers to, was {stones[kind, id].reason}"
+    tombstones = maintenance.tombstones(ids) if ids and maintenance.has_tombstones() else {}
+    for kind, id in tombstones:
+        return f"{kind} {id.hex()[:12]}, which it refers to, was {tombstones[kind, id].reason}"
     return None
 
 
@@ -392,14 +398,14 @@ def _ids(steps: Iterable[Step]) -> list[Id]:
 class _Base(Struct, frozen=True):
     """The previous body of a chain, and the commit of its answer.
 
-    `known` and `ids` are the bytes and the ids of that commit and all commits since.
+    `stored` and `ids` are the bytes and the ids of that commit and of all commits since.
     """
 
     answer: Id
     body: CachedBody
     hash: str
     link: int
-    known: Sequence[bytes]
+    stored: Sequence[bytes]
     ids: Sequence[Id]
 
 
@@ -419,9 +425,9 @@ def _find_recent_base(thread: str, head: Id, bodies: Bodies) -> _Base | None:
         body = bodies.cached(delta.hash)
         if body is None or _must_start_anew(delta):
             return None
-        known = [data for each in series for data in each.known]
+        stored = [data for each in series for data in each.stored]
         ids = [id for each in series for id in each.ids]
-        return _Base(commit, body, delta.hash, delta.link, known, ids)
+        return _Base(commit, body, delta.hash, delta.link, stored, ids)
     return None
 
 
@@ -434,20 +440,27 @@ def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | N
     """The previous answer; `None` if there is none, or if a new chain has to start."""
     for limit in NEARBY:
         steps = store.walk(thread, head, limit=limit)
-        for place in range(len(steps) - 1, -1, -1):
+        for index in range(len(steps) - 1, -1, -1):
             try:
-                delta = read_sent_body(steps[place])
+                delta = read_sent_body(steps[index])
                 if delta is None:
                     continue
                 if _must_start_anew(delta):
                     return None
                 body = bodies.cached(delta.hash)
                 if body is None:
-                    rebuilt = rebuild_sent_body(store, thread, steps[place], bodies)
+                    rebuilt = rebuild_sent_body(store, thread, steps[index], bodies)
                     body = CachedBody(rebuilt, 0, IdHasher(FORMAT))
-                since = steps[place:]
-                answer = since[0].commit.id
-                return _Base(answer, body, delta.hash, delta.link, _known(since), _ids(since))
+                steps_since = steps[index:]
+                answer = steps_since[0].commit.id
+                return _Base(
+                    answer,
+                    body,
+                    delta.hash,
+                    delta.link,
+                    _stored_bytes(steps_since),
+                    _ids(steps_since),
+                )
             except (ThreadError, Damaged):  # that body cannot be rebuilt: start a new chain
                 return None
         if len(steps) < limit:
@@ -455,7 +468,7 @@ def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | N
     return None
 
 
-def _must_read(step: Step) -> SentBodyDelta:
+def _require_delta(step: Step) -> SentBodyDelta:
     delta = read_sent_body(step)
     if delta is None:
         raise ThreadError(f"the previous answer {step.commit.id.hex()[:12]} has no record")
@@ -463,19 +476,26 @@ def _must_read(step: Step) -> SentBodyDelta:
 
 
 def _cut(
-    body: bytes, before: CachedBody | None, known: Sequence[bytes]
+    body: bytes, base_body: CachedBody | None, stored: Sequence[bytes]
 ) -> tuple[list[Piece], str | None, int]:
-    """The pieces of a body, its tools if storing them apart saves much, and where it is new."""
-    old, outside = (b"", 0) if before is None else (before.body, before.outside)
-    pieces, start = cut(body, old, known, outside=outside)
+    """The pieces of a body, its tools if they are stored separately, and where its new text starts.
+
+    Tools are stored separately if that saves much.
+    """
+    base_bytes, outside = (b"", 0) if base_body is None else (base_body.body, base_body.outside)
+    pieces, start = cut(body, base_bytes, stored, outside=outside)
     is_large = _own_size(pieces) > TOOLS_WORTH_STORING
     # Tools that the previous body has too are not among the new text.
     tools = _tools(body) if is_large and body.find(b'"tools"', start) >= 0 else None
     if tools is None:
         return pieces, None, start
-    shorter, _ = cut(body, old, known, tools.encode(), outside)
-    saved = _own_size(pieces) - _own_size(shorter)
-    return (shorter, tools, start) if saved > TOOLS_WORTH_STORING // 2 else (pieces, None, start)
+    pieces_with_tools, _ = cut(body, base_bytes, stored, tools.encode(), outside)
+    saved = _own_size(pieces) - _own_size(pieces_with_tools)
+    return (
+        (pieces_with_tools, tools, start)
+        if saved > TOOLS_WORTH_STORING // 2
+        else (pieces, None, start)
+    )
 
 
 def _own_size(pieces: Iterable[Piece]) -> int:
@@ -492,7 +512,7 @@ def _tools(body: bytes) -> str | None:
     return bytes(members["tools"]).decode() if "tools" in members else None
 
 
-def _known(steps: Iterable[Step]) -> Sequence[bytes]:
+def _stored_bytes(steps: Iterable[Step]) -> Sequence[bytes]:
     """All bytes of these commits, without attachments."""
     contents: list[bytes] = []
     for step in steps:
