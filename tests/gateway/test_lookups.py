@@ -11,7 +11,7 @@ import pytest
 from servers import Scripted, scripted_upstream
 from weft.gateway import Flags, build, open_state, read_settings
 
-LOOKUPS = ("find_session", "find_continuation", "find_answers", "read_before")
+LOOKUPS = ("find_session", "find_continuation", "find_answers", "read_until_answer")
 """The functions of `weft.gateway` that search the store for a conversation or its answers."""
 
 ANSWER = {
@@ -106,4 +106,4 @@ def test_an_answer_that_is_named_by_its_id_is_read_once(tmp_path, upstream):
         lambda answer: {**body, "input": "Sure?", "previous_response_id": answer["id"]},
         {"WEFT_API_KEYS": "secret"},  # with keys, the owner of the answer is checked too
     )
-    assert counts == {"read_before": 1, "find_continuation": 1, "find_answers": 1}
+    assert counts == {"read_until_answer": 1, "find_continuation": 1, "find_answers": 1}

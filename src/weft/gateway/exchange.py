@@ -122,10 +122,10 @@ class Exchange:
     """One request in progress, and what is known about it so far.
 
     `body` and `raw` are the request as it will be forwarded: its bytes and its JSON. `client_bytes`
-    is the size of the body as it came. `is_readable`
-    is false for a body that only the upstream can judge; it is forwarded, but not recorded.
-    `decoded` is the request as it was decoded from `raw`, if that is all of it.
-    `upstream_request` is the request with restored answers.
+    is the size of the body that the client sent. `is_readable` is false for a body that Weft cannot
+    decode: it is forwarded, but not recorded. `decoded` is the request as it was decoded from
+    `raw`; None if parts of it came from the store. `upstream_request` is the request with restored
+    answers.
     """
 
     raw: JsonObject
@@ -251,7 +251,7 @@ async def parse_json(exchange: Exchange) -> None:
 
 
 async def open_sealed_summaries(exchange: Exchange) -> None:
-    """Summaries that this gateway sealed for Codex become text that every upstream can read."""
+    """Replace summaries that this gateway sealed for Codex with text that every upstream reads."""
     if may_hold_summaries(exchange.codec.protocol, exchange.body):
         exchange.raw = await exchange.compute(open_summaries, exchange.raw)
         exchange.body = await exchange.compute(orjson.dumps, exchange.raw)
@@ -270,7 +270,10 @@ async def decode_request(exchange: Exchange) -> None:
 
 
 async def request_summary(exchange: Exchange) -> None:
-    """Codex asks its server to compact: other upstreams are asked for a summary in plain text."""
+    """Turn Codex's request to compact into a request for a summary in plain text.
+
+    Upstreams of Codex's own protocol get the request unchanged.
+    """
     compaction = read_compaction_request(
         exchange.codec.protocol, exchange.inbound.path, exchange.raw
     )
@@ -287,11 +290,11 @@ async def request_summary(exchange: Exchange) -> None:
 
 
 async def resume_conversation(exchange: Exchange) -> None:
-    """A request may name an earlier answer by its id instead of repeating the conversation.
+    """Add the stored conversation to a request that names an earlier answer by its id.
 
-    Weft adds the stored conversation. An id that Weft does not know is left to an upstream of the
-    client's protocol, which may know it. With keys configured, all callers share the upstream's
-    account, so an id that this caller did not get from here is refused.
+    If Weft does not know the id, it is passed on to an upstream of the client's protocol, which may
+    know it. With keys configured, all callers share the upstream's account, so an id that Weft did
+    not give to this caller is refused.
     """
     state, codec = exchange.state, exchange.codec
     previous_id = read_previous_id(codec, exchange.raw)
@@ -310,9 +313,9 @@ async def resume_conversation(exchange: Exchange) -> None:
 
 
 async def check_stored_ids(exchange: Exchange) -> None:
-    """Refuse references to objects at the vendor that this caller did not get from here.
+    """Refuse references to objects at the vendor that Weft did not give to this caller.
 
-    Without keys all callers are programs of one person, and the vendor judges.
+    Without keys configured, all callers are programs of one person, so only the vendor checks.
     """
     state = exchange.state
     if not state.settings.keys:
@@ -323,7 +326,7 @@ async def check_stored_ids(exchange: Exchange) -> None:
 
 
 async def write_unrestored(exchange: Exchange) -> None:
-    """Write the request now if nothing is restored: one that is refused here is not recorded."""
+    """Write the request now if no answers are restored, so that a refused one is not recorded."""
     if exchange.is_direct or not _has_answers(exchange.request):
         exchange.outgoing = await _write(exchange, exchange.request)
 
@@ -366,7 +369,7 @@ async def _make_room(exchange: Exchange, *, force: bool) -> bool:
     if exchange.compaction is not None or is_title_request(exchange.request):
         return False
     model = exchange.state.catalog.find(exchange.route.model, exchange.route.provider.name)
-    room = await compactor.make_room(
+    compacted = await compactor.make_room(
         recording.location,
         model,
         exchange.request,
@@ -374,17 +377,18 @@ async def _make_room(exchange: Exchange, *, force: bool) -> bool:
         recording.proven,
         force=force,
     )
-    if room is None:
+    if compacted is None:
         return False
-    recording.location, recording.view = room.location, room.view
-    exchange.log.compacted = room.result.method
+    recording.location, recording.view = compacted.location, compacted.view
+    exchange.log.compacted = compacted.result.method
     return True
 
 
 async def show_edits(exchange: Exchange) -> None:
     """Send the conversation as it was edited in Weft: compacted, pinned, with messages left out.
 
-    The client still sends the whole of it. This applies to an upstream of its own protocol too.
+    The client still sends the unedited conversation. It is replaced even if the upstream speaks the
+    client's protocol.
     """
     view = None if exchange.recording is None else exchange.recording.view
     if view is None:
@@ -397,10 +401,10 @@ async def show_edits(exchange: Exchange) -> None:
 
 
 async def show_sealed_summaries(exchange: Exchange) -> None:
-    """Put text in the place of sealed compactions that only another vendor can read.
+    """Replace sealed summaries that this upstream cannot read with text.
 
-    The thread still has the messages that they replaced, so nothing is lost by a change of vendor.
-    The client's item itself is recorded as it is.
+    The thread still has the messages that they summarise, so nothing is lost by a change of vendor.
+    The client's item is recorded unchanged.
     """
     location = None if exchange.recording is None else exchange.recording.location
     recorder = exchange.state.recorder
@@ -420,10 +424,10 @@ async def show_sealed_summaries(exchange: Exchange) -> None:
 
 
 def _encode_own(exchange: Exchange, request: Request) -> bytes:
-    """The client's body, with the messages replaced by those of another request.
+    """The client's body, with the messages of another request.
 
-    The request is written without its wire, as one of another protocol is: the thread may hold
-    blocks that the client's protocol does not have.
+    The messages are encoded from scratch (`wire=None`), as for another protocol: the thread may
+    have blocks that the client's protocol does not have.
     """
     model = exchange.state.catalog.find(request.model)
     written = write_request(structs.replace(request, wire=None), exchange.codec, Target(model)).body
@@ -478,8 +482,8 @@ def read_request(
 ) -> tuple[Request, Route, bool]:
     """The request, its upstream, and whether the body could be decoded.
 
-    A body that cannot be decoded is still forwarded to an upstream of the same protocol, which
-    judges it itself; it is only not recorded. For any other upstream it is refused.
+    A body that cannot be decoded is forwarded to an upstream of the same protocol, but not
+    recorded. For any other upstream it is refused.
     """
     address = read_address(inbound.path)
     pays = brings_credentials(inbound.headers, state.settings, codec.protocol)
@@ -553,7 +557,7 @@ async def _answer(exchange: Exchange, outbound: Outbound) -> None:
 
 
 def _begin_live(exchange: Exchange) -> None:
-    """Show the exchange to those who watch its thread. One that is not recorded has no thread."""
+    """Show the exchange to the watchers of its thread; without a record it has no thread."""
     location = None if exchange.recording is None else exchange.recording.location
     if location is None:
         return
@@ -571,13 +575,13 @@ def _begin_live(exchange: Exchange) -> None:
 
 
 def _show_retry(exchange: Exchange, retry: JsonObject) -> None:
-    """Show those who watch the thread that the request is sent again, and why."""
+    """Show the watchers of the thread that the request is sent again, and why."""
     if exchange.live is not None:
         exchange.state.live.retry(exchange.live, retry)
 
 
 def _end_live(exchange: Exchange) -> None:
-    """The outcome is recorded; later calls change nothing."""
+    """Show the watchers that the outcome is recorded; later calls change nothing."""
     live, recording = exchange.live, exchange.recording
     if live is not None and recording is not None:
         if recording.location is not None:
@@ -588,8 +592,9 @@ def _end_live(exchange: Exchange) -> None:
 async def _ask(exchange: Exchange, outbound: Outbound) -> None:
     """Ask the upstream and deliver its answer.
 
-    If it refuses something that Weft restored, it is asked once more without that. If it refuses
-    again, the client gets the error that is about the client's own content.
+    If the conversation is too long, it is compacted and sent again. If the upstream refuses parts
+    that Weft restored, the request is sent again without them. If that fails too, the client gets
+    the error that is about its own content.
     """
     error = await _ask_once(exchange, outbound)
     if error is None:
@@ -599,23 +604,23 @@ async def _ask(exchange: Exchange, outbound: Outbound) -> None:
         await show_edits(exchange)
         exchange.outgoing = await _write(exchange, exchange.request)
         _keep_sent_body(exchange)
-        again = await _ask_once(exchange, outbound)
-        if again is None:
+        retry_error = await _ask_once(exchange, outbound)
+        if retry_error is None:
             return
-        error = again
+        error = retry_error
     if exchange.upstream_request is not exchange.request and concerns_restored(error.error):
         _show_retry(exchange, {"content": UNRESTORED_RETRY})
         exchange.outgoing = await _write(exchange, exchange.request)
         _keep_sent_body(exchange)
-        second = await _ask_once(exchange, outbound)
-        if second is None:
+        second_error = await _ask_once(exchange, outbound)
+        if second_error is None:
             return
-        error = error if concerns_restored(second.error) else second
+        error = error if concerns_restored(second_error.error) else second_error
     await _relay_error(exchange, error, outbound)
 
 
 async def _ask_once(exchange: Exchange, outbound: Outbound) -> "UpstreamErrorBody | None":
-    """Ask the upstream and deliver its answer; if it answers with an error, return that."""
+    """Ask the upstream and deliver its answer; an error of the upstream is returned instead."""
     reply = await _post(exchange)
     try:
         if not 200 <= reply.status < 300:
@@ -735,7 +740,7 @@ def _answer_options(exchange: Exchange) -> AnswerOptions:
 
 
 async def _deliver_stream(exchange: Exchange, reply: Reply, outbound: Outbound) -> None:
-    """Send an answer piece by piece; its last frame is held back until the answer is recorded."""
+    """Send an answer piece by piece; the last frame is sent after the answer is recorded."""
     relay, log = _open_relay(exchange), exchange.log
     exchange.relay = relay
     log.streamed = True
@@ -784,8 +789,8 @@ async def _send_piece(
     """Send a piece; before its last frames, record the answer.
 
     An answer that fails before its first byte becomes an error with a status, which every client
-    retries; Codex does not read the frame that would say the same. Only an error that the upstream
-    wrote in the client's own protocol is forwarded as it came.
+    retries. (Codex ignores an error frame.) Only an error that the upstream wrote in the client's
+    own protocol is forwarded unchanged.
     """
     if relay.error is not None and not outbound.started and not relay.relays_error:
         raise failed(relay.error)
@@ -820,7 +825,7 @@ async def _record_answer(exchange: Exchange, response: Response) -> None:
 
 
 def _note_usage(exchange: Exchange, location: RequestLocation, usage: Usage | None) -> None:
-    """Tell the compactor how full the window is now."""
+    """Report to the compactor how full the context window is now."""
     compactor, route = exchange.state.compactor, exchange.route
     if compactor is None or usage is None or usage.input is None:
         return
@@ -844,9 +849,9 @@ async def _record_failure(exchange: Exchange) -> None:
 
 
 class UpstreamErrorBody(Struct, frozen=True):
-    """An error of the upstream: as it came, and as the value from which any protocol's is written.
+    """An error of the upstream: its bytes, and the decoded error that any protocol can write.
 
-    `raw` is its JSON object, or None if it has none.
+    `raw` is its JSON object; None if the body is something else.
     """
 
     status: int
@@ -858,7 +863,7 @@ class UpstreamErrorBody(Struct, frozen=True):
 
 
 async def _read_error(exchange: Exchange, reply: Reply) -> UpstreamErrorBody:
-    """The error of a reply; raises `UpstreamFailed` for a status that is neither good nor bad."""
+    """The error of a reply; raises `UpstreamFailed` for a status below 400."""
     provider = exchange.route.provider
     if reply.status < 400:
         raise UpstreamFailed(f"upstream {provider.name!r} answered with status {reply.status}")
@@ -887,7 +892,7 @@ async def _relay_error(exchange: Exchange, error: UpstreamErrorBody, outbound: O
 def _must_be_rewritten(exchange: Exchange, error: UpstreamErrorBody) -> bool:
     """Whether an error about the context window lacks the form by which clients recognise it.
 
-    Every other error in the client's protocol is forwarded as it came.
+    All other errors in the client's protocol are forwarded unchanged.
     """
     if error.error.kind != "context_length":
         return False
@@ -921,7 +926,10 @@ async def _send_error(
 async def _send_early_error(
     codec: Codec, error: ApiError, outbound: Outbound, log: ExchangeLog
 ) -> None:
-    """Send an error that ended the exchange before the upstream was asked, or after a cut."""
+    """Send an error that ended the exchange before the upstream was asked.
+
+    If the answer has begun, only its end is sent.
+    """
     if outbound.started:
         await outbound.finish()
         return

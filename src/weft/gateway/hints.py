@@ -77,9 +77,10 @@ def is_retry(headers: Mapping[str, str]) -> bool:
 
 
 def read_side_kind(request: Request) -> SideKind | None:
-    """What a client asks for beside its conversation; None for a turn of the conversation.
+    """The kind of a client's side question; None for a turn of the conversation.
 
-    - `title`: a title for it. opencode sends this before the first turn, with the same session.
+    - `title`: a title for the conversation. opencode asks for it before the first turn, with the
+      same session.
     - `topic`: whether the person's message starts a new topic, and a title for it.
     - `check`: whether the account may use the model.
     """
@@ -118,7 +119,7 @@ def read_title_answer(text: str) -> str | None:
 
 
 def is_title_request(request: Request) -> bool:
-    """Whether a request is none of the conversation, but asks something beside it."""
+    """Whether a request is a side question, such as one for a title, and not a turn."""
     return read_side_kind(request) is not None
 
 
@@ -136,14 +137,14 @@ def _header(name: str) -> Callable[[Mapping[str, str], Request], str | None]:
 
 
 def _claude_code(headers: Mapping[str, str], request: Request) -> str | None:
-    """Claude Code's subagents carry their parent's session id beside an id of their own."""
+    """The session of Claude Code. Subagents send their parent's session id and their own id."""
     session = headers.get("x-claude-code-session-id") or _user_session(headers, request)
     agent = headers.get("x-claude-code-agent-id")
     return f"{session}.{agent}" if session and agent else session
 
 
 def _user_session(_: Mapping[str, str], request: Request) -> str | None:
-    """Claude Code's `metadata.user_id` holds its session; a plain user's id names no session."""
+    """The session in Claude Code's `metadata.user_id`; None if it is only the id of a user."""
     user = request.params.user or (request.params.metadata or {}).get("user_id")
     if not isinstance(user, str):
         return None

@@ -136,28 +136,28 @@ class Journal:
             return self._allocated - self._tail
 
     def append(self, record: bytes) -> int:
-        """Append one record; its sequence number. The record is on disk when this returns."""
+        """Append one record; returns its sequence number. Then the record is on disk."""
         return self.append_many((record,))
 
     def append_many(self, records: Sequence[bytes]) -> int:
-        """Append records in this order, all or none; the sequence number of the last one."""
+        """Append records in this order, all or none; returns the last one's sequence number."""
         if not records or any(len(record) > LONGEST_RECORD for record in records):
             raise JournalError("the journal takes records of up to 4 GiB, at least one at a time")
-        call = _Append(records)
+        append = _Append(records)
         group: list[_Append] = []
         with self._state:
-            self._queue.append(call)
-            while self._writing and not call.done:
+            self._queue.append(append)
+            while self._writing and not append.done:
                 self._state.wait()
-            if not call.done:  # no thread is writing: this one writes for all that wait
+            if not append.done:  # no thread is writing: this one writes for all that wait
                 group, self._queue = self._queue, []
                 self._writing = True
         if group:
             self._write_group(group)
-        if call.error is not None:
-            raise JournalError(_reason("written", call.error)) from call.error
+        if append.error is not None:
+            raise JournalError(_reason("written", append.error)) from append.error
         self._reserve_ahead()
-        return call.sequence
+        return append.sequence
 
     def read(self) -> Iterator[tuple[Position, bytes]]:
         """The records that are not drained, in order; includes those appended meanwhile.
@@ -171,15 +171,15 @@ class Journal:
                 if self._closed:
                     raise JournalError("the journal is closed")
                 with self._state:
-                    tail, following = self._tail, self._next
+                    tail, next_sequence = self._tail, self._next
                 if offset >= tail:
                     return
-                read = self._next_record(offset, sequence, tail)
-                if read is None:  # damaged up to the end: nothing later could be drained past it
-                    self._note_gap(sequence, following)
+                found = self._next_record(offset, sequence, tail)
+                if found is None:  # damaged up to the end: nothing later could be drained past it
+                    self._note_gap(sequence, next_sequence)
                     self._cut_tail(offset, tail)
                     continue
-            position, record = read
+            position, record = found
             self._note_gap(sequence, position.sequence)
             yield position, record
             offset, sequence = position.end, position.sequence + 1
@@ -211,7 +211,7 @@ class Journal:
         """Close the journal and delete its file; refused while records are not drained."""
         with self._reading, self._exclusive(), _io("deleted"):
             if self._tail != self._start.offset:
-                raise JournalError("the journal holds records that are not drained")
+                raise JournalError("the journal has records that are not drained")
             if not self._closed:  # deleted while it is locked: nobody else has it open
                 self._path.unlink(missing_ok=True)
                 self._close()
@@ -231,8 +231,8 @@ class Journal:
         self._allocated = os.fstat(self._fd).st_size
         self._start = self._read_start() or self._first_start()
         offset, sequence = self._start.offset, self._start.sequence
-        while (read := self._next_record(offset, sequence, self._allocated)) is not None:
-            position, _ = read
+        while (found := self._next_record(offset, sequence, self._allocated)) is not None:
+            position, _ = found
             self._note_gap(sequence, position.sequence)
             offset, sequence = position.end, position.sequence + 1
         self._tail, self._next = offset, sequence
@@ -433,19 +433,19 @@ class Journal:
 
 def open_journal(base: str | Path, *, reserve: int = RESERVE) -> Journal:
     """The first journal of `base`, `base.2`, `base.3`, ... that no other process uses."""
-    first: JournalError | None = None
+    first_error: JournalError | None = None
     for number in range(1, MOST_JOURNALS + 1):
         try:
             return Journal(_numbered(Path(base), number), reserve=reserve)
         except JournalError as error:
-            first = first or error
-    raise first or JournalError("no journal is free")
+            first_error = first_error or error
+    raise first_error or JournalError("no journal is free")
 
 
 def leftover_journals(base: str | Path) -> Iterator[Journal]:
-    """Open each journal of `base` that holds records and that no process uses any more.
+    """Open each journal of `base` that has records and that no process uses any more.
 
-    The caller replays each one and then calls `remove()`. Empty ones are removed here.
+    The caller replays each one and then calls `remove()`. Empty journals are removed here.
     """
     base = Path(base)
     for path in _existing(base):

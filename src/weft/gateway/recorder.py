@@ -3,17 +3,18 @@
 One thread writes. It runs all waiting jobs in one transaction, so that concurrent exchanges share
 the cost of a commit, and reports to each job when the transaction is durable.
 
-Two threads that compute at the same time pass Python's interpreter lock to each other at every
-statement of SQLite, which costs more than the statements. So the event loop hands over all jobs of
-one of its iterations together, and pauses until they are done: for a part of `PATIENCE` at most,
-and not at all while the store takes longer than that.
+If the event loop and the writer compute at the same time, they pass Python's interpreter lock back
+and forth at every SQLite statement, which costs more than the statements. So the event loop hands
+over all jobs of one iteration together and pauses until they are done. It pauses for a part of
+`PATIENCE` at most, and not at all while the store takes longer than that.
 
-An exchange waits for its record until the writer has finished none for `PATIENCE` seconds, or until
-it has waited `LONGEST_WAITS` times as long. Time in which the event loop is late does not count. If
-the store is slower or fails, the record goes to a local journal. So does every later record until
-the journal is drained, so that the records of a conversation stay in order. The slow write may
-still succeed later: every exchange has an id, and nothing is recorded twice under it. If the
-journal fails too, the answer is delivered nevertheless, and the lost record is reported.
+An exchange waits until its record is written. It stops waiting if the writer finishes no record for
+`PATIENCE` seconds, or after `LONGEST_WAITS` times as long. Time in which the event loop is late
+does not count. If the store is slower or fails, the record goes to a local journal. All later
+records go there too until the journal is drained, so that the records of a conversation stay in
+order. The slow write may still succeed later: every exchange has an id, under which nothing is
+recorded twice. If the journal fails too, the answer is still delivered, and the lost record is
+reported.
 """
 
 import asyncio
@@ -56,7 +57,7 @@ from .records import (
     UnknownExchange,
     encode_sent,
     read_answers,
-    read_before,
+    read_until_answer,
     record_answer,
     record_failure,
     record_request,
@@ -68,18 +69,19 @@ PATIENCE = 0.05
 """How long an answer waits for the store, in seconds."""
 
 LONGEST_WAITS = 5
-"""How many times as long it waits while the store takes the records of others: then the process is
-busy, not the store, and the journal would be one more thing to write."""
+"""How many times as long an answer waits while the store records other exchanges. Then the process
+is busy, not the store, and writing to the journal would only add work."""
 
 BUSY_SECONDS = 2.0
-"""How long it waits at most while the event loop itself is late: the answer could not be sent
-earlier anyway."""
+"""The longest wait, in seconds, while the event loop is late: the answer could not be sent earlier
+anyway."""
 
 PAUSE_PARTS = 2
-"""The event loop waits for the writer for one of so many parts of `PATIENCE`."""
+"""The event loop waits for the writer for `PATIENCE` divided by this number."""
 
 SHORTEST_INTERVAL = 0.05
-"""How long the event loop does not wait again after it has waited in vain, at first."""
+"""After a wait for the writer that took too long, the event loop does not wait again for this many
+seconds. The interval doubles each time."""
 
 READ_SECONDS = 2.0
 """How long a request waits to read earlier answers or a stored conversation. Without them some
@@ -122,17 +124,17 @@ class Recording:
 
 
 class _Job(Generic[T]):
-    """A function for the writer thread to run once; `waiting` gets its result on the event loop."""
+    """A function for the writer thread to run once; `future` gets its result on the event loop."""
 
     def __init__(
         self,
         run: Callable[[], T],
-        waiting: "asyncio.Future[T] | None" = None,
+        future: "asyncio.Future[T] | None" = None,
         *,
         writes: bool = True,
     ) -> None:
         self.run = run
-        self.waiting = waiting
+        self.future = future
         self.writes = writes
         self.queued = time.monotonic()
         self.timer: asyncio.TimerHandle | None = None
@@ -141,20 +143,19 @@ class _Job(Generic[T]):
         self.error: Exception | None = None
 
     def report(self) -> None:
-        """Hand the result to whoever waits for it; called on the event loop."""
-        if self.waiting is None or self.waiting.done():
+        """Set the result of the future that waits for it; called on the event loop."""
+        if self.future is None or self.future.done():
             return
         if self.error is not None:
-            self.waiting.set_exception(self.error)
+            self.future.set_exception(self.error)
         else:
-            self.waiting.set_result(cast(T, self.result))
+            self.future.set_result(cast(T, self.result))
 
 
 class _Batch:
-    """Jobs that were handed over together, and how their results get back to the event loop.
+    """Jobs that were handed over together; reports their results to the event loop.
 
-    While the loop waits for the batch, it takes the results itself. Otherwise the writer sends them
-    to it.
+    If the loop waits for the batch, it reads the results itself. Otherwise the writer sends them.
     """
 
     def __init__(
@@ -171,8 +172,8 @@ class _Batch:
     def wait(self, longest: float, is_advancing: Callable[[], bool]) -> bool:
         """Wait on the event loop until all jobs are done; false if that takes too long.
 
-        It goes on waiting while the writer advances: without the interpreter the loop could only
-        slow it down.
+        It keeps waiting while the writer makes progress: a running event loop would only slow the
+        writer down.
         """
         for _ in range(LONGEST_WAITS):
             if self._done.acquire(timeout=longest) or not is_advancing():
@@ -196,7 +197,7 @@ class _Batch:
                 self._loop.call_soon_threadsafe(self._report)
 
     def expect(self) -> None:
-        """Say that the event loop will wait."""
+        """Announce that the event loop will wait for this batch."""
         self._is_awaited = True
 
     def _report(self) -> None:
@@ -246,9 +247,10 @@ class ExchangeRecorder:
         return self._in_use
 
     def status(self) -> JsonObject:
-        """The state of recording, for whoever runs the gateway.
+        """The state of recording, for the operator of the gateway.
 
-        `pending` records wait in the journal; `lost` ones are recorded nowhere.
+        `pending` is the number of records in the journal, `lost` the number that are recorded
+        nowhere.
         """
         state = "journal" if self._in_use else "store"
         return {"state": state, "pending": self._pending, "lost": self.lost}
@@ -368,17 +370,17 @@ class ExchangeRecorder:
         """The conversation up to the caller's answer of that id; `None` for an unknown id."""
         if (scope, id) in self._journaled:
             return self._journaled[scope, id]
-        return await self._read(lambda: read_before(self.store, scope, id))
+        return await self._read(lambda: read_until_answer(self.store, scope, id))
 
     async def has_token(self, scope: str, id: str) -> bool:
-        """Whether an answer to this caller held this id."""
+        """Whether an answer to this caller contained this id."""
         return await self._read(lambda: bool(self.store.find_links([token_key(scope, id)])))
 
     def close(self) -> bool:
         """Stop the writer; false if it is still busy after `CLOSE_SECONDS`.
 
-        Records in the journal stay there for the next start. If the process ends before a write
-        does, the store rolls it back; the exchange that waited for it is in the journal.
+        Records in the journal stay there for the next start. If the process ends during a write,
+        the store rolls it back, and the record is in the journal.
         """
         self._queue.put(None)
         self._writer.join(CLOSE_SECONDS)
@@ -397,7 +399,7 @@ class ExchangeRecorder:
         body: bytes | None = None,
     ) -> Any:
         """The result of recording; `None` if the record went to the journal, or was lost."""
-        why = "records wait in the journal"
+        reason = "records wait in the journal"
         if not self._in_use:
             sent_delta = recording.sent_delta
             job = _Job(
@@ -406,21 +408,21 @@ class ExchangeRecorder:
             )
             self._submit(job)
             try:
-                result = await cast("asyncio.Future[Any]", job.waiting)
+                result = await cast("asyncio.Future[Any]", job.future)
                 recording.state = "store"
                 return result
             except TimeoutError:
                 job.is_abandoned = True
-                why = "the store is slow"
+                reason = "the store is slow"
             except UnknownExchange:
                 recording.state = "no"
                 return None
             except Exception as error:  # no failure of recording may fail the answer
-                why = f"the store failed: {type(error).__name__}"
+                reason = f"the store failed: {type(error).__name__}"
             finally:
                 if job.timer is not None:
                     job.timer.cancel()
-        recording.state = await self._append(record, why)
+        recording.state = await self._append(record, reason)
         return None
 
     def _submit(self, job: _Job[Any]) -> None:
@@ -455,15 +457,15 @@ class ExchangeRecorder:
             self._limit_wait(loop, job)
 
     def _limit_wait(self, loop: asyncio.AbstractEventLoop, job: _Job[Any]) -> None:
-        """Let whoever waits for a job get `TimeoutError` if the store is slow."""
+        """Set `TimeoutError` on the job's future if the store is slow."""
         due = job.queued + self._patience
         late = 0.0  # how long the loop was late
 
         def expire() -> None:
             nonlocal due, late
             now = time.monotonic()
-            waiting = job.waiting
-            if waiting is None or waiting.done():
+            future = job.future
+            if future is None or future.done():
                 return
             if now - due > self._patience / PAUSE_PARTS:
                 late += now - due + self._patience
@@ -474,7 +476,7 @@ class ExchangeRecorder:
                 due = now + min(remaining, longest)
                 job.timer = loop.call_later(min(remaining, longest), expire)
             else:
-                waiting.set_exception(TimeoutError())
+                future.set_exception(TimeoutError())
 
         job.timer = loop.call_later(max(0.0, due - time.monotonic()), expire)
 
@@ -500,16 +502,16 @@ class ExchangeRecorder:
             case FailureRecord():
                 return record_failure(store, record, context, is_nested=True)
 
-    async def _append(self, record: Record, why: str) -> State:
+    async def _append(self, record: Record, reason: str) -> State:
         """Write a record to the journal; returns where the record is now."""
         if self._journal is None:
-            self._report("no", why)
+            self._report("no", reason)
             return "no"
         with self._lock:
             self._appending += 1
             begins, self._in_use = not self._in_use, True
         if begins:
-            self._report("journal", why)
+            self._report("journal", reason)
             self._queue.put(_Batch([]))  # wake the writer: it may wait for jobs without a timeout
         loop = asyncio.get_running_loop()
         try:
@@ -633,8 +635,8 @@ class ExchangeRecorder:
     def _drain(self) -> None:
         """Move the journal's records into the store, until the store refuses one.
 
-        Under load there is no moment without new records. So when nearly everything is drained, new
-        ones go to the queue of the writer, and wait there for the rest of the journal.
+        Under load, new records arrive all the time. So when the journal is nearly drained, they go
+        to the writer's queue again, and wait there until the last records of the journal are moved.
         """
         try:
             while self._leftovers:
@@ -666,7 +668,7 @@ class ExchangeRecorder:
                 raise JournalError("the journal is slow")
 
     def _refuse_jobs(self) -> None:
-        """Let the queued records go to the journal, behind those that are still there."""
+        """Send the queued records to the journal, after the records that are still there."""
         batches: list[_Batch | None] = []
         with suppress(Empty):
             while True:
@@ -703,9 +705,9 @@ class ExchangeRecorder:
         journal.drained(batch[-1][0])
 
     def _replay_one(self, data: bytes) -> None:
-        """Record one entry; set it aside if the store can never take it.
+        """Record one entry of the journal; set it aside if the store can never accept it.
 
-        Raises `StoreError` if the store may take it later: it is full, locked or restarting.
+        Raises `StoreError` if the store may accept it later: it is full, locked or restarting.
         """
         for is_last in (False, True):  # a conflict with another writer does not happen twice
             try:
@@ -727,13 +729,13 @@ class ExchangeRecorder:
             with Journal(self._path.with_name(self._path.name + ".rejected"), reserve=0) as aside:
                 aside.append(data)
 
-    def _report(self, state: State, why: str) -> None:
+    def _report(self, state: State, reason: str) -> None:
         """Log one line; never content, paths or addresses."""
         if state == "no":
             self.lost += 1
         line = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": "recording"}
         with suppress(OSError):
-            sys.stderr.write(orjson.dumps({**line, "state": state, "why": why}).decode() + "\n")
+            sys.stderr.write(orjson.dumps({**line, "state": state, "why": reason}).decode() + "\n")
 
 
 def _last_chain(scope: str, messages: tuple[Message, ...]) -> bytes | None:

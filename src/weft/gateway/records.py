@@ -461,7 +461,7 @@ def _attempt_body(record: FailureRecord) -> AttemptBody:
     return AttemptBody(reason, content, model)
 
 
-def read_before(store: Store, scope: str, id: str) -> StoredConversation | None:
+def read_until_answer(store: Store, scope: str, id: str) -> StoredConversation | None:
     """The conversation up to the caller's answer with this id.
 
     If one of its requests could have belonged to another, equal conversation, earlier answers may

@@ -1,8 +1,8 @@
 """Conversations that a client continues by the id of an answer, without sending them again.
 
-OpenAI's `previous_response_id` and Anthropic's `thread` send only what is new. An upstream of the
-same protocol that gave out the id knows the rest. If the answer came from Weft, or the request now
-goes to another upstream, the store provides the conversation. So a client can even change the model
+With OpenAI's `previous_response_id` and Anthropic's `thread`, a client sends only its new messages.
+The upstream that gave out the id has the earlier ones. If the answer came from Weft, or the request
+now goes to another upstream, Weft adds them from the store. So a client can even change the model
 in between.
 
 https://platform.openai.com/docs/guides/conversation-state
@@ -21,8 +21,8 @@ from .identity import Continuation
 class StoredConversation(Struct, frozen=True):
     """A conversation up to one of its answers.
 
-    `tools` are those of the last request. `stored` is the thread and the commit of the answer; None
-    while it is only in the journal.
+    `tools` are the tools of the last request. `stored` is the thread and the commit of the answer;
+    None while the answer is only in the journal.
     """
 
     messages: tuple[Message, ...]
@@ -51,15 +51,17 @@ def join(
     previous = codec.http.previous
     keeps_setup = previous is not None and previous.keeps_setup
     system = _leading_system(request.messages)
-    earlier = conversation.messages
+    earlier_messages = conversation.messages
     if system or not keeps_setup:  # the system messages of the request replace the earlier ones
-        earlier = earlier[len(_leading_system(earlier)) :]
+        earlier_messages = earlier_messages[len(_leading_system(earlier_messages)) :]
     tools = request.tools if request.tools or not keeps_setup else conversation.tools
-    messages = (*system, *earlier, *request.messages[len(system) :])
+    messages = (*system, *earlier_messages, *request.messages[len(system) :])
     joined = structs.replace(request, messages=messages, tools=tools)
     if conversation.stored is None:
         return joined, None
-    return joined, Continuation(*conversation.stored, len(system) + len(earlier), is_token=True)
+    return joined, Continuation(
+        *conversation.stored, len(system) + len(earlier_messages), is_token=True
+    )
 
 
 def unknown_stored_id(path: str, id: str) -> Refused:

@@ -1,4 +1,4 @@
-"""What lives as long as the server: settings, store, upstream connections, recorder, caches."""
+"""The state of a running server: settings, store, upstream connections, recorder, caches."""
 
 from msgspec import Struct, field
 
@@ -25,7 +25,7 @@ TITLE_LENGTH = 80
 
 
 class Titles:
-    """The titles of threads: what a client called its session, or the first words of a person.
+    """The titles of threads: the client's title of the session, or a person's first words.
 
     The beginning of a thread does not change, so a title is read once and cached.
     """
