@@ -7,9 +7,9 @@ from weft.lazy import lazy_names
 from .main import COMMANDS, entry, main
 
 if TYPE_CHECKING:
-    from .log_graph import draw
+    from .inspect import draw
     from .markdown import MarkdownStream
 
-__getattr__ = lazy_names(__name__, {"log_graph": "draw", "markdown": "MarkdownStream"})
+__getattr__ = lazy_names(__name__, {"inspect": "draw", "markdown": "MarkdownStream"})
 
 __all__ = ["COMMANDS", "MarkdownStream", "draw", "entry", "main"]

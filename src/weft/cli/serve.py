@@ -132,8 +132,8 @@ def offer_import(store: str) -> None:
     is_new = "://" not in store and not os.path.exists(store)
     if not is_new or not sys.stdin.isatty() or not sys.stdout.isatty():
         return
-    from .import_files import find_client_sessions, import_client_sessions
     from .terminal import plural
+    from .transfer import find_client_sessions, import_client_sessions
 
     sessions = find_client_sessions(os.environ)
     if not sessions:

@@ -1,4 +1,4 @@
-"""`weft import`: files, folders and globs into a store.
+"""`weft import`: files, folders and globs into a store. `weft export`: a thread into a file.
 
 A folder is searched for session files and other conversations, with all its subfolders. Files that
 are not conversations are skipped, each with a reason, and a file that fails never stops the others.
@@ -12,6 +12,7 @@ named on the command line is not a conversation. Skipped files are not failures.
 """
 
 import argparse
+import gzip
 import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -24,10 +25,29 @@ from msgspec import Struct
 
 from weft.errors import ConfigError, Damaged, StoreError, ThreadError, WeftError
 from weft.ids import object_id
+from weft.model import loss_json, loss_lines
 from weft.store import Store, open_store
-from weft.thread import IMPORT_FORMATS, Imported, import_bytes
+from weft.thread import (
+    ARCHIVE,
+    EXPORT_FORMATS,
+    IMPORT_FORMATS,
+    Imported,
+    archive_bytes,
+    existing,
+    export_bytes,
+    import_bytes,
+    read_origin,
+    threads,
+)
 
-from .common import add_options, print_json, safe, writable_store
+from .common import (
+    add_command_options,
+    existing_store,
+    existing_thread,
+    print_json,
+    safe,
+    writable_store,
+)
 from .console import print_error
 from .terminal import ProgressBar, plural
 
@@ -68,9 +88,7 @@ class Outcome(Struct, frozen=True):
         return [{**imported.to_dict(), **own} for imported in self.imports]
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    add_options(parser)
+def _import_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths",
         nargs="+",
@@ -91,7 +109,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def import_files(args: argparse.Namespace) -> int:
     """Import everything; the exit code says whether any file failed."""
     sources, failures = find_sources(args.paths)
     is_many = any(not source.is_named for source in sources) or len(sources) + len(failures) > 1
@@ -323,3 +341,88 @@ def find_client_sessions(environ: Mapping[str, str]) -> list[ClientSessions]:
             size = sum(os.path.getsize(file) for file in files if os.path.exists(file))
             sessions.append(ClientSessions(client, folder, files, size))
     return sessions
+
+
+def export_file(args: argparse.Namespace) -> int:
+    """Write a thread, or an archive of several, to a file or to standard output."""
+    path = existing_store(args)
+    if args.all and args.format not in (None, ARCHIVE):
+        raise ConfigError("--all only works with --format archive")
+    names = [record.name for record in threads(path)]
+    if not args.all:
+        names = [existing_thread(args, path)]
+    losses = ()
+    with existing(path) as store:
+        format = args.format or (ARCHIVE if args.all else read_origin(store, names[0])) or ARCHIVE
+        if format == ARCHIVE:
+            data = archive_bytes(store, names)
+        else:
+            data, losses = export_bytes(
+                store,
+                names[0],
+                format,
+                branch=args.branch,
+                model=args.model,
+                render=_renderer() if format == "html" else None,
+                folder=os.getcwd(),
+            )
+    _write(args.output, data)
+    for line in loss_lines(losses) if not args.json else ():
+        print_error(line)
+    if args.json and args.output is not None:
+        rows = [loss_json(loss) for loss in losses]
+        print_json({"threads": names, "format": format, "bytes": len(data), "losses": rows})
+    elif args.output is not None:
+        what = repr(names[0]) if len(names) == 1 else f"{len(names)} threads"
+        size = Path(args.output).stat().st_size
+        print(safe(f"wrote {what} as {format} to {args.output!r} ({size:,} bytes)"))
+    return 0
+
+
+def _write(name: str | None, data: bytes) -> None:
+    """Write to standard output, or to a file that only its owner may read."""
+    if name is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    if name.endswith(".gz"):
+        data = gzip.compress(data, mtime=0)
+    with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+
+
+def _export_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format",
+        choices=EXPORT_FORMATS,
+        help="the output format (default: the format it was imported from, or archive)",
+    )
+    for document in ("html", "markdown"):
+        parser.add_argument(
+            f"--{document}",
+            action="store_const",
+            const=document,
+            dest="format",
+            help=f"the whole thread for people to read, as --format {document}",
+        )
+    parser.add_argument("-o", "--output", metavar="FILE", help="the output file; .gz is compressed")
+    parser.add_argument("--branch", help="the branch to write (default: the current one)")
+    parser.add_argument("--model", help="the model name to write into a vendor's body")
+    parser.add_argument("--all", action="store_true", help="an archive of every thread")
+
+
+def _renderer() -> Callable[[str], str] | None:
+    """The page's Markdown, if its libraries are installed; else texts are shown as they are."""
+    try:
+        from weft.gateway.render import render
+    except ImportError:
+        return None
+    return render
+
+
+def run(args: argparse.Namespace) -> int:
+    return VERBS[args.command](args)
+
+
+configure = add_command_options({"import": _import_options, "export": _export_options})
+VERBS = {"import": import_files, "export": export_file}
