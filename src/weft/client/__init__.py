@@ -3,7 +3,22 @@
 from weft.demo import OFFLINE_MODEL
 
 from .ask import SUMMARY_RETRIES, ModelClient, SentBody, ask, read_error, stream, summary_client
-from .http import CallLimits, HttpClient
+from .http import (
+    LOOP,
+    RELAY,
+    RETRYABLE,
+    STREAM_TYPE,
+    UNREACHED,
+    CallLimits,
+    HttpClient,
+    OfflineReply,
+    Reply,
+    Retry,
+    RetryPolicy,
+    plan_retry,
+    read_all,
+    shape_id,
+)
 from .models import (
     SAME_MODEL,
     Alias,
@@ -25,8 +40,6 @@ from .provider import (
     make_provider,
     read_provider,
 )
-from .reply import STREAM_TYPE, OfflineReply, Reply, read_all, shape_id
-from .retry import LOOP, RELAY, RETRYABLE, UNREACHED, Retry, RetryPolicy, plan_retry
 
 __all__ = [
     "LOOP",

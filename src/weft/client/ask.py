@@ -17,11 +17,19 @@ from weft.codec import CODECS, AnswerReader, Codec, error_of, write_request
 from weft.errors import Refused, UpstreamError
 from weft.model import ApiError, Event, Fail, Fold, Loss, Request, Response
 
-from .http import CallLimits, HttpClient
+from .http import (
+    LOOP,
+    RETRYABLE,
+    UNREACHED,
+    CallLimits,
+    HttpClient,
+    Reply,
+    Retry,
+    RetryPolicy,
+    read_all,
+)
 from .models import Route
 from .provider import OFFLINE, Provider
-from .reply import Reply, read_all
-from .retry import LOOP, RETRYABLE, UNREACHED, Retry, RetryPolicy
 
 ERROR_CHARACTERS = 1000
 """An error body that is not JSON becomes the message, up to this many characters."""

@@ -1,21 +1,230 @@
-"""The HTTP client: one per event loop, for all upstreams.
+"""The HTTP client: one per event loop, for all upstreams; its replies and its retries.
 
 aiohttp takes longer to import than everything else together, so `pool`, the only module that uses
 it, is imported at the first call. An agent of the offline model never imports it.
+
+`Reply` is an answer whose body is still unread. The offline model answers in the protocol of the
+caller (`OfflineReply`), so the gateway reads its reply like that of any upstream.
+
+`plan_retry` decides when a request is sent again. Only one layer should retry, the one nearest to
+the user. Clients of the gateway retry by themselves (their SDKs do), so the gateway retries only if
+no connection was made. The agent loop is the top layer, so it retries every status that the vendors
+call retryable.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
+from uuid import uuid4
 
-from msgspec import Struct
+import orjson
+from msgspec import Struct, structs
+
+from weft.codec import CODECS, AnswerOptions, AnswerWriter, Codec
+from weft.model import Event, JsonObject, Origin, Request, Start, fold
 
 from .provider import Provider
-from .reply import Reply
-from .retry import Retry, RetryPolicy
 
 if TYPE_CHECKING:
     from .pool import Pool
+
+
+RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+"""https://docs.anthropic.com/en/api/errors, https://platform.openai.com/docs/guides/error-codes"""
+
+UNREACHED = 0
+"""Used instead of a status if no connection was made: the upstream did not get the request."""
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True):
+    """How often and after which statuses to retry; delays double from `first` to `longest`."""
+
+    attempts: int
+    statuses: frozenset[int]
+    first: float = 0.5
+    longest: float = 8.0
+    patience: float = 60.0
+
+
+OVERLOADED = 529
+"""Anthropic's own status, which `HTTPStatus` does not have."""
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """A request that failed and is sent again after `delay` seconds.
+
+    - `upstream`: the name of the upstream
+    - `status`: the status of its answer; `UNREACHED` if no connection was made
+    - `reason`: the status in words, or why there was no connection; nothing of the answer's body
+    - `number`, `limit`: this is retry `number` of at most `limit`
+    """
+
+    upstream: str
+    status: int
+    reason: str
+    number: int
+    limit: int
+    delay: float
+
+    @property
+    def delay_text(self) -> str:
+        """The delay for people: `4 s`."""
+        return f"{self.delay:.3g} s"
+
+    def data(self) -> JsonObject:
+        """The members of an `api_retry` system message, named as Claude Code names them."""
+        status = {} if self.status == UNREACHED else {"error_status": self.status}
+        return {
+            "upstream": self.upstream,
+            **status,
+            "error": self.reason,
+            "attempt": self.number,
+            "max_retries": self.limit,
+            "retry_delay_ms": round(self.delay * 1000),
+            "delay": self.delay_text,
+        }
+
+
+def status_text(status: int) -> str:
+    """A status in words: `too many requests`."""
+    if status == OVERLOADED:
+        return "overloaded"
+    try:
+        return HTTPStatus(status).phrase.lower()
+    except ValueError:
+        return "an error"
+
+
+RELAY = RetryPolicy(attempts=2, statuses=frozenset({UNREACHED}), first=0.1)
+LOOP = RetryPolicy(attempts=4, statuses=RETRYABLE | {UNREACHED})
+
+
+def plan_retry(
+    policy: RetryPolicy, attempt: int, status: int, retry_after: str | None = None
+) -> float | None:
+    """Seconds to wait before attempt `attempt + 1`; None to give up.
+
+    The upstream's `Retry-After` is used, unless it is longer than `patience`.
+    """
+    if attempt >= policy.attempts or status not in policy.statuses:
+        return None
+    delay = read_retry_after(retry_after)
+    if delay is not None:
+        return delay if delay <= policy.patience else None
+    return min(policy.first * 2 ** (attempt - 1), policy.longest)
+
+
+def read_retry_after(value: str | None) -> float | None:
+    """The seconds of a `Retry-After` header; None if it is a date."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+STREAM_TYPE = "text/event-stream"
+
+
+def shape_id(protocol: str, id: str | None = None) -> str:
+    """An answer's id as this protocol writes ids: the given one, or a new one."""
+    prefix = CODECS[protocol].http.id_prefix
+    if id is None:
+        return prefix + uuid4().hex[:24]
+    for codec in CODECS.values():
+        id = id.removeprefix(codec.http.id_prefix)
+    return prefix + id
+
+
+class Reply(Protocol):
+    """An answer whose body is still arriving."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    async def read(self, patience: float | None = None) -> bytes | None:
+        """The next bytes, `b""` at the end, None after `patience` seconds without any.
+
+        A cancelled read loses no bytes. Raises `UpstreamFailed` if the body breaks off.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the connection; unread bytes are dropped."""
+        ...
+
+
+async def read_all(reply: Reply) -> bytes:
+    """The whole body."""
+    first = await reply.read() or b""
+    if not first:
+        return first
+    chunks = [first]
+    while chunk := await reply.read():
+        chunks.append(chunk)
+    return first if len(chunks) == 1 else b"".join(chunks)
+
+
+class OfflineReply:
+    """The offline model's answer as bytes of a protocol; `pace` is seconds between two frames.
+
+    `include_usage` says whether a stream ends with its token usage.
+    """
+
+    def __init__(
+        self, request: Request, codec: Codec, *, pace: float = 0.0, include_usage: bool = True
+    ) -> None:
+        self.status = 200
+        self.streamed = bool(request.params.stream)
+        kind = STREAM_TYPE if self.streamed else "application/json"
+        self.headers: Mapping[str, str] = {"content-type": kind}
+        self._request = request
+        self._codec = codec
+        self._pace = pace
+        self._include_usage = include_usage
+        self._pieces = self._write()
+        self._ready_at = 0.0
+
+    async def read(self, patience: float | None = None) -> bytes | None:
+        """The next frames, or the body at once."""
+        loop = asyncio.get_running_loop()
+        wait = max(0.0, self._ready_at - loop.time())
+        await asyncio.sleep(wait if patience is None else min(wait, patience))
+        if patience is not None and wait > patience:
+            return None
+        self._ready_at = loop.time() + self._pace
+        return next(self._pieces, b"")
+
+    def _write(self) -> Iterator[bytes]:
+        options = AnswerOptions(created=int(time.time()), include_usage=self._include_usage)
+        writer = AnswerWriter(self._codec, options)
+        if not self.streamed:
+            response = fold(self._events(), Origin("offline", "weft", self._request.model))
+            yield orjson.dumps(writer.write_body(response).body)
+            return
+        for event in self._events():
+            piece = writer.write([event])
+            if frames := piece.now + piece.last:
+                yield frames
+
+    def _events(self) -> Iterator[Event]:
+        """The events of the answer, with a new id: equal requests get equal text, not equal ids."""
+        from weft.demo import answer_offline
+
+        for event in answer_offline(self._request):
+            is_start = isinstance(event, Start)
+            yield structs.replace(event, id=shape_id(self._codec.protocol)) if is_start else event
+
+    def close(self) -> None:
+        """Nothing is held open."""
 
 
 class CallLimits(Struct, frozen=True, kw_only=True):

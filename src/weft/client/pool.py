@@ -20,9 +20,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from weft.errors import UpstreamFailed
 
-from .http import CallLimits
+from .http import UNREACHED, CallLimits, Retry, RetryPolicy, plan_retry, status_text
 from .provider import Provider
-from .retry import UNREACHED, Retry, RetryPolicy, plan_retry, status_text
 
 BAD_GATEWAY = 502
 UNAVAILABLE = 503

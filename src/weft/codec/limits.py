@@ -18,7 +18,7 @@ from weft.errors import Refused
 from weft.model import Format, Params, Reasoning, Request, texts
 
 from .base import Losses
-from .call_ids import marked_id
+from .calls import marked_id
 
 ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 STEPS = ((2048, "low"), (8192, "medium"))

@@ -20,7 +20,7 @@ from weft.model import (
 )
 
 from .base import Losses
-from .call_ids import unique_call_ids
+from .calls import unique_call_ids
 
 
 class Turn(Struct, gc=False):

@@ -33,7 +33,7 @@ from msgspec import structs
 from weft.model import JsonObject, Message, Params, Request, Tool, ToolCall, ToolChoice, ToolResult
 
 from .base import Calls, Losses, members
-from .call_ids import unique_call_ids
+from .calls import unique_call_ids
 from .reports import schema_path
 
 LONGEST_NAME = 64

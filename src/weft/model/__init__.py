@@ -1,6 +1,9 @@
 """The data model of a conversation: every protocol decodes into it, and history stores it."""
 
-from .blocks import (
+from .fold import Fold, Growth, ReadPosition, fold, merge_ext, merge_usage, streamed_text
+from .loss import LOSS_CODES, Level, Loss, LossCode, LossKind, loss_json, loss_lines, make_loss
+from .message import (
+    SYSTEM_ROLES,
     Audio,
     Block,
     Checkpoint,
@@ -11,7 +14,9 @@ from .blocks import (
     Image,
     Inline,
     JsonObject,
+    Message,
     Opaque,
+    Origin,
     Redacted,
     Refusal,
     Reminder,
@@ -22,17 +27,9 @@ from .blocks import (
     ToolResult,
     Url,
     checkpoint_text,
-    reminder_text,
-)
-from .events import Close, Delta, DeltaKind, End, Event, Fail, Finish, Open, Other, Start
-from .fold import Fold, Growth, ReadPosition, fold, merge_ext, merge_usage, streamed_text
-from .loss import LOSS_CODES, Level, Loss, LossCode, LossKind, loss_json, loss_lines, make_loss
-from .message import (
-    SYSTEM_ROLES,
-    Message,
-    Origin,
     describe_call,
     is_system,
+    reminder_text,
     side,
     speaker,
     spoken,
@@ -48,7 +45,24 @@ from .request import (
     ToolChoice,
     Wire,
 )
-from .response import ApiError, ErrorKind, Response, Stop, StopKind, Usage
+from .response import (
+    ApiError,
+    Close,
+    Delta,
+    DeltaKind,
+    End,
+    ErrorKind,
+    Event,
+    Fail,
+    Finish,
+    Open,
+    Other,
+    Response,
+    Start,
+    Stop,
+    StopKind,
+    Usage,
+)
 
 __all__ = [
     "LOSS_CODES",

@@ -15,10 +15,21 @@ from msgspec import Struct, structs
 
 from weft.errors import UpstreamProtocolError
 
-from .blocks import Block, Ext, Refusal, Text, Thinking, ToolCall
-from .events import Close, Delta, End, Event, Fail, Finish, Open, Start
-from .message import Message, Origin
-from .response import ApiError, Response, Stop, Usage
+from .message import Block, Ext, Message, Origin, Refusal, Text, Thinking, ToolCall
+from .response import (
+    ApiError,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Finish,
+    Open,
+    Response,
+    Start,
+    Stop,
+    Usage,
+)
 
 
 class Growth(Struct, frozen=True, gc=False):

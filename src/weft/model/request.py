@@ -15,8 +15,7 @@ from msgspec.structs import force_setattr
 
 from weft.errors import WrongValue
 
-from .blocks import Block, Ext, JsonObject
-from .message import Message
+from .message import Block, Ext, JsonObject, Message
 
 Position = tuple[int | str, ...]
 """A position in a request: `(message, block)`, `(message, block, inner)`, `("tools", n)`,

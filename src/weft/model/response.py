@@ -1,12 +1,16 @@
-"""A response: one assistant message, why it stopped, what it cost."""
+"""A response: one assistant message, why it stopped, what it cost; and the events it streams as.
+
+A stream of any protocol decodes into these events. `fold` turns them into a `Response` and is the
+only place that checks their order. Blocks are numbered from 0 in the order they open; deltas of
+several open blocks may interleave.
+"""
 
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from .blocks import Ext
 from .loss import Loss
-from .message import Message
+from .message import Block, Ext, Message
 
 StopKind = Literal[
     "end",  # the model finished
@@ -80,3 +84,81 @@ class ApiError(Struct, frozen=True, gc=False, omit_defaults=True):
     code: str | None = None
     param: str | None = None
     ext: Ext | None = None
+
+
+DeltaKind = Literal["text", "thinking", "signature", "arguments"]
+"""Which part of the open block grows; `text` is for text and refusal blocks."""
+
+
+class Start(Struct, frozen=True, gc=False):
+    """The answer begins."""
+
+    id: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
+    ext: Ext | None = None
+
+
+class Open(Struct, frozen=True, gc=False):
+    """A block begins; `block` holds the content that came with this event."""
+
+    index: int
+    block: Block
+
+
+class Delta(Struct, frozen=True, gc=False):
+    """The open block grows."""
+
+    index: int
+    kind: DeltaKind
+    text: str
+
+
+class Close(Struct, frozen=True, gc=False):
+    """The block is complete. If `block` is set, it replaces what the deltas added up to."""
+
+    index: int
+    block: Block | None = None
+
+
+class Finish(Struct, frozen=True, gc=False):
+    """Stop reason and usage; may come in parts, where later ones add missing values."""
+
+    stop: Stop | None = None
+    usage: Usage | None = None
+    ext: Ext | None = None
+
+
+class End(Struct, frozen=True, gc=False):
+    """The protocol's end marker. A stream without it was cut off."""
+
+
+FailCause = Literal["event", "frame", "stop", "end"]
+"""Why a stream failed: the protocol's own error event, a frame that cannot be decoded, a stop
+reason that means a failure, or an early end of the stream."""
+
+
+class Fail(Struct, frozen=True, gc=False):
+    """The answer failed. Clients of the same protocol only recognise the cause `event`."""
+
+    error: ApiError
+    cause: FailCause = "event"
+
+
+class Other(Struct, frozen=True, gc=False):
+    """An unknown event: sent on unchanged to its own protocol, and a loss for any other.
+
+    `index` is the open block that it names, if any. It never changes which events may follow.
+    If `says` is set, the next `says` events have the same meaning: the frame's own protocol writes
+    the frame instead of them, and nothing is lost for other protocols. `None` means that no other
+    event has its meaning.
+    """
+
+    protocol: str
+    kind: str
+    raw: Any
+    index: int | None = None
+    says: int | None = None
+
+
+Event = Start | Open | Delta | Close | Finish | End | Fail | Other

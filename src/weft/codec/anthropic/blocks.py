@@ -30,7 +30,7 @@ from weft.codec.base import (
     refuse_foreign,
     refuse_opaque,
 )
-from weft.codec.call_ids import looks_marked, marked_id, report_empty_arguments, report_new_id
+from weft.codec.calls import looks_marked, marked_id, report_empty_arguments, report_new_id
 from weft.codec.media import (
     IMAGE_TYPES,
     bare_type,

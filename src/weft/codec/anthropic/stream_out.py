@@ -10,7 +10,7 @@ import orjson
 from msgspec import structs
 
 from weft.codec.base import Frame, Losses
-from weft.codec.call_ids import report_empty_arguments
+from weft.codec.calls import report_empty_arguments
 from weft.codec.stream import json_frame
 from weft.model import (
     Block,

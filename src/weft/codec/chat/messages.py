@@ -23,7 +23,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.codec.base import Losses, members, refuse_opaque
-from weft.codec.call_ids import fitting_id, report_empty_arguments, report_new_id
+from weft.codec.calls import fitting_id, report_empty_arguments, report_new_id
 from weft.codec.media import named, plain_text, report_type
 from weft.codec.pairing import NO_RESULT, Turn
 from weft.codec.read import inside, objects, text_of, wrong

@@ -24,7 +24,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.codec.base import STORED_ONLY, Losses, made_by, refuse_foreign, refuse_opaque
-from weft.codec.call_ids import fitting_id, report_new_id
+from weft.codec.calls import fitting_id, report_new_id
 from weft.codec.media import named, refuse_audio, refuse_image_type
 from weft.codec.pairing import Turn
 from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong

@@ -36,7 +36,7 @@ from weft.model import (
     Thinking,
     ToolCall,
 )
-from weft.model.events import DeltaKind
+from weft.model.response import DeltaKind
 
 from .blocks import OUTPUT, decode_part
 from .items import decode_output_item

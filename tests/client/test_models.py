@@ -10,9 +10,18 @@ import pytest
 import weft
 from servers import Scripted, scripted_upstream
 from weft.catalog import load_catalog
-from weft.client import find_upstream, make_provider, read_tables
+from weft.client import (
+    OFFLINE,
+    Provider,
+    find_route,
+    find_upstream,
+    make_provider,
+    read_provider,
+    read_tables,
+)
 from weft.codec import CODECS
-from weft.errors import ConfigError
+from weft.errors import ConfigError, Refused
+from weft.gateway import Flags, read_settings
 
 HOMES = {protocol: codec.http.vendor.url for protocol, codec in CODECS.items()}
 
@@ -240,3 +249,102 @@ def test_asking_a_model_needs_none_of_the_servers_libraries():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+ONE = (make_provider("one", "anthropic", "http://one"),)
+TWO_KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o"}
+
+
+def standing(environ):
+    return read_settings(Flags(), environ).providers
+
+
+def patterned():
+    first = make_provider("a", "anthropic", "http://a", models=("big-*",))
+    second = make_provider("b", "openai-chat", "http://b", models=("small-*",))
+    return (first, second)
+
+
+@pytest.mark.parametrize(
+    ("model", "protocol", "providers", "name", "known_as"),
+    [
+        ("weft-offline", "anthropic", ONE, "weft", "weft-offline"),
+        ("weft-offline-2", "anthropic", ONE, "weft", "weft-offline-2"),
+        ("anything/at-all", "openai-chat", ONE, "one", "anything/at-all"),  # the only one
+        ("one/big", "openai-chat", ONE, "one", "big"),  # named before the slash
+        ("claude-opus-4-8", "openai-chat", standing(TWO_KEYS), "anthropic", "claude-opus-4-8"),
+        ("gpt-5", "openai-chat", standing(TWO_KEYS), "openai-chat", "gpt-5"),  # same protocol wins
+        ("gpt-5", "openai-responses", standing(TWO_KEYS), "openai", "gpt-5"),
+        ("gpt-5", "anthropic", standing(TWO_KEYS), "openai", "gpt-5"),
+        ("claude-opus-4-8", "anthropic", standing({}), "anthropic", "claude-opus-4-8"),  # passes
+        ("mystery", "openai-chat", standing(TWO_KEYS), "openai-chat", "mystery"),
+        ("small-1", "anthropic", patterned(), "b", "small-1"),
+        ("big-1", "openai-chat", patterned(), "a", "big-1"),
+    ],
+)
+def test_a_models_name_finds_its_upstream(model, protocol, providers, name, known_as):
+    route = find_route(model, protocol, providers, CATALOG)
+    assert (route.provider.name, route.model) == (name, known_as)
+
+
+def test_the_offline_model_is_the_record_itself():
+    assert find_route("weft-offline", "anthropic", (), CATALOG).provider is OFFLINE
+
+
+@pytest.mark.parametrize("providers", [(), standing({}), standing({"OPENAI_API_KEY": "o"})])
+def test_a_model_is_never_tried_at_another_vendors_door(providers):
+    with pytest.raises(Refused) as refused:
+        find_route("claude-opus-4-8", "openai-chat", providers, CATALOG)
+    assert (refused.value.status, refused.value.param) == (404, "model")
+
+
+@pytest.mark.parametrize(
+    ("base", "path", "url"),
+    [
+        ("https://api.example", "/v1/messages", "https://api.example/v1/messages"),
+        ("https://api.example/", "/v1/messages", "https://api.example/v1/messages"),
+        ("https://api.example/v1", "/v1/messages", "https://api.example/v1/messages"),
+        (
+            "https://api.example/v1/",
+            "/v1/messages?beta=true",
+            "https://api.example/v1/messages?beta=true",
+        ),
+        ("https://api.example/proxy", "/v1/messages", "https://api.example/proxy/v1/messages"),
+    ],
+)
+def test_a_base_may_end_in_v1_or_not(base, path, url):
+    assert Provider(name="x", protocol="anthropic", base_url=base).url(path) == url
+
+
+def test_a_spec_names_a_provider():
+    provider = read_provider("local=anthropic:http://127.0.0.1:9/v1")
+    assert (provider.name, provider.protocol) == ("local", "anthropic")
+    assert dict(provider.headers) == {"anthropic-version": "2023-06-01"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("local", "NAME=PROTOCOL:URL"),
+        ("local=anthropic", "NAME=PROTOCOL:URL"),
+        ("local=anthropic:ftp://x", "NAME=PROTOCOL:URL"),
+        ("local=telepathy:http://x", "'telepathy'"),
+    ],
+)
+def test_a_wrong_spec_is_refused_with_its_place(spec, words):
+    with pytest.raises(ConfigError, match=words):
+        read_provider(spec)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "headers"),
+    [
+        ("anthropic", {"x-api-key": "secret"}),
+        ("openai-chat", {"authorization": "Bearer secret"}),
+        ("openai-responses", {"authorization": "Bearer secret"}),
+    ],
+)
+def test_a_key_goes_where_its_protocol_wants_it_and_into_no_repr(protocol, headers):
+    provider = make_provider("x", protocol, "http://x", key="secret")
+    assert provider.auth_headers() == headers
+    assert "secret" not in repr(provider)
