@@ -61,6 +61,16 @@ def test_its_own_vendor_gets_it_unchanged(thread):
     assert RULE not in json.dumps(params)
 
 
+def test_vendor_items_are_never_parts_of_a_message(thread):
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    trigger = {"type": "compaction_trigger"}
+    items = [search, {"role": "assistant", "content": "It is ripe."}, trigger]
+    for message in weft.decode({"model": "gpt-5", "input": items}, "openai-responses").messages:
+        thread.commit_message(message)
+    assert thread.compile().to_responses() == [*LIST, *items]
+    assert thread.compile().to_responses_params("gpt-5")["input"] == [*LIST, *items]
+
+
 def test_an_older_commit_has_no_compaction(thread):
     before = thread.log()[1].id
     assert RULE in json.dumps(thread.compile(before).to_anthropic_params("claude-x"))

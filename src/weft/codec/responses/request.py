@@ -424,7 +424,8 @@ def _items(message: Message) -> Iterator[JsonObject]:
     """The items of a message: results, reasoning, text, calls.
 
     Each text of an assistant is an item of its own: a list of texts is the form of an answer, which
-    needs the answer's ids.
+    needs the answer's ids. What only this vendor reads, such as its `compaction`, is an item too:
+    https://developers.openai.com/api/docs/guides/compaction
     """
     results, calls = blocks_of(message, ToolResult), blocks_of(message, ToolCall)
     for result in results:
@@ -437,9 +438,13 @@ def _items(message: Message) -> Iterator[JsonObject]:
     blocks = without_empty_texts([*_fit(message.blocks)])
     if all(map(is_empty, blocks)):
         blocks = [] if results or calls else [Text(message.text)]
-    runs = [[block] for block in blocks] if message.role == "assistant" else [blocks]
+    has_items = message.role == "assistant" or message.form == "absent"
+    runs = [[block] for block in blocks] if has_items else [blocks]
     for run in filter(None, runs):
-        yield plain_message(message, write_content(run, "text", INPUT, (), Losses()))
+        if has_items and isinstance(run[0], Opaque):
+            yield dict(run[0].raw)
+        else:
+            yield plain_message(message, write_content(run, "text", INPUT, (), Losses()))
     for call in calls:
         yield {
             "type": "function_call",
