@@ -10,17 +10,22 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import weft.thread
 from browser import chromium
-from servers import Gateway, weft_serve
-from slow_upstream import SlowUpstream, slow_upstream, streamed
+from servers import Gateway, Scripted, weft_serve
+from slow_upstream import SlowUpstream, closing, deltas, opening, slow_upstream
 
 DELTAS_A_SECOND = 500
+WRITES_A_SECOND = 100
+"""Vendors send several deltas in a write; a write for each would measure the sender."""
+
 MODEL = "scripted-model"
 KEYS = 40
 """How many keys are pressed while the answer streams."""
@@ -53,6 +58,27 @@ new MutationObserver(() => {
   requestAnimationFrame(() => setTimeout(() => { window.figures.painted = performance.now(); }));
 }).observe(document, {childList: true, subtree: true});
 """
+
+
+class Paced(Scripted):
+    """An answer whose deltas are sent at a fixed rate: a late write does not delay the next."""
+
+    def __init__(self, words: Sequence[str], rate: float) -> None:
+        super().__init__()
+        self._words, self._rate = words, rate
+        self.sent_rate = 0.0
+        """The deltas a second that were really sent."""
+        self.pieces = self._pieces()  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _pieces(self) -> Iterator[bytes]:
+        yield from opening()
+        size = max(1, round(self._rate / WRITES_A_SECOND))
+        start = monotonic()
+        for number in range(0, len(self._words), size):
+            sleep(max(0.0, start + number / self._rate - monotonic()))
+            yield b"".join(deltas(*self._words[number : number + size]))
+        self.sent_rate = len(self._words) / (monotonic() - start)
+        yield from closing()
 
 
 def main() -> None:
@@ -104,7 +130,8 @@ def open_cold(browser: Any, gateway: Gateway, count: int) -> None:
 
 def stream(browser: Any, gateway: Gateway, upstream: SlowUpstream, seconds: float) -> None:
     words = [f"word{number} " for number in range(int(DELTAS_A_SECOND * seconds))]
-    upstream.answers["be quick"] = lambda: streamed(*words, pause=1 / DELTAS_A_SECOND)
+    answer = Paced(words, DELTAS_A_SECOND)
+    upstream.answers["be quick"] = lambda: answer
     page = new_page(browser)
     page.goto(f"{gateway.url}/#thread=quick")
     page.wait_for_selector("body[data-branch]")
@@ -117,7 +144,7 @@ def stream(browser: Any, gateway: Gateway, upstream: SlowUpstream, seconds: floa
     page.evaluate(
         "Object.assign(window.figures, {longest: 0, over50: 0, frames: 0, latencies: []})"
     )
-    start = page.evaluate("performance.now()")
+    start, before = page.evaluate("performance.now()"), cpu_seconds(gateway)
     for _ in range(KEYS):
         page.keyboard.press("x")
         page.wait_for_timeout(seconds * 1000 / KEYS / 2)
@@ -125,8 +152,10 @@ def stream(browser: Any, gateway: Gateway, upstream: SlowUpstream, seconds: floa
     figures = page.evaluate("window.figures")
     elapsed = (page.evaluate("performance.now()") - start) / 1000
     latencies = sorted(figures["latencies"])
+    cpu = cpu_seconds(gateway) - before
     print(
-        f"{figures['deltas']:,} deltas in {elapsed:.1f} s ({figures['deltas'] / elapsed:.0f}/s): "
+        f"{len(words):,} deltas sent at {answer.sent_rate:.0f}/s, shown after {elapsed:.1f} s in "
+        f"{figures['deltas']:,} frames of the socket; server {cpu:.1f} s CPU: "
         f"{figures['frames'] / elapsed:.0f} frames/s, longest task {figures['longest']:.0f} ms, "
         f"{figures['over50']} above 50 ms; key to frame: median "
         f"{latencies[len(latencies) // 2]:.0f} ms, worst {latencies[-1]:.0f} ms"
