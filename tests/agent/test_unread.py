@@ -16,7 +16,7 @@ import weft
 from servers import Scripted, Upstream, scripted_upstream
 from summarisers import DOWN, ONCE, TOO_LONG, catalogue, refuses, says, tool_calls, watch
 from weft.agent import Agent, Compaction, Failure, MessageComplete, ToolEnd
-from weft.client import RetryPolicy, make_provider
+from weft.client import ModelClient, RetryPolicy, make_provider
 from weft.compact import SystemMessage
 from weft.thread import fsck
 from weft.tokens import counter_for
@@ -313,23 +313,35 @@ def test_the_agent_can_have_its_thread_compacted_without_writing_the_summary() -
         assert fsck(t.store).clean
 
 
+@pytest.mark.parametrize("is_separate", [False, True])
 @pytest.mark.parametrize("retries", [0, 2])
-def test_a_failed_summary_request_is_repeated_as_often_as_the_settings_say(retries: int) -> None:
+def test_a_failed_summary_request_is_repeated_as_often_as_the_settings_say(
+    retries: int, is_separate: bool
+) -> None:
+    """The repeats are events, also if another model than the agent's own writes the summaries."""
     with scripted_upstream() as upstream, weft.open() as t:
         for n in range(30):
             t.user(f"Question {n} about src/part_{n}.py: " + "what does it do? " * 20)
             t.assistant(f"src/part_{n}.py parses invoice {n}. " * 20)
         upstream.rule = lambda body: DOWN if is_summary(orjson.loads(body)) else says("Done.")
         policy = RetryPolicy(attempts=5, statuses=frozenset({500}), first=0.01)
+        provider, models = (
+            make_provider("u", "openai-chat", upstream.url),
+            catalogue(window=6000),
+        )
+        once = RetryPolicy(attempts=1 + retries, statuses=frozenset({500}), first=0.01)
+        writer = ModelClient(provider, "m", models, policy=once) if is_separate else None
         agent = Agent(
             t,
             "m",
-            provider=make_provider("u", "openai-chat", upstream.url),
-            catalog=catalogue(window=6000),
-            compaction=Compaction(retries=retries),
+            provider=provider,
+            catalog=models,
+            compaction=Compaction(retries=retries, by=writer),
             policy=policy,
         )
         events = watch(agent, "Go on.")
         assert isinstance(events[-1], MessageComplete)
+        reported = [event for event in events if getattr(event, "subtype", "") == "api_retry"]
+        assert [event.data["attempt"] for event in reported] == list(range(1, 1 + retries))
         asked = [seen for seen in upstream.seen if is_summary(orjson.loads(seen["body"]))]
         assert len(asked) == 1 + retries

@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 import weft
 from pages import assert_nothing_ran, wait_for_no_text, wait_for_text, wait_for_thread, wait_until
+from servers import Scripted
 from serving import serving
 from slow_upstream import Held, refusal, slow_upstream
 
@@ -367,18 +368,21 @@ def test_a_chosen_range_is_compacted_and_a_model_is_shown_at_work(tab, store, up
     wait_for_text(page, "Undone:", "#toast")
     wait_for_text(page, "Question 1")
 
-    upstream.summary = lambda: Held(
-        upstream.gate, "<summary>Figures 007 and 117 ", "are in src/.</summary>"
-    )
+    held = Held(upstream.gate, "<summary>Figures 007 and 117 ", "are in src/.</summary>")
+    busy = Scripted(b"{}", status=429, headers=[("retry-after", "0")])
+    upstream.summary = iter([busy, held]).__next__
     wait_for_text(other, "Question 1")
     start_model_compaction(page, ".row.assistant:has-text('Figure 117')")
     for each in (page, other):  # everybody sees that it runs
         each.wait_for_selector(".system-message[data-state=running]")
+        retry = "429 from mock (too many requests); retry 1 of 3 in 0 s"
+        expect(each.locator("[data-subtype=api_retry]")).to_contain_text(retry)
     expect(page.locator(".fold")).to_have_count(0)
     upstream.gate.set()
     for each in (page, other):
         each.wait_for_selector(".fold")
         each.wait_for_selector("[data-state=running]", state="detached")
+        expect(each.locator("[data-subtype=api_retry]")).to_have_count(0)
         expect(each.locator("[data-subtype=compact_boundary]")).to_have_count(1)
     wait_for_text(page, "Figures 007 and 117 are in src/.", ".fold")
 

@@ -676,6 +676,14 @@ class Agent:
         settings = DEFAULT_COMPACTION if self._compactor is None else self._compactor.settings
         seconds = settings.timeout
         by = None if self._compactor is None else self._compactor.by
+        if isinstance(by, ModelClient):
+            loop = asyncio.get_running_loop()
+
+            def report(retry: Retry) -> None:
+                with suppress(RuntimeError):  # the run ended while its summary model waited
+                    loop.call_soon_threadsafe(retries.put_nowait, retry)
+
+            by = by.reporting_to(report)
         if by is not None:
             return await asyncio.to_thread(ask_within, by, request, seconds)
         try:

@@ -7,6 +7,7 @@ refused the request, could not be reached or broke off. `ask` waits for the whol
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from copy import copy
 from threading import Thread
 
 import orjson
@@ -57,13 +58,24 @@ class ModelClient:
         *,
         policy: RetryPolicy = LOOP,
         idle: float | None = None,
+        on_retry: Callable[[Retry], None] | None = None,
     ) -> None:
-        """`idle` is the longest pause in an answer, in seconds (default: that of `CallLimits`)."""
+        """`idle` is the longest pause in an answer, in seconds (default: that of `CallLimits`).
+
+        `on_retry` is called before the wait for each retry, in a thread of the client's own.
+        """
         self.model: Model = catalog.find(name, provider.name)
         self._provider = provider
         self._catalog = catalog
         self._policy = policy
+        self._on_retry = on_retry
         self._limits = CallLimits() if idle is None else CallLimits(first_byte=idle, idle=idle)
+
+    def reporting_to(self, on_retry: Callable[[Retry], None]) -> "ModelClient":
+        """The same client with another `on_retry`."""
+        client = copy(self)
+        client._on_retry = on_retry
+        return client
 
     def ask(self, request: Request) -> Response | ApiError:
         """The whole answer, or the error that came instead."""
@@ -88,7 +100,12 @@ class ModelClient:
     async def _ask(self, request: Request) -> Response | ApiError:
         async with HttpClient(self._limits) as http:
             return await ask(
-                http, self._provider, request, catalog=self._catalog, policy=self._policy
+                http,
+                self._provider,
+                request,
+                catalog=self._catalog,
+                policy=self._policy,
+                on_retry=self._on_retry,
             )
 
 

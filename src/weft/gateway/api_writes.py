@@ -22,7 +22,7 @@ from .api_reads import TOKENIZER, read_steps
 from .api_views import Change, change_json, count_once, read_changes
 from .auth import own_name
 from .render import render
-from .runs import is_transient
+from .runs import RETRY, is_transient
 
 EXCERPT_LENGTH = 60
 """How many characters of an undone message are shown."""
@@ -81,7 +81,10 @@ def _compact(call: ApiCall, publish: Callable[[SystemMessage], None]) -> JsonObj
         options["replacements"] = validate_compact_input(fields)
         options["budget"] = None
     if call.text_or_none("model") is not None:
-        options["model"] = find_model_client(call)
+        client = find_model_client(call)
+        options["model"] = client.reporting_to(
+            lambda retry: publish(SystemMessage(RETRY, retry.data()))
+        )
     chosen = ("replacements", "model", "first", "last", "summary", "budget")
     if all(options.get(name) is None for name in chosen):
         options["budget"] = max(1, thread.compile().tokens // 2)

@@ -160,7 +160,8 @@ export class Live {
   removeFinished() {
     if (!this.compaction || this.compaction.isRunning) return;
     this.compaction.node.remove();
-    this.compaction = null;
+    this.retries?.node.remove();
+    this.compaction = this.retries = null;
   }
 
   closeQuestion(compact) {
