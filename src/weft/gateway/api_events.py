@@ -70,7 +70,7 @@ class EventQueue:
         return len(self._events) >= QUEUE_EVENTS or self._size > QUEUE_CHARACTERS
 
     def open(self) -> list[JsonObject]:
-        """Begin to watch; the events of the current state."""
+        """Begin to watch; returns the events of the current state."""
         return [*self._feed.watch(self), {"type": "ready"}]
 
     def close(self) -> None:

@@ -104,13 +104,13 @@ def _reachable(
 ) -> dict[Id, tuple[float, tuple[Id, ...]]]:
     """The commits that are reachable from the heads. All others were undone."""
     reached: dict[Id, tuple[float, tuple[Id, ...]]] = {}
-    waiting = list(heads)
-    while waiting:
-        id = waiting.pop()
+    pending = list(heads)
+    while pending:
+        id = pending.pop()
         if id not in reached and id in graph:
             commit = graph[id]
             reached[id] = (commit.created, commit.parents)
-            waiting += commit.parents
+            pending += commit.parents
     return reached
 
 
@@ -141,7 +141,7 @@ def show_diff(call: ApiCall) -> JsonObject:
 
 
 def diff_json(diff: Diff) -> JsonObject:
-    """A difference for the page; long ones are cut."""
+    """A difference as JSON for the page; at most `DIFF_LINES` lines are sent."""
     lines = [_line_json(line) for line in diff.changes[:DIFF_LINES]]
     return {
         "lines": lines,
@@ -176,7 +176,7 @@ def _side_json(row: Row | None) -> JsonObject | None:
 
 
 def _row_text(row: Row) -> str:
-    """What a person reads in a row: its text and calls, or else its results."""
+    """The readable text of a row: its text and calls, or else its results."""
     results = (block for block in row.message.blocks if isinstance(block, ToolResult))
     return message_text(row.message) or "\n".join(map(result_text, results))
 
@@ -184,19 +184,21 @@ def _row_text(row: Row) -> str:
 def compare_words(before: str, after: str) -> list[list[str]]:
     """The pieces of two texts: `=` in both, `-` only before, `+` only after."""
     for pattern in (_WORDS, _LINES):
-        old, new = pattern.findall(before), pattern.findall(after)
-        if max(len(old), len(new)) <= COMPARED_PIECES:
+        old_pieces, new_pieces = pattern.findall(before), pattern.findall(after)
+        if max(len(old_pieces), len(new_pieces)) <= COMPARED_PIECES:
             break
     else:
         return [["-", before], ["+", after]]
     pieces: list[list[str]] = []
-    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    matcher = SequenceMatcher(None, old_pieces, new_pieces, autojunk=False)
     for tag, i, j, k, m in matcher.get_opcodes():
         if tag == "equal":
-            pieces.append(["=", "".join(old[i:j])])
+            pieces.append(["=", "".join(old_pieces[i:j])])
             continue
         pieces += [
-            [sign, "".join(part)] for sign, part in (("-", old[i:j]), ("+", new[k:m])) if part
+            [sign, "".join(part)]
+            for sign, part in (("-", old_pieces[i:j]), ("+", new_pieces[k:m]))
+            if part
         ]
     return pieces
 
@@ -218,8 +220,8 @@ def branch(call: ApiCall) -> JsonObject:
     info = thread.branch(name, start)
     if text is not None:
         _edit_on(thread, name, call.text("at"), text)
-    place = "here" if at is None else f"at {info.id[:7]}"
-    return {"branch": name, "commit": info.id, "message": f"Branch {name} starts {place}."}
+    where = "here" if at is None else f"at {info.id[:7]}"
+    return {"branch": name, "commit": info.id, "message": f"Branch {name} starts {where}."}
 
 
 def _edit_on(thread: Thread, branch: str, id: str, text: str) -> None:

@@ -43,24 +43,24 @@ TOKENIZER = "o200k"
 
 
 def list_threads(call: ApiCall) -> JsonObject:
-    """Threads, last active first; with `q`, only those whose name, title, tags, notes, metadata or
-    messages contain it.
+    """Threads, last active first.
 
-    One call lists at most `limit` of them, after the first `offset`; `total` is their number.
-    For a subagent or a side question, `parent` is its main thread and `kind` says what it is.
-    `running` is whether an agent of the page or a client of the gateway waits for an answer in it.
+    With `q`, only threads whose name, title, tags, notes, metadata or messages contain it. One call
+    lists at most `limit` threads, after the first `offset`; `total` is their number. For a subagent
+    or a side question, `parent` is its main thread and `kind` says what it is. `running` says
+    whether an agent of the page or a client of the gateway waits for an answer in the thread.
     """
     query, offset = call.text_or_none("q"), call.number("offset") or 0
     active = call.store.last_active()
     newest_first = reversed(call.threads())  # decides between threads active at the same time
     records = sorted(newest_first, key=lambda record: active[record.name], reverse=True)
-    named: set[str] = set()
+    named_matches: set[str] = set()
     if query:
-        matching, named = threads_with(call.store, query), named_threads(call.store, query)
+        matching, named_matches = threads_with(call.store, query), named_threads(call.store, query)
         records = [
             record
             for record in records
-            if matching is None or record.name in matching or record.name in named
+            if matching is None or record.name in matching or record.name in named_matches
         ]
     page = records[offset : offset + (call.number("limit") or THREAD_LIMIT)]
     visible = {record.name for record in call.threads()}
@@ -76,7 +76,11 @@ def list_threads(call: ApiCall) -> JsonObject:
         for record in page
     ]
     if query:
-        rows = [row for row in (_with_hits(call.store, row, query, named) for row in rows) if row]
+        rows = [
+            row
+            for row in (_with_hits(call.store, row, query, named_matches) for row in rows)
+            if row
+        ]
     recorder = call.state.recorder
     return {
         "threads": rows,
@@ -114,15 +118,15 @@ def family_json(record: ThreadRecord, visible: Collection[str]) -> JsonObject:
 
 
 def _with_hits(
-    store: Store, row: JsonObject, query: str, named: Collection[str]
+    store: Store, row: JsonObject, query: str, named_matches: Collection[str]
 ) -> JsonObject | None:
-    """The row with its first hits: some messages, and some of what else was found."""
+    """The row with its first hits: some messages, and some of the other hits."""
     hits = open_thread(store, row["name"]).search(query)
-    if not hits and row["name"] not in named:
+    if not hits and row["name"] not in named_matches:
         return None
     messages = [hit for hit in hits if hit.kind == "message"]
-    others = [hit for hit in hits if hit.kind != "message"]
-    shown = [*messages[:HITS_SHOWN], *others[:HITS_SHOWN]]
+    other_hits = [hit for hit in hits if hit.kind != "message"]
+    shown = [*messages[:HITS_SHOWN], *other_hits[:HITS_SHOWN]]
     return {**row, "hits": [_hit_json(hit, query) for hit in shown]}
 
 
@@ -202,12 +206,12 @@ def show_composer(call: ApiCall) -> JsonObject:
     view = ThreadView()
     if thread is not None:
         view = views.read(call.store, thread.name, thread.current, head)
-    own = choose_model(call.state, view.rows)
-    chosen = call.text_or_none("model")
-    model = chosen or own.name or OFFLINE_MODEL
-    reason = own.reason if chosen is None else check_model(call.state, chosen)
+    thread_choice = choose_model(call.state, view.rows)
+    chosen_model = call.text_or_none("model")
+    model = chosen_model or thread_choice.name or OFFLINE_MODEL
+    reason = thread_choice.reason if chosen_model is None else check_model(call.state, chosen_model)
     return {
-        "model": own.name,
+        "model": thread_choice.name,
         "problem": reason,
         "context": views.context((head, model), lambda: context_json(call, thread, model, view)),
     }
@@ -248,7 +252,7 @@ def _compactions(call: ApiCall, thread: Thread) -> dict[Id, JsonObject]:
 def show_commit(call: ApiCall) -> JsonObject:
     """One commit, and the rows that it removed, added and changed; none if it only appended.
 
-    `echo` are the parts of an answer as the client repeats it, if that differs.
+    If the client changed the answer when it sent it back, `echo` has the parts of its version.
     """
     thread = call.thread()
     info = thread.show(call.text("id"))
@@ -270,11 +274,11 @@ def read_steps(call: ApiCall, thread: Thread, until: str | None = None) -> list[
 
 
 def search_thread(call: ApiCall) -> JsonObject:
-    """Messages, notes, metadata and tags with the words `q`, at most `limit` after the first
-    `offset`; `kind` says what each is, and `commit` where it is.
+    """Messages, notes, metadata and tags with the words `q`.
 
-    `since`, `until` and `path` narrow it down. With `recall`, the messages that match best, even if
-    they have only some of the words.
+    At most `limit` hits are listed, after the first `offset`. `kind` says what each hit is, and
+    `commit` where it is. `since`, `until` and `path` narrow the search. With `recall`, the messages
+    that match best are listed, even if they have only some of the words.
     """
     query, offset = call.text("q"), call.number("offset") or 0
     limit = call.number("limit") or HIT_LIMIT
@@ -301,15 +305,15 @@ async def list_models(call: ApiCall) -> JsonObject:
 
     `agents` are the agents that the page may choose.
     """
-    listed = await call.state.listings.read(call.state.http_client, call.state.providers)
-    names = dict.fromkeys(name for listing in listed for name in listing.models)
+    listings = await call.state.listings.read(call.state.http_client, call.state.providers)
+    names = dict.fromkeys(name for listing in listings for name in listing.models)
     agent = call.state.settings.agent
     return {
         "models": [*names, OFFLINE_MODEL],
         "agents": [OWN_AGENT, *([] if agent is None else [agent])],
         "upstreams": [
             {"name": listing.upstream, "models": len(listing.models), "error": listing.error}
-            for listing in listed
+            for listing in listings
         ],
     }
 

@@ -12,7 +12,8 @@ of the first row that is sent) and `total`. With `until`, `commit` is the commit
 the earlier rows with new data: tool calls whose results have arrived.
 
 A call and its result are shown together, so the result is sent with the call (`result`), and the
-row of the result marks it as `merged`. Long results are cut; `GET /api/result` has the whole.
+row of the result marks it as `merged`. Long results are truncated; `GET /api/result` returns the
+whole result.
 """
 
 import re
@@ -60,7 +61,7 @@ from .thread_views import CommitFacts, ThreadView, ThreadViews
 from .uploads import media_blocks, media_json
 
 WINDOW = 100
-"""How many rows are sent if the page does not say."""
+"""How many rows are sent by default."""
 LONGEST_WINDOW = 500
 ALL_COMMITS = 2**31 - 1
 RESULT_LENGTH = 20_000
@@ -153,20 +154,24 @@ def _commit_json(call: ApiCall, thread: str, branch: str, id: Id) -> JsonObject:
         raise Refused(f"no commit {id.hex()!r} in this thread", param="until", status=404)
     heads = read_branches(call.store, thread)
     names = sorted(heads, key=lambda name: (name != branch, heads[name] != id, name))
-    own = next((n for n in names if call.store.read_depths(thread, heads[n], [id])), None)
-    nodes = [] if own is None else call.store.walk_nodes(thread, heads[own], ALL_COMMITS)
-    behind = next((index for index, node in enumerate(nodes) if node.id == id), None)
+    branch_name = next((n for n in names if call.store.read_depths(thread, heads[n], [id])), None)
+    nodes = (
+        []
+        if branch_name is None
+        else call.store.walk_nodes(thread, heads[branch_name], ALL_COMMITS)
+    )
+    commit_index = next((index for index, node in enumerate(nodes) if node.id == id), None)
     return {
         "id": id.hex(),
         "created": steps[0].commit.created,
-        "branch": own,
-        "number": None if behind is None else len(nodes) - behind,
-        "of": None if behind is None else len(nodes),
+        "branch": branch_name,
+        "number": None if commit_index is None else len(nodes) - commit_index,
+        "of": None if commit_index is None else len(nodes),
     }
 
 
-def _window(call: ApiCall, thread: ThreadView, known: int) -> tuple[int, int]:
-    """The position and the number of the rows to send; the first `known` rows are the page's."""
+def _window(call: ApiCall, thread: ThreadView, known_count: int) -> tuple[int, int]:
+    """The position and the number of the rows to send; the page has the first `known_count`."""
     count = min(call.number("count") or WINDOW, LONGEST_WINDOW)
     around, total = call.text_or_none("around"), thread.view.length
     if call.fields.get("from") not in (None, ""):
@@ -174,7 +179,7 @@ def _window(call: ApiCall, thread: ThreadView, known: int) -> tuple[int, int]:
     if around is not None:
         position = _find_row(thread, around)
         return max(0, min(position - count // 2, total - count)), count
-    return max(known, total - count), count
+    return max(known_count, total - count), count
 
 
 def _position(call: ApiCall) -> int:
@@ -252,7 +257,7 @@ def _read_facts(
 
 
 class _RowWriter:
-    """Writes rows as JSON; `facts` are those of the commits that appended them."""
+    """Writes rows as JSON; `facts` are the facts of the commits that appended them."""
 
     def __init__(
         self,
@@ -268,7 +273,7 @@ class _RowWriter:
         self._count = count_once(counter_for(TOKENIZER).message)
 
     def write(self, row: Row) -> JsonObject:
-        """One row; `id` is what pin, skip and edit take."""
+        """One row; its `id` is the argument of pin, skip and edit."""
         message = row.message
         facts = None if row.id is None else self._facts.get(row.id)
         usage = None if facts is None else facts.read_usage()

@@ -3,7 +3,7 @@
     thread      one thread, with its `turns`; without it, all threads that the caller may see
     offset      minutes between the reader's clock and UTC: days begin at the reader's midnight
 
-Answers count as in `weft stats`: those of all branches, each once.
+As in `weft stats`, the answers of all branches count, each once.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,21 +28,21 @@ def show_usage(call: ApiCall) -> JsonObject:
         record = call.record()
         answers = () if record is None else _answers(call, record)
         turns = _groups(answers, lambda answer: answer.turn or answer.commit)
-        first = {answer.turn or answer.commit: answer for answer in reversed(answers)}
+        first_answer = {answer.turn or answer.commit: answer for answer in reversed(answers)}
         rows = [
-            {"turn": turn, "created": first[turn].created, **total}
+            {"turn": turn, "created": first_answer[turn].created, **total}
             for turn, total in turns[-TURNS:]
         ]
         return {"turns": rows, **_totals(answers, offset)}
     by_thread = {record.name: _answers(call, record) for record in call.threads()}
-    everything = [answer for answers in by_thread.values() for answer in answers]
+    all_answers = [answer for answers in by_thread.values() for answer in answers]
     totals = [
         {"thread": name, **add_up(answers).to_dict()}
         for name, answers in by_thread.items()
         if answers
     ]
     totals.sort(key=lambda row: (row["cost"] or 0.0, row["input"] or 0), reverse=True)
-    return {"threads": totals[:THREADS], **_totals(everything, offset)}
+    return {"threads": totals[:THREADS], **_totals(all_answers, offset)}
 
 
 def _totals(answers: Iterable[AnswerCost], offset: timedelta) -> JsonObject:

@@ -40,7 +40,7 @@ from .render import render
 
 EXCERPT = 120
 RENDERED = 100_000
-"""How much of a text is rendered in a list; all of a very long one would take minutes."""
+"""How many characters of a text are rendered in a list: a very long text would take minutes."""
 AUTOMATIC_NOTES = ("dialogue: ", "tool_io: ", "instruction: ")
 """Prefixes of the notes on an agent's own commits. Such notes only repeat the message."""
 SCANNED = 50
@@ -94,7 +94,7 @@ class Change(Struct, frozen=True):
 def count_once(count: Count) -> Count:
     """A counter that counts each message object once: both sides of a change share most of them.
 
-    It is only valid while the rows hold the messages, so use it for one answer.
+    It identifies messages by their address in memory, so use it only while the rows exist.
     """
     counts: dict[int, int] = {}
 
@@ -171,7 +171,7 @@ def attempt_json(attempt: Attempt, after: str) -> JsonObject:
 
 
 def row_json(row: Row, count: Count) -> JsonObject:
-    """One row with its blocks; `id` is what pin, skip and edit take."""
+    """One row with its blocks; its `id` is the argument of pin, skip and edit."""
     parts = [part for block in row.message.blocks for part in part_json(block)]
     return {
         "id": _hex(row.id),
@@ -279,8 +279,8 @@ def describe_commit(info: CommitInfo) -> tuple[str, str]:
 def preview(message: Message) -> str:
     """A short text for a message: its own text, and its calls with their main arguments.
 
-    Text that a client put into a user's message is left out. If there is nothing else, its kind is
-    shown: `[system-reminder]`.
+    Text that a client put into a user's message is left out. If the message has no other text, the
+    names of the client's elements are shown: `[system-reminder]`.
     """
     text = " ".join(texts(block for block in message.blocks if not isinstance(block, Checkpoint)))
     if message.role == "user":
@@ -291,7 +291,7 @@ def preview(message: Message) -> str:
 
 
 def fold_json(commit: Id, change: Change, count: Count) -> JsonObject:
-    """How much a summary replaced, and the commit that did so."""
+    """How many rows and tokens a summary replaced, and its commit."""
     return {
         "commit": commit.hex(),
         "dropped": len(change.removed),

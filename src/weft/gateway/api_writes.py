@@ -85,13 +85,13 @@ def _compact(call: ApiCall, publish: Callable[[SystemMessage], None]) -> JsonObj
         options["model"] = client.reporting_to(
             lambda retry: publish(SystemMessage(RETRY, retry.data()))
         )
-    chosen = ("replacements", "model", "first", "last", "summary", "budget")
-    if all(options.get(name) is None for name in chosen):
+    mode_options = ("replacements", "model", "first", "last", "summary", "budget")
+    if all(options.get(name) is None for name in mode_options):
         options["budget"] = max(1, thread.compile().tokens // 2)
-    old = read_changes(read_steps(call, thread))[0].rows
+    old_rows = read_changes(read_steps(call, thread))[0].rows
     result = thread.compact(**options)
     count = count_once(counter_for(TOKENIZER).message)
-    change = Change(tuple(old), result.rows or tuple(old))
+    change = Change(tuple(old_rows), result.rows or tuple(old_rows))
     return {
         **change_json(change, count),
         "commit": result.commit,

@@ -1,8 +1,8 @@
 """The server: the data plane as plain ASGI, the page and its API as a Starlette application.
 
 `build` makes the application; `serve` opens the state, listens, announces the URL, and stops on a
-signal. Granian runs in our own event loop, so that one process holds the store, the connections
-and the page's sockets.
+signal. Granian runs in our own event loop, so that the store, the connections and the page's
+sockets are in one process.
 """
 
 import asyncio
@@ -132,7 +132,7 @@ async def _answer_full(error: Refused, inbound: Inbound, outbound: Outbound) -> 
 
 
 async def _refuse(error: Refused, outbound: Outbound) -> None:
-    """Refuse a request. A browser then asks for the key, as the password of basic auth."""
+    """Refuse a request. With status 401, a browser asks for the key as a basic-auth password."""
     headers = [("content-type", "text/plain; charset=utf-8")]
     if error.status == 401:
         headers.append(("www-authenticate", 'Basic realm="weft"'))
@@ -290,8 +290,8 @@ def claim_port(host: str, port: int) -> int:
         try:
             probe.bind((address, port))
         except OSError as error:
-            why = f"cannot listen on {host}:{port}: {error.strerror}; --port chooses another"
-            raise ConfigError(why) from None
+            message = f"cannot listen on {host}:{port}: {error.strerror}; --port chooses another"
+            raise ConfigError(message) from None
         return probe.getsockname()[1]
 
 
@@ -303,8 +303,8 @@ def find_address(host: str) -> str:
     try:
         addresses = socket.getaddrinfo(host, None, socket.AF_UNSPEC, socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ConfigError(f"host {host!r} is not an address of this machine: {why}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"host {host!r} is not an address of this machine: {reason}") from None
     return str(sorted(addresses, key=lambda each: each[0] != socket.AF_INET)[0][4][0])
 
 

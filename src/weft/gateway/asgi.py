@@ -106,9 +106,8 @@ class Outbound:
         if not any(name == "content-type" for name, _ in all_headers):
             all_headers.append(("content-type", JSON_TYPE))
         await self.start(status, [*all_headers, ("content-length", str(len(body)))])
-        if (
-            len(body) > SLICE
-        ):  # in slices, so that a slow client does not make the server hold it all
+        if len(body) > SLICE:
+            # In slices: for a slow client, the server then buffers only a part of the body.
             for begin in range(0, len(body), SLICE):
                 await self.write(body[begin : begin + SLICE])
             body = b""
@@ -183,8 +182,10 @@ def read_headers(scope: Scope) -> dict[str, str]:
 
 
 def header_bytes(value: str) -> bytes:
-    """A header's value on one line, in printable ASCII: the server drops answers with control bytes
-    in their headers."""
+    """A header's value on one line, in printable ASCII.
+
+    The server drops answers with control bytes in their headers.
+    """
     line = " ".join(value.split()).encode("ascii", "backslashreplace")
     return _CONTROL.sub(lambda match: b"\\x%02x" % ord(match[0]), line)
 
@@ -194,8 +195,8 @@ def parse_body(body: bytes) -> JsonObject:
     try:
         raw: Any = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise Refused(f"the body is not JSON: {error.msg} at {place}") from None
+        position = f"line {error.lineno}, column {error.colno}"
+        raise Refused(f"the body is not JSON: {error.msg} at {position}") from None
     if not isinstance(raw, dict):
         raise Refused(f"the body is {type(raw).__name__}, not a JSON object")
     check_depth(cast(JsonObject, raw))

@@ -97,7 +97,7 @@ def refuse_foreign_pages(headers: Mapping[str, str], settings: Settings) -> None
 
 
 def is_host(text: str) -> bool:
-    """Whether this is a host with an optional port, as a `Host` header has to be."""
+    """Whether the text is a valid `Host` header: a host with an optional port."""
     if _HOST.fullmatch(text) is None:
         return False
     try:
@@ -137,8 +137,9 @@ SCHEMES = {"bearer": _bearer, "basic": _password}
 def upstream_credentials(
     headers: Mapping[str, str], settings: Settings, provider: Provider, protocol: str
 ) -> dict[str, str]:
-    """The headers that authenticate at the upstream: the configured key, or the caller's if
-    allowed.
+    """The headers that authenticate at the upstream.
+
+    They have the configured key, or the caller's own if that is allowed.
     """
     if provider.key is not None:
         return provider.auth_headers()

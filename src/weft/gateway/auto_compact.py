@@ -1,17 +1,17 @@
 """Automatic compaction of live sessions, before the window of the client's model overflows.
 
-A client sends its whole conversation with every request. If the next one would not fit the model's
+A client sends its whole conversation with every request. If a request would not fit the model's
 window, the recorded thread is compacted first, and the compacted conversation is sent. The client
 does not notice. There are two ways:
 
-- After an answer, if the window is nearly full and a summary model is configured: it writes a
-  summary in the background, while the client works on. No request waits for it.
-- Before a request that does not fit, or after the upstream said so: an extract without a model.
+- After an answer, if the window is nearly full and a summary model is configured: the model writes
+  a summary in the background, while the client continues. No request waits for it.
+- Before a request that does not fit, or after the upstream refused one as too long: an extract,
+  without a model.
 
-The size of a conversation is the last one that the upstream reported, plus an estimate of what is
-new. A failing, slow or missing
-model never blocks a request, and no failure here fails an exchange: the request is then sent as it
-is.
+The size of a conversation is the size that the upstream reported last, plus an estimate of the
+messages since. A failing, slow or missing model never blocks a request, and no failure here fails
+an exchange: the request is then sent unchanged.
 """
 
 import asyncio
@@ -54,7 +54,10 @@ REMEMBERED = 10_000
 
 
 class Room(Struct, frozen=True):
-    """The result of a compaction before a request: where to record the answer, and what to send."""
+    """The result of a compaction before a request.
+
+    The answer is recorded at `location`, and `view` is sent instead of the client's messages.
+    """
 
     location: RequestLocation
     view: tuple[Message, ...]
@@ -112,8 +115,10 @@ class SessionCompactor:
     def after_answer(
         self, location: RequestLocation, model: Model, tokens: int | None, body: int
     ) -> None:
-        """Remember the reported size; start a summary in the background if the window is nearly
-        full."""
+        """Remember the reported size.
+
+        If the window is nearly full, start a summary in the background.
+        """
         if tokens is None:
             return
         key = (location.thread, location.branch)
@@ -134,8 +139,8 @@ class SessionCompactor:
     def _may_be_full(self, location: RequestLocation, model: Model, body: int) -> bool:
         """Whether a conversation may be too long, judged without reading it."""
         reported = self._reported.get((location.thread, location.branch))
-        tokens, known = (0, 0) if reported is None else (reported.tokens, reported.bytes)
-        estimate = tokens + max(0, body - known) // BYTES_PER_TOKEN
+        tokens, reported_bytes = (0, 0) if reported is None else (reported.tokens, reported.bytes)
+        estimate = tokens + max(0, body - reported_bytes) // BYTES_PER_TOKEN
         return estimate > self._limits(model).room * NEARLY_FULL
 
     def _limits(self, model: Model) -> Limits:
@@ -173,20 +178,20 @@ class SessionCompactor:
         counter, limits = counter_for_model(model), self._limits(model)
         context = thread.compile()
         messages = context.sendable
-        counted = sum(counter.message(message) for message in messages)
+        message_tokens = sum(counter.message(message) for message in messages)
         tools = counter.tools(context.tools if request is None else request.tools)
         is_reported = context.token_source.startswith("api:")
-        size = context.calibrated if is_reported else counted + tools
+        size = context.calibrated if is_reported else message_tokens + tools
         is_full = size > (limits.room if request is not None else limits.room * NEARLY_FULL)
         if not force and not is_full:
             return None
         goal, room = limits.goal, limits.room
         if force:  # the window is smaller than the catalogue says
             goal, room = min(goal, size // 2), min(room, size * 3 // 4)
-        added = max(0, size - counted)
+        overhead = max(0, size - message_tokens)
         return CompactOptions(
-            budget=max(1, goal - added),
-            limit=max(1, room - added),
+            budget=max(1, goal - overhead),
+            limit=max(1, room - overhead),
             prompt=self._settings.prompt,
             trigger="auto",
             fallback=True,
@@ -194,7 +199,7 @@ class SessionCompactor:
         )
 
     def _summarise(self, key: tuple[str, str], model: Model) -> None:
-        """Compact a thread with the configured model; for a worker thread."""
+        """Compact a thread with the configured model; runs in a worker thread."""
         thread, branch = key
         try:
             with suppress(Exception):

@@ -1,14 +1,18 @@
 """Recognises that a client has compacted a conversation itself.
 
-A client whose context is full asks a model for a summary and continues with a shorter list. No
-protocol marks this, and the list begins differently from the thread. But each client begins its
-summaries with the same words. By them Weft recognises that the request continues a conversation of
-its session, and records the shorter list as a compaction of that thread.
+A client whose context is full asks a model for a summary and continues with a shorter list of
+messages. No protocol marks this, and the list begins differently from the thread. But each client
+begins its summaries with the same words. By these words Weft recognises that the request continues
+a conversation of its session, and records the list as a compaction of that thread.
 
-The client is on the thread's current branch. Weft chooses another one only if the list shares no
-message with it (clients keep their newest turns unchanged), and the summary was not asked for on a
-side line (`branches.py`). Then it chooses the branch that shares most messages with the list, or
-whose last answer is the summary, or the newest one.
+Normally the client is on the thread's current branch. Weft chooses another branch only if both
+hold:
+
+- The list shares no message with the current branch. (Clients keep their newest turns unchanged.)
+- The summary was not written on a side branch (`branches.py`).
+
+Then it chooses the branch that shares most messages with the list, or whose last answer is the
+summary, or the newest one.
 """
 
 import re
@@ -39,8 +43,10 @@ _INNER = re.compile(r"<summary>(.*)</summary>", re.DOTALL)
 
 
 class Rank(NamedTuple):
-    """How well a branch matches a list: messages in common, whether its last answer is the summary,
-    and the time of its last commit.
+    """How well a branch matches a list.
+
+    `shared` is the number of common messages, `is_quoted` says whether the branch's last answer is
+    the summary, and `updated` is the time of its last commit.
     """
 
     shared: int
@@ -49,15 +55,17 @@ class Rank(NamedTuple):
 
 
 class SummaryMessage(Struct, frozen=True):
-    """The message that holds a summary: its index in the list, and the client that wrote it."""
+    """The message with a summary: its index in the list, and the client that wrote it."""
 
     index: int
     client: str
 
 
 class ClientCompaction(Struct, frozen=True):
-    """The branch that a list continues. The first `length` messages are the compacted thread; those
-    after them are new."""
+    """The branch that a list continues.
+
+    The first `length` messages are the compacted thread, the following ones are new.
+    """
 
     thread: Thread
     summary: SummaryMessage
@@ -78,16 +86,18 @@ def find_compacted_thread(
 ) -> ClientCompaction | None:
     """The branch of a session's threads that the list continues; None if there are no threads.
 
-    The session's first thread comes first. A later one, which may be a subagent's, is chosen only
-    if the first has nothing in common with the list.
+    The session's first thread is preferred. A later thread, which may belong to a subagent, is
+    chosen only if the first one has nothing in common with the list.
     """
-    first: Thread | None = None
+    first_thread: Thread | None = None
     for name in threads:
         rank, thread = _best_branch(store, name, messages, summary)
-        first = first or thread
+        first_thread = first_thread or thread
         if rank.shared or rank.is_quoted:
             return ClientCompaction(thread, summary, _compacted_length(thread, messages, summary))
-    return None if first is None else ClientCompaction(first, summary, summary.index + 1)
+    return (
+        None if first_thread is None else ClientCompaction(first_thread, summary, summary.index + 1)
+    )
 
 
 def _best_branch(
@@ -98,14 +108,17 @@ def _best_branch(
     rank = _rank(current, messages, summary)
     branches = read_branches(store, name)
     summary_heads = [head for branch, head in branches.items() if is_summary_branch(branch)]
-    is_side_answer = any(
+    is_on_summary_branch = any(
         step.commit.kind == "append" and _quotes(messages[summary.index], decode_appended(step))
         for step in store.read_commits(name, summary_heads[-BRANCHES_TRIED:])
     )
-    others = [b for b in branches if b != current.current and not is_summary_branch(b)]
-    if rank.shared or is_side_answer or not others:
-        return rank._replace(is_quoted=rank.is_quoted or is_side_answer), current
-    threads = [current, *(open_thread(store, name, branch=b) for b in others[-BRANCHES_TRIED:])]
+    other_branches = [b for b in branches if b != current.current and not is_summary_branch(b)]
+    if rank.shared or is_on_summary_branch or not other_branches:
+        return rank._replace(is_quoted=rank.is_quoted or is_on_summary_branch), current
+    threads = [
+        current,
+        *(open_thread(store, name, branch=b) for b in other_branches[-BRANCHES_TRIED:]),
+    ]
     ranked = [(_rank(thread, messages, summary), thread) for thread in threads]
     return max(ranked, key=lambda pair: pair[0])
 
@@ -145,7 +158,7 @@ def _quotes(summary: Message, answer: Message) -> bool:
 
 
 def _compacted_length(thread: Thread, messages: Sequence[Message], summary: SummaryMessage) -> int:
-    """How many messages the compaction left: up to the last answer that the thread has already."""
+    """How many messages of the list are the compacted thread: up to its last known answer."""
     keys = {match_key(message) for message in thread.compile().messages}
     for index in range(len(messages) - 1, summary.index, -1):
         if messages[index].role == "assistant" and match_key(messages[index]) in keys:

@@ -9,8 +9,8 @@ When the item comes back it is opened again, so that every upstream, and the rec
 summary as a message of the assistant. A user message follows it, because some upstreams would
 continue a list that ends with an assistant message instead of answering it.
 
-`POST /v1/responses/compact` asks for the same in another form: its answer is the whole list to
-continue with, the user's messages and such an item after them.
+`POST /v1/responses/compact` asks for the same in another form. Its answer is the list of items to
+continue with: the user's messages, followed by such an item.
 
 https://platform.openai.com/docs/guides/conversation-state#compaction-advanced
 
@@ -67,8 +67,11 @@ CLOSING = (
 
 
 class CompactionRequest(Struct, frozen=True):
-    """A request to compact. `retained_items` are the items that the answer must repeat; None if the
-    client only expects the summary."""
+    """A request to compact.
+
+    `retained_items` are the items that the answer must repeat; None if the client only expects the
+    summary.
+    """
 
     retained_items: tuple[JsonObject, ...] | None = None
 
@@ -104,7 +107,7 @@ def _items(body: JsonObject) -> list[JsonObject]:
 
 
 def may_hold_summaries(protocol: str, body: bytes) -> bool:
-    """Whether a body may hold a sealed summary; a quick test before the body is searched."""
+    """Whether a body may contain a sealed summary; a quick test before the body is searched."""
     return protocol == PROTOCOL and SEAL.encode() in body
 
 
@@ -122,7 +125,7 @@ def _opened(item: object) -> list[object]:
         case {"type": "compaction", "encrypted_content": str(sealed)} if sealed.startswith(SEAL):
             try:
                 summary = urlsafe_b64decode(sealed.removeprefix(SEAL)).decode()
-            except ValueError:  # not sealed here: the vendor judges it
+            except ValueError:  # not sealed by this gateway: the vendor may be able to read it
                 return [cast(JsonObject, item)]
             return [_message(OPENING + summary, "assistant"), _message(CLOSING)]
         case _:

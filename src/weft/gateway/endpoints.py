@@ -96,7 +96,7 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
     except ClientLeft:
         return
     except Refused as error:
-        await send_error(codec, outbound, error)
+        await send_refusal(codec, outbound, error)
     except UpstreamError as error:
         status, wire = codec.encode_error(upstream_failure(error))
         await outbound.send(status, orjson.dumps(wire))
@@ -118,18 +118,18 @@ def count_request(state: State, request: Request, model: str) -> int:
     return counter.request(request.messages, request.tools)
 
 
-async def send_error(codec: Codec, outbound: Outbound, error: Refused) -> None:
+async def send_refusal(codec: Codec, outbound: Outbound, error: Refused) -> None:
     """Send a refusal in this protocol."""
     status, wire = codec.encode_error(refusal(error))
     await outbound.send(status, orjson.dumps(wire))
 
 
 async def no_websocket(state: State, inbound: Inbound, outbound: Outbound) -> None:
-    """Codex asks for a WebSocket first; the status 426 makes it use plain HTTP at once."""
+    """Refuse a WebSocket, which Codex asks for first; status 426 makes it use HTTP at once."""
     try:
         admit(inbound.headers, state.settings)
     except Refused as error:
-        await send_error(CODECS["openai-responses"], outbound, error)
+        await send_refusal(CODECS["openai-responses"], outbound, error)
         return
     message = "responses are served over HTTP: POST /v1/responses"
     body = {"error": {"message": message, "type": "invalid_request_error"}}
@@ -137,8 +137,9 @@ async def no_websocket(state: State, inbound: Inbound, outbound: Outbound) -> No
 
 
 async def health(state: State, _inbound: Inbound, outbound: Outbound) -> None:
-    """Report that the server is up. `weft run` reads `name` to recognise Weft, and `exchanges` to
-    see whether its program uses it.
+    """Report that the server is up.
+
+    `weft run` recognises Weft by `name`, and reads `exchanges` to see whether its program uses it.
     """
     facts = {"status": "ok", "name": "weft", "exchanges": state.metrics.exchanges}
     await outbound.send(200, orjson.dumps(facts))
@@ -170,7 +171,7 @@ async def unknown_path(state: State, inbound: Inbound, outbound: Outbound) -> No
     try:
         admit(inbound.headers, state.settings)
     except Refused as error:
-        await send_error(codec, outbound, error)
+        await send_refusal(codec, outbound, error)
         return
     paths = ", ".join(f"{method} {path}" for method, path in ROUTES if path.startswith("/v1/"))
     methods = ", ".join(f"POST /v1beta/models/MODEL:{method}" for method in METHODS)

@@ -53,7 +53,7 @@ def store_failure(error: StoreError) -> ApiError:
 def public_message(error: WeftError) -> str:
     """The text of an error for a client.
 
-    A store's own text may hold its path or address, so it goes to the log instead.
+    The text of a store's error may contain its path or address, so it goes to the log instead.
     """
     if not isinstance(error, StoreError) or isinstance(error, RefMoved):
         return str(error)

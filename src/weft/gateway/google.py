@@ -70,7 +70,7 @@ def is_google(inbound: Inbound) -> bool:
 
 
 def move_key_to_header(inbound: Inbound) -> None:
-    """Move a key from the query to its header, so that no URL carries a secret from here on."""
+    """Move a key from the query to its header, so that later URLs contain no secret."""
     key = dict(parse_qsl(inbound.query)).get("key")
     if key and KEY_HEADER not in inbound.headers:
         inbound.headers = {**inbound.headers, KEY_HEADER: key}

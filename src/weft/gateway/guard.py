@@ -110,7 +110,7 @@ class Guard:
 
     def _client_left(self, watch: "asyncio.Future[None]") -> None:
         if not watch.cancelled():
-            watch.exception()  # a connection that cannot be watched is gone, too
+            watch.exception()  # a connection that cannot be watched is gone too
             self.interrupt(ClientLeft())
 
 
@@ -140,15 +140,18 @@ class Gate:
         self._idle.clear()
 
     def leave(self) -> None:
-        """A request has ended."""
+        """Stop counting a request, because it has ended."""
         self._running -= 1
         if not self._running:
             self._idle.set()
 
     @contextmanager
     def socket(self) -> Generator[None]:
-        """A context for serving a WebSocket. It may stay open for days, so a shutdown does not wait
-        for it: it is cancelled when the last request has ended."""
+        """A context for serving a WebSocket.
+
+        It may stay open for days, so a shutdown does not wait for it. It is cancelled when the last
+        request has ended.
+        """
         task = asyncio.current_task()
         assert task is not None
         if self.stopping:

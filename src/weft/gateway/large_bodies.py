@@ -3,7 +3,7 @@
 Reading, translating and writing a body of 100,000 messages takes seconds of pure computing. On the
 event loop that would stop every other request, so it is done in a thread. There is one thread for
 all of it: large bodies wait for each other, and the loop competes for the interpreter with one
-thread only. Small bodies stay on the loop, where they cost less than handing them over would.
+thread only. Small bodies stay on the loop, because handing them over would cost more.
 """
 
 import asyncio

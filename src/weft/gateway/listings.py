@@ -46,7 +46,8 @@ class Listings:
     ) -> tuple[Listed, ...]:
         """The lists, at most a minute old; callers at the same time share one round of requests.
 
-        An upstream that lacks its key is not asked: it serves only clients that send their own.
+        An upstream without a configured key is not asked, because it serves only clients that send
+        their own key.
         """
         providers = tuple(p for p in providers if p.key is not None or not p.keyed)
         is_fresh = monotonic() - self._read_at < CACHE_SECONDS and bool(self._listed)
@@ -75,7 +76,7 @@ class Listings:
 
 
 async def _list_models(http_client: HttpClient, provider: Provider) -> Listed:
-    """One upstream's list. The models of its configuration are listed even if it has none."""
+    """One upstream's list; models in its configuration are included even if it lists none."""
     configured = tuple(name for name in provider.models if not set("*?[") & set(name))
     form = CODECS[provider.protocol].http.models
     path = form.path + form.query

@@ -23,7 +23,7 @@ EPOCH = "1970-01-01T00:00:00Z"
 
 
 def dialect(inbound: Inbound) -> str:
-    """The protocol of a client whose path does not tell it."""
+    """The protocol of a client, if its path does not determine it."""
     if is_google(inbound):
         return GOOGLE
     anthropic = inbound.path.startswith("/v1/messages") or "anthropic-version" in inbound.headers

@@ -95,11 +95,11 @@ def write_outgoing(
 ) -> Outgoing:
     """The request for the upstream: the client's own bytes, or their translation.
 
-    `raw` is the parsed body, if the request was decoded from it and from nothing else.
+    `raw` is the parsed body, if the whole request was decoded from it.
     """
     provider = route.provider
     credentials = upstream_credentials(inbound.headers, state.settings, provider, codec.protocol)
-    base = {"content-type": "application/json", **dict(provider.headers)}
+    base_headers = {"content-type": "application/json", **dict(provider.headers)}
     if provider is OFFLINE:  # a real upstream checks its bodies itself
         refuse_system_media(request)
         refuse_system_only(request, codec)
@@ -113,9 +113,9 @@ def write_outgoing(
         is_named = route.model == request.model or address.model is not None
         model = None if is_named else route.model
         target = None if provider is OFFLINE else provider.target(state.catalog, route.model)
-        own = Body(body, request, address.model, raw)
-        body, losses = rewrite_body(codec, own, model, target)
-        return Outgoing(path, body, {**base, **forwarded, **credentials}, losses)
+        client_body = Body(body, request, address.model, raw)
+        body, losses = rewrite_body(codec, client_body, model, target)
+        return Outgoing(path, body, {**base_headers, **forwarded, **credentials}, losses)
     if CODECS[provider.protocol].needs_user_message:
         refuse_system_only(request, codec)
     writer = CODECS[provider.protocol]
@@ -125,7 +125,7 @@ def write_outgoing(
     return Outgoing(
         written.path,
         provider.write_body(written.body, target.model, streams=streams),
-        {**base, **credentials},
+        {**base_headers, **credentials},
         tuple(written.losses),
         written.calls,
     )
@@ -135,8 +135,8 @@ class Body(Struct, frozen=True):
     """A body of the upstream's own protocol.
 
     `request` is the decoded body, perhaps with an earlier conversation before it. `raw` is the
-    parsed body, if the request is that body and nothing else. `model` is the model's name, if it is
-    in the path.
+    parsed body, if the whole request was decoded from it. `model` is the model's name, if it is in
+    the path.
     """
 
     bytes: bytes
@@ -182,11 +182,13 @@ def _apply_rules(
 ) -> tuple[JsonObject, tuple[Loss, ...]]:
     """A parsed body with the rules of the target applied, and the losses.
 
-    If the body cannot be decoded, the upstream judges it.
+    A body that cannot be decoded is forwarded unchanged, and the upstream validates it.
     """
     try:
-        own = codec.decode_request(raw, body.model) if body.raw is None else body.request
-        written = write_request(own, codec, structs.replace(target, embed=parsed, enforce=True))
+        own_request = codec.decode_request(raw, body.model) if body.raw is None else body.request
+        written = write_request(
+            own_request, codec, structs.replace(target, embed=parsed, enforce=True)
+        )
     except Refused:
         return raw, ()
     members = codec.rewritten
@@ -212,7 +214,7 @@ def refuse_system_only(request: Request, codec: Codec) -> None:
     """Raises `Refused` for a conversation without a message to answer."""
     if all(is_system(message) for message in request.messages):
         member = codec.conversation
-        raise Refused(f"{member} holds no message to answer", param=member)
+        raise Refused(f"{member} has no message to answer", param=member)
 
 
 def forwards(name: str) -> bool:

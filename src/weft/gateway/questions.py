@@ -34,7 +34,7 @@ class OpenQuestion(Struct, frozen=True):
 
 
 class Questions:
-    """The questions of one run. `publish` sends a frame to everybody who watches the run."""
+    """The questions of one run. `publish` sends a frame to all watchers of the run."""
 
     def __init__(
         self, publish: Callable[[JsonObject], None], on_change: Callable[[], None]
@@ -116,7 +116,7 @@ def _read_choice(value: object) -> dict[str, str]:
 
 
 class CallerPermissions:
-    """The permissions of each caller; an answer applies to the caller who gave it, and no other.
+    """The permissions of each caller; an answer applies only to the caller who gave it.
 
     `path` is the file of the person who runs the server; callers with keys have files beside it.
     """

@@ -74,11 +74,11 @@ class Relay(Protocol):
         ...
 
     def close(self) -> Piece:
-        """The upstream's bytes have ended; returns the last bytes for the client."""
+        """Report that the upstream's bytes have ended; returns the last bytes for the client."""
         ...
 
     def fail(self, error: ApiError) -> bytes:
-        """An error of ours in the middle of a stream, in the client's protocol."""
+        """The frames for an error of the gateway within a stream, in the client's protocol."""
         ...
 
 
@@ -90,7 +90,7 @@ class FrameCutter:
         self._edge = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The frames that are whole now, as they came."""
+        """The frames that are complete now, unchanged."""
         window = self._edge + chunk  # an end may begin in the bytes before this chunk
         if _FRAME_END.search(window) is None:
             self._tail.append(chunk)
@@ -113,12 +113,12 @@ class FrameCutter:
 
 
 class PassThroughRelay:
-    """Forwards the upstream's bytes as they came, and decodes a copy of them.
+    """Forwards the upstream's bytes unchanged, and decodes a copy of them.
 
     If the copy cannot be decoded, the bytes are still forwarded, but the answer is not recorded
-    (`readable` is false). The relay still watches for the end. A body instead of a stream is
-    written as a stream. `_held_back` holds the end of a stream whose protocol has no terminal
-    event. It may only be sent when the bytes have ended.
+    (`readable` is false). The relay still watches for the end. If the upstream sends a body instead
+    of a stream, it is written as a stream. If the protocol has no terminal event, the end of the
+    stream is kept in `_held_back` until the bytes have ended.
     """
 
     def __init__(self, codec: Codec, options: AnswerOptions, origin: Origin) -> None:
@@ -189,7 +189,7 @@ class PassThroughRelay:
         now: list[bytes] = []
         last: list[bytes] = []
         for frame in frames:
-            if self._has_failed:  # after an error of ours nothing may look like a success
+            if self._has_failed:  # after an error of the gateway nothing may look like a success
                 break
             self._read(self._reader.feed(frame))
             if self._reader.is_body:

@@ -70,7 +70,8 @@ class ModelChoice(Struct, frozen=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """A run that is ready to start, unless the user must answer `question` first.
 
-    `messages` are those of the thread, `reported` is their size as the model reported it.
+    `messages` are the messages of the thread, and `reported` is their size in tokens as the model
+    reported it.
     """
 
     call: ApiCall
@@ -82,8 +83,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     question: JsonObject | None = None
 
     def make_agent(self, run: Run) -> RunAgent:
-        """The agent that answers; it asks those who watch the run before it compacts the thread,
-        and before it runs a tool."""
+        """The agent that answers.
+
+        It asks the watchers of the run before it compacts the thread, and before it runs a tool.
+        """
         if self.spec.agent != OWN_AGENT:
             return make_claude_agent(self, run)
         is_off = self.spec.compact is False
@@ -161,7 +164,7 @@ def read_agent(call: ApiCall) -> str:
 
 
 def make_claude_agent(plan: Plan, run: Run) -> ClaudeAgent:
-    """Claude Code for a run. It works for the caller: with the caller's key, and nobody else's."""
+    """Claude Code for a run; it gets the caller's key and no other secret."""
     call, state = plan.call, plan.call.state
     options = ClaudeOptions(
         model=plan.spec.model,
@@ -332,7 +335,7 @@ def context_json(call: ApiCall, thread: Thread | None, model: str, view: ThreadV
     """
     try:
         route = find_model_route(call.state, model)
-    except Refused:  # the catalogue knows its window nevertheless
+    except Refused:  # the catalogue knows the model's window even if no upstream serves it
         route = Route(OFFLINE, model)
     if thread is None:
         return {"model": model, "tokens": 0, "window": call.state.catalog.find(model).window}
@@ -353,8 +356,8 @@ def context_json(call: ApiCall, thread: Thread | None, model: str, view: ThreadV
 class MeasuredThread(Struct, frozen=True):
     """How full a model's window is with the messages of a thread.
 
-    `reported` is what the model reported, None if only `estimate` is known. `use` is None if the
-    agent does not compact.
+    `reported` is the number of tokens that the model reported; None if there is only an estimate.
+    `use` is None if the agent does not compact.
     """
 
     messages: tuple[Message, ...]
@@ -372,13 +375,13 @@ def measure_thread(
     """
     messages = CompiledContext(view.view, counter_for(TOKENIZER).message).sendable
     counts = call.state.views.counts(model)
-    use = agent.measure(messages, counts)
-    estimate = 0 if use is None else use.tokens
+    usage = agent.measure(messages, counts)
+    estimate = 0 if usage is None else usage.tokens
     reported = reported_tokens(view, route.model, counts)
-    if reported is not None and use is not None:
-        reported = reported if reported <= use.window else None  # no model can have read that
-        use = agent.measure(messages, counts, reported)
-    return MeasuredThread(messages, estimate, reported, use)
+    if reported is not None and usage is not None:
+        reported = reported if reported <= usage.window else None  # no model can have read that
+        usage = agent.measure(messages, counts, reported)
+    return MeasuredThread(messages, estimate, reported, usage)
 
 
 def reported_tokens(view: ThreadView, model: str, counts: MessageCounts) -> int | None:

@@ -1,8 +1,8 @@
 """Runs: answers in progress. They belong to the server, not to a browser tab.
 
-A run goes on when its tab reloads, opens another thread or closes. It ends when the answer is
-complete, when it fails, when somebody stops it, or when the server shuts down. Every tab on the
-thread watches the same run. A tab that joins later gets what was streamed so far.
+A run continues when its tab reloads, opens another thread or closes. It ends when the answer is
+complete, when it fails, when a user stops it, or when the server shuts down. Every tab on the
+thread watches the same run. A tab that joins later gets everything that was streamed so far.
 
 A branch has at most one run at a time, so that turns never interleave. A text that is sent during a
 run is queued, and sent when the run ends, even if it fails. A queued text can become a *hint*:
@@ -55,7 +55,7 @@ class Watcher(Protocol):
     def send(self, frame: JsonObject) -> None: ...
 
     def send_runs(self) -> None:
-        """Send the list of runs: it has changed, or the state of one of them has."""
+        """Send the list of runs, because the list or the state of a run has changed."""
         ...
 
 
@@ -249,19 +249,19 @@ class Runs:
 
     def queue(self, thread: str, branch: str, text: QueuedText) -> int:
         """Send a text later; returns how many texts are before it."""
-        waiting = self._queues.setdefault((thread, branch), [])
-        if len(waiting) >= QUEUE_LIMIT:
+        queued = self._queues.setdefault((thread, branch), [])
+        if len(queued) >= QUEUE_LIMIT:
             raise Refused(f"{QUEUE_LIMIT} texts are queued already", param="type", status=409)
-        waiting.append(text)
+        queued.append(text)
         self._send_queue((thread, branch))
-        return len(waiting) - 1
+        return len(queued) - 1
 
     def unqueue(self, thread: str, branch: str, id: str) -> None:
         """Drop a queued text; raises `Refused` if it is not queued any more."""
         key = (thread, branch)
-        waiting = self._queues.get(key, [])
-        remaining = [text for text in waiting if text.id != id]
-        if len(remaining) == len(waiting):
+        queued = self._queues.get(key, [])
+        remaining = [text for text in queued if text.id != id]
+        if len(remaining) == len(queued):
             raise Refused("this text is not queued any more", param="id", status=404)
         self._set_queue(key, remaining)
 
@@ -278,8 +278,8 @@ class Runs:
 
     def hint_queued(self, thread: str, branch: str, id: str) -> None:
         """Give a queued text to the running agent, instead of sending it later."""
-        waiting = self._queues.get((thread, branch), [])
-        text = next((each for each in waiting if each.id == id), None)
+        queued = self._queues.get((thread, branch), [])
+        text = next((each for each in queued if each.id == id), None)
         if text is None:
             raise Refused("this text is not queued any more", param="id", status=404)
         self.hint(thread, branch, text)
@@ -291,9 +291,9 @@ class Runs:
         hints = [] if run is None else [{**text.to_json(), HINT: True} for text in run.hints]
         return [*hints, *(text.to_json() for text in self._queues.get((thread, branch), []))]
 
-    def _set_queue(self, key: tuple[str, str], waiting: list[QueuedText]) -> None:
-        if waiting:
-            self._queues[key] = waiting
+    def _set_queue(self, key: tuple[str, str], queued: list[QueuedText]) -> None:
+        if queued:
+            self._queues[key] = queued
         else:
             self._queues.pop(key, None)
         self._send_queue(key)
@@ -306,8 +306,10 @@ class Runs:
             watcher.send(frame)
 
     async def _start_next(self, key: tuple[str, str]) -> None:
-        """Begin the run of the next queued text. The queue holds it until then, so that no other
-        text overtakes it."""
+        """Begin the run of the next queued text.
+
+        The text stays in the queue until its run has begun, so that no other text overtakes it.
+        """
         while key in self._queues and key not in self._running:
             text = self._queues[key][0]
             try:
@@ -362,7 +364,7 @@ class Runs:
 
     async def _run_agent(self, run: Run, agent: RunAgent) -> None:
         """Run the agent and publish its events, up to the frame that ends the run."""
-        writer, end = FrameWriter(), cast(JsonObject, {"type": "message_complete"})
+        writer, end_frame = FrameWriter(), cast(JsonObject, {"type": "message_complete"})
         try:
             async with aclosing(
                 cast(Events, agent.run(run.spec.text, attach=run.spec.attached))
@@ -375,23 +377,23 @@ class Runs:
                         self.on_retry(run.spec, event.data)
                     for frame in writer.write(event, monotonic()):
                         if frame["type"] in ENDS:
-                            end = frame
+                            end_frame = frame
                         else:
                             run.publish(frame)
         except asyncio.CancelledError:  # only `stop` cancels this task
-            end = {"type": "interrupted", "message": run.stop_reason}
+            end_frame = {"type": "interrupted", "message": run.stop_reason}
         except WeftError as error:
-            end = {"type": "error", "message": public_message(error)}
+            end_frame = {"type": "error", "message": public_message(error)}
         except Exception:  # the outermost handler: the page gets one line, the log the rest
             _log.exception("a run failed")
-            end = {"type": "error", "message": INTERNAL}
+            end_frame = {"type": "error", "message": INTERNAL}
         finally:
-            await self._record_end(run, agent.thread, end)
+            await self._record_end(run, agent.thread, end_frame)
             if run.hints:  # they came too late for this run
                 self._queues[run.key] = [*run.hints, *self._queues.get(run.key, [])]
             # The branch is freed first: a client may send its next text as soon as it sees the end.
             del self._running[run.key]
-            run.broadcast(end)
+            run.broadcast(end_frame)
             if not run.watchers:
                 self._watchers.pop(run.key, None)
             self._notify_listeners()
@@ -401,16 +403,16 @@ class Runs:
                 starting.add_done_callback(self._starting.discard)
 
     def _deliver_hint(self, run: Run, text: str) -> None:
-        """The agent has put a hint into the thread, as a message of the user."""
+        """Publish a hint that the agent has put into the thread as a message of the user."""
         delivered = next((hint for hint in run.hints if hint.text == text), None)
         run.hints = [hint for hint in run.hints if hint is not delivered]
         run.publish({"type": "user_message", "html": render(text)})
         self._send_queue(run.key)
 
-    async def _record_end(self, run: Run, thread: Thread, end: JsonObject) -> None:
+    async def _record_end(self, run: Run, thread: Thread, end_frame: JsonObject) -> None:
         """Record why the run ended, and remember its reports for the page."""
-        is_answered = end["type"] == "message_complete"
-        reason = None if is_answered else str(end.get("message", ""))
+        is_answered = end_frame["type"] == "message_complete"
+        reason = None if is_answered else str(end_frame.get("message", ""))
         if is_answered and len(self.served) < SERVED_LIMIT:
             self.served.add(run.spec.served_by)
         try:
@@ -430,7 +432,7 @@ class Runs:
             del self._remarks[next(iter(self._remarks))]
 
     def send(self, thread: str, branch: str, frame: JsonObject) -> None:
-        """Send a frame that belongs to no run to everybody who watches a branch."""
+        """Send a frame that is not part of a run to all watchers of a branch."""
         for watcher in list(self._watchers.get((thread, branch), ())):
             watcher.send({**frame, "thread": thread, "branch": branch})
 
@@ -471,6 +473,8 @@ def is_unanswered(messages: Sequence[Message]) -> bool:
 
 
 def is_transient(frame: JsonObject) -> bool:
-    """Whether a report can be dropped when its run is over: progress, and retries, which the
-    thread has as attempts."""
+    """Whether a report can be dropped when its run is over.
+
+    That is so for progress, and for retries, because the thread has them as attempts.
+    """
     return frame.get("subtype") in (PROGRESS, RETRY) or frame.get("status") == "compacting"

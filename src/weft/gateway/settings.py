@@ -144,8 +144,8 @@ RECORD_WAIT = 0.05
 VOLATILE_SYSTEM = (r"^x-anthropic-billing-header:[^\n]*\Z",)
 """System blocks to ignore in comparisons: Claude Code changes this one with every request.
 
-A block in which something else follows the line is compared. It holds the prompt of a client whose
-blocks were joined, and without it two conversations of different people would be equal.
+A block with more text after this line is compared, because the text is the system prompt of a
+client that joins its blocks. Without it, two conversations of different people could look equal.
 """
 
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
@@ -180,11 +180,11 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
 class Settings(Struct, frozen=True, kw_only=True):
     """The settings of a gateway. `keys` holds hashes; the keys themselves are never stored.
 
-    `sample` says whether an empty store gets the sample thread. A store that the user named never
-    does. `offer_import` says whether `weft serve` may ask to import the sessions of clients.
+    `sample` says whether an empty store gets the sample thread; a store that the user named never
+    gets it. `offer_import` says whether `weft serve` may ask to import the sessions of clients.
 
-    `agent` is the agent that the page may use beside Weft's own, `agent_dir` the folder in which it
-    works, `agent_program` its binary.
+    `agent` is the agent that the page may use besides Weft's own, `agent_dir` the folder in which
+    it works, and `agent_program` its binary.
 
     `mcp` are the MCP servers whose tools the page's agent may use. `permissions` is the file with
     the tools that are always allowed.
@@ -242,7 +242,7 @@ class Flags(Struct, frozen=True, kw_only=True):
 
 
 def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    """The settings; raises a `ConfigError` that names the flag, member or variable at fault."""
+    """The settings; raises a `ConfigError` that names the wrong flag, member or variable."""
     file = read_config(flags.config) if flags.config is not None else ConfigFile()
     keys = frozenset((*map(_read_hash, file.keys), *_read_keys(environ.get("WEFT_API_KEYS", ""))))
     store = _first(flags.store, file.store, environ.get("WEFT_STORE"), None)
@@ -304,7 +304,7 @@ def _check_agent(settings: Settings) -> None:
 
 
 def read_config(path: str) -> ConfigFile:
-    """Read the config file; raises a `ConfigError` that names the file and the member at fault."""
+    """Read the config file; raises a `ConfigError` that names the file and the wrong member."""
     members = load_toml(path)
     try:
         file = convert(members, ConfigFile)
@@ -389,7 +389,7 @@ def _first(flag: Any, file: Any, environ: Any, default: Any) -> Any:
 
 
 def default_store() -> str:
-    """The path of the default store. Only for this one, a missing folder is created."""
+    """The path of the default store. A missing folder is created only for this store."""
     return _expand(DEFAULT_STORE)
 
 

@@ -12,14 +12,14 @@
          {"type": "unqueue", "thread", "branch"?, "id"}  drops a queued text
     out  {"type": "started"}, then the events of the run, each with its `type`, `thread`, `branch`
          and `run`, ending in one of `message_complete`, `interrupted`, `error`
-         {"type": "watching"}: the answer to `watch`, with all that the run has streamed so far
+         {"type": "watching"}: the answer to `watch`, with everything the run has streamed so far
          {"type": "runs"}: all runs and running exchanges, whenever they change (only after a
          `watch`)
          {"type": "threads"}: the list of threads has changed (only after a `watch`)
          the events of `live`, about the exchanges of other programs in the watched thread
          {"type": "question"}, {"type": "answered"}: what a run asks (`questions`)
          {"type": "compaction_required"}: no run was started; send again with `compact`
-         {"type": "queued"}: a run is going on; the text is sent when it has ended
+         {"type": "queued"}: a run is in progress; the text is sent when it has ended
          {"type": "queue"}: the queued texts of the watched thread, whenever they change; those
          with `hint` go to the running agent
 
@@ -27,7 +27,7 @@ While text streams, a `rendered` frame comes from time to time: the block so far
 how much of the text it covers (`length`, in the UTF-16 units that a browser counts).
 
 An unknown or malformed frame is answered with an `error` whose `scope` is `frame`, and changes
-nothing. When a connection closes, its runs go on: they belong to the server (`runs`).
+nothing. When a connection closes, its runs continue: they belong to the server (`runs`).
 """
 
 import asyncio
@@ -56,7 +56,7 @@ QUEUE_LIMIT = 20_000
 LIST_SECONDS = 0.3
 CONFLICT = 409
 ATTACHED = "(attached files)"
-"""What the queue shows for a message without text."""
+"""The queue shows this for a message without text."""
 RUN_EVENTS = ("exchange", "block", "retry")
 TRY_AGAIN = 1013
 """https://www.iana.org/assignments/websocket/websocket.xhtml#close-code-number"""
@@ -240,7 +240,7 @@ class Connection:
         self.send_runs()
 
     def _leave(self) -> None:
-        """Stop watching; the runs go on."""
+        """Stop watching; the runs continue."""
         self._state.runs.leave(self)
         self._state.live.leave(self)
 

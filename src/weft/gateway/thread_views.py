@@ -1,8 +1,8 @@
 """Compiled threads, kept between the page's reads.
 
 A thread of many thousand messages takes a second to compile. The page reads it after every commit,
-so the view is kept and only extended by the commits that are new. A commit never changes, so a view
-of a commit stays right for ever; the least recently used threads are dropped.
+so the view is kept, and new commits only extend it. A commit never changes, so a view of a commit
+never becomes stale. The least recently used threads are dropped.
 """
 
 from collections import OrderedDict
@@ -41,7 +41,7 @@ class GraphCommit(Struct, frozen=True, gc=False):
 
 
 class CommitFacts(Struct, frozen=True, gc=False):
-    """When a commit was made, what its model reported, and the last row at that time."""
+    """When a commit was made, the usage that its model reported, and the last row at that time."""
 
     created: float
     usage: bytes | None = None
@@ -52,9 +52,9 @@ class CommitFacts(Struct, frozen=True, gc=False):
 
 
 class ThreadView:
-    """A thread as of one commit, with what the page shows beside its rows.
+    """A thread as of one commit, with other data that the page shows.
 
-    - `facts` has the facts of each commit; the id of an appended row is that of its commit
+    - `facts` has the facts of each commit; an appended row has the id of its commit
     - `summaries` has the compaction of each row that is a summary
     - `notes` has the notes on each row or commit, oldest first
     - `callers` has the row of each tool call, `results` the result of each call, by call id
@@ -178,7 +178,7 @@ class ThreadViews:
             return self._graphs.get(thread, {})
 
     def set_graph(self, thread: str, graph: Mapping[Id, GraphCommit]) -> None:
-        """Keep a graph. A commit never changes, so what was read stays right."""
+        """Keep a graph. A commit never changes, so the graph never becomes stale."""
         with self._lock:
             self._graphs[thread] = graph
             self._graphs.move_to_end(thread)
@@ -186,8 +186,10 @@ class ThreadViews:
                 self._graphs.popitem(last=False)
 
     def figures(self, commit: Id, change: Change, count: Count) -> JsonObject:
-        """The tokens before and after a compaction. They are counted once: it takes a second in a
-        thread of many thousand messages."""
+        """The tokens before and after a compaction.
+
+        They are counted once: counting takes a second in a thread of many thousand messages.
+        """
         if commit not in self._figures:
             _make_room(self._figures)
             self._figures[commit] = tokens_json(change.before, change.after, count)
