@@ -108,8 +108,14 @@ def _changed_in_place(old: list[Any], new: list[Any]) -> list[int] | None:
         return None
     pairs = enumerate(zip(old, new, strict=True))
     changed = [at for at, (item, other) in pairs if item is not other and not _same(item, other)]
-    moves = any(_same(old[at], new[to]) for at in changed for to in changed if at != to)
+    # Compared as text, because comparing each with each takes too long if many differ.
+    old_texts = {_sorted_text(old[at]) for at in changed} if len(changed) > 1 else set[bytes]()
+    moves = any(_sorted_text(new[at]) in old_texts for at in changed) if old_texts else False
     return None if moves else changed
+
+
+def _sorted_text(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
 def _same(old: Any, new: Any) -> bool:
