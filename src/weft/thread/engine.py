@@ -80,17 +80,17 @@ from .summaries import batches_of_summary, read_originals, read_times
 
 PLACEHOLDER = "[{} will write here what {} messages said]"
 SHORTER = 2
-"""By this factor the second summary must be shorter than the first."""
+"""The limit of the second summary is the first one's limit divided by this."""
 
 Flow = Generator[Request, Answer, CompactResult]
 Count = Callable[[Message], int]
 
 
 class Snapshot(Struct, frozen=True):
-    """A thread when its summary was begun.
+    """The state of a thread when its summary was begun.
 
     `thinned` are the unread results that had to be shortened; `shown` are the visible rows with
-    these results shortened. If that alone is enough, there is no cut-off.
+    these results shortened. `cutoff` is `None` if shortening them is enough.
     """
 
     rows: list[Row]
@@ -100,12 +100,15 @@ class Snapshot(Struct, frozen=True):
     shown: tuple[Row, ...] = ()
 
     def thin(self, rows: Sequence[Row]) -> list[Row]:
-        """Other rows with the same results shortened, if these have not changed."""
-        old = {row.id: row.message for row in show_rows(self.rows)}
+        """The current rows with the same results shortened, except those that have changed."""
+        old_messages = {row.id: row.message for row in show_rows(self.rows)}
         ids = {result.id for result in self.thinned}
-        new = {row.id: row for row in self.shown if row.id is not None and row.id.hex() in ids}
+        new_rows = {row.id: row for row in self.shown if row.id is not None and row.id.hex() in ids}
         return [
-            new[row.id] if row.id in new and row.message == old.get(row.id) else row for row in rows
+            new_rows[row.id]
+            if row.id in new_rows and row.message == old_messages.get(row.id)
+            else row
+            for row in rows
         ]
 
 
@@ -140,7 +143,8 @@ def compact_with_model(
 
 
 def preview_summary(handle: Handle, model: Model, options: CompactOptions) -> CompactResult:
-    """What would be folded, the most that would remain, and how often the model would be asked."""
+    """A preview: the messages that would be folded, an upper bound of the tokens that would
+    remain, and the number of requests to the model."""
     head = handle.head()
     rows = handle.view(head).rows
     check_retained(rows, rows, options.retain)
@@ -223,7 +227,7 @@ class EngineRun:
         return self._land(self.plan_without_model)
 
     def plan_without_model(self, rows: Sequence[Row]) -> Plan:
-        """An extract or a cut; raises `BudgetExceeded` if what must stay is too much."""
+        """An extract or a cut; raises `BudgetExceeded` if the messages that must stay exceed it."""
         options = self.options
         shown = show_rows(rows)
         count = options.count or self.handle.count_once
@@ -305,29 +309,34 @@ class EngineRun:
         return compaction.land(planner)
 
     def _check(self, before: Sequence[Row], after: Sequence[Row], by_model: bool) -> None:
-        """Refuse a result that lost a pin, saves nothing, or breaks its budget."""
+        """Refuse a result that lost a pin, saves nothing, or exceeds its budget."""
         options = self.options
         remaining = {row.id: row for row in after}
         for row in before:
             if row.priority == "pinned" and remaining.get(row.id) != row:
                 raise CompactRefused("a pinned message would not stay as it is", field="model")
         count = options.count or self.handle.count_once
-        needed, now = (
+        tokens_after, tokens_before = (
             sum(count(row.message) for row in show_rows(rows)) for rows in (after, before)
         )
-        if by_model and needed >= now and not (options.force and options.trigger == "manual"):
-            why = f"its summary would save nothing ({now} tokens, then {needed}); it was not forced"
-            raise CompactRefused(why, field="model")
-        if options.max_tokens is not None and needed > options.max_tokens:
+        if (
+            by_model
+            and tokens_after >= tokens_before
+            and not (options.force and options.trigger == "manual")
+        ):
+            change = f"{tokens_before} tokens, then {tokens_after}"
+            reason = f"its summary would save nothing ({change}); it was not forced"
+            raise CompactRefused(reason, field="model")
+        if options.max_tokens is not None and tokens_after > options.max_tokens:
             what = "the summary and what must stay need"
-            line = f"{what} {needed} tokens, more than the budget of {options.max_tokens}"
-            raise BudgetExceeded(line, needed=needed, budget=options.max_tokens)
+            line = f"{what} {tokens_after} tokens, more than the budget of {options.max_tokens}"
+            raise BudgetExceeded(line, needed=tokens_after, budget=options.max_tokens)
 
 
 def take_snapshot(
     handle: Handle, head: Id | None, model: Model, options: CompactOptions
 ) -> Snapshot | None:
-    """What can be folded at a commit; `None` if there is nothing."""
+    """The snapshot of a commit for a summary; `None` if there is nothing to fold."""
     rows = handle.view(head).rows
     shown = show_rows(rows)
     count = options.count or handle.count_once
@@ -359,9 +368,10 @@ def _choose_cutoff(
     count: Count,
     attempts: Sequence[bool],
 ) -> tuple[Sequence[Row], tuple[Thinned, ...], Cutoff | None]:
-    """The rows with unread results shortened if need be, these results, and the cut-off.
+    """The rows, the results that had to be shortened in them, and the cut-off.
 
-    `attempts` says whether later system messages stay, in the order of the attempts.
+    Each value of `attempts` says whether later system messages stay; the next one is tried if the
+    budget is too small.
     """
     rules, *further = attempts
 
@@ -409,7 +419,7 @@ def _model_for_preview(model: str | Asker, handle: Handle) -> Model:
 def _first_that_fits(
     choose: Callable[[int | None], Cutoff | None], budgets: Sequence[int | None]
 ) -> Cutoff | None:
-    """The cut-off for the first budget that is enough; raises what the last one needs."""
+    """The cut-off for the first budget that is enough; raises the error of the last budget."""
     *smaller, largest = dict.fromkeys(budgets)
     for budget in smaller:
         try:
@@ -473,21 +483,23 @@ def _relocate(
     handle: Handle, snapshot: Snapshot, cutoff: Cutoff, rows: list[Row]
 ) -> tuple[Layout, int]:
     """The same cut-off in the current rows; refuses if a folded message has changed."""
-    old, position = cutoff.layout, cutoff.position
+    old_layout, position = cutoff.layout, cutoff.position
     if rows == snapshot.rows:
-        return old, position
+        return old_layout, position
     shown = snapshot.thin(show_rows(rows))
-    folded = {old.rows[i].id: old.rows[i].message for i in old.folded(position)}
+    folded = {
+        old_layout.rows[i].id: old_layout.rows[i].message for i in old_layout.folded(position)
+    }
     indexes = {row.id: index for index, row in enumerate(shown)}
-    moved = indexes.get(old.rows[position - 1].id, -1) + 1
+    new_position = indexes.get(old_layout.rows[position - 1].id, -1) + 1
     unchanged = all(id in indexes and shown[indexes[id]].message == folded[id] for id in folded)
-    fixed = [index for index in range(moved) if shown[index].id not in folded]
-    start = None if old.start is None else indexes.get(old.rows[old.start].id)
-    layout = Layout(shown, handle.count, verbatim=fixed, start=start)
-    if not moved or not unchanged or layout.splits_pair[moved]:
-        why = "a message that the summary covers was changed meanwhile; try again"
-        raise CompactRefused(why, field="model")
-    return layout, moved
+    kept_indexes = [index for index in range(new_position) if shown[index].id not in folded]
+    start = None if old_layout.start is None else indexes.get(old_layout.rows[old_layout.start].id)
+    layout = Layout(shown, handle.count, verbatim=kept_indexes, start=start)
+    if not new_position or not unchanged or layout.splits_pair[new_position]:
+        reason = "a message that the summary covers was changed meanwhile; try again"
+        raise CompactRefused(reason, field="model")
+    return layout, new_position
 
 
 def _model_details(summary: Summary, model: Model) -> dict[str, object]:

@@ -1,10 +1,9 @@
 """`Handle`: one branch of one thread in a store, with cached views, hooks and a budget.
 
 - `view` compiles a commit. Views are cached and extended by the commits that came since.
-- `land` is the only way to commit. It plans a change against the head that it sees. If another
-  writer moved the head first, it plans again. The last try holds the store's write lock, so it
-  succeeds.
-- Before a change is written it passes the hooks and the budget. A refused change leaves no trace.
+- `land` is the only way to commit. It plans a change on top of the current head. If another writer
+  moves the head first, it plans again. The last try holds the store's write lock, so it succeeds.
+- Hooks and the budget are checked before a change is written. A refused change writes nothing.
 
 A handle may be used from any thread.
 """
@@ -54,7 +53,7 @@ TRIES = 3
 DEFAULT_TOKENIZER = "o200k"
 
 Plan = Callable[[Id | None], tuple[Draft, tuple[Id, ...]]]
-"""Takes the head that the writer sees; returns a draft and its parents besides that head."""
+"""Takes the current head; returns a draft and its parents besides that head."""
 
 Entries = tuple[tuple[Id, bytes], ...]
 
@@ -127,9 +126,9 @@ class Handle:
     def owns_operation(self, operation: Operation) -> bool:
         """Whether `undo` on this handle may undo a switch, or a change of another ref.
 
-        It may undo its own. A handle that was opened without a branch continues where the thread
-        was left, so it may also undo those from before it was opened: `weft undo` undoes the
-        `weft switch` or `weft tag` of an earlier process.
+        It may undo its own operations. A handle that was opened without a branch may also undo
+        operations from before it was opened: `weft undo` undoes the `weft switch` or `weft tag` of
+        an earlier process.
         """
         return operation.seq in self._own or (self._follows and operation.created <= self._opened)
 
@@ -172,18 +171,18 @@ class Handle:
 
     @contextmanager
     def changing_refs(self) -> Generator[None]:
-        """A transaction that changes refs; if it fails, the handle is on its old branch again."""
+        """A transaction that changes refs; if it fails, the handle returns to its old branch."""
         with self.lock, self.restoring_branch(), self.store.transaction():
             yield
 
     @contextmanager
     def restoring_branch(self) -> Generator[None]:
         """Return to the current branch if the block fails and is rolled back."""
-        branch, own = self.branch, set(self._own)
+        branch, own_operations = self.branch, set(self._own)
         try:
             yield
         except BaseException:
-            self.branch, self._own = branch, own
+            self.branch, self._own = branch, own_operations
             raise
 
     def head(self) -> Id | None:
@@ -191,7 +190,7 @@ class Handle:
         return self.store.read_ref(self.name, self.branch)
 
     def view(self, head: Id | None, steps: Sequence[Step] = ()) -> View:
-        """What this commit compiles to, extended from the nearest cached view.
+        """The compiled view of a commit, extended from the nearest cached view.
 
         `steps` is the whole history of the commit, if the caller has read it already.
         """
@@ -256,7 +255,7 @@ class Handle:
             return self.run_after_hooks(self.info(tip))
 
     def simulate(self, plan: Plan) -> State:
-        """What the thread would compile to after this change; writes nothing and runs no hooks."""
+        """The state of the thread after this change; writes nothing and runs no hooks."""
         head = self.head()
         draft, others = plan(head)
         parents = (() if head is None else (head,)) + others
@@ -266,8 +265,10 @@ class Handle:
     def check_budget(self, rows: Sequence[Row]) -> None:
         """Refuse rows that are above the budget, or warn about them."""
         if self.budget is not None:
-            now = self.view(self.head()).tokens(self.count)
-            self.budget.check(now, sum(self.count(row.message) for row in show_rows(rows)))
+            current_tokens = self.view(self.head()).tokens(self.count)
+            self.budget.check(
+                current_tokens, sum(self.count(row.message) for row in show_rows(rows))
+            )
 
     def info(self, id: Id) -> CommitInfo:
         """The info of a commit that exists."""
@@ -287,7 +288,7 @@ class Handle:
         return tokens
 
     def count_once(self, message: Message) -> int:
-        """The tokens of a message, not cached: for messages that a plan tries and discards."""
+        """The tokens of a message, not cached: for messages that a plan only tries out."""
         counted = self._counts.get(id(message))
         if counted is not None:
             return counted[1]
@@ -386,8 +387,8 @@ class Handle:
         if isinstance(draft.op, Append):
             after = State()  # neither the budget nor the match key of an append needs the rows
             if self.budget is not None and _is_shown(draft.op, draft.messages[0]):
-                now = self.view(head).tokens(self.count)
-                self.budget.check(now, now + self.count(draft.messages[0]))
+                current_tokens = self.view(head).tokens(self.count)
+                self.budget.check(current_tokens, current_tokens + self.count(draft.messages[0]))
         else:
             after = run_step(self.view(head).state, _step(record, entries))
             self.check_budget(after.rows)

@@ -1,7 +1,7 @@
 """Hooks: functions that run before and after a commit.
 
-A `before` hook may raise to stop the commit, or return another draft. An `after` hook cannot stop
-anything: what it raises is collected (`HookWarning`, `CommitInfo.hook_errors`), and the method
+A `before` hook may raise an error to stop the commit, or return another draft. An `after` hook
+cannot stop it: its errors are collected (`HookWarning`, `CommitInfo.hook_errors`), and the method
 returns its commit as usual.
 
 Hooks see the messages of the conversation only. Attachments (lines of an imported file, a record of
@@ -94,13 +94,13 @@ def _check_messages(answer: Draft, hook: Before) -> Draft:
     """A hook's draft, if it has as many messages as its operation needs."""
     count, needed = len(without_attachments(answer.messages)), count_entries(answer.op)
     if count != needed or count != len(answer.messages):
-        of = f"of the answer of the hook {hook_name(hook)!r}"
-        raise WrongValue("messages", f"{of} must be {needed}, not {count}")
+        what = f"of the answer of the hook {hook_name(hook)!r}"
+        raise WrongValue("messages", f"{what} must be {needed}, not {count}")
     return answer
 
 
 def _with_note(draft: Draft, answer: Draft) -> Draft:
-    """A hook's draft; an automatic note that quotes the old message quotes the new one."""
+    """A hook's draft; an automatic note is written again for the new message."""
     op, note = answer.op, answer.note
     if note != draft.note or answer.messages == draft.messages or not isinstance(op, Append):
         return answer

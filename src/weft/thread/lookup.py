@@ -1,19 +1,18 @@
 """`search` and `recall`: find messages that were ever in a thread, live or not.
 
 `search` returns every message that has all the words of a query (or some of them, if none has all),
-or that matches a regular expression. Filters narrow it down. It also returns the notes, metadata,
-tags, titles and names that have all the words; `Hit.kind` says what a hit is.
+or that matches a regular expression. Filters narrow the search. It also returns the notes,
+metadata, tags, titles and names that have all the words; `Hit.kind` says what a hit is.
 
-`recall` returns originals: the message with an id or a checkpoint, or else those that match some
-words best.
-`recall_page` returns the same for a reader with little room, one bounded page at a time:
+`recall` returns originals: the message with an id or a checkpoint, or else the messages that match
+some words best. `recall_page` returns the same in pages of limited size:
 
-- For an id, or the handle of a shortened result (`id/block`), the page is a part of one text; its
-  offset counts characters. The text is the original: of a shortened result, the whole result.
-- For words, the page is a list of snippets, each with the id that reads the whole message; its
+- For an id, or the handle of a shortened result (`id/block`), the page is a part of the original
+  text. Its offset counts characters.
+- For words, the page is a list of snippets, each with the id that reads the whole message. Its
   offset counts hits.
 
-A page has at most the given number of tokens. It says what is left, and the offset of the next
+A page has at most the given number of tokens. It says how much is left, and the offset of the next
 page.
 """
 
@@ -93,14 +92,16 @@ FindRow = Callable[[Id], Row | None]
 
 
 class Hit(Struct, frozen=True):
-    """A message that was found: `id` names it; `live` is whether a model still sees this text.
+    """A search result: a message, or a note, tag or name.
 
-    `summary` is whether a compaction wrote it. `speaker` and `calls` are what a person is shown:
-    who speaks, and which tools are called. `created` is the time of its commit, in `thread`.
+    `id` is the id of the message. `live` says whether a model still sees this text, and `summary`
+    whether a compaction wrote it. `speaker` and `calls` say who speaks and which tools are called,
+    in a form for people. `created` is the time of its commit, in `thread`.
 
-    `kind` is `message`, or what else has the words: the `note` or `metadata` of a commit, a `tag`,
-    or the `title` or `name` of the thread. Such a hit has no role; its `speaker` is the kind, its
-    `id` names the message it is about, or else the commit, and `live` is whether the branch has it.
+    `kind` is `message`, `note` or `metadata` (of a commit), `tag`, or `title` or `name` (of the
+    thread). All kinds but `message` have no role, and their `speaker` is the kind. Their `id` is
+    the id of the message that they are about, or else of the commit, and `live` says whether the
+    branch has that commit.
     """
 
     id: str
@@ -150,7 +151,7 @@ class Filter(Struct, frozen=True):
 class RecallPage(Struct, frozen=True, kw_only=True):
     """One page of the originals that `recall_page` found.
 
-    `body` is the text of the originals, `note` says what is left, and `next` is the offset of
+    `body` is the text of the originals, `note` says how much is left, and `next` is the offset of
     the next page, or `None` at the end.
     """
 
@@ -178,7 +179,7 @@ def make_filter(
     if branch is not None:
         check_text("branch", branch)
     start, end = read_moment("since", since), read_moment("until", until)
-    # A `datetime` is less exact than the time of a commit, so a hit's own time must include it.
+    # A `datetime` is less exact than a commit's time. A filter with a hit's time must find the hit.
     start = None if start is None else start - MICROSECOND
     end = None if end is None else end + MICROSECOND
     if path is not None and not check_text("path", path).strip():
@@ -296,7 +297,7 @@ def _tag_hits(handle: Handle, query: str, only: Filter) -> list[Hit]:
 
 
 def _title_hits(store: Store, record: ThreadRecord, query: str, only: Filter) -> list[Hit]:
-    """The title or the name of a thread, if it matches; it leads to the newest commit."""
+    """The title or the name of a thread, if it matches, with the newest commit as its commit."""
     matches = _name_matcher(query, only)
     named = [("title", record.title or ""), ("name", record.name)]
     kind, text = next(((kind, text) for kind, text in named if matches(text)), ("", ""))
@@ -342,7 +343,7 @@ def _matching_messages(
 def search_all(
     store: Store, query: str, limit: int, only: Filter, thread: str | None = None
 ) -> list[Hit]:
-    """The same over all threads of a store, or one of them: live hits first, then the newest.
+    """Like `search`, over all threads of a store or one of them: live hits first, then the newest.
 
     Titles and names of threads that match come before everything else.
     """
@@ -372,7 +373,7 @@ def search_all(
 
 
 def _store_order(hit: Hit) -> tuple[bool, bool, bool, float]:
-    """Names of threads first, then what is live, messages before notes, and the newest first."""
+    """The sort key of a hit: names of threads, live hits, messages before notes, newest first."""
     newest_first = -hit.created.timestamp() if hit.created else 0.0
     return hit.kind not in NAMES, not hit.live, hit.kind != "message", newest_first
 
@@ -487,7 +488,7 @@ def read_hits(step: Step, find: FindRow, thread: str) -> list[Hit]:
 
 
 def _row_finder(handle: Handle, steps: Sequence[Step]) -> FindRow:
-    """A lookup of the current rows of these commits that does not compile the rest."""
+    """A function that finds the current rows of these commits, without compiling all others."""
     head = handle.head()
     if head is not None and not handle.has_view(head):
         slots = {slot for step in steps for slot, _ in written_messages(step)}
@@ -530,7 +531,7 @@ def _notes_of(step: Step) -> tuple[str, str]:
 
 
 def _reachable(handle: Handle, only: Filter) -> set[Id] | None:
-    """The commits of the branch that a search is narrowed down to; `None` for all commits."""
+    """The commits of the branch that the search is limited to; `None` for all commits."""
     if only.branch is None:
         return None
     head = handle.store.read_ref(handle.name, only.branch)
@@ -540,12 +541,12 @@ def _reachable(handle: Handle, only: Filter) -> set[Id] | None:
 
 
 def _matcher(query: str, only: Filter) -> Callable[[str], bool]:
-    """A function: does a text match the query, or have one of its words?"""
+    """A function that says whether a text matches the query, or has one of its words."""
     return _regex_matcher(query) if only.regex else _words_matcher(query)
 
 
 def _name_matcher(query: str, only: Filter = Filter()) -> Callable[[str], bool]:  # noqa: B008
-    """A function: does a name, a title or a tag match the query, or have all of its words?"""
+    """A function that says whether a name, title or tag matches the query or has all its words."""
     if only.regex:
         return _regex_matcher(query)
     folded, words = query.strip().casefold(), parse_query(query).words
@@ -568,8 +569,9 @@ def _regex_matcher(query: str) -> Callable[[str], bool]:
 
 
 def _words_matcher(query: str) -> Callable[[str], bool]:
-    """A function: does a text have one of the words? It accepts all texts if the query has no
-    words.
+    """A function that says whether a text has one of the words of a query.
+
+    If the query has no words, the text must contain the query itself.
     """
     words = parse_query(query).words
 
@@ -597,20 +599,20 @@ def _text_page(handle: Handle, name: str, text: str, tokens: int, offset: int) -
 
 
 def _fitting_length(handle: Handle, text: str, start: int, tokens: int) -> int:
-    """How many characters from `start` fit, at least one, so that a reader always advances.
+    """How many characters from `start` fit; at least one, so that a reader always advances.
 
-    Counts no more than about twice what fits, however long the text is.
+    It counts at most about twice the characters that fit, however long the text is.
     """
 
     def fits(length: int) -> bool:
         return _count_text(handle, text[start : start + length]) <= tokens
 
-    rest = len(text) - start
-    low, high = min(1, rest), min(rest, 64)
+    remaining = len(text) - start
+    low, high = min(1, remaining), min(remaining, 64)
     while fits(high):
-        if high == rest:
-            return rest
-        low, high = high, min(rest, high * 2)
+        if high == remaining:
+            return remaining
+        low, high = high, min(remaining, high * 2)
     while high - low > max(1, low // 64):
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
@@ -664,13 +666,13 @@ def _names_left(handle: Handle, hits: Sequence[Hit], shown: str, room: int) -> s
 
     A long message often has useful names outside the lines that match the query.
     """
-    order: dict[str, tuple[int, int]] = {}
+    positions: dict[str, tuple[int, int]] = {}
     for hit in hits:
         if len(hit.text) + len(hit.calls) > SHORT_SNIPPET:
-            for place, (kind, name) in enumerate(find_entities(_shown_text(hit))):
+            for position, (kind, name) in enumerate(find_entities(_shown_text(hit))):
                 if kind in NAMED and len(name) > 3 and name not in shown:
-                    order.setdefault(name, (_name_order(kind, name), place))
-    names = sorted(order, key=order.__getitem__)[:MAX_NAMES]
+                    positions.setdefault(name, (_name_order(kind, name), position))
+    names = sorted(positions, key=positions.__getitem__)[:MAX_NAMES]
     for size in range(len(names), 0, -1):
         line = f"Also in these messages: {', '.join(names[:size])}"
         if _count_text(handle, line) <= room:
@@ -714,7 +716,7 @@ def excerpt(hit: Hit, query: str, length: int) -> str:
 
 
 def _shown_text(hit: Hit) -> str:
-    """The text and the calls; line ends in the arguments of calls are line ends again."""
+    """The text and the calls; escaped line ends in the arguments of calls become line ends."""
     calls = hit.calls.replace("\\n", "\n").replace('\\"', '"')
     return "\n".join(part for part in (hit.text, calls) if part.strip())
 
@@ -741,13 +743,15 @@ def _best_lines(text: str, weights: Mapping[str, float], length: int) -> str:
     remaining = dict(weights)
     chosen: set[int] = set()
     room = length
-    waiting = [(-sum(own.values()), number) for number, own in enumerate(terms) if own]
-    heapify(waiting)
-    while waiting and room > 0:
-        gain, number = heappop(waiting)
-        now = -sum(remaining[term] for term in terms[number])
-        if waiting and now > waiting[0][0] and now > gain:
-            heappush(waiting, (now, number))  # other lines have its words already
+    candidates = [
+        (-sum(line_terms.values()), number) for number, line_terms in enumerate(terms) if line_terms
+    ]
+    heapify(candidates)
+    while candidates and room > 0:
+        gain, number = heappop(candidates)
+        current_gain = -sum(remaining[term] for term in terms[number])
+        if candidates and current_gain > candidates[0][0] and current_gain > gain:
+            heappush(candidates, (current_gain, number))  # other lines have its words already
             continue
         if len(lines[number]) > room and chosen:
             continue

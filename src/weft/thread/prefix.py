@@ -13,10 +13,10 @@ Chains = dict[bytes, int]
 
 
 class Prefix(Struct, frozen=True):
-    """A known prefix: the first `length` messages of the request are what `commit` compiles to.
+    """A known prefix: the first `length` messages of a request equal the thread at `commit`.
 
-    `branch` is a branch with this commit as its head. If there is none, it is a branch that
-    contains the commit, and continuing from here means a fork.
+    `branch` is a branch with this commit as its head. If there is none (`is_head` is false), it is
+    a branch that contains the commit, and continuing from there means a fork.
     """
 
     thread: str
@@ -36,18 +36,18 @@ def find_prefix(store: Store, scope: str, messages: Sequence[Message]) -> Prefix
     if not matches:
         return None
     longest = max(lengths[match.chain] for match in matches)
-    best = [match for match in matches if lengths[match.chain] == longest]
-    for match in best:  # newest first; the head of a branch needs no fork
+    longest_matches = [match for match in matches if lengths[match.chain] == longest]
+    for match in longest_matches:  # newest first; the head of a branch needs no fork
         for branch, head in read_branches(store, match.thread).items():
             if head == match.commit:
                 return Prefix(match.thread, branch, match.commit, longest, True)
-    for match in best:
+    for match in longest_matches:
         branch = _branch_through(store, match.thread, match.commit)
         if branch is not None:
             return Prefix(match.thread, branch, match.commit, longest, False)
-    record = store.read_thread(best[0].thread)
+    record = store.read_thread(longest_matches[0].thread)
     branch = "main" if record is None else record.head
-    return Prefix(best[0].thread, branch, best[0].commit, longest, False)
+    return Prefix(longest_matches[0].thread, branch, longest_matches[0].commit, longest, False)
 
 
 def _branch_through(store: Store, thread: str, commit: Id) -> str | None:

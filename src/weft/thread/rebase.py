@@ -131,7 +131,7 @@ def revert(
 def _in_original_order(
     handle: Handle, head: Id | None, target: Id, rows: Sequence[Row]
 ) -> Sequence[Row]:
-    """The rows in the order in which they were written; needed only if some come back."""
+    """The rows in the order in which they were written, if the revert restores some of them."""
     view = handle.view(head)
     if head is None or all(row.id is None or view.find(row.id) for row in rows):
         return rows
@@ -161,8 +161,8 @@ def _own_steps(handle: Handle, ours: Id, target: Id, base: Id | None) -> list[St
     # ancestors of the target come first: find the boundary by bisection.
     steps = store.walk(name, ours)
     ids = [step.commit.id for step in steps]
-    own = bisect_left(ids, True, key=lambda id: merge_base(store, name, id, target) != id)
-    return steps[own:]
+    first_own = bisect_left(ids, True, key=lambda id: merge_base(store, name, id, target) != id)
+    return steps[first_own:]
 
 
 def _with_origin(commit: ReplayedCommit) -> ReplayedCommit:

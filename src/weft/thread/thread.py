@@ -194,7 +194,7 @@ class Thread:
         return list(self.iter_log(limit))
 
     def iter_log(self, limit: int | None = None) -> Iterator[CommitInfo]:
-        """The same, one by one: a long branch is read in parts, and need not fit into memory."""
+        """The same as `log`, one by one: a long branch is read in parts, not at once."""
         check_count("limit", limit)
         handle = self._handle
         head, until, remaining = handle.head(), None, inf if limit is None else limit
@@ -221,7 +221,7 @@ class Thread:
         return show_sent(self._handle, info, self.compile) if sent else info
 
     def client_echo(self, id: Name) -> Message | None:
-        """How the client repeats the answer of a commit; `None` if it repeats it as it was.
+        """The client's version of the answer of a commit; `None` if the client did not change it.
 
         Clients rewrite answers when they send them back: they add default arguments, trim text,
         shorten paths. The thread has the answer as the model wrote it.
@@ -244,8 +244,10 @@ class Thread:
 
     def diff(self, before: At, after: At = None) -> Diff:
         """What changed between two commits or branches."""
-        old, new = (self._handle.view(resolve_commit(self._handle, at)) for at in (before, after))
-        return diff_rows(old.rows, new.rows, self._handle.count)
+        old_view, new_view = (
+            self._handle.view(resolve_commit(self._handle, at)) for at in (before, after)
+        )
+        return diff_rows(old_view.rows, new_view.rows, self._handle.count)
 
     def search(
         self,
@@ -266,7 +268,7 @@ class Thread:
         the messages with some of them.
 
         `role`, `branch`, times (a `datetime`, seconds, or ISO text) and a `path` that the messages
-        mention narrow it down. With `regex`, the query is a regular expression of Python's `re`.
+        mention narrow the search. With `regex`, the query is a regular expression of Python's `re`.
         """
         only = make_filter(role, branch, since, until, regex, path)
         return lookup.search(self._handle, query, limit, only)
@@ -282,7 +284,7 @@ class Thread:
     ) -> list[Hit]:
         """The originals of an id or a checkpoint, or the messages that match these words best.
 
-        Times and a `path` that the messages mention narrow it down.
+        Times and a `path` that the messages mention narrow the search.
         """
         only = make_filter(since=since, until=until, path=path)
         return lookup.recall(self._handle, wanted, limit, only)
@@ -297,7 +299,10 @@ class Thread:
         until: Moment = None,
         path: str | None = None,
     ) -> RecallPage:
-        """The same as one page of at most `tokens` tokens, with the offset of the next page."""
+        """The same as `recall`, one page of at most `tokens` tokens at a time.
+
+        The page has the offset of the next one.
+        """
         only = make_filter(since=since, until=until, path=path)
         return lookup.recall_page(self._handle, wanted, tokens=tokens, offset=offset, only=only)
 
@@ -393,11 +398,12 @@ class Thread:
     # Hooks, budget, listeners
 
     def before(self, hook: Before) -> Before:
-        """Call this function before every commit. It may raise to stop it, or return another draft.
+        """Call this function before every commit. It may raise an error to stop the commit, or
+        return another draft.
 
         Hooks run in the order in which they were added. They run again if another writer committed
-        first. Commits made inside a hook run no hooks. Returns the hook, so that this can be used
-        as a decorator.
+        first. Commits made inside a hook run no hooks. Returns the hook, so that this method can be
+        used as a decorator.
         """
         self._handle.before.append(check_hook(hook))
         return hook
@@ -656,7 +662,7 @@ class Thread:
         """
         handle = self._handle
         with handle.lock:
-            within, handle.batching = handle.batching, True
+            was_batching, handle.batching = handle.batching, True
             try:
                 with handle.restoring_branch(), handle.store.transaction(), handle.one_step():
                     yield self
@@ -664,7 +670,7 @@ class Thread:
                 handle.forget_views()
                 raise
             finally:
-                handle.batching = within
+                handle.batching = was_batching
 
     # Editing
 
@@ -802,13 +808,13 @@ class Thread:
         handle = self._handle
 
         def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
-            old = resolve_row(handle, handle.view(head), name)
-            assert old.id is not None
-            new = change(old)
-            is_edit = new.message != old.message
-            priority = None if new.priority == old.priority else new.priority
-            op = Rewrite(change=(Change(old.id, 0 if is_edit else None, priority),))
-            return Draft(kind, op, (new.message,) if is_edit else (), note, metadata), ()
+            old_row = resolve_row(handle, handle.view(head), name)
+            assert old_row.id is not None
+            new_row = change(old_row)
+            is_edit = new_row.message != old_row.message
+            priority = None if new_row.priority == old_row.priority else new_row.priority
+            op = Rewrite(change=(Change(old_row.id, 0 if is_edit else None, priority),))
+            return Draft(kind, op, (new_row.message,) if is_edit else (), note, metadata), ()
 
         return land_or_preview(handle, kind, plan, preview)
 
@@ -845,7 +851,7 @@ class Thread:
             raise ThreadError(f"branch {name!r} already exists")
 
     def delete_branch(self, name: str) -> CommitInfo:
-        """Delete a branch; its commits stay, and `undo` brings it back."""
+        """Delete a branch; its commits stay, and `undo` restores it."""
         handle = self._handle
         if name == handle.branch:
             raise ThreadError(f"branch {name!r} is the current branch; switch to another first")
@@ -921,7 +927,7 @@ class Thread:
     @overload
     def clear(self, *, preview: bool) -> CommitInfo | Preview | None: ...
     def clear(self, *, preview: bool = False) -> CommitInfo | Preview | None:
-        """Empty the current branch; `undo` brings everything back.
+        """Empty the current branch; `undo` restores everything.
 
         Returns the old head, or `None` if the branch was empty. Other branches and tags stay.
         """
@@ -1083,16 +1089,16 @@ class Thread:
         With `turn`, if the last operation appended a message, everything back to and including the
         user's last message is undone. Any other operation is undone alone.
 
-        The last operation is the newest one that moved this branch, whoever did it: a commit, a
-        merge, a reset. A switch, and a branch or tag that this handle created or deleted from here,
-        count too, unless that branch has moved since. A handle that was opened without `branch=`
-        may also undo those from before it was opened. Other branches never change. Raises
-        `ThreadError` if there is nothing to undo.
+        The last operation is the newest one that moved this branch, by any writer: a commit, a
+        merge, a reset. These operations of this handle count too: a switch, and the creation or
+        deletion of a branch or tag, unless that branch has moved since. If the handle was opened
+        without `branch=`, such operations from before it was opened count as well. Other branches
+        never change. Raises `ThreadError` if there is nothing to undo.
         """
         return undo.undo(self._handle, turn=turn)
 
     def redo(self, *, turn: bool = False) -> Undone:
-        """Redo what was undone last on this branch, unless something else was done on it since.
+        """Redo the operation that was undone last, unless the branch has changed since.
 
         With `turn`, redo one operation and those after it up to the user's next message.
         """
@@ -1167,7 +1173,7 @@ class Thread:
         message: str | None = None,
         preview: bool = False,
     ) -> CompactResult:
-        """Replace old turns with your own summary: all but the last `keep` exchanges (one)."""
+        """Replace old turns with your own summary: all but `keep` exchanges (default 1)."""
 
     @overload
     def compact(
@@ -1183,8 +1189,11 @@ class Thread:
         message: str | None = None,
         preview: bool = False,
     ) -> CompactResult:
-        """Replace old turns with an extract, so that the thread fits `budget` tokens, or so that
-        `keep` recent exchanges stay as they are."""
+        """Replace old turns with an extract.
+
+        Afterwards the thread fits `budget` tokens, or only the `keep` newest exchanges are
+        unchanged.
+        """
 
     def compact(
         self,
@@ -1304,11 +1313,11 @@ class Thread:
         message: str | None = None,
         metadata: JsonObject | None = None,
     ) -> CommitInfo:
-        """Record a client's own compaction: `messages` is the list that the client sends
-        afterwards.
+        """Record a compaction that a client made itself.
 
-        `summary` is the index of the client's summary. Messages that the list repeats keep their
-        ids, and a revert brings the rest back.
+        `messages` is the list that the client sends from now on, and `summary` the index of its
+        summary. Messages that are still in the list keep their ids, and a revert restores the
+        others.
         """
         from .compaction import adopt
 
@@ -1357,7 +1366,7 @@ class Thread:
         """Delete the thread: it is no longer listed, searched or matched, and its name is free.
 
         Its children (subagents and side questions of a session) are deleted with it.
-        `weft.undelete(store, name)` brings all of them back until `gc` removes them for good.
+        `weft.undelete(store, name)` restores all of them until `gc` removes them for good.
         """
         # A deleted thread is stored under a name that no thread can be given.
         handle = self._handle
@@ -1377,17 +1386,17 @@ class Thread:
 
     def __repr__(self) -> str:
         """Name, branch and head; the size only if it is already known."""
-        place = f"Thread {self.name!r} on {self.current!r}"
+        label = f"Thread {self.name!r} on {self.current!r}"
         if self._closed:
-            return f"<{place}: closed>"
+            return f"<{label}: closed>"
         head = self._handle.head()
         if head is None:
-            return f"<{place}: empty>"
-        place = f"{place} at {head.hex()[:12]}"
+            return f"<{label}: empty>"
+        label = f"{label} at {head.hex()[:12]}"
         if not self._handle.has_view(head):
-            return f"<{place}>"
+            return f"<{label}>"
         view = self._handle.view(head)
-        return f"<{place}: {describe_size(len(show_rows(view.rows)), view.counted)}>"
+        return f"<{label}: {describe_size(len(show_rows(view.rows)), view.counted)}>"
 
     def __enter__(self) -> Self:
         return self

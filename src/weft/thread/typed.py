@@ -1,4 +1,4 @@
-"""What a user typed into a message, apart from what the client added to it."""
+"""Separates the text that a user typed into a message from the text that the client added."""
 
 import re
 

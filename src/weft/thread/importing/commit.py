@@ -6,14 +6,14 @@ twice changes nothing.
 
 - If the file grew since its last import, its branch moves forward.
 - An older copy of the file moves nothing back.
-- If the gateway recorded a part of the session, only what is missing is added, to the branch that
-  has the rest (`align_turns`).
+- If the gateway recorded a part of the session, only the missing messages are added, to the branch
+  that has the others (`align_turns`).
 - If the user committed to the branch, it stays as it is, and the import creates a branch with
   another name.
 
 New commits go through the handle's hooks, and each branch through its budget, before anything is
-written. If one of them raises, nothing is imported. If a hook changes a message, the original line
-is not stored, and neither is the whole file: both still contain what the hook removed.
+written. If one of them raises, nothing is imported. If a hook changes a message, neither the
+original line nor the whole file is stored, because both contain the text that the hook removed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ from .plan import (
 class PlannedCommit(Struct, frozen=True):
     """The commit of a step, and the view after it.
 
-    `is_reworded`: a hook changed its messages. `has_turn`: it is more than lines of the file.
+    `is_reworded`: a hook changed its messages. `has_turn`: it is not only a `LinesStep`.
     """
 
     record: CommitRecord
@@ -111,29 +111,31 @@ def commit_plan(
             name: _place_branch(handle, plan, name, [*_chain_of(plan, last)], commits)
             for name, last in plan.branches.items()
         }
-        written = {name: place for name, place in placements.items() if place.commits}
-        for place in written.values():
-            _check_budget(handle, place.branch, place.commits[-1].view)
-        planned = [commit for place in written.values() for commit in place.commits]
-        fresh = _missing_commits(handle, planned) if handle.after else []
-        before = handle.store.count(handle.name)
+        written = {name: placement for name, placement in placements.items() if placement.commits}
+        for placement in written.values():
+            _check_budget(handle, placement.branch, placement.commits[-1].view)
+        planned = [commit for placement in written.values() for commit in placement.commits]
+        new_ids = _missing_commits(handle, planned) if handle.after else []
+        count_before = handle.store.count(handle.name)
         # The newest branch comes last, because the last operation dates the thread.
-        for place in sorted(written.values(), key=lambda place: place.commits[-1].record.created):
-            _land_branch(handle, place.branch, place.commits)
-        new = handle.store.count(handle.name) - before
-        for id in fresh:
+        for placement in sorted(
+            written.values(), key=lambda placement: placement.commits[-1].record.created
+        ):
+            _land_branch(handle, placement.branch, placement.commits)
+        new_count = handle.store.count(handle.name) - count_before
+        for id in new_ids:
             handle.run_after_hooks(handle.info(id))
         heads = {
-            place.branch: handle.store.read_ref(handle.name, place.branch)
-            for place in placements.values()
+            placement.branch: handle.store.read_ref(handle.name, placement.branch)
+            for placement in placements.values()
         }
-    if new:
+    if new_count:
         index_behind(handle.store, CLOSING_PAGES)
     return CommittedPlan(
         {name: head.hex() for name, head in heads.items() if head is not None},
-        {name: place.branch for name, place in written.items() if place.branch != name},
-        new,
-        tuple(name for name, place in placements.items() if not place.commits),
+        {name: placement.branch for name, placement in written.items() if placement.branch != name},
+        new_count,
+        tuple(name for name, placement in placements.items() if not placement.commits),
     )
 
 
@@ -153,36 +155,36 @@ def _plan_commit(
     handle: Handle, format: str, source: str, step: Step, commits: Mapping[str, PlannedCommit]
 ) -> PlannedCommit:
     """The commit of a step, after the hooks."""
-    above = None if step.parent is None else commits[step.parent]
-    view = View() if above is None else above.view
+    parent = None if step.parent is None else commits[step.parent]
+    view = View() if parent is None else parent.view
     draft = _draft(step, view, commits)
     if step.lines and not (
         isinstance(step, MessageStep) and step.is_file and _is_any_reworded(commits)
     ):
-        extra = write_source_lines(SourceLines(format, source, step.lines))
-        draft = structs.replace(draft, messages=(*draft.messages, extra))
-    created = _created(handle, step, above)
-    parents = () if above is None else (above.record.id,)
+        attachment = write_source_lines(SourceLines(format, source, step.lines))
+        draft = structs.replace(draft, messages=(*draft.messages, attachment))
+    created = _created(handle, step, parent)
+    parents = () if parent is None else (parent.record.id,)
     record, entries = encode_commit(draft, parents, created=created)
-    reworded = False
+    is_reworded = False
     if handle.before and not handle.store.read_nodes(handle.name, [record.id]):
         original, draft = draft, _run_hooks(handle, draft)
-        reworded = without_attachments(draft.messages) != without_attachments(original.messages)
+        is_reworded = without_attachments(draft.messages) != without_attachments(original.messages)
         record, entries = encode_commit(draft, parents, created=created)
     stored = StoredStep(record, view.depth + 1, tuple(data for _, data in entries))
-    after = view.extend([stored])
+    view_after = view.extend([stored])
     if handle.scope is not None:
-        before = None if above is None else above.record.chain
-        record = structs.replace(record, chain=_link(handle.scope, before, step, after))
+        chain_before = None if parent is None else parent.record.chain
+        record = structs.replace(record, chain=_link(handle.scope, chain_before, step, view_after))
     has_turn = not isinstance(step, LinesStep)
-    return PlannedCommit(record, entries, after, draft.messages, reworded, has_turn)
+    return PlannedCommit(record, entries, view_after, draft.messages, is_reworded, has_turn)
 
 
-def _created(handle: Handle, step: Step, above: PlannedCommit | None) -> float:
+def _created(handle: Handle, step: Step, parent: PlannedCommit | None) -> float:
     """The time of a step; a step without one has the time of the step before it."""
     if step.created is not None:
         return step.created
-    return handle.clock() if above is None else above.record.created
+    return handle.clock() if parent is None else parent.record.created
 
 
 def _is_any_reworded(commits: Mapping[str, PlannedCommit]) -> bool:
@@ -242,30 +244,30 @@ def _compacted_rows(
     return rows
 
 
-def _link(scope: str, before: bytes | None, step: Step, after: View) -> bytes | None:
+def _link(scope: str, chain_before: bytes | None, step: Step, view_after: View) -> bytes | None:
     """The chain key after a step, by which the gateway recognises an imported conversation."""
     match step:
         case MessageStep():
             message = step.message
             if not shows(Row(None, message, step.priority, step.kind)) or is_system(message):
-                return before
-            return chain_message(before or first_link(scope), message)
+                return chain_before
+            return chain_message(chain_before or first_link(scope), message)
         case CompactionStep():
-            rows = show_rows(after.rows)
+            rows = show_rows(view_after.rows)
             links = list(chain_messages(scope, (row.message for row in rows)))
             return links[-1] if links else None
         case _:
-            return before
+            return chain_before
 
 
 def _chain_of(plan: ImportPlan, key: str) -> list[str]:
     """The keys of the steps from the first one to this one."""
     parents = {step.key: step.parent for step in plan.steps}
     chain: list[str] = []
-    at: str | None = key
-    while at is not None:
-        chain.append(at)
-        at = parents[at]
+    current: str | None = key
+    while current is not None:
+        chain.append(current)
+        current = parents[current]
     return chain[::-1]
 
 
@@ -276,7 +278,7 @@ def _place_branch(
     keys: Sequence[str],
     commits: Mapping[str, PlannedCommit],
 ) -> Placement:
-    """Where the branch of a file goes, which has the steps with these keys."""
+    """Where a branch of the file is written; `keys` are the keys of its steps."""
     chain = tuple(commits[key] for key in keys)
     head = handle.store.read_ref(handle.name, name)
     if head == chain[-1].record.id or (head is None and not handle.store.refs(handle.name)):
@@ -291,10 +293,10 @@ def _place_branch(
     if aligned is not None and aligned.is_complete:
         return Placement(aligned.branch)
     if aligned is not None and name == next(iter(plan.branches)):
-        rest = _plan_rest(handle, plan, keys, aligned, commits)
-        if rest:
-            branch = aligned.branch if aligned.is_tip else _free_name(handle, name, rest[-1])
-            return Placement(branch, rest)
+        remaining = _plan_remaining(handle, plan, keys, aligned, commits)
+        if remaining:
+            branch = aligned.branch if aligned.is_tip else _free_name(handle, name, remaining[-1])
+            return Placement(branch, remaining)
     return Placement(name if head is None else _free_name(handle, name, chain[-1]), chain)
 
 
@@ -340,7 +342,7 @@ def _dialogue(view: View) -> list[tuple[Id, Message]]:
     ]
 
 
-def _plan_rest(
+def _plan_remaining(
     handle: Handle,
     plan: ImportPlan,
     keys: Sequence[str],
@@ -349,19 +351,19 @@ def _plan_rest(
 ) -> tuple[PlannedCommit, ...]:
     """The commits of the steps after the aligned ones, on top of the thread's own.
 
-    None if one of them is a compaction: it refers to messages of the file by their commits.
+    Empty if one of them is a compaction: it refers to messages of the file by their commits.
     """
     number = next(n for n, key in enumerate(keys) if commits[key].record.id == aligned.last)
     steps = {step.key: step for step in plan.steps}
-    rest = [steps[key] for key in keys[number + 1 :]]
-    if any(isinstance(step, CompactionStep) for step in rest):
+    steps_left = [steps[key] for key in keys[number + 1 :]]
+    if any(isinstance(step, CompactionStep) for step in steps_left):
         return ()
     (base,) = handle.store.read_commits(handle.name, [aligned.commit])
     view = handle.view(aligned.commit)
     planned = {keys[number]: PlannedCommit(base.commit, (), view, ())}
-    for step in rest:
+    for step in steps_left:
         planned[step.key] = _plan_commit(handle, plan.format, plan.name or "", step, planned)
-    return tuple(planned[step.key] for step in rest)
+    return tuple(planned[step.key] for step in steps_left)
 
 
 def _last_turn(chain: Sequence[PlannedCommit]) -> PlannedCommit:
@@ -372,8 +374,8 @@ def _last_turn(chain: Sequence[PlannedCommit]) -> PlannedCommit:
 def _free_name(handle: Handle, name: str, last: PlannedCommit) -> str:
     """A free name for a branch whose own name is in use."""
     while handle.store.read_ref(handle.name, name) not in (None, last.record.id):
-        new = f"import-{last.record.id.hex()[:8]}"
-        name = new if not name.startswith("import-") else f"{name}-again"
+        candidate = f"import-{last.record.id.hex()[:8]}"
+        name = candidate if not name.startswith("import-") else f"{name}-again"
     return name
 
 
@@ -450,8 +452,8 @@ def _is_prefix(handle: Handle, head: Id, chain: Sequence[PlannedCommit]) -> bool
     last = len(steps) - 1
     if last >= len(chain) or read_source_lines(steps[last]) is None:
         return False
-    before = [commit.record.id for commit in chain[:last]]
-    message = [data for _, data in chain[last].entries][:1]
-    return [step.commit.id for step in steps[:last]] == before and (
-        list(steps[last].contents[:1]) == message
+    earlier_ids = [commit.record.id for commit in chain[:last]]
+    last_entry = [data for _, data in chain[last].entries][:1]
+    return [step.commit.id for step in steps[:last]] == earlier_ids and (
+        list(steps[last].contents[:1]) == last_entry
     )
