@@ -57,6 +57,6 @@ def test_a_known_trace_changes_nothing_but_the_work():
         [],
     ]
     for old in lists:
-        known = Trace(tuple(old), tuple(trace("s", old)))
+        earlier = Trace(tuple(old), tuple(trace("s", old)))
         for new in lists:
-            assert trace("s", new, known=known) == trace("s", new)
+            assert trace("s", new, earlier=earlier) == trace("s", new)

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
         Erased,
         Report,
         Swept,
-        end_where_readable,
         examine,
         forget_text,
         plan_forget,
         repair,
         sweep,
+        truncate_damaged_branch,
     )
     from .match import (
         Point,
@@ -138,8 +138,8 @@ __getattr__ = lazy_names(
         "conflict": "CHOICES AnyConflict Choose Conflict ResultConflict SetupConflict",
         "diff": "Diff DiffLine diff_rows",
         "maintenance": (
-            "OBJECT_FORMAT Report end_where_readable examine repair Swept sweep Erased forget_text "
-            "plan_forget"
+            "OBJECT_FORMAT Report truncate_damaged_branch examine repair Swept sweep Erased "
+            "forget_text plan_forget"
         ),
         "graph": (
             "TAG PlacedCommit assign_lanes merge_base newest_first read_ancestors read_branches "
@@ -241,7 +241,6 @@ __all__ = [
     "encode_commit",
     "encode_entry",
     "encode_series",
-    "end_where_readable",
     "equal_length",
     "examine",
     "find_edit",
@@ -289,4 +288,5 @@ __all__ = [
     "threads_with",
     "tools_digest",
     "trace",
+    "truncate_damaged_branch",
 ]

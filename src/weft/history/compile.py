@@ -184,10 +184,10 @@ class SignatureIndex:
     def stale_signatures(self, rows: Sequence[Row]) -> frozenset[Id]:
         """The slots among these rows whose signed thinking follows other rows now."""
         stale: set[Id] = set()
-        done, fingerprint = 0, START
+        hashed_count, fingerprint = 0, START
         for position in [n for n, row in enumerate(rows) if is_signed(row.message)]:
-            fingerprint = self.fingerprint(rows[done:position], fingerprint)
-            done = position
+            fingerprint = self.fingerprint(rows[hashed_count:position], fingerprint)
+            hashed_count = position
             slot = rows[position].id
             if slot is not None and self._fingerprints.get(slot, UNKNOWN)[1] != fingerprint:
                 stale.add(slot)
@@ -220,11 +220,11 @@ HIDDEN_KINDS = frozenset({"reasoning"})
 
 
 class SharedRows:
-    """What the views of one branch share: the rows, their positions and running token sums.
+    """The data that the views of one branch share: rows, their positions and running token sums.
 
     Each row from position `first_append` on was appended by a commit of its own, so each of those
-    commits has a view of these rows; `marks` holds the depth and the setup of each. `replayed_by`
-    maps the slot of a row that a rebase or cherry-pick appended again to the commit that did so.
+    commits has a view of these rows; `marks` has the depth and the setup of each. If a rebase or a
+    cherry-pick appended a row again, `replayed_by` has its commit by the slot of the row.
     """
 
     __slots__ = (
@@ -270,7 +270,7 @@ class SharedRows:
             self.forget_past()
 
     def forget_past(self) -> None:
-        """Earlier commits no longer have a view of these rows."""
+        """Forget the earlier commits: they no longer have a view of these rows."""
         self.first_append = len(self.rows)
         self.marks.clear()
         self._fingerprint = (0, START)
@@ -284,7 +284,7 @@ class SharedRows:
 
 
 class View:
-    """What commit `head` compiles to: the first `length` shared rows, hidden ones included."""
+    """The compiled rows of commit `head`: the first `length` shared rows, hidden ones included."""
 
     __slots__ = ("_shared", "depth", "head", "length", "setup")
 
@@ -374,8 +374,8 @@ class View:
 class _ExtendedRows:
     """The rows of a view that is being extended.
 
-    Appends go to the end of the shared list. Any other change, and an append to a view that others
-    have already outgrown, copies the list first, because older views still show it.
+    Appends go to the end of the shared list. Any other change copies the list first, because older
+    views still show it. So does an append, if another view has already appended to the list.
     """
 
     __slots__ = ("_depth", "_is_seen", "length", "shared")

@@ -1,4 +1,4 @@
-"""Conflicts as values: what both sides did to a row, to the setup or to a call."""
+"""Conflicts as values: a row, the setup or a result that both sides changed."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -14,7 +14,7 @@ CHOICES = ("ours", "theirs", "concat")
 SETUP = "setup"
 SHORT = 32  # how much of a result is shown where a conflict is described
 
-Lines = Mapping[Id, Row]
+RowsBySlot = Mapping[Id, Row]
 
 
 class Conflict(Struct, frozen=True):

@@ -68,46 +68,46 @@ class Diff(Struct, frozen=True):
 
 def diff_rows(before: Sequence[Row], after: Sequence[Row], count: Count) -> Diff:
     """The difference between two lists; hidden rows count as absent."""
-    old = {row.id: row for row in before if row.id is not None and shows(row)}
-    new = {row.id: row for row in after if row.id is not None and shows(row)}
+    old_by_slot = {row.id: row for row in before if row.id is not None and shows(row)}
+    new_by_slot = {row.id: row for row in after if row.id is not None and shows(row)}
     changes: list[DiffLine] = []
     added: list[DiffLine] = []
-    old_rows = iter(list(old.items()))
+    old_rows = iter(list(old_by_slot.items()))
     unchanged = 0
 
-    def take(lines: Iterable[DiffLine]) -> None:
+    def add(lines: Iterable[DiffLine]) -> None:
         nonlocal unchanged
         for line in lines:
             changes.append(structs.replace(line, unchanged=unchanged) if unchanged else line)
             unchanged = 0
 
-    for slot, row in new.items():
-        if slot not in old:
+    for slot, row in new_by_slot.items():
+        if slot not in old_by_slot:
             added.append(DiffLine("added", slot, None, row))
             continue
-        take([*_removed_before(old_rows, slot, new), *added])
+        add([*_removed_before(old_rows, slot, new_by_slot), *added])
         added.clear()
-        if old[slot] == row:
+        if old_by_slot[slot] == row:
             unchanged += 1
         else:
-            take([DiffLine("changed", slot, old[slot], row)])
-    take([*_removed_before(old_rows, None, new), *added])
+            add([DiffLine("changed", slot, old_by_slot[slot], row)])
+    add([*_removed_before(old_rows, None, new_by_slot), *added])
     return Diff(
         tuple(changes),
-        sum(count(row.message) for row in old.values()),
-        sum(count(row.message) for row in new.values()),
+        sum(count(row.message) for row in old_by_slot.values()),
+        sum(count(row.message) for row in new_by_slot.values()),
         unchanged,
     )
 
 
 def _removed_before(
-    old: Iterator[tuple[Id, Row]], until: Id | None, new: dict[Id, Row]
+    old_rows: Iterator[tuple[Id, Row]], until: Id | None, new_by_slot: dict[Id, Row]
 ) -> Iterator[DiffLine]:
     """The removed rows from the iterator's position up to the row `until`."""
-    for slot, row in old:
+    for slot, row in old_rows:
         if slot == until:
             return
-        if slot not in new:
+        if slot not in new_by_slot:
             yield DiffLine("removed", slot, row, None)
 
 

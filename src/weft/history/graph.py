@@ -34,13 +34,13 @@ def read_writers(store: Store, thread: str, head: Id, slots: Collection[Id]) -> 
     steps: dict[Id, Step] = {}
     ids = set(depths)
     sides = _read_chain(store, thread, head, oldest - 1, steps)
-    done: set[Id] = set()
+    read_tips: set[Id] = set()
     while sides:
         tip = sides.pop()
-        if tip not in done:
-            done.add(tip)
-            after, aside = _leave(store, thread, head, tip)
-            ids |= aside.intersection(slots)
+        if tip not in read_tips:
+            read_tips.add(tip)
+            after, own_ids = _find_fork(store, thread, head, tip)
+            ids |= own_ids.intersection(slots)
             sides += _read_chain(store, thread, tip, after, steps)
     for step in store.read_commits(thread, [id for id in ids if id not in steps]):
         steps[step.commit.id] = step
@@ -57,9 +57,10 @@ def _read_chain(store: Store, thread: str, tip: Id, after: int, steps: dict[Id, 
     return sides
 
 
-def _leave(store: Store, thread: str, head: Id, tip: Id) -> tuple[int, set[Id]]:
-    """The depth at which a branch forked from the chain of `head` (0 if never), and the ids above
-    it.
+def _find_fork(store: Store, thread: str, head: Id, tip: Id) -> tuple[int, set[Id]]:
+    """Where a branch forked from the chain of `head`: the depth, and the ids of its own commits.
+
+    The depth is 0 if the two share no commit.
     """
     limit = NEAR
     while True:
@@ -150,18 +151,18 @@ def read_reachable(
     Commits in `known`, and their ancestors, are left out.
     """
     steps_by_id: dict[Id, Step] = {}
-    read = ChainMap[Id, object](cast(dict[Id, object], steps_by_id), dict(known or {}))
-    waiting = list(heads)
-    while waiting:
-        tip = waiting.pop()
-        if tip in read:
+    known_commits = ChainMap[Id, object](cast(dict[Id, object], steps_by_id), dict(known or {}))
+    pending = list(heads)
+    while pending:
+        tip = pending.pop()
+        if tip in known_commits:
             continue
         if limit is None:
-            steps = _unknown(store, thread, tip, read)
+            steps = _read_until_known(store, thread, tip, known_commits)
         else:
             steps = store.walk(thread, tip, limit=limit)
         steps_by_id.update((step.commit.id, step) for step in steps)
-        waiting += [other for step in steps for other in step.commit.parents[1:]]
+        pending += [other for step in steps for other in step.commit.parents[1:]]
     return steps_by_id
 
 
@@ -206,34 +207,34 @@ def assign_lanes(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[PlacedC
     parent continues in that lane. Lanes never move, and a free lane is used again.
     """
     lanes: list[Id | None] = []
-    waiting: dict[Id, list[int]] = {}
+    waiting_lanes: dict[Id, list[int]] = {}
 
     def open_lane(id: Id) -> int:
         lane = lanes.index(None) if None in lanes else len(lanes)
         lanes[lane : lane + 1] = [id]
-        waiting.setdefault(id, []).append(lane)
+        waiting_lanes.setdefault(id, []).append(lane)
         return lane
 
     for id, parents in commits:
-        if id not in waiting:
+        if id not in waiting_lanes:
             open_lane(id)
-        own = waiting.pop(id)
-        lane = min(own)
-        for each in own:
-            lanes[each] = None
+        own_lanes = waiting_lanes.pop(id)
+        lane = min(own_lanes)
+        for own_lane in own_lanes:
+            lanes[own_lane] = None
         edges: list[tuple[Id, int]] = []
         for number, parent in enumerate(parents):
             if number == 0:
                 lanes[lane] = parent
-                waiting.setdefault(parent, []).append(lane)
+                waiting_lanes.setdefault(parent, []).append(lane)
                 edges.append((parent, lane))
             else:
                 edges.append((parent, open_lane(parent)))
         yield PlacedCommit(id, lane, tuple(edges))
 
 
-def _unknown(store: Store, thread: str, tip: Id, known: Mapping[Id, object]) -> list[Step]:
-    """The first-parent chain down from `tip`, down to the first known commit."""
+def _read_until_known(store: Store, thread: str, tip: Id, known: Mapping[Id, object]) -> list[Step]:
+    """The first-parent chain from `tip` down to the first known commit, which is left out."""
     limit = PAGE
     while known:
         steps = store.walk(thread, tip, limit=limit)

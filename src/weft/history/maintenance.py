@@ -2,26 +2,25 @@
 
 Fsck checks every hash, parent, ref and checksum of a store, and repairs what it can.
 
-- The text index must have every commit, and the terms of sampled commits must fit their text.
-
 - An entry must hash to its id, and so must a commit with its parents, entries and body.
 - Columns that no id covers must match their checksum.
+- The text index must have every commit, and the terms of sampled commits must fit their text.
 - A tombstone is not damage: the object keeps its id, and its new bytes have a checksum.
 
-`repair` changes only what is damaged:
+`repair` changes only damaged objects:
 
 - A damaged message becomes a row with the text `[damaged]`.
 - A commit with a damaged body keeps its rows and loses its note and metadata.
 - A branch that points at a missing commit goes back to the newest one that the log has for it.
 - A damaged text index is built again.
 
-Gc deletes commits that no branch reaches and that undo no longer needs.
-All ancestors of a branch stay. That includes the originals of every compaction, because they are
-its ancestors. Commits that the operation log mentions within the retention time stay too, so that
-undo and redo still work. A thread that was deleted before the retention time is removed completely.
+Gc deletes commits that no branch reaches and that undo no longer needs. All ancestors of a branch
+stay. They include the originals of every compaction. Commits that the operation log mentions within
+the retention time stay too, so that undo and redo still work. A thread that was deleted before the
+retention time is removed completely.
 
-Forget erases a text from everything that a store holds. The text is replaced by a mark in every
-entry, attempt, note and metadata string that contains it.
+Forget erases a text from the whole store. The text is replaced by a mark in every entry, attempt,
+note and metadata string that contains it.
 
 - The objects keep their ids, as tombstones, so the graph and all references stay valid.
 - The text index is updated, and the store's files are rewritten.
@@ -102,13 +101,15 @@ def examine(store: Store, checksum: Callable[[tuple[object, ...]], int]) -> Repo
     tombstones: Tombstones = {}
     try:
         tombstones = maintenance.tombstones()
-        for look in (_wrong_entries, _wrong_commits, _wrong_attempts):
-            for kind, flaw in look(maintenance, tombstones, checksum):
+        for find_wrong in (_wrong_entries, _wrong_commits, _wrong_attempts):
+            for kind, flaw in find_wrong(maintenance, tombstones, checksum):
                 counts[kind] += 1
                 flaws += [] if flaw is None else [flaw]
         flaws += maintenance.flaws()
-        wrong = {bytes.fromhex(flaw.name) for flaw in flaws if flaw.kind in ("entry", "commit")}
-        unreliable = wrong | {id for _, id in tombstones}
+        damaged_ids = {
+            bytes.fromhex(flaw.name) for flaw in flaws if flaw.kind in ("entry", "commit")
+        }
+        unreliable = damaged_ids | {id for _, id in tombstones}
         flaws += index_flaws(store, counts["commit"], unreliable)
     except StoreError as error:
         flaws.append(Flaw("file", "store", str(error)))
@@ -123,56 +124,60 @@ def examine(store: Store, checksum: Callable[[tuple[object, ...]], int]) -> Repo
 
 
 def repair(store: Store, report: Report, created: float) -> list[str]:
-    """Repair what can be repaired; returns what was done, a line for each."""
+    """Repair the damage as far as possible; returns one line per repair."""
     maintenance = store.maintenance()
-    done: list[str] = []
+    repairs: list[str] = []
     with store.transaction():
-        wrong = {(flaw.kind, flaw.name) for flaw in report.flaws}
+        damaged = {(flaw.kind, flaw.name) for flaw in report.flaws}
         for id, data in list(maintenance.entries()):
-            if ("entry", id.hex()) in wrong:
+            if ("entry", id.hex()) in damaged:
                 maintenance.write_tombstone("entry", id, _stand_in(data), "damaged", created)
-                done.append(f"entry {id.hex()} is a line that says {DAMAGED}")
+                repairs.append(f"entry {id.hex()} now says {DAMAGED}")
         for _, step in list(maintenance.commits()):
-            if ("commit", step.commit.id.hex()) in wrong and not _is_whole(step):
+            if ("commit", step.commit.id.hex()) in damaged and not _is_whole(step):
                 body = Body(Append() if step.commit.kind == "append" else Rewrite())
                 maintenance.write_tombstone(
                     "commit", step.commit.id, encode_body(body), "damaged", created
                 )
-                done.append(
-                    f"commit {step.commit.id.hex()} keeps its lines and no words of its own"
+                repairs.append(
+                    f"commit {step.commit.id.hex()} keeps its messages and loses its note and "
+                    "metadata"
                 )
         for key, _, attempt in list(maintenance.attempts()):
-            if ("attempt", str(key)) in wrong:
+            if ("attempt", str(key)) in damaged:
                 maintenance.put_attempt(key, "failed", damaged_attempt(DAMAGED))
-                done.append(f"an attempt at commit {attempt.commit.hex()} says {DAMAGED}")
-        done += maintenance.repair_structure()
+                repairs.append(f"an attempt at commit {attempt.commit.hex()} now says {DAMAGED}")
+        repairs += maintenance.repair_structure()
     if any(flaw.kind == "index" for flaw in report.flaws):
         rebuild_index(store)
-        done.append("the text index was built again")
-    return done
+        repairs.append("the text index was built again")
+    return repairs
 
 
-def end_where_readable(store: Store, thread: str, branch: str, created: float) -> str | None:
-    """End a branch with lost commits at the last commit that can still be compiled.
+def truncate_damaged_branch(store: Store, thread: str, branch: str, created: float) -> str | None:
+    """Move a branch with lost commits to the last commit that can still be compiled.
 
-    A rewrite may name rows that only a lost commit would have. Returns what was done.
+    A later commit may refer to rows that only a lost commit has. Returns a line about the repair;
+    `None` if the whole branch can be compiled.
     """
     head = store.read_ref(thread, branch)
     tombstones = store.maintenance().tombstones()
-    view, passed = View(), False
+    view, has_lost_commit = View(), False
     for step in [] if head is None else store.walk(thread, head):
         try:
             view = view.extend([step])
         except Damaged:
             break
-        passed = passed or ("commit", step.commit.id) in tombstones
+        has_lost_commit = has_lost_commit or ("commit", step.commit.id) in tombstones
     if view.head == head:
         return None
-    new = view.head if passed else None  # before the first lost commit it is the old branch
-    landing = Landing(verb="repair", ref=branch, old=head, new=new, created=created)
+    last_readable = (
+        view.head if has_lost_commit else None
+    )  # before the first lost commit it is the old branch
+    landing = Landing(verb="repair", ref=branch, old=head, new=last_readable, created=created)
     store.land(thread, landing)
-    place = f"ends at {new.hex()}" if new else "is not kept"
-    return f"branch {branch!r} of thread {thread!r} {place}: more needs lines that are lost"
+    outcome = f"ends at {last_readable.hex()}" if last_readable else "is not kept"
+    return f"branch {branch!r} of thread {thread!r} {outcome}: later commits need lost messages"
 
 
 def _wrong_entries(
@@ -247,7 +252,7 @@ OBJECT_FORMAT = ObjectFormat(
 
 
 class Swept(Struct, frozen=True):
-    """How much was deleted, over all threads; `threads` counts deleted threads removed for good."""
+    """How many objects were removed from all threads; `threads` counts removed deleted threads."""
 
     commits: int
     entries: int
@@ -299,12 +304,12 @@ def _is_before(name: str, since: float) -> bool:
 def reach(starts: Iterable[Id], parents: dict[Id, tuple[Id, ...]]) -> set[Id]:
     """These commits and all their ancestors."""
     reached: set[Id] = set()
-    waiting = list(starts)
-    while waiting:
-        id = waiting.pop()
+    pending = list(starts)
+    while pending:
+        id = pending.pop()
         if id not in reached:
             reached.add(id)
-            waiting.extend(parents.get(id, ()))
+            pending.extend(parents.get(id, ()))
     return reached
 
 
@@ -319,7 +324,7 @@ _ESCAPES = (
 )
 _ESCAPE = lazy_pattern(_ESCAPES)
 _BASE64 = lazy_pattern(r"[A-Za-z0-9+/_-]+={0,2}")
-_SIGN = lazy_pattern(rf"{_ESCAPES}|.", re.DOTALL)
+_CHARACTER = lazy_pattern(rf"{_ESCAPES}|.", re.DOTALL)
 
 
 class Erased(Struct, frozen=True):
@@ -359,7 +364,7 @@ def plan_forget(store: Store, text: str) -> Erased:
 
 
 def forget_text(store: Store, text: str, created: float) -> Erased:
-    """Erase the text from everything the store has, whatever thread or branch it is on."""
+    """Erase the text from the whole store, on every thread and branch."""
     with store.transaction():
         erased = plan_forget(store, text)
         maintenance = store.maintenance()
@@ -395,7 +400,7 @@ def without(data: bytes, text: str) -> bytes:
 
 
 def _spellings(text: str) -> list[str]:
-    """The text as a string has it, and as JSON inside strings has it, up to `NESTED` levels deep.
+    """The spellings of the text: as it is, and as JSON inside strings, up to `NESTED` levels deep.
 
     Tool arguments are JSON text, and session lines or request bodies that contain them are JSON
     again.
@@ -431,7 +436,7 @@ def _cleaned(value: Any, text: str, spellings: list[str], files: list[str]) -> A
         for spelling in spellings:
             value = value.replace(spelling, FORGOTTEN)
         value = _without_files(value, files)
-        return _respelt(value, text) if "\\" in value else value
+        return _without_other_spellings(value, text) if "\\" in value else value
     if isinstance(value, list):
         return [_cleaned(item, text, spellings, files) for item in cast(list[Any], value)]
     if isinstance(value, dict):
@@ -452,7 +457,7 @@ def _without_files(value: str, files: list[str]) -> str:
     )
 
 
-def _respelt(value: str, text: str) -> str:
+def _without_other_spellings(value: str, text: str) -> str:
     """The string without the text in any other spelling that JSON allows (`\\/`, `\\u0041`)."""
     for depth in range(1, NESTED + 1):
         plain = value
@@ -460,19 +465,21 @@ def _respelt(value: str, text: str) -> str:
             plain = _ESCAPE.sub(_unescaped, plain)
         if text not in plain:
             continue
-        for start, end in reversed(_places(value, text, depth)):
+        for start, end in reversed(_find_spans(value, text, depth)):
             if "\\" in value[start:end]:  # the unescaped spelling was replaced before
                 value = value[:start] + FORGOTTEN + value[end:]
     return value
 
 
-def _places(value: str, text: str, depth: int) -> list[tuple[int, int]]:
+def _find_spans(value: str, text: str, depth: int) -> list[tuple[int, int]]:
     """Where the text occurs in a string that is JSON, nested `depth` times."""
-    spans = [(place, place + 1) for place in range(len(value))]
+    spans = [(position, position + 1) for position in range(len(value))]
     for _ in range(depth):
-        signs = list(_SIGN.finditer(value))
-        spans = [(spans[sign.start()][0], spans[sign.end() - 1][1]) for sign in signs]
-        value = "".join(_ESCAPE.sub(_unescaped, sign[0]) for sign in signs)
+        characters = list(_CHARACTER.finditer(value))
+        spans = [
+            (spans[character.start()][0], spans[character.end() - 1][1]) for character in characters
+        ]
+        value = "".join(_ESCAPE.sub(_unescaped, character[0]) for character in characters)
     matches = re.finditer(re.escape(text), value)
     return [(spans[hit.start()][0], spans[hit.end() - 1][1]) for hit in matches]
 

@@ -85,17 +85,17 @@ def encode_series(
 ) -> Series:
     """The commits of these drafts on top of `parent`, whose match chain is `chain`.
 
-    Only appends extend the chain: a draft of another kind must not change what a client echoes.
+    Only appends extend the chain: other drafts must not change the messages that a client echoes.
     """
     commits: list[CommitRecord] = []
     entries: dict[Id, bytes] = {}
     tip = parent
     for draft in drafts:
-        record, brought = encode_commit(draft, () if tip is None else (tip,), created=created)
+        record, new_entries = encode_commit(draft, () if tip is None else (tip,), created=created)
         if isinstance(draft.op, Append) and not is_system(draft.messages[0]):
             chain = chain_message(chain or first_link(scope), draft.messages[0])
         commits.append(structs.replace(record, chain=chain))
-        entries.update(brought)
+        entries.update(new_entries)
         tip = record.id
     return Series(tuple(commits), tuple(entries.items()), chain)
 
@@ -139,25 +139,25 @@ def trace(
     scope: str,
     messages: Sequence[Message],
     volatile: Sequence[re.Pattern[str]] = (),
-    known: "Trace | None" = None,
+    earlier: "Trace | None" = None,
 ) -> list[Point]:
     """The point after each message.
 
     System blocks that match a `volatile` pattern are not part of the digest: some clients put
-    text there that changes in every request and has no meaning. `known` is the trace of an earlier
-    list with the same scope and patterns: its equal messages are not hashed again.
+    text there that changes in every request and has no meaning. `earlier` is the trace of an
+    earlier list with the same scope and patterns: its equal messages are not hashed again.
     """
     messages = tuple(messages)
     point = Point(None)
     points: list[Point] = []
-    old_messages = () if known is None else known.messages
-    old_points = () if known is None else known.points
+    earlier_messages = () if earlier is None else earlier.messages
+    earlier_points = () if earlier is None else earlier.points
     number = 0
     while number < len(messages):
-        if number < len(old_messages) and (number == 0 or point == old_points[number - 1]):
-            length = equal_length(messages, old_messages, number)
+        if number < len(earlier_messages) and (number == 0 or point == earlier_points[number - 1]):
+            length = equal_length(messages, earlier_messages, number)
             if length:
-                points += old_points[number : number + length]
+                points += earlier_points[number : number + length]
                 point = points[-1]
                 number += length
                 continue
@@ -288,16 +288,16 @@ StoredMessages = Sequence[tuple[Id, Message]]
 
 def is_echo(answer: Message, echo: Sequence[Message]) -> bool:
     """Whether these messages of a request are the client's copy of the answer."""
-    sent = Message("assistant", tuple(block for message in echo for block in message.blocks))
-    calls, echoed = _calls(answer), _calls(sent)
-    if calls or echoed:
-        if calls == echoed:
+    joined_echo = Message("assistant", tuple(block for message in echo for block in message.blocks))
+    calls, echoed_calls = _calls(answer), _calls(joined_echo)
+    if calls or echoed_calls:
+        if calls == echoed_calls:
             return True
         # A protocol without call ids: the calls themselves must be equal.
-        return [name for _, name in calls] == [name for _, name in echoed] and match_key(
+        return [name for _, name in calls] == [name for _, name in echoed_calls] and match_key(
             answer
-        ) == match_key(sent)
-    return match_key(answer) == match_key(sent)
+        ) == match_key(joined_echo)
+    return match_key(answer) == match_key(joined_echo)
 
 
 def _calls(message: Message) -> list[tuple[str, str]]:
@@ -342,22 +342,24 @@ def align_turns(stored: Sequence[Message], messages: Sequence[Message]) -> tuple
     differently. The first turn is not compared: clients put their context into it. Both numbers are
     0 if no answer is the same.
     """
-    last = (0, 0)
+    matched = (0, 0)
     is_answered = False
     for number, (left, right) in enumerate(zip(_turns(stored), _turns(messages), strict=False)):
-        mine = [message for message in stored[left[1] : left[2]] if not is_system(message)]
-        theirs = [message for message in messages[right[1] : right[2]] if not is_system(message)]
+        stored_turn = [message for message in stored[left[1] : left[2]] if not is_system(message)]
+        sent_turn = [message for message in messages[right[1] : right[2]] if not is_system(message)]
         if left[0] != right[0]:
             break
         if left[0] == "assistant":
-            joined = Message("assistant", tuple(block for each in mine for block in each.blocks))
-            if not is_echo(joined, theirs):
+            joined = Message(
+                "assistant", tuple(block for each in stored_turn for block in each.blocks)
+            )
+            if not is_echo(joined, sent_turn):
                 break
             is_answered = True
-        elif number and not _is_same_input(mine, theirs):
+        elif number and not _is_same_input(stored_turn, sent_turn):
             break
-        last = (left[2], right[2])
-    return last if is_answered else (0, 0)
+        matched = (left[2], right[2])
+    return matched if is_answered else (0, 0)
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[tuple[str, int, int]]:

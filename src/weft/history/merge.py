@@ -16,9 +16,9 @@ Rows are matched by slot, never by text:
 A revert uses the same function: the base is the list after the commit, and the other side is the
 list before it.
 
-`restore_original_order` puts rows where they were, also those that were folded away. A compiled
-list does not record where a dropped row was. The position is found by replaying the branch from
-before the drop: a dropped row leaves an empty position, its replacement comes after the empty
+`restore_original_order` sorts rows into their original order, including rows that were folded. A
+compiled list does not record where a dropped row was. The position is found by replaying the branch
+from before the drop: a dropped row leaves an empty position, its replacement comes after the empty
 positions, and a restored row takes its old position again. A revert uses this order to put turns
 back where they were, however often they were folded since.
 
@@ -53,7 +53,7 @@ from weft.model import (
 )
 from weft.store import Step, Store
 
-from .conflict import CHOICES, AnyConflict, Choose, Conflict, Lines, SetupConflict
+from .conflict import CHOICES, AnyConflict, Choose, Conflict, RowsBySlot, SetupConflict
 from .objects import (
     PRIORITIES,
     Append,
@@ -86,39 +86,46 @@ def merge_setup(
         return ours
     if ours == base:
         return theirs
-    old, left, right = (_parts(setup) for setup in (base, ours, theirs))
-    parts = {name: right[name] if left[name] == old[name] else left[name] for name in old}
-    clash = [n for n in old if left[n] != right[n] and old[n] not in (left[n], right[n])]
-    if clash:
-        conflict = SetupConflict(tuple(clash), base, ours, theirs)
-        parts.update(_chosen_parts(conflict, settle(conflict), left, right))
+    base_parts, our_parts, their_parts = (_parts(setup) for setup in (base, ours, theirs))
+    parts = {
+        name: their_parts[name] if our_parts[name] == base_parts[name] else our_parts[name]
+        for name in base_parts
+    }
+    conflicting = [
+        n
+        for n in base_parts
+        if our_parts[n] != their_parts[n] and base_parts[n] not in (our_parts[n], their_parts[n])
+    ]
+    if conflicting:
+        conflict = SetupConflict(tuple(conflicting), base, ours, theirs)
+        parts.update(_chosen_parts(conflict, settle(conflict), our_parts, their_parts))
     merged = _setup_of(parts)
     return ours if merged == (ours or Setup()) else merged
 
 
 def setup_changes(before: Setup | None, after: Setup | None) -> tuple[str, ...]:
     """The names of the parts that differ."""
-    old, new = _parts(before), _parts(after)
-    return tuple(name for name in old if old[name] != new[name])
+    old_parts, new_parts = _parts(before), _parts(after)
+    return tuple(name for name in old_parts if old_parts[name] != new_parts[name])
 
 
 def _chosen_parts(
-    conflict: SetupConflict, choice: str, left: dict[str, Any], right: dict[str, Any]
+    conflict: SetupConflict, choice: str, our_parts: dict[str, Any], their_parts: dict[str, Any]
 ) -> dict[str, Any]:
-    """The parts in conflict, as they were settled."""
+    """The values of the conflicting parts after the choice."""
     if choice not in CHOICES:
         message = f"a conflict in the setup takes ours, theirs or concat, not the text {choice!r}"
         raise MergeConflict(message, (conflict,))
-    side = right if choice == "theirs" else left
+    side = their_parts if choice == "theirs" else our_parts
     chosen = {name: side[name] for name in conflict.parts}
     if choice == "concat" and TOOLS in chosen:
-        chosen[TOOLS] = _both_tool_lists(left[TOOLS], right[TOOLS])
+        chosen[TOOLS] = _both_tool_lists(our_parts[TOOLS], their_parts[TOOLS])
     return chosen
 
 
 def _both_tool_lists(ours: tuple[Tool, ...], theirs: tuple[Tool, ...]) -> tuple[Tool, ...]:
-    known = {tool.name for tool in ours}
-    return (*ours, *(tool for tool in theirs if tool.name not in known))
+    our_names = {tool.name for tool in ours}
+    return (*ours, *(tool for tool in theirs if tool.name not in our_names))
 
 
 def _parts(setup: Setup | None) -> dict[str, Any]:
@@ -145,69 +152,73 @@ def edit_text(message: Message, text: str) -> Message:
     ]
     if result_positions and not text_positions:
         return _edit_answer(message, result_positions[0], text)
-    first = text_positions[0] if text_positions else _opening(message.blocks)
+    first = text_positions[0] if text_positions else _new_text_position(message.blocks)
     before = [block for block in message.blocks[:first] if _stays(block)]
     after = [block for block in message.blocks[first:] if _stays(block)]
-    new: list[Block] = [Text(text)] if text or not (before or after) else []
-    return structs.replace(message, blocks=(*before, *new, *after), form="")
+    new_text: list[Block] = [Text(text)] if text or not (before or after) else []
+    return structs.replace(message, blocks=(*before, *new_text, *after), form="")
 
 
 def _stays(block: Block) -> bool:
     return not isinstance(block, Text | Refusal | Thinking | Redacted)
 
 
-def _opening(blocks: tuple[Block, ...]) -> int:
+def _new_text_position(blocks: tuple[Block, ...]) -> int:
     """Where new text goes: after media, before calls and a closing checkpoint."""
     before = (Image, File, Audio, Thinking, Redacted)
     return next((n for n, b in enumerate(blocks) if not isinstance(b, before)), len(blocks))
 
 
-def _edit_answer(message: Message, place: int, text: str) -> Message:
-    answer = message.blocks[place]
+def _edit_answer(message: Message, position: int, text: str) -> Message:
+    answer = message.blocks[position]
     assert isinstance(answer, ToolResult)
     media = tuple(block for block in answer.content if not isinstance(block, Text | Refusal))
-    new = structs.replace(answer, content=(Text(text), *media), form="")
-    blocks = (*message.blocks[:place], new, *message.blocks[place + 1 :])
+    new_result = structs.replace(answer, content=(Text(text), *media), form="")
+    blocks = (*message.blocks[:position], new_result, *message.blocks[position + 1 :])
     return structs.replace(message, blocks=blocks)
 
 
-def settle_folds(old: Lines, left: Lines, right: Lines, settle: Choose) -> dict[Id, Row | None]:
-    """The rows that change when each pair of rival summaries is settled."""
-    lines: dict[Id, Row | None] = {}
-    our_folds, their_folds = _folds(old, left), _folds(old, right)
+def settle_folds(
+    base: RowsBySlot, ours: RowsBySlot, theirs: RowsBySlot, settle: Choose
+) -> dict[Id, Row | None]:
+    """The rows that change when each conflict between two summaries is settled, by slot."""
+    changed_rows: dict[Id, Row | None] = {}
+    our_folds, their_folds = _folds(base, ours), _folds(base, theirs)
     choices: dict[tuple[tuple[Id, ...], tuple[Id, ...]], str] = {}
-    for slot in old:
-        mine, other = our_folds.get(slot, ()), their_folds.get(slot, ())
-        if not mine or not other or mine == other:
+    for slot in base:
+        our_summaries, their_summaries = our_folds.get(slot, ()), their_folds.get(slot, ())
+        if not our_summaries or not their_summaries or our_summaries == their_summaries:
             continue
-        if (mine, other) not in choices:
-            conflict = Conflict(slot, "folded", old[slot], left[mine[0]], right[other[0]])
-            choices[mine, other] = settle(conflict)
-    for (mine, other), choice in choices.items():
+        if (our_summaries, their_summaries) not in choices:
+            conflict = Conflict(
+                slot, "folded", base[slot], ours[our_summaries[0]], theirs[their_summaries[0]]
+            )
+            choices[our_summaries, their_summaries] = settle(conflict)
+    for (our_summaries, their_summaries), choice in choices.items():
         if choice == "ours":
-            _undo_fold(other, their_folds, left, lines)
+            _undo_fold(their_summaries, their_folds, ours, changed_rows)
         elif choice == "theirs":
-            _undo_fold(mine, our_folds, right, lines)
+            _undo_fold(our_summaries, our_folds, theirs, changed_rows)
         elif choice != "concat":
-            _undo_fold(other, their_folds, left, lines)
-            summary = left[mine[0]]
+            _undo_fold(their_summaries, their_folds, ours, changed_rows)
+            summary = ours[our_summaries[0]]
             message = edit_text(summary.message, choice)
-            lines[mine[0]] = structs.replace(summary, message=message)
-    return lines
+            changed_rows[our_summaries[0]] = structs.replace(summary, message=message)
+    return changed_rows
 
 
-def _folds(old: Lines, side: Lines) -> dict[Id, tuple[Id, ...]]:
+def _folds(base: RowsBySlot, side: RowsBySlot) -> dict[Id, tuple[Id, ...]]:
     """For every row that a side folded, the summaries in its gap."""
     gaps: dict[Id | None, list[Id]] = {}
     anchor: Id | None = None
     for slot, row in side.items():
-        if slot in old:
+        if slot in base:
             anchor = slot
         elif row.kind == "summary":
             gaps.setdefault(anchor, []).append(slot)
     folds: dict[Id, tuple[Id, ...]] = {}
     anchor = None
-    for slot in old:
+    for slot in base:
         if slot in side:
             anchor = slot
         elif anchor in gaps:
@@ -218,42 +229,48 @@ def _folds(old: Lines, side: Lines) -> dict[Id, tuple[Id, ...]]:
 def _undo_fold(
     summaries: tuple[Id, ...],
     folds: dict[Id, tuple[Id, ...]],
-    other: Lines,
-    lines: dict[Id, Row | None],
+    other_side: RowsBySlot,
+    changed_rows: dict[Id, Row | None],
 ) -> None:
     """Remove one side's summaries and restore the rows that only they had folded."""
     for summary in summaries:
-        lines[summary] = other.get(summary)
+        changed_rows[summary] = other_side.get(summary)
     for slot, into in folds.items():
         if into == summaries:
-            lines[slot] = other.get(slot)
+            changed_rows[slot] = other_side.get(slot)
 
 
 def merge_order(
-    old: Lines, left: Lines, right: Lines, settled: Mapping[Id, Row | None]
+    base: RowsBySlot, ours: RowsBySlot, theirs: RowsBySlot, settled: Mapping[Id, Row | None]
 ) -> list[Id]:
     """All slots of the merged list in order.
 
-    `settled` is the result for each slot. A row that we had dropped, and that is kept after all,
-    returns to where they have it.
+    `settled` is the result for each slot. A row that our side dropped, but that the merge keeps, is
+    where their side has it.
     """
-    runs = _their_runs(old, left, right, settled)
-    slots = list(left)
+    runs = _their_runs(base, ours, theirs, settled)
+    slots = list(ours)
     merged: list[Id] = []
     anchor: Id | None = None
     position = 0
     while True:
         start = position
-        while position < len(slots) and slots[position] not in old and slots[position] not in right:
+        while (
+            position < len(slots) and slots[position] not in base and slots[position] not in theirs
+        ):
             position += 1
-        mine, theirs = slots[start:position], runs.get(anchor, [])
-        if mine and theirs:
-            waiting = open_calls(left.get(slot) or right[slot] for slot in merged)
-            ours_answers = _answers([left[slot] for slot in mine], waiting)
-            their_answers = _answers([right[slot] for slot in theirs], waiting)
-            merged += [*theirs, *mine] if their_answers and not ours_answers else [*mine, *theirs]
+        our_run, their_run = slots[start:position], runs.get(anchor, [])
+        if our_run and their_run:
+            open_ids = open_calls(ours.get(slot) or theirs[slot] for slot in merged)
+            our_answers = _answers([ours[slot] for slot in our_run], open_ids)
+            their_answers = _answers([theirs[slot] for slot in their_run], open_ids)
+            merged += (
+                [*their_run, *our_run]
+                if their_answers and not our_answers
+                else [*our_run, *their_run]
+            )
         else:
-            merged += [*mine, *theirs]
+            merged += [*our_run, *their_run]
         if position == len(slots):
             return merged
         anchor = slots[position]
@@ -262,15 +279,15 @@ def merge_order(
 
 
 def _their_runs(
-    old: Lines, left: Lines, right: Lines, settled: Mapping[Id, Row | None]
+    base: RowsBySlot, ours: RowsBySlot, theirs: RowsBySlot, settled: Mapping[Id, Row | None]
 ) -> dict[Id | None, list[Id]]:
     """The rows that only they have, by the nearest row before them that we have too."""
     runs: dict[Id | None, list[Id]] = {}
     anchor: Id | None = None
-    for slot in right:
-        if slot in left:
+    for slot in theirs:
+        if slot in ours:
             anchor = slot
-        elif slot not in old or settled.get(slot) is not None:
+        elif slot not in base or settled.get(slot) is not None:
             runs.setdefault(anchor, []).append(slot)
     return runs
 
@@ -285,7 +302,7 @@ def _answers(rows: Sequence[Row], calls: set[str]) -> frozenset[str]:
 
 
 class Merged(Struct, frozen=True):
-    """The merged list, what could not be settled, and calls that both sides had answered."""
+    """The merged list, the unsettled conflicts, and the calls that both sides had answered."""
 
     rows: Sequence[Row]
     conflicts: tuple[AnyConflict, ...] = ()
@@ -305,16 +322,18 @@ def merge3(
 ) -> Merged:
     """The changes of both sides since `base`, merged into one list."""
     start = _untouched(base, ours, theirs)
-    old, left, right = (_lines(rows[start:]) for rows in (base, ours, theirs))
+    base_rows, our_rows, their_rows = (_by_slot(rows[start:]) for rows in (base, ours, theirs))
     conflicts: list[AnyConflict] = []
     settle = listing(conflicts) if choose is None else choose
-    lines: dict[Id, Row | None] = {}
-    for slot in {**old, **left, **right}:
-        lines[slot] = _merge_line(slot, old.get(slot), left.get(slot), right.get(slot), settle)
-    lines.update(settle_folds(old, left, right, settle))
-    order = merge_order(old, left, right, lines)
-    answered = settle_results(order, lines, left, right, settle)
-    settled = (lines[slot] for slot in order)
+    merged_rows: dict[Id, Row | None] = {}
+    for slot in {**base_rows, **our_rows, **their_rows}:
+        merged_rows[slot] = _merge_row(
+            slot, base_rows.get(slot), our_rows.get(slot), their_rows.get(slot), settle
+        )
+    merged_rows.update(settle_folds(base_rows, our_rows, their_rows, settle))
+    order = merge_order(base_rows, our_rows, their_rows, merged_rows)
+    answered = settle_results(order, merged_rows, our_rows, their_rows, settle)
+    settled = (merged_rows[slot] for slot in order)
     rows = list(ours)
     rows[start:] = [row for row in settled if row is not None]
     return Merged(rows, tuple(conflicts), answered)
@@ -339,7 +358,7 @@ def listing(conflicts: list[AnyConflict]) -> Choose:
     return choose
 
 
-def _merge_line(
+def _merge_row(
     slot: Id,
     base: Row | None,
     ours: Row | None,
@@ -366,18 +385,18 @@ def _merge_line(
 
 def _combine(base: Row | None, ours: Row, theirs: Row) -> Row | None:
     """The row with both sides' changes, or `None` if they conflict."""
-    hidden = {ours.priority, theirs.priority}
+    priorities = {ours.priority, theirs.priority}
     if base is None:  # both sides replayed the row: different priorities are no conflict
-        same = ours.message == theirs.message and "skip" not in hidden
+        is_same = ours.message == theirs.message and "skip" not in priorities
         priority = _higher(ours.priority, theirs.priority)
-        return structs.replace(ours, priority=priority) if same else None
+        return structs.replace(ours, priority=priority) if is_same else None
     if ours.priority != base.priority and theirs.priority != base.priority:
         priority = _higher(ours.priority, theirs.priority)
     else:
         priority = theirs.priority if ours.priority == base.priority else ours.priority
-    if len(hidden) == 2 and "skip" in hidden and ours.message != theirs.message:
+    if len(priorities) == 2 and "skip" in priorities and ours.message != theirs.message:
         return None
-    if len(hidden) == 2 and "skip" in hidden and base.priority not in hidden:
+    if len(priorities) == 2 and "skip" in priorities and base.priority not in priorities:
         return None
     if ours.message == theirs.message or theirs.message == base.message:
         return structs.replace(ours, priority=priority)
@@ -404,27 +423,33 @@ def _chosen(conflict: Conflict, choice: str) -> Row | None:
         return structs.replace(shown, priority=_higher(ours.priority, theirs.priority))
     more = tuple(b for b in theirs.message.blocks if isinstance(b, Text | Refusal))
     message = structs.replace(ours.message, blocks=_both_results(ours.message, theirs.message))
-    message = structs.replace(message, blocks=_behind_text(message, more), form="")
+    message = structs.replace(message, blocks=_add_text(message, more), form="")
     return structs.replace(ours, message=message)
 
 
 def _both_results(ours: Message, theirs: Message) -> tuple[Block, ...]:
     """Our blocks; results that differ on their side have the content of both."""
-    rivals = {block.call_id: block for block in theirs.blocks if isinstance(block, ToolResult)}
+    their_results = {
+        block.call_id: block for block in theirs.blocks if isinstance(block, ToolResult)
+    }
     blocks: list[Block] = []
     for block in ours.blocks:
-        rival = rivals.get(block.call_id) if isinstance(block, ToolResult) else None
-        if isinstance(block, ToolResult) and rival and not is_same_result(block, rival):
-            block = concat_results(block, rival)
+        their_result = their_results.get(block.call_id) if isinstance(block, ToolResult) else None
+        if (
+            isinstance(block, ToolResult)
+            and their_result
+            and not is_same_result(block, their_result)
+        ):
+            block = concat_results(block, their_result)
         blocks.append(block)
     return tuple(blocks)
 
 
-def _behind_text(message: Message, more: tuple[Text | Refusal, ...]) -> tuple[Block, ...]:
-    """The blocks, with more text added after the last text block."""
-    places = [i for i, b in enumerate(message.blocks) if isinstance(b, Text | Refusal)]
-    cut = places[-1] + 1 if places else 0
-    return (*message.blocks[:cut], *more, *message.blocks[cut:])
+def _add_text(message: Message, added: tuple[Text | Refusal, ...]) -> tuple[Block, ...]:
+    """The blocks, with these texts added after the last text block."""
+    positions = [i for i, b in enumerate(message.blocks) if isinstance(b, Text | Refusal)]
+    position = positions[-1] + 1 if positions else 0
+    return (*message.blocks[:position], *added, *message.blocks[position:])
 
 
 def _higher(one: Priority, other: Priority) -> Priority:
@@ -432,28 +457,29 @@ def _higher(one: Priority, other: Priority) -> Priority:
 
 
 def _untouched(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) -> int:
-    """How many rows at the start the merge can skip: equal on all sides, with no open calls."""
-    same = min(same_start(base, ours), same_start(base, theirs))
-    start = max(0, same - 1)  # keep one row as the anchor of inserts
-    waiting = _unasked([*base[start:], *ours[start:], *theirs[start:]])
-    for position in range(start - 1, -1, -1) if waiting else ():
+    """How many leading rows the merge can skip: equal on all sides, and without calls that later
+    rows answer."""
+    equal = min(same_start(base, ours), same_start(base, theirs))
+    start = max(0, equal - 1)  # keep one row as the anchor of inserts
+    earlier_calls = _calls_before([*base[start:], *ours[start:], *theirs[start:]])
+    for position in range(start - 1, -1, -1) if earlier_calls else ():
         for block in base[position].message.blocks:
-            if isinstance(block, ToolCall) and block.id in waiting:
+            if isinstance(block, ToolCall) and block.id in earlier_calls:
                 start = position
-                waiting.remove(block.id)
-        if not waiting:
+                earlier_calls.remove(block.id)
+        if not earlier_calls:
             break
     return start
 
 
-def _unasked(rows: Iterable[Row]) -> set[str]:
+def _calls_before(rows: Iterable[Row]) -> set[str]:
     """The calls that these rows answer, but that were made before them."""
     blocks = [block for row in rows for block in row.message.blocks]
     answered = {block.call_id for block in blocks if isinstance(block, ToolResult)}
     return answered - {block.id for block in blocks if isinstance(block, ToolCall)}
 
 
-def _lines(rows: Sequence[Row]) -> dict[Id, Row]:
+def _by_slot(rows: Sequence[Row]) -> dict[Id, Row]:
     return {row.id: row for row in rows if row.id is not None}
 
 
@@ -480,7 +506,7 @@ def restore_original_order(
 
 
 def original_order(start: Iterable[Row], steps: Iterable[Step]) -> list[Id]:
-    """Every slot that the branch had from `start` on, present or gone, in original order."""
+    """Every slot that the branch ever had from `start` on, in original order."""
     rows = _OrderedRows(start)
     run_steps(steps, rows)
     return rows.order
@@ -492,17 +518,17 @@ class _OrderedRows(ListRows):
     def __init__(self, rows: Iterable[Row]) -> None:
         super().__init__(rows)
         self.order = self._slots()
-        self._known = set(self.order)
+        self._ordered = set(self.order)
 
     def append(self, row: Row, step: Step, setup: Setup | None) -> None:
         super().append(row, step, setup)
         slot = row.id
         assert slot is not None
-        if slot in self._known:  # it was dropped, and comes back at the end
+        if slot in self._ordered:  # it was dropped, and comes back at the end
             self._reorder({slot})
         else:
             self.order.append(slot)
-            self._known.add(slot)
+            self._ordered.add(slot)
 
     def rewrite(self, op: Rewrite, messages: Sequence[Message], step: Step) -> None:
         super().rewrite(op, messages, step)
@@ -516,11 +542,11 @@ class _OrderedRows(ListRows):
     def _reorder(self, inserted: set[Id | None]) -> None:
         present = self._slots()
         self.order = _with_present(self.order, present, inserted)
-        self._known.update(present)
+        self._ordered.update(present)
 
 
 def _steps_since(store: Store, thread: str, head: Id, target: Id) -> list[Step]:
-    """The branch from `target` on, or from the oldest commit that was reverted since."""
+    """The branch's commits from `target` on, or from the oldest one that was reverted since."""
     depth = store.read_depths(thread, head, [target]).get(target)
     while depth is not None:
         steps = store.walk(thread, head, after=depth - 1)
@@ -539,23 +565,25 @@ def _reverted(step: Step) -> Id | None:
 
 
 def _with_present(order: list[Id], present: Sequence[Id], inserted: set[Id | None]) -> list[Id]:
-    """The order with all present rows in it; an inserted row that is elsewhere now has moved."""
-    here, ordered = set(present), set(order)
-    if [slot for slot in order if slot in here] != [slot for slot in present if slot in ordered]:
+    """The order with all present rows in it; inserted rows take their new positions."""
+    present_slots, ordered = set(present), set(order)
+    if [slot for slot in order if slot in present_slots] != [
+        slot for slot in present if slot in ordered
+    ]:
         order = [slot for slot in order if slot not in inserted]
         ordered.difference_update(slot for slot in inserted if slot is not None)
     new_before: dict[Id, list[Id]] = {}
-    new: list[Id] = []
+    new_slots: list[Id] = []
     for slot in present:
         if slot not in ordered:
-            new.append(slot)
-        elif new:
-            new_before[slot], new = new, []
+            new_slots.append(slot)
+        elif new_slots:
+            new_before[slot], new_slots = new_slots, []
     result: list[Id] = []
     for slot in order:
         result += new_before.get(slot, ())
         result.append(slot)
-    return [*result, *new]
+    return [*result, *new_slots]
 
 
 class ReplayedCommit(Struct, frozen=True):

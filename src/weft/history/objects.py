@@ -128,7 +128,7 @@ class Rewrite(Struct, frozen=True, gc=False, omit_defaults=True, tag="rewrite", 
 
     @property
     def touches_rows(self) -> bool:
-        """Whether it changes any row; a commit that only carries a note changes none."""
+        """Whether it changes any row; a commit that only has a note changes none."""
         return bool(self.drop or self.change or self.insert)
 
 
@@ -136,14 +136,14 @@ Op = Append | Rewrite | Setup
 
 
 class State(Struct, frozen=True):
-    """What a commit compiles to: its rows and its setup."""
+    """The compiled state of a commit: its rows and its setup."""
 
     rows: Sequence[Row] = ()
     setup: Setup | None = None
 
 
 class Body(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The part of a commit beside its parents and entries.
+    """The part of a commit besides its parents and entries.
 
     `note` is `True` if the note is simply the beginning of the commit's own message: nearly every
     commit has such a note, and it need not be stored twice.
@@ -447,8 +447,8 @@ def decode_attempt(record: AttemptRecord) -> AttemptBody:
     try:
         return _attempt_decoder.decode(record.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
-        place = f"an attempt at commit {record.commit.hex()}"
-        raise Damaged(f"{place} cannot be decoded: {error}") from None
+        name = f"an attempt at commit {record.commit.hex()}"
+        raise Damaged(f"{name} cannot be decoded: {error}") from None
 
 
 def damaged_attempt(mark: str) -> bytes:

@@ -1,9 +1,9 @@
 """Plans undo and redo from the operation log.
 
-Undo is itself an operation: it moves a ref back and is logged like any other. No pointer is needed
-to find what comes next. Read from its end, every undo in the log cancels the newest earlier
-operation on the same ref that is still in effect, and every redo cancels an undo. The operations of
-a batch are one step.
+Undo is itself an operation: it moves a ref back and is logged like any other. The log alone says
+what the next undo reverses, so no pointer is stored. If the log is read from its end, every undo
+cancels the newest earlier operation on the same ref that is still in effect, and every redo cancels
+an undo. The operations of a batch are one step.
 
 Undo belongs to a branch: operations on other branches are not undone. Some operations do not move
 the writer's current branch: a switch, or the creation or deletion of a branch or tag. For these the
@@ -103,7 +103,7 @@ def plan_redo(
 
 
 class _Plan:
-    """The operations of one step: a single one, or the run of those that are in one batch."""
+    """The operations of one step: a single one, or all operations of one batch."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -128,7 +128,7 @@ def _counts(operation: Operation, branch: str, is_own: Callable[[Operation], boo
 def _remakes(operation: Operation, branch: str, is_own: Callable[[Operation], bool]) -> bool:
     """Whether the caller undid or redid the creation of this branch, from another branch.
 
-    The branch exists, so each such undo was redone, and the branch is where it was.
+    The branch exists, so each such undo was redone, and the branch has not moved.
     """
     is_reversal = operation.verb in (UNDO, REDO) and operation.was is not None
     return is_reversal and operation.ref == branch and is_own(operation)
@@ -144,32 +144,32 @@ class _Switches:
         self._branch = branch
         self._is_own = is_own
         self._cancelled: dict[tuple[str, str | None], int] = {}
-        self._done = False
+        self._is_found = False
 
     def is_in_effect(self, operation: Operation) -> bool:
         """Whether this is the caller's last switch that was not undone."""
-        if self._done or not self._is_own(operation):
+        if self._is_found or not self._is_own(operation):
             return False
-        there, back = (operation.ref, operation.was), (operation.was or "", operation.ref)
+        direction, reverse = (operation.ref, operation.was), (operation.was or "", operation.ref)
         if operation.verb == UNDO:
-            self._cancelled[back] = self._cancelled.get(back, 0) + 1
-        elif operation.verb == REDO or self._cancelled.get(there, 0) > 0:
-            self._cancelled[there] = self._cancelled.get(there, 0) - 1
+            self._cancelled[reverse] = self._cancelled.get(reverse, 0) + 1
+        elif operation.verb == REDO or self._cancelled.get(direction, 0) > 0:
+            self._cancelled[direction] = self._cancelled.get(direction, 0) - 1
         else:
-            self._done = True
+            self._is_found = True
             return operation.ref == self._branch
         return False
 
     def is_undone(self, operation: Operation) -> bool:
         """Whether this is the caller's last undo of a switch that was not done again."""
-        if self._done or not self._is_own(operation):
+        if self._is_found or not self._is_own(operation):
             return False
-        there, back = (operation.ref, operation.was), (operation.was or "", operation.ref)
+        direction, reverse = (operation.ref, operation.was), (operation.was or "", operation.ref)
         if operation.verb == REDO:
-            self._cancelled[back] = self._cancelled.get(back, 0) + 1
+            self._cancelled[reverse] = self._cancelled.get(reverse, 0) + 1
             return False
-        if operation.verb == UNDO and self._cancelled.get(there, 0) > 0:
-            self._cancelled[there] -= 1
+        if operation.verb == UNDO and self._cancelled.get(direction, 0) > 0:
+            self._cancelled[direction] -= 1
             return False
-        self._done = True
+        self._is_found = True
         return operation.verb == UNDO and operation.ref == self._branch

@@ -86,9 +86,9 @@ class SlotIndex:
     """The position of each slot in a list of rows.
 
     A list that comes from another usually begins with the same rows. Its index asks `base`, the
-    index of the other list, for the first `shared` positions and stores only the rest, so that a
-    change at the end of a long thread copies nothing. `own` is that rest; whoever appends a row
-    adds its position there.
+    index of the other list, for the first `shared` positions. It stores only the later ones, in
+    `own`, so that a change at the end of a long thread copies nothing. Code that appends a row adds
+    its position to `own`.
     """
 
     __slots__ = ("_base", "_depth", "_shared", "own")
@@ -264,20 +264,20 @@ def plan_rewrite(old: Sequence[Row], new: Sequence[Row]) -> PlannedRewrite:
     messages: list[Message] = []
     changes: list[Change] = []
     inserts: list[Insert] = []
-    run: list[InsertedRow] = []
+    inserted_run: list[InsertedRow] = []
     anchor: Id | None = None
     for row in new:
         if row.id in in_order:
             assert row.id is not None
-            _close_run(inserts, run, anchor)
+            _close_run(inserts, inserted_run, anchor)
             anchor = row.id
             old_row = old[old_positions[row.id]]
             if row is not old_row and row != old_row:
                 changes.append(_change(old_row, row, messages))
         else:
-            run.append(InsertedRow(len(messages), row.id, row.priority, row.kind))
+            inserted_run.append(InsertedRow(len(messages), row.id, row.priority, row.kind))
             messages.append(row.message)
-    _close_run(inserts, run, anchor)
+    _close_run(inserts, inserted_run, anchor)
     op = Rewrite(_dropped_runs(old, in_order), tuple(changes), tuple(inserts))
     return PlannedRewrite(op, tuple(messages))
 
@@ -294,13 +294,13 @@ def same_start(one: Sequence[Row], other: Sequence[Row]) -> int:
     """The length of the common prefix; compares whole runs, because most rows are identical."""
     if type(one) is not type(other):  # a list is never equal to a tuple
         one, other = (rows if isinstance(rows, list) else list(rows) for rows in (one, other))
-    most = min(len(one), len(other))
-    same = 0
-    while same < most and one[same : same + RUN] == other[same : same + RUN]:
-        same += RUN
-    while same < most and one[same] == other[same]:
-        same += 1
-    return min(same, most)
+    limit = min(len(one), len(other))
+    length = 0
+    while length < limit and one[length : length + RUN] == other[length : length + RUN]:
+        length += RUN
+    while length < limit and one[length] == other[length]:
+        length += 1
+    return min(length, limit)
 
 
 def _slots_in_order(new: Sequence[Row], old_positions: dict[Id, int]) -> set[Id]:

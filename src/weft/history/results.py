@@ -1,4 +1,4 @@
-"""Two results for one call: a conflict, because no vendor accepts both and neither may be lost.
+"""Conflicts between two results for one call: no vendor accepts both, and neither may be lost.
 
 Both sides of a merge may have answered a call that they share. The two results are in different
 rows, so the merge of rows does not see a conflict. They are found here, in the order of
@@ -12,28 +12,36 @@ from msgspec import structs
 from weft.ids import Id
 from weft.model import Block, Checkpoint, Message, Reminder, Text, ToolCall, ToolResult
 
-from .conflict import Choose, Lines, ResultConflict
+from .conflict import Choose, ResultConflict, RowsBySlot
 from .objects import Row
 
 
 def settle_results(
-    order: Sequence[Id], lines: dict[Id, Row | None], left: Lines, right: Lines, settle: Choose
+    order: Sequence[Id],
+    rows: dict[Id, Row | None],
+    ours_by_slot: RowsBySlot,
+    theirs_by_slot: RowsBySlot,
+    settle: Choose,
 ) -> tuple[str, ...]:
-    """Keep one result for each call in `lines`; returns the calls that both sides had answered.
+    """Keep one result for each call in `rows`; returns the calls that both sides had answered.
 
-    Equal results are no conflict: `settle` is called only if something would be lost.
+    Equal results are no conflict: `settle` is called only if the results differ.
     """
     answered: list[str] = []
-    for call, first, second in list(_rivals(order, lines, left, right)):
+    for call, first, second in list(_rivals(order, rows, ours_by_slot, theirs_by_slot)):
         answered.append(call)
-        one, other = _result(lines[first], call), _result(lines[second], call)
-        ours, theirs = (one, other) if first in left else (other, one)
+        first_result, second_result = _result(rows[first], call), _result(rows[second], call)
+        ours, theirs = (
+            (first_result, second_result)
+            if first in ours_by_slot
+            else (second_result, first_result)
+        )
         chosen = ours
         if not is_same_result(ours, theirs):
             conflict = ResultConflict(call, ours, theirs)
             chosen = choose_result(conflict, settle(conflict))
-        lines[first] = _with_result(lines[first], chosen)
-        lines[second] = _without_result(lines[second], call)
+        rows[first] = _with_result(rows[first], chosen)
+        rows[second] = _without_result(rows[second], call)
     return tuple(sorted(set(answered)))
 
 
@@ -55,7 +63,7 @@ def choose_result(conflict: ResultConflict, choice: str) -> ToolResult:
 
 
 def concat_results(ours: ToolResult, theirs: ToolResult) -> ToolResult:
-    """Our result with their content behind it; it is an error only if both are."""
+    """Our result, followed by the content of theirs; it is an error only if both are."""
     failed = (ours.is_error and theirs.is_error) or None
     content = (*ours.content, *theirs.content)
     return structs.replace(ours, content=content, is_error=failed, form="")
@@ -63,43 +71,43 @@ def concat_results(ours: ToolResult, theirs: ToolResult) -> ToolResult:
 
 def is_answered_again(rows: Iterable[Row], message: Message) -> bool:
     """Whether the message has a result for a call that these rows have answered already."""
-    wanted = {block.call_id for block in message.blocks if isinstance(block, ToolResult)}
+    call_ids = {block.call_id for block in message.blocks if isinstance(block, ToolResult)}
     answered: set[str] = set()
-    for row in rows if wanted else ():
+    for row in rows if call_ids else ():
         for block in row.message.blocks:
             if isinstance(block, ToolCall):
                 answered.discard(block.id)
             elif isinstance(block, ToolResult) and row.priority != "skip":
                 answered.add(block.call_id)
-    return bool(wanted & answered)
+    return bool(call_ids & answered)
 
 
 def open_calls(rows: Iterable[Row]) -> set[str]:
-    """Ids of calls that nothing has answered yet."""
-    waiting: set[str] = set()
+    """The ids of the calls that have no result yet."""
+    open_ids: set[str] = set()
     for row in rows:
         for block in row.message.blocks:
             if isinstance(block, ToolCall):
-                waiting.add(block.id)
+                open_ids.add(block.id)
             elif isinstance(block, ToolResult):
-                waiting.discard(block.call_id)
-    return waiting
+                open_ids.discard(block.call_id)
+    return open_ids
 
 
 def open_answers(base: Sequence[Row], side: Sequence[Row]) -> list[Row]:
     """The rows that one side added to answer calls that are open in `base`."""
-    known = {row.id for row in base}
-    waiting = open_calls(base)
+    base_slots = {row.id for row in base}
+    open_ids = open_calls(base)
     answers: list[Row] = []
     for row in side:
-        if row.id in known or row.priority == "skip":
+        if row.id in base_slots or row.priority == "skip":
             continue
         results = tuple(
             block
             for block in row.message.blocks
-            if isinstance(block, ToolResult) and block.call_id in waiting
+            if isinstance(block, ToolResult) and block.call_id in open_ids
         )
-        waiting -= {block.call_id for block in results}
+        open_ids -= {block.call_id for block in results}
         if results:
             message = structs.replace(row.message, blocks=results, form="")
             answers.append(structs.replace(row, message=message))
@@ -107,12 +115,12 @@ def open_answers(base: Sequence[Row], side: Sequence[Row]) -> list[Row]:
 
 
 def _rivals(
-    order: Sequence[Id], lines: dict[Id, Row | None], left: Lines, right: Lines
+    order: Sequence[Id], rows: dict[Id, Row | None], ours: RowsBySlot, theirs: RowsBySlot
 ) -> Iterator[tuple[str, Id, Id]]:
     """Calls that each side answers in a row of its own, with the slots of both rows."""
     first: dict[str, Id] = {}
     for slot in order:
-        row = lines[slot]
+        row = rows[slot]
         if row is None or row.priority == "skip":
             continue
         for block in row.message.blocks:
@@ -120,15 +128,18 @@ def _rivals(
                 first.pop(block.id, None)  # an id that is used again is another call
             elif isinstance(block, ToolResult):
                 earlier = first.setdefault(block.call_id, slot)
-                if earlier != slot and {_side(earlier, left, right), _side(slot, left, right)} == {
+                if earlier != slot and {
+                    _side(earlier, ours, theirs),
+                    _side(slot, ours, theirs),
+                } == {
                     "ours",
                     "theirs",
                 }:
                     yield block.call_id, earlier, slot
 
 
-def _side(slot: Id, left: Lines, right: Lines) -> str:
-    return "both" if slot in left and slot in right else "ours" if slot in left else "theirs"
+def _side(slot: Id, ours: RowsBySlot, theirs: RowsBySlot) -> str:
+    return "both" if slot in ours and slot in theirs else "ours" if slot in ours else "theirs"
 
 
 def _result(row: Row | None, call: str) -> ToolResult:
@@ -152,7 +163,7 @@ def _with_result(row: Row | None, result: ToolResult) -> Row:
 
 
 def _without_result(row: Row | None, call: str) -> Row | None:
-    """The row without its result for this call; `None` if nothing else is in it."""
+    """The row without its result for this call; `None` if it has no other content."""
     assert row is not None
     blocks = tuple(
         block

@@ -100,7 +100,7 @@ def index_behind(store: Store, pages: int | None = None) -> int:
 
 
 def open_index(store: Store, thread: str | None = None) -> TextIndex:
-    """The index with all commits; those that a read-only store cannot take are only in memory."""
+    """The index with all commits; if the store is read-only, new ones are indexed in memory."""
     try:
         index_behind(store)
     except Damaged:
@@ -111,7 +111,7 @@ def open_index(store: Store, thread: str | None = None) -> TextIndex:
     after = 0
     while segment := _next_segment(store, SEGMENT_SIZE, after):
         unwritten.append(segment)
-        after = max(int.from_bytes(own.keys[-8:], "little") for own in segment.commits)
+        after = max(int.from_bytes(commits.keys[-8:], "little") for commits in segment.commits)
     return TextIndex(store, thread, unwritten)
 
 
@@ -136,17 +136,17 @@ def _add(store: Store, segment: NewSegment) -> bool:
     """Add a segment, merged with small ones if there are many; false if another writer did."""
     sizes = store.segments()
     small = [number for number, size in sizes.items() if size < SMALL_SIZE]
-    waiting = sum(sizes[number] for number in small)
+    small_total = sum(sizes[number] for number in small)
     if segment.size >= SMALL_SIZE or not small:
         return store.add_segment(segment)
-    if segment.size + waiting < SMALL_SIZE and len(small) < SMALL_SEGMENTS:
+    if segment.size + small_total < SMALL_SIZE and len(small) < SMALL_SEGMENTS:
         return store.add_segment(segment)
     owned = store.indexed_commits(segments=small)
     blocks = store.index_blocks(None, small)
     parts = [
         (
             [commits for commits in owned if commits.segment == number],
-            [block for of, block in blocks if of == number],
+            [block for segment_number, block in blocks if segment_number == number],
         )
         for number in small
     ]
@@ -155,10 +155,10 @@ def _add(store: Store, segment: NewSegment) -> bool:
 
 
 def index_flaws(store: Store, commits: int, unreliable: Set[Id]) -> list[Flaw]:
-    """What is wrong with the text index of a store with so many commits.
+    """The faults of the text index; `commits` is the number of commits of the store.
 
-    Every segment is read. The terms of some of its commits are compared with their text, unless a
-    message of theirs is `unreliable`.
+    Every segment is read. The terms of some of its commits are compared with their text, except
+    commits with an object in `unreliable`.
     """
     flaws: list[Flaw] = []
     indexed = 0
@@ -187,7 +187,7 @@ def index_flaws(store: Store, commits: int, unreliable: Set[Id]) -> list[Flaw]:
 def _wrong_terms(
     store: Store, terms: Mapping[int, Mapping[str, int]], unreliable: Set[Id]
 ) -> str | None:
-    """What is wrong with the terms of a sample of these commits."""
+    """The first fault in the terms of a sample of these commits; `None` if there is none."""
     keys = list(terms)
     sample = keys[:: max(1, len(keys) // SAMPLE)]
     steps = store.read_keys(sample)
@@ -209,7 +209,7 @@ def rebuild_index(store: Store) -> None:
 
 
 class Query(Struct, frozen=True):
-    """The words of a query, without stop words unless there is nothing else."""
+    """The words of a query; stop words are only included if there are no other words."""
 
     words: tuple[Word, ...]
     is_phrase: bool
@@ -273,7 +273,7 @@ def _match_messages(
     """The commits whose messages match, best first, and whether they have every word."""
     matches = match_words(index, parsed.words)
     complete = _complete(matches)
-    scores = index.score_postings(weighted for one in matches for weighted in one.weighted)
+    scores = index.score_postings(weighted for match in matches for weighted in match.weighted)
     if complete:
         scores = {position: scores[position] for position in complete}
     elif parsed.is_phrase:
@@ -292,8 +292,8 @@ def _match_notes(
     complete = _complete(matches)
     if not complete:
         return []
-    scores = index.score_postings(weighted for one in matches for weighted in one.weighted)
-    steps = _best_steps(store, index, {at: scores[at] for at in complete}, limit)
+    scores = index.score_postings(weighted for match in matches for weighted in match.weighted)
+    steps = _best_steps(store, index, {position: scores[position] for position in complete}, limit)
     if parsed.is_phrase:
         texts = {step: note_texts(step.commit.kind, step.commit.data) for step in steps}
         return [step for step in steps if _has_phrase("\n".join(texts[step]), query)]
@@ -313,7 +313,7 @@ def _note_words(words: Iterable[Word]) -> list[Word]:
 
 def _complete(matches: Sequence["WordMatch"]) -> set[int]:
     """The positions that have every word."""
-    return set(matches[0].positions).intersection(*(one.positions for one in matches[1:]))
+    return set(matches[0].positions).intersection(*(match.positions for match in matches[1:]))
 
 
 def _best_steps(
@@ -328,14 +328,14 @@ def _has_phrase(text: str, phrase: str) -> bool:
 
 
 class WordMatch(Struct, frozen=True):
-    """The commits with one word of a query, and what they are scored by."""
+    """The commits with one word of a query, and the weighted postings for their scores."""
 
     positions: Mapping[int, int]
     weighted: list[tuple[dict[int, int], float]]
 
 
 def match_words(index: TextIndex, words: Sequence[Word]) -> list[WordMatch]:
-    """The commits with each word; a word that is nowhere is searched inside of other words."""
+    """The commits with each word; a word that does not occur is searched inside other words."""
     index.load(term for word in words for term in (*word.parts, *word.whole))
     return [match_word(index, word, within=True) for word in words]
 
@@ -373,12 +373,16 @@ def match_word(index: TextIndex, word: Word, *, within: bool = False) -> WordMat
     With `within`, also words that have it anywhere.
     """
     parts = [index.find(part) for part in word.parts]
-    everywhere = min(parts, key=len)
-    for other in parts:
-        if other is not everywhere:
-            everywhere = {at: times for at, times in everywhere.items() if at in other}
+    common = min(parts, key=len)
+    for postings_of_part in parts:
+        if postings_of_part is not common:
+            common = {
+                position: times
+                for position, times in common.items()
+                if position in postings_of_part
+            }
     name = word.parts[0]
-    weighted = [(everywhere, 1.0)]
+    weighted = [(common, 1.0)]
     if len(parts) > 1:
         name = word.whole[0]
         weighted = match_identifier(index, word).weighted
@@ -387,8 +391,8 @@ def match_word(index: TextIndex, word: Word, *, within: bool = False) -> WordMat
             for part, postings in zip(word.parts, parts, strict=True)
             if part not in STOP_TERMS
         ]
-    if everywhere:
-        return WordMatch(everywhere, weighted)
+    if common:
+        return WordMatch(common, weighted)
     for anywhere in (False, True) if within else (False,):
         # A stem that ends in `i` may belong to a word that ends in `y`.
         postings = _joined(index, index.variants(name.removesuffix("i"), within=anywhere))
@@ -414,8 +418,8 @@ def threads_with(store: Store, query: str) -> set[str] | None:
     index = open_index(store)
     matches = match_words(index, parsed.words)
     complete = _complete(matches) | _complete(match_words(index, _note_words(parsed.words)))
-    some = set[int]().union(*(one.positions for one in matches))
-    return index.threads_of(complete or some)
+    partial = set[int]().union(*(match.positions for match in matches))
+    return index.threads_of(complete or partial)
 
 
 class Recalled(Struct, frozen=True):
@@ -426,19 +430,21 @@ class Recalled(Struct, frozen=True):
 
 
 class Narrowing(Struct, frozen=True):
-    """What a recall is narrowed down to: a time, and commits that mention a path."""
+    """The limits of a recall: a time range, and a path that the commits must mention."""
 
     since: float | None = None
     until: float | None = None
     path: str | None = None
 
     def positions(self, index: TextIndex) -> set[int] | None:
-        """The positions that pass; `None` for all."""
+        """The positions within the limits; `None` for all."""
         if self.since is None and self.until is None and self.path is None:
             return None
         low = float("-inf") if self.since is None else self.since
         high = float("inf") if self.until is None else self.until
-        passing = {at for at, created in enumerate(index.times) if low <= created <= high}
+        passing = {
+            position for position, created in enumerate(index.times) if low <= created <= high
+        }
         for word in parse_query(self.path or "").words:
             passing &= match_word(index, word).positions.keys()
         return passing
@@ -468,11 +474,11 @@ def recall_commits(
     passing = only.positions(index)
     matches = match_some(index, parsed.words)
     weights: dict[str, float] = {}
-    for word, one in matches.items():
-        rarity = index.rarity(len(one.positions))
+    for word, match in matches.items():
+        rarity = index.rarity(len(match.positions))
         for term in (*word.parts, *word.whole):
             weights[term] = max(weights.get(term, 0.0), rarity / len(word.parts))
-    weighted = [pair for one in matches.values() for pair in one.weighted]
+    weighted = [pair for match in matches.values() for pair in match.weighted]
     scores = index.score_postings(weighted)
     if passing is not None:
         scores = {at: score for at, score in scores.items() if at in passing}
@@ -495,8 +501,8 @@ def _with_neighbours(scores: Mapping[int, float], size: int) -> dict[int, float]
     for position, score in best.items():
         for neighbour, share in ((position + 1, FOLLOWING), (position - 1, PRECEDING)):
             if 0 <= neighbour < size:
-                own = smoothed.get(neighbour, scores.get(neighbour, 0.0))
-                smoothed[neighbour] = own + share * score
+                own_score = smoothed.get(neighbour, scores.get(neighbour, 0.0))
+                smoothed[neighbour] = own_score + share * score
     return smoothed
 
 
@@ -513,16 +519,16 @@ def read_every_commit(store: Store, thread: str) -> Iterator[Step]:
         for head in (operation.new, operation.old)
     )
     for head in chain(store.refs(thread).values(), logged):
-        waiting = [] if head is None else [head]
-        while waiting:
-            tip = waiting.pop()
+        pending = [] if head is None else [head]
+        while pending:
+            tip = pending.pop()
             if tip in visited:
                 continue
             for step in reversed(store.walk(thread, tip)):
                 if step.commit.id in visited:
                     break
                 visited.add(step.commit.id)
-                waiting += step.commit.parents[1:]
+                pending += step.commit.parents[1:]
                 yield step
 
 
@@ -550,11 +556,11 @@ def _metadata_lines(members: JsonObject, prefix: str = "") -> Iterator[str]:
     """A line `key: value` for each value; nested keys are joined by dots."""
     for key, value in members.items():
         values = cast(list[Any], value) if isinstance(value, list) else [value]
-        for one in values:
-            if isinstance(one, dict):
-                yield from _metadata_lines(cast(JsonObject, one), f"{prefix}{key}.")
+        for item in values:
+            if isinstance(item, dict):
+                yield from _metadata_lines(cast(JsonObject, item), f"{prefix}{key}.")
             else:
-                text = one if isinstance(one, str) else json.encode(one).decode()
+                text = item if isinstance(item, str) else json.encode(item).decode()
                 yield f"{prefix}{key}: {text}"
 
 

@@ -107,10 +107,10 @@ def stem(word: str) -> str:
         word = word[:-2]
     elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
-    for ending, rest in _ENDINGS:
+    for ending, minimum in _ENDINGS:
         if word.endswith("eed"):  # need, speed, agreed
             break
-        if word.endswith(ending) and len(word) - len(ending) >= rest:
+        if word.endswith(ending) and len(word) - len(ending) >= minimum:
             word = word[: -len(ending)]
             if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz":
                 word = word[:-1]

@@ -64,7 +64,7 @@ SegmentParts = tuple[Sequence[IndexedCommits], Sequence[IndexBlock]]
 
 
 class Document(Struct, frozen=True, gc=False):
-    """A commit to index: the store's numbers of it and its thread, and its terms.
+    """A commit to index: its number in the store, the number of its thread, and its terms.
 
     `length` is the number of words of its messages.
     """
@@ -94,13 +94,15 @@ def merge_segments(parts: Sequence[SegmentParts]) -> NewSegment:
     """One segment with the documents of several."""
     rows = sorted(
         (commits.thread, key, created, length, part, commits.first + offset)
-        for part, (owned, _) in enumerate(parts)
-        for commits in owned
+        for part, (commit_lists, _) in enumerate(parts)
+        for commits in commit_lists
         for offset, (key, length, created) in enumerate(_unpack_commits(commits))
     )
-    bases = [[0] * sum(len(commits.keys) // 8 for commits in owned) for owned, _ in parts]
-    for number, (*_, part, old) in enumerate(rows):
-        bases[part][old] = number << COUNT_BITS
+    bases = [
+        [0] * sum(len(commits.keys) // 8 for commits in commit_lists) for commit_lists, _ in parts
+    ]
+    for number, (*_, part, old_number) in enumerate(rows):
+        bases[part][old_number] = number << COUNT_BITS
     postings: defaultdict[str, list[int]] = defaultdict(list)
     for part, (_, blocks) in enumerate(parts):
         base = bases[part]
@@ -126,10 +128,13 @@ def _pack(
     while start < len(rows):
         thread = rows[start][0]
         end = bisect_left(rows, thread + 1, lo=start, key=lambda row: row[0])
-        own = rows[start:end]
-        lengths = array("I", [row[3] for row in own])
-        data = array("d", [sum(lengths), *[row[2] for row in own]]).tobytes() + lengths.tobytes()
-        keys = array("q", [row[1] for row in own]).tobytes()
+        thread_rows = rows[start:end]
+        lengths = array("I", [row[3] for row in thread_rows])
+        data = (
+            array("d", [sum(lengths), *[row[2] for row in thread_rows]]).tobytes()
+            + lengths.tobytes()
+        )
+        keys = array("q", [row[1] for row in thread_rows]).tobytes()
         commits.append(IndexedCommits(thread, start, keys, data))
         start = end
     is_small = len(rows) < SMALL_SIZE
@@ -314,7 +319,7 @@ class TextIndex:
         return postings
 
     def spread(self, term: str) -> int:
-        """About how many commits have the term; this reads no postings."""
+        """About how many commits have the term, without reading its postings."""
         return sum(min(count, one.size) for one, _, _, count in self._entries(term))
 
     def _entries(self, term: str) -> Iterator[tuple[_Range, IndexBlock, int, int]]:
@@ -322,10 +327,10 @@ class TextIndex:
         self.load([term])
         needle = b"\n%b " % term.encode()
         for one, block in (*self._blocks[_bucket(term)], *self._blocks[WHOLE]):
-            at = block.terms.find(needle)
-            if at >= 0:
-                end = block.terms.index(b"\n", at + 1)
-                offset, count = block.terms[at + len(needle) : end].split(b" ")
+            start = block.terms.find(needle)
+            if start >= 0:
+                end = block.terms.index(b"\n", start + 1)
+                offset, count = block.terms[start + len(needle) : end].split(b" ")
                 yield one, block, int(offset), int(count)
 
     def variants(self, term: str, *, within: bool) -> list[str]:
@@ -363,7 +368,7 @@ class TextIndex:
         return {name for name, _ in self._store.read_keys(first)}
 
     def rarity(self, spread: int) -> float:
-        """The inverse document frequency of a term that so many commits have."""
+        """The inverse document frequency of a term that occurs in `spread` commits."""
         return log(1 + (len(self) - spread + 0.5) / (spread + 0.5))
 
     def score_postings(self, weighted: Iterable[tuple[dict[int, int], float]]) -> dict[int, float]:

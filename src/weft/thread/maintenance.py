@@ -14,12 +14,12 @@ from weft.history import (
     Report,
     Swept,
     check_json,
-    end_where_readable,
     examine,
     forget_text,
     plan_forget,
     repair,
     sweep,
+    truncate_damaged_branch,
 )
 from weft.store import Store, checksum, open_store
 
@@ -75,7 +75,7 @@ def _rewrite_file(target: Target) -> list[str]:
     saved = salvage(str(target).removeprefix(SQLITE), OBJECT_FORMAT, time())
     with _OpenStore(target) as store:
         rests = [(end.thread, end.rest) for end in saved.ends if end.rest is not None]
-        lines = [end_where_readable(store, thread, rest, time()) for thread, rest in rests]
+        lines = [truncate_damaged_branch(store, thread, rest, time()) for thread, rest in rests]
     return [*saved.lines(), *(line for line in lines if line is not None)]
 
 
