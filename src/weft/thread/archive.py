@@ -271,9 +271,9 @@ def _read_commit(line: CommitLine, archive: Archive) -> None:
         archive.buried["commit", id] = line.buried
     elif commit_id(line.kind, parents, entries, data) != id:
         raise ValueError(f"the content of commit {line.commit} does not match its id")
-    absent = [entry.hex() for entry in entries if entry not in archive.entries]
-    if absent:
-        raise ValueError(f"entry {absent[0]} of commit {line.commit} is missing")
+    missing = [entry.hex() for entry in entries if entry not in archive.entries]
+    if missing:
+        raise ValueError(f"entry {missing[0]} of commit {line.commit} is missing")
     usage = None if line.usage == ABSENT else bytes(line.usage)
     chain = _id(line.chain)
     archive.threads[-1].ids.add(id)
@@ -305,15 +305,15 @@ def _restore(
         kind=record.kind,
         title=record.title,
     )
-    present = [_comparable(op) for op in reversed(list(read_operations(store, record.name)))]
+    existing_log = [_comparable(op) for op in reversed(list(read_operations(store, record.name)))]
     log = _restorable_log(thread, created)
-    if present != [_comparable(op) for op in log[: len(present)]]:
+    if existing_log != [_comparable(op) for op in log[: len(existing_log)]]:
         raise ThreadError(
             f"thread {record.name!r} already exists and has diverged from the archive"
         )
-    before = store.count(record.name)
+    count_before = store.count(record.name)
     needed = {id: entries[id] for commit in thread.commits for id in commit.entries}
-    for number, op in enumerate(log[len(present) :]):
+    for number, op in enumerate(log[len(existing_log) :]):
         is_first = number == 0
         store.land(
             record.name,
@@ -329,21 +329,23 @@ def _restore(
                 checkpoints=tuple(_checkpoints(needed.values())) if is_first else (),
             ),
         )
-    _restore_batches(store, record.name, log, len(present))
+    _restore_batches(store, record.name, log, len(existing_log))
     present_attempts = set(store.attempts(record.name))
     for attempt in thread.attempts:
         if attempt not in present_attempts:
             store.add_attempt(record.name, attempt)
-    return store.count(record.name) - before
+    return store.count(record.name) - count_before
 
 
-def _restore_batches(store: Store, thread: str, log: Sequence[Operation], present: int) -> None:
+def _restore_batches(
+    store: Store, thread: str, log: Sequence[Operation], existing_count: int
+) -> None:
     """Mark the batches among the new operations."""
     batches: dict[int, int] = {op.batch: op.seq for op in log if op.batch is not None}
     if batches:
         offset = store.operations(thread, limit=1)[0].seq - len(log)
         for first, last in batches.items():
-            if first > present:
+            if first > existing_count:
                 store.mark_batch(thread, first + offset, last + offset)
 
 

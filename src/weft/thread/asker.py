@@ -87,7 +87,10 @@ def no_answer_within(seconds: float) -> "Stopped":
 
 
 def answer_for(error: BaseException) -> ApiError:
-    """The answer for an exception of an asker; raises what is no `Exception`, such as Ctrl-C."""
+    """The answer for an exception of an asker.
+
+    Exceptions that do not derive from `Exception`, such as `KeyboardInterrupt`, are raised again.
+    """
     if not isinstance(error, Exception):
         raise error
     return ApiError("server", str(error) or type(error).__name__, 502)
@@ -98,7 +101,7 @@ def drive(
     asker: Asker,
     seconds: float | None = SUMMARY_SECONDS,
 ) -> Result:
-    """Run a flow to its end: ask the model each request that it yields."""
+    """Run a flow to its end: send each request that it yields to the model."""
     try:
         request = next(flow)
         while True:

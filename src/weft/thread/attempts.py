@@ -116,17 +116,17 @@ def _body(
     answer: Message | Response | None, error: ApiError | None, reason: str | None
 ) -> AttemptBody:
     response = Response(answer) if isinstance(answer, Message) else answer
-    why = None if reason is None else AttemptReason(reason)
+    attempt_reason = None if reason is None else AttemptReason(reason)
     if error is not None:
-        why = AttemptReason(
+        attempt_reason = AttemptReason(
             reason or error.message, error.type, error.status, error.param, error.kind
         )
     if response is None:
-        return AttemptBody(why)
+        return AttemptBody(attempt_reason)
     message = response.message
     origin = None if message.origin is None else message.origin.model
     return AttemptBody(
-        why,
+        attempt_reason,
         message if has_content(message) else None,
         response.model or origin,
         response.id,

@@ -1,8 +1,8 @@
 """Compaction of a thread: the procedure that every mode shares, and the modes without a model.
 
-`Compaction` does what all modes have in common. It plans, checks that required texts stay, counts
-tokens, writes the commit and emits the events. Each mode only brings its planner, a function from
-the current rows to a `Plan`:
+`Compaction` has the steps that all modes share. It plans, checks that required texts stay, counts
+tokens, writes the commit and emits the events. Each mode only adds its planner, a function from the
+current rows to a `Plan`:
 
 - `compact` plans by ranges, by a budget, by turns to keep, or with the caller's own summary.
 - `engine` plans with a model's summary.
@@ -130,24 +130,26 @@ class Compaction(Struct, kw_only=True):
 def as_preview(
     handle: Handle, rows: Sequence[Row], plan: Plan, result: CompactResult
 ) -> CompactResult:
-    """The result as a preview: with what happens to each message."""
+    """The result as a preview, with the change of each message."""
     changes = describe_changes(rows, plan, handle.count_once)
     return structs.replace(result, preview=True, changes=changes)
 
 
 def measure(handle: Handle, rows: Sequence[Row], plan: Plan) -> CompactResult:
     """The result of a plan, with its tokens before and after, and the loss of cached prefix."""
-    old, new = show_rows(rows), show_rows(plan.rows)
-    sizes = [handle.count(row.message) for row in old]
-    same = 0
-    for before, after in zip(old, new, strict=False):
+    old_rows, new_rows = show_rows(rows), show_rows(plan.rows)
+    sizes = [handle.count(row.message) for row in old_rows]
+    equal_count = 0
+    for before, after in zip(old_rows, new_rows, strict=False):
         if before.message is not after.message and before.message != after.message:
             break
-        same += 1
+        equal_count += 1
     tokens_before = sum(sizes)
-    tokens_after = sum(sizes[:same]) + sum(handle.count(row.message) for row in new[same:])
+    tokens_after = sum(sizes[:equal_count]) + sum(
+        handle.count(row.message) for row in new_rows[equal_count:]
+    )
     result = compact_result(plan, tokens_before, tokens_after)
-    return structs.replace(result, cache_lost=sum(sizes[same:]))
+    return structs.replace(result, cache_lost=sum(sizes[equal_count:]))
 
 
 def compact(
@@ -176,8 +178,10 @@ def compact(
         ranges = validate_compact_input({"replacements": replacements})
 
         def plan_ranges(rows: list[Row]) -> Plan:
-            taken = TakenCheckpoints(handle.store, handle.name)
-            return plan_replacements(rows, ranges, known=taken, strip=strip, call_id=call_id)
+            existing_checkpoints = TakenCheckpoints(handle.store, handle.name)
+            return plan_replacements(
+                rows, ranges, known=existing_checkpoints, strip=strip, call_id=call_id
+            )
 
         return compaction.preview(plan_ranges) if preview else compaction.land(plan_ranges)
 
@@ -224,8 +228,8 @@ def adopt(
     """Record a client's own compaction as a compaction of this thread.
 
     A client whose context is full compacts by itself and then sends the shorter list. The parent of
-    the commit is the full history, so a revert brings it back. Messages that the list repeats keep
-    their ids; they are recognised by what every client must echo.
+    the commit is the full history, so a revert restores it. Messages that are still in the list
+    keep their ids; they are recognised by their match keys.
     """
     check_objects(metadata=metadata)
     check_count("summary", summary)
@@ -262,31 +266,31 @@ def _match_repeated(
     messages matches; before it, the oldest does.
     """
     matches: dict[int, int] = {}
-    free = list(keys)
+    unmatched = list(keys)
     for number in range(len(messages) - 1, summary, -1):
         key = match_key(messages[number])
-        if key in free:
-            index = len(free) - 1 - free[::-1].index(key)
+        if key in unmatched:
+            index = len(unmatched) - 1 - unmatched[::-1].index(key)
             matches[number] = index
-            del free[index:]
+            del unmatched[index:]
     start = 0
     for number, message in enumerate(messages[:summary]):
         key = match_key(message)
-        if key in free[start:]:
-            matches[number] = free.index(key, start)
+        if key in unmatched[start:]:
+            matches[number] = unmatched.index(key, start)
             start = matches[number] + 1
     return matches
 
 
 def refuse_own_summary(replacements: Replacements | None, summary: str | None) -> None:
-    """Refuse a text for a summary that a model is to write."""
+    """Refuse a summary of the caller if a model is to write it."""
     for name, value in {"replacements": replacements, "summary": summary}.items():
         if value is not None:
             raise CompactRefused("cannot be combined with a model's summary", field=name)
 
 
 def refuse_with_range(first: str | None, last: str | None, **others: object) -> None:
-    """Refuse arguments that choose what is replaced, if a range already does."""
+    """Refuse other arguments that choose the messages to replace, if a range does."""
     if first is None and last is None:
         return
     for name, value in others.items():
@@ -305,11 +309,13 @@ def check_retained(before: Sequence[Row], after: Sequence[Row], retain: Sequence
     """Refuse a plan that loses a required text, and a required text that the thread never had."""
     if not retain:
         return
-    old, new = ("\n".join(row.message.text for row in show_rows(rows)) for rows in (before, after))
+    old_text, new_text = (
+        "\n".join(row.message.text for row in show_rows(rows)) for rows in (before, after)
+    )
     for text in retain:
-        if not text or text not in old:
+        if not text or text not in old_text:
             raise CompactRefused(f"{text!r} is not in the thread", field="retain")
-        if text not in new:
+        if text not in new_text:
             raise CompactRefused(
                 f"{text!r} would be lost: include it in the summary", field="retain"
             )

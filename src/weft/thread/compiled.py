@@ -1,11 +1,11 @@
-"""`CompiledContext`: the messages of a thread at one commit, frozen, and the formats they convert
-to.
+"""`CompiledContext`: the messages of a thread at one commit, and their conversion to other formats.
 
-It shares its rows with the thread and builds its own tuples on first use. So a compile after every
-commit of a long thread costs only what changed. The formats read no store. Two things are read on
-access, because they are stored beside the messages: `generation_configs` and `calibrated`.
+It is frozen. It shares its rows with the thread and builds its own tuples on first use, so the cost
+of a compile depends on the number of new commits, not on the length of the thread. Converting reads
+no store. Only `generation_configs` and `calibrated` read it, on access, because their data is
+stored beside the messages.
 
-`to_text` and `to_dicts` are formats for people. The codecs write those of the vendors.
+`to_text` and `to_dicts` are formats for people. The codecs write the formats of the vendors.
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -47,10 +47,10 @@ PORTABLE_TOKENS = 4096
 def without_stale_thinking(
     rows: Sequence[Row], stale_signatures: Set[Id]
 ) -> tuple[tuple[Row, ...], tuple[Loss, ...]]:
-    """The rows that can be sent, without thinking whose signature is stale, and what was left out.
+    """The rows without thinking whose signature is stale, and a loss for each changed row.
 
-    A vendor refuses signed thinking if the messages before it have changed. A message that was
-    nothing but such thinking is left out whole.
+    A vendor refuses signed thinking if the messages before it have changed. A message that has only
+    such thinking is left out.
     """
     if not stale_signatures:
         return tuple(rows), ()
@@ -77,16 +77,18 @@ def is_sealed_summary(block: Block, protocol: str) -> bool:
 
 def has_sealed_summaries(messages: Sequence[Message], protocol: str) -> bool:
     """Whether a list has a compaction that only a vendor of another protocol can read."""
-    return any(is_sealed_summary(block, protocol) for one in messages for block in one.blocks)
+    return any(
+        is_sealed_summary(block, protocol) for message in messages for block in message.blocks
+    )
 
 
 def with_portable_summaries(
     messages: Sequence[Message], protocol: str, portable: Callable[[Opaque], str | None]
 ) -> tuple[tuple[Message, ...], tuple[Loss, ...]]:
-    """The messages with text in the place of sealed compactions, and a loss for each.
+    """The messages with text instead of sealed compactions, and a loss for each.
 
-    `portable` returns the text, or `None` if it does not know the compaction: then it stays, and
-    the codec drops it like any other block of another vendor.
+    `portable` returns the text, or `None` for an unknown compaction. An unknown one stays, and the
+    codec drops it like any other block of another vendor.
     """
     changed: dict[int, Message] = {}
     losses: list[Loss] = []
@@ -228,7 +230,7 @@ class CompiledContext:
         """The messages as a vendor of this protocol can read them.
 
         A compaction that only another vendor can read is replaced with an extract of the messages
-        that it stands for.
+        that it summarises.
         """
         return self._readable(protocol, self.sendable)[0]
 
@@ -296,11 +298,11 @@ class CompiledContext:
         system: SystemPolicy = "auto",
         max_tokens: int | None = None,
     ) -> VendorParams:
-        """What `chat.completions.create(**...)` takes.
+        """The arguments for `chat.completions.create(**...)`.
 
         `tools` replace the thread's own. `system` is the policy for later system messages, and
-        `max_tokens` limits the answer. Other parameters come from `Thread.setup()`, or go to
-        `create()` beside these. `.losses` lists what could not be expressed.
+        `max_tokens` limits the answer. Other parameters come from `Thread.setup()`, or are passed
+        to `create()` beside these. `.losses` lists what the protocol could not express.
         """
         return self._params("openai-chat", model, tools, system, max_tokens)
 
@@ -312,7 +314,7 @@ class CompiledContext:
         system: SystemPolicy = "auto",
         max_tokens: int | None = None,
     ) -> VendorParams:
-        """What `messages.create(**...)` takes; arguments as in `to_openai_params`."""
+        """The arguments for `messages.create(**...)`; parameters as in `to_openai_params`."""
         return self._params("anthropic", model, tools, system, max_tokens)
 
     def to_responses_params(
@@ -323,7 +325,7 @@ class CompiledContext:
         system: SystemPolicy = "auto",
         max_tokens: int | None = None,
     ) -> VendorParams:
-        """What `responses.create(**...)` takes; arguments as in `to_openai_params`."""
+        """The arguments for `responses.create(**...)`; parameters as in `to_openai_params`."""
         return self._params("openai-responses", model, tools, system, max_tokens)
 
     def to_gemini_params(
@@ -334,7 +336,8 @@ class CompiledContext:
         system: SystemPolicy = "auto",
         max_tokens: int | None = None,
     ) -> VendorParams:
-        """What `models.generate_content(**...)` takes; arguments as in `to_openai_params`."""
+        """The arguments for `models.generate_content(**...)`; parameters as in
+        `to_openai_params`."""
         return self._params(GEMINI, model, tools, system, max_tokens)
 
     def _write(self, protocol: str, rows: Sequence[Row]) -> Any:
@@ -375,8 +378,8 @@ class CompiledContext:
     def __repr__(self) -> str:
         """Its size; the tokens only if they are already counted."""
         tokens = vars(self).get("tokens")
-        at = "nothing" if self.head is None else self.head[:12]
-        return f"<CompiledContext at {at}: {describe_size(len(self.rows), tokens)}>"
+        commit = "nothing" if self.head is None else self.head[:12]
+        return f"<CompiledContext at {commit}: {describe_size(len(self.rows), tokens)}>"
 
     __hash__ = None  # pyright: ignore[reportAssignmentType] - messages hold dicts
 
@@ -392,7 +395,7 @@ def _hex(id: Id | None) -> str:
 
 
 def to_dicts(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """`{"role", "content", "name"?}` for each row; the content is what a person would read."""
+    """`{"role", "content", "name"?}` for each row; the content is its readable text."""
     return [_to_dict(message) for message in readable_messages(rows)]
 
 
@@ -404,8 +407,11 @@ def to_text(rows: Iterable[Row]) -> str:
 
 
 def readable_messages(rows: Iterable[Row]) -> list[Message]:
-    """The messages of the rows. Reasoning is text: it is among the rows only if it was asked for,
-    and no vendor accepts unsigned thinking."""
+    """The messages of the rows, with reasoning as text.
+
+    The rows have reasoning only if the caller asked for it, and no vendor accepts unsigned
+    thinking.
+    """
     return [_as_text(row.message) if row.kind == "reasoning" else row.message for row in rows]
 
 

@@ -43,7 +43,7 @@ class CommitInfo:
     errors of `after` hooks, if the commit was just written. Two infos are equal if they have the
     same id.
 
-    The content is decoded on first access: most callers that write look only at the id.
+    The content is decoded on first access, because most callers that write only use the id.
     """
 
     __slots__ = ("_body", "_messages", "_step", "count", "hook_errors")
@@ -106,9 +106,9 @@ class CommitInfo:
 
     @property
     def plain_message(self) -> Message | None:
-        """The message of a commit that only appends one and has no note of its own, else `None`.
+        """The message, if the commit only appends one and has no note of its own; else `None`.
 
-        Nearly all commits are such. A list of thousands of them needs nothing else of each.
+        Nearly all commits are like that, and a long list of commits needs only this message.
         """
         step = self._step
         if step.commit.data != PLAIN_APPEND or len(step.contents) != 1:
@@ -223,10 +223,10 @@ class Remark(msgspec.Struct, frozen=True):
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an import into one thread.
 
-    `new` counts the commits that the thread did not have, `kept` the lines that are not messages,
-    by kind. `renamed` are the branches that got another name because the user has work on them.
-    `behind` are the branches of which the thread already has more than the file: an older copy
-    moves nothing back.
+    `new` is the number of commits that the thread did not have, and `kept` the number of lines that
+    are not messages, by kind. `renamed` are the branches that got another name because the user has
+    committed to them. `behind` are the branches of which the thread has more than the file: they do
+    not change.
     """
 
     thread: str

@@ -1,9 +1,9 @@
 """`blame` and `edit_history`: which commit wrote a text, and all versions of a message.
 
-Versions are found among all ancestors of the branch, not only first parents: a message that came
-in by a merge was written on the other branch. Only commits that may have written the message are
-read. So for a full id the cost hardly depends on the length of the thread; a text is searched for
-in everything that is live.
+Versions are searched in all ancestors of the branch, not only first parents, because a merged
+message was written on the other branch. Only commits that may have written the message are read. So
+for a full id, the cost hardly depends on the length of the thread. For a text, all live messages
+are searched.
 """
 
 from collections.abc import Iterator
@@ -150,7 +150,7 @@ def _blame_text(handle: Handle, rows: list[Row], text: str, limit: int) -> list[
 
 
 def _writers(handle: Handle, messages: dict[Id | None, Message], text: str) -> Iterator[Blame]:
-    """For each message, the commit since which it has the text, or its current content."""
+    """For each message, the commit that gave it the text, or its current content."""
     head = handle.head()
     writers: dict[Id, tuple[Step, Message]] = {}
     slots = [slot for slot in messages if slot is not None]

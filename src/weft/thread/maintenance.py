@@ -37,18 +37,18 @@ def fsck(target: Target) -> Report:
 
 
 def repair_store(target: Target) -> tuple[list[str], Report]:
-    """Repair a damaged store; returns what was done, and the report afterwards.
+    """Repair a damaged store; returns one line per repair, and the report afterwards.
 
-    If pages of the file are damaged, or rows are lost for good, a new file is written from what can
-    be read, and the old file is kept beside it.
+    If pages of the file are damaged, or rows are lost for good, a new file is written with
+    everything that can be read, and the old file is kept beside it.
     """
     is_file = isinstance(target, str | Path) and "://" not in str(target).removeprefix(SQLITE)
-    done = _rewrite_file(target) if is_file and _is_file_damaged(target) else []
-    repaired, report = _repair_rows(target)
+    file_repairs = _rewrite_file(target) if is_file and _is_file_damaged(target) else []
+    row_repairs, report = _repair_rows(target)
     if is_file and not report.clean:  # an open store cannot be replaced while it is in use
-        done += [*repaired, *_rewrite_file(target)]
-        repaired, report = _repair_rows(target)
-    return done + repaired, report
+        file_repairs += [*row_repairs, *_rewrite_file(target)]
+        row_repairs, report = _repair_rows(target)
+    return file_repairs + row_repairs, report
 
 
 def _repair_rows(target: Target) -> tuple[list[str], Report]:
@@ -69,13 +69,16 @@ def _is_file_damaged(target: Target) -> bool:
 
 
 def _rewrite_file(target: Target) -> list[str]:
-    """Write a new file from what can be read; returns what was saved and what was lost."""
+    """Write a new file with everything that can be read; returns lines about what was lost."""
     from weft.salvage import salvage  # needs POSIX file locks, which not every system has
 
     saved = salvage(str(target).removeprefix(SQLITE), OBJECT_FORMAT, time())
     with _OpenStore(target) as store:
-        rests = [(end.thread, end.rest) for end in saved.ends if end.rest is not None]
-        lines = [truncate_damaged_branch(store, thread, rest, time()) for thread, rest in rests]
+        partial_branches = [(end.thread, end.rest) for end in saved.ends if end.rest is not None]
+        lines = [
+            truncate_damaged_branch(store, thread, branch, time())
+            for thread, branch in partial_branches
+        ]
     return [*saved.lines(), *(line for line in lines if line is not None)]
 
 
@@ -88,7 +91,7 @@ def gc(target: Target, *, days: float = RETENTION_DAYS, preview: bool = False) -
 
 
 def forget(target: Target, text: str, *, preview: bool = False) -> Erased:
-    """Erase a text from everything in a store, permanently."""
+    """Erase a text from the whole store, permanently."""
     if not text.strip():
         raise ThreadError("a blank text cannot be forgotten")
     check_json("text", text)

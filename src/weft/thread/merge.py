@@ -113,7 +113,7 @@ class MergeSides:
 
 
 class PlannedMerge(Struct, frozen=True, kw_only=True):
-    """A merge before it is written; `state` is what the thread would compile to.
+    """A merge before it is written; `state` is the state of the thread afterwards.
 
     `kept_whole` and `left_setup` are as in `MergePreview`.
     """
@@ -174,13 +174,13 @@ def preview_merge(
     return _preview(sides, planned, is_forward=sides.base == sides.ours and strategy != SQUASH)
 
 
-def fast_forward(handle: Handle, verb: str, to: Id) -> CommitInfo:
+def fast_forward(handle: Handle, verb: str, target: Id) -> CommitInfo:
     """Move the branch to a commit that descends from its head."""
-    handle.check_budget(handle.view(to).rows)
+    handle.check_budget(handle.view(target).rows)
     handle.write_landing(
-        Landing(verb=verb, ref=handle.branch, old=handle.head(), new=to, created=handle.clock())
+        Landing(verb=verb, ref=handle.branch, old=handle.head(), new=target, created=handle.clock())
     )
-    return handle.info(to)
+    return handle.info(target)
 
 
 def conflict_chooser(strategy: Strategy) -> Choose | None:
@@ -280,24 +280,24 @@ def _plan_squash(sides: MergeSides, choose: Choose | None, text: str | None) -> 
 
 
 def _shared_rows(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) -> list[Row]:
-    """The rows that both sides have, in their version; what they compacted stays as in the base.
+    """The rows that both sides have, in their version; rows that they compacted stay as in `base`.
 
-    Results for shared open calls count as shared: without them the call would stay open here.
+    Results for shared open calls count as shared: without them the call would have no result here.
     """
-    present = {row.id: row for row in theirs}
-    in_base = {row.id for row in base}
-    both = {row.id for row in ours} - in_base
+    their_rows = {row.id: row for row in theirs}
+    base_ids = {row.id for row in base}
+    added_by_both = {row.id for row in ours} - base_ids
     return [
-        *(present.get(row.id, row) for row in base),
-        *(row for row in open_answers(base, theirs) if row.id not in both),
-        *(row for row in theirs if row.id in both),  # one side has it by a cherry-pick
+        *(their_rows.get(row.id, row) for row in base),
+        *(row for row in open_answers(base, theirs) if row.id not in added_by_both),
+        *(row for row in theirs if row.id in added_by_both),  # one side has it by a cherry-pick
     ]
 
 
 def _changed_ids(ours: Sequence[Row], merged: Merged) -> list[str]:
     """The ids of the rows that differ from ours."""
-    before = {row.id: row for row in ours}
-    rows = [row for row in merged.rows if before.get(row.id) != row]
+    our_rows = {row.id: row for row in ours}
+    rows = [row for row in merged.rows if our_rows.get(row.id) != row]
     return [row.id.hex() for row in rows if row.id is not None]
 
 
@@ -312,8 +312,8 @@ def _last_answer(branch: str, rows: Sequence[Row]) -> str:
 
 def _count_compacted(base: Sequence[Row], theirs: Sequence[Row]) -> int:
     """How many visible shared rows the branch compacted away."""
-    present = {row.id for row in theirs}
-    return sum(shows(row) and row.id not in present for row in base)
+    their_ids = {row.id for row in theirs}
+    return sum(shows(row) and row.id not in their_ids for row in base)
 
 
 def _squash_record(sides: MergeSides, added: Sequence[Row]) -> JsonObject:

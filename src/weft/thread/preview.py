@@ -1,4 +1,4 @@
-"""`Preview`: what a change would do, before it is made.
+"""`Preview`: the effect of a change, before it is made.
 
 A preview is computed from the same plan that would be written, so the two cannot differ. Nothing is
 written and no hook runs.

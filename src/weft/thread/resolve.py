@@ -85,12 +85,12 @@ def read_row(handle: Handle, name: Name) -> Row:
     return resolve_row(handle, handle.view(head), name)
 
 
-def find_row(handle: Handle, wanted: Name) -> Row | None:
-    """The row with this name; `None` if it is too short or ambiguous, and so probably a text."""
-    if isinstance(wanted, str) and len(wanted.strip()) < SHORTEST:
+def find_row(handle: Handle, name: Name) -> Row | None:
+    """The row with this name; `None` if there is none, or the name is too short or ambiguous."""
+    if isinstance(name, str) and len(name.strip()) < SHORTEST:
         return None
     try:
-        return read_row(handle, wanted)
+        return read_row(handle, name)
     except (NotFound, Ambiguous):
         return None
 

@@ -1,10 +1,10 @@
-"""What a model was sent: stored as a recipe or as a difference, and rebuilt on request.
+"""Sent requests: stored as a recipe or as a difference, and rebuilt on demand.
 
-- If the caller passes back what `to_*_params` returned, the answer's commit stores a *receipt*: the
-  compiled commit, vendor, model and policies, the version of the catalogue, and a hash. Compiling
-  is deterministic and so are the codecs, so the same bytes can be written again.
-- If the bytes were sent by Weft itself (gateway, agent), the commit stores a difference to known
-  bytes instead (`sent_body`).
+- If the caller passes the result of `to_*_params` back with the answer, the answer's commit stores
+  a *receipt*: the compiled commit, vendor, model and policies, the version of the catalogue, and a
+  hash. Compiling and encoding are deterministic, so the same bytes can be written again.
+- If Weft itself sent the bytes (gateway, agent), the commit stores a difference to stored bytes
+  instead (`sent_body`).
 """
 
 import json
@@ -89,8 +89,11 @@ def sent_entries(
 
 
 def _store_receipt(receipt: Receipt) -> JsonObject:
-    """The receipt as metadata. Metadata is stored with sorted members, but the order of a schema's
-    properties is part of the request. So tools and the caller's members are stored as JSON text."""
+    """The receipt as metadata.
+
+    Metadata is stored with sorted members, but the order of a schema's properties is part of the
+    request. So tools and the caller's members are stored as JSON text.
+    """
     stored: JsonObject = msgspec.to_builtins(receipt)
     if "tools" in stored["recipe"]:
         stored["recipe"]["tools"] = orjson.dumps(stored["recipe"]["tools"]).decode()
@@ -102,13 +105,13 @@ def _store_receipt(receipt: Receipt) -> JsonObject:
 def _read_receipt(stored: Any) -> Receipt:
     """The receipt in a commit's metadata. Older commits do not have JSON text in it."""
     match stored:
-        case {"recipe": {"tools": str(tools), **recipe}, **rest}:
-            stored = {**rest, "recipe": {**recipe, "tools": _parsed(tools)}}
+        case {"recipe": {"tools": str(tools), **recipe}, **members}:
+            stored = {**members, "recipe": {**recipe, "tools": _parsed(tools)}}
         case _:
             pass
     match stored:
-        case {"extra": str(extra), **rest}:
-            stored = {**rest, "extra": _parsed(extra)}
+        case {"extra": str(extra), **members}:
+            stored = {**members, "extra": _parsed(extra)}
         case _:
             pass
     return msgspec.convert(stored, Receipt)

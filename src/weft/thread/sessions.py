@@ -101,8 +101,8 @@ def find_imported(store: Store, scope: str, name: str) -> list[str]:
 def find_local_thread(store: Store, name: str) -> str | None:
     """The thread of a session of the person who runs Weft.
 
-    A session may have several: its side questions are threads too. The one with its name is the
-    conversation, else the oldest one.
+    A session may have several threads, because its side questions are threads too. The thread with
+    the session's name is the conversation, or else the oldest one.
     """
     threads: Sequence[str] = find_session(store, LOCAL_SCOPE, name)
     return name if name in threads else next(iter(threads), None)
@@ -112,8 +112,8 @@ def link_session(store: Store, thread: str, name: str, scope: str = LOCAL_SCOPE)
     """Link a session to a thread, so that its files and its traffic continue this thread.
 
     Use it for a file that is written under a new session id, or for a session that begins in a
-    thread without messages. `scope` is the caller of the gateway whose session it is. Raises
-    `ThreadError` if the thread has no commit.
+    thread without messages. `scope` is the caller of the gateway that the session belongs to.
+    Raises `ThreadError` if the thread has no commit.
     """
     record = store.read_thread(thread)
     head = None if record is None else store.read_ref(thread, record.head)

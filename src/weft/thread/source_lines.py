@@ -27,7 +27,7 @@ ATTACHMENT = "attachment"
 class SourceLine(Struct, frozen=True):
     """One line of a file, including its line end.
 
-    `is_turn`: the line holds the commit's own message, not something beside it.
+    `is_turn`: the line contains the commit's own message.
     """
 
     number: int
@@ -67,7 +67,7 @@ ECHO = "echo"
 
 
 def echo_key(answer: Id) -> bytes:
-    """The key of the links to the commits after those that hold the echo of an answer."""
+    """The key of the links to the last commits of requests with a changed echo of this answer."""
     return object_id("link-echo", answer)
 
 

@@ -73,8 +73,8 @@ def open(
 def threads(target: Target = None, *, deleted: bool = False) -> list[ThreadRecord]:
     """The threads of a store, oldest first; a missing file is not created.
 
-    With `deleted`, the deleted threads that `undelete` can still bring back, under their old names
-    and with the time of deletion.
+    With `deleted`, the deleted threads that `undelete` can still restore, under their old names and
+    with the time of deletion.
     """
     with existing(target) as store:
         if not deleted:
@@ -107,9 +107,9 @@ def match_names(names: Iterable[str], name_or_prefix: str) -> list[str]:
 
 @checked_function
 def undelete(target: Target, name: str) -> ThreadRecord:
-    """Bring back the newest deleted thread with this name, unless `gc` has removed it.
+    """Restore the newest deleted thread with this name, unless `gc` has removed it.
 
-    The children that were deleted with it come back too.
+    The children that were deleted with it are restored too.
     """
     check_thread_name(name)
     with existing(target) as store, store.transaction():
@@ -190,8 +190,8 @@ def _check_store(target: Any) -> Store:
 def read_title(store: Store, record: ThreadRecord) -> str | None:
     """The title of a thread in lists: the client's title, or the first text that a person typed.
 
-    Only the first commits of the current branch are read. Text that a client or a tool added is no
-    title. If no person wrote anything, the title is the first message of anybody, or the system
+    Only the first commits of the current branch are read. Text that a client or a tool added is
+    ignored. If no person wrote anything, the title is the first other message, or the system
     prompt; `None` if the thread is empty. A compaction does not change the title.
     """
     if record.title is not None:

@@ -72,14 +72,18 @@ def read_originals(handle: Handle, head: Id | None, rows: Sequence[Row]) -> list
         # The whole thread is read, because a summary may follow a request that came later than
         # some of the messages that it replaced.
         before = show_rows(handle.view(parent).rows)
-        whole = read_originals(handle, parent, before)
-        visible = {one.id for one in before if one.id in remaining}
-        originals += [one for one in whole if one.id not in visible]
-        if len(whole) > len(order):
-            order = {one.id: place for place, one in enumerate(whole) if one.id is not None}
+        all_originals = read_originals(handle, parent, before)
+        visible = {original.id for original in before if original.id in remaining}
+        originals += [original for original in all_originals if original.id not in visible]
+        if len(all_originals) > len(order):
+            order = {
+                original.id: position
+                for position, original in enumerate(all_originals)
+                if original.id is not None
+            }
         if not _is_generated(step, row):
             originals.append(row)
-    return sorted(originals, key=lambda one: _place(one, order))
+    return sorted(originals, key=lambda original: _original_position(original, order))
 
 
 def portable_summary(handle: Handle, head: Id | None, block: Opaque, tokens: int) -> str | None:
@@ -94,21 +98,21 @@ def portable_summary(handle: Handle, head: Id | None, block: Opaque, tokens: int
     for step in reversed(list(handle.store.walk(handle.name, head))):
         if step.commit.kind != "compact" or not step.commit.parents:
             continue
-        after = {one.id for one in show_rows(handle.view(step.commit.id).rows)}
+        after = {row_before.id for row_before in show_rows(handle.view(step.commit.id).rows)}
         if row.id not in after:
             continue
         parent = step.commit.parents[0]
         before = show_rows(handle.view(parent).rows)
-        visible = {one.id for one in before if one.id in after}
-        whole = read_originals(handle, parent, before)
-        replaced = [one for one in whole if one.id not in visible]
+        visible = {row_before.id for row_before in before if row_before.id in after}
+        all_originals = read_originals(handle, parent, before)
+        replaced = [row_before for row_before in all_originals if row_before.id not in visible]
         message = extract_summary(replaced, tokens, handle.count) if replaced else None
         return None if message is None else as_data(message.text)
     return None
 
 
-def _place(row: Row, order: Mapping[Id, int]) -> int:
-    """The place of a row in the conversation as it was; newer rows come last."""
+def _original_position(row: Row, order: Mapping[Id, int]) -> int:
+    """The position of a row in the original conversation; newer rows come last."""
     return len(order) if row.id is None else order.get(row.id, len(order))
 
 

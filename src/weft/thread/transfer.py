@@ -4,7 +4,7 @@
   hooks and budget, and the file is imported whole or not at all.
 - `import_bytes` imports a file, or an archive of whole threads, into a store. Hooks and budgets
   belong to open threads, so none apply here.
-- `export_bytes` writes one branch in another format and returns what that format could not hold.
+- `export_bytes` writes one branch in another format and returns what that format cannot express.
 - `write_session` writes a thread, as it was at any commit, as a session that a client can resume.
 
 The result of an import says how many messages were new, which lines were kept aside, where a
@@ -151,13 +151,12 @@ def export_bytes(
     render: Render | None = None,
     folder: str = "/",
 ) -> tuple[bytes, tuple[Loss, ...]]:
-    """One branch in another format, and what that format could not hold.
+    """One branch in another format, and what that format cannot express.
 
     `html` and `markdown` are documents of the whole thread; `render` shows Markdown as HTML.
 
     `folder` is the working directory of a session that does not name its own. A session file under
-    a new id is linked to the thread, so that what the client writes into it comes back to this
-    thread.
+    a new id is linked to the thread, so that the client's later messages continue this thread.
     """
     record = store.read_thread(thread)
     if record is None:
@@ -205,20 +204,20 @@ def write_session(
 ) -> SessionFile:
     """The thread as a session file under a new id, at its head or at another commit.
 
-    The new id is linked to the thread: what the client writes and sends under it continues this
-    thread. `folder` is the working directory of a session that does not name its own, `scope` the
-    caller of the gateway whose session it is.
+    The new id is linked to the thread, so the client's files and requests under it continue this
+    thread. `folder` is the working directory of a session that does not name its own, and `scope`
+    the caller of the gateway that the session belongs to.
     """
     record = store.read_thread(thread)
     if record is None:
         raise ThreadError(f"there is no thread {thread!r}")
-    at = store.read_ref(thread, record.head) if commit is None else bytes.fromhex(commit)
+    head = store.read_ref(thread, record.head) if commit is None else bytes.fromhex(commit)
     name = session_name(format, session)
-    if at is None:
+    if head is None:
         raise ThreadError(f"branch {record.head!r} of {thread!r} is empty")
     if name is None:
         raise ThreadError(f"{format!r} has no sessions; use one of {', '.join(PREFIXES)}")
-    data, _ = write_export(_CommitHandle(store, record, at), format, folder=folder)
+    data, _ = write_export(_CommitHandle(store, record, head), format, folder=folder)
     link_session(store, thread, name, scope)
     return SessionFile(
         session=session,

@@ -35,10 +35,10 @@ Logged = list[Operation]
 class Undone(Struct, frozen=True):
     """What `undo` undid, or `redo` restored.
 
-    `verb` and `ref` are those of the operation, `commit` is the commit that it added or named, and
-    `head` is the head of the handle's branch afterwards. `steps` is the number of operations: for a
-    batch, `verb` is `batch` and `commit` is the first one of it; for a whole turn, `verb` is `turn`
-    and `commit` is the user message that began it.
+    `verb` and `ref` are the operation's, `commit` is the commit that it added or named, and `head`
+    is the head of the handle's branch afterwards. `steps` is the number of operations. For a batch,
+    `verb` is `batch` and `commit` is its first commit. For a whole turn, `verb` is `turn` and
+    `commit` is the user message that began it.
     """
 
     verb: str
@@ -54,7 +54,7 @@ class Undone(Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """What it was, in a few words: the verb, or how large the batch was."""
+        """A short title: the verb, or the size of the batch."""
         if self.verb == BATCH:
             return f"batch of {self.steps} operations from"
         return self.verb
@@ -80,7 +80,7 @@ def undo(handle: Handle, *, turn: bool = False) -> Undone:
 
 
 def redo(handle: Handle, *, turn: bool = False) -> Undone:
-    """Redo what was undone last, unless something else was done on the branch since."""
+    """Redo the step that was undone last, unless the branch has changed since."""
     with handle.changing_refs():
         return _redo_turn(handle) if turn else _redo_step(handle)
 
@@ -107,16 +107,16 @@ def _redo_step(handle: Handle) -> Undone:
 
 def _reverse_step(handle: Handle, verb: str, plan: Callable[[Handle], list[Operation]]) -> Logged:
     """Reverse all operations of one step, newest first."""
-    done: Logged = []
+    reversed_operations: Logged = []
     while operations := plan(handle):
-        if done and operations[0].batch != done[0].batch:
+        if reversed_operations and operations[0].batch != reversed_operations[0].batch:
             break
         for operation in operations:
             _reverse(handle, verb, operation)
-        done += operations
+        reversed_operations += operations
         if operations[-1].batch is None or not is_switch(operations[-1]):
             break  # after a switch, the rest of a batch is planned on the other branch
-    return done
+    return reversed_operations
 
 
 def _plan_undo(handle: Handle) -> list[Operation]:

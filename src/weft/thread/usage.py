@@ -1,13 +1,13 @@
 """Tokens and cost of a thread's answers, as their vendors reported them.
 
-An answer counts once, on whichever branches it is. Answers that were undone, and attempts that
-failed, are not counted. The cost comes from the prices of the catalogue; answers of models without
-a price count as `unpriced`.
+An answer counts once, even if several branches have it. Undone answers and failed attempts are not
+counted. The cost comes from the prices of the catalogue; answers of models without a price count as
+`unpriced`.
 
-The reports also correct Weft's own counts (`calibrate`). A report says how many tokens everything
-up to a commit really had. Changes after that commit are added or subtracted by estimate. If a large
-conversation was compacted since the report, what was removed counts with the ratio of the report.
-Reports come with answers, or from `Thread.record_usage`.
+The reports also correct Weft's own counts (`calibrate`). A report has the real number of tokens up
+to a commit. Changes after that commit are added or subtracted by estimate. If a large conversation
+was compacted since the report, the estimate of the removed messages is scaled by the report's ratio
+of real to estimated tokens. Reports come with answers, or from `Thread.record_usage`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -104,10 +104,10 @@ def read_costs(
     """
     answers: dict[Id, AnswerCost] = {}
     heads = list(store.refs(thread).values())
-    done: set[Id] = set()
+    visited: set[Id] = set()
     while heads:
         head = heads.pop()
-        if head in done:
+        if head in visited:
             continue
         steps = (walked or {}).get(head) or store.walk(thread, head)
         turn: str | None = None
@@ -115,9 +115,9 @@ def read_costs(
         model = UNKNOWN
         for index, step in enumerate(steps):
             commit = step.commit
-            done.add(commit.id)
+            visited.add(commit.id)
             if len(commit.parents) > 1:
-                heads += [parent for parent in commit.parents[1:] if parent not in done]
+                heads += [parent for parent in commit.parents[1:] if parent not in visited]
             if commit.usage is None:
                 continue
             model = _model_of(step) or model

@@ -1,12 +1,12 @@
 """A whole thread as one document for people: HTML or Markdown.
 
-The document has every branch, every message that was ever in it, and every compaction or edit at
-its place. A branch that starts in another one has only what follows the fork. Private data of
-vendors (signatures, encrypted reasoning) is left out.
+The document has every branch, every message that was ever in it, and every compaction and edit
+where it happened. A branch that starts in another one has only the messages after the fork. Private
+data of vendors (signatures, encrypted reasoning) is left out.
 
-The HTML file is safe to open: no scripts, nothing is fetched (a content security policy says so,
-too), all text is escaped, and terminal codes and invisible direction marks become visible. Images
-are included if they are small bitmaps.
+The HTML file is safe to open: it has no scripts, and fetches nothing (a content security policy
+enforces that). All text is escaped, and terminal codes and invisible direction marks become
+visible. Images are included if they are small bitmaps.
 """
 
 import re
@@ -147,16 +147,16 @@ def read_branches(handle: Handle) -> tuple[Branch, ...]:
     """The thread's branches, the current one first, each with the messages that only it has."""
     heads = handle.store.refs(handle.name)
     names = sorted(heads, key=lambda name: (name != handle.branch, name))
-    written: set[Id] = set()
+    known_commits: set[Id] = set()
     branches: list[Branch] = []
     for name in names:
         steps = handle.store.walk(handle.name, heads[name])
         entries = _read_entries(steps)
-        own = tuple(entry for id, entry in entries if id not in written)
-        shared = [entry for id, entry in entries if id in written]
+        own_entries = tuple(entry for id, entry in entries if id not in known_commits)
+        shared = [entry for id, entry in entries if id in known_commits]
         fork = shared[-1].id if shared and branches else None
-        branches.append(Branch(name, own, name == handle.branch, fork))
-        written.update(step.commit.id for step in steps)
+        branches.append(Branch(name, own_entries, name == handle.branch, fork))
+        known_commits.update(step.commit.id for step in steps)
     return tuple(branches)
 
 
@@ -183,8 +183,8 @@ def _read_entries(steps: Sequence[Step]) -> list[tuple[Id, Entry]]:
         before = {row.id: row.message for row in view.rows}
         view = view.extend([step])
         removed = len(before.keys() - {row.id for row in view.rows})
-        new = [row for row in view.rows if before.get(row.id) is not row.message]
-        added += [(step, row, removed if n == 0 else 0) for n, row in enumerate(new)]
+        new_rows = [row for row in view.rows if before.get(row.id) is not row.message]
+        added += [(step, row, removed if n == 0 else 0) for n, row in enumerate(new_rows)]
     append()
     current = {(row.id, id(row.message)) for row in view.rows}
     return [(step.commit.id, _entry(step, row, removed, current)) for step, row, removed in added]
@@ -246,7 +246,7 @@ def _html_block(block: Block, role: str, render: Render | None) -> Iterator[str]
 
 
 def _html_typed(text: str, render: Render | None) -> Iterator[str]:
-    """What the user typed is shown, what the client added is folded."""
+    """A user's text: the typed parts are shown, the parts that the client added are collapsed."""
     end = 0
     for match in NOT_TYPED.finditer(text):
         if text[end : match.start()].strip():

@@ -1,15 +1,15 @@
 """A branch as the lines of a session file: the original lines, and new ones.
 
 If the thread has not changed since the import, the journal is the original file: every line, from
-all branches, in the old order. Otherwise it follows what the branch compiles to now:
+all branches, in the old order. Otherwise it has the messages that the branch has now:
 
 - The line of an unchanged message is copied.
 - If a compaction that was already in the file is still in effect, the lines that it replaced and
   its boundary stay. If it was reverted, its boundary and summary are left out.
-- A message that the file never had is a `New` line after the line that it follows. If it follows
-  none, it comes right before the first remaining turn.
-- A summary with nothing before it `opens` the conversation. Session formats have lines of their own
-  for that.
+- A message that is not in the file is a `New` line after the line of the message before it. If no
+  message with a line comes before it, it is written right before the first remaining turn.
+- A summary with nothing before it `opens` the conversation. Session formats have special lines for
+  that.
 
 The time of a new line is that of the commit that added its message.
 """
@@ -150,12 +150,14 @@ def read_journal(handle: Handle, format: str, *, repeats: bool = False) -> Journ
         for id, item in _source_lines(steps.values(), format).items()
         if item.source == source
     }
-    aside = [line for branch in others if branch.root != _root(chain) for line in branch.lines]
+    sidechain_lines = [
+        line for branch in others if branch.root != _root(chain) for line in branch.lines
+    ]
     compactions = [
         step for step in chain if step.commit.id in attached and step.commit.kind == "compact"
     ]
     in_effect = _read_in_effect(handle, compactions, rows, repeats)
-    return _current(handle, rows, steps, attached, in_effect, source, aside)
+    return _current(handle, rows, steps, attached, in_effect, source, sidechain_lines)
 
 
 class _Branch(Struct, frozen=True):
@@ -170,9 +172,11 @@ def _other_branches(handle: Handle, format: str, source: str) -> list[_Branch]:
     branches: list[_Branch] = []
     for head in set(handle.store.refs(handle.name).values()):
         steps = handle.store.walk(handle.name, head)
-        mine = [item for item in _source_lines(steps, format).values() if item.source == source]
-        if mine:
-            lines = tuple(line for item in mine for line in item.lines)
+        source_items = [
+            item for item in _source_lines(steps, format).values() if item.source == source
+        ]
+        if source_items:
+            lines = tuple(line for item in source_items for line in item.lines)
             branches.append(_Branch(_root(steps), lines))
     return branches
 
@@ -201,12 +205,12 @@ def _current(
     attached: Mapping[Id, SourceLines],
     in_effect: Mapping[Id, "_Compaction"],
     source: str,
-    aside: Iterable[SourceLine],
+    sidechain_lines: Iterable[SourceLine],
 ) -> Journal:
-    """The lines of the branch as it is now; `aside` are the lines of its sidechains."""
+    """The lines of the branch as it is now, with the lines of its sidechains."""
     current = {row.id: row for row in rows if row.id is not None}
-    places = _places(rows, attached)
-    pieces: list[tuple[float, Piece]] = [(line.number, Old(line)) for line in aside]
+    moved_positions = _moved_positions(rows, attached)
+    pieces: list[tuple[float, Piece]] = [(line.number, Old(line)) for line in sidechain_lines]
     starts: dict[Id, float] = {}
     ends: dict[Id, float] = {}
     for id, item in attached.items():
@@ -217,22 +221,24 @@ def _current(
         for order, line in enumerate(item.lines):
             stays = is_kept or (step.commit.kind == "compact" and not line.is_turn)
             piece = Old(line, id, edited if line.is_turn else None) if stays else Gone(line)
-            place = places[id] + order * LINE_GAP if id in places else line.number
-            pieces.append((place, piece))
+            position = (
+                moved_positions[id] + order * LINE_GAP if id in moved_positions else line.number
+            )
+            pieces.append((position, piece))
             if line.is_turn:
-                starts.setdefault(id, place)
-                ends[id] = place
+                starts.setdefault(id, position)
+                ends[id] = position
         for slot in in_effect.get(id, _Compaction()).summaries:
             starts[slot] = starts[id]
             ends[slot] = max(line.number for line in item.lines)
     pieces += _new_pieces(handle, rows, starts, ends)
     pieces.sort(key=lambda placed: placed[0])
-    return Journal(source, tuple(piece for _, piece in pieces), moved=bool(places))
+    return Journal(source, tuple(piece for _, piece in pieces), moved=bool(moved_positions))
 
 
-def _places(rows: Sequence[Row], attached: Mapping[Id, SourceLines]) -> dict[Id, float]:
+def _moved_positions(rows: Sequence[Row], attached: Mapping[Id, SourceLines]) -> dict[Id, float]:
     """The new line numbers of messages that were moved relative to their file."""
-    places: dict[Id, float] = {}
+    positions: dict[Id, float] = {}
     last = -1.0
     for row in rows:
         source_lines = None if row.id is None else attached.get(row.id)
@@ -240,10 +246,10 @@ def _places(rows: Sequence[Row], attached: Mapping[Id, SourceLines]) -> dict[Id,
             continue
         start = next(line.number for line in source_lines.lines if line.is_turn)
         if start < last:
-            places[row.id] = last = last + TURN_GAP
+            positions[row.id] = last = last + TURN_GAP
         else:
             last = float(start)
-    return places
+    return positions
 
 
 class _Compaction(Struct, frozen=True):
@@ -256,7 +262,10 @@ class _Compaction(Struct, frozen=True):
 def _read_in_effect(
     handle: Handle, compactions: Sequence[Step], rows: Sequence[Row], repeats: bool
 ) -> dict[Id, _Compaction]:
-    """The compactions in effect, newest first: a newer one may have replaced an older summary."""
+    """The compactions that are still in effect, by commit.
+
+    They are checked newest first, because a newer one may have replaced an older summary.
+    """
     in_effect: dict[Id, _Compaction] = {}
     for step in reversed(compactions):
         parent = next(iter(step.commit.parents), None)
@@ -299,24 +308,24 @@ def _new_pieces(
     """The new lines, each right after the line that it follows."""
     shown = [row for row in rows if row.priority != "skip"]
     first = next((row for row in shown if not is_clients_prompt(row.message, row.kind)), None)
-    new = {row.id for row in shown if row.id is not None and row.id not in ends}
-    times = read_times(handle, new)
+    new_slots = {row.id for row in shown if row.id is not None and row.id not in ends}
+    times = read_times(handle, new_slots)
     pieces: list[tuple[float, Piece]] = []
-    place = _first_place(rows, starts, ends)
+    position = _first_position(rows, starts, ends)
     for row in rows:
         assert row.id is not None
         if row.id in ends:
-            place = ends[row.id]
-        elif row.id in new:
-            place += LINE_GAP
+            position = ends[row.id]
+        elif row.id in new_slots:
+            position += LINE_GAP
             is_summary = row.kind == "summary"
             opens = is_summary and row is first
             new_line = New(row.id, row.message, times[row.id], is_summary, opens, row.kind)
-            pieces.append((place, new_line))
+            pieces.append((position, new_line))
     return pieces
 
 
-def _first_place(
+def _first_position(
     rows: Sequence[Row], starts: Mapping[Id, float], ends: Mapping[Id, float]
 ) -> float:
     """The position before the first remaining turn, or after all lines if no turn remains."""
@@ -326,8 +335,8 @@ def _first_place(
 
 def _steps_of(handle: Handle, chain: Sequence[Step], rows: Sequence[Row]) -> list[Step]:
     """The commits of a branch, and those whose messages a merge brought in."""
-    own = {step.commit.id for step in chain}
-    merged = [row.id for row in rows if row.id is not None and row.id not in own]
+    chain_ids = {step.commit.id for step in chain}
+    merged = [row.id for row in rows if row.id is not None and row.id not in chain_ids]
     return [*chain, *handle.store.read_commits(handle.name, merged)]
 
 

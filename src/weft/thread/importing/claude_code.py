@@ -11,9 +11,9 @@ The lines form a tree: each has a `uuid` and the `parentUuid` that it follows. P
 lines between turns are skipped. Three things need care:
 
 - An answer is written one block a line, all with one `message.id`. These lines are one turn.
-- Results of parallel calls are siblings below their calls. Here they follow each other, and what
-  comes next follows the last of them.
-- A compaction starts a new root, whose `logicalParentUuid` is what it followed.
+- Results of parallel calls are siblings below their calls. Here they follow each other, and the
+  next turn follows the last of them.
+- A compaction starts a new root. Its `logicalParentUuid` names the line before the compaction.
 
 If a parent is missing or comes later in the file, the turn is attached to the turn before it, and
 that is reported. The remaining forks are real: the user went back and continued differently.
@@ -165,7 +165,9 @@ def _link_turns(tree: Tree, nodes: dict[str, Line]) -> None:
         previous[turn.side] = turn
 
 
-def _find_parent(tree: Tree, nodes: dict[str, Line], turn: Turn, before: Turn | None) -> str | None:
+def _find_parent(
+    tree: Tree, nodes: dict[str, Line], turn: Turn, previous: Turn | None
+) -> str | None:
     """The key of the nearest turn up the chain; the turn before it if the chain is broken."""
     uuid = parent_uuid(turn.first.value or {})
     visited: set[str] = set()
@@ -173,20 +175,20 @@ def _find_parent(tree: Tree, nodes: dict[str, Line], turn: Turn, before: Turn | 
         line = nodes.get(uuid)
         owner = tree.owners.get(uuid)
         if line is None or uuid in visited:
-            return _bridge(tree, turn, before, f"parent {uuid} is not in the file")
+            return _bridge(tree, turn, previous, f"parent {uuid} is not in the file")
         if owner is not None and owner != turn.key:
             if tree.turns[owner].first.number > turn.first.number:
-                return _bridge(tree, turn, before, f"parent {uuid} comes later in the file")
+                return _bridge(tree, turn, previous, f"parent {uuid} comes later in the file")
             return owner
         visited.add(uuid)
         uuid = parent_uuid(line.value or {})
     return None
 
 
-def _bridge(tree: Tree, turn: Turn, before: Turn | None, why: str) -> str | None:
-    to = "the beginning" if before is None else f"line {before.first.number + 1}"
-    tree.remarks.append(Remark("bridged", turn.first.number, f"{why}; taken to follow {to}"))
-    return None if before is None else before.key
+def _bridge(tree: Tree, turn: Turn, previous: Turn | None, reason: str) -> str | None:
+    target = "the beginning" if previous is None else f"line {previous.first.number + 1}"
+    tree.remarks.append(Remark("bridged", turn.first.number, f"{reason}; taken to follow {target}"))
+    return None if previous is None else previous.key
 
 
 def _blocks(value: JsonObject | None) -> Iterable[JsonObject]:
@@ -206,18 +208,18 @@ def read_claude_code(data: bytes, progress: Progress | None = None) -> ImportPla
     tree = read_tree(lines)
     remarks = [*tree.remarks]
     messages = _read_messages(tree, remarks, progress)
-    before, trailing = _other_lines(lines, tree)
-    ends = _branches(tree)
+    lines_before, trailing = _other_lines(lines, tree)
+    branch_ends = _branches(tree)
     steps: list[Step] = [
-        _step(tree, turn, messages[turn.key], before.get(turn.key, []))
+        _step(tree, turn, messages[turn.key], lines_before.get(turn.key, []))
         for turn in tree.turns.values()
     ]
     if trailing:
-        parent = ends.get(MAIN)
+        parent = branch_ends.get(MAIN)
         stamp = next((t for line in reversed(trailing) if (t := _time(line)) is not None), None)
-        rest = tuple(SourceLine(line.number, line.text) for line in trailing)
-        steps.append(LinesStep(key="trailing", parent=parent, lines=rest, created=stamp))
-        ends[MAIN] = "trailing"
+        trailing_lines = tuple(SourceLine(line.number, line.text) for line in trailing)
+        steps.append(LinesStep(key="trailing", parent=parent, lines=trailing_lines, created=stamp))
+        branch_ends[MAIN] = "trailing"
     remarks += [
         Remark("unread", line.number, "this line is not a JSON object")
         for line in lines
@@ -226,7 +228,7 @@ def read_claude_code(data: bytes, progress: Progress | None = None) -> ImportPla
     return ImportPlan(
         format=FORMAT,
         steps=tuple(steps),
-        branches=ends,
+        branches=branch_ends,
         name=_session(lines, tree),
         parent=_parent_session(lines, tree),
         lines=len(lines),
@@ -265,25 +267,25 @@ def _read_turn(turn: Turn) -> Response:
     return CODECS["anthropic"].decode_response({**wire, "content": content})
 
 
-def _step(tree: Tree, turn: Turn, read: Response, before: list[Line]) -> Step:
+def _step(tree: Tree, turn: Turn, response: Response, lines_before: list[Line]) -> Step:
     first = cast(JsonObject, turn.first.value)
-    own = [SourceLine(line.number, line.text, True) for line in turn.lines]
-    others = [SourceLine(line.number, line.text) for line in before]
-    lines = tuple(sorted([*others, *own], key=lambda line: line.number))
+    turn_lines = [SourceLine(line.number, line.text, True) for line in turn.lines]
+    earlier_lines = [SourceLine(line.number, line.text) for line in lines_before]
+    lines = tuple(sorted([*earlier_lines, *turn_lines], key=lambda line: line.number))
     created = read_time(first.get("timestamp"))
     if turn.is_summary:
-        return _compaction_step(tree, turn, read.message, before, lines, created)
+        return _compaction_step(tree, turn, response.message, lines_before, lines, created)
     has_results = bool(call_ids(turn, "tool_result", "tool_use_id"))
     kind = "tool_io" if has_results else "dialogue"
     return MessageStep(
         key=turn.key,
         parent=turn.parent,
-        message=read.message,
+        message=response.message,
         kind=kind,
         priority="skip" if first.get("isApiErrorMessage") else "normal",
-        note=auto_note(kind, read.message.text),
-        generation_config=describe_generation(read),
-        usage=read.usage,
+        note=auto_note(kind, response.message.text),
+        generation_config=describe_generation(response),
+        usage=response.usage,
         created=created,
         lines=lines,
     )
@@ -348,13 +350,15 @@ def _branches(tree: Tree) -> dict[str, str]:
         return {}
     main_turns = [turn for turn in turns if not turn.side] or turns
     last = max(main_turns, key=_last_number)
-    ends = leaves(tree)
-    after = (
-        [last] if last in ends else [leaf for leaf in ends if last.key in _ancestors(tree, leaf)]
+    leaf_turns = leaves(tree)
+    descendant_leaves = (
+        [last]
+        if last in leaf_turns
+        else [leaf for leaf in leaf_turns if last.key in _ancestors(tree, leaf)]
     )
-    main = max(after, key=_last_number)
+    main = max(descendant_leaves, key=_last_number)
     names = {MAIN: main.key}
-    for leaf in ends:
+    for leaf in leaf_turns:
         if leaf is not main:
             kind = f"sidechain-{leaf.side[:SHORT]}" if leaf.side else "rewind"
             names[f"{kind}-{leaf.key[:SHORT]}"] = leaf.key
@@ -377,8 +381,8 @@ def _ancestors(tree: Tree, turn: Turn) -> set[str]:
 def _kinds(lines: Sequence[Line], tree: Tree) -> dict[str, int]:
     """The number of lines of each type that are not turns."""
     numbers = {line.number for turn in tree.turns.values() for line in turn.lines}
-    rest = [line for line in lines if line.number not in numbers and line.text.strip()]
-    names = ("unread" if line.value is None else _kind(line.value) for line in rest)
+    other_lines = [line for line in lines if line.number not in numbers and line.text.strip()]
+    names = ("unread" if line.value is None else _kind(line.value) for line in other_lines)
     return dict(sorted(Counter(names).items()))
 
 
@@ -422,7 +426,7 @@ def _message(line: Line) -> JsonObject:
 
 
 def _object(value: Any) -> JsonObject:
-    """The value if it is an object, else an empty one: a file may hold anything."""
+    """The value if it is an object, else an empty one: a file may contain anything."""
     return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 

@@ -4,8 +4,8 @@ A list has only messages. A body may also have tools and parameters, which becom
 decoded by the same codecs as the gateway's traffic. Dicts with `content_type` are read as
 `Thread.commit` reads them, including priorities.
 
-The file is stored with its last message. An export can then return it unchanged, and send what a
-thread does not store (cache breakpoints, unknown members) to the same vendor again.
+The file is stored with its last message. So an export can return it unchanged, including members
+that a thread does not store (cache breakpoints, unknown members).
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ NAMELESS = "model"  # for bodies without a model; a thread does not store it
 
 
 class RequestFile(Struct, frozen=True):
-    """A file that holds one request: the decoded request, its body, and the shape of the file."""
+    """A file with one request: the decoded request, its body, and the shape of the file."""
 
     protocol: str
     request: Request
@@ -133,10 +133,10 @@ def guess_protocol(value: Any) -> str | None:
         if not isinstance(messages, list):
             return None
         tools = cast(list[Any], body.get("tools") or [])
-        own = "system" in body or any("input_schema" in tool for tool in tools)
+        is_anthropic = "system" in body or any("input_schema" in tool for tool in tools)
         return (
             "anthropic"
-            if own or _has_anthropic_blocks(cast(list[Any], messages))
+            if is_anthropic or _has_anthropic_blocks(cast(list[Any], messages))
             else "openai-chat"
         )
     if not isinstance(value, list) or not all(
@@ -207,13 +207,15 @@ def _typed(value: Any) -> list[Step]:
     for number, item in enumerate(items):
         if not isinstance(item, dict):
             raise ThreadError(f"item {number} is not an object with a content_type")
-        rest = dict(cast(JsonObject, item))
-        if "content_type" not in rest and "role" in rest:  # a plain message between typed dicts
-            rest = {"content_type": "dialogue", **rest, "text": rest.pop("content", "")}
+        members = dict(cast(JsonObject, item))
+        if (
+            "content_type" not in members and "role" in members
+        ):  # a plain message between typed dicts
+            members = {"content_type": "dialogue", **members, "text": members.pop("content", "")}
         options: JsonObject = {
-            name: rest.pop(name, None) for name in ("priority", "message", "metadata")
+            name: members.pop(name, None) for name in ("priority", "message", "metadata")
         }
-        content = read_content(rest, is_strict=False)
+        content = read_content(members, is_strict=False)
         kind = content_type(content)
         note = options["message"]
         if note is None:
@@ -233,7 +235,7 @@ def _typed(value: Any) -> list[Step]:
 
 
 def _with_members(metadata: JsonObject | None, content: Content) -> JsonObject | None:
-    """The metadata plus the members of the content that the message cannot hold."""
+    """The metadata plus the members of the content that the message cannot represent."""
     hidden = hidden_members(content)
     return metadata if hidden is None else {METADATA_KEY: hidden, **(metadata or {})}
 
