@@ -1,7 +1,9 @@
 """Which thread a stateless request belongs to."""
 
 import json
+import random
 import re
+from contextlib import closing
 from itertools import count
 
 import msgspec
@@ -670,6 +672,54 @@ def test_of_two_answers_with_the_same_numbers_none_comes_back(gateway):
     messages = (*said("a"), rewritten("call_0", '{"b": 1}'), result("call_0"))
     for more in ((), (call("call_1"), result("call_1")), (*said("x", "y"), *said("z"))):
         assert restored(gateway.ask(Request("m", (*messages, *more)), hint="s", maker=MAKER)) == []
+
+
+class Twin:
+    """One of several conversations with equal words; some share a session name, some have a clock.
+
+    With numbered calls no token tells them apart.
+    """
+
+    def __init__(self, number, chance):
+        self.hint = chance.choice(["s", "s", "s", None])
+        self.system = f"rules {chance.choice([number, ''])}"
+        self.has_clock, self.changes_tools = chance.random() < 0.6, chance.random() < 0.3
+        self.messages, self.secrets = [], set()
+
+    def turn(self, gateway, moment, is_numbered):
+        """One turn; returns the thinking of others that came back."""
+        number = len(self.messages) // 2
+        is_call = is_numbered and number % 2 == 1
+        after_call = is_numbered and number % 2 == 0 and number > 0
+        self.messages += [result("call_0", "ok") if after_call else said(f"turn {number}")[0]]
+        system = f"{self.system} at {moment}" if self.has_clock else self.system
+        tools = (Tool(f"t{moment}"),) if self.changes_tools else ()
+        lead = Message("system", (Text(system),))
+        asked = gateway.ask(
+            Request("m", (lead, *self.messages), tools), hint=self.hint, maker=MAKER
+        )
+        foreign = set(restored(asked)) - self.secrets
+        secret = f"secret {id(self)} {moment}"
+        self.secrets.add(secret)
+        text = f"answer {number}"
+        gateway.reply(asked, thinking(secret, text, id="call_0" if is_call else None))
+        calls = (ToolCall("call_0", "look", "{}"),) if is_call else ()
+        self.messages.append(Message("assistant", (Text(text), *calls)))
+        return foreign
+
+
+@pytest.mark.parametrize("start", [0, 100])
+def test_equal_conversations_with_one_name_and_changing_setups_share_no_thinking(start):
+    for seed in range(start, start + 100):
+        chance = random.Random(seed)
+        with closing(open_store(None)) as store:
+            gateway = Gateway(store)
+            twins = [Twin(number, chance) for number in range(chance.choice([2, 2, 3]))]
+            is_numbered = chance.random() < 0.4
+            for moment in range(chance.randint(6, 16)):
+                if chance.random() < 0.15:
+                    gateway = Gateway(store)  # another process, which remembers nothing
+                assert chance.choice(twins).turn(gateway, moment, is_numbered) == set(), seed
 
 
 def test_thinking_of_another_model_does_not_come_back(gateway):

@@ -9,7 +9,7 @@ import random
 import re
 import sys
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, product
 from uuid import uuid4
 
 import orjson
@@ -138,30 +138,60 @@ def counted_calls(counts, turn):
         sys.setprofile(before)
 
 
-@pytest.mark.parametrize("maker", [None, Origin("chat", "up", "m")])
-@pytest.mark.parametrize("hint", ["session", None])
-@pytest.mark.parametrize("client", ["plain", "agent"])
+def write_body(client, messages, turn):
+    """A client's request. All but the plain one change something else in it every time."""
+    system, tools = "be brief", list(TOOLS)
+    if client == "agent":
+        system = [{"type": "text", "text": f"billing {turn}"}, {"type": "text", "text": "be brief"}]
+    if "clock" in client:
+        system = [{"type": "text", "text": "be brief"}, {"type": "text", "text": f"now: {turn}"}]
+    if "tools" in client:
+        tools = [*TOOLS, {**TOOLS[0], "name": "write"}][:: turn % 2 * 2 - 1]
+    if "reminder" in client:
+        reminder = {"role": "system", "content": f"now: {turn}"}
+        messages = [*messages[:-1], reminder, messages[-1]]
+    body = {"model": "m", "messages": messages, "system": system, "tools": tools}
+    return orjson.dumps(dict(reversed(body.items())) if "first" in client else body)
+
+
+MAKER = Origin("chat", "up", "m")
+
+
+@pytest.mark.parametrize(
+    ("client", "hint", "maker"),
+    [
+        *product(["plain", "agent"], ["session", None], [None, MAKER]),
+        ("clock", "session", None),
+        ("clock", None, MAKER),
+        ("clock first", "session", MAKER),
+        ("plain clock", "session", MAKER),
+        ("tools in another order", None, None),
+        ("tools in another order", "session", MAKER),
+        ("plain tools in another order", "session", MAKER),
+        ("reminder", "session", MAKER),
+        ("plain reminder", "session", MAKER),
+    ],
+)
 def test_turn_200_makes_no_more_calls_than_turn_20(gateway, hint, maker, client):
     """Also where a translation needs the private parts of all earlier answers.
 
-    An agent's requests have a system text that changes every time and a cache mark that moves, and
-    its answers call tools.
+    An agent's requests have a cache mark that moves, and its answers call tools. Plain clients only
+    talk.
     """
+    is_agent = "plain" not in client
     volatile = (re.compile("^billing"),)
     context = RecordingContext(DigestCache(), Bodies(), volatile)
     messages, counts, restored = [], {}, {}
     for turn in range(201):
-        mark = {"cache_control": {"type": "ephemeral"}} if client == "agent" else {}
-        if client == "agent" and messages:
+        mark = {"cache_control": {"type": "ephemeral"}} if is_agent else {}
+        if is_agent and messages:
             del messages[-2]["content"][0]["cache_control"]
             result = {"type": "tool_result", "tool_use_id": call_id(turn - 1), "content": "ok" * 50}
             messages.append({"role": "user", "content": [{**result, **mark}]})
         else:
             block = {"type": "text", "text": f"question {turn} " * 20, **mark}
             messages.append({"role": "user", "content": [block]})
-        system = [{"type": "text", "text": f"billing {turn}"}, {"type": "text", "text": "be brief"}]
-        system = system if client == "agent" else "be brief"
-        body = orjson.dumps({"model": "m", "messages": messages, "system": system, "tools": TOOLS})
+        body = write_body(client, messages, turn)
         asked = CODECS["anthropic"].decode_request(orjson.loads(body))
         exchange = f"exchange {turn}"
         request = RequestRecord(exchange, 1.0, "scope", hint, asked.messages, asked.tools)
@@ -171,7 +201,7 @@ def test_turn_200_makes_no_more_calls_than_turn_20(gateway, hint, maker, client)
                 gateway.store, request, context, maker, body=body, is_new=True
             )
         blocks = [Thinking(f"thought {turn}"), Text(f"answer {turn}")]
-        blocks += [ToolCall(call_id(turn), "read", "{}")] if client == "agent" else []
+        blocks += [ToolCall(call_id(turn), "read", "{}")] if is_agent else []
         answer = AnswerRecord(
             exchange,
             2.0,
@@ -187,7 +217,7 @@ def test_turn_200_makes_no_more_calls_than_turn_20(gateway, hint, maker, client)
         restored[turn] = len(recorded.answers)
         echo = [{"type": "text", "text": f"answer {turn}"}]
         call = {"type": "tool_use", "id": call_id(turn), "name": "read", "input": {}}
-        echo += [call] if client == "agent" else []
+        echo += [call] if is_agent else []
         messages.append({"role": "assistant", "content": echo})
     assert restored[200] == (0 if maker is None else 200)
     assert len(gateway.store.threads()) == 1

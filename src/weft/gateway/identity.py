@@ -76,6 +76,9 @@ REPLACED_MESSAGES = 4
 """A new trace replaces an earlier one if at most this many of the earlier one's last messages
 changed. Clients move cache marks there, or remove reminders."""
 
+DIFFERENT_MESSAGES = 64
+"""How many of a request's last messages may be behind the first difference of two bodies."""
+
 SESSIONS = 10_000
 MESSAGE_BYTES = 500
 TRACE_BYTES = 3000
@@ -116,6 +119,12 @@ class Incoming(Struct, frozen=True):
     def last(self) -> Point:
         """The point after the last message."""
         return self.points[-1] if self.points else Point(None)
+
+    @property
+    def setup(self) -> tuple[bytes, bytes]:
+        """The digests of the leading system messages and of the tools."""
+        system_count = _count_leading_system(self.messages)
+        return self.points[system_count - 1].system if system_count else b"", self.tools
 
     @property
     def answered(self) -> int:
@@ -159,20 +168,13 @@ def read_incoming(
             + messages[length:]
         )
         tokens = earlier.tokens[:length] + tokens
-        if length == len(earlier.trace.messages):
-            size += earlier.size - (0 if earlier.body is None else len(earlier.body))
-            size -= 0 if earlier.answers is None else earlier.answers.size
-        else:
-            size += _size(messages[:length])
+        size += earlier.size - (0 if earlier.body is None else len(earlier.body))
+        size -= 0 if earlier.answers is None else earlier.answers.size
+        size -= _size(earlier.trace.messages[length:])
     points = tuple(trace(scope, messages, volatile, None if earlier is None else earlier.trace))
-    earlier_points = () if earlier is None else earlier.trace.points
     is_extended = earlier is not None and length >= len(earlier.trace.messages) - REPLACED_MESSAGES
     answers = None
-    if (
-        earlier is not None
-        and earlier.answers is not None
-        and points[:system_count] == earlier_points[:system_count]
-    ):
+    if earlier is not None and earlier.answers is not None:
         answers = earlier.answers.shortened(length)
         size += answers.size
     traced = TracedRequest(Trace(messages, points), tokens, size, body, answers)
@@ -193,17 +195,19 @@ def _shared_length(
     Both begin with `system_count` system messages, which may differ: some clients put text there
     that changes in every request. Most of the other messages are in the common prefix of both
     bodies, so they need not be compared. How many is estimated with `_least_bytes`, a lower bound
-    for the size of a message.
+    for the size of a message. If that prefix is short, because the changing text comes first, all
+    messages are compared.
     """
     earlier_messages = earlier.trace.messages
     if body is None or earlier.body is None or len(messages) < len(earlier_messages):
         return system_count + equal_length(messages, earlier_messages, system_count)
     different_bytes = len(earlier.body) - same_start(body, earlier.body)
     count = len(earlier_messages)
-    while count and different_bytes > 0:
+    minimum = max(system_count, count - DIFFERENT_MESSAGES)
+    while count > minimum and different_bytes > 0:
         count -= 1
         different_bytes -= _least_bytes(earlier_messages[count])
-    if count <= system_count or any(
+    if count <= minimum or any(
         messages[index] != earlier_messages[index] for index in (system_count, count - 1)
     ):
         return system_count + equal_length(messages, earlier_messages, system_count)
@@ -264,33 +268,47 @@ def _texts(block: Block) -> Iterator[str]:
 class EchoedAnswers(Struct, frozen=True):
     """The stored answers that the first `length` messages of a request echo, by message range.
 
-    They are proven only for this thread, session, set of tools and model. `twin` is the newest
-    answer that had made a proof in the thread invalid (`twin_key`) when they were looked up. `ids`
-    are the ids of their commits and entries, and `size` is their estimated memory in bytes.
+    They are proven only for this thread, session and model. `twin` is the newest answer that had
+    made a proof in the thread invalid (`twin_key`) when they were looked up. Those after the first
+    `any_setup_length` messages are proven only while `setup` stays the same: the digests of the
+    leading system messages and of the tools. `ids` are the ids of their commits and entries, and
+    `size` is their estimated memory in bytes.
     """
 
     length: int
     thread: str
     hint: str | None
-    tools: bytes
     maker: Origin
     twin: Id | None
+    setup: tuple[bytes, bytes]
+    any_setup_length: int = 0
     ids: tuple[Id, ...] = ()
     answers: dict[tuple[int, int], Message] = {}
     size: int = 0
 
     @property
     def proof(self) -> tuple[object, ...]:
-        """What the proof depends on besides the messages."""
-        return self.thread, self.hint, self.tools, self.maker, self.twin
+        """What every proof depends on besides the messages."""
+        return self.thread, self.hint, self.maker, self.twin
 
     def extended(
-        self, length: int, ids: Sequence[Id], answers: Mapping[tuple[int, int], Message]
+        self,
+        length: int,
+        any_setup_length: int,
+        ids: Sequence[Id],
+        answers: Mapping[tuple[int, int], Message],
     ) -> "EchoedAnswers":
-        """These answers and those that the following messages echo, up to `length`."""
+        """These answers and those that the following messages echo, up to `length`.
+
+        `any_setup_length` is the number of messages before the first new answer whose proof depends
+        on the setup.
+        """
+        if self.any_setup_length < self.length:
+            any_setup_length = self.any_setup_length
         return structs.replace(
             self,
             length=length,
+            any_setup_length=min(length, any_setup_length),
             ids=(*self.ids, *ids),
             answers={**self.answers, **answers},
             size=self.size + _size(list(answers.values())),
@@ -302,7 +320,18 @@ class EchoedAnswers(Struct, frozen=True):
         if length >= self.length and last[1] <= length:
             return self
         answers = {span: answer for span, answer in self.answers.items() if span[1] <= length}
-        return structs.replace(self, length=min(length, self.length), answers=answers)
+        return structs.replace(
+            self,
+            length=min(length, self.length),
+            any_setup_length=min(length, self.any_setup_length),
+            answers=answers,
+        )
+
+    def with_setup(self, setup: tuple[bytes, bytes]) -> "EchoedAnswers":
+        """The answers that are proven with this setup too."""
+        if setup == self.setup:
+            return self
+        return structs.replace(self.shortened(self.any_setup_length), setup=setup)
 
 
 class TracedRequest(Struct, frozen=True):

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from msgspec import Struct, field, structs
 
-from weft.errors import StoreError
+from weft.errors import Damaged, StoreError
 from weft.history import (
     Append,
     AttemptBody,
@@ -42,6 +42,7 @@ from weft.history import (
 )
 from weft.ids import Id
 from weft.model import (
+    SYSTEM_ROLES,
     ApiError,
     Audio,
     File,
@@ -239,6 +240,68 @@ class DigestCache:
         return self._shows_edits.get(commit)
 
 
+class SystemRows(Struct, frozen=True):
+    """The rows with system messages at a commit, and the first other row; and its depth."""
+
+    commit: Id
+    depth: int
+    rows: tuple[Row, ...]
+
+
+class SystemRowCache:
+    """The system rows at recent commits of threads.
+
+    A client may change its system text in every request. Then only the commits since the last
+    request are read, and not the whole thread.
+    """
+
+    def __init__(self, threads: int = 1000, commits: int = 8) -> None:
+        self._threads: dict[str, list[SystemRows]] = {}
+        self._limits = threads, commits
+
+    def read(self, store: Store, thread: str, commit: Id) -> list[Row]:
+        """The rows with system messages at this commit, and the first other row."""
+        cached = self._threads.pop(thread, [])
+        view = self._extend(store, thread, commit, cached) or _view(store, thread, commit)
+        rows = view.rows
+        first = _first_other(rows)
+        later = [row for row in rows[first + 1 :] if row.message.role in SYSTEM_ROLES]
+        rows = [*rows[: first + 1], *later]
+        newest = [each for each in cached if each.commit != commit][1 - self._limits[1] :]
+        self._threads[thread] = [*newest, SystemRows(commit, view.depth, tuple(rows))]
+        if len(self._threads) > self._limits[0]:
+            del self._threads[next(iter(self._threads))]
+        return rows
+
+    def _extend(
+        self, store: Store, thread: str, commit: Id, cached: Sequence[SystemRows]
+    ) -> View | None:
+        """A view of a commit without most rows; None if its other rows are needed too."""
+        ids = [each.commit for each in cached]
+        depths = store.read_depths(thread, commit, ids) if ids else {}
+        nearest = max(
+            (each for each in cached if each.commit in depths),
+            key=lambda each: each.depth,
+            default=None,
+        )
+        if nearest is None:
+            return None
+        view = View.of_rows(nearest.rows, nearest.commit, nearest.depth)
+        try:
+            view = view.extend(store.walk(thread, commit, after=nearest.depth))
+        except Damaged:  # a commit since then changes one of the other rows
+            return None
+        first = _first_other(nearest.rows)
+        is_there = all(view.find(row.id) for row in nearest.rows[first : first + 1] if row.id)
+        return view if is_there else None
+
+
+def _first_other(rows: Sequence[Row]) -> int:
+    """The position of the first row without a system message."""
+    roles = [row.message.role for row in rows]
+    return next((n for n, role in enumerate(roles) if role not in SYSTEM_ROLES), len(rows))
+
+
 class RecordingContext(Struct, frozen=True):
     """What recording needs besides the store: caches, and patterns of system blocks to ignore."""
 
@@ -246,6 +309,7 @@ class RecordingContext(Struct, frozen=True):
     bodies: Bodies
     volatile: tuple[re.Pattern[str], ...] = ()
     traces: TraceCache = field(default_factory=TraceCache)
+    system_rows: SystemRowCache = field(default_factory=SystemRowCache)
 
 
 class Recorded(Struct, frozen=True):
@@ -892,7 +956,7 @@ def _setup_drafts(
     setup = None if tools == incoming.tools else Setup(record.tools)
     if system == current:
         return [] if setup is None else [Draft("setup", setup)]
-    rows = _view(store, continuation.thread, continuation.commit).rows
+    rows = context.system_rows.read(store, continuation.thread, continuation.commit)
     planned = plan_rewrite(rows, _with_system(rows, record.messages[: continuation.length]))
     if not planned.op.touches_rows:
         return [] if setup is None else [Draft("setup", setup)]
@@ -909,7 +973,7 @@ def _with_system(rows: Sequence[Row], messages: Sequence[Message]) -> list[Row]:
         else Row(None, message)
         for number, message in enumerate(leading)
     ]
-    inline = iter([message for message in messages[len(leading) :] if is_system(message)])
+    inline = iter([each for each in messages[len(leading) :] if each.role in SYSTEM_ROLES])
     later_rows: list[Row] = []
     for row in rows[len(old_leading) :]:
         replacement = next(inline, None) if is_system(row.message) else None

@@ -71,9 +71,10 @@ def find_answers(
         return ProvenAnswers()
     echoed = None
     if traces is not None:
-        echoed = _still_proven(store, incoming, continuation.thread, maker, traces)
+        echoed = _still_proven(store, incoming, continuation.thread, maker, session, traces)
     start = 0 if echoed is None else echoed.length
-    spans = _echo_spans(store, incoming, continuation, session, traces is not None, start)
+    proof = _prove_echoes(store, incoming, continuation, session, traces is not None, start)
+    spans = _echo_spans(incoming, proof.commits, start)
     steps = store.read_commits(continuation.thread, list(dict.fromkeys(spans.values())))
     messages = {
         step.commit.id: decode_appended(step) for step in steps if step.commit.kind == "append"
@@ -94,7 +95,9 @@ def find_answers(
         if step.commit.id in restored
         for id in (step.commit.id, *step.commit.entries)
     ]
-    echoed = echoed.extended(_settled_length(incoming, spans, start), ids, answers)
+    length = _settled_length(incoming, spans, start)
+    any_setup_length = min(proof.by_setup, default=length)
+    echoed = echoed.extended(length, any_setup_length, ids, answers)
     traces.put_answers(incoming, echoed)
     return ProvenAnswers(echoed.answers, frozenset(echoed.ids))
 
@@ -113,19 +116,31 @@ def _settled_length(incoming: Incoming, spans: Iterable[tuple[int, int]], first:
 
 
 def _still_proven(
-    store: Store, incoming: Incoming, thread: str, maker: Origin, traces: TraceCache
+    store: Store,
+    incoming: Incoming,
+    thread: str,
+    maker: Origin,
+    session: Sequence[str],
+    traces: TraceCache,
 ) -> EchoedAnswers:
     """The cached answers that the first messages of a request echo, if they are still proven.
 
     Their proof ends if another answer gets one of their tokens or contexts, or if a text in them
-    is forgotten.
+    is forgotten. A request with another system text or other tools may belong to another
+    conversation with the same session name, if one begins with the same message.
     """
     link = store.newest_link(twin_key(thread), deleted=True)
     twin = None if link is None else link.commit
-    empty = EchoedAnswers(0, thread, incoming.hint, incoming.tools, maker, twin)
+    empty = EchoedAnswers(0, thread, incoming.hint, maker, twin, incoming.setup)
     echoed = traces.answers(incoming)
     if echoed is None or echoed.proof != empty.proof:
         return empty
+    if echoed.setup != empty.setup:
+        others = [name for name in session if name != thread]
+        first = next((point.chain for point in incoming.points if point.chain is not None), None)
+        if others and first is not None and store.match_within(others, [first]):
+            return empty
+        echoed = echoed.with_setup(empty.setup)
     maintenance = store.maintenance()
     if echoed.ids and maintenance.has_tombstones() and maintenance.tombstones(echoed.ids):
         return empty
@@ -155,29 +170,49 @@ def with_private_parts(echo: Sequence[Message], answer: Message) -> Message:
     return structs.replace(answer, blocks=(*private, *blocks))
 
 
-def _echo_spans(
+class EchoProof(Struct, frozen=True):
+    """The commits of proven answers, by the index of the message that echoes each one.
+
+    The proof of those in `by_setup` depends on the system text and the tools.
+    """
+
+    commits: Mapping[int, Id]
+    by_setup: Set[int]
+
+
+def _prove_echoes(
     store: Store,
     incoming: Incoming,
     continuation: Continuation,
     session: Sequence[str],
     is_complete: bool,
     first: int,
-) -> dict[tuple[int, int], Id]:
-    """The commits of proven answers, by the range of messages that echo each one.
-
-    Only the messages from `first` on are looked at.
-    """
+) -> EchoProof:
+    """The proven answers that the messages from `first` on echo."""
     proven = _by_token(store, incoming, continuation.thread, first)
     keys = {
         context_key("answer", incoming.points[number], incoming.tools): number
         for number, message in enumerate(incoming.messages[first:], start=first)
         if message.role == "assistant" and number not in proven
     }
-    for link in store.only_links(list(keys)) if is_complete else ():
-        if link.thread == continuation.thread:
-            proven[keys[link.key]] = link.commit
+    by_setup = {
+        keys[link.key]: link.commit
+        for link in (store.only_links(list(keys)) if is_complete else ())
+        if link.thread == continuation.thread
+    }
+    proven |= by_setup
     if continuation.thread in session:
         proven |= _by_session(store, incoming, continuation, session, proven, first)
+    return EchoProof(proven, set(by_setup))
+
+
+def _echo_spans(
+    incoming: Incoming, proven: Mapping[int, Id], first: int
+) -> dict[tuple[int, int], Id]:
+    """The commits of proven answers, by the range of messages that echo each one.
+
+    Only the messages from `first` on are looked at.
+    """
     spans: dict[tuple[int, int], Id] = {}
     start: int | None = None
     for number, message in enumerate(incoming.messages[first:], start=first):
@@ -251,10 +286,12 @@ def _by_session(
     }
     for node in store.read_nodes(thread, list(followers)):
         rewritten_answers += [(followers[node.id], parent) for parent in node.parents[:1]]
-    answers = _only_echoes(incoming, proven, _read_answers(store, thread, equal_answers))
+    answers = _echo_candidates(incoming, proven, _read_answers(store, thread, equal_answers))
     steps = _read_answers(store, thread, rewritten_answers)
     siblings = _read_siblings(store, thread, steps)
-    return {**_only_echoes(incoming, proven, [*steps, *siblings]), **answers}
+    # Of two equal answers, the next message does not tell which one this client received.
+    candidates = {**_echo_candidates(incoming, proven, [*steps, *siblings]), **answers}
+    return {number: min(commits) for number, commits in candidates.items() if len(commits) == 1}
 
 
 def _only_in_thread(
@@ -275,16 +312,16 @@ def _only_in_thread(
     return [end for end in ends if chains.get(end) not in shared]
 
 
-def _only_echoes(
+def _echo_candidates(
     incoming: Incoming, proven: Container[int], steps: Sequence[tuple[int, Step]]
-) -> dict[int, Id]:
-    """For each message, the answer that it echoes, if only one is possible."""
+) -> dict[int, set[Id]]:
+    """For each message, the answers that it may echo."""
     candidates: dict[int, set[Id]] = {}
     for number, step in steps:
         echo = echo_at(incoming.messages, number)
         if number not in proven and is_echo(decode_appended(step), echo):
             candidates.setdefault(number, set()).add(step.commit.id)
-    return {number: commits.pop() for number, commits in candidates.items() if len(commits) == 1}
+    return candidates
 
 
 def _next_input(messages: Sequence[Message], number: int) -> Sequence[int]:

@@ -302,6 +302,14 @@ class View:
         self.depth = depth
         self.setup = setup
 
+    @classmethod
+    def of_rows(cls, rows: Sequence[Row], head: Id, depth: int) -> "View":
+        """A view of only these rows, which may be a part of those at commit `head`.
+
+        Extending it raises `Damaged` if a commit changes one of the others.
+        """
+        return cls(SharedRows(list(rows)), len(rows), head, depth)
+
     @property
     def rows(self) -> list[Row]:
         """A copy of all rows, hidden ones included."""

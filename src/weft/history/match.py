@@ -9,6 +9,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 from msgspec import Struct, structs
@@ -16,6 +17,7 @@ from msgspec import Struct, structs
 from weft.ids import Id, canonical, canonical_arguments, object_id
 from weft.lazy import lazy_pattern
 from weft.model import (
+    SYSTEM_ROLES,
     Audio,
     Block,
     Checkpoint,
@@ -154,10 +156,18 @@ def trace(
     earlier_points = () if earlier is None else earlier.points
     number = 0
     while number < len(messages):
-        if number < len(earlier_messages) and (number == 0 or point == earlier_points[number - 1]):
+        if number < len(earlier_messages) and (
+            number == 0 or point.chain == earlier_points[number - 1].chain
+        ):
             length = equal_length(messages, earlier_messages, number)
             if length:
-                points += earlier_points[number : number + length]
+                equal_points = earlier_points[number : number + length]
+                if number and point.system != earlier_points[number - 1].system:
+                    equal_messages = messages[number : number + length]
+                    equal_points = _with_system(
+                        equal_messages, equal_points, point.system, volatile
+                    )
+                points += equal_points
                 point = points[-1]
                 number += length
                 continue
@@ -169,6 +179,26 @@ def trace(
         points.append(point)
         number += 1
     return points
+
+
+def _with_system(
+    messages: Sequence[Message],
+    points: Sequence[Point],
+    system: bytes,
+    volatile: Sequence[re.Pattern[str]],
+) -> list[Point]:
+    """The points of these messages if the system digest before them is another one.
+
+    Most clients have a changing text at the start, and no other system message. So this makes no
+    function call for each message.
+    """
+    updated: list[Point] = []
+    inline = [number for number, message in enumerate(messages) if message.role in SYSTEM_ROLES]
+    for start, stop in pairwise(dict.fromkeys([0, *inline, len(points)])):
+        if start in inline:
+            system = _add_system(system, messages[start], volatile)
+        updated += [Point(point.chain, system) for point in points[start:stop]]
+    return updated
 
 
 def equal_length(messages: tuple[Message, ...], others: tuple[Message, ...], start: int = 0) -> int:
