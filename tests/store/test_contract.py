@@ -117,6 +117,19 @@ def test_first_parents_are_followed(store: Store, rows: str, head: str, chain: s
         assert [node.parents for node in nodes] == [
             step.commit.parents for step in reversed(steps[-number:])
         ]
+        for until in (None, steps[-1].depth, steps[0].depth):
+            walked = store.walk("t", id_of(head), until=until, limit=number)
+            assert store.walk_log("t", id_of(head), until=until, limit=number) == [
+                (
+                    step.commit.id,
+                    step.depth,
+                    step.commit.kind,
+                    step.commit.created,
+                    step.commit.data,
+                    step.contents[0] if len(step.contents) == 1 else None,
+                )
+                for step in reversed(walked)
+            ]
     asked = [id_of(name) for name in "abcdefmnxz"]
     depths = {step.commit.id: step.depth for step in steps}
     assert store.read_depths("t", id_of(head), asked) == depths

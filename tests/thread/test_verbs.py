@@ -63,6 +63,23 @@ def test_a_log_that_is_read_in_parts_is_the_whole_log(t: Thread) -> None:
         assert [info.id for info in t.iter_log(limit)] == newest_first[:limit]
 
 
+def test_commits_of_a_log_that_is_read_in_parts_have_all_their_members(t: Thread) -> None:
+    ids = talk(t, "a b c d")
+    call(t, "Adding.")
+    t.user("noted", note="a note", metadata={"k": 1})
+    t.edit(ids[0], "A")
+    t.annotate(ids[1], "pinned")
+    t.compact(summary="a, b and c")
+    t.commit_message(Message("assistant", (Text("e"),)), usage=Usage(input=3, output=4))
+    members = ("id", "kind", "message", "messages", "plain_message", "automatic_type", "marked")
+    members += ("created", "metadata", "usage", "parents", "tokens", "text")
+    for whole, part in zip(t.log(), t.iter_log(), strict=True):
+        assert part == whole
+        assert part.to_dict() == whole.to_dict()
+        for name in members:
+            assert getattr(part, name) == getattr(whole, name), name
+
+
 def test_an_edit_keeps_place_and_id(t: Thread) -> None:
     ids = talk(t, "a b c")
     info = t.edit(ids[1], "B")

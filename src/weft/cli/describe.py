@@ -19,8 +19,6 @@ from .terminal import PLAIN, Screen, shorten
 ID_LENGTH = 12
 PREVIEW_WIDTH = 72
 CALL_WIDTH = 60
-START_LENGTH = PREVIEW_WIDTH + 24
-"""The characters of a text that nearly always fill its preview."""
 ROLE_WIDTH = 9
 DATE_FROM_WIDTH = 60
 """How wide a screen must be to have room for a date."""
@@ -41,7 +39,7 @@ def describe(
         else:
             subject, text = summarise(thread, info)
             text = screen.fit(text)
-        return f"{info.id[:ID_LENGTH]} {subject:<{ROLE_WIDTH}} {text}".rstrip()
+        return f"{info.id[:ID_LENGTH]} {subject.ljust(ROLE_WIDTH)} {text}".rstrip()
     subject, text = summarise(thread, info)
     subject = screen.name(subject)
     date = ""
@@ -134,23 +132,26 @@ def preview(message: Message) -> str:
     Text that a client put into a user's message is left out. If there is nothing else, its kind is
     shown: `[system-reminder]`.
     """
-    text = message.text
-    if message.role == "user":
-        typed, elements = split_typed(text)
-        text = typed or "".join(f"[{name}]" for name in elements)
-    start = text[:START_LENGTH].lstrip()
-    if not start.isprintable() or "  " in start:
-        start = " ".join(start.split())
-    if len(start) <= PREVIEW_WIDTH or not start.isascii():  # not surely enough to fill the line
-        start = _first_words(text)
-    first_words = shorten(start, PREVIEW_WIDTH)
-    if len(message.blocks) == 1 and type(message.blocks[0]) is Text:
-        return first_words
-    calls = [block for block in message.blocks if isinstance(block, ToolCall)]
+    blocks = message.blocks
+    if len(blocks) == 1 and type(blocks[0]) is Text:  # most messages
+        return _preview_text(message.role, blocks[0].text)
+    first_words = _preview_text(message.role, message.text)
+    calls = [block for block in blocks if isinstance(block, ToolCall)]
     if not calls:
         return first_words
     described = ", ".join(shorten(describe_call(call), CALL_WIDTH) for call in calls)
     return f"{first_words} [{described}]" if first_words else f"[{described}]"
+
+
+def _preview_text(role: str, text: str) -> str:
+    if role == "user" and ("<" in text or "#" in text):
+        typed, elements = split_typed(text)
+        text = typed or "".join(f"[{name}]" for name in elements)
+    start = text[: PREVIEW_WIDTH + 1]
+    is_line = start.isascii() and start.isprintable() and "  " not in start
+    if is_line and len(start) > PREVIEW_WIDTH and start[0] != " ":  # most texts
+        return start[: PREVIEW_WIDTH - 1] + "…"
+    return shorten(_first_words(text), PREVIEW_WIDTH)
 
 
 def _first_words(text: str) -> str:

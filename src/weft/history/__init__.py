@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         decode_appended,
         decode_attempt,
         decode_body,
+        decode_body_data,
         decode_entries,
         decode_entry,
         encode_attempt,
@@ -155,9 +156,10 @@ __getattr__ = lazy_names(
         ),
         "objects": (
             "PRIORITIES Append Body Change CommitKind Draft Insert InsertedRow Priority Rewrite "
-            "Row Setup State commit_id count_entries decode_appended decode_body decode_entries "
-            "decode_entry encode_body encode_commit encode_entry new_slot check_json AttemptBody "
-            "AttemptReason AttemptState decode_attempt encode_attempt has_content"
+            "Row Setup State commit_id count_entries decode_appended decode_body decode_body_data "
+            "decode_entries decode_entry encode_body encode_commit encode_entry new_slot "
+            "check_json AttemptBody AttemptReason AttemptState decode_attempt encode_attempt "
+            "has_content"
         ),
         "oplog": "REDO UNDO is_switch plan_redo plan_undo read_operations",
         "ops": "ListRows apply_rewrite run_step run_steps PlannedRewrite plan_rewrite plan_state",
@@ -231,6 +233,7 @@ __all__ = [
     "decode_appended",
     "decode_attempt",
     "decode_body",
+    "decode_body_data",
     "decode_entries",
     "decode_entry",
     "diff_rows",

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError
+from weft.lazy import lazy_names
 
 from .base import (
     BUCKETS,
@@ -16,6 +18,7 @@ from .base import (
     IndexedCommits,
     Landing,
     Link,
+    LogRow,
     Match,
     NewSegment,
     Node,
@@ -31,8 +34,12 @@ from .base import (
 from .companions import JOURNAL, SERVER, announced, companion_path, read_server
 from .landing import checksum
 from .maintenance import Dropped, Flaw, Kind, Maintenance, ObjectFormat, Reason, Tombstone
-from .memory import MemoryStore
 from .sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from .memory import MemoryStore
+
+__getattr__ = lazy_names(__name__, {"memory": "MemoryStore"})
 
 __all__ = [
     "BUCKETS",
@@ -50,6 +57,7 @@ __all__ = [
     "Kind",
     "Landing",
     "Link",
+    "LogRow",
     "Maintenance",
     "Match",
     "MemoryStore",
@@ -81,6 +89,8 @@ def open_store(target: str | Path | None = None) -> Store:
     `postgresql://...` is a database that many machines can share; it needs the extra `postgres`.
     """
     if target is None:
+        from .memory import MemoryStore  # commands, which must start fast, never use it
+
         return MemoryStore()
     address = str(target)
     scheme = address.partition("://")[0] if "://" in address else "sqlite"

@@ -79,6 +79,11 @@ class Node(Struct, frozen=True, gc=False):
     parents: tuple[Id, ...]
 
 
+LogRow = tuple[Id, int, str, float, bytes, bytes | None]
+"""A commit as a list of commits needs it: id, depth, kind, time, data, and the bytes of its entry
+if it has exactly one. A tuple, because a list may have thousands of them."""
+
+
 class ThreadRecord(Struct, frozen=True):
     """A thread's name, current branch (`head`) and settings.
 
@@ -328,6 +333,12 @@ class Store(Protocol):
 
     def walk_nodes(self, thread: str, head: Id, limit: int) -> list[Node]:
         """The newest `limit` commits of the chain of first parents, newest first, as nodes."""
+        ...
+
+    def walk_log(
+        self, thread: str, head: Id, *, until: int | None = None, limit: int
+    ) -> list[LogRow]:
+        """The newest `limit` commits of that chain from depth `until` down, as rows of a list."""
         ...
 
     def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:

@@ -28,6 +28,7 @@ from .base import (
     IndexedCommits,
     Landing,
     Link,
+    LogRow,
     Match,
     NewSegment,
     Node,
@@ -306,6 +307,22 @@ class MemoryStore:
 
     def walk_nodes(self, thread: str, head: Id, limit: int) -> list[Node]:
         return [_node(step) for step in reversed(self.walk(thread, head, limit=limit))]
+
+    def walk_log(
+        self, thread: str, head: Id, *, until: int | None = None, limit: int
+    ) -> list[LogRow]:
+        steps = reversed(self.walk(thread, head, until=until, limit=limit))
+        return [
+            (
+                step.commit.id,
+                step.depth,
+                step.commit.kind,
+                step.commit.created,
+                step.commit.data,
+                step.contents[0] if len(step.contents) == 1 else None,
+            )
+            for step in steps
+        ]
 
     def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:
         id_set = set(ids)

@@ -22,6 +22,7 @@ from .base import (
     IndexedCommits,
     Landing,
     Link,
+    LogRow,
     Match,
     NewSegment,
     Node,
@@ -59,6 +60,8 @@ WHOLE = (0, EVERYTHING)
 COLUMNS = """c.key, c.id, c.depth, c.kind, c.parent, c.second, c.data, c.created, c.usage,
     c.chain, e.id, e.data"""
 JOINED = f"SELECT {COLUMNS} FROM commits c LEFT JOIN entry e ON e.key = c.entry"
+LOG = """SELECT c.id, c.depth, c.kind, c.created, c.data, e.data
+    FROM commits c LEFT JOIN entry e ON e.key = c.entry"""
 NODES = """SELECT c.id, c.depth, p.id, s.id FROM commits c
     LEFT JOIN commits p ON p.key = c.parent LEFT JOIN commits s ON s.key = c.second"""
 THREADS = """t.name, t.head, t.checkpoints, t.scope, t.created, p.name, t.kind, t.title
@@ -231,6 +234,13 @@ class SqlStore:
     def walk_nodes(self, thread: str, head: Id, limit: int) -> list[Node]:
         with self._db.snapshot():
             return list(map(_node, self._ranges(thread, head, NODES, "", (), WHOLE, limit)))
+
+    def walk_log(
+        self, thread: str, head: Id, *, until: int | None = None, limit: int
+    ) -> list[LogRow]:
+        span = (0, EVERYTHING if until is None else until)
+        with self._db.snapshot():
+            return cast(list[LogRow], self._ranges(thread, head, LOG, "", (), span, limit))
 
     def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:
         owner = self._key(thread)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from weft.errors import Damaged
 from weft.history import (
     Append,
     Body,
@@ -14,11 +15,14 @@ from weft.history import (
     Setup,
     decode_appended,
     decode_body,
+    decode_body_data,
     decode_entries,
+    decode_entry,
     encode_body,
 )
+from weft.ids import Id
 from weft.model import JsonObject, Message, Text, Usage
-from weft.store import Step
+from weft.store import LogRow, Step, Store
 
 from .source_lines import ATTACHMENT, without_attachments
 
@@ -46,10 +50,10 @@ class CommitInfo:
     The content is decoded on first access, because most callers that write only use the id.
     """
 
-    __slots__ = ("_body", "_messages", "_step", "count", "hook_errors")
+    __slots__ = ("_body", "_messages", "_source", "count", "hook_errors")
 
     def __init__(self, step: Step, count: Count) -> None:
-        self._step = step
+        self._source: Any = step
         self.count = count
         self.hook_errors: tuple[Exception, ...] = ()
         self._body: Body | None = None
@@ -99,7 +103,7 @@ class CommitInfo:
     @property
     def messages(self) -> tuple[Message, ...]:
         if self._messages is None:
-            messages = tuple(decode_entries(self._step))
+            messages = self._read_messages()
             is_plain = len(messages) == 1 and messages[0].role != ATTACHMENT  # nearly all commits
             self._messages = messages if is_plain else without_attachments(messages)
         return self._messages
@@ -145,10 +149,20 @@ class CommitInfo:
         return "\n".join(message.text for message in self.messages)
 
     @property
+    def _step(self) -> Step:
+        return self._source
+
+    @property
     def _decoded(self) -> Body:
         if self._body is None:
-            self._body = decode_body(self._step)
+            self._body = self._read_body()
         return self._body
+
+    def _read_body(self) -> Body:
+        return decode_body(self._step)
+
+    def _read_messages(self) -> tuple[Message, ...]:
+        return tuple(decode_entries(self._step))
 
     def to_dict(self) -> dict[str, Any]:
         """The commit as JSON."""
@@ -174,6 +188,82 @@ class CommitInfo:
 
     def __repr__(self) -> str:
         return f"CommitInfo(id={self.id!r}, kind={self.kind!r}, message={self.message!r})"
+
+
+class LogPart:
+    """Commits of a branch that are read together for a list, as `LogRow`s.
+
+    What a line of the list does not show is read when it is first asked for, for all of them.
+    """
+
+    def __init__(self, store: Store, thread: str, rows: list[LogRow]) -> None:
+        self.rows = rows
+        self._store = store
+        self._thread = thread
+        self._steps: dict[Id, Step] = {}
+
+    def read_step(self, id: Id) -> Step:
+        if not self._steps:
+            steps = self._store.read_commits(self._thread, [row[0] for row in self.rows])
+            self._steps = {step.commit.id: step for step in steps}
+        step = self._steps.get(id)
+        if step is None:
+            raise Damaged(f"commit {id.hex()} was removed while it was read")
+        return step
+
+
+class ListedCommit(CommitInfo):
+    """A commit of a long list; most of them are shown in one line and nothing else is read."""
+
+    __slots__ = ("_row",)
+
+    def __init__(self, row: LogRow, part: LogPart, count: Count) -> None:
+        self._row = row
+        self._source: Any = part
+        self.count = count
+        self.hook_errors = ()
+        self._body = None
+        self._messages = None
+
+    @property
+    def id(self) -> str:
+        return self._row[0].hex()
+
+    @property
+    def kind(self) -> str:
+        return self._row[2]
+
+    @property
+    def created(self) -> datetime:
+        return datetime.fromtimestamp(self._row[3], UTC)
+
+    @property
+    def plain_message(self) -> Message | None:
+        _, _, _, _, data, content = self._row
+        if content is None or data != PLAIN_APPEND:
+            return None
+        message = self._decode(content)
+        return None if message.role == ATTACHMENT else message
+
+    @property
+    def _step(self) -> Step:
+        return self._source.read_step(self._row[0])
+
+    def _read_body(self) -> Body:
+        try:
+            return decode_body_data(self._row[4])
+        except Damaged:
+            return super()._read_body()  # raises it again, with the commit's id
+
+    def _read_messages(self) -> tuple[Message, ...]:
+        content = self._row[5]
+        return super()._read_messages() if content is None else (self._decode(content),)
+
+    def _decode(self, content: bytes) -> Message:
+        try:
+            return decode_entry(content)
+        except Damaged:
+            return decode_appended(self._step)  # raises it again, with the entry's id
 
 
 def read_info(step: Step, count: Count) -> CommitInfo:

@@ -103,7 +103,16 @@ from .compiled import PORTABLE_TOKENS, CompiledContext, describe_size
 from .content import Content, DialogueContent, InstructionContent
 from .handle import Handle
 from .hooks import After, Before, Hooks, check_hook, hook_name
-from .info import CommitInfo, Imported, Progress, Stats, auto_note, read_info
+from .info import (
+    CommitInfo,
+    Imported,
+    ListedCommit,
+    LogPart,
+    Progress,
+    Stats,
+    auto_note,
+    read_info,
+)
 from .lineage import Blame, Version, written_messages
 from .lookup import RECALL_TOKENS, Hit, Moment, RecallPage, make_filter
 from .media_files import Attachment, read_attachments
@@ -191,20 +200,26 @@ class Thread:
 
     def log(self, limit: int | None = None) -> list[CommitInfo]:
         """The commits of the current branch, newest first."""
-        return list(self.iter_log(limit))
+        check_count("limit", limit)
+        handle = self._handle
+        head = handle.head()
+        steps = [] if head is None else handle.store.walk(handle.name, head, limit=limit)
+        return [read_info(step, handle.count) for step in reversed(steps)]
 
     def iter_log(self, limit: int | None = None) -> Iterator[CommitInfo]:
         """The same as `log`, one by one: a long branch is read in parts, not at once."""
         check_count("limit", limit)
         handle = self._handle
         head, until, remaining = handle.head(), None, inf if limit is None else limit
+        count = handle.count
         while head is not None and remaining > 0 and until != 0:
             size = int(min(remaining, LOG_PART))
-            steps = handle.store.walk(handle.name, head, until=until, limit=size)
-            for step in reversed(steps):
-                yield read_info(step, handle.count)
-            remaining -= len(steps)
-            until = steps[0].depth - 1 if len(steps) == size else 0
+            rows = handle.store.walk_log(handle.name, head, until=until, limit=size)
+            part = LogPart(handle.store, handle.name, rows)
+            for row in rows:
+                yield ListedCommit(row, part, count)
+            remaining -= len(rows)
+            until = rows[-1][1] - 1 if len(rows) == size else 0
 
     @overload
     def show(self, id: Name, *, sent: No = False) -> CommitInfo: ...
