@@ -19,12 +19,24 @@ _UNSAFE = lazy_pattern(
     "\u202a-\u202e\u2066-\u2069"  # bidirectional embeddings, overrides and isolates
     "\ud800-\udfff]"  # surrogates, which UTF-8 cannot encode
 )
+_SEQUENCE = lazy_pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_BOLD = lazy_pattern(r"(?<![\w*])\*\*(?=[^\s*])(.+?)(?<=[^\s*])\*\*(?![\w*])")
 _BREAKS = str.maketrans({"\n": "␊", "\t": "␉"})
 
 
 def clean_text(text: str) -> str:
     """The text with every control character replaced by a visible one."""
     return _UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def without_sequences(text: str) -> str:
+    """The text without escape sequences, such as colours."""
+    return _SEQUENCE.sub("", text) if "\x1b" in text else text
+
+
+def without_bold(text: str) -> str:
+    """The text without Markdown's marks of bold text; other stars, as in `2**10`, stay."""
+    return _BOLD.sub(r"\1", text) if "**" in text else text
 
 
 def clean_line(text: str) -> str:

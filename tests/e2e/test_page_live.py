@@ -284,6 +284,17 @@ def test_a_session_reads_like_the_session(tab, url):
 
 
 def test_a_call_is_one_line_that_opens_to_input_and_output(tab, store):
+    before, after = "same\n<b>old</b>\nend", "same\nnew\nnewer\nend"
+    edit = {"file_path": "a.py", "old_string": before, "new_string": after}
+    patch = "*** Begin Patch\n*** Update File: b.py\n-gone\n+there\n*** End Patch"
+    inputs = {"Edit": edit, "apply_patch": {"input": patch}}
+    calls = [ToolCall(name, name, json.dumps(input)) for name, input in inputs.items()]
+    write(store, "edits", Message("assistant", tuple(calls)))
+    page = tab("edits")
+    change = page.locator(".tool .input.edit")
+    expect(change.nth(0)).to_have_text("  same\n- <b>old</b>\n+ new\n+ newer\n  end\n")
+    expect(change.nth(0).locator(".ins")).to_have_text(["+ new\n", "+ newer\n"])
+    expect(change.nth(1).locator(".del")).to_have_text(["- gone\n"])
     write(store, "one-line", *with_a_call(3))
     page = tab("one-line")
     line = page.locator(".tool > summary")

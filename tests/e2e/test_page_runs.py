@@ -467,13 +467,17 @@ def test_a_compaction_is_one_card_from_its_start_to_its_end(tab, url, folder, up
     page.click("#ask-compact")
     page.wait_for_selector("[data-subtype][data-state=running]")
     wait_for_text(page, "Compacting")
+    wait_for_text(page, "Summarising part 1")
+    expect(page.locator("#conversation [data-state]")).to_have_count(1)
     upstream.gate.set()
     wait_for_end(page)
     for _ in range(2):
         page.wait_for_selector("[data-subtype=compaction_remark]")
         wait_for_no_text(page, "Summarising part")
         wait_for_no_text(page, "Compacting")
-        expect(page.locator("[data-subtype=compact_boundary]")).to_have_count(1)
+        card = page.locator("[data-subtype=compact_boundary]")
+        expect(card).to_have_count(1)
+        expect(card).to_contain_text(re.compile(r"\d,\d{3} → \d"))  # with separators
         read_again(page)
     assert compactions(url, "slow-summary") == 1
 

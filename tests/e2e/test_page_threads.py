@@ -157,6 +157,8 @@ def test_the_buttons_fit_a_phone(tab, store):
     page = tab("on a phone", width=360)
     width = "document.documentElement.scrollWidth"
     wait_until(page, lambda: page.evaluate(width), lambda pixels: pixels <= 360)
+    title, hidden = page.locator("#title"), "title => title.scrollWidth - title.clientWidth"
+    wait_until(page, lambda: title.evaluate(hidden), lambda pixels: pixels <= 0)
     page.click("#rename")
     page.fill("#rename-name", "on a small phone")
     page.press("#rename-name", "Enter")

@@ -118,3 +118,7 @@ def test_a_message_in_a_few_words():
     message = Message("assistant", (Text("look\nhere"), ToolCall("c", "add", '{"a":1}')))
     assert excerpt(message_text(message)) == 'look here `add` {"a":1}'
     assert len(excerpt("x" * 500)) == 120
+    assert (
+        excerpt("\x1b[32m3 passed\x1b[0m in **2** s, 2**10 and 3**4")
+        == "3 passed in 2 s, 2**10 and 3**4"
+    )

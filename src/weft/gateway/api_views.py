@@ -33,6 +33,7 @@ from weft.model import (
     speaker,
     texts,
 )
+from weft.printable import without_bold, without_sequences
 from weft.store import Step
 from weft.thread import Attempt, CommitInfo, split_typed
 
@@ -249,8 +250,8 @@ def brief_json(row: Row, count: Count) -> JsonObject:
 
 
 def excerpt(text: str, length: int = EXCERPT) -> str:
-    """The beginning of a text, on one line."""
-    flat = " ".join(text[: SCANNED * length].split())
+    """The beginning of a text, on one line, without colours and marks of bold text."""
+    flat = without_bold(" ".join(without_sequences(text[: SCANNED * length]).split()))
     return flat if len(flat) <= length else flat[: length - 1] + "…"
 
 

@@ -5,6 +5,7 @@ from msgspec import Struct, field
 from weft.agent import ClaudeSession, McpServer
 from weft.catalog import Catalog
 from weft.client import HttpClient, Provider
+from weft.printable import without_bold
 from weft.store import Store, ThreadRecord
 from weft.thread import read_title
 
@@ -48,6 +49,8 @@ class Titles:
 
 
 def _shorten(text: str) -> str:
+    """A title of at most `TITLE_LENGTH` characters, without the marks of bold text."""
+    text = without_bold(text)
     return text if len(text) <= TITLE_LENGTH else text[: TITLE_LENGTH - 1].rstrip() + "…"
 
 

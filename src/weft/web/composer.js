@@ -137,7 +137,6 @@ export class Composer {
     const hint = problem && model ? `${context}Choose another model: ${problem}.` : "";
     byId("model-problem").textContent = hint;
     byId("model-problem").hidden = !hint;
-    this.model.placeholder = "Choose a model";
   }
 
   /** How full the window is, and where compaction starts. */

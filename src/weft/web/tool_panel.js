@@ -6,6 +6,8 @@ import { ansiNodes, hasAnsi } from "./ansi.js";
 import { mediaNode } from "./attachments.js";
 
 const EXCERPT = 120;
+const KINDS = { "-": "del", "+": "ins", " ": "same" };
+const PATCH = /^(\*\*\* Begin Patch|diff --git |--- )/;
 
 export class ToolPanel {
   /** `part`: {id, name, input, main?, result?}; `address()` names the thread and branch. */
@@ -14,6 +16,7 @@ export class ToolPanel {
     this.state = el("span", { class: "state", role: "img" });
     this.name = el("code", { class: "tool-name" });
     this.excerpt = el("span", { class: "excerpt" });
+    this.inputTitle = el("p", { class: "part-title" });
     this.input = el("pre", { class: "input" });
     this.title = el("p", { class: "part-title result-title" });
     this.result = el("pre", { class: "result" });
@@ -23,7 +26,7 @@ export class ToolPanel {
       "details",
       { class: "tool", "data-call": part.id, "data-key": `call:${part.id}` },
       el("summary", {}, this.state, this.name, this.excerpt),
-      el("p", { class: "part-title" }, "Input"),
+      this.inputTitle,
       this.input,
       this.title,
       this.result,
@@ -38,7 +41,8 @@ export class ToolPanel {
     const { input, result } = part;
     setText(this.name, part.name);
     setText(this.excerpt, part.main ?? excerpt(input));
-    setText(this.input, typeof input === "string" ? input : JSON.stringify(input, null, 2));
+    const json = typeof input === "string" ? input : JSON.stringify(input, null, 2);
+    if (json !== this.inputJson) this.setInput(input, json);
     if (!result) {
       this.setState(part.running ? "running" : "unanswered");
       setText(this.result, part.running ? "Running …" : "No result was recorded.");
@@ -54,6 +58,16 @@ export class ToolPanel {
     if (this.isWhole || !(result.length > result.content.length)) return;
     setText(this.more, `Show all ${count(result.length)} characters`);
     if (!this.more.isConnected) this.node.append(this.more);
+  }
+
+  /** Show the input as JSON; what it changes in a file, as a diff. */
+  setInput(input, json) {
+    this.inputJson = json;
+    const lines = editLines(input);
+    this.inputTitle.textContent = lines ? "Change" : "Input";
+    this.input.classList.toggle("edit", Boolean(lines));
+    if (lines) refill(this.input, ...lines.map(([sign, text]) => el("span", { class: KINDS[sign] }, `${sign} ${text}\n`)));
+    else this.input.textContent = json;
   }
 
   setState(state) {
@@ -85,6 +99,33 @@ export class ToolPanel {
     }
     this.more.disabled = false;
   }
+}
+
+/** The lines of the change that a call makes in files, each with its sign; null for other calls.
+ *  The tools of Claude Code, Codex, Gemini CLI and Anthropic's text editor are known. */
+function editLines(input) {
+  const patch = typeof input === "string" ? input : (input?.patch ?? input?.input);
+  if (typeof patch === "string" && PATCH.test(patch))
+    return patch.split("\n").map((line) => (KINDS[line[0]] ? [line[0], line.slice(1)] : [" ", line]));
+  const edits = Array.isArray(input?.edits) ? input.edits : [input];
+  const pairs = edits.map((edit) => [edit?.old_string ?? edit?.old_str, edit?.new_string ?? edit?.new_str]);
+  if (!pairs.every((pair) => pair.every((text) => typeof text === "string"))) return null;
+  return pairs.flatMap(([before, after]) => changedLines(before.split("\n"), after.split("\n")));
+}
+
+/** Equal lines at both ends are context. */
+function changedLines(before, after) {
+  let [start, end] = [0, 0];
+  while (start < before.length && start < after.length && before[start] === after[start]) start += 1;
+  const most = Math.min(before.length, after.length) - start;
+  while (end < most && before.at(-1 - end) === after.at(-1 - end)) end += 1;
+  const signed = (sign, lines) => lines.map((line) => [sign, line]);
+  return [
+    ...signed(" ", before.slice(0, start)),
+    ...signed("-", before.slice(start, before.length - end)),
+    ...signed("+", after.slice(start, after.length - end)),
+    ...signed(" ", before.slice(before.length - end)),
+  ];
 }
 
 /** Write what a tool returned; terminal colours are shown. */

@@ -38,7 +38,7 @@ from weft.model import (
     describe_call,
     is_system,
 )
-from weft.printable import clean_text
+from weft.printable import clean_text, without_sequences
 from weft.store import Step
 from weft.thread.handle import Handle
 from weft.thread.typed import NOT_TYPED
@@ -59,7 +59,6 @@ IMAGE_CHARACTERS = 4_000_000
 """Larger images, in characters of base64, are named instead of shown."""
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
-_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 STYLE = """
@@ -377,7 +376,7 @@ def _is_results(message: Message) -> bool:
 
 def _visible(text: str) -> str:
     """The text without terminal colours; characters that hide or reorder text become visible."""
-    return clean_text(_ANSI.sub("", text))
+    return clean_text(without_sequences(text))
 
 
 def _safe(text: str) -> str:
