@@ -12,8 +12,8 @@ stored as a separate attachment: other threads have the same tools, and equal at
 once.
 
 Each body refers to the previous one, so bodies form a chain. Rebuilding a body costs about as much
-as reading its thread. After `LINKS` turns a new chain starts. Its first body refers to no other, so
-it is stored whole.
+as reading its thread. After `LINKS` turns a new chain starts. Only the first delta of a chain grows
+with the length of its body, because it has no previous body to refer to.
 """
 
 from collections.abc import Iterable, Sequence
