@@ -3,8 +3,8 @@
 from typing import Annotated, Any
 
 import msgspec
-import orjson
 from msgspec import UNSET, Meta, Raw, UnsetType
+from orjson import JSONEncodeError, dumps, loads
 
 from weft.codec.base import MAKER_ONLY, Losses, Target
 from weft.codec.fast_path import (
@@ -90,75 +90,86 @@ def read(body: bytes | str) -> SimpleBody:
     """The conversation; the `system` beside it is part of the setup."""
     simple = read_with(decode, body)
     messages: list[Any] = []
-    for number, message in enumerate(simple.messages):
-        blocks = message.content
-        if type(message) is AssistantTurn:
-            is_text = type(blocks) is str
-            messages.append(message if is_text else _read_answer(message, number, simple))
-            continue
-        if type(message) is SystemTurn:
-            if not number:
-                raise NotSimple  # the beginning of the list is part of the setup
-            simple.has_system = True
-        if type(blocks) is str:
-            messages.append(message)
-        elif type(blocks[0]) is ToolResult:
-            block = blocks[0]
-            if len(blocks) == 1 and block.is_error is UNSET and block.cache_control is UNSET:
-                messages.append(Result(block.tool_use_id, block.content))
-                continue
-            for at, block in enumerate(blocks):
-                if type(block) is not ToolResult:
-                    raise NotSimple
-                messages.append(Result(block.tool_use_id, block.content))
-                if block.is_error is not UNSET:
-                    path = f"messages[{number}].content[{at}]"
-                    simple.error_flags.append(ErrorFlag(path, block.is_error, block.content))
-                if block.cache_control is not UNSET:
-                    _drop_mark(block, number, at, simple)
-        else:
-            for at, block in enumerate(blocks):
-                if type(block) is not TextBlock:
-                    raise NotSimple
-                if block.cache_control is not UNSET:
-                    _drop_mark(block, number, at, simple)
-            messages.append(message)
+    append = messages.append
+    # The shapes that agents send most are read here; a call for each message would cost more than
+    # the work itself.
+    try:
+        for number, message in enumerate(simple.messages):
+            blocks = message.content
+            if type(message) is SystemTurn:
+                if not number:
+                    raise NotSimple  # the beginning of the list is part of the setup
+                simple.has_system = True
+            if type(blocks) is str:
+                append(message)
+            elif type(message) is AssistantTurn:
+                if len(blocks) == 2:  # most answers: a text and a call
+                    text, use = blocks
+                    if (
+                        type(use) is ToolUse
+                        and type(text) is TextBlock
+                        and text.cache_control is UNSET
+                        and use.cache_control is UNSET
+                    ):
+                        function = Function(use.name, dumps(use.input).decode())
+                        append(Assistant(text.text, [Call(use.id, "function", function)]))
+                        continue
+                append(_read_answer(message, blocks, number, simple))
+            elif type(block := blocks[0]) is not ToolResult:
+                _check_texts(blocks, number, simple)
+                append(message)
+            elif len(blocks) == 1 and block.is_error is UNSET and block.cache_control is UNSET:
+                append(Result(block.tool_use_id, block.content))
+            else:
+                messages += _read_results(blocks, number, simple)
+    except JSONEncodeError:  # an integer beyond 64 bits, in the input of a call
+        raise NotSimple from None
     simple.messages = messages
     return simple
 
 
-def _read_answer(message: AssistantTurn, number: int, simple: SimpleBody) -> Any:
+def _check_texts(blocks: list[Any], number: int, simple: SimpleBody) -> None:
+    for at, block in enumerate(blocks):
+        if type(block) is not TextBlock:
+            raise NotSimple
+        if block.cache_control is not UNSET:
+            _drop_mark(block, number, at, simple)
+
+
+def _read_results(blocks: list[Any], number: int, simple: SimpleBody) -> list[Result]:
+    results: list[Result] = []
+    for at, block in enumerate(blocks):
+        if type(block) is not ToolResult:
+            raise NotSimple
+        results.append(Result(block.tool_use_id, block.content))
+        if block.is_error is not UNSET:
+            path = f"messages[{number}].content[{at}]"
+            simple.error_flags.append(ErrorFlag(path, block.is_error, block.content))
+        if block.cache_control is not UNSET:
+            _drop_mark(block, number, at, simple)
+    return results
+
+
+def _read_answer(
+    message: AssistantTurn, blocks: list[Any], number: int, simple: SimpleBody
+) -> AssistantTurn | Assistant:
     """The texts and the calls behind them, or only texts; thinking is left out."""
     texts: list[Any] = []
     calls: list[Call] = []
-    blocks: list[Any] = message.content  # pyright: ignore[reportAssignmentType] - no string
-    try:
-        if len(blocks) == 2:  # most answers of an agent: a text and a call
-            text, use = blocks
-            if (
-                type(text) is TextBlock
-                and type(use) is ToolUse
-                and text.cache_control is UNSET
-                and use.cache_control is UNSET
-            ):
-                function = Function(use.name, orjson.dumps(use.input).decode())
-                return Assistant(text.text, [Call(use.id, "function", function)])
-        for at, block in enumerate(blocks):
-            if type(block) is TextBlock:
-                if calls:
-                    raise NotSimple
-                texts.append(block)
-            elif type(block) is ToolUse:
-                function = Function(block.name, orjson.dumps(block.input).decode())
-                calls.append(Call(block.id, "function", function))
-            else:  # thinking goes back to its own vendor only
-                path = f"messages[{number}].content[{at}]"
-                simple.dropped.append((path, MAKER_ONLY, "thinking"))
-                continue
-            if block.cache_control is not UNSET:
-                _drop_mark(block, number, at, simple)
-    except orjson.JSONEncodeError:  # an integer beyond 64 bits
-        raise NotSimple from None
+    for at, block in enumerate(blocks):
+        if type(block) is TextBlock:
+            if calls:
+                raise NotSimple
+            texts.append(block)
+        elif type(block) is ToolUse:
+            function = Function(block.name, dumps(block.input).decode())
+            calls.append(Call(block.id, "function", function))
+        else:  # thinking goes back to its own vendor only
+            path = f"messages[{number}].content[{at}]"
+            simple.dropped.append((path, MAKER_ONLY, "thinking"))
+            continue
+        if block.cache_control is not UNSET:
+            _drop_mark(block, number, at, simple)
     if calls:
         return Assistant(texts[0].text if len(texts) == 1 else texts or None, calls)
     if len(texts) == len(blocks):
@@ -248,7 +259,7 @@ def _write_turn(message: User | Assistant | System) -> Any:
 
 def _check_object(text: str) -> None:
     try:
-        value = orjson.loads(text)
+        value = loads(text)
     except ValueError:
         raise NotSimple from None
     if type(value) is not dict:
