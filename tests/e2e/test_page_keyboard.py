@@ -7,7 +7,7 @@ import weft.thread
 from pages import assert_nothing_ran, wait_for_text, wait_for_thread, wait_until
 from serving import serving
 from weft.demo import ensure_sample
-from weft.model import Message, Origin, Text, Usage
+from weft.model import Message, Origin, Text, ToolCall, Usage
 from weft.store import open_store
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -174,11 +174,28 @@ def test_axe_finds_nothing_in_any_state_of_the_page(tab, axe, folder):
         thread.commit_message(answer, usage=Usage(input=1_000_000, output=100_000))
         skipped = thread.user("left out, with `code`")
         thread.skip(skipped)
+        edit = '{"file_path": "a.py", "old_string": "old", "new_string": "new"}'
+        thread.commit_message(Message("assistant", (ToolCall("c1", "Edit", edit),)))
+        thread.tool_result("c1", "\x1b[32mdone\x1b[0m, \x1b[31mnot\x1b[0m")
+        thread.note("HEAD", "for people")
+        thread.branch("side")
+        thread.tag("v1")
         thread.user("unanswered")
-    for scheme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
+    for scheme, width in (("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)):
         page = tab("for-axe", width=width, color_scheme=scheme)
-        page.wait_for_selector("#conversation .row")
+        page.wait_for_selector("#conversation .tool")
+        page.evaluate("document.querySelector('#conversation .tool').open = true")
         axe(page)
+        page.keyboard.press("g")
+        page.wait_for_selector(".graph-row .ref")
+        axe(page)
+        page.keyboard.press("d")
+        page.wait_for_selector(".diff-line")
+        axe(page)
+        page.keyboard.press("Escape")
+        page.click("#tab-log")
+        if width < 500:
+            page.click("#right .close")
         wait_for_text(page, "1,000,000 in, 100,000 out, $4.50")
         page.click("#usage")
         page.wait_for_selector(".usage-plot rect")

@@ -281,6 +281,23 @@ def test_a_session_reads_like_the_session(tab, url):
     wait_for_text(page, "You are a careful agent.")
     page.click(".setup summary")
     wait_for_text(page, "Edit things", ".setup")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    menu = page.locator(".row.assistant [data-act=menu]")
+    menu.click()
+    page.click("#menu [data-item='Copy text']")
+    expect(page.locator("#toast")).to_have_text("Copied.")
+    clipboard = "navigator.clipboard.readText()"
+    wait_until(page, lambda: page.evaluate(clipboard), lambda text: "An answer to: " in text)
+    menu.click()
+    page.click("#menu [data-item='What was sent …']")
+    for part in ('"model": "scripted-model"', "The date is today.", '"name": "Bash"'):
+        expect(page.locator("#sent-dialog pre")).to_contain_text(part)
+    page.keyboard.press("Escape")
+    page.keyboard.press("t")
+    expect(page.locator("#conversation .setup")).to_be_hidden()
+    expect(page.locator(".prompt")).to_be_hidden()
+    page.keyboard.press("t")
+    expect(page.locator("#conversation .setup")).to_be_visible()
 
 
 def test_a_call_is_one_line_that_opens_to_input_and_output(tab, store):

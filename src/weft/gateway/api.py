@@ -21,6 +21,7 @@ error into JSON.
     GET  /api/graph?thread=                   the commits of all branches and tags
     GET  /api/diff?thread=&a=&b=              the difference of two branches or commits
     GET  /api/message?thread=&branch=&id=     the whole text of one message
+    GET  /api/sent?thread=&branch=&id=        the request that an answer was made from
     GET  /api/search?thread=&q=               messages, notes, metadata and tags with `q`
     GET  /api/checkpoints?thread=&branch=     checkpoints that a model can refer to
     GET  /api/models                          the models of all upstreams, and failed lists

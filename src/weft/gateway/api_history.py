@@ -3,6 +3,7 @@
     GET  /api/graph?thread=              the commits of all branches and tags, newest first
     GET  /api/diff?thread=&a=&b=         the difference of two branches, tags or commits
     GET  /api/message?thread=&branch=&id=   the whole text of one message
+    GET  /api/sent?thread=&branch=&id=   the request that an answer was made from
     POST /api/branch {name, at, before, text}
     POST /api/merge {branch, name, answers, preview}
     POST /api/cherry-pick {branch, id, answers, preview}
@@ -53,6 +54,9 @@ from weft.thread import CommitInfo, MergePreview, Preview, Thread, open as open_
 from .api_call import ApiCall, Handler
 from .api_views import describe_commit, excerpt, message_text, result_text
 from .thread_views import GraphCommit
+
+SENT_LENGTH = 200_000
+"""How many characters of a sent request the page shows."""
 
 LABEL_LENGTH = 90
 DIFF_LINES = 500
@@ -132,6 +136,19 @@ def show_message(call: ApiCall) -> JsonObject:
     """The whole text of one message, for a person who edits it."""
     row = _find_row(call, call.text("id"))
     return {"id": call.text("id"), "role": row.message.role, "text": row.message.text}
+
+
+def show_sent_request(call: ApiCall) -> JsonObject:
+    """The request that the model got for an answer, as indented JSON; a long one is cut.
+
+    `bytes` is the size of what was sent, `length` the number of characters of the whole text.
+    """
+    body = call.thread().show(call.text("id"), sent=True).body
+    try:
+        text = orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2).decode()
+    except orjson.JSONDecodeError:
+        text = body.decode(errors="replace")
+    return {"text": text[:SENT_LENGTH], "length": len(text), "bytes": len(body)}
 
 
 def show_diff(call: ApiCall) -> JsonObject:
@@ -397,6 +414,7 @@ HISTORY_READS: dict[str, Handler] = {
     "/api/graph": show_graph,
     "/api/diff": show_diff,
     "/api/message": show_message,
+    "/api/sent": show_sent_request,
 }
 HISTORY_WRITES: dict[str, Handler] = {
     "/api/branch": branch,

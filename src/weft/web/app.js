@@ -765,7 +765,8 @@ function addListeners() {
       .addEventListener("click", () => drawer(side, false));
   }
   addEventListener("keydown", (event) => {
-    if (event.key === "Escape") for (const side of ["threads", "log"]) drawer(side, false);
+    if (event.key !== "Escape" || document.querySelector("dialog[open], #menu")) return; // these close
+    for (const side of ["threads", "log"]) drawer(side, false);
   });
   addEventListener("keydown", handleKey);
   addDropTargets({ branches: () => page.branches, pick: pickOnto });

@@ -4,7 +4,7 @@ import { el } from "./dom.js";
 
 /** Open a modal dialog; it is removed when it closes. `buttons` are [{label, run, kind, id}]: `run`
  *  may return false to keep the dialog open. Returns {node, body, foot, close, fail}. */
-export function openDialog({ id, title, body = [], buttons = [], wide = false }) {
+export function openDialog({ id, title, body = [], buttons = [], wide = false, cancel = "Cancel" }) {
   document.getElementById(id)?.remove();
   const heading = el("h2", { id: `${id}-title` }, title);
   const content = el("div", { class: "dialog-body" }, ...body);
@@ -30,7 +30,7 @@ export function openDialog({ id, title, body = [], buttons = [], wide = false })
     }
     button.disabled = false;
   };
-  for (const { label, run, kind, id: name } of [{ label: "Cancel", run: close, kind: "quiet" }, ...buttons]) {
+  for (const { label, run, kind, id: name } of [{ label: cancel, run: close, kind: "quiet" }, ...buttons]) {
     const button = el("button", { type: "button", class: kind, id: name }, label);
     button.addEventListener("click", () => act(button, run));
     foot.append(button);

@@ -4,6 +4,7 @@ import { byId } from "./dom.js";
 import { get } from "./api.js";
 import { register, registerSource } from "./commands.js";
 
+const NO_WORK = "weft.no-work"; // the storage key of whether thinking and tools are hidden
 const THREADS = 200; // threads that the palette offers
 
 /** A command that clicks a button; it is available while the button is. */
@@ -53,6 +54,18 @@ export function registerPageCommands({ drawer, rows }) {
   annotate("message.pin", "Pin this message", "pinned", "p");
   annotate("message.skip", "Skip this message", "skip", "x");
   annotate("message.restore", "Unpin this message, or include it again", "normal", null);
+  const work = (isHidden) => document.body.classList.toggle("no-work", isHidden);
+  work(localStorage.getItem(NO_WORK) === "yes");
+  register({
+    name: "view.work",
+    title: "Show or hide thinking and tools",
+    shortcut: "t",
+    run: ({ say }) => {
+      const isHidden = work();
+      localStorage.setItem(NO_WORK, isHidden ? "yes" : "");
+      say(isHidden ? "Thinking and tools are hidden. T shows them." : "Thinking and tools are shown.");
+    },
+  });
   button("run.stop", "Stop the answer", "stop", "Mod+.");
   button("thread.undo", "Undo the last change", "undo", "u");
   button("thread.redo", "Redo", "redo", "Shift+U");

@@ -1,7 +1,7 @@
 // What can be done with a message besides reading it: branch from it, edit it on a new branch, ask
 // for another answer. Each opens from the menu of the row.
 
-import { el } from "./dom.js";
+import { count, el } from "./dom.js";
 import { get, post } from "./api.js";
 import { askText, field, openDialog, openMenu } from "./dialog.js";
 
@@ -44,6 +44,8 @@ export class RowActions {
     if (row.kind !== "summary")
       for (const name of this.page.branches.filter((each) => each !== this.page.branch).slice(0, MOST_BRANCHES))
         items.push({ label: `Cherry-pick onto ${name} …`, run: () => this.page.pick(row.id, name) });
+    if (hasText) items.push({ label: "Copy text", run: () => this.copy(row.id) });
+    if (row.role === "assistant" && row.model) items.push({ label: "What was sent …", run: () => this.showSent(row.id) });
     items.push({ label: "Add a note …", run: () => this.note(row.id) });
     const isImportant = row.priority === "important";
     if (isImportant || row.priority === "normal")
@@ -52,6 +54,39 @@ export class RowActions {
         run: () => this.page.annotate(row.id, isImportant ? "normal" : "important"),
       });
     return [...items, ...this.more(row)];
+  }
+
+  /** Read something about a message; null if that fails, which is shown. */
+  read(path, id) {
+    const { thread, branch, say } = this.page;
+    return get(path, { thread, branch, id }).catch((error) => say(error.message, true) ?? null);
+  }
+
+  async copy(id) {
+    const message = await this.read("/api/message", id);
+    if (message) await this.write(message.text);
+  }
+
+  async write(text) {
+    const { say } = this.page; // browsers have a clipboard over HTTPS and on this machine only
+    if (!navigator.clipboard) return say("This browser copies over HTTPS only.", true);
+    return navigator.clipboard.writeText(text).then(() => say("Copied."), (error) => say(error.message, true));
+  }
+
+  /** The request that an answer was made from. */
+  async showSent(id) {
+    const sent = await this.read("/api/sent", id);
+    if (!sent) return;
+    const cut = sent.length > sent.text.length ? `, the first ${count(sent.text.length)} characters` : "";
+    const text = el("pre", { class: "sent", tabindex: 0 }, sent.text);
+    openDialog({
+      id: "sent-dialog",
+      title: "What was sent",
+      wide: true,
+      cancel: "Close",
+      body: [el("p", { class: "muted" }, `${count(sent.bytes)} bytes${cut}`), text],
+      buttons: [{ label: "Copy", run: () => this.write(sent.text).then(() => false) }],
+    });
   }
 
   /** Write a note on a message or a commit; no model sees it. */
@@ -76,16 +111,10 @@ export class RowActions {
 
   /** Edit a message here, or on a new branch that ends with it. */
   async edit(row) {
-    const { thread, branch } = this.page;
-    let text;
-    try {
-      ({ text } = await get("/api/message", { thread, branch, id: row.id }));
-    } catch (error) {
-      this.page.say(error.message, true);
-      return;
-    }
+    const message = await this.read("/api/message", row.id);
+    if (!message) return;
     const input = el("textarea", { id: "edit-text", rows: 10, "aria-label": "Text of the message" });
-    input.value = text;
+    input.value = message.text;
     const name = el("input", { id: "edit-branch", maxlength: 120, autocomplete: "off", placeholder: "chosen for you" });
     const ask = el("input", { id: "edit-ask", type: "checkbox", checked: row.role === "user" });
     const note = "The new branch ends with the edited message. The message here stays as it is.";
