@@ -34,15 +34,6 @@ from .events import (
     UsageReport,
 )
 
-STOPS = {
-    "end_turn": "end",
-    "max_tokens": "length",
-    "tool_use": "tool",
-    "stop_sequence": "sequence",
-    "refusal": "refusal",
-    "pause_turn": "pause",
-    "model_context_window_exceeded": "context",
-}
 DELTAS: dict[str, tuple[str, type[TextDelta] | type[ThinkingDelta]]] = {
     "text": ("text", TextDelta),
     "text_delta": ("text", TextDelta),
@@ -145,9 +136,11 @@ class Bridge:
         if line.get("is_error"):
             status = line.get("api_error_status")
             return [usage, Failure(_reason(line), status if isinstance(status, int) else None)]
+        from weft.codec.anthropic.wire import STOP_REASONS  # a codec is slow to import
+
         stop = _text(line.get("stop_reason"))
         answer: list[AgentEvent] = [TextDelta(self._next_block(), text)] if text else []
-        return [*answer, usage, MessageComplete(STOPS.get(stop, stop or "end"))]
+        return [*answer, usage, MessageComplete(STOP_REASONS.get(stop, stop or "end"))]
 
     def _delta(self, block: str, kind: str, source: JsonObject) -> list[AgentEvent]:
         field, make = DELTAS.get(kind, ("", TextDelta))

@@ -223,6 +223,21 @@ def safe(line: str) -> str:
     return read_screen(sys.stdout, os.environ).safe(line)
 
 
+def print_named(
+    args: argparse.Namespace,
+    noun: str,
+    create: Callable[[str, str | None], CommitInfo],
+    delete: Callable[[str], CommitInfo],
+) -> None:
+    """Create a branch or a tag, or delete it with `--delete`, and print what was done."""
+    if args.delete:
+        info = delete(args.name)
+        print_done(args, info, f"deleted {noun} {args.name!r}, which was {at_commit(info)}")
+    else:
+        info = create(args.name, args.at)
+        print_done(args, info, f"{noun} {args.name!r} {at_commit(info)}")
+
+
 def at_commit(info: CommitInfo) -> str:
     return f"at {info.id[:ID_LENGTH]}"
 

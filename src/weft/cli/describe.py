@@ -12,7 +12,7 @@ from msgspec import structs
 from weft.errors import ThreadError
 from weft.history import Setup
 from weft.model import Message, Params, Text, ToolCall, describe_call, speaker, spoken
-from weft.thread import Attempt, CommitInfo, Thread, split_typed
+from weft.thread import Attempt, CommitInfo, Thread, listed_text
 
 from .terminal import PLAIN, Screen, shorten
 
@@ -144,9 +144,7 @@ def preview(message: Message) -> str:
 
 
 def _preview_text(role: str, text: str) -> str:
-    if role == "user" and ("<" in text or "#" in text):
-        typed, elements = split_typed(text)
-        text = typed or "".join(f"[{name}]" for name in elements)
+    text = listed_text(role, text)
     start = text[: PREVIEW_WIDTH + 1]
     is_line = start.isascii() and start.isprintable() and "  " not in start
     if is_line and len(start) > PREVIEW_WIDTH and start[0] != " ":  # most texts

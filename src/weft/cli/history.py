@@ -31,10 +31,10 @@ from .common import (
     AddOptions,
     Verb,
     add_command_options,
-    at_commit,
     print_done,
     print_info,
     print_json,
+    print_named,
     run_on_thread,
     safe,
 )
@@ -177,12 +177,8 @@ def run(args: argparse.Namespace) -> int:
 def branch(thread: Thread, args: argparse.Namespace) -> None:
     if args.name is None:
         _list_branches(thread, args)
-    elif args.delete:
-        info = thread.delete_branch(args.name)
-        print_done(args, info, f"deleted branch {args.name!r}, which was {at_commit(info)}")
     else:
-        info = thread.branch(args.name, args.at)
-        print_done(args, info, f"branch {args.name!r} {at_commit(info)}")
+        print_named(args, "branch", thread.branch, thread.delete_branch)
 
 
 def switch(thread: Thread, args: argparse.Namespace) -> None:

@@ -20,13 +20,12 @@ from .common import (
     AddOptions,
     Verb,
     add_command_options,
-    at_commit,
     choose_thread,
     count,
-    print_done,
     print_empty,
     print_info,
     print_json,
+    print_named,
     print_rows,
     read_text,
     run_on_thread,
@@ -43,12 +42,8 @@ TEXT_FIELD = {"artifact": "content", "session": "summary"}
 def tag(thread: Thread, args: argparse.Namespace) -> None:
     if args.name is None:
         _list_tags(thread, args)
-    elif args.delete:
-        info = thread.untag(args.name)
-        print_done(args, info, f"deleted tag {args.name!r}, which was {at_commit(info)}")
     else:
-        info = thread.tag(args.name, args.at)
-        print_done(args, info, f"tag {args.name!r} {at_commit(info)}")
+        print_named(args, "tag", thread.tag, thread.untag)
 
 
 def note(thread: Thread, args: argparse.Namespace) -> None:

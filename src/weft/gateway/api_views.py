@@ -35,7 +35,7 @@ from weft.model import (
 )
 from weft.printable import without_bold, without_sequences
 from weft.store import Step
-from weft.thread import Attempt, CommitInfo, split_typed
+from weft.thread import Attempt, CommitInfo, listed_text
 
 from .render import render
 
@@ -284,9 +284,7 @@ def preview(message: Message) -> str:
     names of the client's elements are shown: `[system-reminder]`.
     """
     text = " ".join(texts(block for block in message.blocks if not isinstance(block, Checkpoint)))
-    if message.role == "user":
-        typed, elements = split_typed(text)
-        text = typed or "".join(f"[{name}]" for name in elements)
+    text = listed_text(message.role, text)
     calls = [describe_call(block) for block in message.blocks if isinstance(block, ToolCall)]
     return " ".join([text, f"[{', '.join(calls)}]"] if calls else [text]).strip()
 

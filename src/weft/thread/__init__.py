@@ -92,7 +92,7 @@ if TYPE_CHECKING:
         read_origin,
         write_session,
     )
-    from .typed import split_typed, typed_text
+    from .typed import listed_text, split_typed, typed_text
     from .undo import REF_OPERATIONS, Undone
     from .usage import AnswerCost, UsageTotal, add_up, price_usage, read_costs
 
@@ -136,7 +136,7 @@ __getattr__ = lazy_names(
             "ARCHIVE EXPORT_FORMATS IMPORT_FORMATS SessionFile archive_bytes export_bytes "
             "import_bytes read_origin write_session"
         ),
-        "typed": "split_typed typed_text",
+        "typed": "listed_text split_typed typed_text",
         "undo": "REF_OPERATIONS Undone",
     },
 )
@@ -226,6 +226,7 @@ __all__ = [
     "kept_copies",
     "link_parent",
     "link_session",
+    "listed_text",
     "make_media",
     "match_names",
     "name_of",

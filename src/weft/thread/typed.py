@@ -45,6 +45,18 @@ def typed_text(message: Message) -> str:
     return " ".join(NOT_TYPED.sub(" ", "\n".join(texts)).split())
 
 
+def listed_text(role: str, text: str) -> str:
+    """What a list shows of a message's text: the part that a user typed.
+
+    If a user's message has no such part, these are the names of the client's elements:
+    `[system-reminder]`.
+    """
+    if role != "user" or ("<" not in text and "#" not in text):
+        return text
+    typed, elements = split_typed(text)
+    return typed or "".join(f"[{name}]" for name in elements)
+
+
 def split_typed(text: str) -> tuple[str, list[str]]:
     """The part of a user's message that the user typed, and the names of the client's elements."""
     if "<" not in text and "# AGENTS.md" not in text:

@@ -1,7 +1,7 @@
 """OpenAI Chat Completions."""
 
 from weft.codec.base import Auth, Codec, Http, Target, Vendor, has_refused_developer, members
-from weft.codec.openai_errors import decode_error, encode_error
+from weft.codec.openai import decode_error, encode_error
 from weft.model import JsonObject, Request, is_system
 
 from .blocks import PARTS

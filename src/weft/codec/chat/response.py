@@ -17,14 +17,13 @@ from weft.codec.base import Encoded, Locate, Losses, ThinkingMember, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
 from weft.codec.lenient import (
     arguments_text,
-    count_of,
     made_call_id,
     optional_text,
     with_repairs,
     with_text,
     with_type,
 )
-from weft.codec.openai_errors import decode_error
+from weft.codec.openai import decode_counts, decode_error
 from weft.codec.read import inside, objects, wrong
 from weft.codec.refusals import declined
 from weft.codec.reports import report_answer, report_call, report_ext, report_stop
@@ -389,19 +388,7 @@ EXACT_STOPS: frozenset[StopKind] = frozenset({"end", "length", "tool", "filter"}
 
 
 def decode_usage(raw: Any) -> Usage | None:
-    usage = members(raw)
-    if usage is None:
-        return None
-    prompt = members(usage.get("prompt_tokens_details")) or {}
-    completion = members(usage.get("completion_tokens_details")) or {}
-    return Usage(
-        input=count_of(usage, "prompt_tokens"),
-        output=count_of(usage, "completion_tokens"),
-        cached=count_of(prompt, "cached_tokens"),
-        written=count_of(prompt, "cache_write_tokens"),
-        reasoning=count_of(completion, "reasoning_tokens"),
-        raw={PROTOCOL: usage},
-    )
+    return decode_counts(raw, PROTOCOL, "prompt_tokens", "completion_tokens")
 
 
 def encode_usage(usage: Usage | None) -> JsonObject | None:

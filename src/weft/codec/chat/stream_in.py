@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 from weft.codec.base import Frame, Losses, members
 from weft.codec.lenient import arguments_text, made_call_id, optional_text, piece_of
-from weft.codec.openai_errors import decode_error
+from weft.codec.openai import decode_error
 from weft.codec.read import wrong
 from weft.codec.stream import (
     MISSHAPEN,

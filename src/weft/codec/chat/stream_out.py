@@ -8,7 +8,7 @@ finish reason, the usage in a chunk without choices, and `[DONE]`, which never f
 import orjson
 
 from weft.codec.base import Frame, Losses
-from weft.codec.openai_errors import encode_error
+from weft.codec.openai import encode_error
 from weft.codec.stream import json_frame
 from weft.model import (
     ApiError,

@@ -11,7 +11,7 @@ from weft.codec.base import (
     has_refused_developer,
     members,
 )
-from weft.codec.openai_errors import decode_error, encode_error
+from weft.codec.openai import decode_error, encode_error
 from weft.model import JsonObject
 
 from .blocks import PARTS

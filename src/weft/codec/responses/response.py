@@ -5,7 +5,7 @@ written back to the same protocol. Other protocols have no equivalent.
 
 Token counts and stop reasons are here too.
 
-Errors have OpenAI's common body (`codec.openai_errors`), and two forms that only streams have. An
+Errors have OpenAI's common body (`codec.openai`), and two forms that only streams have. An
 `error` event is the error itself. A `response.failed` event has it inside the response:
 https://platform.openai.com/docs/api-reference/responses-streaming/response/failed
 """
@@ -17,14 +17,13 @@ from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import NO_REASON, failed, not_an_answer
 from weft.codec.lenient import (
     arguments_text,
-    count_of,
     made_call_id,
     optional_text,
     with_repairs,
     with_text,
     with_type,
 )
-from weft.codec.openai_errors import decode_error
+from weft.codec.openai import decode_counts, decode_error
 from weft.codec.read import at, objects
 from weft.codec.refusals import declined
 from weft.codec.reports import report_answer, report_ext, report_stop
@@ -352,19 +351,7 @@ EXACT_STOPS: frozenset[StopKind] = frozenset({"end", "length", "tool", "filter"}
 
 
 def decode_usage(raw: Any) -> Usage | None:
-    usage = members(raw)
-    if usage is None:
-        return None
-    input_details = members(usage.get("input_tokens_details")) or {}
-    output_details = members(usage.get("output_tokens_details")) or {}
-    return Usage(
-        input=count_of(usage, "input_tokens"),
-        output=count_of(usage, "output_tokens"),
-        cached=count_of(input_details, "cached_tokens"),
-        written=count_of(input_details, "cache_write_tokens"),
-        reasoning=count_of(output_details, "reasoning_tokens"),
-        raw={PROTOCOL: usage},
-    )
+    return decode_counts(raw, PROTOCOL, "input_tokens", "output_tokens")
 
 
 def encode_usage(usage: Usage | None) -> JsonObject | None:

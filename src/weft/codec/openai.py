@@ -1,11 +1,11 @@
-"""OpenAI's error body, both ways: https://platform.openai.com/docs/guides/error-codes
+"""What Chat Completions and Responses have in common: error bodies, both ways, and token counts.
 
-Chat Completions and Responses share it.
+https://platform.openai.com/docs/guides/error-codes
 """
 
 from typing import Any
 
-from weft.model import ApiError, ErrorKind, JsonObject
+from weft.model import ApiError, ErrorKind, JsonObject, Usage
 
 from .base import members
 from .errors import (
@@ -16,6 +16,7 @@ from .errors import (
     error_text,
     kind_of,
 )
+from .lenient import count_of
 
 EXT_KEY = "openai-chat"
 """The key of `ApiError.ext` that keeps the original error body, for both protocols."""
@@ -145,3 +146,20 @@ def encode_error(error: ApiError) -> tuple[int, JsonObject]:
             "code": code,
         }
     }
+
+
+def decode_counts(raw: Any, protocol: str, input: str, output: str) -> Usage | None:
+    """Token counts; `input` and `output` are this protocol's names of the two totals."""
+    usage = members(raw)
+    if usage is None:
+        return None
+    input_details = members(usage.get(f"{input}_details")) or {}
+    output_details = members(usage.get(f"{output}_details")) or {}
+    return Usage(
+        input=count_of(usage, input),
+        output=count_of(usage, output),
+        cached=count_of(input_details, "cached_tokens"),
+        written=count_of(input_details, "cache_write_tokens"),
+        reasoning=count_of(output_details, "reasoning_tokens"),
+        raw={protocol: usage},
+    )
