@@ -164,6 +164,10 @@ def test_an_answer_is_seen_while_it_streams(gateway, upstream, path):
     assert first["model"] == MODEL
     assert first["head"]
     assert (last["thread"], last["branch"], last["recorded"]) == (first["thread"], "main", "store")
+    with urlopen(f"{gateway.url}/api/rows?thread={last['thread']}", timeout=SECONDS) as reply:
+        question, answer = orjson.loads(reply.read())["rows"]
+    took = answer["created"] - question["created"]
+    assert (question["seconds"], answer["seconds"]) == (None, pytest.approx(took, abs=0.06))
     assert "error" not in last
 
 

@@ -173,6 +173,22 @@ def test_a_wrong_question_is_refused_by_its_field(gateway, query, status, place)
     assert refusal(gateway, **query) == (status, place)
 
 
+@pytest.mark.parametrize(("format", "end"), [("html", "html"), ("markdown", "md")])
+def test_a_thread_is_downloaded_as_a_document(gateway, format, end):
+    with weft.thread.open(gateway.store, "to <send>") as thread:
+        thread.user("Is **this** <script>alert(1)</script> safe?")
+    query = urlencode({"thread": "to <send>", "format": format})
+    with urlopen(f"{gateway.url}/api/export?{query}", timeout=SECONDS) as reply:
+        body = reply.read().decode()
+        # The browser must not show it: it would be a page of this server.
+        assert reply.headers["content-type"] == "application/octet-stream"
+        assert reply.headers["content-disposition"].startswith("attachment; ")
+        assert reply.headers["content-disposition"].endswith(f".{end}")
+    assert "safe?" in body
+    assert format == "markdown" or "<script" not in body
+    assert refusal(gateway, "/api/export", thread="to <send>", format="exe") == (400, "format")
+
+
 def test_merged_messages_have_their_time_and_usage(gateway):
     with weft.thread.open(gateway.store, "merged") as main:
         main.user("Which one?")

@@ -39,6 +39,7 @@ error into JSON.
                                               agents ask, and the answers (`api_runs`)
     GET  /api/usage?thread=&offset=           tokens and dollars per turn, thread, model and day
     POST /api/upload, GET /api/upload, GET /api/media: files of messages (`api_media`)
+    GET  /api/export?thread=&format=          the thread as an HTML or Markdown document
 
 An error is `{"error": {"message", "place"}}`; `place` names the field at fault.
 """
@@ -74,7 +75,7 @@ from weft.model import JsonObject
 from .api_call import ApiCall, AsyncHandler, Handler
 from .api_events import events_route
 from .api_history import HISTORY_READS, HISTORY_WRITES
-from .api_media import read_upload, show_media, show_upload, store_upload
+from .api_media import export_thread, read_upload, show_media, show_upload, store_upload
 from .api_reads import READS
 from .api_rows import ROW_READS
 from .api_runs import RUN_READS, RUN_WRITES
@@ -175,6 +176,7 @@ def routes(state: State) -> list[BaseRoute]:
         Route("/api/upload", _endpoint(state, store_upload, read_upload), methods=["POST"]),
         Route("/api/upload", _endpoint(state, show_upload), methods=["GET"]),
         Route("/api/media", _endpoint(state, show_media), methods=["GET"]),
+        Route("/api/export", _endpoint(state, export_thread), methods=["GET"]),
         Route("/api/usage", _endpoint(state, show_usage), methods=["GET"]),
     ]
     events = events_route(state, HEADERS)

@@ -1,9 +1,11 @@
-"""Uploads of the page, and the media of stored messages.
+"""Uploads of the page, the media of stored messages, and threads as documents.
 
 POST /api/upload?name=     the file is the body (`application/octet-stream`); answers its `id`
 GET  /api/upload?id=       an uploaded file, for its preview
 GET  /api/media?thread=&branch=&until=&row=|call=&index=
                            media of a message or of a tool result, by position
+GET  /api/export?thread=&format=html|markdown
+                           the thread as one document, to be downloaded
 """
 
 from base64 import b64decode
@@ -15,9 +17,10 @@ from starlette.responses import Response
 
 from weft.errors import Refused
 from weft.model import Inline, JsonObject, Text
-from weft.thread import Media, make_media
+from weft.thread import Media, export_bytes, make_media
 
 from .api_call import ApiCall
+from .render import render
 from .uploads import (
     DOWNLOAD,
     FILE_LIMIT,
@@ -28,6 +31,9 @@ from .uploads import (
     media_name,
     media_response,
 )
+
+DOCUMENTS = {"html": "html", "markdown": "md"}
+"""The formats of a document, and the ends of their file names."""
 
 
 async def read_upload(request: Request) -> JsonObject:
@@ -71,6 +77,17 @@ def show_media(call: ApiCall) -> Response:
         media = [] if row is None else media_blocks(row.message.blocks)
     block = media[_position(call, "index", len(media))]
     return media_response(media_name(block), _content(block))
+
+
+def export_thread(call: ApiCall) -> Response:
+    """The thread with its branches as one document; `html` is self-contained and safe to open."""
+    format = call.text("format")
+    if format not in DOCUMENTS:
+        choices = " or ".join(DOCUMENTS)
+        raise Refused(f"{format!r} is not a document; use {choices}", param="format")
+    thread = call.thread()
+    data, _ = export_bytes(call.store, thread.name, format, branch=thread.current, render=render)
+    return media_response(f"{thread.name}.{DOCUMENTS[format]}", data)
 
 
 def _position(call: ApiCall, name: str, count: int) -> int:

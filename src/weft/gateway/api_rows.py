@@ -63,6 +63,9 @@ from .uploads import media_blocks, media_json
 WINDOW = 100
 """How many rows are sent by default."""
 LONGEST_WINDOW = 500
+LONGEST_ANSWER = 3600.0
+"""The most seconds that are shown as the time of an answer."""
+
 ALL_COMMITS = 2**31 - 1
 RESULT_LENGTH = 20_000
 """How many characters of a tool result are sent with its row."""
@@ -256,6 +259,12 @@ def _read_facts(
     return ChainMap(merged, thread.facts)
 
 
+def _latency(facts: CommitFacts) -> float | None:
+    """How long an answer took, in seconds; `None` if its request was not stored as it was sent."""
+    seconds = facts.seconds
+    return None if seconds is None or not 0 < seconds < LONGEST_ANSWER else round(seconds, 1)
+
+
 class _RowWriter:
     """Writes rows as JSON; `facts` are the facts of the commits that appended them."""
 
@@ -290,6 +299,7 @@ class _RowWriter:
             "created": None if facts is None else facts.created,
             "model": None if message.origin is None else message.origin.model,
             "usage": self._usage(usage, message),
+            "seconds": None if usage is None or facts is None else _latency(facts),
             "notes": [] if row.id is None else self._thread.notes.get(row.id.hex(), ()),
         }
 

@@ -41,11 +41,16 @@ class GraphCommit(Struct, frozen=True, gc=False):
 
 
 class CommitFacts(Struct, frozen=True, gc=False):
-    """When a commit was made, the usage that its model reported, and the last row at that time."""
+    """When a commit was made, the usage that its model reported, and the last row at that time.
+
+    `seconds` is the time since the commit before it. For an answer, that is how long it took: its
+    request is stored when it is sent.
+    """
 
     created: float
     usage: bytes | None = None
     last_row: Id | None = None
+    seconds: float | None = None
 
     def read_usage(self) -> Usage | None:
         return None if self.usage is None else msgspec.json.decode(self.usage, type=Usage)
@@ -89,16 +94,18 @@ class ThreadView:
         for step in steps:
             commit = step.commit
             last_row = commit.id if commit.kind == "append" else last_row
-            after.facts[commit.id] = CommitFacts(commit.created, commit.usage, last_row)
+            before = after.facts.get(commit.parents[0]) if commit.parents else None
+            seconds = None if before is None else commit.created - before.created
+            after.facts[commit.id] = CommitFacts(commit.created, commit.usage, last_row, seconds)
             if commit.kind == "note":
                 after.add_note(step)
             if commit.kind not in REWRITES:
                 appending.append(step)
                 continue
             after.view, appending = after.view.extend(appending), []
-            before = tuple(after.view.rows)
+            old_rows = tuple(after.view.rows)
             after.view = after.view.extend([step])
-            change = Change(before, tuple(after.view.rows))
+            change = Change(old_rows, tuple(after.view.rows))
             if change.removed:
                 for row in change.added:
                     if row.kind == SUMMARY and row.id is not None:

@@ -43,54 +43,30 @@ export class History {
 
   entry(run) {
     if (run.length > LONGEST_RUN) {
-      const [newest, oldest] = [run[0], run.at(-1)];
+      const range = el("code", {}, `${run.at(-1).id.slice(0, 7)}…${run[0].id.slice(0, 7)}`);
       return el(
         "li",
         { class: "commit run" },
         el(
           "details",
           { "data-key": "run" },
-          el(
-            "summary",
-            {},
-            el("span", { class: "sign" }, "•"),
-            `${plural(run.length, "message")} `,
-            el("code", {}, `${oldest.id.slice(0, 7)}…${newest.id.slice(0, 7)}`),
-          ),
+          el("summary", {}, el("span", { class: "sign" }, "•"), `${plural(run.length, "message")} `, range),
           el("ul", {}, ...run.map((commit) => this.commit(commit))),
         ),
       );
     }
     return run.length === 1
       ? this.commit(run[0])
-      : el(
-          "li",
-          { class: "commit run" },
-          el("ul", {}, ...run.map((commit) => this.commit(commit))),
-        );
+      : el("li", { class: "commit run" }, el("ul", {}, ...run.map((commit) => this.commit(commit))));
   }
 
   commit(commit) {
     const sign = el("span", { class: "sign", "aria-hidden": "true" }, SIGNS[commit.kind] ?? "•");
-    const label = el(
-      "span",
-      { class: "label" },
-      commit.compaction ? "Compacted" : commit.label || commit.kind,
-    );
-    const meta = el(
-      "span",
-      { class: "meta" },
-      el("code", {}, commit.id.slice(0, 7)),
-      ` ${clock(commit.created)}`,
-    );
+    const text = commit.compaction ? "Compacted" : commit.label || commit.kind;
+    const label = el("span", { class: "label", title: text }, text);
+    const meta = el("span", { class: "meta" }, el("code", {}, commit.id.slice(0, 7)), ` ${clock(commit.created)}`);
     if (!commit.rewrites) {
-      return el(
-        "li",
-        { class: `commit ${commit.kind}`, "data-commit": commit.id },
-        sign,
-        label,
-        meta,
-      );
+      return el("li", { class: `commit ${commit.kind}`, "data-commit": commit.id }, sign, label, meta);
     }
     const inside = el("div", { class: "change" }, el("p", { class: "muted" }, "Reading …"));
     const saved = commit.compaction
@@ -112,11 +88,8 @@ export class History {
 
   async fill(inside, commit) {
     try {
-      const change = await get("/api/commit", {
-        thread: this.thread,
-        branch: this.branch,
-        id: commit.id,
-      });
+      const { thread, branch } = this;
+      const change = await get("/api/commit", { thread, branch, id: commit.id });
       refill(inside, ...this.change(change, commit));
     } catch (error) {
       refill(inside, el("p", { class: "error" }, error.message));
@@ -124,11 +97,8 @@ export class History {
   }
 
   change(change, commit) {
-    const revert = el(
-      "button",
-      { type: "button", onclick: () => this.actions.revert(commit.id) },
-      "Revert this",
-    );
+    const run = () => this.actions.revert(commit.id);
+    const revert = el("button", { type: "button", onclick: run }, "Revert this");
     return [
       rows("Removed", change.removed, "removed"),
       rows("Added", change.added, "added"),
@@ -186,16 +156,8 @@ export function rows(title, list, name, total = list.length) {
 /** Messages that stayed with other words, before and after. */
 export function reworded(pairs) {
   return [
-    rows(
-      "Changed, before",
-      pairs.map((pair) => pair.old),
-      "removed",
-    ),
-    rows(
-      "Changed, after",
-      pairs.map((pair) => pair.new),
-      "added",
-    ),
+    rows("Changed, before", pairs.map((pair) => pair.old), "removed"),
+    rows("Changed, after", pairs.map((pair) => pair.new), "added"),
   ];
 }
 

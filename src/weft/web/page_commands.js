@@ -1,7 +1,7 @@
 // The commands of the page itself: threads, branches, the message box, and what its buttons do.
 
 import { byId } from "./dom.js";
-import { get } from "./api.js";
+import { get, withQuery } from "./api.js";
 import { register, registerSource } from "./commands.js";
 
 const NO_WORK = "weft.no-work"; // the storage key of whether thinking and tools are hidden
@@ -71,6 +71,13 @@ export function registerPageCommands({ drawer, rows }) {
   button("thread.redo", "Redo", "redo", "Shift+U");
   button("thread.compact", "Compact this thread …", "compact", "Shift+C");
   button("thread.rename", "Rename this thread …", "rename");
+  for (const [format, label] of [["html", "an HTML page"], ["markdown", "Markdown"]])
+    register({
+      name: `thread.${format}`,
+      title: `Download this thread as ${label}`,
+      when: (page) => page.head,
+      run: ({ thread, branch }) => location.assign(withQuery("/api/export", { thread, branch, format })),
+    });
   button("thread.delete", "Delete this thread …", "delete");
   button("branch.new", "New branch from here …", "new-branch", "b");
   button("log.toggle", "Show or hide the log", "toggle-log");

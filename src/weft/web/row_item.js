@@ -98,8 +98,9 @@ export class RowItem {
     }
     if (model && row.role === "assistant") facts.push(el("span", { class: "tokens model" }, model));
     const price = usage?.cost ? `, ${dollars(usage.cost)}` : "";
+    const took = row.seconds ? `, ${row.seconds} s` : "";
     const reported = usage?.output
-      ? `${count(usage.input)} in, ${count(usage.output)} out${price}`
+      ? `${count(usage.input)} in, ${count(usage.output)} out${price}${took}`
       : plural(row.tokens, "token");
     facts.push(el("span", { class: "tokens" }, reported));
     return facts;
