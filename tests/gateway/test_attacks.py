@@ -157,13 +157,13 @@ def test_a_thread_is_renamed_during_an_exchange_and_its_name_is_used_again(
     session = start(gateway, "claude code", model)
     old, new = session.threads[0], f"my work {session.nonce}"
     read_rows(gateway, old)
-    held = HeldTurn(session, "one", pool)
+    turn = HeldTurn(session, "one", pool)
     rename(gateway, old, new)
     other = Session(gateway.url, model, "c", CLIENTS["claude code"], seed=2)
     other.id = session.id
     other.say(f"Something else {other.nonce}", rounds=1)
     assert other.threads[0] == old
-    session.turns.append(held.end())
+    session.turns.append(turn.end())
     other.say("more", rounds=1)
     session.say("two", rounds=1)
     assert session.threads[-1] == new
@@ -179,12 +179,12 @@ def test_a_late_answer_of_another_gateway_does_not_take_the_thread(pair, model, 
     for goes_on in (False, True):
         session = start(one, "claude code", model)
         thread = session.threads[0]
-        held = HeldTurn(session, "one", pool)
+        turn = HeldTurn(session, "one", pool)
         session.gateway = two.url
         session.turns.append(session.ask(Answer(("Quickly. ",)), retry=1)[1])
         if goes_on:
             session.say("two", rounds=1)
-        held.end()
+        turn.end()
         check(one, session)
         assert branches(one.store, thread) == ["main", "answer-1-of-turn-2"]
         session.say("three", rounds=1)
@@ -235,11 +235,11 @@ def test_a_change_during_an_answer_is_in_force_from_then_on(gateway, model, pool
     session = start(gateway, client, model)
     session.say(f"Question 1. {'Many words. ' * 40}", rounds=1)
     thread = session.threads[0]
-    held = HeldTurn(session, "one", pool)
+    turn = HeldTurn(session, "one", pool)
     rows = [row for row in read_rows(gateway, thread) if row["role"] != "system"]
     change(gateway, thread, rows)
     newest = max(model.private)  # answers before this one may be in the summary
-    session.turns.append(held.end())
+    session.turns.append(turn.end())
     bodies = []
     for text in ("two", "three"):
         session.say(f"{text} {session.nonce}", rounds=1)
@@ -274,9 +274,9 @@ def test_other_messages_on_the_branch_during_an_answer_stay_on_a_branch(
     thread = session.threads[0]
     with weft.open(gateway.store, thread=thread) as handle:
         commit = handle.fork("side").user("from the side").id
-    held = HeldTurn(session, "one", pool)
+    turn = HeldTurn(session, "one", pool)
     changed = change(gateway, thread, commit)
-    session.turns.append(held.end())
+    session.turns.append(turn.end())
     session.say("two", rounds=1)
     check(gateway, session)
     with weft.open(gateway.store, thread=thread) as handle:
@@ -287,9 +287,9 @@ def test_other_messages_on_the_branch_during_an_answer_stay_on_a_branch(
 def test_a_gateway_that_ends_in_the_middle_of_answers_loses_no_session(tmp_path, model, pool, kind):
     with serving(tmp_path, model, drain=0) as gateway:
         sessions = [start(gateway, client, model) for client in CROSSED]
-        held = [HeldTurn(session, "one", pool) for session in sessions]
+        turns = [HeldTurn(session, "one", pool) for session in sessions]
         gateway.process.send_signal(kind)
-        for each in held:
+        for each in turns:
             with suppress(OSError, HTTPException):
                 assert each.reply.result(SECONDS)[1] is None, "a cut answer looks whole"
         model.go_on.set()
@@ -340,11 +340,11 @@ def test_a_rolling_upgrade_loses_nothing(tmp_path, model, pool):
     with ExitStack() as stack:
         old = stack.enter_context(serving(tmp_path, model, drain=60))
         sessions = [start(old, client, model) for client in CROSSED]
-        held = [HeldTurn(session, "one", pool) for session in sessions]
+        turns = [HeldTurn(session, "one", pool) for session in sessions]
         new = stack.enter_context(serving(tmp_path, model))
         others = [start(new, client, model) for client in SOME]
         old.process.terminate()
-        for session, each in zip(sessions, held, strict=True):
+        for session, each in zip(sessions, turns, strict=True):
             session.turns.append(each.end())
         for session in (*sessions, *others):
             session.gateway = new.url
@@ -467,9 +467,9 @@ def test_a_clock_that_jumps_changes_no_order(tmp_path, model):
 def test_a_thread_that_is_deleted_during_an_answer_can_be_restored(gateway, model, pool):
     session = start(gateway, "claude code", model)
     thread = session.threads[0]
-    held = HeldTurn(session, "one", pool)
+    turn = HeldTurn(session, "one", pool)
     write(gateway, "delete", thread=thread)
-    session.turns.append(held.end())
+    session.turns.append(turn.end())
     before = session.texts()
     session.say("two", rounds=1)  # the client still has all of it
     assert set(session.threads) == {thread}

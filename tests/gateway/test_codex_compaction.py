@@ -20,12 +20,12 @@ SUMMARY = "The user wants quinces; two are peeled."
 TOOLS = [{"type": "function", "name": "peel", "parameters": {"type": "object"}}]
 
 
-def said(role, text):
+def message_of(role, text):
     kind = "output_text" if role == "assistant" else "input_text"
     return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
 
 
-BEGUN = [said("developer", "Be brief."), said("user", "Peel quinces.")]
+BEGUN = [message_of("developer", "Be brief."), message_of("user", "Peel quinces.")]
 TRIGGER = {"type": "compaction_trigger"}
 CALL = {"type": "function_call", "call_id": "c1", "name": "peel", "arguments": "{}"}
 RESULT = {"type": "function_call_output", "call_id": "c1", "output": "peeled"}
@@ -101,14 +101,14 @@ def test_the_trigger_is_asked_in_words_and_answered_with_one_item(gateway, upstr
     assert status == 200
     assert asked["messages"][-1]["content"][-1]["text"].endswith(QUESTION_END)
     assert asked["tool_choice"] == {"type": "none"}
-    told = events(data)
-    done = [event["item"] for event in told if event["type"] == "response.output_item.done"]
+    frames = events(data)
+    done = [event["item"] for event in frames if event["type"] == "response.output_item.done"]
     assert [item["type"] for item in done] == ["compaction"]
     assert done[0]["encrypted_content"].startswith(SEAL)
-    assert told[0]["type"] == "response.created"
-    assert told[-1]["type"] == "response.completed"
-    assert told[-1]["response"]["output"] == done
-    assert told[-1]["response"]["usage"]["input_tokens"] == 90
+    assert frames[0]["type"] == "response.created"
+    assert frames[-1]["type"] == "response.completed"
+    assert frames[-1]["response"]["output"] == done
+    assert frames[-1]["response"]["usage"]["input_tokens"] == 90
 
 
 def test_the_item_that_comes_back_is_a_message_for_the_upstream_and_the_record(gateway, upstream):
@@ -116,12 +116,12 @@ def test_the_item_that_comes_back_is_a_message_for_the_upstream_and_the_record(g
     upstream.then(whole(text("Shall I?")))
     post(f"{gateway.url}/v1/responses", body(), session)
     upstream.then(whole(text(SUMMARY)))
-    answered = said("assistant", "Shall I?")
+    answered = message_of("assistant", "Shall I?")
     _, _, data = post(f"{gateway.url}/v1/responses", body(answered, TRIGGER), session)
     (item,) = orjson.loads(data)["output"]
     upstream.then(whole(text("Three are peeled.")))
     status, headers, _ = post(
-        f"{gateway.url}/v1/responses", body(item, said("user", "Go on.")), session
+        f"{gateway.url}/v1/responses", body(item, message_of("user", "Go on.")), session
     )
     asked = orjson.loads(upstream.seen[0]["body"])
     words = [part["text"] for turn in asked["messages"] for part in turn["content"]]
@@ -130,8 +130,8 @@ def test_the_item_that_comes_back_is_a_message_for_the_upstream_and_the_record(g
     assert headers["x-weft-thread"] == "codex-quince"
     with closing(open_store(gateway.store)) as store:
         thread = weft.thread.open(store, "codex-quince")
-        kept = [one.text for one in thread.compile().messages]
-        assert kept == [
+        texts = [one.text for one in thread.compile().messages]
+        assert texts == [
             "Be brief.", "Peel quinces.", OPENING + SUMMARY, CLOSING, "Go on.", "Three are peeled.",
         ]  # fmt: skip
         assert [info.kind for info in thread.log()].count("compact") == 1
@@ -139,7 +139,7 @@ def test_the_item_that_comes_back_is_a_message_for_the_upstream_and_the_record(g
 
 
 def test_the_offline_model_compacts_too(gateway):
-    asked = body(said("assistant", "Shall I?"), TRIGGER) | {"model": "weft-offline"}
+    asked = body(message_of("assistant", "Shall I?"), TRIGGER) | {"model": "weft-offline"}
     status, _, data = post(f"{gateway.url}/v1/responses", asked)
     assert status == 200
     assert [item["type"] for item in orjson.loads(data)["output"]] == ["compaction"]
@@ -149,13 +149,13 @@ def test_the_offline_model_compacts_too(gateway):
 def test_the_endpoint_answers_with_the_list_to_go_on_with(gateway, upstream, asked):
     upstream.then(whole(text(SUMMARY)))
     status, _, data = post(f"{gateway.url}/v1/responses/compact", asked)
-    told = orjson.loads(data)
+    answer = orjson.loads(data)
     assert status == 200
     assert upstream.seen[0]["path"] == "/v1/messages"
-    assert told["object"] == "response.compaction"
-    assert told["output"][0] == said("user", "Peel quinces.")
-    assert [item["type"] for item in told["output"]] == ["message", "compaction"]
-    assert told["usage"]["input_tokens"] == 90
+    assert answer["object"] == "response.compaction"
+    assert answer["output"][0] == message_of("user", "Peel quinces.")
+    assert [item["type"] for item in answer["output"]] == ["message", "compaction"]
+    assert answer["usage"]["input_tokens"] == 90
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -185,10 +185,10 @@ def test_an_upstream_of_the_clients_own_protocol_compacts_itself(tmp_path, upstr
         assert upstream.seen[1]["path"] == "/v1/responses/compact"
         assert upstream.seen[1]["body"] == sent
         item = {"type": "compaction", "encrypted_content": SEAL + "cXVpbmNl"}
-        post(f"{running.url}/v1/responses", body(item, said("user", "Go on.")))
+        post(f"{running.url}/v1/responses", body(item, message_of("user", "Go on.")))
         asked = orjson.loads(upstream.seen[2]["body"])
-        assert asked["input"][2] == said("assistant", OPENING + "quince")
-        assert asked["input"][3] == said("user", CLOSING)
+        assert asked["input"][2] == message_of("assistant", OPENING + "quince")
+        assert asked["input"][3] == message_of("user", CLOSING)
 
 
 @pytest.mark.parametrize("compacted_by", ["trigger", "answer"])
@@ -196,7 +196,10 @@ def test_a_sealed_item_of_another_vendor_is_text_for_this_one(tmp_path, upstream
     """What the item stood for is read from the thread; the item itself stays as it is."""
     item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAtheirs"}
     rule = "Never peel the green quinces of crate QC-4711."
-    turns = [said("user", rule), said("assistant", "Understood, I leave crate QC-4711 alone.")]
+    turns = [
+        message_of("user", rule),
+        message_of("assistant", "Understood, I leave crate QC-4711 alone."),
+    ]
 
     def answered(*output):
         reply = {"id": "resp_1", "object": "response", "status": "completed", "model": "gpt-5"}
@@ -210,15 +213,22 @@ def test_a_sealed_item_of_another_vendor_is_text_for_this_one(tmp_path, upstream
         upstream.then(answered(turns[1]))
         post(url, body(turns[0]) | {"model": "oai/gpt-5"}, session)
         upstream.then(answered(item))
-        last = TRIGGER if compacted_by == "trigger" else said("user", "How many are left?")
+        last = TRIGGER if compacted_by == "trigger" else message_of("user", "How many are left?")
         post(url, body(*turns, last) | {"model": "oai/gpt-5"}, session)
-        upstream.then(answered(said("assistant", "Two are left.")))
-        listed = {"model": "oai/gpt-5", "input": [item, said("user", "Go on.")], "tools": TOOLS}
+        upstream.then(answered(message_of("assistant", "Two are left.")))
+        listed = {
+            "model": "oai/gpt-5",
+            "input": [item, message_of("user", "Go on.")],
+            "tools": TOOLS,
+        }
         post(url, listed, session)
         upstream.seen.clear()
         upstream.then(whole(text("Three are left.")))
         listed["model"] = "up/claude-x"
-        listed["input"] += [said("assistant", "Two are left."), said("user", "And now?")]
+        listed["input"] += [
+            message_of("assistant", "Two are left."),
+            message_of("user", "And now?"),
+        ]
         status, _, _ = post(url, listed, session)
         asked = upstream.seen[-1]["body"].decode()
         assert status == 200
@@ -226,7 +236,7 @@ def test_a_sealed_item_of_another_vendor_is_text_for_this_one(tmp_path, upstream
         assert "QC-4711 alone" in asked
         assert "gAAAAtheirs" not in asked
         upstream.seen.clear()
-        upstream.then(answered(said("assistant", "Two are left.")))
+        upstream.then(answered(message_of("assistant", "Two are left.")))
         listed["model"] = "oai/gpt-5"
         post(url, listed, session)
         sent = orjson.loads(upstream.seen[-1]["body"])
@@ -242,7 +252,7 @@ def test_a_sealed_item_of_another_vendor_is_text_for_this_one(tmp_path, upstream
         {"type": "compaction", "encrypted_content": "gAAAAtheirs"},
         {"type": "compaction", "encrypted_content": SEAL + "not base64"},
         {"type": "compaction", "encrypted_content": None},
-        said("user", f"what is {SEAL}?"),
+        message_of("user", f"what is {SEAL}?"),
         "words",
         None,
     ],

@@ -86,15 +86,15 @@ def test_the_vendors_host_may_be_spelt_otherwise(url):
 def test_pass_through_is_for_the_same_protocol_on_loopback(protocol, settings, same, paid):
     provider = make_provider("x", protocol, "http://x", pass_through=True)
     asked = protocol if same else next(other for other in HOMES if other != protocol)
-    found = upstream_credentials(SECRETS, settings, provider, asked)
-    assert found == (OWN[protocol] if paid else {})
+    credentials = upstream_credentials(SECRETS, settings, provider, asked)
+    assert credentials == (OWN[protocol] if paid else {})
 
 
 @pytest.mark.parametrize("protocol", HOMES)
 def test_a_configured_key_is_the_only_one_that_goes(protocol):
     provider = make_provider("x", protocol, HOMES[protocol], key="ours", pass_through=True)
-    found = upstream_credentials(SECRETS, OPEN, provider, protocol)
-    assert found == provider.auth_headers()
+    credentials = upstream_credentials(SECRETS, OPEN, provider, protocol)
+    assert credentials == provider.auth_headers()
 
 
 @pytest.mark.parametrize(
@@ -161,11 +161,11 @@ def test_what_an_upstream_really_receives(gateway, upstream, protocol, name):
     path = REQUEST_PATHS[protocol].format(model=model)
     body = {**BODIES[protocol], "model": model}
     post(gateway.url + path, body, {**SECRETS, **NOISE})
-    [seen] = upstream.seen
-    received = {name: seen["headers"][name] for name in SECRETS if name in seen["headers"]}
+    [request] = upstream.seen
+    received = {name: request["headers"][name] for name in SECRETS if name in request["headers"]}
     assert received == (OWN[protocol] if name == "open" else {})
-    assert seen["headers"]["x-harmless"] == "yes"
-    assert set(NOISE) & set(seen["headers"]) == {"x-harmless"}
+    assert request["headers"]["x-harmless"] == "yes"
+    assert set(NOISE) & set(request["headers"]) == {"x-harmless"}
 
 
 def test_headers_that_connection_names_end_here(gateway, upstream):
@@ -177,8 +177,8 @@ def test_headers_that_connection_names_end_here(gateway, upstream):
     connection.request("POST", "/v1/messages", body, headers)
     connection.getresponse().read()
     connection.close()
-    seen = upstream.seen[0]["headers"]
-    assert ("x-hop" in seen, seen["x-harmless"]) == (False, "yes")
+    headers_received = upstream.seen[0]["headers"]
+    assert ("x-hop" in headers_received, headers_received["x-harmless"]) == (False, "yes")
 
 
 def test_the_flag_of_the_command_opens_an_upstream_too(tmp_path, upstream):
@@ -195,11 +195,11 @@ def test_no_key_is_written_to_the_log_or_the_store(gateway, upstream):
         body = {**BODIES[protocol], "model": f"{protocol}-open/m"}
         post(f"{gateway.url}{path}?key=in-the-query", body, SECRETS)
         post(f"{gateway.url}{path}?access_token=in-the-query", body, SECRETS)
-    kept = b"".join(path.read_bytes() for path in gateway.store.parent.glob("weft.db*"))
-    kept += gateway.log().encode()
+    written = b"".join(path.read_bytes() for path in gateway.store.parent.glob("weft.db*"))
+    written += gateway.log().encode()
     for secret in ("sk-ant", "oauth", "AIza", "azure", "in-the-query"):
-        assert secret.encode() not in kept
-    assert not [seen for seen in upstream.seen if "in-the-query" in seen["path"]]
+        assert secret.encode() not in written
+    assert not [request for request in upstream.seen if "in-the-query" in request["path"]]
 
 
 def test_a_configured_key_that_is_not_there_stops_the_start(tmp_path):

@@ -111,16 +111,16 @@ def test_another_protocols_upstream_is_asked_in_its_own_words(translated, upstre
     upstream.then(Scripted(orjson.dumps(CHAT_ANSWER), kind="application/json"))
     body = {**MESSAGES, "model": "gpt-x", "system": "Be brief.", "top_k": 3}
     headers = {"x-api-key": "sk-mine", "anthropic-beta": "b1"}
-    status, given, data = post(f"{translated.url}/v1/messages?beta=true", body, headers)
-    [seen] = upstream.seen
+    status, reply_headers, data = post(f"{translated.url}/v1/messages?beta=true", body, headers)
+    [request] = upstream.seen
     assert status == 200
     assert orjson.loads(data)["content"] == [{"type": "text", "text": "Hello."}]
-    assert seen["path"] == "/v1/chat/completions"
-    assert seen["headers"]["authorization"] == "Bearer sk-up"
-    assert "sk-mine" not in str(seen)
-    assert "anthropic-beta" not in seen["headers"]
-    assert [m["role"] for m in orjson.loads(seen["body"])["messages"]] == ["system", "user"]
-    assert "top_k" in given["x-weft-losses"]
+    assert request["path"] == "/v1/chat/completions"
+    assert request["headers"]["authorization"] == "Bearer sk-up"
+    assert "sk-mine" not in str(request)
+    assert "anthropic-beta" not in request["headers"]
+    assert [m["role"] for m in orjson.loads(request["body"])["messages"]] == ["system", "user"]
+    assert "top_k" in reply_headers["x-weft-losses"]
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,11 @@ def test_an_upstreams_error_is_told_in_the_callers_dialect(
     translated, upstream, answer, status, kind, words
 ):
     upstream.then(answer)
-    given, headers, data = post(f"{translated.url}/v1/messages", {**MESSAGES, "model": "gpt-x"})
+    reply_status, headers, data = post(
+        f"{translated.url}/v1/messages", {**MESSAGES, "model": "gpt-x"}
+    )
     error = orjson.loads(data)["error"]
-    assert (given, error["type"]) == (status, kind)
+    assert (reply_status, error["type"]) == (status, kind)
     assert words in error["message"]
     if status == 429:
         assert headers["retry-after"] == "9"
@@ -164,25 +166,25 @@ def test_an_upstreams_error_is_told_in_the_callers_dialect(
 
 def test_many_callers_at_once_are_each_answered_and_each_kept(translated):
     def talk(number):
-        said = [{"role": "user", "content": f"caller {number}"}]
+        messages = [{"role": "user", "content": f"caller {number}"}]
         for _ in range(3):
-            body = {**MESSAGES, "messages": said, "stream": False}
+            body = {**MESSAGES, "messages": messages, "stream": False}
             _, headers, data = post(f"{translated.url}/v1/messages", body)
             text = orjson.loads(data)["content"][0]["text"]
-            said = [
-                *said,
+            messages = [
+                *messages,
                 {"role": "assistant", "content": text},
                 {"role": "user", "content": "go on"},
             ]
-        return headers["x-weft-thread"], said[:-1]
+        return headers["x-weft-thread"], messages[:-1]
 
     with ThreadPoolExecutor(8) as pool:
         talks = list(pool.map(talk, range(16)))
     assert len({name for name, _ in talks}) == 16
-    for name, said in talks:
+    for name, messages in talks:
         with weft.thread.open(translated.store, name) as thread:
             rows = thread.compile().to_dicts()
-        assert [row["content"] for row in rows] == [turn["content"] for turn in said]
+        assert [row["content"] for row in rows] == [turn["content"] for turn in messages]
 
 
 @pytest.mark.parametrize(
@@ -198,9 +200,9 @@ def test_many_callers_at_once_are_each_answered_and_each_kept(translated):
 def test_a_path_that_is_not_there_is_told_in_a_dialect_with_those_that_are(
     translated, path, headers, read
 ):
-    status, given, data = post(translated.url + path, b"{}", headers)
+    status, reply_headers, data = post(translated.url + path, b"{}", headers)
     body = orjson.loads(data)
-    assert (status, given["content-type"]) == (404, "application/json")
+    assert (status, reply_headers["content-type"]) == (404, "application/json")
     assert read(body)
     assert "POST /v1/messages" in body["error"]["message"]
 
@@ -261,16 +263,16 @@ def test_a_key_sees_only_its_own_threads_on_the_page(tmp_path):
     with weft_serve(tmp_path, WEFT_API_KEYS="key-a,key-b") as gateway:
         posted = post(f"{gateway.url}/v1/chat/completions", body, {"authorization": "Bearer key-a"})
         name = posted[1]["x-weft-thread"]
-        seen = {}
+        pages = {}
         for key in ("key-a", "key-b"):
             for path in ("/api/threads", "/api/threads?q=secret", f"/api/thread?thread={name}"):
                 asked = Request(gateway.url + path, headers={"x-api-key": key})
                 try:
                     with urlopen(asked) as reply:
-                        seen[key, path.partition("?")[0], "q=" in path] = reply.read().decode()
+                        pages[key, path.partition("?")[0], "q=" in path] = reply.read().decode()
                 except HTTPError as error:
-                    seen[key, "/api/thread", False] = str(error.code)
-    assert all(name in seen["key-a", "/api/threads", found] for found in (False, True))
-    assert "secret of A" in seen["key-a", "/api/thread", False]
-    assert not any(name in seen["key-b", "/api/threads", found] for found in (False, True))
-    assert orjson.loads(seen["key-b", "/api/thread", False])["rows"] == []  # as if there were none
+                    pages[key, "/api/thread", False] = str(error.code)
+    assert all(name in pages["key-a", "/api/threads", is_search] for is_search in (False, True))
+    assert "secret of A" in pages["key-a", "/api/thread", False]
+    assert not any(name in pages["key-b", "/api/threads", is_search] for is_search in (False, True))
+    assert orjson.loads(pages["key-b", "/api/thread", False])["rows"] == []  # as if there were none

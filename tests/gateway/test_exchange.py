@@ -69,7 +69,7 @@ def turn(text, *before, **more):
     return {"model": "claude-x", "max_tokens": 64, "messages": messages, **more}
 
 
-def said(gateway, headers, branch=None):
+def texts_of(gateway, headers, branch=None):
     """The thread that an answer names, as plain rows."""
     with weft.thread.open(gateway.store, headers["x-weft-thread"], branch=branch) as thread:
         return [(row["role"], row["content"]) for row in thread.compile().to_dicts()]
@@ -89,22 +89,22 @@ def logged(gateway, model):
 def test_the_same_protocol_passes_byte_by_byte(gateway, upstream, body, answer):
     upstream.then(answer)
     headers = {"x-api-key": "sk-mine", "anthropic-beta": "b1", "x-weft-thread": "bytes"}
-    status, given, data = post(f"{gateway.url}/v1/messages?beta=true", body, headers)
+    status, reply_headers, data = post(f"{gateway.url}/v1/messages?beta=true", body, headers)
     assert (status, data) == (200, b"".join(answer.pieces))
-    [seen] = upstream.seen
-    assert seen["body"] == body
-    assert seen["path"] == "/v1/messages?beta=true"
-    assert "sk-mine" not in str(seen["headers"])  # it is not its vendor's host
-    assert seen["headers"]["anthropic-beta"] == "b1"
-    assert "x-weft-thread" not in seen["headers"]
-    assert given["x-weft-losses"] == "0"
+    [request] = upstream.seen
+    assert request["body"] == body
+    assert request["path"] == "/v1/messages?beta=true"
+    assert "sk-mine" not in str(request["headers"])  # it is not its vendor's host
+    assert request["headers"]["anthropic-beta"] == "b1"
+    assert "x-weft-thread" not in request["headers"]
+    assert reply_headers["x-weft-losses"] == "0"
 
 
 def test_a_model_named_behind_its_upstream_is_renamed_and_nothing_else(gateway, upstream):
     upstream.then(WHOLE)
     post(f"{gateway.url}/v1/messages", BODY.replace(b"claude-x", b"up/claude-x"))
-    seen = upstream.seen[0]["body"]
-    assert seen == BODY
+    sent_body = upstream.seen[0]["body"]
+    assert sent_body == BODY
 
 
 @pytest.mark.parametrize("answer", [WHOLE, STREAM], ids=["whole", "streamed"])
@@ -116,7 +116,7 @@ def test_an_exchange_becomes_a_thread_and_the_next_turn_extends_it(gateway, upst
     second = turn("second", first["messages"][0], echo, stream=answer is STREAM)
     _, later, _ = post(f"{gateway.url}/v1/messages", second)
     assert later["x-weft-thread"] == headers["x-weft-thread"]
-    assert said(gateway, later) == [
+    assert texts_of(gateway, later) == [
         ("user", f"first {len(answer.pieces)}"),
         ("assistant", "Hello there."),
         ("user", "second"),
@@ -131,7 +131,7 @@ def test_a_request_that_is_sent_again_adds_nothing_but_its_answer(gateway, upstr
     _, first, _ = post(f"{gateway.url}/v1/messages", body)
     _, second, _ = post(f"{gateway.url}/v1/messages", body)
     assert first["x-weft-thread"] == second["x-weft-thread"]
-    assert said(gateway, second) == [("user", "again and again"), ("assistant", "Hello there.")]
+    assert texts_of(gateway, second) == [("user", "again and again"), ("assistant", "Hello there.")]
 
 
 def test_a_conversation_that_leaves_the_known_road_becomes_a_branch(gateway, upstream):
@@ -147,7 +147,7 @@ def test_a_conversation_that_leaves_the_known_road_becomes_a_branch(gateway, ups
     with weft.thread.open(gateway.store, headers["x-weft-thread"]) as thread:
         rows = [row["content"] for row in thread.compile().to_dicts()]
     assert rows == ["the root of it", "Hello there.", "another way", "Hello there."]
-    assert said(gateway, headers, branch="before-edit-of-turn-2")[2] == ("user", "one way")
+    assert texts_of(gateway, headers, branch="before-edit-of-turn-2")[2] == ("user", "one way")
 
 
 @pytest.mark.parametrize(
@@ -162,21 +162,21 @@ def test_a_conversation_that_leaves_the_known_road_becomes_a_branch(gateway, ups
 def test_a_session_that_the_client_names_is_the_thread(gateway, upstream, headers, more, name):
     upstream.then(WHOLE)
     body = turn(f"in {name}", **more)
-    _, given, _ = post(f"{gateway.url}/v1/messages", body, headers)
-    assert given["x-weft-thread"] == name
+    _, reply_headers, _ = post(f"{gateway.url}/v1/messages", body, headers)
+    assert reply_headers["x-weft-thread"] == name
     other = turn("something else altogether", **more)
-    _, given, _ = post(f"{gateway.url}/v1/messages", other, headers)
-    assert given["x-weft-thread"] == f"{name}.2"  # a sub-agent of the same session
+    _, reply_headers, _ = post(f"{gateway.url}/v1/messages", other, headers)
+    assert reply_headers["x-weft-thread"] == f"{name}.2"  # a sub-agent of the same session
 
 
 def test_a_refusal_of_the_upstream_keeps_its_bytes_and_its_pace(gateway, upstream):
     error = b'{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}'
     headers = [("retry-after", "17"), ("request-id", "req_1"), ("server-secret", "no")]
     upstream.then(Scripted(error, status=429, kind="application/json", headers=headers))
-    status, given, data = post(f"{gateway.url}/v1/messages", BODY)
+    status, reply_headers, data = post(f"{gateway.url}/v1/messages", BODY)
     assert (status, data) == (429, error)
-    assert (given["retry-after"], given["request-id"]) == ("17", "req_1")
-    assert "server-secret" not in given
+    assert (reply_headers["retry-after"], reply_headers["request-id"]) == ("17", "req_1")
+    assert "server-secret" not in reply_headers
     assert len(upstream.seen) == 1, "retries are the client's"
 
 
@@ -189,12 +189,12 @@ def test_an_upstream_cut_in_the_middle_ends_in_an_error_event(gateway, upstream,
     assert status == 200
     assert b"event: error" in data
     assert b"message_stop" not in data
-    assert said(gateway, headers) == [("user", f"cut after {count}")]
+    assert texts_of(gateway, headers) == [("user", f"cut after {count}")]
     assert logged(gateway, model)["outcome"] == "cut"
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "code"),
+    ("error_type", "status", "code"),
     [
         ("overloaded_error", 529, "server_is_overloaded"),
         ("half a frame", 502, None),
@@ -202,15 +202,15 @@ def test_an_upstream_cut_in_the_middle_ends_in_an_error_event(gateway, upstream,
 )
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
 def test_an_upstream_that_fails_at_once_is_an_error_with_its_status(
-    gateway, upstream, path, said, status, code
+    gateway, upstream, path, error_type, status, code
 ):
-    told = sse("error", error={"type": said, "message": "later"})
-    upstream.then(Scripted(told if status != 502 else b"data: {half\n\n"))
+    error_frame = sse("error", error={"type": error_type, "message": "later"})
+    upstream.then(Scripted(error_frame if status != 502 else b"data: {half\n\n"))
     model = "claude-fails-at-once"
     words = [{"role": "user", "content": "hi"}]
     asked = {"model": model, "input": words, "messages": words, "stream": True}
-    given, headers, data = post(f"{gateway.url}{path}", asked)
-    assert given == status
+    reply_status, headers, data = post(f"{gateway.url}{path}", asked)
+    assert reply_status == status
     assert orjson.loads(data)["error"]["code"] == code
     assert headers["content-type"] == "application/json"
     assert logged(gateway, model)["outcome"] == "upstream_failed"
@@ -248,8 +248,8 @@ def test_bad_input_is_refused_in_the_callers_dialect(
     gateway, upstream, body, headers, status, words
 ):
     upstream.then(WHOLE)
-    given, _, data = post(f"{gateway.url}/v1/messages", body, headers)
-    assert given == status
+    reply_status, _, data = post(f"{gateway.url}/v1/messages", body, headers)
+    assert reply_status == status
     assert words in orjson.loads(data)["error"]["message"]
     assert not upstream.seen
 

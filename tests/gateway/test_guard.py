@@ -82,15 +82,15 @@ def patient(tmp_path_factory, upstream):
 def ask(client, target, behaviour, streams):
     """The path and the body by which a client has an upstream behave."""
     model, words = f"{UPSTREAM_NAMES[target]}/{behaviour}", f"{client} {target} {behaviour}"
-    said = [{"role": "user", "content": words}]
+    messages = [{"role": "user", "content": words}]
     match client:
         case "anthropic":
-            body = {"model": model, "max_tokens": 9, "messages": said, "stream": streams}
+            body = {"model": model, "max_tokens": 9, "messages": messages, "stream": streams}
             return "/v1/messages", body
         case "openai-chat":
-            return "/v1/chat/completions", {"model": model, "messages": said, "stream": streams}
+            return "/v1/chat/completions", {"model": model, "messages": messages, "stream": streams}
         case "openai-responses":
-            return "/v1/responses", {"model": model, "input": said, "stream": streams}
+            return "/v1/responses", {"model": model, "input": messages, "stream": streams}
         case _:
             verb = "streamGenerateContent?alt=sse" if streams else "generateContent"
             body = {"contents": [{"role": "user", "parts": [{"text": words}]}]}
@@ -444,8 +444,8 @@ def test_a_huge_body_leaves_the_loop_to_the_others(tmp_path, upstream):
     provider = make_provider("g", "gemini", upstream.url)
     settings = Settings(store=str(tmp_path / "weft.db"), providers=(provider,), record=False)
     roles = ("user", "assistant")
-    said = [{"role": roles[at % 2], "content": f"message number {at}"} for at in range(40_001)]
-    body = {"model": "g/ok", "max_tokens": 9, "messages": said}
+    messages = [{"role": roles[at % 2], "content": f"message number {at}"} for at in range(40_001)]
+    body = {"model": "g/ok", "max_tokens": 9, "messages": messages}
 
     async def run():
         async with open_state(settings) as state:

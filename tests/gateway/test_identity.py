@@ -56,7 +56,7 @@ FAILED = ApiError("overloaded", "overloaded", 529)
 _numbers = count()
 
 
-def said(*texts):
+def user_messages(*texts):
     """Turns that alternate between user and assistant."""
     roles = ("user", "assistant")
     return tuple(Message(roles[i % 2], (Text(text),)) for i, text in enumerate(texts))
@@ -64,7 +64,7 @@ def said(*texts):
 
 def request(*texts, system=None, **more):
     lead = () if system is None else (Message("system", (Text(system),)),)
-    return Request("m", (*lead, *said(*texts)), **more)
+    return Request("m", (*lead, *user_messages(*texts)), **more)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -323,12 +323,20 @@ def test_an_answer_that_is_generated_again_with_another_system_text_keeps_its_na
 def test_a_turn_is_counted_by_what_the_person_typed(store, gateway):
     call = ToolCall("call_7x2Lk9Qw", "Bash", "{}")
     result = Message("tool", (ToolResult(call.id, (Text("ok"),)),))
-    first = (*said("a"), Message("assistant", (call,)), result)
-    gateway.turn(Request("m", said("a")), Message("assistant", (call,)), hint="s")
+    first = (*user_messages("a"), Message("assistant", (call,)), result)
+    gateway.turn(Request("m", user_messages("a")), Message("assistant", (call,)), hint="s")
     gateway.turn(Request("m", first), "b", hint="s")
     reminder = Message("user", (Text("<system-reminder>x</system-reminder>"),))
-    gateway.turn(Request("m", (*first, *said("-", "b")[1:], reminder, *said("c"))), "d", hint="s")
-    gateway.turn(Request("m", (*first, *said("-", "b")[1:], reminder, *said("x"))), "y", hint="s")
+    gateway.turn(
+        Request("m", (*first, *user_messages("-", "b")[1:], reminder, *user_messages("c"))),
+        "d",
+        hint="s",
+    )
+    gateway.turn(
+        Request("m", (*first, *user_messages("-", "b")[1:], reminder, *user_messages("x"))),
+        "y",
+        hint="s",
+    )
     assert list(weft.thread.open(store, "s").branches()) == ["main", "before-edit-of-turn-2"]
 
 
@@ -348,7 +356,7 @@ def test_a_request_for_a_summary_is_a_line_of_its_own(store, gateway):
     location = gateway.turn(asked, "<summary>it was about letters.</summary>", hint="s")
     assert (location.thread, location.branch) == ("s", "compaction-1")
     assert weft.thread.open(store, "s").current == "main"
-    gateway.turn(Request("m", said(SUMMARY)), "f", hint="s")
+    gateway.turn(Request("m", user_messages(SUMMARY)), "f", hint="s")
     assert lines(store, "s")["main"] == [SUMMARY, "f"]
     thread = weft.thread.open(store, "s")
     thread.revert(next(info for info in thread.log() if info.kind == "compact"))
@@ -387,7 +395,7 @@ def test_a_changed_setup_is_one_commit_on_the_same_branch(store, gateway):
 def test_a_volatile_system_block_changes_nothing(store, gateway):
     def ask(number, *texts):
         lead = Message("system", (Text(f"x-anthropic-billing-header: {number}"), Text("be brief")))
-        return Request("m", (lead, *said(*texts)))
+        return Request("m", (lead, *user_messages(*texts)))
 
     gateway.turn(ask(1, "a"), "b", hint="s")
     gateway.turn(ask(2, "a", "b", "c"), "d", hint="s")
@@ -398,11 +406,19 @@ def test_inline_system_messages_do_not_fork(store, gateway):
     def inline(text):
         return Message("system", (Text(text),))
 
-    first, second = said("a", "b"), said("c", "d")
+    first, second = user_messages("a", "b"), user_messages("c", "d")
     gateway.turn(Request("m", (first[0], inline("one"))), "b", hint="s")
     ask = Request("m", (first[0], inline("one"), first[1], second[0], inline("two")))
     gateway.turn(ask, "d", hint="s")
-    changed = (first[0], inline("1"), first[1], second[0], inline("two"), second[1], *said("e"))
+    changed = (
+        first[0],
+        inline("1"),
+        first[1],
+        second[0],
+        inline("two"),
+        second[1],
+        *user_messages("e"),
+    )
     location = gateway.turn(Request("m", changed), "f", hint="s")
     assert (location.thread, location.branch) == ("s", "main")
     assert texts(store, location) == ["a", "1", "b", "c", "two", "d", "e", "f"]
@@ -460,7 +476,7 @@ def test_an_echoed_call_id_proves_the_conversation(store, gateway, hint):
     location = gateway.turn(then, "done", hint=hint)
     assert (location.thread, location.branch) == (asked.location.thread, asked.location.branch)
     assert texts(store, location) == ["clock 2", "a", "", "found", "done"]
-    further = (*then.messages, *said("done", "done")[1:], *said("e"))
+    further = (*then.messages, *user_messages("done", "done")[1:], *user_messages("e"))
     last = gateway.turn(Request("m", further), "f", hint=hint)
     assert (last.thread, last.branch) == (location.thread, location.branch)
 
@@ -468,9 +484,11 @@ def test_an_echoed_call_id_proves_the_conversation(store, gateway, hint):
 def test_a_new_name_becomes_an_alias_of_the_proven_conversation(gateway):
     asked = gateway.ask(request("a"), hint="one")
     gateway.reply(asked, call(UNIQUE))
-    then = Request("m", (*said("a"), call(UNIQUE), result(UNIQUE)))
+    then = Request("m", (*user_messages("a"), call(UNIQUE), result(UNIQUE)))
     assert gateway.turn(then, "done", hint="two").thread == "one"
-    plain = Request("m", (*then.messages, Message("assistant", (Text("done"),)), *said("e")))
+    plain = Request(
+        "m", (*then.messages, Message("assistant", (Text("done"),)), *user_messages("e"))
+    )
     assert gateway.turn(plain, "f", hint="two").thread == "one"
 
 
@@ -480,7 +498,7 @@ def test_a_bare_id_in_another_session_proves_nothing(store, gateway):
     gateway.reply(asked, thinking("secret", id=UNIQUE))
     gateway.turn(request("mine"), "b", hint="B")
     stolen = Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", "{}")))
-    then = Request("m", (*said("mine", "b", "more"), stolen, result(UNIQUE)))
+    then = Request("m", (*user_messages("mine", "b", "more"), stolen, result(UNIQUE)))
     recorded = gateway.ask(then, hint="B", maker=MAKER)
     assert recorded.location.thread == "B"
     assert recorded.answers == {}
@@ -498,7 +516,7 @@ def test_a_bare_id_in_another_session_proves_nothing(store, gateway):
 def test_without_a_session_the_whole_answer_must_be_echoed(gateway, stolen):
     asked = gateway.ask(request("A's question"))
     gateway.reply(asked, thinking("secret", id=UNIQUE))
-    then = Request("m", (*said("mine"), stolen, result(UNIQUE)))
+    then = Request("m", (*user_messages("mine"), stolen, result(UNIQUE)))
     recorded = gateway.ask(then, maker=MAKER)
     assert recorded.location.thread != asked.location.thread
     assert recorded.answers == {}
@@ -510,7 +528,7 @@ def test_what_the_client_redacted_stays_redacted(gateway):
     sealed = Thinking("hm", "c2VhbGVkIGJ5IG1lIGFuZCBub2JvZHk")
     gateway.reply(asked, Message("assistant", (sealed, Text("b"), secret), origin=MAKER))
     echo = Message("assistant", (Text("EDITED"), ToolCall(UNIQUE, "look", '{"password": "x"}')))
-    then = Request("m", (*said("a"), echo, result(UNIQUE)))
+    then = Request("m", (*user_messages("a"), echo, result(UNIQUE)))
     (message,) = gateway.ask(then, hint="s", maker=MAKER).answers.values()
     assert message.blocks[0] == sealed
     assert (message.blocks[1].text, message.blocks[2].arguments) == ("EDITED", '{"password": "x"}')
@@ -534,7 +552,9 @@ def test_an_id_of_two_conversations_proves_nothing(gateway):
 
 def test_a_clients_own_examples_prove_nothing(gateway):
     def ask(text):
-        return Request("m", (*said("example"), call(UNIQUE), result(UNIQUE), *said(text)))
+        return Request(
+            "m", (*user_messages("example"), call(UNIQUE), result(UNIQUE), *user_messages(text))
+        )
 
     assert gateway.turn(ask("a"), "b").thread != gateway.turn(ask("x"), "y").thread
 
@@ -653,14 +673,14 @@ def rewritten(id, arguments):
 
 def test_a_named_session_gets_thinking_back_without_tokens(gateway):
     """Its calls are numbered, the client adds arguments, and system text and tools change."""
-    messages = said("a")
+    messages = user_messages("a")
     for number in range(4):
         setup = (Message("system", (Text(f"rules {number // 2}"),)), *messages)
         asked = gateway.ask(Request("m", setup, (Tool(f"t{number // 3}"),)), hint="s", maker=MAKER)
         assert restored(asked) == [f"secret {n}" for n in range(number)]
         gateway.reply(asked, thinking(f"secret {number}", id="call_0"))
         messages = (*messages, rewritten("call_0", '{"b": 1}'), result("call_0", str(number)))
-    other = Request("m", (*said("a"), *messages[1:3]))
+    other = Request("m", (*user_messages("a"), *messages[1:3]))
     assert restored(gateway.ask(other, hint="t", maker=MAKER)) == []
     assert restored(gateway.ask(other, maker=MAKER)) == []
 
@@ -669,8 +689,12 @@ def test_of_two_answers_with_the_same_numbers_none_comes_back(gateway):
     """Two people may share a session's name: whose answer the client rewrote cannot be told."""
     for secret in ("A", "B"):
         gateway.reply(gateway.ask(request("a"), hint="s"), thinking(secret, id="call_0"))
-    messages = (*said("a"), rewritten("call_0", '{"b": 1}'), result("call_0"))
-    for more in ((), (call("call_1"), result("call_1")), (*said("x", "y"), *said("z"))):
+    messages = (*user_messages("a"), rewritten("call_0", '{"b": 1}'), result("call_0"))
+    for more in (
+        (),
+        (call("call_1"), result("call_1")),
+        (*user_messages("x", "y"), *user_messages("z")),
+    ):
         assert restored(gateway.ask(Request("m", (*messages, *more)), hint="s", maker=MAKER)) == []
 
 
@@ -691,7 +715,9 @@ class Twin:
         number = len(self.messages) // 2
         is_call = is_numbered and number % 2 == 1
         after_call = is_numbered and number % 2 == 0 and number > 0
-        self.messages += [result("call_0", "ok") if after_call else said(f"turn {number}")[0]]
+        self.messages += [
+            result("call_0", "ok") if after_call else user_messages(f"turn {number}")[0]
+        ]
         system = f"{self.system} at {moment}" if self.has_clock else self.system
         tools = (Tool(f"t{moment}"),) if self.changes_tools else ()
         lead = Message("system", (Text(system),))
@@ -732,7 +758,7 @@ def test_an_answer_that_comes_back_in_pieces_is_one(gateway):
     asked = gateway.ask(request("a"))
     gateway.reply(asked, thinking("secret", id=UNIQUE))
     pieces = (Message("assistant", (Text("b"),)), call(UNIQUE))
-    then = Request("m", (*said("a"), *pieces, result(UNIQUE)))
+    then = Request("m", (*user_messages("a"), *pieces, result(UNIQUE)))
     recorded = gateway.ask(then, maker=MAKER)
     assert restored(recorded) == ["secret"]
     assert list(recorded.answers) == [(1, 3)]
@@ -779,7 +805,7 @@ def test_after_a_failed_first_turn_the_session_stays_one_thread(store, gateway):
 
 def test_words_added_to_a_failed_turn_continue_it(store, gateway):
     gateway.fail(gateway.ask(request("a"), hint="s"))
-    longer = Request("m", (*said("a"), *said("please")))
+    longer = Request("m", (*user_messages("a"), *user_messages("please")))
     location = gateway.turn(longer, "b", hint="s")
     assert (location.thread, location.branch) == ("s", "main")
     assert texts(store, location) == ["a", "please", "b"]
@@ -813,7 +839,7 @@ def test_what_is_recorded_again_is_there_once(store, gateway):
     assert places[0] == places[1]
     tickets = [gateway.reply(recorded, "b") for recorded in asked]
     assert tickets[0].head == tickets[1].head
-    bare = AnswerRecord("e1", 1e9, said("a", "b")[1])
+    bare = AnswerRecord("e1", 1e9, user_messages("a", "b")[1])
     assert record_answer(store, bare, gateway.context).head == tickets[0].head
     for _ in range(2):
         gateway.fail(asked[0])
@@ -862,7 +888,7 @@ def test_a_compaction_that_keeps_a_call_is_still_a_compaction(store, gateway):
     gateway.turn(request("a"), "b", hint="claude-1")
     asked = gateway.ask(request("a", "b", "c"), hint="claude-1")
     gateway.reply(asked, call(UNIQUE))
-    then = Request("m", (*said(CLAUDE + "a"), call(UNIQUE), result(UNIQUE)))
+    then = Request("m", (*user_messages(CLAUDE + "a"), call(UNIQUE), result(UNIQUE)))
     location = gateway.turn(then, "x", hint="claude-1")
     assert (location.thread, location.branch) == ("claude-1", "main")
     assert texts(store, location) == [CLAUDE + "a", "", "found", "x"]
@@ -870,10 +896,14 @@ def test_a_compaction_that_keeps_a_call_is_still_a_compaction(store, gateway):
 
 def test_a_list_that_a_client_shortened_keeps_its_beginning(store, gateway):
     lead = (Message("developer", (Text("be brief"),)), Message("user", (Text("env"),)))
-    begun = Request("m", (*lead, *said("a")))
+    begun = Request("m", (*lead, *user_messages("a")))
     gateway.turn(begun, "b", hint="codex-1")
-    gateway.turn(Request("m", (*lead, *said("a", "b", "fold"))), "it was a", hint="codex-1")
-    shorter = Request("m", (*lead, *said("a"), *said(CODEX + "a"), *said("c")))
+    gateway.turn(
+        Request("m", (*lead, *user_messages("a", "b", "fold"))), "it was a", hint="codex-1"
+    )
+    shorter = Request(
+        "m", (*lead, *user_messages("a"), *user_messages(CODEX + "a"), *user_messages("c"))
+    )
     location = gateway.turn(shorter, "d", hint="codex-1")
     assert (location.thread, location.branch) == ("codex-1", "main")
     assert texts(store, location) == ["be brief", "env", "a", CODEX + "a", "c", "d"]
@@ -891,9 +921,11 @@ def test_tools_that_come_back_after_a_compaction_are_no_side_road(store, gateway
 def test_a_vendors_own_summary_is_a_compaction_too(store, gateway):
     gateway.turn(request("a"), "b", hint="codex-1")
     trigger = Message("user", (Opaque("openai-responses", {"type": "compaction_trigger"}),))
-    asked = gateway.ask(Request("m", (*said("a", "b"), trigger)), hint="codex-1")
+    asked = gateway.ask(Request("m", (*user_messages("a", "b"), trigger)), hint="codex-1")
     gateway.reply(asked, Message("assistant", (SEALED,)))
-    shorter = Request("m", (*said("a"), Message("assistant", (SEALED,)), *said("c")))
+    shorter = Request(
+        "m", (*user_messages("a"), Message("assistant", (SEALED,)), *user_messages("c"))
+    )
     location = gateway.turn(shorter, "d", hint="codex-1")
     assert (location.thread, location.branch) == ("codex-1", "main")
     assert texts(store, location) == ["a", "", "c", "d"]
@@ -940,7 +972,7 @@ def test_two_gateways_on_one_store_know_each_others_setup(store):
     plan = [(0, first, "b"), (1, second, "c"), (0, first, "d"), (0, first, "e"), (1, first, "f")]
     names = set()
     for number, tools, reply in plan:
-        asked = Request("m", said(*spoken), tools=tools)
+        asked = Request("m", user_messages(*spoken), tools=tools)
         location = gateways[number].turn(asked, reply, hint="s")
         thread = weft.thread.open(store, location.thread, branch=location.branch)
         assert thread.compile().tools == tools
@@ -1052,7 +1084,7 @@ LIVE = f"claude-{SESSION}"
 
 def live(*texts):
     """A request of Claude Code: its context stands in the first message and around it."""
-    first, *rest = said(*texts)
+    first, *rest = user_messages(*texts)
     reminder = Text("<system-reminder>Today is Sunday.</system-reminder>")
     opening = Message("user", (reminder, *first.blocks))
     return Request("m", (Message("system", (Text("You are an agent."),)), opening, *rest))
@@ -1209,7 +1241,7 @@ def test_a_name_that_the_user_chose_is_not_retitled(store, gateway):
 
 
 def test_an_account_check_is_a_child(store, gateway):
-    check = Request("m", said("quota"), params=Params(max_tokens=1))
+    check = Request("m", user_messages("quota"), params=Params(max_tokens=1))
     gateway.turn(check, "q", hint="claude-1")
     assert gateway.turn(request("a"), "b", hint="claude-1").thread == "claude-1"
     assert families(store) == {"claude-1.2": ("claude-1", "check", None)}
@@ -1271,9 +1303,9 @@ def edit(arguments, *texts):
 def edited_session(gateway, echo):
     """A session in which the client sends the first answer back like this; the answer's commit."""
     answer = edit('{"file_path":"a.py","new_string":"b  "}', "\n\n")
-    first = gateway.turn(Request("m", said("go")), answer, hint="s")
+    first = gateway.turn(Request("m", user_messages("go")), answer, hint="s")
     result = Message("tool", (ToolResult("toolu_8Kd2Lx9Qw1", (Text("done"),)),))
-    gateway.turn(Request("m", (*said("go"), echo, result)), "ok", hint="s")
+    gateway.turn(Request("m", (*user_messages("go"), echo, result)), "ok", hint="s")
     return first.head
 
 

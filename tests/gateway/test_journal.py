@@ -531,7 +531,7 @@ def test_empty_journals_of_dead_processes_give_their_space_back(tmp_path: Path) 
 
 def test_a_journal_that_is_removed_while_another_waits_is_not_written_to(tmp_path: Path) -> None:
     """Openers and removers race for one name: a record must never go to a deleted file."""
-    path, kept = tmp_path / "journal", [0]
+    path, counts = tmp_path / "journal", [0]
 
     def work() -> None:
         for number in range(60):
@@ -543,7 +543,7 @@ def test_a_journal_that_is_removed_while_another_waits_is_not_written_to(tmp_pat
             journal.append(word)
             assert word in path.read_bytes()  # what is open is the file of this name
             drain(journal)
-            kept[0] += 1
+            counts[0] += 1
             journal.remove()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -551,4 +551,4 @@ def test_a_journal_that_is_removed_while_another_waits_is_not_written_to(tmp_pat
         thread.start()
     for thread in threads:
         thread.join()
-    assert kept[0] > 0
+    assert counts[0] > 0

@@ -266,12 +266,12 @@ def test_nobody_sees_the_threads_of_another_key(tmp_path, upstream):
         with watching(gateway, key="one") as mine, watching(gateway, key="two") as other:
             assert [mine.next(), other.next()] == [{"type": "ready"}] * 2
             asking = Asking(gateway, "a secret", "secret", key="one")
-            seen = mine.until(is_over)
+            own_events = mine.until(is_over)
             asking.finish()
             asking = Asking(gateway, "in public", "public", key="two")
             events = other.until(is_over)
             asking.finish()
-        own = seen[-1]["thread"]
+        own = own_events[-1]["thread"]
         assert own not in {event["thread"] for event in events}
         assert "secret" not in orjson.dumps(events).decode()
         with pytest.raises(HTTPError) as refused:

@@ -31,8 +31,8 @@ def gateway(tmp_path_factory):
 
 
 def chat(gateway, key, **headers):
-    url, given = f"{gateway.url}/v1/chat/completions", {"authorization": f"Bearer {key}"}
-    status, answered, _ = post(url, CHAT, {**given, **headers})
+    url, own_headers = f"{gateway.url}/v1/chat/completions", {"authorization": f"Bearer {key}"}
+    status, answered, _ = post(url, CHAT, {**own_headers, **headers})
     assert status == 200
     return answered["x-weft-thread"]
 

@@ -114,8 +114,8 @@ def kept_of(protocol, body):
         ]
         return [b for b in blocks if "thinking" in b["type"]]
     if protocol == "openai-chat":
-        said = [message for message in body["messages"] if "reasoning_content" in message]
-        return [message["reasoning_content"] for message in said]
+        messages = [message for message in body["messages"] if "reasoning_content" in message]
+        return [message["reasoning_content"] for message in messages]
     if protocol == "openai-responses":
         return [item for item in body["input"] if item.get("type") == "reasoning"]
     parts = [part for content in body["contents"] for part in content["parts"]]
@@ -138,12 +138,12 @@ def echo(client, body, answer):
     if client == "anthropic":
         call = answer["content"][-1]
         result = {"type": "tool_result", "tool_use_id": call["id"], "content": "words"}
-        seen = [block for block in answer["content"] if block["type"] == "tool_use"]
-        more = [{"role": "assistant", "content": seen}, {"role": "user", "content": [result]}]
+        calls = [block for block in answer["content"] if block["type"] == "tool_use"]
+        more = [{"role": "assistant", "content": calls}, {"role": "user", "content": [result]}]
         return body | {"messages": body["messages"] + more}
     if client == "openai-chat":
-        said = answer["choices"][0]["message"]
-        call = said["tool_calls"][0]
+        content = answer["choices"][0]["message"]
+        call = content["tool_calls"][0]
         more = [
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": call["id"], "content": "words"},
@@ -153,9 +153,11 @@ def echo(client, body, answer):
         call = next(item for item in answer["output"] if item["type"] == "function_call")
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": "words"}
         return body | {"input": [*body["input"], call, result]}
-    said = answer["candidates"][0]["content"]
+    content = answer["candidates"][0]["content"]
     parts = [
-        {"functionCall": part["functionCall"]} for part in said["parts"] if "functionCall" in part
+        {"functionCall": part["functionCall"]}
+        for part in content["parts"]
+        if "functionCall" in part
     ]
     result = {"functionResponse": {"name": "look", "response": {"output": "words"}}}
     if "id" in parts[0]["functionCall"]:
@@ -216,9 +218,9 @@ def test_what_a_stream_brought_goes_back_too(gateway, upstream):
     status, _, data = post(url, body | {"stream": True}, session)
     assert status == 200
     assert b"toolu_1" in data
-    seen = weft.translate_response(ANSWERS["anthropic"], "anthropic", "openai-chat").body
+    translated = weft.translate_response(ANSWERS["anthropic"], "anthropic", "openai-chat").body
     turn = partial(ask, gateway, upstream, "openai-chat", model, session="streamed")
-    _, sent = turn(echo("openai-chat", body, seen), "anthropic")
+    _, sent = turn(echo("openai-chat", body, translated), "anthropic")
     assert kept_of("anthropic", sent) == [THINKING, REDACTED]
 
 
@@ -238,7 +240,7 @@ def test_another_model_is_not_told_what_it_did_not_think(gateway, upstream, prot
     body = first_request(client, model)
     answer, _ = turn(model, body, protocol)
     _, sent = turn(other, echo(client, body, answer) | {"model": other}, protocol)
-    assert [kept for kept in kept_of(protocol, sent) if kept in KEPT[protocol]] == []
+    assert [part for part in kept_of(protocol, sent) if part in KEPT[protocol]] == []
 
 
 def unmarked(value):
@@ -252,15 +254,15 @@ def test_a_turn_begins_with_what_was_sent_for_the_last_one(gateway, upstream):
     """Two answers read alike, and only the second was thought about."""
     model, ok = "a/gpt-5", {"type": "text", "text": "ok"}
     url, session = f"{gateway.url}{REQUEST_PATHS['openai-chat']}", {"x-weft-thread": "alike"}
-    said, sent = [], []
+    messages, sent = [], []
     for content in ([ok], [THINKING, ok], [ok]):
         answer = ANSWERS["anthropic"] | {"content": content, "stop_reason": "end_turn"}
         upstream.then(Scripted(orjson.dumps(answer), kind="application/json"))
-        said.append({"role": "user", "content": [{"type": "text", "text": "again"}]})
-        status, _, data = post(url, {"model": model, "messages": said}, session)
+        messages.append({"role": "user", "content": [{"type": "text", "text": "again"}]})
+        status, _, data = post(url, {"model": model, "messages": messages}, session)
         assert status == 200, data
         sent.append(unmarked(orjson.loads(upstream.seen[-1]["body"])["messages"]))
-        said.append({"role": "assistant", "content": "ok"})
+        messages.append({"role": "assistant", "content": "ok"})
     assert kept_of("anthropic", {"messages": sent[2]}) == [THINKING]
     assert sent[2][: len(sent[1])] == sent[1]
 
@@ -281,5 +283,5 @@ def test_what_its_maker_refuses_is_not_put_back(gateway, upstream):
     again = echo("openai-chat", body, answer)
     status, _, data = post(url, again, {"x-weft-thread": session})
     assert status == 200, data
-    sent = [kept_of("anthropic", orjson.loads(seen["body"])) for seen in upstream.seen]
+    sent = [kept_of("anthropic", orjson.loads(request["body"])) for request in upstream.seen]
     assert sent == [[THINKING, REDACTED], []]

@@ -69,12 +69,12 @@ def test_a_model_name_stays_one_segment_of_the_path(gateway, upstream, client, b
     upstream.then(REFUSED)
     status, _, _ = ask(gateway, client, f"{UPSTREAM_NAMES[behind]}/{model}")
     assert status == 400
-    [seen] = upstream.seen
+    [request] = upstream.seen
     expected = "/base" + REQUEST_PATHS[behind]
     if behind != "gemini":
-        assert (seen["path"], orjson.loads(seen["body"])["model"]) == (expected, model)
+        assert (request["path"], orjson.loads(request["body"])["model"]) == (expected, model)
         return
-    path = urlsplit(seen["path"])
+    path = urlsplit(request["path"])
     prefix, _, last = path.path.rpartition("/")
     name, _, method = last.rpartition(":")
     assert (prefix, method, path.query) == ("/base/v1/models", "generateContent", "")
@@ -109,7 +109,7 @@ def test_a_model_name_has_a_limit(gateway, upstream):
 
 @pytest.mark.parametrize("protocol", BODIES)
 @pytest.mark.parametrize(
-    ("query", "kept"),
+    ("query", "encoded"),
     [
         ("beta=true", "beta=true"),
         ("x=%0d%0aEvil", "x=%0D%0AEvil"),
@@ -119,12 +119,12 @@ def test_a_model_name_has_a_limit(gateway, upstream):
         ("a=1&a=2", "a=1&a=2"),
     ],
 )
-def test_a_query_is_encoded_anew(gateway, upstream, protocol, query, kept):
+def test_a_query_is_encoded_anew(gateway, upstream, protocol, query, encoded):
     upstream.then(REFUSED)
     model = f"{UPSTREAM_NAMES[protocol]}/m"
     path = REQUEST_PATHS[protocol].format(model=model)
     post(f"{gateway.url}{path}?{query}", {**BODIES[protocol], "model": model})
-    assert urlsplit(upstream.seen[0]["path"]).query == kept
+    assert urlsplit(upstream.seen[0]["path"]).query == encoded
 
 
 @pytest.mark.parametrize(

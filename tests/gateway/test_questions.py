@@ -245,12 +245,12 @@ def test_one_caller_cannot_see_or_answer_the_questions_of_another(keyed, upstrea
             if question["type"] in ENDS:
                 return None
             other = next(each for each in KEYS if each != key)
-            seen = await api(keyed, "/api/questions", key=other)
+            visible = await api(keyed, "/api/questions", key=other)
             body = {"thread": question["thread"], "id": question["id"], "answer": "once"}
             stolen = await api(keyed, "/api/answer", body, key=other)
             await tab.send("answer", "mine", id=question["id"], answer=answer)
             await tab.until(*ENDS)
-            return seen[1]["questions"], stolen[0]
+            return visible[1]["questions"], stolen[0]
 
         return talk(keyed, run, key=key)
 

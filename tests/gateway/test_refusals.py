@@ -55,9 +55,9 @@ PAIRS = [(client, protocol) for client in UPSTREAM_NAMES for protocol in LONG if
 @pytest.mark.parametrize(("client", "protocol"), PAIRS)
 def test_a_full_window_is_told_at_once_and_asked_about_once(gateway, upstream, client, protocol):
     whole = Scripted(orjson.dumps(ANSWERS[protocol]), kind=KIND)
-    given = refusal(protocol, LONG[protocol])
+    upstream_error = refusal(protocol, LONG[protocol])
     status, _, data = second_turn(
-        gateway, upstream, client, protocol, f"long-{client}-{protocol}", given, whole
+        gateway, upstream, client, protocol, f"long-{client}-{protocol}", upstream_error, whole
     )
     assert (status, len(upstream.seen)) == (400, 1)
     assert kept_of(protocol, orjson.loads(upstream.seen[0]["body"]))  # there was something put back
@@ -75,9 +75,9 @@ def test_a_full_window_is_told_at_once_and_asked_about_once(gateway, upstream, c
 def test_restored_content_that_is_refused_is_left_out(gateway, upstream, protocol):
     client = "gemini" if protocol != "gemini" else "anthropic"
     whole = Scripted(orjson.dumps(ANSWERS[protocol]), kind=KIND)
-    given = refusal(protocol, BOUND[protocol])
+    upstream_error = refusal(protocol, BOUND[protocol])
     status, _, data = second_turn(
-        gateway, upstream, client, protocol, f"bound-{protocol}", given, whole
+        gateway, upstream, client, protocol, f"bound-{protocol}", upstream_error, whole
     )
     assert (status, len(upstream.seen)) == (200, 2), data
 
@@ -103,11 +103,11 @@ OTHERS = [(400, "max_tokens: must be positive"), (404, "The model does not exist
 
 @pytest.mark.parametrize(("status", "message"), OTHERS)
 def test_an_error_about_anything_else_is_not_asked_again(gateway, upstream, status, message):
-    given, _, _ = second_turn(
+    reply_status, _, _ = second_turn(
         gateway, upstream, "openai-chat", "anthropic", f"other-{status}",
         refusal("anthropic", message, status),
     )  # fmt: skip
-    assert (given, len(upstream.seen)) == (status, 1)
+    assert (reply_status, len(upstream.seen)) == (status, 1)
 
 
 SAME = [  # servers that speak a vendor's protocol, and have words of their own
@@ -125,8 +125,8 @@ def test_a_full_window_is_recognisable_also_in_the_same_protocol(
     model = f"{UPSTREAM_NAMES[protocol]}/m"
     upstream.then(refusal(protocol, message, status))
     path = REQUEST_PATHS[protocol].format(model=model)
-    given, _, data = post(f"{gateway.url}{path}", first_request(protocol, model))
-    assert given == 400
+    reply_status, _, data = post(f"{gateway.url}{path}", first_request(protocol, model))
+    assert reply_status == 400
     marks = {"anthropic": b"prompt is too long", "gemini": b"token count"}
     assert marks.get(protocol, b"context_length_exceeded") in data
     assert message.encode() in data
@@ -135,8 +135,8 @@ def test_a_full_window_is_recognisable_also_in_the_same_protocol(
 def test_an_error_of_the_same_protocol_that_needs_no_words_keeps_its_bytes(gateway, upstream):
     body = b'{"type": "error",  "error": {"type": "invalid_request_error", "message": "prompt is too long: 9 > 8"}, "request_id": "r"}'  # noqa: E501
     upstream.then(Scripted(body, status=400, kind=KIND))
-    given, _, data = post(f"{gateway.url}/v1/messages", first_request("anthropic", "a/m"))
-    assert (given, data) == (400, body)
+    reply_status, _, data = post(f"{gateway.url}/v1/messages", first_request("anthropic", "a/m"))
+    assert (reply_status, data) == (400, body)
 
 
 @pytest.mark.parametrize("protocol", LONG)

@@ -176,9 +176,9 @@ def test_a_second_text_in_a_running_thread_is_queued_and_nothing_interleaves(gat
     assert [text["text"] for text in shown["queue"]] == ["second"]
     assert (retry["scope"], "still being written" in retry["message"]) == ("frame", True)
     assert [text["text"] for text in joined["queue"]] == ["second", "third"]
-    said = [(role, text.removeprefix("An answer to: ")) for role, text in texts(gateway, "shared")]
-    assert [role for role, _ in said] == ["user", "assistant"] * 3
-    assert [text for role, text in said if role == "user"] == ["HELD first", "second", "third"]
+    turns = [(role, text.removeprefix("An answer to: ")) for role, text in texts(gateway, "shared")]
+    assert [role for role, _ in turns] == ["user", "assistant"] * 3
+    assert [text for role, text in turns if role == "user"] == ["HELD first", "second", "third"]
     assert read(gateway, "/api/rows?thread=shared")["running"] is False
 
 
@@ -204,8 +204,8 @@ def test_a_queued_text_can_be_dropped_and_outlives_its_tab(gateway, upstream):
 
     gone = talk(gateway, both, 2)
     assert "not queued any more" in gone["message"]
-    said = [text for role, text in texts(gateway, "dropped") if role == "user"]
-    assert said == ["HELD first", "from a tab that closes"]
+    user_texts = [text for role, text in texts(gateway, "dropped") if role == "user"]
+    assert user_texts == ["HELD first", "from a tab that closes"]
 
 
 @pytest.mark.parametrize("end", ["stopped", "failed"])
@@ -228,9 +228,9 @@ def test_a_queued_text_is_sent_however_the_run_before_it_ends(gateway, end):
         await tab.until("message_complete")
 
     talk(gateway, one)
-    said = [text for role, text in texts(gateway, thread) if role == "user"]
-    assert len(said) == 2
-    assert said[1] == "next"
+    user_texts = [text for role, text in texts(gateway, thread) if role == "user"]
+    assert len(user_texts) == 2
+    assert user_texts[1] == "next"
 
 
 def test_threads_run_beside_each_other_and_one_connection_may_begin_both(gateway, upstream):
@@ -496,10 +496,10 @@ def test_a_caller_sees_and_stops_only_runs_of_its_own_key(tmp_path, upstream):
                 await other.send("interrupt", "secret")
                 refused = await other.next("error")
                 await other.send("watch", "secret")
-                seen = [await other.next("watching"), await other.next("runs")]
+                frames = [await other.next("watching"), await other.next("runs")]
                 await mine.send("interrupt", "secret")
                 await mine.until(*ENDS)
-                return started, refused, seen
+                return started, refused, frames
 
         started, refused, (watching, runs) = asyncio.run(both())
     assert started["thread"] == "secret"

@@ -77,8 +77,8 @@ def answer(protocol, streamed=False):
 def show(store, thread, *words, id="main"):
     """What the command prints, what it complains of, and its exit code."""
     command = [sys.executable, "-c", LAUNCH, "show", id, "--sent", *words]
-    given = ["--store", str(store), "--thread", thread]
-    done = subprocess.run([*command, *given], capture_output=True, check=False)
+    options = ["--store", str(store), "--thread", thread]
+    done = subprocess.run([*command, *options], capture_output=True, check=False)
     return done.stdout, done.stderr.decode(), done.returncode
 
 
@@ -96,10 +96,12 @@ def turn(text, *before, **more):
 
 def ask(url, protocol, model, body, **headers):
     """Ask in this protocol's words; the thread that the answer was filed in."""
-    said = weft.translate({**body, "model": model}, source="anthropic", target=protocol).body
-    status, given, data = post(url + REQUEST_PATHS[protocol].format(model=model), said, headers)
+    translated = weft.translate({**body, "model": model}, source="anthropic", target=protocol).body
+    status, reply_headers, data = post(
+        url + REQUEST_PATHS[protocol].format(model=model), translated, headers
+    )
     assert status == 200, data
-    return given["x-weft-thread"]
+    return reply_headers["x-weft-thread"]
 
 
 @pytest.mark.parametrize(("client", "behind"), [*product(PROTOCOLS, PROTOCOLS)])
@@ -113,8 +115,8 @@ def test_what_left_for_the_upstream_is_printed_again(gateway, upstream, client, 
     with weft.thread.open(gateway.store, thread) as opened:
         answers = [info.id for info in reversed(opened.log()) if info.usage is not None]
     assert len(answers) == 2
-    for id, seen in zip(answers, upstream.seen, strict=True):
-        assert show(gateway.store, thread, id=id) == (seen["body"], "", 0)
+    for id, request in zip(answers, upstream.seen, strict=True):
+        assert show(gateway.store, thread, id=id) == (request["body"], "", 0)
     receipt = orjson.loads(show(gateway.store, thread, "--json")[0])
     assert receipt["body"] == orjson.loads(upstream.seen[1]["body"])
     assert (receipt["receipt"]["protocol"], receipt["receipt"]["model"]) == (behind, "m")
@@ -139,8 +141,8 @@ def test_a_body_is_kept_however_it_is_spelt(plain, upstream):
     more = b' , %b, {"role":"user","content":"go on \xf0\x9f\x8c\xb3"}' % orjson.dumps(ECHO)
     post(url, ODD % more, headers)
     assert show(plain.store, "odd")[0] == upstream.seen[1]["body"] == ODD % more
-    kept = b"".join(path.read_bytes() for path in plain.store.parent.glob("weft.db*"))
-    assert b"sk-mine" not in kept
+    written = b"".join(path.read_bytes() for path in plain.store.parent.glob("weft.db*"))
+    assert b"sk-mine" not in written
 
 
 def test_the_model_inside_reads_the_callers_own_bytes(plain):
@@ -156,8 +158,8 @@ def test_the_pages_chat_leaves_receipts(plain, upstream):
         async with ClientSession() as session, session.ws_connect(plain.url + "/ws") as socket:
             frame = {"type": "say", "text": words, "thread": "page", "model": "m"}
             await socket.send_json(frame)
-            while (told := await socket.receive_json(timeout=60))["type"] != "message_complete":
-                assert told["type"] != "error", told
+            while (received := await socket.receive_json(timeout=60))["type"] != "message_complete":
+                assert received["type"] != "error", received
 
     for words in ("Where is the tree?", "And the river?"):
         asyncio.run(chat(words))
@@ -220,8 +222,8 @@ def test_a_forgotten_text_is_gone_from_receipts_and_stays_gone(tmp_path, upstrea
         printed, why, code = show(running.store, "odd")
         assert (printed, code) == (b"", 1)
         assert "was forgotten" in why
-    kept = b"".join(path.read_bytes() for path in tmp_path.glob("weft.db*"))
-    assert b"hunter" not in kept
+    written = b"".join(path.read_bytes() for path in tmp_path.glob("weft.db*"))
+    assert b"hunter" not in written
     assert fsck(running.store).clean
 
 

@@ -97,8 +97,8 @@ def test_blocks_and_tools_settle_what_was_written_before_them():
         ToolStart("c", "calculate", {}),
         ToolEnd("c", "42"),
     )
-    told = [(frame["type"], frame["id"]) for frame in frames]
-    assert told == [
+    types = [(frame["type"], frame["id"]) for frame in frames]
+    assert types == [
         ("thinking_delta", "t"),
         ("text_delta", "a"),
         ("rendered", "a"),
@@ -123,8 +123,8 @@ def test_a_transcript_plays_back_what_was_streamed_in_fewer_frames():
     ):
         transcript.add(frame)
     frames = transcript.frames()
-    told = [(frame["type"], frame.get("text") or frame.get("length")) for frame in frames]
-    assert told == [
+    contents = [(frame["type"], frame.get("text") or frame.get("length")) for frame in frames]
+    assert contents == [
         ("thinking_delta", "hm"),
         ("text_delta", "one **two**"),
         ("rendered", len("one **two**")),

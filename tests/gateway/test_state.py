@@ -9,7 +9,7 @@ from weft.thread import open as open_thread
 TITLE_LENGTH = 80
 
 
-def said(thread, *turns):
+def add_turns(thread, *turns):
     for role, words in turns:
         getattr(thread, role)(words)
 
@@ -28,6 +28,6 @@ def said(thread, *turns):
 def test_a_title_is_the_first_words_that_were_said(turns, title):
     store = open_store(None)
     thread = open_thread(store, "t", checkpoints=True)
-    said(thread, *turns)
+    add_turns(thread, *turns)
     record = store.ensure_thread("t") if store.read_thread("t") is None else store.read_thread("t")
     assert Titles().of(store, record) == title

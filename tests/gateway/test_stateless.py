@@ -115,7 +115,7 @@ class Recorder:
         client.take(content, (after.thread, bytes.fromhex(after.head)))
 
 
-def seen(messages):
+def visible_texts(messages):
     """What a person sees of messages, in one line each."""
     lines = []
     for message in messages:
@@ -164,7 +164,7 @@ def test_every_conversation_is_a_thread_of_its_own(store):
         rows = View().extend(store.walk(thread, head)).rows
         body = {"model": "m", "messages": client.messages}
         sent = CODECS["anthropic"].decode_request(body).messages
-        assert seen(row.message for row in show_rows(rows)) == seen(sent)
+        assert visible_texts(row.message for row in show_rows(rows)) == visible_texts(sent)
     assert fsck(store).clean
 
     middle = len(sizes) // 2

@@ -38,7 +38,9 @@ def test_children_are_listed_with_their_parent(tmp_path: Path) -> None:
         rows = {row["name"]: row for row in ask(gateway.url)["threads"]}  # type: ignore[index, union-attr]
         with urlopen(f"{gateway.url}/api/thread?thread=session", timeout=60) as reply:
             shown = orjson.loads(reply.read())
-        found = {q: ask(gateway.url, q=q)["threads"] for q in ("priya", "final", "417", "is about")}
+        threads_by_query = {
+            q: ask(gateway.url, q=q)["threads"] for q in ("priya", "final", "417", "is about")
+        }
         hits = ask(gateway.url, "/api/search", thread="lone", q="priya")["hits"]
     family = {name: (row["parent"], row["kind"], row["children"]) for name, row in rows.items()}
     assert family == {
@@ -49,7 +51,9 @@ def test_children_are_listed_with_their_parent(tmp_path: Path) -> None:
     assert rows["session"]["title"] == shown["title"] == "What it is about"
     (child,) = shown["children"]
     assert child == {"name": "agent", "title": "the words of agent", "kind": "agent"}
-    listed = {q: [(row["name"], row["hits"]) for row in rows] for q, rows in found.items()}  # type: ignore[union-attr]
+    listed = {
+        q: [(row["name"], row["hits"]) for row in rows] for q, rows in threads_by_query.items()
+    }  # type: ignore[union-attr]
     assert listed["is about"] == [("session", [])]  # by its title
     assert listed["priya"] == [("lone", hits)]
     for query, expected in (
@@ -75,8 +79,8 @@ def test_an_active_thread_is_listed_and_found_however_old_it_is(tmp_path: Path) 
         rest = ask(gateway.url, offset=500)
         assert sorted(names(listed) + names(rest)) == [f"t{n:03}" for n in range(THREADS)]
         assert len(names(ask(gateway.url, limit=THREADS))) == THREADS
-        found = ask(gateway.url, q="albatross")
-        assert (found["total"], names(found)) == (1, ["t000"])
+        listing = ask(gateway.url, q="albatross")
+        assert (listing["total"], names(listing)) == (1, ["t000"])
         assert names(ask(gateway.url, q="question 1")) == ["t001"]
         assert names(ask(gateway.url, q="T002")) == ["t002"]  # by its name
         assert names(ask(gateway.url, q="nowhere")) == []

@@ -84,16 +84,20 @@ def test_a_change_has_two_sides_and_its_pins(before, after, removed, added, pins
     def rows(names):
         return tuple(row(name, name, "pinned" if name == "P" else "normal") for name in names)
 
-    told = change_json(Change(rows(before), rows(after)), lambda message: len(message.text))
-    assert (ids(told["removed"]), ids(told["added"]), ids(told["pins"])) == (removed, added, pins)
-    assert (told["before"], told["after"]) == (len(before), len(after))
+    change = change_json(Change(rows(before), rows(after)), lambda message: len(message.text))
+    assert (ids(change["removed"]), ids(change["added"]), ids(change["pins"])) == (
+        removed,
+        added,
+        pins,
+    )
+    assert (change["before"], change["after"]) == (len(before), len(after))
 
 
 def test_a_reworded_row_is_neither_new_nor_gone():
     change = Change((row("a", "old"),), (row("a", "new"),))
-    told = change_json(change, lambda _: 1)
-    assert (told["removed"], told["added"]) == ([], [])
-    assert [(pair["old"]["excerpt"], pair["new"]["excerpt"]) for pair in told["reworded"]] == [
+    written = change_json(change, lambda _: 1)
+    assert (written["removed"], written["added"]) == ([], [])
+    assert [(pair["old"]["excerpt"], pair["new"]["excerpt"]) for pair in written["reworded"]] == [
         ("old", "new")
     ]
 

@@ -38,14 +38,14 @@ PRIORITY = {"-": "skip", "!": "pinned"}
 
 def rows(line: str) -> list[Row]:
     """`"a B! c- S"`: the slot is the letter's lower case, `S` and `T` are summaries."""
-    found: list[Row] = []
+    made: list[Row] = []
     for word in line.split():
-        letter = word[0]
+        name = word[0]
         priority = PRIORITY.get(word[1:], "normal")
-        kind = "summary" if letter in "STUV" else "dialogue"
-        message = Message("user", (Text(letter),))
-        found.append(Row(letter.lower().encode(), message, priority, kind))  # pyright: ignore
-    return found
+        kind = "summary" if name in "STUV" else "dialogue"
+        message = Message("user", (Text(name),))
+        made.append(Row(name.lower().encode(), message, priority, kind))  # pyright: ignore
+    return made
 
 
 def line(merged: Sequence[Row]) -> str:
@@ -224,5 +224,5 @@ def test_merge_base(graph: list[list[int]], ours: int, theirs: int, base: int | 
         record = CommitRecord(bytes([number]), tuple(bytes([p]) for p in parents), "x", (), b"", 0)
         landing = Landing("x", str(number), None, record.id, 0.0, commits=(record,))
         store.land("t", landing)
-    found = merge_base(store, "t", bytes([ours]), bytes([theirs]))
-    assert found == (None if base is None else bytes([base]))
+    merged_at = merge_base(store, "t", bytes([ours]), bytes([theirs]))
+    assert merged_at == (None if base is None else bytes([base]))

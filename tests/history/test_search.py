@@ -97,9 +97,9 @@ def test_every_store_ranks_alike(postgres: str) -> None:
     answers: list[list[list[str]]] = []
     for store in stores:
         queries = fill(store, 330)  # enough to merge small segments into a large one
-        found = [weft.open(store, "one").search(query, 12) for query in queries]
-        found += [weft.search(store, query, 12) for query in queries]
-        answers.append([[hit.text for hit in hits] for hits in found])
+        results = [weft.open(store, "one").search(query, 12) for query in queries]
+        results += [weft.search(store, query, 12) for query in queries]
+        answers.append([[hit.text for hit in hits] for hits in results])
         store.close()
     assert answers[0] == answers[1] == answers[2]
     assert all(answers[0])
@@ -165,11 +165,11 @@ def test_notes_tags_and_metadata_are_found_and_lead_to_their_commit(store: Store
         thread.tag("release-2", first)
         thread.user("Thanks, that is all.")
 
-        found = {
+        hits = {
             query: [(hit.kind, hit.text, hit.id, hit.commit) for hit in thread.search(query)]
             for query in ("PAY-417", "firewall decision", "priya tuesday", "release", "urgent")
         }
-        assert found == {
+        assert hits == {
             "PAY-417": [("metadata", "ticket: PAY-417", first.id, first.id)],
             "firewall decision": [("note", "the firewall decision", answer.id, answer.id)],
             "priya tuesday": [("note", "Priya confirmed this on Tuesday.", answer.id, remark.id)],
@@ -190,8 +190,8 @@ def test_a_message_comes_before_the_note_and_is_listed_once(store: Store) -> Non
     with weft.open(store) as thread:
         thread.user("Deploy the parser.", note="the parser is deployed")
         thread.user("Something else.", note="after the parser")
-        found = named_hits(thread.search("parser"))
-        assert found == [("message", "Deploy the parser."), ("note", "after the parser")]
+        hits = named_hits(thread.search("parser"))
+        assert hits == [("message", "Deploy the parser."), ("note", "after the parser")]
         # All words in a note count more than some of them in a message.
         assert named_hits(thread.search("after parser else")) != []
         assert named_hits(thread.search("after the parser"))[-1] == ("note", "after the parser")
@@ -217,9 +217,9 @@ def test_threads_are_found_by_title_name_and_tag(store: Store) -> None:
     store.describe_thread("other", title="Invoices are late")
     thread.tag("v1.2-final")
     assert [
-        (hit.thread, *found)
+        (hit.thread, *named)
         for hit in weft.search(store, "invoices late")
-        for found in named_hits([hit])
+        for named in named_hits([hit])
     ] == [("other", "title", "Invoices are late")]
     assert named_hits(weft.search(store, "billing")) == [("name", "billing-bot")]
     assert [(hit.thread, hit.text) for hit in weft.search(store, "final")] == [

@@ -20,7 +20,7 @@ from weft.model import Message, Text, ToolCall
 from weft.thread import Budget, archive_bytes, fsck, gc, import_bytes
 
 
-def said(t: weft.Thread) -> list[str]:
+def texts_of(t: weft.Thread) -> list[str]:
     return [m.blocks[0].text for m in t.compile().messages if isinstance(m.blocks[0], Text)]
 
 
@@ -39,7 +39,7 @@ def checkpointed(count: int) -> tuple[weft.Thread, list[str], list[str]]:
 def test_fault_1_an_inner_range_leaves_the_tail() -> None:
     t, _, marks = checkpointed(10)
     t.compact([{"from": marks[1], "to": marks[5], "summary": "S"}])
-    assert said(t) == ["sys", "u0", "u1", "S", "u6", "u7", "u8", "u9"]
+    assert texts_of(t) == ["sys", "u0", "u1", "S", "u6", "u7", "u8", "u9"]
 
 
 def test_fault_2_two_ranges_leave_what_is_between() -> None:
@@ -48,7 +48,7 @@ def test_fault_2_two_ranges_leave_what_is_between() -> None:
     t.compact(
         [{"from": marks[low], "to": marks[high], "summary": f"S{high}"} for low, high in ranges]
     )
-    assert said(t) == ["sys", "u0", "S1", "u2", "S3", "u4", "u5", "u6", "u7"]
+    assert texts_of(t) == ["sys", "u0", "S1", "u2", "S3", "u4", "u5", "u6", "u7"]
 
 
 def test_fault_3_a_pin_survives_every_compaction() -> None:
@@ -56,7 +56,7 @@ def test_fault_3_a_pin_survives_every_compaction() -> None:
     t.pin(ids[1])
     for word in ("S", "T", "U"):
         t.compact([{"summary": word}])
-    assert said(t) == ["sys", "u1", "U"]
+    assert texts_of(t) == ["sys", "u1", "U"]
     assert t.compile().priorities[1] == "pinned"
 
 
@@ -64,7 +64,7 @@ def test_fault_4_an_edited_system_prompt_compacts() -> None:
     t, _, _ = checkpointed(3)
     t.edit(t.log()[-1], "new sys")
     t.compact([{"summary": "S"}])
-    assert said(t) == ["new sys", "S"]
+    assert texts_of(t) == ["new sys", "S"]
 
 
 def test_fault_5_a_skipped_message_stays_hidden_beside_a_compaction() -> None:
@@ -72,9 +72,9 @@ def test_fault_5_a_skipped_message_stays_hidden_beside_a_compaction() -> None:
     t.skip(ids[4])
     t.pin(ids[5])
     t.compact([{"to": marks[2], "summary": "S"}])
-    assert said(t) == ["sys", "S", "u3", "u5"]
+    assert texts_of(t) == ["sys", "S", "u3", "u5"]
     t.annotate(ids[4], "normal")
-    assert said(t) == ["sys", "S", "u3", "u4", "u5"]
+    assert texts_of(t) == ["sys", "S", "u3", "u4", "u5"]
 
 
 def test_fault_6_a_budget_never_parts_a_call_from_its_result() -> None:
@@ -101,7 +101,7 @@ def test_fault_7_a_summary_is_made_of_what_an_edit_says() -> None:
     for n in range(3):
         t.user(f"closing {n}")
     t.compact(budget=t.compile().tokens // 2)
-    shown = "\n".join(said(t))
+    shown = "\n".join(texts_of(t))
     assert "10.25" not in shown
     assert "20.75" in shown
 
@@ -109,14 +109,14 @@ def test_fault_7_a_summary_is_made_of_what_an_edit_says() -> None:
 def test_fault_8_what_must_be_retained_is_retained_or_the_summary_refused() -> None:
     t, _, _ = checkpointed(3)
     t.user("the offer is $4,500 and not more")
-    before = said(t)
+    before = texts_of(t)
     with pytest.raises(CompactRefused, match="4,500"):
         t.compact([{"summary": "they spoke of an offer"}], retain=["$4,500"])
-    assert said(t) == before
+    assert texts_of(t) == before
     with pytest.raises(CompactRefused, match="not in the thread"):
         t.compact([{"summary": "S"}], retain=["never said"])
     t.compact([{"summary": "they offer $4,500"}], retain=["$4,500"])
-    assert said(t) == ["sys", "they offer $4,500"]
+    assert texts_of(t) == ["sys", "they offer $4,500"]
 
 
 def test_fault_8_a_pin_is_what_it_was_after_any_summary() -> None:
@@ -132,7 +132,7 @@ def test_fault_8_a_pin_is_what_it_was_after_any_summary() -> None:
 
 
 def test_fault_9_no_module_is_missing() -> None:
-    names = [found.name for found in pkgutil.walk_packages(weft.__path__, "weft.")]
+    names = [module.name for module in pkgutil.walk_packages(weft.__path__, "weft.")]
     extras = {"claude_agent_sdk", "psycopg", "psycopg_pool"}  # these say so when asked for
     missing = {name: _missing(name) for name in names}
     assert len(names) > 50
@@ -203,7 +203,7 @@ def test_faults_10_11_12_a_merge_shows_its_resolution_and_nothing_else(
 ) -> None:
     t, id = diverged()
     t.merge("feat", {id: strategy})
-    assert said(t) == [shown]
+    assert texts_of(t) == [shown]
 
 
 def test_fault_13_a_merge_brings_what_was_merged_before() -> None:
@@ -219,7 +219,7 @@ def test_fault_13_a_merge_brings_what_was_merged_before() -> None:
     t.switch("main")
     t.user("from main")
     t.merge("a")
-    assert said(t) == ["base", "from main", "from a", "from b"]
+    assert texts_of(t) == ["base", "from main", "from a", "from b"]
 
 
 def forked() -> tuple[weft.Thread, list[str]]:
@@ -237,7 +237,7 @@ def test_fault_14_a_rebase_keeps_pins_and_skips() -> None:
     t.pin(ids[0])
     t.skip(ids[1])
     t.rebase("main")
-    assert said(t) == ["base", "from main", "one", "three"]
+    assert texts_of(t) == ["base", "from main", "one", "three"]
     assert t.compile().priorities == ("normal", "normal", "pinned", "normal")
 
 
@@ -245,7 +245,7 @@ def test_fault_15_a_rebase_keeps_edits_of_own_messages() -> None:
     t, ids = forked()
     t.edit(ids[1], "TWO")
     t.rebase("main")
-    assert said(t) == ["base", "from main", "one", "TWO", "three"]
+    assert texts_of(t) == ["base", "from main", "one", "TWO", "three"]
 
 
 def test_fault_16_gc_takes_only_what_no_branch_leads_to() -> None:
@@ -270,10 +270,10 @@ def test_fault_17_a_directive_said_again_is_there_once() -> None:
     t = weft.open()
     t.directive("style", "be brief")
     t.user("a")
-    assert said(t) == ["be brief", "a"]
+    assert texts_of(t) == ["be brief", "a"]
     t.directive("style", "be long")
-    assert said(t) == ["be long", "a"]
-    assert said(fresh(t)) == ["be long", "a"]
+    assert texts_of(t) == ["be long", "a"]
+    assert texts_of(fresh(t)) == ["be long", "a"]
 
 
 def test_fault_18_tokens_are_the_same_however_they_are_compiled(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_fault_18_tokens_are_the_same_however_they_are_compiled(tmp_path: Path) 
 def test_fault_19_a_text_like_a_special_token_is_stored() -> None:
     t = weft.open()
     t.user("<|endoftext|>")
-    assert said(t) == ["<|endoftext|>"]
+    assert texts_of(t) == ["<|endoftext|>"]
     assert t.compile().tokens > 0
 
 
@@ -298,7 +298,7 @@ def test_fault_20_a_reopened_file_has_its_context(tmp_path: Path) -> None:
     with weft.open(tmp_path / "project.db") as t:
         t.user("a")
     with weft.open(tmp_path / "project.db") as t:
-        assert said(t) == ["a"]
+        assert texts_of(t) == ["a"]
 
 
 def test_fault_21_compile_at_an_unknown_commit_is_an_error() -> None:
@@ -323,10 +323,10 @@ def test_fault_22_a_priority_is_of_its_branch_and_of_its_time() -> None:
 
 def test_fault_23_a_model_that_nobody_can_ask_is_refused() -> None:
     t, _, _ = checkpointed(3)
-    before = said(t)
+    before = texts_of(t)
     with pytest.raises(ThreadError, match="special"):
         t.compact(budget=5, model="special")
-    assert said(t) == before
+    assert texts_of(t) == before
 
 
 def test_fault_24_a_budget_counts_what_is_sent_and_a_refusal_leaves_no_trace(
@@ -337,7 +337,7 @@ def test_fault_24_a_budget_counts_what_is_sent_and_a_refusal_leaves_no_trace(
         t.user("ten words that fit since the others are hidden away")
         with pytest.raises(BudgetExceeded):
             t.user("unwanted " * 30)
-        assert said(t) == ["ten words that fit since the others are hidden away"]
+        assert texts_of(t) == ["ten words that fit since the others are hidden away"]
         assert t.search("unwanted") == []
     with sqlite3.connect(tmp_path / "a.db") as db:
         assert "unwanted" not in "".join(db.iterdump())
@@ -392,7 +392,7 @@ def test_fault_27_an_archive_restores_branches_edits_and_merges() -> None:
     assert again.tags() == t.tags()
     for branch in t.branches():
         assert again.compile(branch).rows == t.compile(branch).rows
-    assert said(again) == ["base", "from main", "more", "ONE", "two", "after the merge"]
+    assert texts_of(again) == ["base", "from main", "more", "ONE", "two", "after the merge"]
     assert again.log() == t.log()
 
 

@@ -17,15 +17,15 @@ BACKENDS: list[Callable[[], Store]] = [MemoryStore, lambda: SqliteStore(":memory
 
 def ancestors(store: Store, head: Id) -> list[Id]:
     """Every commit that this one comes from, itself included, by asking for each."""
-    seen: list[Id] = []
+    visited: list[Id] = []
     waiting = [head]
     while waiting:
         id = waiting.pop()
-        if id not in seen:
-            seen.append(id)
+        if id not in visited:
+            visited.append(id)
             (node,) = store.read_nodes("default", [id])
             waiting += node.parents
-    return seen
+    return visited
 
 
 Rows = dict[Id, Message]
@@ -80,10 +80,10 @@ def test_no_writer_of_a_line_is_left_out(seed: int, make: Callable[[], Store]) -
         rows = {step.commit.id: read_rows(store, step.commit.id) for step in every}
         for slot in map(bytes.fromhex, weft.open(store, branch=branch).compile().ids):
             wrote = {step.commit.id for step in every if writes(rows, step, slot)}
-            found = read_writers(store, "default", head, [slot])
-            assert wrote <= {step.commit.id for step in found}, (branch, slot.hex())
-            assert {step.commit.id for step in found} <= {step.commit.id for step in every}
-            assert [s.depth for s in found] == sorted(s.depth for s in found)
+            writers = read_writers(store, "default", head, [slot])
+            assert wrote <= {step.commit.id for step in writers}, (branch, slot.hex())
+            assert {step.commit.id for step in writers} <= {step.commit.id for step in every}
+            assert [s.depth for s in writers] == sorted(s.depth for s in writers)
 
 
 @pytest.mark.parametrize("make", BACKENDS)
@@ -91,12 +91,12 @@ def test_plain_messages_are_not_read(make: Callable[[], Store]) -> None:
     store = make()
     thread = weft.open(store)
     with thread.batch():
-        said = [thread.user(f"line {number}") for number in range(300)]
-    thread.edit(said[200], "other words")
+        infos = [thread.user(f"line {number}") for number in range(300)]
+    thread.edit(infos[200], "other words")
     head = store.refs("default")["main"]
-    found = read_writers(store, "default", head, [bytes.fromhex(said[200].id)])
-    assert [step.commit.kind for step in found] == ["append", "edit"]
-    assert [version.text for version in thread.edit_history(said[200])] == [
+    writers = read_writers(store, "default", head, [bytes.fromhex(infos[200].id)])
+    assert [step.commit.kind for step in writers] == ["append", "edit"]
+    assert [version.text for version in thread.edit_history(infos[200])] == [
         "line 200",
         "other words",
     ]

@@ -293,13 +293,13 @@ def test_chained_keys_are_found_newest_first(store: Store) -> None:
     land(store, "a", chain=b"k1")
     land(store, "b", "a", old="a", chain=b"k2")
     land(store, "c", "a", ref="x", chain=b"k2")
-    found = store.match([b"k1", b"k2", b"k3"])
-    assert {(m.chain, m.commit) for m in found} == {
+    matches = store.match([b"k1", b"k2", b"k3"])
+    assert {(m.chain, m.commit) for m in matches} == {
         (b"k1", id_of("a")),
         (b"k2", id_of("b")),
         (b"k2", id_of("c")),
     }
-    assert [m.commit for m in found if m.chain == b"k2"] == [id_of("c"), id_of("b")]
+    assert [m.commit for m in matches if m.chain == b"k2"] == [id_of("c"), id_of("b")]
 
 
 def test_a_thread_keeps_its_settings(store: Store) -> None:
@@ -491,8 +491,8 @@ def test_commits_are_found_by_links_the_newest_first(store):
     store.add_links("t", [(b"k1", id_of("a")), (b"k1", id_of("b")), (b"k2", id_of("a"))])
     store.add_links("t", [(b"k1", id_of("a"))])  # there already
     store.add_links("other", [(b"k1", id_of("a"))])
-    found = [(link.key, link.thread, link.commit) for link in store.find_links([b"k1", b"none"])]
-    assert found == [
+    links = [(link.key, link.thread, link.commit) for link in store.find_links([b"k1", b"none"])]
+    assert links == [
         (b"k1", "other", id_of("a")),
         (b"k1", "t", id_of("b")),
         (b"k1", "t", id_of("a")),

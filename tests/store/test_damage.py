@@ -59,8 +59,8 @@ def test_damage_is_told_with_its_place(
     with weft.open(path) as t, pytest.raises(Damaged, match=place):
         t.compile().to_dicts()
     assert main(["compile", "--store", str(path)]) == 1
-    told = capsys.readouterr().err.strip().splitlines()
-    assert len(told) == 1
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
     report = fsck(path)
     assert any(named in str(flaw) for flaw in report.flaws), report.flaws
 
@@ -155,7 +155,7 @@ def test_what_other_rows_know_is_put_right(sql: str, named: str, path: Path) -> 
     with weft.open(path) as t:
         t.branch("off")
         t.delete_branch("off")
-        said = t.compile().to_dicts()
+        messages = t.compile().to_dicts()
     break_it(path, sql)
     assert any(named in str(flaw) for flaw in fsck(path).flaws)
     done, report = repair_store(path)
@@ -163,7 +163,7 @@ def test_what_other_rows_know_is_put_right(sql: str, named: str, path: Path) -> 
     assert report.flaws == ()
     assert repair_store(path)[0] == []
     with weft.open(path) as t:
-        assert t.compile().to_dicts() == said
+        assert t.compile().to_dicts() == messages
         assert list(t.branches()) == ["main"]
         t.user("goes on")
     (other,) = [record.name for record in weft.threads(path) if record.name != "default"]
@@ -217,13 +217,13 @@ def forked(path: Path) -> Path:
 @pytest.mark.parametrize("name", ["main", "side", "quiet"])
 def test_a_branch_whose_ref_is_gone_gets_no_second_history(name: str, forked: Path) -> None:
     with weft.open(forked, branch=name) as t:
-        said = t.compile().to_dicts()
+        messages = t.compile().to_dicts()
     break_it(forked, f"delete from ref where name = '{name}' and thread = 1")
     before = rows_of(forked)
     with pytest.raises(Damaged, match="weft fsck --repair"), weft.open(forked, branch=name) as t:
         t.user("on a new root")
     with weft.open(forked) as t, pytest.raises(Damaged, match="weft fsck --repair"):
-        t.branch("another", at=said and t.log()[0].id)
+        t.branch("another", at=messages and t.log()[0].id)
     assert rows_of(forked) == before
     assert any("branch" in str(flaw) for flaw in fsck(forked).flaws)
     with weft.open(forked, "other") as t:
@@ -231,11 +231,11 @@ def test_a_branch_whose_ref_is_gone_gets_no_second_history(name: str, forked: Pa
     done, report = repair_store(forked)
     assert done
     assert report.clean, report.flaws
-    found = {"quiet": "recovered-"}.get(name, name)  # its name stood nowhere else
+    restored_name = {"quiet": "recovered-"}.get(name, name)  # its name stood nowhere else
     with weft.open(forked) as t:
-        (restored,) = [branch for branch in t.branches() if branch.startswith(found)]
+        (restored,) = [branch for branch in t.branches() if branch.startswith(restored_name)]
     with weft.open(forked, branch=restored) as t:
-        assert t.compile().to_dicts() == said
+        assert t.compile().to_dicts() == messages
         t.user("goes on")
     assert fsck(forked).clean
 

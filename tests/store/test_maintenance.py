@@ -78,18 +78,18 @@ def test_a_forgotten_text_is_nowhere_and_fsck_stays_clean(store: Store) -> None:
     t.user(f"my key is {SECRET}, keep it")
     t.commit({"content_type": "dialogue", "role": "user", "text": "x"}, f"note {SECRET}")
     t.user("something else", metadata={"seen": [SECRET]})
-    kept = t.user("harmless")
+    harmless = t.user("harmless")
     assert t.search("4711")
     assert len(forget(store, SECRET, preview=True).entries) == 1
     erased = forget(store, SECRET)
     assert (len(erased.entries), len(erased.commits)) == (1, 2)
     again = weft.open(store)
-    said = json.dumps([again.compile().to_dicts(), [c.to_dict() for c in again.log()]])
-    assert "4711" not in said
-    assert "my key is [forgotten], keep it" in said
+    text = json.dumps([again.compile().to_dicts(), [c.to_dict() for c in again.log()]])
+    assert "4711" not in text
+    assert "my key is [forgotten], keep it" in text
     assert again.search("4711") == []
     assert again.search("forgotten")
-    assert again.show(kept).text == "harmless"
+    assert again.show(harmless).text == "harmless"
     report = fsck(store)
     assert report.flaws == ()
     assert report.forgotten == 3
@@ -222,11 +222,11 @@ def test_a_store_of_the_first_shape_is_brought_forward(tmp_path: Path) -> None:
 def test_commands_say_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "store.db")
     with weft.open(path) as t:
-        said = t.user("a secret thing")
+        info = t.user("a secret thing")
     for words, member in (
         (["fsck"], "clean"),
         (["gc", "--preview"], "commits"),
-        (["forget", "--id", said.id[:10], "--preview"], "entries"),
+        (["forget", "--id", info.id[:10], "--preview"], "entries"),
     ):
         assert main([*words, "--store", path, "--json"]) == 0
         assert member in json.loads(capsys.readouterr().out)

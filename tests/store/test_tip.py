@@ -33,8 +33,8 @@ def test_another_connection_that_moved_the_ref_is_seen(tmp_path: Path) -> None:
     with one.transaction():
         for name, old in ("ed", "fe", "gf"):
             one.land("t", landing(name, old))
-    said = [step.contents[0] for step in other.walk("t", object_id("commit", b"g"))]
-    assert said == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
+    contents = [step.contents[0] for step in other.walk("t", object_id("commit", b"g"))]
+    assert contents == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
     one.close()
     other.close()
 

@@ -7,21 +7,21 @@ from weft.errors import WrongValue
 from weft.model import Message, Text
 
 
-def said(role: str, text: str) -> Message:
+def message_of(role: str, text: str) -> Message:
     return Message(role, (Text(text),))
 
 
 def begun() -> weft.Thread:
     thread = weft.open()
     for role, text in (("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")):
-        thread.commit_message(said(role, text))
+        thread.commit_message(message_of(role, text))
     return thread
 
 
 def test_what_is_said_again_keeps_its_line_and_a_revert_brings_the_rest_back() -> None:
     thread = begun()
     before = thread.compile()
-    left = [said("user", "SUMMARY"), said("user", "c"), said("assistant", "d")]
+    left = [message_of("user", "SUMMARY"), message_of("user", "c"), message_of("assistant", "d")]
     fold = thread.adopt(left, summary=0, message="folded elsewhere")
     after = thread.compile()
     assert [message.text for message in after.messages] == ["SUMMARY", "c", "d"]
@@ -35,15 +35,19 @@ def test_what_is_said_again_keeps_its_line_and_a_revert_brings_the_rest_back() -
 def test_of_lines_that_read_alike_the_newest_are_kept_behind_a_summary() -> None:
     thread = weft.open()
     for role, text in (("user", "a"), ("assistant", "ok"), ("user", "a"), ("assistant", "ok")):
-        thread.commit_message(said(role, text))
+        thread.commit_message(message_of(role, text))
     before = thread.compile().ids
-    thread.adopt([said("user", "S"), said("user", "a"), said("assistant", "ok")], summary=0)
+    thread.adopt(
+        [message_of("user", "S"), message_of("user", "a"), message_of("assistant", "ok")], summary=0
+    )
     assert thread.compile().ids[1:] == before[2:]
 
 
 def test_what_is_said_twice_is_two_lines() -> None:
     thread = begun()
-    thread.adopt([said("user", "a"), said("user", "a"), said("user", "S")], summary=2)
+    thread.adopt(
+        [message_of("user", "a"), message_of("user", "a"), message_of("user", "S")], summary=2
+    )
     compiled = thread.compile()
     assert [message.text for message in compiled.messages] == ["a", "a", "S"]
     assert len(set(compiled.ids)) == 3
@@ -52,4 +56,4 @@ def test_what_is_said_twice_is_two_lines() -> None:
 @pytest.mark.parametrize("summary", [-1, 1, True, "0"])
 def test_the_summary_is_one_of_the_list(summary: int) -> None:
     with pytest.raises(WrongValue, match="summary"):
-        begun().adopt([said("user", "S")], summary=summary)
+        begun().adopt([message_of("user", "S")], summary=summary)

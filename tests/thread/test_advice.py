@@ -13,8 +13,8 @@ def test_an_error_names_arguments_and_no_flags(monkeypatch: pytest.MonkeyPatch) 
         thread.user("a")
         with pytest.raises(
             ThreadError, match=r"^the model 'gpt-5' is not available.*models="
-        ) as told:
+        ) as raised:
             thread.compact(model="gpt-5")
-        assert "--" not in str(told.value)
+        assert "--" not in str(raised.value)
         with pytest.raises(ThreadError, match="a model"):
             thread.compact()

@@ -71,9 +71,9 @@ def test_the_log_goes_on_where_it_was(store: Store, other: Store) -> None:
     thread.undo()  # the tag
     assert thread.tags() == {}
     thread.undo()  # the compaction, behind an undone turn
-    said = [message.text for message in thread.compile().messages]
-    assert len(said) == 4
-    assert said[1].startswith("A")
+    texts = [message.text for message in thread.compile().messages]
+    assert len(texts) == 4
+    assert texts[1].startswith("A")
 
 
 def test_restoring_twice_changes_nothing(store: Store) -> None:

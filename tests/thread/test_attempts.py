@@ -124,10 +124,10 @@ def test_a_forgotten_text_is_in_no_attempt(store: Store) -> None:
     t.record_attempt(answer("harmless"))
     assert len(forget(store, SECRET, preview=True).attempts) == 2
     assert len(forget(store, SECRET).attempts) == 2
-    said = json.dumps([a.to_dict() for a in t.attempts()])
-    assert SECRET not in said
-    assert "the key is [forgotten], use it" in said
-    assert "bad key [forgotten]" in said
+    attempts_json = json.dumps([a.to_dict() for a in t.attempts()])
+    assert SECRET not in attempts_json
+    assert "the key is [forgotten], use it" in attempts_json
+    assert "bad key [forgotten]" in attempts_json
     assert fsck(store).flaws == ()
     assert not forget(store, SECRET)
 

@@ -15,12 +15,12 @@ def store(store: Store) -> Iterator[Store]:
     assert fsck(store).flaws == ()
 
 
-def said(thread: Thread, branch: str | None = None) -> list[str]:
+def texts_of(thread: Thread, branch: str | None = None) -> list[str]:
     return [message.text for message in thread.compile(branch).messages]
 
 
 def fresh(store: Store) -> list[str]:
-    return said(weft.open(store))
+    return texts_of(weft.open(store))
 
 
 def test_a_nested_batch_that_fails_leaves_the_outer(store: Store) -> None:
@@ -30,11 +30,11 @@ def test_a_nested_batch_that_fails_leaves_the_outer(store: Store) -> None:
         with pytest.raises(KeyError), t.batch():  # noqa: PT012
             t.user("inner")
             t.assistant("inner too")
-            assert said(t) == ["outer", "inner", "inner too"]
+            assert texts_of(t) == ["outer", "inner", "inner too"]
             raise KeyError
-        assert said(t) == ["outer"]
+        assert texts_of(t) == ["outer"]
         t.user("after")
-    assert said(t) == fresh(store) == ["outer", "after"]
+    assert texts_of(t) == fresh(store) == ["outer", "after"]
 
 
 def test_a_nested_batch_takes_branch_switch_and_edits_back(store: Store) -> None:
@@ -52,8 +52,8 @@ def test_a_nested_batch_takes_branch_switch_and_edits_back(store: Store) -> None
         assert (list(t.branches()), t.tags()) == (["main"], {})
         t.branch("side")
         t.user("on main")
-    assert said(t) == fresh(store) == ["first", "on main"]
-    assert said(t, "side") == ["first"]
+    assert texts_of(t) == fresh(store) == ["first", "on main"]
+    assert texts_of(t, "side") == ["first"]
     assert weft.open(store).current == "main"
 
 
@@ -64,12 +64,12 @@ def test_a_nested_batch_that_succeeds_goes_with_the_outer(store: Store) -> None:
         with t.batch():
             t.user("inner")
         raise KeyError
-    assert said(t) == fresh(store) == ["first"]
+    assert texts_of(t) == fresh(store) == ["first"]
     with t.batch():
         with t.batch():
             t.user("inner")
         t.user("outer")
-    assert said(t) == fresh(store) == ["first", "inner", "outer"]
+    assert texts_of(t) == fresh(store) == ["first", "inner", "outer"]
 
 
 def test_many_nested_batches_fail_in_turn(store: Store) -> None:
@@ -89,7 +89,7 @@ def test_many_nested_batches_fail_in_turn(store: Store) -> None:
     for number in range(20):
         whole = [f"kept {number}", f"deep {number}"]
         expected += [f"instead of {number}"] if number % 3 else whole
-    assert said(t) == fresh(store) == expected
+    assert texts_of(t) == fresh(store) == expected
 
 
 def test_a_refused_verb_inside_a_batch_leaves_the_rest(store: Store) -> None:
@@ -106,7 +106,7 @@ def test_a_refused_verb_inside_a_batch_leaves_the_rest(store: Store) -> None:
         with pytest.raises(weft.ThreadError):
             t.merge("nowhere")
         t.user("three")
-    assert said(t) == fresh(store) == ["one", "three"]
+    assert texts_of(t) == fresh(store) == ["one", "three"]
 
 
 def test_undo_knows_nothing_of_a_nested_batch_that_failed(store: Store) -> None:
@@ -132,7 +132,7 @@ def test_undo_takes_back_a_whole_batch(store: Store) -> None:
     t.user("before")
     three(t)
     undone = t.undo()
-    assert said(t) == fresh(store) == ["before"]
+    assert texts_of(t) == fresh(store) == ["before"]
     assert (undone.verb, undone.steps) == ("batch", 3)
     assert undone.commit is not None
     assert undone.commit.text == "one"
@@ -147,7 +147,7 @@ def test_undo_takes_back_a_whole_batch(store: Store) -> None:
         assert fresh(store) == ["before", "one", "two", "three"]
     t.undo()
     t.undo()
-    assert said(t) == []
+    assert texts_of(t) == []
 
 
 def test_batches_behind_one_another_are_undone_one_by_one(store: Store) -> None:
@@ -157,7 +157,7 @@ def test_batches_behind_one_another_are_undone_one_by_one(store: Store) -> None:
     t.user("alone")
     assert [t.undo().steps for _ in range(3)] == [1, 3, 3]
     assert [t.redo().steps for _ in range(3)] == [3, 3, 1]
-    assert len(said(t)) == 7
+    assert len(texts_of(t)) == 7
 
 
 def test_nested_batches_are_one_step(store: Store) -> None:
@@ -171,7 +171,7 @@ def test_nested_batches_are_one_step(store: Store) -> None:
             raise KeyError
         t.user("after")
     assert t.undo().steps == 3
-    assert said(t) == []
+    assert texts_of(t) == []
 
 
 def test_a_batch_whose_first_part_was_rolled_back_is_one_step(store: Store) -> None:
@@ -184,7 +184,7 @@ def test_a_batch_whose_first_part_was_rolled_back_is_one_step(store: Store) -> N
         t.user("one")
         t.user("two")
     assert t.undo().steps == 2
-    assert said(t) == ["before"]
+    assert texts_of(t) == ["before"]
 
 
 def test_a_batch_that_switches_is_undone_with_its_branch(store: Store) -> None:
@@ -213,11 +213,11 @@ def test_a_batch_that_makes_a_branch_and_switches_is_redone_whole(store: Store) 
         t.user("one")
         t.user("two")
     for _ in range(3):
-        assert (t.undo().steps, t.current, said(t)) == (5, "main", ["before"])
+        assert (t.undo().steps, t.current, texts_of(t)) == (5, "main", ["before"])
         assert list(t.branches()) == ["main"]
         assert (t.redo().steps, t.current) == (5, "side")
-        assert said(t) == ["before", "on main", "one", "two"]
-        assert said(t, "main") == ["before", "on main"]
+        assert texts_of(t) == ["before", "on main", "one", "two"]
+        assert texts_of(t, "main") == ["before", "on main"]
     with t.batch():
         t.tag("v1")
         t.switch("main")
@@ -225,9 +225,9 @@ def test_a_batch_that_makes_a_branch_and_switches_is_redone_whole(store: Store) 
         t.delete_branch("side")
     for _ in range(2):
         assert (t.undo().steps, t.current, sorted(t.branches())) == (4, "side", ["main", "side"])
-        assert said(t) == ["before", "on main", "one", "two"]
+        assert texts_of(t) == ["before", "on main", "one", "two"]
         assert (t.redo().steps, t.current, list(t.branches())) == (4, "main", ["main"])
-        assert said(t) == ["before", "on main", "three"]
+        assert texts_of(t) == ["before", "on main", "three"]
     assert fresh(store) == ["before", "on main", "three"]
 
 
@@ -243,7 +243,7 @@ def test_undo_on_one_branch_leaves_what_a_batch_did_on_another(store: Store) -> 
         t.switch("main")
     other = weft.open(store, branch="main")
     assert other.undo().steps == 2
-    assert (said(other), said(other, "side")) == (["before"], ["before", "on the side"])
+    assert (texts_of(other), texts_of(other, "side")) == (["before"], ["before", "on the side"])
 
 
 def test_a_turn_is_undone_out_of_a_batch(store: Store) -> None:
@@ -253,9 +253,9 @@ def test_a_turn_is_undone_out_of_a_batch(store: Store) -> None:
             t.user(f"ask {number}")
             t.assistant(f"answer {number}")
     assert t.undo(turn=True).steps == 2
-    assert said(t) == ["ask 0", "answer 0"]
+    assert texts_of(t) == ["ask 0", "answer 0"]
     assert t.undo().steps == 2
-    assert said(t) == []
+    assert texts_of(t) == []
 
 
 def test_a_batch_is_one_step_after_an_archive(store: Store) -> None:
@@ -281,6 +281,6 @@ def test_undo_of_a_long_batch_is_one_step(store: Store) -> None:
         for number in range(300):
             t.user(f"{number}")
     assert t.undo().steps == 300
-    assert said(t) == []
+    assert texts_of(t) == []
     assert t.redo().steps == 300
-    assert len(said(t)) == 300
+    assert len(texts_of(t)) == 300

@@ -146,18 +146,18 @@ def test_metadata_of_ones_own_is_not_overwritten():
 def test_members_that_the_message_does_not_show_are_kept(content, members):
     with weft.open() as thread:
         info = thread.commit(content)
-        kept = info.metadata.get("content")
+        stored = info.metadata.get("content")
         if members is None:
-            assert kept is None
+            assert stored is None
         else:
-            assert members.items() <= kept.items()
-            assert kept["content_type"] in ("artifact", "output", "session", "tool_io")
+            assert members.items() <= stored.items()
+            assert stored["content_type"] in ("artifact", "output", "session", "tool_io")
 
 
 def test_an_imported_list_keeps_them_too():
     rows = [{"content_type": "artifact", "content": "x = 1", "language": "python"}, REPORT]
     with weft.open() as thread:
         thread.import_bytes(json.dumps(rows).encode())
-        kept = [info.metadata["content"] for info in reversed(thread.log())]
-    assert kept[0]["language"] == "python"
-    assert kept[1] == REPORT
+        members = [info.metadata["content"] for info in reversed(thread.log())]
+    assert members[0]["language"] == "python"
+    assert members[1] == REPORT

@@ -44,13 +44,13 @@ def spoken(data: bytes) -> list[str]:
     values = [json.loads(line) for line in data.splitlines()]
     by_uuid = {value["uuid"]: value for value in values if "uuid" in value}
     value: Any = [value for value in values if value.get("type") in ("user", "assistant")][-1]
-    found: list[str] = []
+    texts: list[str] = []
     while value is not None:
         if "message" in value:
             content = value["message"]["content"]
-            found.append(content if isinstance(content, str) else content[0].get("text", "-"))
+            texts.append(content if isinstance(content, str) else content[0].get("text", "-"))
         value = None if value["parentUuid"] is None else by_uuid[value["parentUuid"]]
-    return found[::-1]
+    return texts[::-1]
 
 
 def same_lines(old: bytes, new: bytes) -> tuple[int, int]:
@@ -150,11 +150,11 @@ def test_a_merged_rewind_stands_behind_the_turns_it_was_merged_to() -> None:
     (imported,) = import_bytes(store, session.data)
     thread = weft.open(store, SESSION)
     thread.merge(next(name for name in imported.branches if name != "main"))
-    said = [message.text for message in thread.compile().messages]
-    assert said == ["a", "b", "right", "wrong"]
+    texts = [message.text for message in thread.compile().messages]
+    assert texts == ["a", "b", "right", "wrong"]
     again = MemoryStore()
     import_bytes(again, written(store))
-    assert [m.text for m in weft.open(again, SESSION).compile().messages] == said
+    assert [m.text for m in weft.open(again, SESSION).compile().messages] == texts
 
 
 def test_a_thread_from_nowhere_is_a_session_too() -> None:
@@ -172,8 +172,8 @@ def test_a_body_comes_in_again_as_the_same_words(store: Store, format: str) -> N
     body, _ = export_bytes(store, SESSION, format, model="m")
     again = MemoryStore()
     import_bytes(again, body, thread="t", format=format)
-    said = "\n".join(message.text for message in weft.open(again, "t").compile().messages)
-    assert said.split()[:3] == ["SUMMARY", "c", "d"]
+    text = "\n".join(message.text for message in weft.open(again, "t").compile().messages)
+    assert text.split()[:3] == ["SUMMARY", "c", "d"]
 
 
 def test_dicts_are_roles_and_words(store: Store) -> None:

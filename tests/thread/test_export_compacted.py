@@ -158,7 +158,7 @@ def codex_rollout() -> bytes:
             {"timestamp": "2026-02-11T21:00:00.000Z", "type": kind, "payload": payload}
         )
 
-    def said(role: str, text: str) -> str:
+    def texts_of(role: str, text: str) -> str:
         part = "output_text" if role == "assistant" else "input_text"
         return line(
             "response_item", type="message", role=role, content=[{"type": part, "text": text}]
@@ -168,9 +168,9 @@ def codex_rollout() -> bytes:
     for number in range(3):
         lines += [
             line("turn_context", cwd="/p"),
-            said("user", f"question {number}"),
+            texts_of("user", f"question {number}"),
             line("event_msg", type="token_count"),
-            said("assistant", f"answer {number}"),
+            texts_of("assistant", f"answer {number}"),
         ]
     return "".join(f"{text}\n" for text in lines).encode()
 
@@ -195,7 +195,7 @@ def worked(data: bytes, work: Work) -> tuple[Store, weft.Thread]:
     return store, thread
 
 
-def said(thread: weft.Thread) -> list[str]:
+def texts_of(thread: weft.Thread) -> list[str]:
     return [message.text for message in thread.compile().messages]
 
 
@@ -206,7 +206,7 @@ def test_a_session_compacted_here_is_one_chain(session: Callable[[], bytes], wor
     data = export_bytes(store, SESSION, "claude-code")[0]
     again = MemoryStore()
     (imported,) = import_bytes(again, data)
-    assert said(weft.open(again, SESSION)) == said(thread)
+    assert texts_of(weft.open(again, SESSION)) == texts_of(thread)
     assert [name for name in imported.branches if name.startswith("rewind")] == []
     assert imported.remarks == ()
     assert b"1970" not in data
@@ -221,7 +221,7 @@ def test_a_rollout_compacted_here_begins_with_its_session(
     data = export_bytes(store, CODEX, "codex")[0]
     again = MemoryStore()
     (imported,) = import_bytes(again, data)
-    assert said(weft.open(again, CODEX)) == said(thread)
+    assert texts_of(weft.open(again, CODEX)) == texts_of(thread)
     assert imported.remarks == ()
     assert json.loads(data.splitlines()[0])["type"] == "session_meta"
     assert b"1970" not in data
@@ -233,12 +233,15 @@ def test_a_summary_is_written_as_claude_code_writes_one() -> None:
         json.loads(line) for line in export_bytes(store, SESSION, "claude-code")[0].splitlines()
     ]
     at = next(n for n, value in enumerate(values) if value.get("subtype") == "compact_boundary")
-    boundary, summary, kept = values[at : at + 3]
+    boundary, summary, first_kept = values[at : at + 3]
     assert (boundary["parentUuid"], boundary["cwd"]) == (None, "/project")
     assert seconds(boundary) == seconds(summary) == compacted_at(thread)
     assert summary["isCompactSummary"] is True
     assert summary["parentUuid"] == boundary["uuid"]
-    assert (kept["message"]["content"], kept["parentUuid"]) == ("question 2", summary["uuid"])
+    assert (first_kept["message"]["content"], first_kept["parentUuid"]) == (
+        "question 2",
+        summary["uuid"],
+    )
 
 
 def test_a_summary_is_written_as_codex_writes_one() -> None:
@@ -286,7 +289,7 @@ def test_what_begins_with_a_compaction_can_be_worked_on(format: str) -> None:
         export_bytes(store, thread.name, format)[0], lambda thread: thread.user("on")
     )
     third, last = worked(export_bytes(again, copy.name, format)[0], fold_by_rule)
-    assert said(copy) == [*said(thread), "on"]
+    assert texts_of(copy) == [*texts_of(thread), "on"]
     fourth, end = worked(export_bytes(third, last.name, format)[0], lambda _: None)
-    assert said(end) == said(last)
+    assert texts_of(end) == texts_of(last)
     assert fourth.threads()

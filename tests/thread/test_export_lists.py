@@ -95,11 +95,11 @@ PART = {"type": "input_text", "text": "more"}
 def test_what_was_added_stands_behind_the_rest(value: Any, member: str | None, more: Any) -> None:
     store = taken(value)
     weft.open(store, "t").user("more")
-    found, losses = written(store)
+    exported, losses = written(store)
     wanted = [*value, more] if member is None else {**value, member: [*value[member], more]}
-    assert (found, losses) == (wanted, [])
+    assert (exported, losses) == (wanted, [])
     if member is not None:
-        assert list(found) == list(value)
+        assert list(exported) == list(value)
 
 
 def test_lines_of_messages_stay_lines() -> None:
@@ -113,20 +113,20 @@ def test_a_mark_goes_with_its_message_and_is_told_of_where_that_changed() -> Non
     store = taken(BODY)
     thread = weft.open(store, "t")
     thread.skip(thread.compile().ids[2])
-    found, losses = written(store)
-    assert found["messages"][0] == BODY["messages"][0]
+    exported, losses = written(store)
+    assert exported["messages"][0] == BODY["messages"][0]
     assert losses == []
     thread.edit(thread.compile().ids[1], "hello")
-    found, losses = written(store)
-    assert "cache_control" not in json.dumps(found)
+    exported, losses = written(store)
+    assert "cache_control" not in json.dumps(exported)
     assert losses == ["messages[0].content[0]: cache_breakpoint_dropped"]
 
 
 def test_another_model_is_spoken_to_in_its_own_way_and_the_rest_is_told_of() -> None:
-    found, losses = written(taken(BODY), model="claude-haiku-4-5")
-    assert found["model"] == "claude-haiku-4-5"
-    assert found["messages"][0] == BODY["messages"][0]
-    assert found["messages"][1]["content"][0] == THINKING
+    exported, losses = written(taken(BODY), model="claude-haiku-4-5")
+    assert exported["model"] == "claude-haiku-4-5"
+    assert exported["messages"][0] == BODY["messages"][0]
+    assert exported["messages"][1]["content"][0] == THINKING
     assert "messages[0]: string_as_list" in losses
     assert "anything_new: member_dropped" in losses
 
@@ -162,8 +162,8 @@ def test_another_list_lands_beside_the_first(other: list[Any]) -> None:
 
 def test_what_a_hook_took_out_is_in_no_file_that_is_kept() -> None:
     def mask(draft: Draft) -> Draft:
-        said = tuple(Message(m.role, (Text("***"),)) for m in draft.messages)
-        return structs.replace(draft, messages=said) if draft.kind == "append" else draft
+        masked = tuple(Message(m.role, (Text("***"),)) for m in draft.messages)
+        return structs.replace(draft, messages=masked) if draft.kind == "append" else draft
 
     store = MemoryStore()
     thread = weft.open(store, "t")
@@ -180,8 +180,8 @@ def test_what_is_forgotten_is_in_no_file_that_came_in(secret: str) -> None:
     forget(store, secret)
     data = export_bytes(store, "t", "openai-chat")[0]
     spellings = [secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]]
-    held = [data, archive_bytes(store, ["t"])]
-    assert [s for s in spellings for found in held if s.encode() in found] == []
+    files = [data, archive_bytes(store, ["t"])]
+    assert [s for s in spellings for file in files if s.encode() in file] == []
     assert fsck(store).clean
     json.loads(data)
 
@@ -190,5 +190,5 @@ def test_a_file_that_forget_took_apart_is_written_anew() -> None:
     store = taken([{"role": "user", "content": "a word"}])
     forget(store, '"content"')
     weft.open(store, "t").user("more")
-    found = json.loads(export_bytes(store, "t", "openai-chat")[0])
-    assert [row["content"] for row in found["messages"]] == ["a word", "more"]
+    exported = json.loads(export_bytes(store, "t", "openai-chat")[0])
+    assert [row["content"] for row in exported["messages"]] == ["a word", "more"]

@@ -241,18 +241,20 @@ def check_said(messages: Sequence[dict[str, Any]]) -> None:
 def openai(compiled: weft.CompiledContext) -> None:
     messages = compiled.to_openai()
     check_openai(messages)
-    check_ids([call["id"] for said in messages for call in said.get("tool_calls", ())])
+    check_ids([call["id"] for message in messages for call in message.get("tool_calls", ())])
     assert faults(REQUESTS, "openai-chat", {"model": "m", "messages": messages}) == []
 
 
 def anthropic(compiled: weft.CompiledContext) -> None:
-    said = compiled.to_anthropic()
-    check_anthropic(said["messages"])
-    check_said(said["messages"])
-    blocks = [b for m in said["messages"] if isinstance(m["content"], list) for b in m["content"]]
+    written = compiled.to_anthropic()
+    check_anthropic(written["messages"])
+    check_said(written["messages"])
+    blocks = [
+        b for m in written["messages"] if isinstance(m["content"], list) for b in m["content"]
+    ]
     check_ids([block["id"] for block in blocks if block["type"] == "tool_use"])
-    system = {} if said["system"] is None else {"system": said["system"]}
-    body = {"model": "m", "max_tokens": 9, "messages": said["messages"], **system}
+    system = {} if written["system"] is None else {"system": written["system"]}
+    body = {"model": "m", "max_tokens": 9, "messages": written["messages"], **system}
     assert faults(REQUESTS, "anthropic", body) == []
 
 

@@ -34,14 +34,14 @@ PROTOCOLS = ["anthropic", "openai", "responses", "gemini"]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("kept", ["setup", "params"])
-def test_a_function_is_a_tool_with_its_parameters_in_order(protocol, kept, tmp_path):
+@pytest.mark.parametrize("way", ["setup", "params"])
+def test_a_function_is_a_tool_with_its_parameters_in_order(protocol, way, tmp_path):
     with weft.open(tmp_path / "t.db") as thread:
         thread.user("hi")
-        if kept == "setup":
+        if way == "setup":
             thread.setup(tools=[solve])
     with weft.open(tmp_path / "t.db") as thread:  # read back from the store
-        options = {} if kept == "setup" else {"tools": [solve]}
+        options = {} if way == "setup" else {"tools": [solve]}
         params = getattr(thread.compile(), f"to_{protocol}_params")(model="m", **options)
     schema = json.loads(json.dumps(schema_of(protocol, params)))
     assert list(schema["properties"]) == ORDER

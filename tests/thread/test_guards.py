@@ -111,13 +111,13 @@ def test_a_budget_that_means_nothing_is_refused(wrong: tuple[int, str]) -> None:
 def test_every_way_of_writing_asks_the_hooks() -> None:
     t = weft.open(checkpoints=True)
     asked: list[str] = []
-    told: list[str] = []
+    committed: list[str] = []
 
     def before(draft: Draft) -> None:
         asked.append(draft.kind)
 
     t.before(before)
-    t.after(lambda info: told.append(info.kind))
+    t.after(lambda info: committed.append(info.kind))
     t.system("s")
     id = t.user("u").id
     t.assistant({"id": "x", "content": [{"type": "text", "text": "a"}], "role": "assistant"})
@@ -129,7 +129,7 @@ def test_every_way_of_writing_asks_the_hooks() -> None:
     t.pin(id)
     t.compact([{"summary": "S"}])
     kinds = ["append"] * 6 + ["setup", "edit", "annotate", "compact"]
-    assert asked == told == kinds
+    assert asked == committed == kinds
 
 
 def test_a_hook_stops_a_commit_and_the_hooks_behind_it() -> None:
@@ -153,10 +153,10 @@ def test_a_hook_may_say_it_otherwise() -> None:
     t = weft.open()
 
     def mask(draft: Draft) -> Draft:
-        said = tuple(
+        masked = tuple(
             Message(m.role, (Text(m.text.replace("4711", "****")),)) for m in draft.messages
         )
-        return structs.replace(draft, messages=said)
+        return structs.replace(draft, messages=masked)
 
     t.before(mask)
     t.user("my pin is 4711")
@@ -169,7 +169,7 @@ def test_a_hook_may_say_it_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("messages", "told"),
+    ("messages", "error"),
     [
         ((), "must be 1, not 0"),  # an append of nothing
         ((Message("user", (Text("a"),)), Message("user", (Text("b"),))), "must be 1, not 2"),
@@ -177,13 +177,13 @@ def test_a_hook_may_say_it_otherwise() -> None:
     ],
 )
 def test_a_hook_that_leaves_no_message_or_too_many_is_refused(
-    messages: tuple[Message, ...], told: str
+    messages: tuple[Message, ...], error: str
 ) -> None:
     t = weft.open()
     first = t.user("first")
     t.before(lambda draft: structs.replace(draft, messages=messages))
     for say in (lambda: t.user("second"), lambda: t.edit(first, "other words")):
-        with pytest.raises(ThreadError, match=told):
+        with pytest.raises(ThreadError, match=error):
             say()
     assert texts(t) == ["first"]
 
@@ -191,21 +191,21 @@ def test_a_hook_that_leaves_no_message_or_too_many_is_refused(
 @pytest.mark.parametrize("words", ["an answer", "it is 4711"])
 def test_a_hook_sees_what_is_said_and_not_what_rides_along(words: str) -> None:
     t = weft.open()
-    seen: list[int] = []
+    counts: list[int] = []
 
     def mask(draft: Draft) -> Draft:
-        seen.append(len(draft.messages))
-        said = tuple(
+        counts.append(len(draft.messages))
+        masked = tuple(
             Message(m.role, (Text(m.text.replace("4711", "****")),)) for m in draft.messages
         )
-        return structs.replace(draft, messages=said)
+        return structs.replace(draft, messages=masked)
 
     t.before(mask)
     t.user("hello")
     body = b'{"messages": [], "words": "of the body alone, and of nobody else"}'
-    letter = SentRequest(body, "own", "m", t.compile().head)
-    answer = t.assistant(words, sent=letter)
-    assert seen == [1, 1]
+    request = SentRequest(body, "own", "m", t.compile().head)
+    answer = t.assistant(words, sent=request)
+    assert counts == [1, 1]
     assert texts(t) == ["hello", words.replace("4711", "****")]
     assert t.show(answer, sent=True).body == body
 
@@ -217,9 +217,9 @@ def test_what_a_hook_commits_asks_no_hook() -> None:
     assert [info.kind for info in t.log()] == ["note", "append"]
 
 
-@pytest.mark.parametrize("kept", ["memory", "sqlite"])
-def test_a_handle_is_used_from_pools_and_from_event_loops(kept: str, tmp_path: Path) -> None:
-    t = weft.open(None if kept == "memory" else tmp_path / "a.db")
+@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+def test_a_handle_is_used_from_pools_and_from_event_loops(backend: str, tmp_path: Path) -> None:
+    t = weft.open(None if backend == "memory" else tmp_path / "a.db")
 
     async def chat() -> None:
         await asyncio.gather(*(asyncio.to_thread(t.user, f"loop {n}") for n in range(20)))

@@ -24,7 +24,7 @@ def take(store: Store, data: bytes | Any, **options: Any) -> Imported:
     return imported
 
 
-def said(store: Store, thread: str = SESSION, branch: str | None = None) -> list[str]:
+def texts_of(store: Store, thread: str = SESSION, branch: str | None = None) -> list[str]:
     return [m.text or "-" for m in weft.open(store, thread, branch=branch).compile().messages]
 
 
@@ -55,7 +55,7 @@ def test_results_of_parallel_calls_follow_each_other(store: Store) -> None:
     session.says("m2", "done")
     imported = take(store, session.data)
     assert list(imported.branches) == ["main"]
-    assert said(store) == ["go", "-", "one", "two", "done"]
+    assert texts_of(store) == ["go", "-", "one", "two", "done"]
 
 
 def test_a_result_may_come_before_the_next_call_of_its_answer(store: Store) -> None:
@@ -68,7 +68,7 @@ def test_a_result_may_come_before_the_next_call_of_its_answer(store: Store) -> N
     session.says("m2", "done")
     imported = take(store, session.data)
     assert list(imported.branches) == ["main"]
-    assert said(store) == ["go", "-", "one", "two", "done"]
+    assert texts_of(store) == ["go", "-", "one", "two", "done"]
     assert export_bytes(store, SESSION, "claude-code")[0] == session.data
 
 
@@ -81,10 +81,10 @@ def test_a_turn_that_was_taken_back_is_a_branch(store: Store) -> None:
     session.user("right", parent=fork)
     session.says("m3", "yes")
     imported = take(store, session.data)
-    assert said(store) == ["a", "b", "right", "yes"]
+    assert texts_of(store) == ["a", "b", "right", "yes"]
     (other,) = set(imported.branches) - {"main"}
     assert other.startswith("rewind-")
-    assert said(store, branch=other) == ["a", "b", "wrong", "no"]
+    assert texts_of(store, branch=other) == ["a", "b", "wrong", "no"]
 
 
 def test_a_sidechain_is_a_branch_with_a_beginning_of_its_own(store: Store) -> None:
@@ -94,10 +94,10 @@ def test_a_sidechain_is_a_branch_with_a_beginning_of_its_own(store: Store) -> No
     session.says("s1", "seen", sidechain=True, agentId="agent7")
     session.result("task", "it was there", parent=call)
     imported = take(store, session.data)
-    assert said(store) == ["go", "-", "it was there"]
+    assert texts_of(store) == ["go", "-", "it was there"]
     (side,) = set(imported.branches) - {"main"}
     assert side.startswith("sidechain-agent7")
-    assert said(store, branch=side) == ["look there", "seen"]
+    assert texts_of(store, branch=side) == ["look there", "seen"]
     assert export_bytes(store, SESSION, "claude-code")[0] == session.data
 
 
@@ -109,17 +109,17 @@ def test_a_compaction_is_a_commit_that_can_be_reverted(store: Store) -> None:
     session.user("c")
     take(store, session.data)
     thread = weft.open(store, SESSION)
-    assert said(store) == ["SUMMARY", "c"]
+    assert texts_of(store) == ["SUMMARY", "c"]
     (fold,) = [info for info in thread.log() if info.kind == "compact"]
     thread.revert(fold)
-    assert said(store) == ["a", "b", "c"]
+    assert texts_of(store) == ["a", "b", "c"]
 
 
 def test_what_a_compaction_preserved_keeps_its_place_in_history(store: Store) -> None:
     session = Session()
     session.user("a")
-    kept = session.says("m1", "b")
-    session.compacts("SUMMARY", (kept,))
+    preserved = session.says("m1", "b")
+    session.compacts("SUMMARY", (preserved,))
     session.user("c")
     take(store, session.data)
     before = [i.id for i in weft.open(store, SESSION).log() if i.kind == "append"][-2]
@@ -133,7 +133,7 @@ def test_a_broken_chain_is_bridged_and_reported(store: Store) -> None:
     session.user("a")
     session.says("m1", "b", parent="00000000-0000-4000-8000-00000000dead")
     imported = take(store, session.data)
-    assert said(store) == ["a", "b"]
+    assert texts_of(store) == ["a", "b"]
     (remark,) = imported.remarks
     assert remark.what == "bridged"
     assert "dead is not in the file; taken to follow line 1" in remark.why
@@ -145,7 +145,7 @@ def test_an_answer_that_reports_a_failed_request_is_kept_and_not_sent(store: Sto
     session.says("m1", "API Error: 529", isApiErrorMessage=True)
     session.user("again")
     take(store, session.data)
-    assert said(store) == ["a", "again"]
+    assert texts_of(store) == ["a", "again"]
     assert export_bytes(store, SESSION, "claude-code")[0] == session.data
 
 
@@ -169,7 +169,7 @@ def test_whatever_stands_between_turns_comes_out_again(store: Store, line: str) 
     session.says("m1", "b")
     session.raw(line)
     take(store, session.data)
-    assert said(store) == ["a", "b"]
+    assert texts_of(store) == ["a", "b"]
     assert export_bytes(store, SESSION, "claude-code")[0] == session.data
 
 
@@ -203,7 +203,7 @@ def test_a_session_that_grew_moves_its_branch_on(store: Store) -> None:
     session.user("c")
     imported = take(store, session.data)
     assert list(imported.branches) == ["main"]
-    assert (imported.new, said(store)) == (1, ["a", "b", "c"])
+    assert (imported.new, texts_of(store)) == (1, ["a", "b", "c"])
     assert export_bytes(store, SESSION, "claude-code")[0] == session.data
 
 
@@ -214,8 +214,8 @@ def test_work_of_the_users_own_is_left_alone(store: Store) -> None:
     weft.open(store, SESSION).user("mine")
     session.says("m1", "b")
     imported = take(store, session.data)
-    assert said(store) == ["a", "mine"]
-    assert said(store, branch=imported.renamed["main"]) == ["a", "b"]
+    assert texts_of(store) == ["a", "mine"]
+    assert texts_of(store, branch=imported.renamed["main"]) == ["a", "b"]
     assert take(store, session.data).new == 0
 
 
@@ -224,7 +224,7 @@ def test_undo_takes_an_import_back(store: Store) -> None:
     session.user("a")
     take(store, session.data)
     weft.open(store, SESSION).undo()
-    assert said(store) == []
+    assert texts_of(store) == []
 
 
 def codex_lines() -> list[dict[str, Any]]:
@@ -264,12 +264,12 @@ def test_a_codex_rollout_comes_in_and_goes_out(store: Store) -> None:
     data = "".join(f"{json.dumps(line)}\n" for line in codex_lines()).encode()
     imported = take(store, data)
     assert (imported.thread, imported.format) == ("cx-1", "codex")
-    assert said(store, "cx-1") == ["go", "SUMMARY", "more"]
+    assert texts_of(store, "cx-1") == ["go", "SUMMARY", "more"]
     assert export_bytes(store, "cx-1", "codex")[0] == data
     thread = weft.open(store, "cx-1")
     ids = thread.compile().ids
     thread.revert(next(info for info in thread.log() if info.kind == "compact"))
-    assert said(store, "cx-1") == ["go", "-", "found", "done", "more"]
+    assert texts_of(store, "cx-1") == ["go", "-", "found", "done", "more"]
     assert thread.compile().ids[0] == ids[0]
     out = export_bytes(store, "cx-1", "codex")[0]
     assert out.splitlines() == [line for line in data.splitlines() if b'"compacted"' not in line]
@@ -289,7 +289,7 @@ def test_an_answer_that_is_a_summary_goes_with_its_compaction(store: Store) -> N
     assert export_bytes(store, "cx-1", "codex")[0] == data
     thread = weft.open(store, "cx-1")
     thread.revert(next(info for info in thread.log() if info.kind == "compact"))
-    assert said(store, "cx-1") == ["go", "-", "found", "done", "more"]
+    assert texts_of(store, "cx-1") == ["go", "-", "found", "done", "more"]
     out = export_bytes(store, "cx-1", "codex")[0]
     assert out.splitlines() == [line for line in data.splitlines() if b"SUMMARY" not in line]
 
@@ -324,7 +324,7 @@ def test_a_format_is_seen(store: Store, value: Any, format: str) -> None:
 def test_json_lines_of_messages_are_a_list(store: Store) -> None:
     rows = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     take(store, b"\n".join(json.dumps(row).encode() for row in rows), name="list")
-    assert said(store, "list") == ["a", "b"]
+    assert texts_of(store, "list") == ["a", "b"]
 
 
 def test_a_body_brings_its_tools_and_parameters(store: Store) -> None:
@@ -339,7 +339,7 @@ def test_a_body_brings_its_tools_and_parameters(store: Store) -> None:
     compiled = weft.open(store, "t").compile()
     assert [tool.name for tool in compiled.tools] == ["f"]
     assert compiled.setup.params.max_tokens == 7
-    assert said(store, "t") == ["be brief", "go"]
+    assert texts_of(store, "t") == ["be brief", "go"]
 
 
 def test_typed_dicts_bring_priorities_and_notes(store: Store) -> None:
@@ -383,7 +383,7 @@ def test_the_file_of_a_subagent_has_a_thread_of_its_own(store: Store) -> None:
     imported = take(store, side.data)
     assert imported.thread == f"{SESSION}.agent7"
     assert list(imported.branches) == ["main"]
-    assert said(store) == ["go"]
+    assert texts_of(store) == ["go"]
     assert export_bytes(store, imported.thread, "claude-code")[0] == side.data
 
 
@@ -404,9 +404,9 @@ def test_what_is_forgotten_is_in_no_line_that_came_in(store: Store, secret: str)
     take(store, session.data)
     forget(store, secret)
     out = export_bytes(store, SESSION, "claude-code")[0]
-    held = [archive_bytes(store, [SESSION]), out, json.dumps(said(store)).encode()]
+    files = [archive_bytes(store, [SESSION]), out, json.dumps(texts_of(store)).encode()]
     spellings = [secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]]
-    assert [s for s in spellings for data in held if s.encode() in data] == []
+    assert [s for s in spellings for data in files if s.encode() in data] == []
     assert fsck(store).clean
     for line in out.splitlines():
         json.loads(line)

@@ -38,10 +38,10 @@ def claude_code() -> bytes:
 
 
 def codex() -> bytes:
-    said = [("user", "input_text", "my pin is 4711"), ("assistant", "output_text", LONG)]
+    turns = [("user", "input_text", "my pin is 4711"), ("assistant", "output_text", LONG)]
     items = [
         {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
-        for role, kind, text in said
+        for role, kind, text in turns
     ]
     stamp = "2026-01-01T00:00:00Z"
     first = {"timestamp": stamp, "type": "session_meta", "payload": {"id": "s", "timestamp": stamp}}
@@ -108,30 +108,30 @@ def test_a_hook_stops_an_import_whole(data: bytes) -> None:
 @file
 def test_a_hook_says_it_otherwise_and_the_files_own_line_goes(data: bytes, tmp_path: Path) -> None:
     def mask(draft: Draft) -> Draft:
-        said = tuple(
+        masked = tuple(
             Message(m.role, (Text(m.text.replace("4711", "****")),)) for m in draft.messages
         )
-        return structs.replace(draft, messages=said)
+        return structs.replace(draft, messages=masked)
 
     with weft.open(tmp_path / "a.db") as t:
         t.before(mask)
         t.import_bytes(data)
         assert texts(t)[0] == "my pin is ****"
         assert t.import_bytes(data).new == 0
-    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    assert b"4711" not in kept
+    written = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"4711" not in written
 
 
 @file
 def test_hooks_are_asked_and_told_of_what_is_new(data: bytes) -> None:
     t = weft.open()
     asked: list[str] = []
-    told: list[str] = []
+    notes: list[str] = []
     t.before(lambda draft: asked.append(draft.kind))
-    t.after(lambda info: told.append(info.kind))
+    t.after(lambda info: notes.append(info.kind))
     for _ in range(2):
         t.import_bytes(data)
-    assert asked == told
+    assert asked == notes
     assert asked.count("append") == 2
 
 

@@ -51,8 +51,8 @@ def reads(t: Thread, text: str = "go on") -> str | None:
 
 def sends(t: Thread, body: bytes, text: str = "go on") -> CommitInfo:
     """One more message, and an answer to a request of these bytes."""
-    letter = SentRequest(body, "own", "m", reads(t, text))
-    return t.commit_message(Message("assistant", (Text("answer"),)), sent=letter)
+    request = SentRequest(body, "own", "m", reads(t, text))
+    return t.commit_message(Message("assistant", (Text("answer"),)), sent=request)
 
 
 @given(bodies(), bodies(), st.lists(bodies(), max_size=3))
@@ -127,21 +127,23 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     opened.close()
 
 
-def exchange(t: Thread, said: str, answer: str, **more: Any) -> tuple[CommitInfo, bytes]:
+def exchange(t: Thread, text: str, answer: str, **more: Any) -> tuple[CommitInfo, bytes]:
     """One turn, asked with a body of our own spelling."""
-    t.user(said)
+    t.user(text)
     lines = [{"role": m.role, "text": m.text} for m in t.compile().messages]
     body = json.dumps(
         {"seed": 7, "lines": lines, "end": "an end like any other, after all", **more}
     ).encode()
-    letter = SentRequest(body, "own", "m", t.compile().head)
-    return t.commit_message(Message("assistant", (Text(answer),)), sent=letter), body
+    request = SentRequest(body, "own", "m", t.compile().head)
+    return t.commit_message(Message("assistant", (Text(answer),)), sent=request), body
 
 
 def test_every_answer_of_a_thread_says_what_it_was_given_to(store: Store) -> None:
     t = weft.open(store)
-    told = [exchange(t, f'question {n} ünd "so"', f"answer {n}") for n in range(90)]
-    assert {weft.open(store).show(info, sent=True).body == body for info, body in told} == {True}
+    exchanges = [exchange(t, f'question {n} ünd "so"', f"answer {n}") for n in range(90)]
+    assert {weft.open(store).show(info, sent=True).body == body for info, body in exchanges} == {
+        True
+    }
     cold = exchange(weft.open(store), "from another process", "answer")
     t.compact(keep=4)
     rewritten = exchange(t, "after a compaction", "answer")
@@ -177,18 +179,20 @@ def test_storage_grows_by_what_is_new(store: Store) -> None:
 
 def test_tools_are_kept_once_for_all_threads(store: Store) -> None:
     tools = [{"name": f"t{n}", "schema": {"type": "object", "of": [n] * 20}} for n in range(40)]
-    told: list[tuple[str, CommitInfo, bytes]] = []
+    exchanges: list[tuple[str, CommitInfo, bytes]] = []
     for name in ("a", "b", "c"):
         t = weft.open(store, thread=name)
         for number in range(3):
-            told.append((name, *exchange(t, f"{name} says {number}", "answer", tools=tools)))
-        told.append((name, *exchange(t, f"{name} has other tools", "answer", tools=tools[::-1])))
-    kept = [data for _, data in store.maintenance().entries() if b'"t17' in data]
-    assert len(kept) == 2
-    for name, info, body in told:
+            exchanges.append((name, *exchange(t, f"{name} says {number}", "answer", tools=tools)))
+        exchanges.append(
+            (name, *exchange(t, f"{name} has other tools", "answer", tools=tools[::-1]))
+        )
+    entries = [data for _, data in store.maintenance().entries() if b'"t17' in data]
+    assert len(entries) == 2
+    for name, info, body in exchanges:
         assert weft.open(store, thread=name).show(info, sent=True).body == body
     assert forget(store, "t17")
-    for name, info, _ in told:
+    for name, info, _ in exchanges:
         with pytest.raises(ThreadError, match="was forgotten"):
             weft.open(store, thread=name).show(info, sent=True)
     assert fsck(store).clean
@@ -226,10 +230,10 @@ def test_odd_json_comes_back_as_it_left(
     body, value = ODD[name]
     with weft.open(tmp_path / "weft.db") as t:
         head = t.user("hi").id
-        said = t.assistant("ok", sent=SentRequest(body, "own", "m", head))
-        found = t.show(said, sent=True).to_dict()["body"]["a"]
-        assert found == value or (name == "no number" and math.isnan(found))
-    words = ["show", said.id, "--sent", "--store", str(tmp_path / "weft.db")]
+        answer = t.assistant("ok", sent=SentRequest(body, "own", "m", head))
+        shown = t.show(answer, sent=True).to_dict()["body"]["a"]
+        assert shown == value or (name == "no number" and math.isnan(shown))
+    words = ["show", answer.id, "--sent", "--store", str(tmp_path / "weft.db")]
     assert main(words) == 0
     assert capfdbinary.readouterr().out == body
     assert main([*words, "--json"]) == 0
@@ -241,9 +245,9 @@ def test_what_is_no_json_is_shown_as_words(
     body: bytes, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     with weft.open(tmp_path / "weft.db") as t:
-        said = t.assistant("ok", sent=SentRequest(body, "own", "m", t.user("hi").id))
-        assert t.show(said, sent=True).body == body
-    words = ["show", said.id, "--sent", "--store", str(tmp_path / "weft.db")]
+        answer = t.assistant("ok", sent=SentRequest(body, "own", "m", t.user("hi").id))
+        assert t.show(answer, sent=True).body == body
+    words = ["show", answer.id, "--sent", "--store", str(tmp_path / "weft.db")]
     assert main([*words, "--json"]) == 0
     assert json.loads(capfdbinary.readouterr().out)["body"] == body.decode()
 

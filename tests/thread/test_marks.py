@@ -130,10 +130,10 @@ def test_blame_names_the_commit_that_brought_a_text(t: Thread) -> None:
     t.user("the price is 10 euro")
     edit = t.edit(t.compile().ids[1], "the price is 20 euro")
     t.edit(t.compile().ids[1], "the price is 20 euro, they say")
-    (found,) = t.blame("20 euro")
-    assert (found.commit, found.live) == (edit.id, True)
+    (blamed,) = t.blame("20 euro")
+    assert (blamed.commit, blamed.live) == (edit.id, True)
     (gone,) = t.blame("10 euro")
-    assert (gone.id, gone.live) == (found.id, False)
+    assert (gone.id, gone.live) == (blamed.id, False)
     assert t.blame(ids[0])[0].text == "a"
     assert t.blame("never said") == []
     assert t.blame(" ") == []
@@ -149,23 +149,23 @@ def test_a_short_word_is_no_id_though_it_has_only_hex_digits(t: Thread, word: st
 
 def test_a_word_that_begins_more_than_one_id_is_a_word(t: Thread) -> None:
     """Two ids of one beginning are found by trying; nobody waits for a longer one."""
-    seen: dict[str, str] = {}
+    ids_by_prefix: dict[str, str] = {}
     with t.batch():
         for number in range(4000):
             id = t.user(f"line {number}").id
-            if id[:4] in seen:
+            if id[:4] in ids_by_prefix:
                 break
-            seen[id[:4]] = id
+            ids_by_prefix[id[:4]] = id
     t.user(f"the word {id[:4]} itself")
-    assert [found.text for found in t.blame(id[:4])] == [f"the word {id[:4]} itself"]
+    assert [blamed.text for blamed in t.blame(id[:4])] == [f"the word {id[:4]} itself"]
     assert [hit.text for hit in t.recall(id[:4])] == [f"the word {id[:4]} itself"]
 
 
 def test_blame_of_a_summary_is_its_compaction(t: Thread) -> None:
     talk(t, "a b")
     result = t.compact([{"summary": "they said two letters"}])
-    (found,) = t.blame("two letters")
-    assert (found.commit, found.kind) == (result.commit, "compact")
+    (blamed,) = t.blame("two letters")
+    assert (blamed.commit, blamed.kind) == (result.commit, "compact")
 
 
 def test_a_directive_of_one_name_is_said_once(t: Thread) -> None:

@@ -128,8 +128,8 @@ def test_H5_a_hidden_result_is_said_to_be_missing() -> None:
 def test_H5_a_turn_without_results_is_the_users() -> None:
     t = weft.open(checkpoints=True)
     t.user("go")
-    said = t.tool_results([], reminder="the conversation was compacted")
-    assert said.messages[0].role == "user"
+    info = t.tool_results([], reminder="the conversation was compacted")
+    assert info.messages[0].role == "user"
     assert t.compile().to_openai()[-1]["role"] == "user"
 
 

@@ -20,7 +20,7 @@ def t(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Thread]:
         yield thread
 
 
-def said(thread: Thread, at: str | None = None) -> list[str]:
+def texts_of(thread: Thread, at: str | None = None) -> list[str]:
     """The compiled list, with the compile from scratch checked on the way."""
     compiled = thread.compile(at)
     again = fresh(thread).compile(at)
@@ -48,14 +48,14 @@ def forked(t: Thread) -> list[str]:
 def test_a_rebase_says_our_commits_behind_theirs_and_keeps_ids(t: Thread) -> None:
     ids = forked(t)
     info = t.rebase("main")
-    assert said(t) == ["a", "m", "x", "y", "z"]
+    assert texts_of(t) == ["a", "m", "x", "y", "z"]
     assert t.compile().ids[2:] == tuple(ids)
     assert info.id != ids[-1]
     assert info.metadata == {"rebased_from": ids[-1]}
     assert t.log()[2].parents == (t.branches()["main"],)
     t.user("later")
     t.edit(ids[0], "X")  # the old id still names the line
-    assert said(t) == ["a", "m", "X", "y", "z", "later"]
+    assert texts_of(t) == ["a", "m", "X", "y", "z", "later"]
 
 
 def test_a_rebase_keeps_priorities_own_edits_and_notes(t: Thread) -> None:
@@ -65,21 +65,21 @@ def test_a_rebase_keeps_priorities_own_edits_and_notes(t: Thread) -> None:
     t.edit(ids[2], "Z")
     t.note(ids[2], "why so")
     t.rebase("main")
-    assert said(t) == ["a", "m", "x", "Z"]
+    assert texts_of(t) == ["a", "m", "x", "Z"]
     assert t.compile().priorities == ("normal", "normal", "pinned", "normal")
     assert [note.message for note in t.notes(ids[2])] == ["why so"]
     t.annotate(ids[1], "normal")
-    assert said(t) == ["a", "m", "x", "y", "Z"]
+    assert texts_of(t) == ["a", "m", "x", "y", "Z"]
 
 
 def test_a_rebase_is_one_operation(t: Thread) -> None:
     forked(t)
-    before = (said(t), t.head)
+    before = (texts_of(t), t.head)
     t.rebase("main")
     t.undo()
-    assert (said(t), t.head) == before
+    assert (texts_of(t), t.head) == before
     t.redo()
-    assert said(t) == ["a", "m", "x", "y", "z"]
+    assert texts_of(t) == ["a", "m", "x", "y", "z"]
 
 
 def test_a_rebase_with_a_conflict_changes_nothing_until_it_is_settled(t: Thread) -> None:
@@ -95,7 +95,7 @@ def test_a_rebase_with_a_conflict_changes_nothing_until_it_is_settled(t: Thread)
     assert [conflict.id for conflict in raised.value.conflicts] == [id]
     assert t.head == before
     t.rebase("main", "theirs")  # theirs is what is said again
-    assert said(t) == ["ours", "x"]
+    assert texts_of(t) == ["ours", "x"]
 
 
 def test_a_rebase_of_what_stands_there_already_does_nothing(t: Thread) -> None:
@@ -122,7 +122,7 @@ def test_a_rebase_over_a_merge_of_main_keeps_every_line_once(t: Thread) -> None:
     talk(t, "n")
     t.switch("f")
     t.rebase("main")
-    assert said(t) == ["a", "m", "n", "x", "y", "z", "tail"]
+    assert texts_of(t) == ["a", "m", "n", "x", "y", "z", "tail"]
 
 
 def test_a_rebase_carries_compactions_and_setups(t: Thread) -> None:
@@ -135,7 +135,7 @@ def test_a_rebase_carries_compactions_and_setups(t: Thread) -> None:
     t.setup(tools=[{"name": "look", "parameters": {}}])
     talk(t, "z")
     t.rebase("main")
-    assert said(t) == ["S", "m", "z"]  # the summary stands where it began
+    assert texts_of(t) == ["S", "m", "z"]  # the summary stands where it began
     assert [tool.name for tool in t.compile().tools] == ["look"]
 
 
@@ -144,12 +144,12 @@ def test_a_merge_after_a_rebase_or_a_pick_brings_no_line_twice(t: Thread) -> Non
     t.branch("old")
     t.rebase("main")
     t.merge("old")
-    assert said(t) == ["a", "m", "x", "y", "z"]
+    assert texts_of(t) == ["a", "m", "x", "y", "z"]
     t.switch("main")
     t.cherry_pick(ids[1])
-    assert said(t) == ["a", "m", "y"]
+    assert texts_of(t) == ["a", "m", "y"]
     t.merge("old")
-    assert sorted(said(t)) == ["a", "m", "x", "y", "z"]
+    assert sorted(texts_of(t)) == ["a", "m", "x", "y", "z"]
 
 
 def test_a_picked_message_keeps_its_id_its_note_and_its_making(t: Thread) -> None:
@@ -159,7 +159,7 @@ def test_a_picked_message_keeps_its_id_its_note_and_its_making(t: Thread) -> Non
     made = t.assistant("yes", metadata={"k": 1}, generation_config={"model": "m"})
     t.switch("main")
     picked = t.cherry_pick(made)
-    assert said(t) == ["a", "yes"]
+    assert texts_of(t) == ["a", "yes"]
     assert t.compile().ids[1] == made.id
     assert picked.metadata == {"k": 1, "picked_from": made.id}
     assert t.compile().generation_configs == (None, {"model": "m"})
@@ -176,10 +176,10 @@ def test_a_picked_edit_needs_its_line(t: Thread) -> None:
     other = t.edit(own, "X")
     t.switch("main")
     t.cherry_pick(edit)
-    assert said(t) == ["A"]
+    assert texts_of(t) == ["A"]
     with pytest.raises(MergeConflict):
         t.cherry_pick(other)
-    assert said(t) == ["A"]
+    assert texts_of(t) == ["A"]
 
 
 def test_a_squash_brings_the_result_home_as_one_message(t: Thread) -> None:
@@ -194,14 +194,14 @@ def test_a_squash_brings_the_result_home_as_one_message(t: Thread) -> None:
     t.switch("main")
     talk(t, "meanwhile")
     info = t.merge("trip", "squash")
-    assert said(t) == ["a", "meanwhile", "It works with B."]
+    assert texts_of(t) == ["a", "meanwhile", "It works with B."]
     record = info.metadata["squashed"]
     assert head is not None
     assert (record["branch"], record["head"], record["messages"]) == ("trip", head.id, 5)
     assert info.parents[1] == head.id
     assert t.merge("trip") == info  # the trip is home: nothing comes twice
     t.revert(info)
-    assert said(t) == ["a", "meanwhile"]
+    assert texts_of(t) == ["a", "meanwhile"]
 
 
 def test_a_squash_takes_given_words_and_has_a_preview(t: Thread) -> None:
@@ -214,9 +214,9 @@ def test_a_squash_takes_given_words_and_has_a_preview(t: Thread) -> None:
         t.merge("trip", "squash")
     preview = t.merge("trip", "squash", preview=True, text="B it is.")
     assert [message.text for message in preview.messages] == ["a", "B it is."]
-    assert said(t) == ["a"]
+    assert texts_of(t) == ["a"]
     t.merge("trip", "squash", text="B it is.")
-    assert said(t) == ["a", "B it is."]
+    assert texts_of(t) == ["a", "B it is."]
     with pytest.raises(ThreadError, match="only for strategy='squash'"):
         t.merge("trip", text="words")
 
@@ -239,7 +239,7 @@ def test_ask_gives_conflicts_as_values_and_then_lands_the_answers(t: Thread) -> 
     assert [conflict.id for conflict in asked.conflicts] == [id]
     assert t.head == head
     t.merge("f", {conflict.id: "both of them" for conflict in asked.conflicts})
-    assert said(t) == ["both of them"]
+    assert texts_of(t) == ["both of them"]
 
 
 def test_a_function_is_asked_about_each_conflict(t: Thread) -> None:
@@ -251,11 +251,11 @@ def test_a_function_is_asked_about_each_conflict(t: Thread) -> None:
         return max(conflict.ours.message.text, conflict.theirs.message.text, key=len)
 
     t.merge("f", longer)
-    assert said(t) == ["theirs"]
+    assert texts_of(t) == ["theirs"]
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "strategy", "held"),
+    ("ours", "theirs", "strategy", "tool_name"),
     [
         (None, "b", None, "b"),  # only they changed it
         ("a", None, None, "a"),
@@ -264,7 +264,7 @@ def test_a_function_is_asked_about_each_conflict(t: Thread) -> None:
     ],
 )
 def test_a_merge_takes_the_setup_that_one_side_changed(
-    t: Thread, ours: str | None, theirs: str | None, strategy: str | None, held: str
+    t: Thread, ours: str | None, theirs: str | None, strategy: str | None, tool_name: str
 ) -> None:
     talk(t, "x")
     t.setup(tools=[{"name": "base"}])
@@ -276,8 +276,8 @@ def test_a_merge_takes_the_setup_that_one_side_changed(
             t.setup(tools=[{"name": tool}])
     t.switch("main")
     merge = t.merge("f", strategy)
-    assert [tool.name for tool in t.compile().tools] == [held]
-    said(t)
+    assert [tool.name for tool in t.compile().tools] == [tool_name]
+    texts_of(t)
     t.revert(merge)
     assert [tool.name for tool in t.compile().tools] == [ours or "base"]
 
@@ -289,21 +289,21 @@ def test_a_setup_is_taken_back_like_anything_else(t: Thread) -> None:
     talk(t, "y")
     t.revert(second)
     assert [tool.name for tool in t.compile().tools] == ["one"]
-    assert said(t) == ["x", "y"]
+    assert texts_of(t) == ["x", "y"]
 
 
 def test_reset_moves_the_branch_and_undo_brings_it_back(t: Thread) -> None:
     ids = talk(t, "a b c")
     t.tag("good", ids[0])
     assert [m.text for m in t.reset("good", preview=True).messages] == ["a"]
-    assert said(t) == ["a", "b", "c"]
+    assert texts_of(t) == ["a", "b", "c"]
     t.reset("good")
-    assert said(t) == ["a"]
+    assert texts_of(t) == ["a"]
     assert talk(t, "d")
     assert t.log()[0].parents == (ids[0],)
     t.undo()
     t.undo()
-    assert said(t) == ["a", "b", "c"]
+    assert texts_of(t) == ["a", "b", "c"]
 
 
 def test_a_line_said_again_is_found_by_its_id_everywhere(t: Thread) -> None:
@@ -323,7 +323,7 @@ def test_a_view_of_the_old_branch_is_not_one_of_the_new(t: Thread) -> None:
     t.compile()
     talk(t, "more")
     assert [m.blocks[0] for m in t.compile(ids[0]).messages] == [Text("a"), Text("x")]
-    assert said(t, "old") == ["a", "x", "y", "z"]
+    assert texts_of(t, "old") == ["a", "x", "y", "z"]
 
 
 def test_what_a_verb_gives_back_names_the_line_it_made(t: Thread) -> None:
@@ -331,5 +331,5 @@ def test_what_a_verb_gives_back_names_the_line_it_made(t: Thread) -> None:
     t.switch("main")
     t.pin(t.cherry_pick(ids[0]))
     t.edit(t.merge("f", "squash", text="S"), "SS")
-    assert said(t) == ["a", "m", "x", "SS"]
+    assert texts_of(t) == ["a", "m", "x", "SS"]
     assert t.compile().priorities[2] == "pinned"

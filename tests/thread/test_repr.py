@@ -12,6 +12,6 @@ def test_a_thread_and_what_it_compiles_to_say_what_they_are() -> None:
         assert repr(compiled) == f"<CompiledContext at {compiled.head[:12]}: 2 messages>"
         tokens = compiled.tokens
         assert repr(compiled).endswith(f": 2 messages, {tokens} tokens>")
-        told = f"<Thread 'trip' on 'main' at {compiled.head[:12]}: 2 messages, {tokens} tokens>"
-        assert repr(thread) == told
+        expected = f"<Thread 'trip' on 'main' at {compiled.head[:12]}: 2 messages, {tokens} tokens>"
+        assert repr(thread) == expected
     assert repr(thread).startswith("<Thread 'trip'")  # a closed one must not fail in a debugger

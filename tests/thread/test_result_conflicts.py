@@ -43,7 +43,7 @@ def answered_twice(target: Any = None) -> Thread:
     return t
 
 
-def said(thread: Thread) -> list[str]:
+def texts_of(thread: Thread) -> list[str]:
     return [message.text for message in thread.compile().messages]
 
 
@@ -67,7 +67,7 @@ def check_sendable(thread: Thread) -> None:
 
 def test_a_merge_asks(store: Store) -> None:
     t = answered_twice(store)
-    before = said(t)
+    before = texts_of(t)
     with pytest.raises(weft.MergeConflict, match="tu1") as raised:
         t.merge("f")
     (conflict,) = raised.value.conflicts
@@ -75,21 +75,21 @@ def test_a_merge_asks(store: Store) -> None:
     assert (conflict.kind, conflict.id) == ("answered", "tu1")
     assert "main result" in str(raised.value)
     assert "f result" in str(raised.value)
-    assert said(t) == before
+    assert texts_of(t) == before
     preview = t.merge("f", preview=True)
     assert preview.conflicts == (conflict,)
     assert "f result" in str(preview)
     asked = t.merge("f", "ask")
     assert isinstance(asked, weft.MergePreview)
     assert asked.conflicts == (conflict,)
-    assert said(t) == before
+    assert texts_of(t) == before
 
 
 @pytest.mark.parametrize(("answer", "result"), CHOICES.items())
 def test_a_merge_is_settled(answer: str, result: str, store: Store) -> None:
     t = answered_twice(store)
     info = t.merge("f", choice(answer))
-    assert said(t) == ["q", "go", result, "m", "f says so"]
+    assert texts_of(t) == ["q", "go", result, "m", "f says so"]
     assert info.metadata == {"answered_twice": ["tu1"]}
     check_sendable(t)
 
@@ -97,7 +97,7 @@ def test_a_merge_is_settled(answer: str, result: str, store: Store) -> None:
 def test_a_function_settles_it() -> None:
     t = answered_twice()
     t.merge("f", lambda conflict: conflict.id.upper())
-    assert said(t)[2] == "TU1"
+    assert texts_of(t)[2] == "TU1"
 
 
 def test_results_that_say_the_same_are_no_conflict() -> None:
@@ -110,7 +110,7 @@ def test_results_that_say_the_same_are_no_conflict() -> None:
     t.user("more")
     t.switch("main")
     assert t.merge("f").metadata == {"answered_twice": ["c"]}
-    assert said(t) == ["", "same", "more"]
+    assert texts_of(t) == ["", "same", "more"]
 
 
 def test_a_failure_and_a_success_are_a_conflict() -> None:
@@ -144,7 +144,7 @@ def test_each_call_of_a_turn_is_settled_by_itself() -> None:
         t.merge("f")
     assert {conflict.id for conflict in raised.value.conflicts} == {"c1", "c2"}
     t.merge("f", {"c1": "theirs", "c2": "ours"})
-    assert said(t) == ["", "f1\nm2", "f3"]
+    assert texts_of(t) == ["", "f1\nm2", "f3"]
 
 
 def test_results_that_a_picked_line_keeps_apart_are_found() -> None:
@@ -160,8 +160,8 @@ def test_results_that_a_picked_line_keeps_apart_are_found() -> None:
     with pytest.raises(weft.MergeConflict, match="the result of call c"):
         t.merge("f")
     t.merge("f", "theirs")
-    assert said(t).count("theirs") == 1
-    assert "ours" not in said(t)
+    assert texts_of(t).count("theirs") == 1
+    assert "ours" not in texts_of(t)
 
 
 def test_a_call_id_that_is_used_again_is_another_call() -> None:
@@ -175,7 +175,7 @@ def test_a_call_id_that_is_used_again_is_another_call() -> None:
         t.assistant(f"done {text}")
     t.switch("main")
     t.merge("f")
-    assert said(t) == [
+    assert texts_of(t) == [
         "q", "one", "found one", "done one", "two", "found two", "done two",
     ]  # fmt: skip
 
@@ -204,7 +204,7 @@ def test_concat_of_a_result_that_both_edited_keeps_both() -> None:
     t.edit(line, "theirs")
     t.switch("main")
     t.merge("f", "concat")
-    assert said(t) == ["", "ours\ntheirs"]
+    assert texts_of(t) == ["", "ours\ntheirs"]
 
 
 @pytest.mark.parametrize(("answer", "result"), CHOICES.items())
@@ -214,7 +214,7 @@ def test_a_squash_asks_too(answer: str, result: str, store: Store) -> None:
         t.merge("f", "squash")
     assert [c.kind for c in t.merge("f", "squash", preview=True).conflicts] == ["answered"]
     t.merge("f", "squash", settle=choice(answer))
-    assert said(t) == ["q", "go", result, "m", "f says so"]
+    assert texts_of(t) == ["q", "go", result, "m", "f says so"]
     check_sendable(t)
 
 
@@ -228,7 +228,7 @@ def test_a_squash_brings_the_result_of_a_shared_call_home() -> None:
     t.assistant("it is there")
     t.switch("main")
     t.merge("f", "squash")
-    assert said(t) == ["q", "go", "found it", "it is there"]
+    assert texts_of(t) == ["q", "go", "found it", "it is there"]
     check_sendable(t)
 
 
@@ -236,16 +236,16 @@ def test_a_squash_brings_the_result_of_a_shared_call_home() -> None:
 def test_a_rebase_asks_too(answer: str, result: str, store: Store) -> None:
     t = answered_twice(store)
     t.switch("f")
-    before = said(t)
+    before = texts_of(t)
     with pytest.raises(weft.MergeConflict, match="tu1"):
         t.rebase("main")
     preview = t.rebase("main", preview=True)
     assert [conflict.kind for conflict in preview.conflicts] == ["answered"]
-    assert said(t) == before
+    assert texts_of(t) == before
     expected = t.rebase("main", choice(answer), preview=True)
     t.rebase("main", choice(answer))
-    assert said(t) == ["q", "go", result, "m", "f says so"]  # theirs is what is said again
-    assert [message.text for message in expected.messages] == said(t)
+    assert texts_of(t) == ["q", "go", result, "m", "f says so"]  # theirs is what is said again
+    assert [message.text for message in expected.messages] == texts_of(t)
     check_sendable(t)
 
 
@@ -259,8 +259,8 @@ def test_a_cherry_pick_asks_too(answer: str, result: str, store: Store) -> None:
     assert [conflict.kind for conflict in preview.conflicts] == ["answered"]
     expected = t.cherry_pick(picked, choice(answer), preview=True)
     t.cherry_pick(picked, choice(answer))
-    assert said(t) == ["q", "go", result, "m"]
-    assert [message.text for message in expected.messages] == said(t)
+    assert texts_of(t) == ["q", "go", result, "m"]
+    assert [message.text for message in expected.messages] == texts_of(t)
     check_sendable(t)
 
 
@@ -278,22 +278,22 @@ def test_a_message_that_says_more_than_a_second_result_keeps_the_rest() -> None:
     t.switch("f")
     t.tool_results([ToolResult("c", (Text("f result"),))], text="and look at this")
     t.rebase("main", "ours")
-    assert said(t) == ["", "main result", "and look at this"]
+    assert texts_of(t) == ["", "main result", "and look at this"]
 
 
 def test_a_settled_merge_is_taken_back_and_merged_on(store: Store) -> None:
     t = answered_twice(store)
-    before = said(t)
+    before = texts_of(t)
     merged = t.merge("f", "theirs")
     t.revert(merged.id)
-    assert said(t) == before
+    assert texts_of(t) == before
     t.undo()
-    assert said(t)[2] == "f result"
+    assert texts_of(t)[2] == "f result"
     t.switch("f")
     t.user("more on f")
     t.switch("main")
     t.merge("f")
-    assert said(t) == ["q", "go", "f result", "m", "f says so", "more on f"]
+    assert texts_of(t) == ["q", "go", "f result", "m", "f says so", "more on f"]
 
 
 def test_the_command_shows_and_settles_it(

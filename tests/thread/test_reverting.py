@@ -9,7 +9,7 @@ import weft
 from weft.errors import ThreadError
 
 
-def said(thread: Any) -> list[str]:
+def texts_of(thread: Any) -> list[str]:
     return [row["content"] for row in thread.compile().to_dicts()]
 
 
@@ -31,7 +31,7 @@ def test_turns_that_were_folded_twice_come_back_before_what_followed(
         t.compact(**again)
         new += talk(t, 5)
         t.revert(first.commit)
-        back = said(t)
+        back = texts_of(t)
         assert back[: len(old)] == old
         assert [text for text in back if text in new] == [text for text in new if text in back]
 
@@ -44,9 +44,9 @@ def test_a_revert_after_a_revert_of_an_older_fold_keeps_the_order() -> None:
         newer = t.compact([{"summary": "S1"}])
         talk(t, 3)
         t.revert(older.commit)
-        assert said(t) == ["q1", "a1", "S1", "q3", "a3"]
+        assert texts_of(t) == ["q1", "a1", "S1", "q3", "a3"]
         t.revert(newer.commit)
-        assert said(t) == ["q1", "a1", "S0", "q2", "a2", "q3", "a3"]
+        assert texts_of(t) == ["q1", "a1", "S0", "q2", "a2", "q3", "a3"]
 
 
 def test_a_pin_stays_between_the_turns_it_stood_between() -> None:
@@ -58,8 +58,8 @@ def test_a_pin_stays_between_the_turns_it_stood_between() -> None:
         talk(t, 3)
         t.compact(keep=1)
         t.revert(first.commit)
-        assert said(t)[:3] == ["q1", "pinned", "q2"]
-        assert said(t)[-2:] == ["q3", "a3"]
+        assert texts_of(t)[:3] == ["q1", "pinned", "q2"]
+        assert texts_of(t)[-2:] == ["q3", "a3"]
 
 
 STEP = st.one_of(
@@ -91,5 +91,5 @@ def test_turns_are_always_in_the_order_in_which_they_were_said(
                     folds += [done.commit] if done.commit else []
             except ThreadError:
                 continue  # nothing to fold, or nothing left to take back
-            shown = [text for text in said(t) if text in set(order)]
+            shown = [text for text in texts_of(t) if text in set(order)]
             assert shown == [text for text in order if text in set(shown)]

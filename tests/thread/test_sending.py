@@ -68,8 +68,8 @@ def test_a_signature_never_outlives_its_beginning(name: str) -> None:
     before = t.compile()
     change(t, ids)
     assert thoughts(t) == left
-    kept = [row for row in t.compile().rows if row.id in {r.id for r in before.rows}]
-    untouched = [row for row in kept if row in before.rows]
+    remaining = [row for row in t.compile().rows if row.id in {r.id for r in before.rows}]
+    untouched = [row for row in remaining if row in before.rows]
     assert len(untouched) >= 2  # the lines themselves stay as they were
     assert thoughts(fresh(t)) == left
     t.user("more")
@@ -113,8 +113,8 @@ def test_thinking_that_a_merge_or_a_pick_brings_behind_other_words_is_not_sent()
 def test_no_other_line_loses_its_blocks_on_any_wire() -> None:
     t, ids = thinking_thread()
     t.edit(ids["one"], "1")
-    said = [row["content"] for row in t.compile().to_openai()]
-    assert [text if isinstance(text, str) else text[0]["text"] for text in said][1::2] == [
+    contents = [row["content"] for row in t.compile().to_openai()]
+    assert [text if isinstance(text, str) else text[0]["text"] for text in contents][1::2] == [
         "two",
         "four",
     ]
@@ -126,17 +126,17 @@ def test_a_preview_says_what_a_change_costs_and_changes_nothing() -> None:
     t, ids = thinking_thread()
     log = t.log()
     before = t.compile().tokens
-    seen = t.edit(ids["three"], "a longer question than before", preview=True)
-    assert isinstance(seen, Preview)
-    assert seen.tokens_before == before
-    assert seen.tokens_after > before
-    assert seen.stripped == (ids["four"],)
-    assert seen.cache_lost == before - t.compile(ids["two"]).tokens
-    assert "cached prefix" in str(seen)
+    preview = t.edit(ids["three"], "a longer question than before", preview=True)
+    assert isinstance(preview, Preview)
+    assert preview.tokens_before == before
+    assert preview.tokens_after > before
+    assert preview.stripped == (ids["four"],)
+    assert preview.cache_lost == before - t.compile(ids["two"]).tokens
+    assert "cached prefix" in str(preview)
     assert t.log() == log
     t.edit(ids["three"], "a longer question than before")
-    assert t.compile().tokens == seen.tokens_after
-    assert t.compile().messages == seen.messages
+    assert t.compile().tokens == preview.tokens_after
+    assert t.compile().messages == preview.messages
 
 
 def test_every_verb_that_rewrites_has_a_preview() -> None:
@@ -158,11 +158,11 @@ def test_every_verb_that_rewrites_has_a_preview() -> None:
         (t.cherry_pick(added, preview=True), lambda: t.cherry_pick(added)),
     ]
     assert (t.log(), t.branches()) == (log, refs)
-    for seen, land in previews:
+    for preview, land in previews:
         land()
-        assert [m.text for m in t.compile().messages] == [m.text for m in seen.messages]
-        assert t.compile().tokens == seen.tokens_after
-        assert str(seen)
+        assert [m.text for m in t.compile().messages] == [m.text for m in preview.messages]
+        assert t.compile().tokens == preview.tokens_after
+        assert str(preview)
         t.undo()
 
 
@@ -171,10 +171,10 @@ def test_a_compaction_says_what_the_cache_loses() -> None:
     t.system("be brief")
     for n in range(4):
         t.user(f"question {n} " * 5)
-    kept = t.compile(t.log()[-1].id).tokens
-    seen = t.compact([{"summary": "S"}], preview=True)
-    assert seen.cache_lost == seen.tokens_before - kept
-    assert "cached prefix" in str(seen)
+    prefix_tokens = t.compile(t.log()[-1].id).tokens
+    preview = t.compact([{"summary": "S"}], preview=True)
+    assert preview.cache_lost == preview.tokens_before - prefix_tokens
+    assert "cached prefix" in str(preview)
 
 
 def test_what_a_model_was_sent_is_said_again_byte_by_byte(tmp_path: Path) -> None:
@@ -331,8 +331,8 @@ def test_an_answer_brings_its_own_report() -> None:
     t = weft.open()
     t.user("hello")
     usage = {"input_tokens": 30, "output_tokens": 4}
-    said = [{"type": "text", "text": "hi"}]
-    t.assistant({"id": "m", "role": "assistant", "content": said, "usage": usage})
+    blocks = [{"type": "text", "text": "hi"}]
+    t.assistant({"id": "m", "role": "assistant", "content": blocks, "usage": usage})
     assert t.compile().calibrated == 34
     assert t.compile().token_source == "api:30+4"
 

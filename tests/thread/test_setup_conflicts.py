@@ -15,12 +15,12 @@ Given = tuple[str, float | None]
 """The names of tools, and a temperature."""
 
 
-def equip(t: Thread, given: Given) -> None:
-    names, temperature = given
+def equip(t: Thread, setup: Given) -> None:
+    names, temperature = setup
     t.setup([{"name": name} for name in names], Params(temperature=temperature))
 
 
-def held(t: Thread) -> Given:
+def setup_of(t: Thread) -> Given:
     setup = t.compile().setup or Setup()
     assert (fresh(t).compile().setup or Setup()) == setup
     return "".join(tool.name for tool in setup.tools), setup.params.temperature
@@ -31,11 +31,11 @@ def forked(base: Given, ours: Given | None, theirs: Given | None) -> Thread:
     t.user("a")
     equip(t, base)
     t.branch("f")
-    for branch, given in (("f", theirs), ("main", ours)):
+    for branch, setup in (("f", theirs), ("main", ours)):
         t.switch(branch)
         t.user(branch)
-        if given is not None:
-            equip(t, given)
+        if setup is not None:
+            equip(t, setup)
     return t
 
 
@@ -52,7 +52,7 @@ ALONE: list[tuple[Given | None, Given | None, Given]] = [
 def test_parts_that_one_side_changed_are_taken(ours: Any, theirs: Any, merged: Given) -> None:
     t = forked(("b", None), ours, theirs)
     t.merge("f")
-    assert held(t) == merged
+    assert setup_of(t) == merged
 
 
 def test_a_part_that_both_changed_is_a_conflict_as_a_value() -> None:
@@ -98,9 +98,9 @@ SETTLED: list[tuple[Any, Given]] = [
 def test_every_strategy_settles_it(strategy: Any, merged: Given) -> None:
     t = forked(("b", None), ("x", 0.1), ("y", 0.9))
     info = t.merge("f", strategy)
-    assert held(t) == merged
+    assert setup_of(t) == merged
     t.revert(info)
-    assert held(t) == ("x", 0.1)
+    assert setup_of(t) == ("x", 0.1)
 
 
 def test_words_settle_no_setup() -> None:
@@ -121,7 +121,7 @@ def test_a_rebase_asks_about_it_too(strategy: Any, merged: Given | None) -> None
             t.rebase("main")
         return
     t.rebase("main", strategy)
-    assert held(t) == merged
+    assert setup_of(t) == merged
 
 
 def test_a_pick_asks_about_it_too() -> None:
@@ -134,7 +134,7 @@ def test_a_pick_asks_about_it_too() -> None:
     with pytest.raises(MergeConflict):
         t.cherry_pick(other)
     t.cherry_pick(other, "theirs")
-    assert held(t) == ("y", 0.9)
+    assert setup_of(t) == ("y", 0.9)
 
 
 def test_a_setup_that_was_changed_since_is_not_taken_back_unasked() -> None:
@@ -147,4 +147,4 @@ def test_a_setup_that_was_changed_since_is_not_taken_back_unasked() -> None:
     with pytest.raises(MergeConflict, match="the setup"):
         t.revert(first)
     t.revert(first, "theirs")
-    assert held(t) == ("", None)
+    assert setup_of(t) == ("", None)

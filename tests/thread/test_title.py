@@ -78,13 +78,15 @@ TITLES: list[tuple[str, list[Said], str | None]] = [
 
 
 @pytest.mark.parametrize("checkpoints", [False, True])
-@pytest.mark.parametrize(("said", "title"), [row[1:] for row in TITLES], ids=[r[0] for r in TITLES])
+@pytest.mark.parametrize(
+    ("messages", "title"), [row[1:] for row in TITLES], ids=[r[0] for r in TITLES]
+)
 def test_a_title_is_what_a_person_wrote(
-    said: list[Said], title: str | None, checkpoints: bool
+    messages: list[Said], title: str | None, checkpoints: bool
 ) -> None:
     store = MemoryStore()
     thread = weft.open(store, checkpoints=checkpoints)
-    for say in said:
+    for say in messages:
         say(thread)
     record = store.read_thread("default")
     assert record is not None
@@ -102,9 +104,9 @@ class Watched:
         verb = getattr(self._store, name)
 
         def watched(*args: Any, **options: Any) -> Any:
-            found = verb(*args, **options)
-            self.read += len(found) if isinstance(found, list) else 0
-            return found
+            result = verb(*args, **options)
+            self.read += len(result) if isinstance(result, list) else 0
+            return result
 
         return watched
 

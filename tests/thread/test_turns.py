@@ -61,10 +61,10 @@ def test_plain_threads_have_no_checkpoints_and_the_setting_stays(tmp_path: Path)
 def test_checkpoints_are_unique_over_branches_and_undone_turns() -> None:
     t = weft.open(checkpoints=True)
     t.user("a")
-    seen = {t.checkpoints()[0].id}
+    ids = {t.checkpoints()[0].id}
     t.undo()
     t.user("a")
-    assert t.checkpoints()[0].id not in seen
+    assert t.checkpoints()[0].id not in ids
 
 
 def test_compaction_by_checkpoints_emits_its_events_and_keeps_the_rest() -> None:
@@ -228,11 +228,11 @@ def test_a_request_finds_the_longest_prefix_it_continues(scoped: weft.Thread) ->
     for message in (Message("system", (Text("S"),)), user("a"), bot("b")):
         scoped.commit_message(message)
     asked = [Message("system", (Text("other"),)), user("a"), bot("b"), user("c")]
-    found = find_prefix(scoped.store, "key", asked)
-    assert found is not None
-    assert (found.thread, found.branch, found.length, found.is_head) == ("one", "main", 3, True)
+    prefix = find_prefix(scoped.store, "key", asked)
+    assert prefix is not None
+    assert (prefix.thread, prefix.branch, prefix.length, prefix.is_head) == ("one", "main", 3, True)
     assert scoped.head is not None
-    assert found.commit.hex() == scoped.head.id
+    assert prefix.commit.hex() == scoped.head.id
     earlier = find_prefix(scoped.store, "key", [user("a"), user("no")])
     assert earlier is not None
     assert (earlier.length, earlier.branch, earlier.is_head) == (1, "main", False)
@@ -249,18 +249,18 @@ def test_what_clients_respell_does_not_matter(scoped: weft.Thread) -> None:
         bot("b"),  # grouped otherwise
         Message("assistant", (ToolCall("renamed", "f", '{"b":2,"a":1.0}'),)),
     ]
-    found = find_prefix(scoped.store, "key", echoed)
-    assert found is not None
-    assert found.length == 3
+    prefix = find_prefix(scoped.store, "key", echoed)
+    assert prefix is not None
+    assert prefix.length == 3
 
 
 def test_after_a_rewrite_the_prefix_is_what_shows(scoped: weft.Thread) -> None:
     first = scoped.commit_message(user("a"))
     scoped.commit_message(bot("b"))
     scoped.edit(first, "A")
-    found = find_prefix(scoped.store, "key", [user("A"), bot("b"), user("c")])
-    assert found is not None
-    assert (found.length, found.is_head) == (2, True)
+    prefix = find_prefix(scoped.store, "key", [user("A"), bot("b"), user("c")])
+    assert prefix is not None
+    assert (prefix.length, prefix.is_head) == (2, True)
 
 
 S = mark_summary("S").text

@@ -23,7 +23,7 @@ def store(store: Store) -> Iterator[Store]:
     assert fsck(store).flaws == ()
 
 
-def said(thread: Thread, branch: str | None = None) -> list[str]:
+def texts_of(thread: Thread, branch: str | None = None) -> list[str]:
     return [message.text for message in thread.compile(branch).messages]
 
 
@@ -39,13 +39,13 @@ def test_undo_leaves_the_work_on_other_branches(store: Store) -> None:
     mine = a.user("mine on main")
     b.user("agent on x")
     undone = a.undo()
-    assert (said(a), said(b)) == (["1"], ["1", "agent on x"])
+    assert (texts_of(a), texts_of(b)) == (["1"], ["1", "agent on x"])
     assert (undone.verb, undone.ref, undone.commit) == ("append", "main", mine)
     assert undone.head == a.head
     assert "mine on main" in str(undone)
     redone = a.redo()
     assert (redone.verb, redone.commit, redone.head) == ("append", mine, mine)
-    assert (said(a), said(b)) == (["1", "mine on main"], ["1", "agent on x"])
+    assert (texts_of(a), texts_of(b)) == (["1", "mine on main"], ["1", "agent on x"])
 
 
 def test_both_sides_undo_and_redo_on_their_own(store: Store) -> None:
@@ -60,11 +60,11 @@ def test_both_sides_undo_and_redo_on_their_own(store: Store) -> None:
     b.undo()
     b.undo()
     a.undo()
-    assert (said(a), said(b)) == (["1", "m0"], ["1", "x0"])
+    assert (texts_of(a), texts_of(b)) == (["1", "m0"], ["1", "x0"])
     b.redo()
     a.redo()
     a.redo()
-    assert (said(a), said(b)) == (["1", "m0", "m1", "m2"], ["1", "x0", "x1"])
+    assert (texts_of(a), texts_of(b)) == (["1", "m0", "m1", "m2"], ["1", "x0", "x1"])
     with pytest.raises(weft.ThreadError, match="nothing to redo on branch 'main'"):
         a.redo()
     b.redo()
@@ -72,7 +72,7 @@ def test_both_sides_undo_and_redo_on_their_own(store: Store) -> None:
         b.undo()
     with pytest.raises(weft.ThreadError, match="nothing to undo on branch 'x'"):
         b.undo()
-    assert said(a) == ["1", "m0", "m1", "m2"]
+    assert texts_of(a) == ["1", "m0", "m1", "m2"]
 
 
 def test_new_work_on_another_branch_does_not_keep_a_redo_away(store: Store) -> None:
@@ -83,7 +83,7 @@ def test_new_work_on_another_branch_does_not_keep_a_redo_away(store: Store) -> N
     a.undo()
     on(store, "x").user("elsewhere")
     a.redo()
-    assert said(a) == ["1", "2"]
+    assert texts_of(a) == ["1", "2"]
     a.undo()
     on(store, "main").user("here")
     with pytest.raises(weft.ThreadError, match="nothing to redo"):
@@ -95,7 +95,7 @@ def test_two_writers_on_one_branch_take_back_the_newest(store: Store) -> None:
     a.user("a")
     b.user("b")
     assert a.undo().commit is not None
-    assert said(b) == ["a"]
+    assert texts_of(b) == ["a"]
 
 
 def test_a_switch_counts_for_the_handle_that_made_it(store: Store) -> None:
@@ -106,11 +106,11 @@ def test_a_switch_counts_for_the_handle_that_made_it(store: Store) -> None:
     b.user("on x")
     a.switch("x")
     assert str(a.undo()) == "switch to 'x'"
-    assert (a.current, said(b)) == ("main", ["1", "on x"])
+    assert (a.current, texts_of(b)) == ("main", ["1", "on x"])
     a.redo()
     assert a.current == "x"
     b.undo()  # b never switched: it takes back its message
-    assert (b.current, said(b)) == ("x", ["1"])
+    assert (b.current, texts_of(b)) == ("x", ["1"])
     with pytest.raises(weft.ThreadError):
         b.undo()
     assert a.current == "x"
@@ -158,7 +158,7 @@ def test_a_branch_is_unmade_only_while_nobody_has_worked_on_it(store: Store) -> 
     on(store, "x").user("work")
     assert str(a.undo()) == "tag 'v1'"
     a.undo()
-    assert (said(a), said(a, "x")) == ([], ["1", "work"])  # the branch is stepped over
+    assert (texts_of(a), texts_of(a, "x")) == ([], ["1", "work"])  # the branch is stepped over
 
 
 def test_the_current_branch_of_the_thread_is_not_unmade_from_another(store: Store) -> None:
@@ -168,7 +168,7 @@ def test_the_current_branch_of_the_thread_is_not_unmade_from_another(store: Stor
     on(store, "main").switch("x")
     a.undo()
     assert "x" in a.branches()
-    assert said(weft.open(store)) == ["1"]
+    assert texts_of(weft.open(store)) == ["1"]
 
 
 def test_names_count_for_the_handle_that_made_them(store: Store) -> None:
@@ -227,7 +227,7 @@ def test_undo_after_a_merge_takes_back_the_merge_alone(store: Store) -> None:
     a.merge("x")
     b.user("more")
     assert a.undo().verb == "merge"
-    assert (said(a), said(b)) == (["1", "ours"], ["1", "theirs", "more"])
+    assert (texts_of(a), texts_of(b)) == (["1", "ours"], ["1", "theirs", "more"])
 
 
 def test_logs_that_do_not_say_who_made_a_branch_leave_it(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_logs_that_do_not_say_who_made_a_branch_leave_it(tmp_path: Path) -> None
     store.land("default", Landing("branch", "x", None, head, 2.0))
     again = weft.open(store)
     again.undo()
-    assert said(again) == []
+    assert texts_of(again) == []
     assert "x" in again.branches()
     assert fsck(store).flaws == ()
 
@@ -277,10 +277,10 @@ def test_two_processes_undo_their_own_work(tmp_path: Path) -> None:
             a.user("mine")
             ask("user more")
             a.undo()
-            assert (said(a), said(a, "x")) == (["1"], ["1", "theirs", "more"])
+            assert (texts_of(a), texts_of(a, "x")) == (["1"], ["1", "theirs", "more"])
             ask("undo")
             a.redo()
-            assert (said(a), said(a, "x")) == (["1", "mine"], ["1", "theirs"])
+            assert (texts_of(a), texts_of(a, "x")) == (["1", "mine"], ["1", "theirs"])
             assert other.stdin is not None
             other.stdin.close()
     assert other.returncode == 0
@@ -301,7 +301,7 @@ def test_the_page_undoes_on_its_branch_and_says_what(tmp_path: Path) -> None:
         asyncio.run(work())
         t.user("mine on main")
         asyncio.run(work())
-        before = said(t, "side")
+        before = texts_of(t, "side")
 
         def change(verb: str) -> dict[str, Any]:
             fields = {"thread": "job", "branch": "main"}
@@ -311,7 +311,7 @@ def test_the_page_undoes_on_its_branch_and_says_what(tmp_path: Path) -> None:
             return orjson.loads(body)
 
         assert "mine on main" in change("undo")["message"]
-        assert (said(t), said(t, "side")) == (["question"], before)
+        assert (texts_of(t), texts_of(t, "side")) == (["question"], before)
         assert "mine on main" in change("redo")["message"]
-        assert said(t) == ["question", "mine on main"]
+        assert texts_of(t) == ["question", "mine on main"]
     store.close()

@@ -19,7 +19,7 @@ def t(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Thread]:
         yield thread
 
 
-def said(thread: Thread, at: str | None = None) -> list[str]:
+def texts_of(thread: Thread, at: str | None = None) -> list[str]:
     """The compiled list as `u:text`, and the incremental compile checked on the way."""
     compiled = thread.compile(at)
     again = fresh(thread).compile(at)
@@ -83,10 +83,10 @@ def test_commits_of_a_log_that_is_read_in_parts_have_all_their_members(t: Thread
 def test_an_edit_keeps_place_and_id(t: Thread) -> None:
     ids = talk(t, "a b c")
     info = t.edit(ids[1], "B")
-    assert said(t) == ["u:a", "u:B", "u:c"]
+    assert texts_of(t) == ["u:a", "u:B", "u:c"]
     assert t.compile().ids == tuple(ids)
     t.edit(info, "BB")  # the edit's own id names the same line
-    assert said(t) == ["u:a", "u:BB", "u:c"]
+    assert texts_of(t) == ["u:a", "u:BB", "u:c"]
     assert len(t.log()) == 5
 
 
@@ -109,9 +109,9 @@ def test_an_edit_of_a_tool_result_changes_its_answer(t: Thread) -> None:
 def test_skip_hides_and_annotate_brings_back(t: Thread) -> None:
     ids = talk(t, "a b c")
     t.skip(ids[1])
-    assert said(t) == ["u:a", "u:c"]
+    assert texts_of(t) == ["u:a", "u:c"]
     t.annotate(ids[1], "normal")
-    assert said(t) == ["u:a", "u:b", "u:c"]
+    assert texts_of(t) == ["u:a", "u:b", "u:c"]
 
 
 def test_priorities_belong_to_the_branch(t: Thread) -> None:
@@ -119,17 +119,17 @@ def test_priorities_belong_to_the_branch(t: Thread) -> None:
     t.branch("f")
     t.switch("f")
     t.skip(ids[0])
-    assert said(t) == ["u:b"]
+    assert texts_of(t) == ["u:b"]
     t.switch("main")
-    assert said(t) == ["u:a", "u:b"]
+    assert texts_of(t) == ["u:a", "u:b"]
 
 
 def test_branch_does_not_switch(t: Thread) -> None:
     talk(t, "a")
     t.branch("x")
     talk(t, "b")
-    assert said(t) == ["u:a", "u:b"]
-    assert said(t, "x") == ["u:a"]
+    assert texts_of(t) == ["u:a", "u:b"]
+    assert texts_of(t, "x") == ["u:a"]
 
 
 @pytest.mark.parametrize("name", ["", "a..b", "x.lock", ".a", "a.", "a b", "a~", "a^", "a:b", "a?"])
@@ -159,7 +159,7 @@ def test_merge_puts_theirs_behind_ours(t: Thread) -> None:
     t.switch("main")
     info = t.merge("f")
     assert len(info.parents) == 2
-    assert said(t) == ["u:a", "u:m1", "u:m2", "u:f1", "u:f2"]
+    assert texts_of(t) == ["u:a", "u:m1", "u:m2", "u:f1", "u:f2"]
     assert t.merge("f") == info  # nothing is left to merge
 
 
@@ -175,7 +175,7 @@ def test_a_merge_of_a_merge_keeps_everything(t: Thread) -> None:
     t.switch("main")
     talk(t, "m1")
     t.merge("A")
-    assert said(t) == ["u:a", "u:m1", "u:a1", "u:b1"]
+    assert texts_of(t) == ["u:a", "u:m1", "u:a1", "u:b1"]
 
 
 def test_a_merge_of_what_comes_after_moves_the_branch(t: Thread) -> None:
@@ -185,7 +185,7 @@ def test_a_merge_of_what_comes_after_moves_the_branch(t: Thread) -> None:
     ids = talk(t, "f1")
     t.switch("main")
     assert t.merge("f").id == ids[0]
-    assert said(t) == ["u:a", "u:f1"]
+    assert texts_of(t) == ["u:a", "u:f1"]
 
 
 def conflicted(t: Thread) -> str:
@@ -217,13 +217,13 @@ def test_a_conflict_is_raised_as_a_value_and_changes_nothing(t: Thread) -> None:
 def test_a_strategy_settles_a_conflict(t: Thread, strategy: str, first: str) -> None:
     conflicted(t)
     t.merge("f", strategy)
-    assert said(t) == [first, "u:tail"]
+    assert texts_of(t) == [first, "u:tail"]
 
 
 def test_a_person_settles_a_conflict(t: Thread) -> None:
     id = conflicted(t)
     t.merge("f", {id[:10]: "RESOLVED"})
-    assert said(t) == ["u:RESOLVED", "u:tail"]
+    assert texts_of(t) == ["u:RESOLVED", "u:tail"]
 
 
 def test_a_preview_of_a_merge_writes_nothing(t: Thread) -> None:
@@ -243,7 +243,7 @@ def test_a_tail_does_not_split_a_call_from_its_result(t: Thread) -> None:
     t.tool_result("c1", "2")
     t.switch("main")
     t.merge("f")
-    assert said(t) == ["a:", "t:2", "u:mine"]
+    assert texts_of(t) == ["a:", "t:2", "u:mine"]
 
 
 def test_a_call_that_both_sides_answered_has_one_answer(t: Thread) -> None:
@@ -255,7 +255,7 @@ def test_a_call_that_both_sides_answered_has_one_answer(t: Thread) -> None:
     talk(t, "more")
     t.switch("main")
     info = t.merge("f", "ours")
-    assert said(t) == ["a:", "t:mine", "u:more"]
+    assert texts_of(t) == ["a:", "t:mine", "u:more"]
     assert info.metadata == {"answered_twice": ["c1"]}
 
 
@@ -267,29 +267,29 @@ def test_a_compaction_merges_with_a_tail(t: Thread) -> None:
     talk(t, "d")
     t.switch("main")
     t.merge("f")
-    assert said(t) == ["a:S", "u:d"]
+    assert texts_of(t) == ["a:S", "u:d"]
 
 
 def test_undo_and_redo_walk_through_every_kind_of_operation(t: Thread) -> None:
-    states = [said(t)]
+    states = [texts_of(t)]
     ids = talk(t, "a")
-    states.append(said(t))
+    states.append(texts_of(t))
     t.edit(ids[0], "A")
-    states.append(said(t))
+    states.append(texts_of(t))
     t.pin(ids[0])
-    states.append(said(t))
+    states.append(texts_of(t))
     t.user("b")
-    states.append(said(t))
+    states.append(texts_of(t))
     t.compact([{"summary": "S"}])
-    states.append(said(t))
+    states.append(texts_of(t))
     for state in reversed(states[:-1]):
         t.undo()
-        assert said(t) == state
+        assert texts_of(t) == state
     with pytest.raises(ThreadError):
         t.undo()
     for state in states[1:]:
         t.redo()
-        assert said(t) == state
+        assert texts_of(t) == state
     with pytest.raises(ThreadError):
         t.redo()
 
@@ -301,9 +301,9 @@ def test_undo_after_new_work_takes_the_new_work_first(t: Thread) -> None:
     with pytest.raises(ThreadError):
         t.redo()
     t.undo()
-    assert said(t) == ["u:a"]
+    assert texts_of(t) == ["u:a"]
     t.undo()
-    assert said(t) == []
+    assert texts_of(t) == []
 
 
 def test_undo_takes_back_branch_switch_and_merge(t: Thread) -> None:
@@ -314,7 +314,7 @@ def test_undo_takes_back_branch_switch_and_merge(t: Thread) -> None:
     t.switch("main")
     t.merge("f")
     t.undo()
-    assert said(t) == ["u:a"]
+    assert texts_of(t) == ["u:a"]
     t.undo()
     assert t.current == "f"
     t.undo()
@@ -328,10 +328,10 @@ def test_revert_of_a_compaction_keeps_later_turns(t: Thread) -> None:
     talk(t, "a b c")
     result = t.compact([{"summary": "S"}])
     talk(t, "d e")
-    assert said(t) == ["a:S", "u:d", "u:e"]
+    assert texts_of(t) == ["a:S", "u:d", "u:e"]
     assert result.commit is not None
     t.revert(result.commit)
-    assert said(t) == ["u:a", "u:b", "u:c", "u:d", "u:e"]
+    assert texts_of(t) == ["u:a", "u:b", "u:c", "u:d", "u:e"]
 
 
 def test_revert_of_an_edit_and_of_a_merge_keep_later_turns(t: Thread) -> None:
@@ -345,9 +345,9 @@ def test_revert_of_an_edit_and_of_a_merge_keep_later_turns(t: Thread) -> None:
     merge = t.merge("f")
     talk(t, "later")
     t.revert(merge)
-    assert said(t) == ["u:A", "u:m", "u:later"]
+    assert texts_of(t) == ["u:A", "u:m", "u:later"]
     t.revert(edit.id[:12])
-    assert said(t) == ["u:a", "u:m", "u:later"]
+    assert texts_of(t) == ["u:a", "u:m", "u:later"]
 
 
 def test_revert_of_what_was_changed_since_is_refused_and_changes_nothing(t: Thread) -> None:
@@ -356,7 +356,7 @@ def test_revert_of_what_was_changed_since_is_refused_and_changes_nothing(t: Thre
     t.edit(ids[0], "AA")
     with pytest.raises(MergeConflict):
         t.revert(edit)
-    assert said(t) == ["u:AA"]
+    assert texts_of(t) == ["u:AA"]
 
 
 def test_revert_twice_has_nothing_left(t: Thread) -> None:
@@ -373,15 +373,15 @@ def test_a_pin_survives_two_compactions(t: Thread) -> None:
     t.compact([{"summary": "S"}])
     talk(t, "d")
     t.compact([{"summary": "T"}])
-    assert "u:b" in said(t)
-    assert t.compile().ids[said(t).index("u:b")] == ids[1]
+    assert "u:b" in texts_of(t)
+    assert t.compile().ids[texts_of(t).index("u:b")] == ids[1]
 
 
 def test_compile_at_an_id_a_branch_and_a_time(t: Thread) -> None:
     ids = talk(t, "a b c")
     t.branch("x", ids[0])
-    assert said(t, ids[1]) == ["u:a", "u:b"]
-    assert said(t, "x") == ["u:a"]
+    assert texts_of(t, ids[1]) == ["u:a", "u:b"]
+    assert texts_of(t, "x") == ["u:a"]
     moment = t.log()[1].created
     assert t.compile(moment).to_dicts()[-1]["content"] in ("b", "c")
     assert t.compile(0.0).to_dicts() == []
@@ -453,10 +453,10 @@ def test_a_batch_lands_whole_or_not_at_all(t: Thread) -> None:
     talk(t, "a")
     with t.batch():
         talk(t, "b c")
-        assert said(t) == ["u:a", "u:b", "u:c"]
+        assert texts_of(t) == ["u:a", "u:b", "u:c"]
     with pytest.raises(NotFound):
         fail_in_batch(t)
-    assert said(t) == ["u:a", "u:b", "u:c"]
+    assert texts_of(t) == ["u:a", "u:b", "u:c"]
 
 
 def test_stats_count_what_is_there(t: Thread) -> None:
@@ -491,7 +491,7 @@ def test_stats_with_usage_of_an_empty_thread(t: Thread) -> None:
 def test_text_that_looks_like_a_special_token_is_stored_and_counted(t: Thread) -> None:
     t.user("<|endoftext|>")
     assert t.compile().tokens > 0
-    assert said(t) == ["u:<|endoftext|>"]
+    assert texts_of(t) == ["u:<|endoftext|>"]
 
 
 def test_what_is_no_json_is_refused_and_nothing_is_written(t: Thread) -> None:
@@ -508,7 +508,7 @@ def test_a_reopened_file_has_its_thread_and_its_branch(tmp_path: Path) -> None:
         talk(t, "b")
     with weft.open(tmp_path / "a.db") as t:
         assert t.current == "f"
-        assert said(t) == ["u:a", "u:b"]
+        assert texts_of(t) == ["u:a", "u:b"]
     assert [record.name for record in weft.threads(tmp_path / "a.db")] == ["default"]
     assert (tmp_path / "a.db").stat().st_mode & 0o777 == 0o600
 
@@ -539,8 +539,8 @@ def test_two_processes_worth_of_handles_see_each_other(tmp_path: Path) -> None:
     two.compile()
     two.user("b")
     one.edit(id, "A")
-    assert said(one) == said(two) == ["u:A", "u:b"]
+    assert texts_of(one) == texts_of(two) == ["u:A", "u:b"]
     two.undo()
-    assert said(one) == ["u:a", "u:b"]
+    assert texts_of(one) == ["u:a", "u:b"]
     one.close()
     two.close()

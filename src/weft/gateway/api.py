@@ -135,10 +135,12 @@ class Assets:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                others = [pair for pair in message["headers"] if pair[0] != b"content-type"]
-                own = {**HEADERS, "content-type": f"{kind}; charset=utf-8"}
-                added = [(name.encode(), value.encode()) for name, value in own.items()]
-                message = {**message, "headers": [*others, *added]}
+                other_headers = [pair for pair in message["headers"] if pair[0] != b"content-type"]
+                page_headers = {**HEADERS, "content-type": f"{kind}; charset=utf-8"}
+                encoded_headers = [
+                    (name.encode(), value.encode()) for name, value in page_headers.items()
+                ]
+                message = {**message, "headers": [*other_headers, *encoded_headers]}
             await send(message)
 
         await self._files(scope, receive, send_with_headers)

@@ -170,7 +170,7 @@ def diff_json(diff: Diff) -> JsonObject:
 
 
 def _line_json(line: DiffLine) -> JsonObject:
-    old, new = (
+    old_text, new_text = (
         None if row is None else _row_text(row)[:DIFF_TEXT] for row in (line.before, line.after)
     )
     row = line.after or line.before
@@ -181,7 +181,9 @@ def _line_json(line: DiffLine) -> JsonObject:
         "unchanged": line.unchanged,
         "before": _side_json(line.before),
         "after": _side_json(line.after),
-        "words": None if old is None or new is None else compare_words(old, new),
+        "words": None
+        if old_text is None or new_text is None
+        else compare_words(old_text, new_text),
     }
 
 
@@ -252,9 +254,9 @@ def _edit_on(thread: Thread, branch: str, id: str, text: str) -> None:
 
 def _free_name(call: ApiCall, thread: Thread) -> str:
     stem = re.sub(r"-\d+$", "", thread.current)
-    taken = call.store.refs(thread.name)
+    existing = call.store.refs(thread.name)
     number = 2
-    while f"{stem}-{number}" in taken:
+    while f"{stem}-{number}" in existing:
         number += 1
     return f"{stem}-{number}"
 
@@ -301,17 +303,17 @@ def _find_row(call: ApiCall, id: str) -> Row:
 
 def merge(call: ApiCall) -> JsonObject:
     """Merge the branch `name` into the branch of the call; a `preview` changes nothing."""
-    thread, other, answers = call.thread(), call.text("name"), _answers(call)
+    thread, source, answers = call.thread(), call.text("name"), _answers(call)
     if call.flag("preview"):
-        preview = thread.merge(other, answers, preview=True)
+        preview = thread.merge(source, answers, preview=True)
         return {
             **preview_json(preview),
             "fast_forward": preview.fast_forward,
             "message": str(preview),
         }
     call.state.runs.refuse_if_running(thread.name, thread.current)
-    info = thread.merge(other, answers)
-    return {"commit": getattr(info, "id", None), "message": f"Merged {other}."}
+    info = thread.merge(source, answers)
+    return {"commit": getattr(info, "id", None), "message": f"Merged {source}."}
 
 
 def cherry_pick(call: ApiCall) -> JsonObject:
@@ -336,8 +338,8 @@ def _answers(call: ApiCall) -> dict[str, str] | None:
     answers = cast(dict[str, str], answers)
     for id, answer in cast(JsonObject, answers).items():
         if not isinstance(answer, str) or not answer.strip():
-            what = f"must be {', '.join(CHOICES)} or a text"
-            raise Refused(what, param=f"answers.{id}")
+            message = f"must be {', '.join(CHOICES)} or a text"
+            raise Refused(message, param=f"answers.{id}")
     return answers or None
 
 

@@ -92,8 +92,8 @@ class ArrayOutbound(Outbound):
         self._separator = b"["
 
     async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        others = [pair for pair in headers if pair[0] != "content-type"]
-        await super().start(status, [*others, ("content-type", JSON_TYPE)])
+        other_headers = [pair for pair in headers if pair[0] != "content-type"]
+        await super().start(status, [*other_headers, ("content-type", JSON_TYPE)])
 
     async def write(self, data: bytes) -> None:
         await super().write(self._elements(data) or b"\n")  # white space keeps the connection alive
@@ -109,8 +109,8 @@ class ArrayOutbound(Outbound):
         await super().finish(array)
 
     def _elements(self, data: bytes) -> bytes:
-        parts: list[bytes] = []
+        chunks: list[bytes] = []
         for frame in self._parser.feed(data):
-            parts += [self._separator, frame.data.encode()]
+            chunks += [self._separator, frame.data.encode()]
             self._separator = b",\n"
-        return b"".join(parts)
+        return b"".join(chunks)

@@ -174,12 +174,14 @@ class Journal:
                     tail, next_sequence = self._tail, self._next
                 if offset >= tail:
                     return
-                found = self._next_record(offset, sequence, tail)
-                if found is None:  # damaged up to the end: nothing later could be drained past it
+                record_read = self._next_record(offset, sequence, tail)
+                if (
+                    record_read is None
+                ):  # damaged up to the end: nothing later could be drained past it
                     self._note_gap(sequence, next_sequence)
                     self._cut_tail(offset, tail)
                     continue
-            position, record = found
+            position, record = record_read
             self._note_gap(sequence, position.sequence)
             yield position, record
             offset, sequence = position.end, position.sequence + 1
@@ -231,8 +233,8 @@ class Journal:
         self._allocated = os.fstat(self._fd).st_size
         self._start = self._read_start() or self._first_start()
         offset, sequence = self._start.offset, self._start.sequence
-        while (found := self._next_record(offset, sequence, self._allocated)) is not None:
-            position, _ = found
+        while (record_read := self._next_record(offset, sequence, self._allocated)) is not None:
+            position, _ = record_read
             self._note_gap(sequence, position.sequence)
             offset, sequence = position.end, position.sequence + 1
         self._tail, self._next = offset, sequence
@@ -530,12 +532,12 @@ def _frame_is_valid(frame: bytes) -> bool:
 
 def _read(descriptor: int, length: int, offset: int) -> bytes:
     """Read in a loop, because `pread` may return less than asked: Linux stops at 2 GiB."""
-    parts: list[bytes] = []
+    chunks: list[bytes] = []
     while length > 0 and (part := os.pread(descriptor, length, offset)):
-        parts.append(part)
+        chunks.append(part)
         length -= len(part)
         offset += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:

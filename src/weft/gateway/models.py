@@ -63,8 +63,8 @@ async def _collect(state: State, inbound: Inbound, protocol: str) -> dict[str, J
     )
     rows_by_name = {name: row for rows in listings for name, row in rows.items()}
     names = [alias.pattern for alias in state.settings.aliases if alias.is_name]
-    own = {name: {"id": name, "owned_by": "weft"} for name in (*names, OFFLINE_MODEL)}
-    return {**rows_by_name, **own}
+    own_rows = {name: {"id": name, "owned_by": "weft"} for name in (*names, OFFLINE_MODEL)}
+    return {**rows_by_name, **own_rows}
 
 
 async def _read_models(

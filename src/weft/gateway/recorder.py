@@ -726,8 +726,10 @@ class ExchangeRecorder:
     def _set_aside(self, data: bytes) -> None:
         """Move a record that cannot be replayed to a file of its own, for a person to inspect."""
         if self._path is not None:
-            with Journal(self._path.with_name(self._path.name + ".rejected"), reserve=0) as aside:
-                aside.append(data)
+            with Journal(
+                self._path.with_name(self._path.name + ".rejected"), reserve=0
+            ) as rejected:
+                rejected.append(data)
 
     def _report(self, state: State, reason: str) -> None:
         """Log one line; never content, paths or addresses."""

@@ -284,8 +284,8 @@ class TextIndex:
             self.times.frombytes(commits.data[8 : 8 * size + 8])
             self.lengths.frombytes(commits.data[8 * size + 8 :])
         self._by_segment: defaultdict[int, list[_Range]] = defaultdict(list)
-        for one in self._ranges:
-            self._by_segment[one.segment].append(one)
+        for document_range in self._ranges:
+            self._by_segment[document_range.segment].append(document_range)
         self.mean_length = total / max(1, len(self.lengths))
 
     def __len__(self) -> int:
@@ -309,29 +309,33 @@ class TextIndex:
         for bucket in range(BUCKETS) if buckets is None else buckets:
             self._blocks[bucket] = []
         for segment, block in blocks:
-            self._blocks[block.bucket] += [(one, block) for one in self._by_segment[segment]]
+            self._blocks[block.bucket] += [
+                (document_range, block) for document_range in self._by_segment[segment]
+            ]
 
     def find(self, term: str) -> dict[int, int]:
         """How often the term occurs at each position that has it."""
         postings: dict[int, int] = {}
-        for one, block, offset, count in self._entries(term):
-            postings.update(_positions(one, _read_postings(block, offset, count)))
+        for document_range, block, offset, count in self._entries(term):
+            postings.update(_positions(document_range, _read_postings(block, offset, count)))
         return postings
 
     def spread(self, term: str) -> int:
         """About how many commits have the term, without reading its postings."""
-        return sum(min(count, one.size) for one, _, _, count in self._entries(term))
+        return sum(
+            min(count, document_range.size) for document_range, _, _, count in self._entries(term)
+        )
 
     def _entries(self, term: str) -> Iterator[tuple[_Range, IndexBlock, int, int]]:
         """Where the postings of a term are: range, block, offset and number."""
         self.load([term])
         needle = b"\n%b " % term.encode()
-        for one, block in (*self._blocks[_bucket(term)], *self._blocks[WHOLE]):
+        for document_range, block in (*self._blocks[_bucket(term)], *self._blocks[WHOLE]):
             start = block.terms.find(needle)
             if start >= 0:
                 end = block.terms.index(b"\n", start + 1)
                 offset, count = block.terms[start + len(needle) : end].split(b" ")
-                yield one, block, int(offset), int(count)
+                yield document_range, block, int(offset), int(count)
 
     def variants(self, term: str, *, within: bool) -> list[str]:
         """Other terms that begin with this one, or with `within`, that have it anywhere.
@@ -362,7 +366,7 @@ class TextIndex:
 
     def threads_of(self, positions: Iterable[int]) -> set[str]:
         """The threads of these positions."""
-        starts = [one.start for one in self._ranges]
+        starts = [document_range.start for document_range in self._ranges]
         chosen = {bisect_right(starts, position) - 1 for position in positions}
         first = [self.keys[starts[number]] for number in chosen]
         return {name for name, _ in self._store.read_keys(first)}
@@ -395,10 +399,10 @@ class TextIndex:
         return scores
 
 
-def _positions(one: _Range, postings: _Postings) -> Iterable[tuple[int, int]]:
+def _positions(documents: _Range, postings: _Postings) -> Iterable[tuple[int, int]]:
     """The postings in a range, by position."""
     numbers, counts = postings
-    low = bisect_left(numbers, one.first)
-    high = bisect_left(numbers, one.first + one.size, lo=low)
-    shift = one.start - one.first
+    low = bisect_left(numbers, documents.first)
+    high = bisect_left(numbers, documents.first + documents.size, lo=low)
+    shift = documents.start - documents.first
     return zip([number + shift for number in numbers[low:high]], counts[low:high], strict=True)

@@ -26,8 +26,7 @@ class CompactOptions(Struct, frozen=True, kw_only=True):
     - `verbatim`: tokens of folded messages that stay verbatim, the most important by `scorer`.
     - `chunk`: the most tokens in one request for a summary; `clip`: how batches are listed.
     - `force`: write the summary even if it saves nothing.
-    - `fallback`: continue without the model if it fails. By default, only with a `budget`: then
-      the caller needs the room.
+    - `fallback`: continue without the model if it fails; by default only with a `budget`.
     - `count`: counts the tokens of a message; by default the thread's own tokenizer.
     - `live`: the agent's next request. The summary is asked for on top of it, so that the vendor's
       cache of that request is used.
@@ -171,7 +170,7 @@ def _check_json(field: str, value: Any) -> None:
                 _check_json(f"{field}[{index}]", item)
         case _:
             raise WrongValue(
-                field, f"is a {_kind(value)}, which JSON cannot hold; write it as text"
+                field, f"is a {_kind(value)}, which JSON cannot represent; write it as text"
             )
 
 

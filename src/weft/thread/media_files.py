@@ -154,6 +154,6 @@ def _read_file(field: str, path: Path) -> bytes:
         reason = getattr(error, "strerror", None) or str(error)
         raise WrongValue(field, f"{str(path)!r} cannot be read: {reason}") from None
     if len(data) > MAX_BYTES:
-        most = MAX_BYTES // 2**20
-        raise WrongValue(field, f"{str(path)!r} is larger than the {most} MB that can be attached")
+        limit = MAX_BYTES // 2**20
+        raise WrongValue(field, f"{str(path)!r} is larger than the {limit} MB that can be attached")
     return data

@@ -52,8 +52,8 @@ class Recipe(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class VendorParams(dict[str, Any]):
     """The members of a request, to unpack with `**`, and its `losses`.
 
-    Pass it back with the answer (`t.assistant(answer, sent=params)`), and the thread can show later
-    what the model was sent.
+    Pass it back with the answer (`t.assistant(answer, sent=params)`); then the thread can show the
+    sent request later.
     """
 
     losses: tuple[Loss, ...] = ()
@@ -65,14 +65,14 @@ def write_params(
     recipe: Recipe,
     messages: Sequence[Message],
     setup: Setup,
-    unsaid: Sequence[Loss] = (),
+    earlier_losses: Sequence[Loss] = (),
     marks: Mapping[Position, Any] = NO_MARKS,
     rest: Mapping[str, Any] = NO_REST,
 ) -> VendorParams:
     """Write the request for these messages.
 
-    `unsaid` are earlier losses. `marks` are cache breakpoints by position. `rest` are values
-    without a field in the model, which are written or reported.
+    `earlier_losses` are included in the result. `marks` are cache breakpoints by position. `rest`
+    are values without a field in the model, which are written or reported.
     """
     if recipe.protocol not in CODECS:
         raise ThreadError(f"unknown protocol: {recipe.protocol!r}")
@@ -83,7 +83,10 @@ def write_params(
     elif recipe.protocol == ANTHROPIC and params.max_tokens is None and not params.stream:
         params = structs.replace(params, max_tokens=_unstreamed(catalog_model, params))
         # The API requires a limit, and its SDK refuses larger answers that are not streamed.
-        unsaid = (*unsaid, make_loss("default_added", "max_tokens", params.max_tokens))
+        earlier_losses = (
+            *earlier_losses,
+            make_loss("default_added", "max_tokens", params.max_tokens),
+        )
     request = Request(
         model=model or "",
         messages=tuple(messages),
@@ -100,7 +103,7 @@ def write_params(
     if model is None:
         body.pop("model", None)
     written = VendorParams(body)
-    written.losses = (*unsaid, *request_body.losses)
+    written.losses = (*earlier_losses, *request_body.losses)
     written.recipe = recipe
     written.written = frozenset(written)
     return written
@@ -132,20 +135,20 @@ def read_tools(tools: Iterable[ToolLike]) -> tuple[Tool, ...]:
 
     A definition in a vendor's form is decoded by that vendor's codec, which keeps the original.
     """
-    read: list[Tool] = []
+    definitions: list[Tool] = []
     for tool in tools:
         if isinstance(tool, Tool):
-            read.append(tool)
+            definitions.append(tool)
         elif isinstance(tool, FunctionTool):
-            read.append(tool.definition)
+            definitions.append(tool.definition)
         elif isinstance(tool, Mapping):
-            read += _read_definition(dict(cast(Mapping[str, Any], tool)))
+            definitions += _read_definition(dict(cast(Mapping[str, Any], tool)))
         elif inspect.isroutine(tool):
-            read.append(_read_function(tool))
+            definitions.append(_read_function(tool))
         else:
             members = (getattr(tool, name, None) for name in ("name", "description", "parameters"))
-            read.append(_tool(*members))
-    return tuple(read)
+            definitions.append(_tool(*members))
+    return tuple(definitions)
 
 
 def _read_function(function: Callable[..., Any]) -> Tool:

@@ -252,13 +252,13 @@ def archive_bytes(store: Store, threads: Sequence[str]) -> bytes:
 
 def _import_archive(store: Store, data: bytes, now: float) -> list[Imported]:
     archive = read_archive(data)
-    new = restore_archive(store, archive, now)
+    new_commits = restore_archive(store, archive, now)
     return [
         Imported(
             thread=thread.record.name,
             format=ARCHIVE,
             messages=sum(commit.kind == "append" for commit in thread.commits),
-            new=new[thread.record.name],
+            new=new_commits[thread.record.name],
             branches={name: target.hex() for name, target in thread.refs.items()},
             renamed={},
             kept={},

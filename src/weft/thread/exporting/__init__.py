@@ -47,7 +47,7 @@ def write_export(
     render: Render | None = None,
     folder: str = ROOT,
 ) -> tuple[bytes, tuple[Loss, ...]]:
-    """The handle's branch in one of `EXPORTS`, and what that format could not hold.
+    """The handle's branch in one of `EXPORTS`, and what that format cannot express.
 
     A branch that was imported in that format, and not changed since, gives the imported file.
     `render` shows the text of messages in an HTML document. `folder` is the working directory of a

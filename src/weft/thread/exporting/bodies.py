@@ -7,7 +7,7 @@ There are three cases:
   file: members that a thread does not store, their order, list or JSON lines, and the cache
   breakpoints of all messages that are still there.
 - For another model or vendor the request is encoded from the thread. Members that the target cannot
-  hold are reported.
+  express are reported.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ Written = tuple[bytes, tuple[Loss, ...]]
 
 
 class _Content(Struct, frozen=True):
-    """What a branch sends to a vendor; `losses` are the blocks that are not sent."""
+    """The content of a branch for a vendor; `losses` are the blocks that are not sent."""
 
     head: str | None
     messages: tuple[Message, ...]
@@ -57,23 +57,25 @@ def write_body(handle: Handle, format: str, model: str | None = None) -> Written
     is_own = attached.format == format and model in (None, file.model)
     if is_own and is_untouched:
         return _source_bytes(attached), ()
-    marks, lost = _move_marks(file.request, content.messages)
-    same = content.setup == Setup(file.request.tools, file.request.params)
-    if is_own and same:
+    marks, mark_losses = _move_marks(file.request, content.messages)
+    is_same_setup = content.setup == Setup(file.request.tools, file.request.params)
+    if is_own and is_same_setup:
         data, losses = _encode_as_file(content, file, marks)
     else:
-        data, losses = _encode_new(content, recipe, marks, file.request.rest if same else NO_REST)
-    return data, (*lost, *losses)
+        data, losses = _encode_new(
+            content, recipe, marks, file.request.rest if is_same_setup else NO_REST
+        )
+    return data, (*mark_losses, *losses)
 
 
 def _read_content(handle: Handle, protocol: str) -> _Content:
     view = handle.view(handle.head())
-    rows, stale = without_stale_thinking(show_rows(view.rows), view.stale_signatures())
+    rows, stale_losses = without_stale_thinking(show_rows(view.rows), view.stale_signatures())
     head = None if view.head is None else view.head.hex()
     portable = partial(portable_summary, handle, view.head, tokens=PORTABLE_TOKENS)
     messages = [row.message for row in rows]
-    readable, sealed = with_portable_summaries(messages, protocol, portable)
-    return _Content(head, readable, view.setup or Setup(), (*stale, *sealed))
+    readable, summary_losses = with_portable_summaries(messages, protocol, portable)
+    return _Content(head, readable, view.setup or Setup(), (*stale_losses, *summary_losses))
 
 
 def write_untouched(handle: Handle, format: str) -> bytes | None:
@@ -124,10 +126,10 @@ def _encode_new(
 
 def _encode_as_file(content: _Content, file: RequestFile, marks: Mapping[Position, Any]) -> Written:
     """The request of the file, with the current messages."""
-    was = file.request
-    wire = was.wire
+    original = file.request
+    wire = original.wire
     request = structs.replace(
-        was,
+        original,
         messages=content.messages,
         marks=marks,
         wire=None if wire is None else structs.replace(wire, locate=thread_path),
@@ -141,7 +143,7 @@ def _encode_as_file(content: _Content, file: RequestFile, marks: Mapping[Positio
 
 
 def _dump_as_file(body: JsonObject, file: RequestFile) -> bytes:
-    """The body in the shape of the file: a list if the file was one and the body has no more."""
+    """The body in the shape of the file: a list if the file is a list and has nothing else."""
     if file.shape == "body" or list(body) != list(file.body):
         return dump(body)
     (items,) = body.values()
@@ -151,32 +153,34 @@ def _dump_as_file(body: JsonObject, file: RequestFile) -> bytes:
 
 
 def _move_marks(
-    was: Request, messages: Sequence[Message]
+    original: Request, messages: Sequence[Message]
 ) -> tuple[dict[Position, Any], list[Loss]]:
     """The cache breakpoints at their new positions, and a loss for each whose message is gone."""
-    positions = dict(_moved(was.messages, messages))
+    positions = dict(_moved(original.messages, messages))
     marks: dict[Position, Any] = {}
-    lost: list[Loss] = []
-    for position, mark in was.marks.items():
+    losses: list[Loss] = []
+    for position, mark in original.marks.items():
         number = position[0] if position else None
         if not isinstance(number, int):
             marks[position] = mark
         elif number in positions:
             marks[positions[number], *position[1:]] = mark
         else:
-            path = position if was.wire is None else was.wire.locate(position)
-            lost.append(make_loss("cache_breakpoint_dropped", str(path)))
-    return marks, lost
+            path = position if original.wire is None else original.wire.locate(position)
+            losses.append(make_loss("cache_breakpoint_dropped", str(path)))
+    return marks, losses
 
 
-def _moved(was: Sequence[Message], now: Sequence[Message]) -> Iterator[tuple[int, int]]:
+def _moved(
+    old_messages: Sequence[Message], new_messages: Sequence[Message]
+) -> Iterator[tuple[int, int]]:
     """The old and new index of each message that is still there.
 
     Messages are compared without their origin, which the file does not have.
     """
-    at = 0
-    candidates = [structs.replace(message, origin=None) for message in now]
-    for number, message in enumerate(was):
-        if message in candidates[at:]:
-            at = candidates.index(message, at) + 1
-            yield number, at - 1
+    start = 0
+    candidates = [structs.replace(message, origin=None) for message in new_messages]
+    for number, message in enumerate(old_messages):
+        if message in candidates[start:]:
+            start = candidates.index(message, start) + 1
+            yield number, start - 1

@@ -26,7 +26,7 @@ from weft.thread.handle import Handle
 from weft.thread.importing.lines import join_lines, read_object, split_lines
 from weft.thread.sessions import session_id
 
-from .journal import ROOT, Gone, Journal, New, Old, Piece, find_folder, read_journal
+from .journal import ROOT, FileLine, Journal, NewLine, Piece, RemovedLine, find_folder, read_journal
 
 FORMAT = "claude-code"
 ENVELOPE = ("isSidechain", "userType", "cwd", "sessionId", "version", "gitBranch", "slug")
@@ -40,7 +40,9 @@ def write_claude_code(handle: Handle, folder: str = ROOT) -> bytes:
     """
     journal = read_journal(handle, FORMAT)
     if journal.is_untouched:
-        return join_lines(piece.line.text for piece in journal.pieces if isinstance(piece, Old))
+        return join_lines(
+            piece.line.text for piece in journal.pieces if isinstance(piece, FileLine)
+        )
     messages = (row.message for row in handle.view(handle.head()).rows)
     return join_lines(_Writer(handle.name, journal, find_folder(messages) or folder).lines())
 
@@ -49,7 +51,7 @@ class _Writer(Struct):
     """Writes the lines of a journal.
 
     - `folder`: the working directory, if no line names one.
-    - `instead`: for a removed line, the uuid of the line that takes its place as a parent.
+    - `replacements`: for a removed line, the uuid of the line that replaces it as a parent.
     - `written`: the uuids that are valid parents.
     - `envelope`: the line whose session members new lines copy.
     - `tip`: the last turn of the main conversation that was written.
@@ -60,7 +62,7 @@ class _Writer(Struct):
     thread: str
     journal: Journal
     folder: str
-    instead: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    replacements: dict[str, str | None] = field(default_factory=dict[str, str | None])
     written: set[str] = field(default_factory=set[str])
     envelope: JsonObject = field(default_factory=dict[str, Any])
     begun: bool = False
@@ -74,34 +76,36 @@ class _Writer(Struct):
         texts: list[str] = []
         for piece in self.journal.pieces:
             match piece:
-                case Old():
+                case FileLine():
                     texts.append(self._old(piece))
-                case New(is_clients_prompt=True):
+                case NewLine(is_clients_prompt=True):
                     pass
-                case New():
+                case NewLine():
                     texts.append(self._new(piece))
-                case Gone():
+                case RemovedLine():
                     texts.append(self._gone(piece.line.text))
         return texts
 
     def _prepare(self, piece: Piece) -> None:
         """Collect the parents of removed lines, and the session members of the first turn."""
-        if isinstance(piece, New):
+        if isinstance(piece, NewLine):
             return
         value = _read(piece.line.text)
         if value is None or not isinstance(value.get("uuid"), str):
             return
-        if isinstance(piece, Gone):
-            self.instead[value["uuid"]] = value.get("parentUuid") or value.get("logicalParentUuid")
+        if isinstance(piece, RemovedLine):
+            self.replacements[value["uuid"]] = value.get("parentUuid") or value.get(
+                "logicalParentUuid"
+            )
         if piece.line.is_turn:
             self.envelope = value
 
     def _gone(self, text: str) -> str:
-        """A removed line stays only if it is outside the chain: no model sees it."""
+        """The text for a removed line: the line stays only if it is not part of the chain."""
         value = _read(text)
         return "" if value is None or "uuid" in value else self._with_valid_leaf(text, value)
 
-    def _old(self, piece: Old) -> str:
+    def _old(self, piece: FileLine) -> str:
         text = piece.line.text
         value = _read(text)
         if value is None:
@@ -112,7 +116,7 @@ class _Writer(Struct):
         if (
             piece.edited is not None and piece.slot == self.slot
         ):  # the first line has the whole message
-            self.instead[uuid] = self.tip
+            self.replacements[uuid] = self.tip
             return ""
         parent = self._parent(value, piece)
         changes: JsonObject = {}
@@ -129,7 +133,7 @@ class _Writer(Struct):
             self.slot = piece.slot
         return _changed(text, value, changes)
 
-    def _parent(self, value: JsonObject, piece: Old) -> str | None:
+    def _parent(self, value: JsonObject, piece: FileLine) -> str | None:
         """The new parent of a line."""
         if self.journal.moved and piece.line.is_turn:
             return self.tip
@@ -142,19 +146,19 @@ class _Writer(Struct):
     def _existing_parent(self, uuid: str | None) -> str | None:
         """This uuid if its line was written, else its replacement, else the last turn."""
         visited: set[str] = set()
-        while uuid is not None and uuid in self.instead and uuid not in visited:
+        while uuid is not None and uuid in self.replacements and uuid not in visited:
             visited.add(uuid)
-            uuid = self.instead[uuid]
+            uuid = self.replacements[uuid]
         return uuid if uuid in self.written else self.tip
 
     def _with_valid_leaf(self, text: str, value: JsonObject) -> str:
         """The line with `leafUuid` pointing to a line that exists."""
         leaf = value.get(LEAF)
-        if not isinstance(leaf, str) or leaf not in self.instead:
+        if not isinstance(leaf, str) or leaf not in self.replacements:
             return text
         return _changed(text, value, {LEAF: self._existing_parent(leaf)})
 
-    def _new(self, piece: New) -> str:
+    def _new(self, piece: NewLine) -> str:
         """The line of a new message; a summary that opens the file also gets a boundary line."""
         uuid = str(UUID(bytes=piece.slot[:16], version=4))
         message = _encode_message(piece.message)
@@ -169,7 +173,7 @@ class _Writer(Struct):
             value["isMeta"] = True
         value |= {"uuid": uuid, "timestamp": _stamp(piece.created)}
         for above in self.early if self.tip is None else [self.tip]:
-            self.instead[above] = uuid
+            self.replacements[above] = uuid
             self.written.discard(above)
         self.written.add(uuid)
         self.tip = uuid
@@ -180,7 +184,7 @@ class _Writer(Struct):
         start: JsonObject = {"parentUuid": parent, "isSidechain": False}
         return start | _envelope(self.envelope, self.thread, self.folder) | {"type": kind}
 
-    def _boundary(self, piece: New) -> JsonObject:
+    def _boundary(self, piece: NewLine) -> JsonObject:
         """The `compact_boundary` line; the messages before the compaction are not in the file."""
         return self._line(None, "system") | {
             "subtype": "compact_boundary",
@@ -205,7 +209,7 @@ def _encode_message(message: Message) -> JsonObject:
     return {"role": encoded["role"], "content": encoded["content"] or empty}
 
 
-def _answer(piece: New, message: JsonObject) -> JsonObject:
+def _answer(piece: NewLine, message: JsonObject) -> JsonObject:
     """An answer with the members of a response; its content is always a list."""
     content = message["content"]
     if isinstance(content, str):

@@ -20,7 +20,7 @@ from weft.thread.handle import Handle
 from weft.thread.importing.lines import join_lines, read_object, split_lines
 from weft.thread.sessions import session_id
 
-from .journal import ROOT, Gone, New, Old, Piece, find_folder, read_journal
+from .journal import ROOT, FileLine, NewLine, Piece, RemovedLine, find_folder, read_journal
 
 FORMAT = "codex"
 
@@ -33,34 +33,34 @@ def write_codex(handle: Handle, folder: str = ROOT) -> bytes:
     journal = read_journal(handle, FORMAT, repeats=True)
     texts: list[str] = []
     edited: set[bytes] = set()
-    run: list[New] = []
-    if not any(isinstance(piece, Old | Gone) for piece in journal.pieces):
+    run: list[NewLine] = []
+    if not any(isinstance(piece, FileLine | RemovedLine) for piece in journal.pieces):
         messages = (row.message for row in handle.view(handle.head()).rows)
         texts += _begin(handle.name, journal.pieces, find_folder(messages) or folder)
     for piece in journal.pieces:
-        if isinstance(piece, New) and not piece.is_summary:
+        if isinstance(piece, NewLine) and not piece.is_summary:
             if not (piece.is_clients_prompt and piece.message.role == "system"):
                 run.append(piece)
             continue
         texts += _run_items(run, texts)
         run = []
         match piece:
-            case Old(line=line, slot=slot, edited=message) if message is not None and slot:
+            case FileLine(line=line, slot=slot, edited=message) if message is not None and slot:
                 if slot not in edited:
                     value = read_object(line.text.encode()) or {}
                     texts += _items(message, str(value.get("timestamp", "")))
                 edited.add(slot)
-            case Old(line=line):
+            case FileLine(line=line):
                 texts.append(line.text)
-            case New():
+            case NewLine():
                 texts.append(_compacted(piece, _history(texts)))
-            case Gone(line=line):
+            case RemovedLine(line=line):
                 texts.append("" if line.is_turn else line.text)
     texts += _run_items(run, texts)
     return join_lines(texts)
 
 
-def _run_items(run: Sequence[New], texts: Sequence[str]) -> list[str]:
+def _run_items(run: Sequence[NewLine], texts: Sequence[str]) -> list[str]:
     """The lines of adjacent new messages; `texts` are the lines before them.
 
     They are written together, because a result is only written as a result if its call is there.
@@ -68,9 +68,9 @@ def _run_items(run: Sequence[New], texts: Sequence[str]) -> list[str]:
     if not run:
         return []
     messages = [piece.message for piece in run]
-    before = _open_calls(messages, texts)
-    lead = [Message("assistant", tuple(before))] if before else []
-    items = CODECS["openai-responses"].write_messages([*lead, *messages])[len(before) :]
+    open_calls = _open_calls(messages, texts)
+    call_message = [Message("assistant", tuple(open_calls))] if open_calls else []
+    items = CODECS["openai-responses"].write_messages([*call_message, *messages])[len(open_calls) :]
     times = {id: piece.created for piece in run for id in _call_ids(piece.message)}
     spoken = iter([piece.created for piece in run if _has_text(piece.message)])
     lines: list[str] = []
@@ -84,9 +84,9 @@ def _run_items(run: Sequence[New], texts: Sequence[str]) -> list[str]:
 
 def _open_calls(messages: Sequence[Message], texts: Sequence[str]) -> list[ToolCall]:
     """The calls in earlier lines whose results are in these messages."""
-    own = {block.id for m in messages for block in m.blocks if isinstance(block, ToolCall)}
+    own_ids = {block.id for m in messages for block in m.blocks if isinstance(block, ToolCall)}
     results = {b.call_id for m in messages for b in m.blocks if isinstance(b, ToolResult)}
-    missing = results - own
+    missing = results - own_ids
     return [
         ToolCall(item["call_id"], str(item.get("name", "")), str(item.get("arguments", "")))
         for item in (_history(texts) if missing else ())
@@ -105,7 +105,7 @@ def _has_text(message: Message) -> bool:
 
 def _begin(thread: str, pieces: Sequence[Piece], folder: str) -> list[str]:
     """The `session_meta` line for a thread that was not imported; none if there are no messages."""
-    started = next((_stamp(piece.created) for piece in pieces if isinstance(piece, New)), None)
+    started = next((_stamp(piece.created) for piece in pieces if isinstance(piece, NewLine)), None)
     if started is None:
         return []
     payload = {
@@ -128,7 +128,7 @@ def _line(stamp: str, kind: str, payload: JsonObject) -> str:
     return orjson.dumps({"timestamp": stamp, "type": kind, "payload": payload}).decode() + "\n"
 
 
-def _compacted(piece: New, before: Sequence[JsonObject]) -> str:
+def _compacted(piece: NewLine, before: Sequence[JsonObject]) -> str:
     """The line after which Codex uses another history."""
     history = [*before, *_payloads(piece.message)]
     payload = {"message": piece.message.text, "replacement_history": history}

@@ -6,7 +6,7 @@ all branches, in the old order. Otherwise it has the messages that the branch ha
 - The line of an unchanged message is copied.
 - If a compaction that was already in the file is still in effect, the lines that it replaced and
   its boundary stay. If it was reverted, its boundary and summary are left out.
-- A message that is not in the file is a `New` line after the line of the message before it. If no
+- A message that is not in the file is a `NewLine` after the line of the message before it. If no
   message with a line comes before it, it is written right before the first remaining turn.
 - A summary with nothing before it `opens` the conversation. Session formats have special lines for
   that.
@@ -79,7 +79,7 @@ LINE_GAP, TURN_GAP = 1e-6, 1e-3
 """New lines get fractional line numbers: the distance of two lines, and of two moved turns."""
 
 
-class Old(Struct, frozen=True):
+class FileLine(Struct, frozen=True):
     """A line of the imported file; `edited` is its message now, if it was changed."""
 
     line: SourceLine
@@ -87,7 +87,7 @@ class Old(Struct, frozen=True):
     edited: Message | None = None
 
 
-class New(Struct, frozen=True):
+class NewLine(Struct, frozen=True):
     """A message that the imported file does not have; `opens`: a summary with nothing before it."""
 
     slot: Id
@@ -110,13 +110,13 @@ def is_clients_prompt(message: Message, kind: str) -> bool:
     return is_system(message) and kind != INSTRUCTION
 
 
-class Gone(Struct, frozen=True):
+class RemovedLine(Struct, frozen=True):
     """A line of the imported file whose message was removed."""
 
     line: SourceLine
 
 
-Piece = Old | New | Gone
+Piece = FileLine | NewLine | RemovedLine
 
 
 class Journal(Struct, frozen=True):
@@ -141,7 +141,7 @@ def read_journal(handle: Handle, format: str, *, repeats: bool = False) -> Journ
     if chain and chain[-1].commit.id in attached and _is_end(chain, attached, others):
         lines = {line.number: line for branch in others for line in branch.lines}
         lines.update((line.number, line) for item in attached.values() for line in item.lines)
-        pieces = tuple(Old(lines[number]) for number in sorted(lines))
+        pieces = tuple(FileLine(lines[number]) for number in sorted(lines))
         return Journal(source, pieces, is_untouched=True)
     rows = handle.view(head).rows
     steps = {step.commit.id: step for step in _steps_of(handle, chain, rows)}
@@ -210,7 +210,7 @@ def _current(
     """The lines of the branch as it is now, with the lines of its sidechains."""
     current = {row.id: row for row in rows if row.id is not None}
     moved_positions = _moved_positions(rows, attached)
-    pieces: list[tuple[float, Piece]] = [(line.number, Old(line)) for line in sidechain_lines]
+    pieces: list[tuple[float, Piece]] = [(line.number, FileLine(line)) for line in sidechain_lines]
     starts: dict[Id, float] = {}
     ends: dict[Id, float] = {}
     for id, item in attached.items():
@@ -220,7 +220,9 @@ def _current(
         edited = None if row is None or row.message == _first(step) else row.message
         for order, line in enumerate(item.lines):
             stays = is_kept or (step.commit.kind == "compact" and not line.is_turn)
-            piece = Old(line, id, edited if line.is_turn else None) if stays else Gone(line)
+            piece = (
+                FileLine(line, id, edited if line.is_turn else None) if stays else RemovedLine(line)
+            )
             position = (
                 moved_positions[id] + order * LINE_GAP if id in moved_positions else line.number
             )
@@ -320,7 +322,7 @@ def _new_pieces(
             position += LINE_GAP
             is_summary = row.kind == "summary"
             opens = is_summary and row is first
-            new_line = New(row.id, row.message, times[row.id], is_summary, opens, row.kind)
+            new_line = NewLine(row.id, row.message, times[row.id], is_summary, opens, row.kind)
             pieces.append((position, new_line))
     return pieces
 

@@ -60,8 +60,10 @@ def read_codex(data: bytes, progress: Progress | None = None) -> ImportPlan:
                 remarks.append(Remark("unread", line.number, "this line is not a JSON object"))
     if pending:
         stamp = next((t for line in reversed(lines) if (t := _time(line)) is not None), None)
-        rest = tuple(pending)
-        steps.append(LinesStep(key="trailing", parent=_last(steps), lines=rest, created=stamp))
+        trailing_lines = tuple(pending)
+        steps.append(
+            LinesStep(key="trailing", parent=_last(steps), lines=trailing_lines, created=stamp)
+        )
     other_lines = Counter(_kind(line) for line in lines if _kind(line) not in ("response_item", ""))
     return ImportPlan(
         format=FORMAT,
@@ -124,7 +126,7 @@ def _add_compaction(
 
 
 def _summary_lines(steps: list[Step], payload: JsonObject) -> tuple[SourceLine, ...]:
-    """Remove the answer that contains this compaction's summary from the steps; its lines.
+    """Remove the answer with this compaction's summary from the steps; returns its lines.
 
     Codex does not write the prompt for the summary to the file, so the answer would have no
     question.
@@ -148,9 +150,9 @@ def _decode(items: list[JsonObject], line: Line, remarks: list[Remark]) -> list[
         return [Message("user", (Text(line.text.strip()),))]
 
 
-def _continues(before: Line, line: Line) -> bool:
+def _continues(previous: Line, line: Line) -> bool:
     """Whether two adjacent items are parts of the same answer."""
-    return _kind(line) == "response_item" and _is_answer(before) and _is_answer(line)
+    return _kind(line) == "response_item" and _is_answer(previous) and _is_answer(line)
 
 
 def _is_answer(line: Line) -> bool:
