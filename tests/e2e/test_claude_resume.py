@@ -5,25 +5,21 @@ the project; nothing leaves this machine.
 """
 
 import json
-import os
-import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import weft
+from real_clients import (
+    CLAUDE_OPTIONS,
+    claude_environment,
+    claude_folder,
+    require_binary,
+    run_client,
+)
 from weft.store import MemoryStore
 from weft.thread import export_bytes, import_bytes
-
-QUIET = (
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
-    "DISABLE_TELEMETRY",
-    "DISABLE_ERROR_REPORTING",
-    "DISABLE_AUTOUPDATER",
-    "IS_SANDBOX",
-)
 
 
 class Claude:
@@ -35,35 +31,13 @@ class Claude:
         self.project.mkdir()
 
     def __call__(self, *words: str) -> str:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self._home),
-            "CLAUDE_CONFIG_DIR": str(self._home / "config"),
-            "ANTHROPIC_BASE_URL": self._mock.url,
-            "ANTHROPIC_API_KEY": "test-key",
-            "NO_PROXY": "*",
-            "TERM": "dumb",
-            **dict.fromkeys(QUIET, "1"),
-        }
-        options = ("-p", "--model", "mock-model", "--dangerously-skip-permissions")
-        done = subprocess.run(
-            [self._binary, *options, *words],
-            cwd=self.project,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        return done.stdout
+        command = [self._binary, *CLAUDE_OPTIONS, "--model", "mock-model", *words]
+        return run_client(command, self.project, claude_environment(self._home, self._mock.url))
 
     @property
     def folder(self) -> Path:
         """Where it keeps the sessions of the project."""
-        name = re.sub(r"[^A-Za-z0-9]", "-", str(self.project))
-        folder = self._home / "config" / "projects" / name
+        folder = claude_folder(self._home, self.project)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -74,9 +48,7 @@ class Claude:
 
 @pytest.fixture
 def claude(tmp_path: Path, request: pytest.FixtureRequest) -> Claude:
-    binary = os.environ.get("WEFT_CLAUDE")
-    if not binary:
-        pytest.skip("WEFT_CLAUDE does not name the binary of Claude Code")
+    binary = require_binary("WEFT_CLAUDE")
     mock = request.getfixturevalue("mock")  # asked for last: most machines have no binary
     return Claude(binary, tmp_path, mock)
 

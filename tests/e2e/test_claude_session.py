@@ -5,9 +5,6 @@ machine that want their private state back (`living.py`); nothing leaves this ma
 """
 
 import json
-import os
-import re
-import subprocess
 import uuid
 from pathlib import Path
 from typing import Any
@@ -16,18 +13,18 @@ import pytest
 
 import weft
 from living import Answer, ThinkingModel, thinking_model
+from real_clients import (
+    CLAUDE_OPTIONS,
+    claude_environment,
+    claude_folder,
+    require_binary,
+    run_client,
+)
 from servers import UPSTREAM_NAMES, Gateway, Scripted, scripted_upstream, weft_serve
 from weft.model import ToolCall
 from weft.store import open_store
 from weft.thread import import_bytes
 
-QUIET = (
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
-    "DISABLE_TELEMETRY",
-    "DISABLE_ERROR_REPORTING",
-    "DISABLE_AUTOUPDATER",
-    "IS_SANDBOX",
-)
 EDITS = 6
 
 
@@ -43,35 +40,16 @@ class Claude:
     def __call__(self, prompt: str, *words: str, upstream: str, answers: list[Answer]) -> None:
         """One run; the model gives these answers, in this order."""
         self.model.script[self.nonce] = list(answers)
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.home),
-            "CLAUDE_CONFIG_DIR": str(self.home / "config"),
-            "ANTHROPIC_BASE_URL": self.gateway.url,
-            "ANTHROPIC_API_KEY": "test-key",
-            "NO_PROXY": "*",
-            "TERM": "dumb",
-            **dict.fromkeys(QUIET, "1"),
-        }
-        options = ("-p", "--model", f"{upstream}/m", "--dangerously-skip-permissions")
-        done = subprocess.run(
-            [os.environ["WEFT_CLAUDE"], *options, *words, f"{prompt} {self.nonce}"],
-            cwd=self.project,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-2000:]
+        command = [require_binary("WEFT_CLAUDE"), *CLAUDE_OPTIONS, "--model", f"{upstream}/m"]
+        environment = claude_environment(self.home, self.gateway.url)
+        command += [*words, f"{prompt} {self.nonce}"]
+        run_client(command, self.project, environment, seconds=240)
         assert self.model.script[self.nonce] == []
 
     @property
     def file(self) -> Path:
         """The file of its only session."""
-        name = re.sub(r"[^A-Za-z0-9]", "-", str(self.project))
-        (file,) = (self.home / "config" / "projects" / name).glob("*.jsonl")
+        (file,) = claude_folder(self.home, self.project).glob("*.jsonl")
         return file
 
     def threads(self) -> dict[str, Any]:
@@ -84,8 +62,7 @@ class Claude:
 
 @pytest.fixture
 def claude(tmp_path: Path):
-    if not os.environ.get("WEFT_CLAUDE"):
-        pytest.skip("WEFT_CLAUDE does not name the binary of Claude Code")
+    require_binary("WEFT_CLAUDE")
     with thinking_model() as model:
         flags = [f"--upstream={n}={protocol}:{model.url}" for protocol, n in UPSTREAM_NAMES.items()]
         with weft_serve(tmp_path, *flags) as gateway:
@@ -250,8 +227,7 @@ def _messages_stream(tokens: int, block: Any, arguments: Any = None) -> Scripted
 
 def test_a_session_goes_on_beyond_the_window_of_its_model(tmp_path: Path) -> None:
     """`auto_compact`: the compacted view goes upstream, and every result is read once."""
-    if not os.environ.get("WEFT_CLAUDE"):
-        pytest.skip("WEFT_CLAUDE does not name the binary of Claude Code")
+    require_binary("WEFT_CLAUDE")
     config = tmp_path / "weft.toml"
     config.write_text(
         f'auto_compact = true\n[[model]]\nmatch = "m"\nwindow = {WINDOW}\noutput = 4000\n'

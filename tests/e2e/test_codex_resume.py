@@ -5,37 +5,21 @@ project; nothing leaves this machine.
 """
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import weft
+from real_clients import (
+    CODEX_OPTIONS,
+    codex_environment,
+    configure_codex,
+    require_binary,
+    run_client,
+)
 from weft.store import MemoryStore
 from weft.thread import export_bytes, import_bytes
-
-CONFIG = """
-model = "gpt-5.5"
-model_provider = "mock"
-check_for_update_on_startup = false
-approval_policy = "never"
-model_context_window = 200000
-model_auto_compact_token_limit = {limit}
-[analytics]
-enabled = false
-[features]
-plugins = false
-apps = false
-[model_providers.mock]
-name = "{name}"
-base_url = "{url}/v1"
-env_key = "MOCK_KEY"
-wire_api = "responses"
-supports_websockets = false
-"""
-OPTIONS = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
 
 
 class Codex:
@@ -51,30 +35,12 @@ class Codex:
     def configure(self, name: str, limit: int = 30000) -> None:
         """Give the provider a name (Codex leaves compaction to one that is called OpenAI), and
         the tokens above which it compacts."""
-        config = CONFIG.format(name=name, url=self._mock.url, limit=limit)
-        (self._home / "config.toml").write_text(config)
+        limits = f"model_context_window = 200000\nmodel_auto_compact_token_limit = {limit}"
+        configure_codex(self._home, self._mock.url, limits, name=name)
 
     def __call__(self, *words: str) -> str:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self._home),
-            "CODEX_HOME": str(self._home),
-            "MOCK_KEY": "test-key",
-            "NO_PROXY": "*",
-            "TERM": "dumb",
-        }
-        done = subprocess.run(
-            [self._binary, "exec", *OPTIONS, *words],
-            cwd=self._project,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        return done.stdout
+        command = [self._binary, "exec", *CODEX_OPTIONS, *words]
+        return run_client(command, self._project, codex_environment(self._home))
 
     def rollouts(self) -> list[Path]:
         """The files of its sessions."""
@@ -95,9 +61,7 @@ class Codex:
 
 @pytest.fixture
 def codex(tmp_path: Path, request: pytest.FixtureRequest) -> Codex:
-    binary = os.environ.get("WEFT_CODEX")
-    if not binary:
-        pytest.skip("WEFT_CODEX does not name the binary of Codex")
+    binary = require_binary("WEFT_CODEX")
     mock = request.getfixturevalue("mock")  # asked for last: most machines have no binary
     return Codex(binary, tmp_path, mock)
 

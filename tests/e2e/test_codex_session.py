@@ -4,7 +4,6 @@ Runs where `WEFT_CODEX` names the native binary of Codex. The upstreams are mode
 that want their private state back (`living.py`); nothing leaves this machine.
 """
 
-import os
 import signal
 import subprocess
 import uuid
@@ -17,30 +16,17 @@ import pytest
 import weft
 import weft.thread
 from living import Answer, ThinkingModel, thinking_model
+from real_clients import (
+    CODEX_OPTIONS,
+    codex_environment,
+    configure_codex,
+    require_binary,
+    start_client,
+)
 from servers import SECONDS, UPSTREAM_NAMES, Gateway, weft_serve
 from weft.model import ToolCall
 from weft.store import open_store
 
-CONFIG = """
-model = "gpt-5.5"
-model_provider = "weft"
-check_for_update_on_startup = false
-approval_policy = "never"
-[analytics]
-enabled = false
-[features]
-plugins = false
-apps = false
-[model_providers.weft]
-name = "weft"
-base_url = "{url}/v1"
-env_key = "WEFT_KEY"
-wire_api = "responses"
-supports_websockets = false
-request_max_retries = 1
-stream_max_retries = 1
-"""
-OPTIONS = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
 EDITS = 6
 
 
@@ -52,29 +38,15 @@ class Codex:
         self._home, self.project = folder / "codex", folder / "project"
         self._home.mkdir()
         self.project.mkdir()
-        (self._home / "config.toml").write_text(CONFIG.format(url=gateway.url))
+        configure_codex(self._home, gateway.url)
         self.nonce = f"nonce-{uuid.uuid4().hex[:12]}"
 
     def start(self, prompt: str, *words: str, answers: list[Answer]) -> "subprocess.Popen[str]":
         """Start a run; the model gives these answers, in this order."""
         self.model.script[self.nonce] = list(answers)
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self._home),
-            "CODEX_HOME": str(self._home),
-            "WEFT_KEY": "test-key",
-            "NO_PROXY": "*",
-            "TERM": "dumb",
-        }
-        return subprocess.Popen(
-            [os.environ["WEFT_CODEX"], "exec", *OPTIONS, *words, f"{prompt} {self.nonce}"],
-            cwd=self.project,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command = [require_binary("WEFT_CODEX"), "exec", *CODEX_OPTIONS]
+        command += [*words, f"{prompt} {self.nonce}"]
+        return start_client(command, self.project, codex_environment(self._home))
 
     def __call__(self, prompt: str, *words: str, answers: list[Answer]) -> None:
         """One whole run."""
@@ -92,8 +64,7 @@ class Codex:
 
 @pytest.fixture(params=UPSTREAM_NAMES.values())
 def codex(tmp_path: Path, request: pytest.FixtureRequest):
-    if not os.environ.get("WEFT_CODEX"):
-        pytest.skip("WEFT_CODEX does not name the binary of Codex")
+    require_binary("WEFT_CODEX")
     with thinking_model() as model:
         flags = [f"--upstream={n}={protocol}:{model.url}" for protocol, n in UPSTREAM_NAMES.items()]
         alias = f"--alias=gpt-5.5={request.param}/m"  # Codex offers its tools to models it knows

@@ -3,7 +3,6 @@
 Runs where `WEFT_CLAUDE` names the native binary of Claude Code; nothing leaves this machine.
 """
 
-import os
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ import pytest
 from playwright.sync_api import expect
 
 from pages import wait_for_no_text, wait_for_text
+from real_clients import CLAUDE_OPTIONS, claude_environment, require_binary, start_client
 from servers import Scripted, Upstream, scripted_upstream
 from serving import serving
 from slow_upstream import closing, deltas, opening, streamed, tool_call
@@ -23,13 +23,6 @@ from slow_upstream import closing, deltas, opening, streamed, tool_call
 pytestmark = pytest.mark.xdist_group("browser")
 
 SECONDS = 60
-QUIET = (
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
-    "DISABLE_TELEMETRY",
-    "DISABLE_ERROR_REPORTING",
-    "DISABLE_AUTOUPDATER",
-    "IS_SANDBOX",
-)
 QUESTION = "Please greet me with the shell."
 COMMAND = "printf 'hello-%s\\n' from-the-shell"
 
@@ -75,26 +68,8 @@ def start_claude(binary: str, folder: Path, url: str, prompt: str) -> "subproces
     home, project = folder / "home", folder / "project"
     for path in (home, project):
         path.mkdir(exist_ok=True)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "CLAUDE_CONFIG_DIR": str(home / "config"),
-        "ANTHROPIC_BASE_URL": url,
-        "ANTHROPIC_API_KEY": "test-key",
-        "NO_PROXY": "*",
-        "TERM": "dumb",
-        **dict.fromkeys(QUIET, "1"),
-    }
-    options = ("-p", "--model", "mock-model", "--dangerously-skip-permissions")
-    return subprocess.Popen(
-        [binary, *options, prompt],
-        cwd=project,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    command = [binary, *CLAUDE_OPTIONS, "--model", "mock-model", prompt]
+    return start_client(command, project, claude_environment(home, url))
 
 
 class Follow:
@@ -148,10 +123,7 @@ class Follow:
 
 @pytest.fixture
 def binary() -> str:
-    path = os.environ.get("WEFT_CLAUDE")
-    if not path:
-        pytest.skip("WEFT_CLAUDE does not name the binary of Claude Code")
-    return path
+    return require_binary("WEFT_CLAUDE")
 
 
 def test_a_session_is_watched_in_a_browser_and_in_a_terminal(

@@ -6,29 +6,18 @@ nothing leaves this machine.
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from real_clients import CLAUDE_OPTIONS, CODEX_OPTIONS, QUIET, require_binary, run_client
 from servers import LAUNCH, SECRETS
 from weft.store import open_store
 
-QUIET = (
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
-    "DISABLE_TELEMETRY",
-    "DISABLE_ERROR_REPORTING",
-    "DISABLE_AUTOUPDATER",
-    "IS_SANDBOX",
-)
-CODEX_OPTIONS = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
 CLIENTS: dict[str, tuple[list[str], list[str]]] = {
-    "WEFT_CLAUDE": (
-        ["-p", "--dangerously-skip-permissions"],
-        ["-p", "--dangerously-skip-permissions", "--continue"],
-    ),
+    "WEFT_CLAUDE": ([*CLAUDE_OPTIONS], [*CLAUDE_OPTIONS, "--continue"]),
     "WEFT_CODEX": (["exec", *CODEX_OPTIONS], ["exec", *CODEX_OPTIONS, "resume", "--last"]),
 }
 
@@ -48,18 +37,8 @@ class Person:
         for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
             clean.pop(name, None)
         own = {"HOME": str(self._home), "WEFT_STORE": str(self.store), "TERM": "dumb"}
-        done = subprocess.run(
-            [sys.executable, "-c", LAUNCH, *words],
-            cwd=self.project,
-            env={**clean, **dict.fromkeys(QUIET, "1"), **own, "NO_PROXY": "*"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        return done.stdout
+        environment = {**clean, **dict.fromkeys(QUIET, "1"), **own, "NO_PROXY": "*"}
+        return run_client([sys.executable, "-c", LAUNCH, *words], self.project, environment)
 
     def gateway(self) -> list[str]:
         return ["--upstream", self._upstream, "--model", "mock-model"]
@@ -82,9 +61,7 @@ class Person:
 def test_a_person_goes_back_to_a_turn(
     variable: str, protocol: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    binary = os.environ.get(variable)
-    if not binary:
-        pytest.skip(f"{variable} does not name the binary of a client")
+    binary = require_binary(variable)
     mock: Any = request.getfixturevalue("mock")  # asked for last: most machines have no binary
     person = Person(tmp_path, mock.url, protocol)
     first, again = CLIENTS[variable]

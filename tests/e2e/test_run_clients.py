@@ -12,22 +12,17 @@ from typing import Any
 
 import pytest
 
+from real_clients import CLAUDE_OPTIONS, CODEX_OPTIONS, QUIET, require_binary
 from servers import LAUNCH, SECRETS
 
 COMMANDS = {
-    "WEFT_CLAUDE": ["-p", "--dangerously-skip-permissions"],
-    "WEFT_CODEX": [
-        "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
-    ],
-    "WEFT_GEMINI": ["--approval-mode", "yolo", "-p"],
-    "WEFT_OPENCODE": ["run"],
-}  # fmt: skip
-QUIET = (
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
-    "DISABLE_TELEMETRY",
-    "DISABLE_ERROR_REPORTING",
-    "DISABLE_AUTOUPDATER",
-    "IS_SANDBOX",
+    "WEFT_CLAUDE": CLAUDE_OPTIONS,
+    "WEFT_CODEX": ("exec", *CODEX_OPTIONS),
+    "WEFT_GEMINI": ("--approval-mode", "yolo", "-p"),
+    "WEFT_OPENCODE": ("run",),
+}
+QUIET_ALL = (
+    *QUIET,
     "OPENCODE_DISABLE_AUTOUPDATE",
     "OPENCODE_DISABLE_MODELS_FETCH",
     "OPENCODE_DISABLE_LSP_DOWNLOAD",
@@ -40,15 +35,13 @@ QUIET = (
 def test_a_client_uses_its_tool_with_another_model(
     variable: str, protocol: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    binary = os.environ.get(variable)
-    if not binary:
-        pytest.skip(f"{variable} does not name the binary of a client")
+    binary = require_binary(variable)
     mock: Any = request.getfixturevalue("mock")  # asked for last: most machines have no binary
     project, home = tmp_path / "project", tmp_path / "home"
     project.mkdir()
     home.mkdir()
     clean = {name: value for name, value in os.environ.items() if name not in SECRETS}
-    quiet = {**dict.fromkeys(QUIET, "1"), "GEMINI_CLI_TRUST_WORKSPACE": "true", "TERM": "dumb"}
+    quiet = {**dict.fromkeys(QUIET_ALL, "1"), "GEMINI_CLI_TRUST_WORKSPACE": "true", "TERM": "dumb"}
     flags = ["--store", str(tmp_path / "s.db"), "--upstream", f"up={protocol}:{mock.url}"]
     done = subprocess.run(
         [sys.executable, "-c", LAUNCH, "run", *flags, "--model", "mock-model", "--",

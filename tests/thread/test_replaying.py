@@ -1,23 +1,12 @@
 """Rebase, cherry-pick, squash and reset, judged by what the thread compiles to afterwards."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-import weft
 from fresh import fresh
 from weft.errors import MergeConflict, ThreadError
 from weft.history import Conflict
 from weft.model import Message, Text, ToolCall
 from weft.thread import MergePreview, Thread
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def t(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Thread]:
-    target = None if request.param == "memory" else tmp_path / "chat.db"
-    with weft.open(target) as thread:
-        yield thread
 
 
 def texts_of(thread: Thread, at: str | None = None) -> list[str]:

@@ -1,6 +1,5 @@
 """Every verb, judged by what the thread compiles to afterwards."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,6 @@ from fresh import fresh
 from weft.errors import Ambiguous, MergeConflict, NotFound, ThreadError
 from weft.model import Image, Inline, Message, Origin, Text, Thinking, ToolCall, Usage
 from weft.thread import Thread
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def t(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Thread]:
-    target = None if request.param == "memory" else tmp_path / "chat.db"
-    with weft.open(target) as thread:
-        yield thread
 
 
 def texts_of(thread: Thread, at: str | None = None) -> list[str]:
