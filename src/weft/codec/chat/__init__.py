@@ -9,8 +9,7 @@ from .fast_path import FAST_PATH
 from .fields import FIELDS
 from .request import decode_request, encode_request, write_messages
 from .response import decode_response, encode_response, locate_answer, place_thinking
-from .stream_in import DELTA, StreamDecoder
-from .stream_out import StreamEncoder
+from .stream import DELTA, StreamDecoder, StreamEncoder
 from .wire import FAILED_STOPS, PROTOCOL
 
 

@@ -9,8 +9,7 @@ from .blocks import OTHER_DATA, READERS
 from .fields import FIELDS
 from .request import decode_request, encode_request, write_messages
 from .response import decode_error, decode_response, encode_error, encode_response, locate_answer
-from .stream_in import StreamDecoder
-from .stream_out import StreamEncoder
+from .stream import StreamDecoder, StreamEncoder
 from .wire import FAILED_STOPS, PROTOCOL
 
 

@@ -19,8 +19,7 @@ from .fields import FIELDS
 from .items import CALLS, RESULTS
 from .request import decode_request, encode_request, write_messages
 from .response import decode_response, encode_response, locate_answer
-from .stream_in import StreamDecoder
-from .stream_out import StreamEncoder
+from .stream import StreamDecoder, StreamEncoder
 from .wire import FAILED_STOPS, PROTOCOL
 
 
