@@ -309,6 +309,47 @@ def test_a_late_answer_of_another_process_does_not_take_head(store, gateway):
     assert lines(store, "s")["main"] == ["a", "b2", "c", "d2"]
 
 
+def test_answers_under_many_system_texts_are_siblings(store, gateway):
+    """A clock in the system text, and a client that asks for another answer again and again."""
+    gateway.turn(request("a", system="at 0"), "b", hint="s")
+    lengths = []
+    for number in range(1, 9):
+        asked = request("a", "b", "c", system=f"at {number}")
+        location = gateway.turn(asked, f"answer {number}", hint="s")
+        assert location.branch == "main"
+        assert texts(store, location) == [f"at {number}", "a", "b", "c", f"answer {number}"]
+        lengths.append(len(weft.thread.open(store, "s").log()))
+    assert len(set(lengths[1:])) == 1
+
+
+@pytest.mark.parametrize("reminded", [0, -1])
+def test_a_reminder_that_changes_does_not_end_the_conversation(store, gateway, reminded):
+    """A date in the first message, or a text that is only in the last one; no call proves it."""
+    texts = ["q0"]
+    for day in range(5):
+        sent = with_reminder(user_messages(*texts), reminded, f"day {day}")
+        location = gateway.turn(Request("m", sent), f"a{day}", hint="s")
+        if day == 3:
+            gateway = Gateway(store)  # the next day
+        texts += [f"a{day}", f"q{day + 1}"]
+    rewound = with_reminder(user_messages(*texts[:4], "other"), reminded, "day 9")
+    location = gateway.turn(Request("m", rewound), "new", hint="s")
+    assert [thread.name for thread in store.threads()] == ["s"]
+    assert sorted(lines(store, "s")) == ["before-edit-of-turn-3", "main"]
+    shown = [text.rpartition("</system-reminder>")[2].strip() for text in lines(store, "s")["main"]]
+    assert shown == ["q0", "a0", "q1", "a1", "other", "new"]
+    assert location.branch == "main"
+
+
+def test_a_session_name_alone_joins_no_conversation_with_an_equal_answer(store, gateway):
+    """Two conversations with one name begin differently and get the same first answer."""
+    for who in ("alice", "bob"):
+        gateway.turn(request(f"hi, I am {who}"), "Hello!", hint="s")
+    for who in ("alice", "bob"):
+        gateway.turn(request(f"hi, I am {who}", "Hello!", "more"), f"for {who}", hint="s")
+    assert sorted(len(lines(store, thread.name)) for thread in store.threads()) == [1, 1]
+
+
 def test_an_answer_that_is_generated_again_with_another_system_text_keeps_its_name(store, gateway):
     gateway.turn(request("a", system="It is 0 o'clock."), "b", hint="s")
     for number, answer in enumerate(("d1", "d2", "d3"), start=1):
@@ -698,6 +739,17 @@ def test_of_two_answers_with_the_same_numbers_none_comes_back(gateway):
         assert restored(gateway.ask(Request("m", (*messages, *more)), hint="s", maker=MAKER)) == []
 
 
+def with_reminder(messages, number, text):
+    """The messages with a reminder in one of them, as some clients write it."""
+    sent = list(messages)
+    if number is not None:
+        reminder = Text(f"<system-reminder>{text}</system-reminder>")
+        sent[number] = msgspec.structs.replace(
+            sent[number], blocks=(reminder, *sent[number].blocks)
+        )
+    return tuple(sent)
+
+
 class Twin:
     """One of several conversations with equal words; some share a session name, some have a clock.
 
@@ -708,6 +760,8 @@ class Twin:
         self.hint = chance.choice(["s", "s", "s", None])
         self.system = f"rules {chance.choice([number, ''])}"
         self.has_clock, self.changes_tools = chance.random() < 0.6, chance.random() < 0.3
+        # A client that adds a reminder to its last message only sends later what others send too.
+        self.reminded = chance.choice([None, None, 0, -1 if self.has_clock else 0])
         self.messages, self.secrets = [], set()
 
     def turn(self, gateway, moment, is_numbered):
@@ -721,9 +775,8 @@ class Twin:
         system = f"{self.system} at {moment}" if self.has_clock else self.system
         tools = (Tool(f"t{moment}"),) if self.changes_tools else ()
         lead = Message("system", (Text(system),))
-        asked = gateway.ask(
-            Request("m", (lead, *self.messages), tools), hint=self.hint, maker=MAKER
-        )
+        sent = with_reminder(self.messages, self.reminded, f"{id(self)} at {moment}")
+        asked = gateway.ask(Request("m", (lead, *sent), tools), hint=self.hint, maker=MAKER)
         foreign = set(restored(asked)) - self.secrets
         secret = f"secret {id(self)} {moment}"
         self.secrets.add(secret)

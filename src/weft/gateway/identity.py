@@ -64,6 +64,9 @@ from weft.thread import find_imported, same_start
 
 ANCHORS_TRIED = 16
 IMPORTED_BRANCHES = 16
+ALIGNED_THREADS = 4
+"""How many of the oldest threads of a session are compared with a request turn by turn."""
+
 NEWEST_CHAINS = 12
 TOKENS_READ = 256
 """How many tokens of a request are looked up, starting at its end."""
@@ -271,8 +274,8 @@ class EchoedAnswers(Struct, frozen=True):
     They are proven only for this thread, session and model. `twin` is the newest answer that had
     made a proof in the thread invalid (`twin_key`) when they were looked up. Those after the first
     `any_setup_length` messages are proven only while `setup` stays the same: the digests of the
-    leading system messages and of the tools. `ids` are the ids of their commits and entries, and
-    `size` is their estimated memory in bytes.
+    leading system messages and of the tools. `session` has the threads of the session. `ids` are
+    the ids of their commits and entries, and `size` is their estimated memory in bytes.
     """
 
     length: int
@@ -282,6 +285,7 @@ class EchoedAnswers(Struct, frozen=True):
     twin: Id | None
     setup: tuple[bytes, bytes]
     any_setup_length: int = 0
+    session: tuple[str, ...] = ()
     ids: tuple[Id, ...] = ()
     answers: dict[tuple[int, int], Message] = {}
     size: int = 0
@@ -517,9 +521,9 @@ def find_continuation(
     anchor = _find_anchor(store, incoming, session)
     if anchor is not None and (continuation is None or continuation.length < anchor.length):
         return _align(store, incoming, anchor)
-    imported = _find_imported(store, incoming, session)
-    if imported is not None and (continuation is None or continuation.length < imported.length):
-        return imported
+    aligned = _find_by_turns(store, incoming, session)
+    if aligned is not None and (continuation is None or continuation.length < aligned.length):
+        return aligned
     if session or incoming.hint is not None:
         return continuation
     return _find_tip(store, incoming)
@@ -556,36 +560,44 @@ def _align_before(store: Store, incoming: Incoming, anchor: Continuation) -> Con
     return _follow(store, incoming, anchor)
 
 
-def _find_imported(store: Store, incoming: Incoming, session: Sequence[str]) -> Continuation | None:
-    """Where a request continues an imported session.
+def _find_by_turns(store: Store, incoming: Incoming, session: Sequence[str]) -> Continuation | None:
+    """Where a request continues a conversation of its session with the same turns.
 
-    Imported messages have no links: the file has the client's version of them, without the text
-    that the client adds to every request. So they are compared turn by turn.
+    Their chains are not equal if the client changes the text that it adds to messages, for example
+    a date in the first one. Imported messages have no chains: a session file has the client's
+    version of them, without that text. So the turns are compared.
     """
     if incoming.hint is None or not session or not incoming.answered:
         return None
+    imported = find_imported(store, incoming.scope, incoming.hint)
     best: Continuation | None = None
-    for thread in find_imported(store, incoming.scope, incoming.hint):
+    for thread in dict.fromkeys([*imported, *session[:ALIGNED_THREADS]]):
         record = store.read_thread(thread)
         if record is None or thread not in session:
             continue
+        is_imported = thread in imported
         refs = read_branches(store, thread)
         current = refs.pop(record.head, None)
-        heads = [*([] if current is None else [current]), *reversed(refs.values())]
-        for head in heads[:IMPORTED_BRANCHES]:
-            continuation = _align_imported(store, incoming, thread, head)
+        heads = [] if current is None else [current]
+        if is_imported:
+            heads += list(reversed(refs.values()))[: IMPORTED_BRANCHES - 1]
+        for head in heads:
+            continuation = _align_turns(store, incoming, thread, head, is_imported)
             if continuation and (best is None or continuation.length > best.length):
                 best = continuation
     return best
 
 
-def _align_imported(store: Store, incoming: Incoming, thread: str, head: Id) -> Continuation | None:
+def _align_turns(
+    store: Store, incoming: Incoming, thread: str, head: Id, is_imported: bool
+) -> Continuation | None:
     rows = [
         row
         for row in show_rows(View().extend(store.walk(thread, head)).rows)
         if not is_system(row.message)
     ]
-    shared, length = align_turns([row.message for row in rows], incoming.messages)
+    stored = [row.message for row in rows]
+    shared, length = align_turns(stored, incoming.messages, any_first=is_imported)
     if not length:
         return None
     commit = head if shared == len(rows) else rows[shared - 1].id

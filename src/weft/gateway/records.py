@@ -707,11 +707,14 @@ def _record_at(
         branch, commit = edited
         continuation = structs.replace(continuation, commit=commit)
     shows_edits = edited is not None or _shows_edits(store, continuation.commit, context)
-    drafts = (
-        _system_draft(store, record, continuation, context)
-        if shows_edits
-        else _setup_drafts(store, record, incoming, continuation, context)
-    )
+    if shows_edits:
+        drafts = _system_draft(store, record, continuation, context)
+    else:
+        drafts = _setup_drafts(store, record, incoming, continuation, context)
+        message = _before_setups(store, continuation) if drafts and not branch else None
+        if message is not None:
+            continuation = structs.replace(continuation, commit=message)
+            drafts = _setup_drafts(store, record, incoming, continuation, context)
     drafts += _with_echo(_new_messages(store, record, continuation), record, echo)
     if continuation.length and not drafts:
         if branch and not is_summary_branch(branch):
@@ -739,6 +742,20 @@ def _record_at(
     if echo is not None:
         store.add_links(thread.name, [(echo_key(echo[0]), bytes.fromhex(location.head))])
     return structs.replace(location, shows_edits=shows_edits) if shows_edits else location
+
+
+def _before_setups(store: Store, continuation: Continuation) -> Id | None:
+    """The commit of the last message, if the continuation is a commit that only changed the setup.
+
+    A client with a clock in its system text may go back to the same message many times. Each new
+    setup follows that message; otherwise each would follow the one before it.
+    """
+    commit = None
+    (step,) = store.read_commits(continuation.thread, [continuation.commit])
+    while step.commit.kind == "setup" and step.commit.parents:
+        commit = step.commit.parents[0]
+        (step,) = store.read_commits(continuation.thread, [commit])
+    return commit
 
 
 def _shows_edits(store: Store, commit: Id, context: RecordingContext) -> bool:

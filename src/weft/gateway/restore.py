@@ -10,7 +10,7 @@ from itertools import islice
 from msgspec import Struct, structs
 
 from weft.codec import is_plain
-from weft.history import decode_appended, echo_length, is_echo
+from weft.history import decode_appended, echo_length, is_echo, is_same_input
 from weft.ids import Id
 from weft.model import Block, Message, Origin, Redacted, Thinking, ToolCall, is_system
 from weft.store import Step, Store
@@ -32,6 +32,12 @@ from .identity import (
     tokens_of,
     twin_key,
 )
+
+LOOK_ALIKES_READ = 16
+"""How many other threads of a session are compared with a request; with more, all are alike."""
+
+FIRST_COMMITS = 16
+"""Among how many commits the first message of a thread is looked for."""
 
 SETUPS_SKIPPED = 2
 """How many commits may change system text or tools between an answer and the next message."""
@@ -127,20 +133,20 @@ def _still_proven(
 
     Their proof ends if another answer gets one of their tokens or contexts, or if a text in them
     is forgotten. A request with another system text or other tools may belong to another
-    conversation with the same session name, if one begins with the same message.
+    conversation with the same session name.
     """
     link = store.newest_link(twin_key(thread), deleted=True)
     twin = None if link is None else link.commit
-    empty = EchoedAnswers(0, thread, incoming.hint, maker, twin, incoming.setup)
+    empty = EchoedAnswers(
+        0, thread, incoming.hint, maker, twin, incoming.setup, session=tuple(session)
+    )
     echoed = traces.answers(incoming)
     if echoed is None or echoed.proof != empty.proof:
         return empty
-    if echoed.setup != empty.setup:
-        others = [name for name in session if name != thread]
-        first = next((point.chain for point in incoming.points if point.chain is not None), None)
-        if others and first is not None and store.match_within(others, [first]):
+    if (echoed.setup, echoed.session) != (empty.setup, empty.session):
+        if _has_look_alike(store, incoming, thread, session):
             return empty
-        echoed = echoed.with_setup(empty.setup)
+        echoed = structs.replace(echoed.with_setup(empty.setup), session=empty.session)
     maintenance = store.maintenance()
     if echoed.ids and maintenance.has_tombstones() and maintenance.tombstones(echoed.ids):
         return empty
@@ -262,8 +268,7 @@ def _by_session(
         and number not in proven
         and (number + 1 == len(messages) or messages[number + 1].role != "assistant")
     ]
-    ends = _only_in_thread(store, incoming, continuation.thread, session, ends)
-    if not ends:
+    if not ends or _has_look_alike(store, incoming, continuation.thread, session):
         return {}
     answer_chains = {incoming.points[number].chain: number for number in ends}
     next_chains = {
@@ -294,22 +299,29 @@ def _by_session(
     return {number: min(commits) for number, commits in candidates.items() if len(commits) == 1}
 
 
-def _only_in_thread(
-    store: Store, incoming: Incoming, thread: str, session: Sequence[str], ends: Sequence[int]
-) -> list[int]:
-    """The answers before which no other thread of the session has the same messages.
+def _has_look_alike(store: Store, incoming: Incoming, thread: str, session: Sequence[str]) -> bool:
+    """Whether another thread of the session begins with the same words as the request.
 
-    A client may give all its conversations one name. If two of them are equal so far, the name does
-    not tell whose answer it is.
+    A client may give all its conversations one name. If two of them begin alike, the name does not
+    tell whose answer it is, whatever system text, tools and reminders the client sends with them.
     """
     others = [name for name in session if name != thread]
-    if not others:
-        return list(ends)
-    starts = {end: end - len(echo_at(incoming.messages, end)) for end in ends}
-    chains = {end: incoming.points[start].chain for end, start in starts.items() if start >= 0}
-    distinct_chains = [chain for chain in dict.fromkeys(chains.values()) if chain is not None]
-    shared = {match.chain for match in store.match_within(others, distinct_chains)}
-    return [end for end in ends if chains.get(end) not in shared]
+    if len(others) > LOOK_ALIKES_READ:
+        return True
+    first = next((message for message in incoming.messages if not is_system(message)), None)
+    return first is not None and any(_begins_with(store, name, first) for name in others)
+
+
+def _begins_with(store: Store, thread: str, first: Message) -> bool:
+    """Whether a thread begins with this message, or may do so."""
+    record = store.read_thread(thread)
+    head = None if record is None else store.read_ref(thread, record.head)
+    if head is None:
+        return False
+    steps = store.walk(thread, head, until=FIRST_COMMITS)
+    messages = [decode_appended(step) for step in steps if step.commit.kind == "append"]
+    stored = next((message for message in messages if not is_system(message)), None)
+    return stored is None or is_same_input([stored], [first])
 
 
 def _echo_candidates(

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         find_edit,
         first_link,
         is_echo,
+        is_same_input,
         match_key,
         tools_digest,
         trace,
@@ -148,7 +149,7 @@ __getattr__ = lazy_names(
         ),
         "match": (
             "Point Series Trace align_turns chain_message chain_messages echo_length encode_series "
-            "equal_length find_edit first_link is_echo match_key tools_digest trace"
+            "equal_length find_edit first_link is_echo is_same_input match_key tools_digest trace"
         ),
         "merge": (
             "Merged edit_text merge3 merge_states setup_changes restore_original_order "
@@ -252,6 +253,7 @@ __all__ = [
     "has_content",
     "index_behind",
     "is_echo",
+    "is_same_input",
     "is_signed",
     "is_switch",
     "match_key",

@@ -360,17 +360,19 @@ def find_edit(stored: StoredMessages, messages: Sequence[Message]) -> tuple[Id, 
             continue
         stored_input = [message for _, message in stored[first:last]]
         sent_input = messages[sent_turns[number][1] : sent_turns[number][2]]
-        if not _is_same_input(stored_input, sent_input):
+        if not is_same_input(stored_input, sent_input):
             return stored[first - 1][0], sent_turns[number - 1][2]
     return None
 
 
-def align_turns(stored: Sequence[Message], messages: Sequence[Message]) -> tuple[int, int]:
+def align_turns(
+    stored: Sequence[Message], messages: Sequence[Message], *, any_first: bool = True
+) -> tuple[int, int]:
     """How many messages at the start of both lists are the same conversation.
 
     Returns the two numbers. Messages are compared turn by turn, because clients group them
-    differently. The first turn is not compared: clients put their context into it. Both numbers are
-    0 if no answer is the same.
+    differently. With `any_first` the first turn is not compared: clients put their context into it.
+    Both numbers are 0 if no answer is the same.
     """
     matched = (0, 0)
     is_answered = False
@@ -386,7 +388,7 @@ def align_turns(stored: Sequence[Message], messages: Sequence[Message]) -> tuple
             if not is_echo(joined, sent_turn):
                 break
             is_answered = True
-        elif number and not _is_same_input(stored_turn, sent_turn):
+        elif (number or not any_first) and not is_same_input(stored_turn, sent_turn):
             break
         matched = (left[2], right[2])
     return matched if is_answered else (0, 0)
@@ -407,7 +409,7 @@ def _turns(messages: Sequence[Message]) -> Iterator[tuple[str, int, int]]:
         yield speaker, start, end
 
 
-def _is_same_input(stored: Sequence[Message], sent: Sequence[Message]) -> bool:
+def is_same_input(stored: Sequence[Message], sent: Sequence[Message]) -> bool:
     """Whether two runs of user and tool messages are the same input.
 
     Tool results are compared by their call ids only: clients shorten and clear old results.
