@@ -16,7 +16,7 @@ import gzip
 import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Literal
@@ -266,11 +266,15 @@ def _file_key(name: str) -> bytes:
 
 
 def _link_file(store: Store, key: bytes, imports: Sequence[Imported]) -> None:
-    """Remember that this file was imported in this state."""
-    for imported in imports:
-        head = next(iter(imported.branches.values()), None)
-        if head is not None:
-            store.add_links(imported.thread, [(key, bytes.fromhex(head))])
+    """Remember that this file was imported in this state.
+
+    The import itself is done: if the store fails here, the file is only read again next time.
+    """
+    with suppress(StoreError):
+        for imported in imports:
+            head = next(iter(imported.branches.values()), None)
+            if head is not None:
+                store.add_links(imported.thread, [(key, bytes.fromhex(head))])
 
 
 def _is_of_store(error: BaseException) -> bool:

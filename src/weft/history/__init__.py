@@ -118,9 +118,9 @@ if TYPE_CHECKING:
     )
     from .results import open_answers
     from .search import (
-        CLOSING_PAGES,
         Matches,
         Narrowing,
+        index_after_write,
         index_behind,
         message_words,
         note_texts,
@@ -166,7 +166,7 @@ __getattr__ = lazy_names(
         "ops": "ListRows apply_rewrite run_step run_steps PlannedRewrite plan_rewrite plan_state",
         "results": "open_answers",
         "search": (
-            "CLOSING_PAGES Matches Narrowing index_behind message_words note_texts parse_query "
+            "Matches Narrowing index_after_write index_behind message_words note_texts parse_query "
             "read_every_commit recall_commits search_commits search_matches threads_with"
         ),
         "terms": "count_terms",
@@ -175,7 +175,6 @@ __getattr__ = lazy_names(
 
 __all__ = [
     "CHOICES",
-    "CLOSING_PAGES",
     "HIDDEN_KINDS",
     "OBJECT_FORMAT",
     "PRIORITIES",
@@ -251,6 +250,7 @@ __all__ = [
     "first_link",
     "forget_text",
     "has_content",
+    "index_after_write",
     "index_behind",
     "is_echo",
     "is_same_input",

@@ -16,6 +16,7 @@ finds them beside messages; a recall does not, because they are for people.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from heapq import nlargest
 from itertools import chain
 from typing import Any, cast
@@ -97,6 +98,16 @@ def index_behind(store: Store, pages: int | None = None) -> int:
         elif (refused := refused + 1) == MAX_REFUSED:
             break
     return indexed
+
+
+def index_after_write(store: Store) -> None:
+    """Index the new commits of a finished write, up to `CLOSING_PAGES`.
+
+    The write is done and reported, so a failure here (a full disk, a store in use) must not make it
+    look failed. The next search indexes what is missing, and reports what is wrong.
+    """
+    with suppress(StoreError):
+        index_behind(store, CLOSING_PAGES)
 
 
 def open_index(store: Store, thread: str | None = None) -> TextIndex:

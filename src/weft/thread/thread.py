@@ -36,7 +36,6 @@ from weft.compact import (
 )
 from weft.errors import NotFound, StoreError, ThreadError, WrongValue
 from weft.history import (
-    CLOSING_PAGES,
     TAG,
     Append,
     Change,
@@ -50,7 +49,7 @@ from weft.history import (
     View,
     diff_rows,
     edit_text,
-    index_behind,
+    index_after_write,
     read_branches,
     read_tags,
     read_writers,
@@ -1396,7 +1395,7 @@ class Thread:
             return
         self._closed = True
         if self._handle.has_written:
-            index_behind(self._handle.store, CLOSING_PAGES)
+            index_after_write(self._handle.store)
         self._handle.store.close()
 
     def __repr__(self) -> str:

@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, structs
 
 from weft.history import (
-    CLOSING_PAGES,
     Append,
     Draft,
     Rewrite,
@@ -32,7 +31,7 @@ from weft.history import (
     chain_messages,
     encode_commit,
     first_link,
-    index_behind,
+    index_after_write,
     plan_rewrite,
     show_rows,
     shows,
@@ -130,7 +129,7 @@ def commit_plan(
             for placement in placements.values()
         }
     if new_count:
-        index_behind(handle.store, CLOSING_PAGES)
+        index_after_write(handle.store)
     return CommittedPlan(
         {name: head.hex() for name, head in heads.items() if head is not None},
         {name: placement.branch for name, placement in written.items() if placement.branch != name},
