@@ -22,12 +22,14 @@ from heapq import heapify, heappop, heappush
 from itertools import chain
 from math import log
 
+from msgspec import structs
+
 from weft.history import Row
 from weft.lazy import lazy_pattern
 from weft.model import Message, Text
 
 from .entities import KINDS, Name
-from .facts import STOP_WORDS
+from .facts import STOP_WORDS, refers_back
 from .need import NEED, NeedModel, need
 from .source import (
     BULLET,
@@ -41,20 +43,25 @@ from .source import (
     read_source,
     read_turns,
 )
-from .state import COMMANDS, FILES, State, read_state
+from .state import COMMANDS, DECISIONS, FACTS, FILES, FINDINGS, State, read_state
 
 HEADER = f"{MARK}]"
 
 STATE_SHARE = 0.12
-SPOKEN_SHARE, SPOKEN_MOST_SHARE, SPOKEN_TOKENS = 0.5, 0.85, 500
+SPOKEN_SHARE, SPOKEN_MOST_SHARE, SPOKEN_ONLY_SHARE, SPOKEN_TOKENS = 0.5, 0.88, 0.94, 700
 USED_SHARE, USED_TOKENS = 0.05, 60
 INDEX_SHARE = 0.12
 INDEX_LEAST = 40
 INDEX_MOST_SHARE = 0.4
 """The usual share of the state block in a summary, the most for what was said (rules, decisions,
-facts; in a short summary more, up to `SPOKEN_TOKENS` tokens), the least for files and commands, and
-the share of the index. Files, commands and the index get more of a short summary, up to
-`USED_TOKENS` and `INDEX_LEAST` tokens."""
+facts; in a short summary more, up to `SPOKEN_TOKENS` tokens, and nearly everything if there are no
+files and commands), the least for files and commands, and the share of the index. Files, commands
+and the index get more of a short summary, up to `USED_TOKENS` and `INDEX_LEAST` tokens."""
+
+SHORT_ROOM = 1000
+"""A smaller summary has the short forms of decisions, and no files that were only read."""
+
+_SETTLED = frozenset({DECISIONS, FACTS, FINDINGS})
 
 PRINTED_ROOM = 1500
 """In a conversation without commands, a smaller summary has no index of names that only
@@ -74,8 +81,13 @@ a word of the current request is worth in any text."""
 
 CHARS_A_TOKEN = 3.6
 LINE_TOKENS = 3.0
+UNCLEAR = 0.3
+SHORT_LINE = 32
+FIRST_WIDE = "\u3000"
 HEADING_SHARE = 0.1
-"""The estimated cost of a line: its characters, its bullet, and a share of the heading over it."""
+"""The estimated cost of a line: its characters, its bullet, and a share of the heading over it.
+`UNCLEAR` is the factor of sentences that say little alone; a sentence of fewer characters than
+`SHORT_LINE` does, except in scripts without spaces."""
 
 SPEAKERS = {
     "user": 4.0,
@@ -204,10 +216,10 @@ class Extract:
             return None
         bare = self._size((), (), ())
         state = self._choose_state(room)
-        lines = self._lines_beside(state)
+        lines = self._lines_beside(state, room)
         free = room - bare
         share = bare + max(int(free * INDEX_SHARE), min(INDEX_LEAST, int(free * INDEX_MOST_SHARE)))
-        listable = self.names if room >= PRINTED_ROOM else self._named()
+        listable = self.names if room >= PRINTED_ROOM else self._named(room)
         names = listable[: self._fitting((), (), listable, share)]
         chosen = self._choose(state, lines, names, room)
         if not chosen and not state:
@@ -219,6 +231,9 @@ class Extract:
         if not chosen and not listed and not state:
             return smallest
         message = self._message(state, chosen, listed)
+        while state and self.count(message) > room:  # the parts together may need a little more
+            state = state[:-1]
+            message = self._message(state, chosen, listed)
         return message if self.count(message) <= room else smallest
 
     def _choose_state(self, room: int) -> State:
@@ -230,6 +245,9 @@ class Extract:
         bare = self._size((), (), ())
         spoken = [item for item in self.state if item.heading not in (FILES, COMMANDS)]
         used = [item for item in self.state if item.heading in (FILES, COMMANDS)]
+        if room < SHORT_ROOM:
+            spoken = [structs.replace(item, text=item.short or item.text) for item in spoken]
+            used = [item for item in used if item.heading == COMMANDS or "\n  changed" in item.text]
 
         def fitting(start: State, items: State, share: float) -> State:
             most = bare + int((room - bare) * share)
@@ -240,19 +258,33 @@ class Extract:
                     chosen.append(item)
             return chosen
 
-        most = min(SPOKEN_MOST_SHARE, SPOKEN_TOKENS / max(1, room - bare))
+        most = SPOKEN_MOST_SHARE if used else SPOKEN_ONLY_SHARE
+        most = min(most, SPOKEN_TOKENS / max(1, room - bare))
         chosen = fitting((), spoken, max(SPOKEN_SHARE, most))
         taken = (self._size(chosen, (), ()) - bare) / max(1, room - bare)
         least = min(INDEX_MOST_SHARE, USED_TOKENS / max(1, room - bare))
-        share = max(STATE_SHARE, taken + max(USED_SHARE, least))
+        share = min(1.0, max(STATE_SHARE, taken + max(USED_SHARE, least)))
         return [*chosen, *fitting(chosen, used, share)]
 
-    def _lines_beside(self, state: State) -> list[Line]:
-        """The ranked lines that the state block does not quote."""
+    def _lines_beside(self, state: State, room: int) -> list[Line]:
+        """The ranked lines that the state block does not quote.
+
+        In a short summary with decisions or facts, only those that can be understood alone.
+        """
         quoted = {text for item in state for text in item.lines}
-        replaced = {text for item in self.state for text in item.replaced}
+        quoted.update(text for item in self.state for text in item.replaced)
+        decided = "\n".join([item.text for item in state if item.heading == DECISIONS])
+        lines = [
+            line for line in self.ranked if line.text not in quoted and line.text not in decided
+        ]
+        if room >= SHORT_ROOM or not any(item.heading in _SETTLED for item in state):
+            return lines
         return [
-            line for line in self.ranked if line.text not in quoted and line.text not in replaced
+            line
+            for line in lines
+            if not line.is_prose
+            or _is_clear(line, _VALUE.findall(line.text))
+            or _words_of(self.asked, line)
         ]
 
     def _fitting(
@@ -316,13 +348,16 @@ class Extract:
             if listed:
                 yield f"{LABELS[kind]}: {', '.join([*listed, *more])}"
 
-    def _named(self) -> list[Name]:
+    def _named(self, room: int) -> list[Name]:
         """The names for a short index: those that people, models or calls mention.
 
         Where calls run commands or search files, later calls also need names that tools printed.
+        Elsewhere, decisions and facts say more than a list of names in a very short summary.
         """
         if any(use.command or "pattern" in use.arguments for use in self.source.uses):
             return self.names
+        if room < SHORT_ROOM and any(item.heading in _SETTLED for item in self.state):
+            return []
         mentions = self.source.mentions
         return [name for name in self.names if mentions[name].total > mentions[name].result]
 
@@ -381,6 +416,7 @@ def rank_lines(
     place: dict[object, int] = {}
     values: list[float] = []
     covers: list[list[int]] = []
+    clear: list[bool] = []
 
     def add(item: object, value: float) -> int:
         at = place[item] = len(values)
@@ -399,16 +435,23 @@ def rank_lines(
         for word in line_words:
             at = place.get(word)
             covered.append(add(word, word_values.get(word, once)) if at is None else at)
+        figures: Collection[str] = ()
         if line.is_prose:
-            for value in dict.fromkeys(_VALUE.findall(line.text)):
+            figures = dict.fromkeys(_VALUE.findall(line.text))
+            for value in figures:
                 at = place.get(item := ("value", value))
                 covered.append(add(item, VALUE_WORTH) if at is None else at)
-        for word in _words_of(asked, line):
+        asked_words = _words_of(asked, line)
+        for word in asked_words:
             at = place.get(item := ("asked", word))
             covered.append(add(item, ASKED_WORTH) if at is None else at)
+        clear.append(not line.is_prose or bool(asked_words) or _is_clear(line, figures))
         covers.append(covered)
     is_covered = bytearray(len(values))
-    costs = [_cost(line, source.rows) for line in lines]
+    costs = [
+        _cost(line, source.rows) if is_clear else _cost(line, source.rows) / UNCLEAR
+        for line, is_clear in zip(lines, clear, strict=True)
+    ]
 
     def gain(number: int) -> float:
         # Covered names stay covered, so they need not be checked again.
@@ -472,6 +515,15 @@ def _cost(line: Line, rows: int) -> float:
         factor = min(1.0, factor)
     age = (rows - line.row) / max(1, rows)
     return tokens / (factor * (1 - AGE * age))
+
+
+def _is_clear(line: Line, figures: Collection[str]) -> bool:
+    """Whether a reader who does not know what came before probably understands a sentence.
+
+    It has a name or a figure, it is not very short, and it does not begin with a pronoun.
+    """
+    is_short = len(line.text) < SHORT_LINE and max(line.text) < FIRST_WIDE
+    return bool(line.names or figures) and not is_short and not refers_back(line.text)
 
 
 def _words(text: str) -> Collection[str]:

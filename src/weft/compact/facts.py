@@ -62,7 +62,9 @@ _CHANGE = lazy_pattern(
     r"|postponed|rescheduled|replaced?s?|switch(?:ed)?|not|no longer|forget|scrap|revised?|cut"
     r"|raised?|reduced?|lowered|amended|made it|any ?more|swap(?:ped)?"
     r"|jetzt|nun|doch|stattdessen|statt|verschoben|verschieben?|verschiebt|geändert|nicht mehr"
-    r"|umplanen|maintenant|plutôt|désormais|reporté\w*|déplacé\w*|ahora|mejor|cambi\w+|aplazad\w+)\b"
+    r"|umplanen|maintenant|plutôt|désormais|reporté\w*|déplacé\w*|réduit\w*|retardé\w*|ahora|mejor"
+    r"|cambi\w+|aplaza\w*|retras\w+|recort\w+|ya no|en vez de|en lugar de|agora|adiad\w+|adesso"
+    r"|rinviat\w+|spostat\w+)\b"
     r"|改为|改成|改到|改在|调整为|推迟|提前|现在|变更|変更|に変わ|延期|ではなく",
 )
 _CHANGE_WORDS = frozenset(
@@ -71,19 +73,34 @@ _CHANGE_WORDS = frozenset(
     moved postponed rescheduled replace replaced switch switched not forget scrap revise revised cut
     raise raised reduce reduced lowered amended anymore swap swapped
     jetzt nun doch stattdessen statt verschoben verschiebe verschieben verschiebt umplanen
-    maintenant ahora mejor
+    maintenant ahora mejor agora adesso
     """.split()  # noqa: SIM905
 )
-_CHANGE_HINTS = frozenset("wait longer made more mehr replaces".split())  # noqa: SIM905
-"""The words of `_CHANGE` in ASCII, and words that may be part of one. They are looked up first,
-because the search is slow."""
+_CHANGE_HINTS = frozenset("wait longer made more mehr replaces vez lugar".split())  # noqa: SIM905
+_CHANGE_STEMS = ("cambi", "aplaza", "retras", "recort", "ya no", "adiad", "rinviat", "spostat")
+"""The words of `_CHANGE` in ASCII, and words and beginnings that may be part of one. They are
+looked up first, because the search is slow."""
 
 _CLEAR_CHANGE = lazy_pattern(
     r"\b(?:changed|(?<!not )instead(?! of)|correction|no wait|actually|moved|postponed|rescheduled"
     r"|replaced|switched|no longer|amended|any ?more|cut|swap(?:ped)?|is now|are now|as of now"
     r"|verschoben|verschiebt|geändert|stattdessen|umplanen|jetzt doch|reporté\w*|déplacé\w*"
-    r"|aplazad\w+)\b|\d now\b(?=[.,;!]|$)|改为|改成|改到|改在|调整为|推迟|变更|変更|に変わ|延期",
+    r"|réduit\w*|retardé\w*|aplaza\w*|retras\w+|recort\w+|ya no|adiad\w+|rinviat\w+|spostat\w+"
+    r"|now needs?|now wants?)\b|\d now\b(?=[.,;!]|$)"
+    r"|改为|改成|改到|改在|调整为|推迟|变更|変更|に変わ|延期",
 )
+_NEGATED = lazy_pattern(
+    r"\b(?:not|instead of|rather than|nicht|statt|anstatt|pas|au lieu de|en vez de|en lugar de|non)"
+    r" (?:the |on the |den |die |am |el |le )?(\d+(?:[.,:]\d+)*)",
+    re.IGNORECASE,
+)
+"""A value that a statement says does not hold."""
+
+_CORRECTS = lazy_pattern(
+    r"\d.*, (?:not (?!instead)|nicht |pas |non |y no )(?:\S+ ?){1,3}$", re.IGNORECASE
+)
+"""A sentence with a figure that ends with what does not hold."""
+
 _MOVE = lazy_pattern(
     r"\b(?:move[ds]?|postpone[ds]?|reschedule[ds]?|shift|push|verschieb\w*) (.{3,60}?)"
     r" (?:to|until|auf) \W?\d",
@@ -201,6 +218,13 @@ class _Claim(Struct, gc=False):
     read_figures: tuple[_Figure, ...] | None = None
 
     @property
+    def negated(self) -> set[str]:
+        """The values that it says do not hold."""
+        if not self.is_change or not self.by_user:
+            return set()
+        return set(_NEGATED.findall(self.plain))
+
+    @property
     def figures(self) -> tuple[_Figure, ...]:
         """The figures with their labels; they are read late, because few statements need them."""
         if self.read_figures is None:
@@ -241,7 +265,7 @@ def find_replaced(statements: Sequence[Statement], reader: NameReader) -> Iterat
                 continue
             claim.old_value = _old_value(claim, older) or claim.old_value
         read[text] = claim
-        for word in claim.subject:
+        for word in (*claim.subject, *claim.numbers):
             index.setdefault(word, []).append(claim)
     changed = [one for one in read.values() if one.is_current and (one.replaced or one.outdated)]
     for claim in sorted(changed, key=lambda one: -one.row):
@@ -259,9 +283,8 @@ def is_change(text: str) -> bool:
     """Whether a statement says that something changed, and gives a figure or a name."""
     if len(text) > LONGEST or is_question(text):
         return False
-    return _CLEAR_CHANGE.search(text.lower()) is not None and (
-        _FIGURE.search(text) is not None or _PROPER.search(text) is not None
-    )
+    is_clear = _CLEAR_CHANGE.search(text.lower()) is not None or _CORRECTS.search(text) is not None
+    return is_clear and (_FIGURE.search(text) is not None or _PROPER.search(text) is not None)
 
 
 def has_change(text: str) -> bool:
@@ -368,7 +391,7 @@ def _changes(lowered: str, words: Sequence[str]) -> bool:
     if not _CHANGE_WORDS.isdisjoint(words):
         return True
     may_change = not lowered.isascii() or not _CHANGE_HINTS.isdisjoint(words)
-    may_change = may_change or "cambi" in lowered or "aplazad" in lowered
+    may_change = may_change or any([stem in lowered for stem in _CHANGE_STEMS])
     return may_change and _CHANGE.search(lowered) is not None
 
 
@@ -417,7 +440,7 @@ def _stem(word: str) -> str:
 def _similar(claim: _Claim, index: dict[str, list[_Claim]]) -> list[_Claim]:
     """The last statements that share a word, each once."""
     found: dict[int, _Claim] = {}
-    for word in claim.subject:
+    for word in (*claim.subject, *claim.negated):
         for older in index.get(word, ())[-POSTINGS:]:
             found[id(older)] = older
     return sorted(found.values(), key=lambda older: older.row)
@@ -435,6 +458,8 @@ def _replaces(new: _Claim, old: _Claim) -> bool:
     if not has_new_value or not shared:
         return False
     if new.is_change and new.by_user and not has_many:
+        if _negates(new, old):
+            return True
         names_old = bool((new.numbers & old.numbers) or (new.proper & old.proper))
         return same >= (SAME_CHANGED if names_old or shared > 1 else SAME)
     figures_differ, proper_differ = new.numbers != old.numbers, new.proper != old.proper
@@ -442,10 +467,19 @@ def _replaces(new: _Claim, old: _Claim) -> bool:
     return wider >= SAME and shared > 1 and figures_differ != proper_differ
 
 
+def _negates(new: _Claim, old: _Claim) -> bool:
+    """Whether a statement names the old value itself: "64 plates, not 50"."""
+    return bool(new.negated & old.numbers) and not new.numbers <= new.negated
+
+
 def _changes_part(new: _Claim, old: _Claim) -> bool:
     """Whether a change by the user gives another value for one of many in an older statement."""
     is_stated = new.is_change and new.by_user and _has_many_values(old)
-    return is_stated and _may_replace(new, old) and bool(_differing(new, old))
+    if not is_stated or not _may_replace(new, old):
+        return False
+    return bool(_differing(new, old)) or (
+        _negates(new, old) and not new.subject.isdisjoint(old.subject)
+    )
 
 
 def _may_replace(new: _Claim, old: _Claim) -> bool:

@@ -59,6 +59,7 @@ SECTIONS = {
     RULES: "user",
     "Decisions": "assistant",
     "Facts that changed": "user",
+    "Findings": "assistant",
     "Files": "summary",
     "Commands and their last results": "summary",
     "Current errors": "summary",

@@ -5,8 +5,10 @@ the conversation:
 
     Goal                what the user asked for first
     Rules               what the user requires and forbids, verbatim
-    Decisions           a question of the assistant, and the user's answer
+    Decisions           a question of the assistant and the user's answer, or what the assistant
+                        confirmed; and what came of it, if it failed or was undone
     Facts that changed  the newest statement, and the one that it replaced
+    Findings            the causes that the assistant found
     Files               the files that calls read or changed, and the last change
     Commands            the last commands, and the line of their output that tells the result
     Current errors      the errors of the last run of a command
@@ -19,9 +21,10 @@ them in the order above.
 """
 
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from itertools import chain, islice, zip_longest
 
 from msgspec import Struct, structs
 
@@ -40,6 +43,13 @@ from .facts import (
     refers_back,
     values_of,
 )
+from .outcomes import (
+    Agreement,
+    OutcomeIndex,
+    find_agreements,
+    find_findings,
+    opens_with_agreement,
+)
 from .source import (
     CHANGED_LATER,
     RULES,
@@ -56,10 +66,11 @@ from .source import (
 )
 
 HEADINGS = tuple(SECTIONS)
-GOAL, _, DECISIONS, FACTS, FILES, COMMANDS, ERRORS, REQUEST, TASKS, NEXT = HEADINGS
+GOAL, _, DECISIONS, FACTS, FINDINGS, FILES, COMMANDS, ERRORS, REQUEST, TASKS, NEXT = HEADINGS
 
 REQUEST_MOST = 600
 ANSWER_MOST = 200
+REPLY_MOST = 80
 QUESTIONS = 3
 QUOTE_MOST = 160
 FOLLOWING_MOST = 60
@@ -79,11 +90,26 @@ ERROR_RESULT_MOST = 400
 ERROR_WINDOW = 30
 """Errors are looked for in this many of the last calls."""
 
-MOST = {RULES: 40, DECISIONS: 12, FACTS: 60, FILES: 60, COMMANDS: 40, ERRORS: 5, TASKS: 12}
+MOST = {
+    RULES: 40,
+    DECISIONS: 24,
+    FACTS: 60,
+    FINDINGS: 8,
+    FILES: 60,
+    COMMANDS: 40,
+    ERRORS: 5,
+    TASKS: 12,
+}
+SHORTEST_COST = 40
+"""Added to the characters of a decision when its weight is compared with its length."""
+
+UNDONE = 0.5
+"""How much a decision counts that was undone later."""
+
 FIRST_FILES, FIRST_COMMANDS = 10, 5
 """How many files and commands come before all others in importance."""
 
-FIRST = {RULES: 8, DECISIONS: 3, FACTS: 6}
+FIRST = {RULES: 8, DECISIONS: 6, FACTS: 6, FINDINGS: 2}
 """How many items of a section come before the further items of all sections; of the rules, only
 clear ones do."""
 
@@ -107,6 +133,7 @@ _WEAK = lazy_pattern(
     r"|ne pas|solo)\b"
     r"|^(?:no|not)\b|, not\b|^(?:and )?all\b.*\bplease\b"
     r"|^(?:(?:and|also) )?(?:the|all|every|each) (?:\w+ ){1,2}(?:uses?|follows?|stays?|keeps?) "
+    r"|^(?:(?:and|also) )?(?:every|each) (?:\w+ ){1,2}(?:gets?|has|needs?|goes) "
     r"|只能|只要|だけ",
 )
 """Words that a rule may have, and other sentences too."""
@@ -132,12 +159,18 @@ _NARRATIVE = lazy_pattern(
 )
 """The start of a sentence that tells what is or what happened."""
 
+_DESCRIBES = lazy_pattern(r"^(?:\w+,? ){0,2}you (?:don't|do not) (?:have|know|seem|look|sound)\b")
+"""A sentence about the assistant itself."""
+
 _NEEDS = lazy_pattern(
     r"\b(?:allergic|allergy|vegetarian|vegan|wheelchair|intolerant|diabetic|kosher|halal"
     r"|verträgt|allergisch|vegetarisch|rollstuhl)\b|\bonly if\b|\bnur wenn\b|过敏|アレルギー",
 )
 """Needs of people, and conditions: they hold as long as a rule does."""
 
+_PRONOUN = lazy_pattern(
+    r"\b(?:it|that|this|them|these|those|es|das|dies\w*|sie|ihn|ihm|ça|cela|eso|esto)\b|它|这|それ"
+)
 _POLITE = lazy_pattern(r"\b(?:please|bitte|merci de|por favor)\b|ください|请")
 _INTENT = lazy_pattern(
     r"\b(?:next|now|let me|i'll|i will|i am going to|i'm going to|then|remaining|remains|still"
@@ -222,6 +255,7 @@ class Item(Struct, frozen=True):
     - `replaced`: texts of the source that no longer hold
     - `order`: its place in the summary
     - `outdated`: the replaced texts, and texts of which a part no longer holds
+    - `short`: its text in a short summary, if that differs
     """
 
     heading: str
@@ -231,6 +265,7 @@ class Item(Struct, frozen=True):
     replaced: tuple[str, ...] = ()
     order: tuple[int, int] = (0, 0)
     outdated: tuple[str, ...] = ()
+    short: str = ""
 
 
 State = Sequence[Item]
@@ -239,14 +274,28 @@ DraftItem = tuple[int, str, tuple[str, ...]]
 """An item before it has its section: its row, its text, and the lines that it quotes."""
 
 
+class Decision(Struct, frozen=True):
+    """A question of the assistant and the user's answer; `number` is that of the user's turn."""
+
+    number: int
+    row: int
+    text: str
+    short: str
+    lines: tuple[str, ...]
+    about: tuple[str, ...]
+
+
 def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
     """The items of the state block, the most important first.
 
     `after` are the turns that follow in the context: a request or a next step there is newer.
     """
-    decisions = list(_decisions(source))
+    reader = source.reader
+    decisions = _decisions(source)
+    facts = list(_facts(source, reader))
     clear, doubtful = _rules(source.turns, decisions)
-    rules = [*clear, *doubtful]
+    changed = {line for item in facts for line in item.lines}
+    rules = [*clear, *(rule for rule in doubtful if rule[1] not in changed)]
     sections = {
         GOAL: _goal(source),
         REQUEST: () if _has_request(source, after) else _request(source),
@@ -256,7 +305,6 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
         ERRORS: _errors(source),
     }
     files, commands = list(_files(source)), list(_commands(source))
-    reader = source.reader
 
     def items(heading: str, drafts: Iterable[DraftItem]) -> Iterator[Item]:
         for row, text, lines in drafts:
@@ -266,6 +314,7 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
 
     clear_texts = {text for _, text, _ in clear}
     first: list[Item] = []
+    mixed: list[tuple[int, Item]] = []
     further: list[Item] = []
     quoted: set[str] = set()
 
@@ -273,18 +322,27 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
         most = FIRST.get(heading, len(new))
         if heading == RULES:
             most = min(most, sum(item.text in clear_texts for item in new))
-        first.extend(new[:most])
+        if heading in (FACTS, FINDINGS, DECISIONS):
+            mixed.extend(enumerate(new[:most]))
+        else:
+            first.extend(new[:most])
         further.extend(new[most : MOST.get(heading)])
 
     for heading, drafts in sections.items():
         new = [item for item in items(heading, drafts) if item.text not in quoted]
         add(heading, new[: MOST.get(heading)])
         quoted.update(item.text for item in new)
-    facts = [item for item in _facts(source, reader) if item.lines[0] not in clear_texts]
+    facts = [item for item in facts if item.lines[0] not in clear_texts]
     add(FACTS, facts)
-    decided = [draft for draft in decisions if not quoted.issuperset(draft[2])]
-    add(DECISIONS, list(items(DECISIONS, decided[: MOST[DECISIONS]])))
+    quoted.update(line for item in facts for line in item.lines)
+    replaced = {text for item in facts for text in item.replaced}
+    findings = find_findings(source.turns, reader)
+    findings = [one for one in findings if replaced.isdisjoint(one[2])][: MOST[FINDINGS]]
+    quoted.update(line for _, _, lines in findings for line in lines)
+    add(FINDINGS, list(items(FINDINGS, findings)))
     outdated = {text for item in facts for text in item.outdated}
+    add(DECISIONS, list(_decision_items(source, decisions, quoted, replaced, outdated)))
+    first.extend(item for _, item in sorted(mixed, key=lambda entry: entry[0]))
     first[:] = (_mark_outdated(item, outdated) for item in first)
     further[:] = (_mark_outdated(item, outdated) for item in further)
     return (
@@ -299,10 +357,83 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
 
 def _mark_outdated(item: Item, outdated: Collection[str]) -> Item:
     """An item that quotes a statement which changed later says so."""
-    is_outdated = any(text in line for line in item.lines for text in outdated)
-    if item.heading == FACTS or not is_outdated:
+    if item.heading == FACTS or not _is_outdated(item.lines, outdated):
         return item
-    return structs.replace(item, text=f"{item.text} {CHANGED_LATER}")
+    short = f"{item.short} {CHANGED_LATER}" if item.short else ""
+    return structs.replace(item, text=f"{item.text} {CHANGED_LATER}", short=short)
+
+
+def _asks_for_work(sentence: str) -> bool:
+    return _IMPERATIVE.search(sentence) is not None
+
+
+def _is_outdated(lines: Iterable[str], outdated: Collection[str]) -> bool:
+    return any(text in line for line in lines for text in outdated)
+
+
+def _decision_items(
+    source: Source,
+    decisions: Sequence[Decision],
+    quoted: Set[str],
+    replaced: Set[str],
+    outdated: Set[str],
+) -> Iterator[Item]:
+    """The decisions with what came of them: in turn the newest one and the most important one.
+
+    - `quoted`: the texts of other sections
+    - `replaced`: statements that no longer hold
+    - `outdated`: these, and values of which a fact has a newer one
+    """
+
+    def is_known(sentence: str) -> bool:
+        return sentence in quoted or _forbids(sentence)
+
+    use_rows = [use.row for use in source.uses]
+    all_agreements = find_agreements(source.turns, use_rows, is_known, _asks_for_work)
+    agreements = {agreement.number: agreement for agreement in all_agreements}
+    outcomes = OutcomeIndex(source.turns, source.reader)
+    answered = {decision.number for decision in decisions}
+    weighted: list[tuple[float, Item]] = []
+
+    def add(decision: Decision | Agreement, short: str) -> None:
+        agreement = agreements.get(decision.number)
+        lines = (*decision.lines, *agreement.lines) if agreement else decision.lines
+        outcome = outcomes.outcome(decision.number, lines, decision.about)
+        is_outdated = _is_outdated(decision.lines, outdated)
+        if outcome in quoted or (outcome and is_outdated):
+            return  # a changed fact or a finding says so
+        later = f"\n  Later: {outcome}" if outcome else ""
+        text = decision.text + later
+        lines = (*decision.lines, outcome) if outcome else decision.lines
+        names = tuple(source.reader.read(text))
+        order = (HEADINGS.index(DECISIONS), decision.row)
+        item = Item(DECISIONS, text, lines, names, (), order, (), short + later if short else "")
+        user = source.turns[decision.number][2] if decision.number < len(source.turns) else ()
+        weight = outcomes.weight(decision.number, user, short or decision.text)
+        weight *= UNDONE if outcome or is_outdated else 1.0
+        weighted.append((weight / (SHORTEST_COST + len(short or text)) ** 0.5, item))
+
+    for decision in decisions:
+        if not all(line in quoted for line in decision.lines):
+            agreement = agreements.get(decision.number)
+            if agreement and agreement.is_confirmed and agreement.lines[0] in quoted:
+                continue  # the new value is a changed fact
+            holds = agreement is not None and replaced.isdisjoint(agreement.lines)
+            is_confirmed = agreement is not None and agreement.is_confirmed and holds
+            shorts = [decision.short, agreement.text if agreement and is_confirmed else ""]
+            add(decision, min(filter(None, shorts), key=len, default=""))
+    accepted = set[str]()
+    for agreement in reversed(agreements.values()):
+        lines = {*agreement.lines}
+        holds = replaced.isdisjoint(lines) and agreement.lines[0] not in quoted
+        if agreement.number not in answered and holds and accepted.isdisjoint(lines):
+            add(agreement, "")
+        accepted |= lines
+    by_weight = sorted(weighted, key=lambda entry: -entry[0])
+    by_age = sorted(weighted, key=lambda entry: -entry[1].order[1])
+    mixed = chain.from_iterable(zip(by_age, by_weight, strict=True))
+    ranked = {id(item): item for _, item in mixed}
+    return islice(ranked.values(), MOST[DECISIONS])
 
 
 def find_rules(rows: Sequence[Row]) -> list[str]:
@@ -406,13 +537,13 @@ def _quote(row: int, sentences: Sequence[str], *, is_current: bool = False) -> I
 
 
 def _rules(
-    turns: Sequence[Turn], decisions: Sequence[DraftItem]
+    turns: Sequence[Turn], decisions: Sequence[Decision]
 ) -> tuple[list[DraftItem], list[DraftItem]]:
     """The user's rules, and those of system messages in the middle, the newest first.
 
     The second list has the sentences that may be no rules.
     """
-    decided = {line for _, _, lines in decisions for line in lines}
+    decided = {line for decision in decisions for line in decision.lines}
     by_text: dict[str, tuple[int, DraftItem]] = {}
     for row, speaker, sentences in reversed(turns):
         for sentence in sentences:
@@ -437,6 +568,8 @@ def is_rule(sentence: str) -> bool:
         return False
     if _OPTIONS.search(sentence) or _ONLY_ANNOUNCES.fullmatch(lowered):
         return False
+    if _DESCRIBES.search(lowered):
+        return False
     return _is_clear(sentence) or _WEAK.search(lowered) is not None
 
 
@@ -450,9 +583,9 @@ def _is_clear(rule: str) -> bool:
     return _STANDING.search(lowered) is not None and _STANDING_MARK.search(lowered) is not None
 
 
-def _decisions(source: Source) -> Iterator[DraftItem]:
+def _decisions(source: Source) -> list[Decision]:
     """The assistant's questions with the user's answers, the newest first."""
-    drafts: list[DraftItem] = []
+    decisions: list[Decision] = []
     turns = source.turns
     for number, (row, speaker, sentences) in enumerate(turns[:-1]):
         _, replier, answer = turns[number + 1]
@@ -465,15 +598,33 @@ def _decisions(source: Source) -> Iterator[DraftItem]:
         if not settled:
             continue  # the rules have a section of their own
         reply = _shorten(" ".join(settled), ANSWER_MOST)
-        lines = [*questions[-QUESTIONS:], f"User: {reply}"]
-        drafts.append((row, "\n  ".join(lines), (*questions, *settled)))
+        text, short = (
+            "\n  ".join([*questions[-QUESTIONS:], f"User: {one}"])
+            for one in (reply, _first_sentences(settled, REPLY_MOST))
+        )
+        about = (*sentences, *answer)
+        decisions.append(Decision(number + 1, row, text, short, (*questions, *settled), about))
+    rows = [row for row, _, _ in turns]
     for use in source.uses:
         asked = [text for key, text in use.arguments.items() if _QUESTION_KEY.search(key)]
         if asked and use.result:
             reply = _shorten(" ".join(use.result.split()), ANSWER_MOST)
             lines = [*(" ".join(one.split()) for one in asked[:QUESTIONS]), f"User: {reply}"]
-            drafts.append((use.row, "\n  ".join(lines), tuple(asked)))
-    yield from sorted(drafts, reverse=True)
+            number = bisect_right(rows, use.row)
+            decisions.append(
+                Decision(number, use.row, "\n  ".join(lines), "", tuple(asked), tuple(asked))
+            )
+    return sorted(decisions, key=lambda decision: -decision.row)
+
+
+def _first_sentences(sentences: Sequence[str], most: int) -> str:
+    """The first sentence, and further ones as long as they are short together."""
+    text = sentences[0]
+    for sentence in sentences[1:]:
+        if len(text) + len(sentence) > most:
+            break
+        text += f" {sentence}"
+    return _shorten(text, ANSWER_MOST)
 
 
 def _shorten(text: str, most: int) -> str:
@@ -495,11 +646,21 @@ def _questions(sentences: Sequence[str], answer: Sequence[str]) -> list[str]:
         if number and not questions and len(sentence) < CONTEXT_LEAST:
             named = [one for one in sentences[:number] if not words.isdisjoint(content_words(one))]
             first = number - 1
-            while first and refers_back(sentences[first]):
+            while first and (refers_back(sentences[first]) or _is_vague(sentences[first])):
                 first -= 1
-            questions += named[-1:] or sentences[first:number]
+            context = named[-1:] or sentences[first:number]
+            at = sentences.index(context[0])
+            if at and _is_vague(context[0]):
+                context = [sentences[at - 1], *context]
+            questions += context
         questions.append(sentence)
     return questions
+
+
+def _is_vague(sentence: str) -> bool:
+    """Whether a sentence has a pronoun and few other words, such as "Do not accept it yet."."""
+    few = len(content_words(sentence)) < CONTEXT_WORDS
+    return few and _PRONOUN.search(sentence.lower()) is not None
 
 
 def _facts(source: Source, reader: NameReader) -> Iterator[Item]:
@@ -549,17 +710,21 @@ def _adds_values(statement: Statement) -> bool:
 def _statements(source: Source) -> Iterator[Statement]:
     """The sentences of people and models that may state facts."""
     changed: set[str] = set()
+    stated: set[str] = set()
     for row, speaker, sentences in source.turns:
         if speaker not in ("user", "assistant"):
             continue
         is_user = speaker == "user"
         if is_user:
             changed = {value for one in sentences if has_change(one) for value in values_of(one)}
+            stated = {v for one in sentences if not is_question(one) for v in values_of(one)}
         before = ""
         for sentence in sentences:
             if not _OUTPUT.match(sentence) and (is_user or not is_narration(sentence)):
-                repeats = not is_user and changed and not changed.isdisjoint(values_of(sentence))
-                confirms = bool(repeats)
+                confirms = False
+                if not is_user:
+                    values = stated if opens_with_agreement(sentence) else changed
+                    confirms = bool(values) and not values.isdisjoint(values_of(sentence))
                 yield Statement(row, sentence, is_user, before, confirms)
             before = sentence
 
