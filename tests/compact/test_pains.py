@@ -623,6 +623,10 @@ def test_33_equal_outputs_are_stored_once(tmp_path):
             t.tool_result("c", output)
             if n in (0, 29):
                 sizes.append(sum(file.stat().st_size for file in tmp_path.iterdir()))
+        calls_and_results = t.compile().messages[1:]
+        assert [message.role for message in calls_and_results] == ["assistant", "tool"] * 30
+        assert {message.text for message in calls_and_results[1::2]} == {output}
+    assert sizes[0] > len(output)
     assert sizes[1] - sizes[0] < 15 * len(output)
 
 

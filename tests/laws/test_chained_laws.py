@@ -69,6 +69,8 @@ def test_three_compactions_keep_every_law(parts, endings, budgets, uses_model):
             rows = t.compile().rows
             unread = {rows[i].id for i in unread_rows(rows)}
             pinned = [row for row in rows if row.priority == "pinned"]
+            assert len(pinned) == sum(act == "pin" for acts in parts[: seed + 1] for act, _ in acts)
+            assert bool(unread) is (ending == "unread")
             options = {"model": "weft-offline"} if uses_model else {}
             try:
                 done = t.compact(budget=budget, **options)

@@ -42,10 +42,12 @@ def requests(protocol):
 def translated(body, model, source, target, refused):
     """The translation, or `None` for a body that is refused."""
     try:
-        return weft.translate(body, source, target, model=model)
+        done = weft.translate(body, source, target, model=model)
     except weft.Refused as error:
         refused.append(error)
         return None
+    assert done is not None  # only a refused body may be left unchecked
+    return done
 
 
 RULES = {"cache_breakpoint_dropped", "system_demoted_for_model"}

@@ -126,6 +126,7 @@ def edited_to_nothing(t: Thread) -> None:
     answer = t.tool_result("a", "1").id
     for id in (first, asked, answer):
         t.edit(id, "")
+    assert "I look." not in "".join(message.text for message in t.compile().messages)
     t.user("next")
 
 
