@@ -214,6 +214,7 @@ def test_a_panel_opened_while_it_streams_stays_open(tab, url, upstream):
     program = Program(url, "opened", "hello", "An answer to: hello", "look around")
     page.wait_for_selector(".live .tool")
     page.click(".live .tool summary")
+    expect(page.locator(".live .tool .excerpt")).to_have_text("ls -la")  # and not its JSON
     gate.set()
     program.finish()
     page.wait_for_selector(".live", state="detached")

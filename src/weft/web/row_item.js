@@ -84,17 +84,9 @@ export class RowItem {
     if (created) {
       const date = new Date(created * 1000);
       const label = clock(created);
-      facts.push(
-        el(
-          "a",
-          {
-            class: "time",
-            href: this.actions.permalink(row.id),
-            title: `${date.toLocaleString()}: link to this message`,
-          },
-          el("time", { datetime: date.toISOString() }, label),
-        ),
-      );
+      const title = `${date.toLocaleString()}: link to this message`;
+      const link = { class: "time", href: this.actions.permalink(row.id), title };
+      facts.push(el("a", link, el("time", { datetime: date.toISOString() }, label)));
     }
     if (model && row.role === "assistant") facts.push(el("span", { class: "tokens model" }, model));
     const price = usage?.cost ? `, ${dollars(usage.cost)}` : "";
@@ -165,11 +157,7 @@ export class RowItem {
 
   foldButton() {
     const open = () => this.actions.openFold(this.row.fold.commit);
-    return el(
-      "button",
-      { type: "button", class: "quiet", onclick: open },
-      "Show what was removed, or revert",
-    );
+    return el("button", { type: "button", class: "quiet", onclick: open }, "Show what was removed, or revert");
   }
 }
 

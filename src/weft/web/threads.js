@@ -135,14 +135,10 @@ export class Threads {
     box.querySelector("summary").textContent = `Deleted threads (${threads.length})`;
     const restore = (name) =>
       el("button", { type: "button", class: "quiet", onclick: () => this.onrestore(name) }, "Restore");
-    const rows = threads.map(({ name, deleted }) =>
-      el(
-        "li",
-        { title: `${name}, deleted ${ago(deleted)}` },
-        el("span", { class: "thread-name" }, name),
-        restore(name),
-      ),
-    );
+    const rows = threads.map(({ name, deleted }) => {
+      const label = el("span", { class: "thread-name" }, name);
+      return el("li", { title: `${name}, deleted ${ago(deleted)}` }, label, restore(name));
+    });
     refill(byId("deleted-list"), ...rows);
   }
 

@@ -6,6 +6,7 @@ import { ansiNodes, hasAnsi } from "./ansi.js";
 import { mediaNode } from "./attachments.js";
 
 const EXCERPT = 120;
+const ARGUMENT = /^\s*{\s*"\w+"\s*:\s*"((?:[^"\\]|\\.)*)/; // the first one, while the JSON arrives
 const KINDS = { "-": "del", "+": "ins", " ": "same" };
 const PATCH = /^(\*\*\* Begin Patch|diff --git |--- )/;
 
@@ -141,7 +142,7 @@ function setText(node, text) {
 
 /** The first short argument of a call. */
 export function excerpt(input) {
-  if (typeof input === "string") return input.slice(0, EXCERPT);
+  if (typeof input === "string") return (ARGUMENT.exec(input)?.[1] ?? input).slice(0, EXCERPT);
   const first = Object.values(input ?? {}).find((value) =>
     ["string", "number"].includes(typeof value),
   );
