@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+import weft
 from compact_rows import broken_pairs, rows, write
 from growth import count_calls, grows_linearly
 from weft.compact import extract_summary, find_entities, mark_summary, plan_budget, plan_summary
@@ -548,3 +549,57 @@ def test_the_cost_of_a_plan_grows_with_the_length_of_the_thread():
 
     plan(20)  # patterns are compiled before
     assert count_calls(lambda: plan(240)) < 5 * count_calls(lambda: plan(60))  # linear is 4
+
+
+def decisions() -> weft.Thread:
+    t = weft.open()
+    for n in range(12):
+        t.user(f"Question {n} about src/file_{n}.py and PORT=80{n}?")
+        t.assistant(f"Answer {n}: src/file_{n}.py raises Error{n}. We decided to use option {n}.")
+    return t
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"keep": 3},
+        {"keep": 3, "budget": 10_000},
+        {"budget": 400},
+        {"keep": 3, "summary": "They chose options."},
+        {"keep": 3, "model": "weft-offline"},
+    ],
+)
+def test_the_same_compaction_again_changes_nothing(options):
+    with decisions() as t:
+        first = t.compact(**options)
+        sent = t.compile().to_anthropic()
+        for again in (t.compact(**options, preview=True), t.compact(**options)):
+            assert again.commit is None
+            assert str(again) == f"nothing to compact: {first.tokens_after:,} tokens"
+        assert t.compile().to_anthropic() == sent
+        t.user("And option 12?")
+        t.assistant("Option 12 it is.")
+        assert t.compact(**options).commit is not None or "budget" in options
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"summary": "They chose options."}, {"model": "weft-offline"}]
+)
+def test_a_range_that_holds_only_a_summary_is_not_compacted_again(options):
+    with decisions() as t:
+        t.compact(last=t.compile().ids[15], **options)
+        sent = t.compile().to_anthropic()
+        again = t.compact(last=t.compile().ids[0], **options)
+        assert again.commit is None
+        assert str(again).startswith("nothing to compact")
+        assert t.compile().to_anthropic() == sent
+
+
+def test_a_smaller_budget_or_another_summary_replaces_a_summary():
+    with decisions() as t:
+        large = t.compact(keep=3)
+        small = t.compact(keep=3, budget=large.tokens_after - 60)
+        assert small.commit is not None
+        assert small.tokens_after <= large.tokens_after - 60
+        assert t.compact(keep=3, summary="They chose options.").commit is not None
+        assert "They chose options." in t.compile().messages[0].text

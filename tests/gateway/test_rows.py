@@ -2,7 +2,7 @@
 
 from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import orjson
 import pytest
@@ -203,3 +203,21 @@ def test_merged_messages_have_their_time_and_usage(gateway):
     (row,) = (row for row in rows if row["role"] == "assistant")
     assert row["created"] == pytest.approx(created)
     assert row["usage"] == {"input": 7, "output": 3, "cached": None, "cost": None}
+
+
+def test_the_same_compaction_twice_changes_nothing_the_second_time(gateway):
+    with weft.thread.open(gateway.store, "again") as thread, thread.batch():
+        for number in range(12):
+            thread.user(f"Question {number} about src/file_{number}.py and PORT=80{number}?")
+            thread.assistant(f"src/file_{number}.py raises Error{number}. We use option {number}.")
+    body = orjson.dumps({"thread": "again", "keep": 3})
+    headers = {"Content-Type": "application/json"}
+    replies = []
+    for _ in range(2):
+        request = Request(f"{gateway.url}/api/compact", body, headers)
+        with urlopen(request, timeout=SECONDS) as reply:
+            replies.append(orjson.loads(reply.read()))
+    first, second = replies
+    assert first["commit"] is not None
+    assert second["commit"] is None
+    assert second["message"] == f"nothing to compact: {first['after']:,} tokens"

@@ -10,7 +10,8 @@ stay (`summary_room`).
   is refused with the number of tokens that it needs.
 - Results that the model has not read are never folded. If they do not fit, they are shortened.
 - Rules that came up on the way stay as they are. Only if nothing else helps, they are folded.
-- A fold that saves nothing is not made.
+- A fold that saves nothing is not made. Nor is a fold of an earlier summary alone, unless the
+  budget requires it: the same compaction twice changes nothing the second time.
 
 The summary is a `user` message of kind `summary`. It comes after the setup and after the pins that
 precede everything it covers. So no system message changes, and the message order is valid for every
@@ -135,7 +136,7 @@ def _plan_fold(
     if keep is None:
         return split.plan(split.cutoff())
     cutoff = split.layout.keeping(keep)
-    if fits and not split.saves(cutoff):
+    if fits and (split.layout.lone_summary(cutoff) is not None or not split.saves(cutoff)):
         return Plan(rows=tuple(rows))
     return split.plan(cutoff)
 
@@ -254,9 +255,7 @@ def plan_summary(
     _check(rows, budget, keep, field="summary")
     layout = Layout(rows, count)
     cutoff = layout.keeping(1 if keep is None else keep)
-    planned = Plan(rows=tuple(rows))
-    if layout.folded(cutoff):
-        planned = layout.plan(cutoff, mark_summary(summary))
+    planned = _plan_own_summary(layout, cutoff, summary)
     needed = count_tokens(planned.rows, count)
     if budget is not None and needed > budget:
         raise _exceeded("the summary and what must stay need", needed, budget)
@@ -275,19 +274,31 @@ def plan_range(
     """The rows with a range replaced by the caller's summary, or else by an extract.
 
     An extract gets a quarter of the tokens of the range, or a half if that is little. If nothing
-    fits, a line says how many messages were removed.
+    fits, a line says how many messages were removed. Returns the same rows if the range holds only
+    a summary.
     """
     if summary is not None and not summary.strip():
         raise CompactRefused("is blank; say what happened in the range", field="summary")
     layout, position = locate_range(rows, first, last, count)
     if summary is not None:
-        return layout.plan(position, mark_summary(summary))
+        return _plan_own_summary(layout, position, summary)
+    if layout.lone_summary(position) is not None:
+        return Plan(rows=tuple(rows))
     source = layout.source_rows(position)
     size = count_tokens(source, layout.count)
     room = max(min(SUMMARY_LEAST, size // 2), int(size * SUMMARY_CEILING))
     extract = Extract(originals(source), layout.count, beside=layout.kept_rows(position))
     message = _write_extract(extract, room, layout.count)
     return layout.plan(position, message or cut_line(len(source)))
+
+
+def _plan_own_summary(layout: Layout, cutoff: int, summary: str) -> Plan:
+    """The plan with the caller's summary; the same rows if there is nothing new to replace."""
+    message = mark_summary(summary)
+    earlier = layout.lone_summary(cutoff)
+    if not layout.folded(cutoff) or (earlier is not None and earlier.message == message):
+        return Plan(rows=tuple(layout.rows))
+    return layout.plan(cutoff, message)
 
 
 def summary_room(free: int, budget: int, whole: int) -> int:

@@ -27,7 +27,7 @@ from weft.errors import CompactRefused
 from weft.history import Row, shows
 from weft.model import Message, Text, ToolCall, ToolResult, is_system, side
 
-from .batches import unmarked
+from .batches import is_summary, unmarked
 from .pairs import Pair, find_pairs
 from .plan import (
     Plan,
@@ -127,6 +127,14 @@ class Layout:
     def source_rows(self, cutoff: int) -> list[Row]:
         """The visible rows that a summary replaces."""
         return [self.rows[i] for i in self.folded(cutoff) if shows(self.rows[i])]
+
+    def lone_summary(self, cutoff: int) -> Row | None:
+        """The earlier summary, if it is the only row that would be folded.
+
+        To fold it again would lose details and the cached prefix, and would replace no new row.
+        """
+        source = self.source_rows(cutoff)
+        return source[0] if len(source) == 1 and is_summary(source[0]) else None
 
     def min_tokens(self, cutoff: int) -> int:
         """A lower bound of the tokens that stay, without what fixed rows need for their pairs.

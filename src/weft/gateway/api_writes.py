@@ -85,7 +85,7 @@ def _compact(call: ApiCall, publish: Callable[[SystemMessage], None]) -> JsonObj
         options["model"] = client.reporting_to(
             lambda retry: publish(SystemMessage(RETRY, retry.data()))
         )
-    mode_options = ("replacements", "model", "first", "last", "summary", "budget")
+    mode_options = ("replacements", "model", "first", "last", "summary", "budget", "keep")
     if all(options.get(name) is None for name in mode_options):
         options["budget"] = max(1, thread.compile().tokens // 2)
     old_rows = read_changes(read_steps(call, thread))[0].rows

@@ -346,6 +346,8 @@ def take_snapshot(
 
     if options.has_range:
         layout, position = locate_range(shown, options.first, options.last, count)
+        if layout.lone_summary(position) is not None:
+            return None
         cutoff = measure_range(layout, position, model.output)
         folded = [row for row in cutoff.summaries for row in batches_of_summary(handle, head, row)]
         return Snapshot(rows, cutoff, tuple(folded), (), tuple(shown))
