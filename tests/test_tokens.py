@@ -102,7 +102,7 @@ def test_every_kind_of_block_costs_something(tokenizer, block: Block) -> None:
 
 def test_media_cost_a_budget_of_their_own_and_not_their_base64() -> None:
     picture = Image(Inline("aGk=" * 1_000_000, "image/png"))
-    assert counter_for("o200k").block(picture) < 2_000
+    assert 50 < counter_for("o200k").block(picture) < 2_000
 
 
 def test_a_name_that_is_no_tokenizer_is_refused() -> None:
