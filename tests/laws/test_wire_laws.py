@@ -11,7 +11,6 @@ from weft.codec import CODECS, SseParser, write_frame
 from weft.model import (
     Close,
     End,
-    Fail,
     Finish,
     Message,
     Open,
@@ -149,7 +148,7 @@ def test_law_3_recorded_streams_byte_by_byte(protocol):
     assert short
     for id, stream in short.items():
         whole = read_stream(stream, protocol)
-        assert any(isinstance(event, End | Fail) for event in whole), id
+        assert len(whole) > 1, id  # a decoder that reads nothing only reports the missing end
         assert read_stream(stream, protocol, range(len(stream))) == whole, id
 
 
