@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +130,25 @@ def test_a_failure_is_one_clear_line(weft: Any, words: list[str]) -> None:
 def test_a_reading_command_makes_no_store(weft: Any, tmp_path: Path) -> None:
     assert weft("log")[0] == 1
     assert not (tmp_path / "store.db").exists()
+
+
+def test_forget_lists_names_in_use_with_the_commands_that_change_them(run: Any) -> None:
+    secret = "hunter2"
+    assert run("commit", "a", "--thread", f"about {secret}")[0] == 0
+    run("tag", f"at-{secret}")
+    run("branch", f"try-{secret}")
+    code, out, err = run("forget", secret, "--preview")
+    assert (code, out) == (0, "")
+    code, out, err = run("forget", secret)
+    assert (code, out) == (1, "")
+    commands = re.findall(r"`(weft (?:rename|tag|branch) [^`]*)`", err)
+    assert len(commands) == 3
+    report = json.loads(run("forget", secret, "--json")[1])
+    assert [row["command"] for row in report["live_names"]] == commands
+    for command in commands:
+        assert run(*shlex.split(command)[1:])[0] == 0
+    assert run("forget", secret)[:2] == (0, "erased from 0 entries, 0 notes and 2 names\n")
+    assert run("gc", "--days", "0")[0] == 0
+    for path in Path(os.environ["WEFT_STORE"]).parent.glob("store.db*"):
+        assert secret.encode() not in path.read_bytes()
+    assert run("forget", secret)[:2] == (0, "nothing contains that text\n")

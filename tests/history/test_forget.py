@@ -2,12 +2,15 @@
 
 import json
 from base64 import b64decode, b64encode, urlsafe_b64encode
+from pathlib import Path
 
 import pytest
 
 import weft
+from weft.history import LiveName
 from weft.model import Message, ToolCall
-from weft.thread import forget
+from weft.store import SqliteStore, Store, read_deleted_name
+from weft.thread import forget, fsck, gc, undelete
 
 SECRET = 'Straße 🌳 "a/b"\nc'
 PLAIN = json.dumps(SECRET)
@@ -95,3 +98,89 @@ def test_a_short_text_is_not_looked_for_in_base64() -> None:
     """Three signs of base64 are in every picture somewhere."""
     data = json.dumps({"data": b64encode(b"some ab words").decode()})
     assert without(data, "ab") == data
+
+
+NAME_SECRET = "hunter2"
+
+
+def named_thread(store: Store) -> weft.Thread:
+    """A thread whose names all contain the secret, with names that are no longer used."""
+    t = weft.open(store, f"about-{NAME_SECRET}")
+    store.describe_thread(t.name, title=f"The key {NAME_SECRET} of Ann")
+    t.user("a")
+    t.assistant("b")
+    t.branch(f"try-{NAME_SECRET}")
+    t.switch(f"try-{NAME_SECRET}")
+    t.user("c")
+    t.tag(f"at-{NAME_SECRET}")
+    t.switch("main")
+    t.branch(f"old-{NAME_SECRET}")
+    t.delete_branch(f"old-{NAME_SECRET}")
+    t.tag(f"was-{NAME_SECRET}")
+    t.untag(f"was-{NAME_SECRET}")
+    return t
+
+
+def test_names_that_nobody_uses_are_forgotten_and_the_others_are_listed(store: Store) -> None:
+    t = named_thread(store)
+    gone = weft.open(store, f"gone-{NAME_SECRET}")
+    gone.user("d")
+    gone.branch(f"within-{NAME_SECRET}")
+    gone.switch(f"within-{NAME_SECRET}")
+    gone.delete()
+    planned = forget(store, NAME_SECRET, preview=True)
+    erased = forget(store, NAME_SECRET)
+    assert planned == erased
+    assert erased
+    live = [
+        LiveName("tag", t.name, f"at-{NAME_SECRET}"),
+        LiveName("branch", t.name, f"try-{NAME_SECRET}"),
+        LiveName("thread", t.name, t.name),
+    ]
+    assert list(erased.live_names) == live
+    assert erased.to_dict()["live_names"] == [
+        {"kind": name.kind, "thread": name.thread, "name": name.name} for name in live
+    ]
+    assert erased.names == 5  # a title, a branch, a tag, a deleted thread and its branch
+    record = store.read_thread(t.name)
+    assert record is not None
+    assert record.title == "The key [forgotten] of Ann"
+    [deleted] = store.threads(deleted=True)
+    assert read_deleted_name(deleted.name)[0] == "gone-[forgotten]"
+    assert deleted.head == "within-[forgotten]"
+    assert fsck(store).clean
+    assert undelete(store, "gone-[forgotten]").name == "gone-[forgotten]"
+    assert weft.open(store, "gone-[forgotten]").current == "within-[forgotten]"
+    t.undo()  # the deletion of a tag, under the name that is left of it
+    assert "was-[forgotten]" in t.tags()
+
+
+def test_nothing_is_left_once_live_names_are_changed(store: Store, tmp_path: Path) -> None:
+    t = named_thread(store)
+    forget(store, NAME_SECRET)
+    t.rename("plain")
+    t.untag(f"at-{NAME_SECRET}")
+    t.delete_branch(f"try-{NAME_SECRET}")
+    erased = forget(store, NAME_SECRET)
+    assert erased.live_names == ()
+    gc(store, days=0)
+    names = [*t.branches(), *t.tags(), t.name, str(store.operations("plain", limit=100))]
+    assert not any(NAME_SECRET in name for name in names)
+    assert fsck(store).clean
+    if isinstance(store, SqliteStore):
+        for path in tmp_path.glob("*"):
+            assert NAME_SECRET.encode() not in path.read_bytes(), path
+
+
+def test_forgotten_names_do_not_collide(store: Store) -> None:
+    t = weft.open(store)
+    t.user("a")
+    for number in range(3):
+        t.tag("x" + "secret" * (number + 1))
+        t.untag("x" + "secret" * (number + 1))
+    forget(store, "secretsecret")
+    forget(store, "secret")
+    assert fsck(store).clean
+    refs = {operation.ref for operation in store.operations(t.name)}
+    assert len(refs) == 4
+    assert not any("secret" in ref for ref in refs)

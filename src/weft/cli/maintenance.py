@@ -2,11 +2,12 @@
 `rename`, `clear`)."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 
 from weft.errors import ConfigError
-from weft.history import Swept
+from weft.history import Erased, LiveName, Swept
 from weft.store import descendants
 from weft.thread import (
     RETENTION_DAYS,
@@ -36,6 +37,7 @@ from .history import preview_json
 from .terminal import plural
 
 EXIT_DAMAGED = 1
+EXIT_NAMES_LEFT = 1
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,21 +93,48 @@ def erase(args: argparse.Namespace) -> int:
     text = read_text(args.text) if args.id is None else _message_text(args, address)
     erased = forget(address, text, preview=args.preview)
     copies = kept_copies(address)
+    names = erased.live_names
+    exit_code = EXIT_NAMES_LEFT if names and not args.preview else 0
     if args.json:
-        print_json({**erased.to_dict(), "preview": args.preview, "copies": copies})
-        return 0
+        rows = [
+            {**row, "command": _command_for(name)}
+            for row, name in zip(erased.to_dict()["live_names"], names, strict=True)
+        ]
+        facts = {**erased.to_dict(), "live_names": rows}
+        print_json({**facts, "preview": args.preview, "copies": copies})
+        return exit_code
     for copy in copies:
         line = f"weft: {copy!r} was left by a repair and may contain the text: delete it yourself"
         print_error(line)
-    if not erased:
-        print("nothing contains that text")
-    else:
+    if erased:
         verb = "would be erased" if args.preview else "erased"
-        entries, notes = plural(len(erased.entries), "entry"), plural(len(erased.commits), "note")
-        attempts = plural(len(erased.attempts), "attempt")
-        tail = f"{notes} and {attempts}" if erased.attempts else notes
-        print(f"{verb} from {entries}{',' if erased.attempts else ' and'} {tail}")
-    return 0
+        print(f"{verb} from {_places(erased)}")
+    elif not names:
+        print("nothing contains that text")
+    for name in names:
+        what = f"the name of the {name.kind} {name.name!r}"
+        owner = "" if name.kind == "thread" else f" of the thread {name.thread!r}"
+        print_error(f"weft: {what}{owner} contains the text: `{_command_for(name)}` changes that")
+    if names:
+        print_error("weft: then run `weft forget` again, which erases the old names too")
+    return exit_code
+
+
+def _places(erased: Erased) -> str:
+    """`2 entries, 1 note and 3 names`; entries and notes are always listed."""
+    places = [plural(len(erased.entries), "entry"), plural(len(erased.commits), "note")]
+    if erased.attempts:
+        places.append(plural(len(erased.attempts), "attempt"))
+    if erased.names:
+        places.append(plural(erased.names, "name"))
+    return f"{', '.join(places[:-1])} and {places[-1]}"
+
+
+def _command_for(name: LiveName) -> str:
+    """The command that renames a thread, or deletes a branch or a tag."""
+    if name.kind == "thread":
+        return shlex.join(["weft", "rename", "NEW", "--thread", name.thread])
+    return shlex.join(["weft", name.kind, name.name, "--delete", "--thread", name.thread])
 
 
 def _message_text(args: argparse.Namespace, address: str) -> str:
@@ -142,6 +171,12 @@ def _forget_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--id", help="erase the whole content of this message instead")
     parser.add_argument(
         "--preview", action="store_true", help="show where the text is, erase nothing"
+    )
+    parser.epilog = (
+        "The text is erased from messages, notes, attempts and titles, and from the names of "
+        "deleted threads, branches and tags. Names in use stay: each is listed with the command "
+        "that renames or deletes it, and the exit code is 1. After that command, `weft forget` "
+        "again erases the old name."
     )
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .maintenance import (
         OBJECT_FORMAT,
         Erased,
+        LiveName,
         Report,
         Swept,
         examine,
@@ -141,7 +142,7 @@ __getattr__ = lazy_names(
         "diff": "Diff DiffLine diff_rows",
         "maintenance": (
             "OBJECT_FORMAT Report truncate_damaged_branch examine repair Swept sweep Erased "
-            "forget_text plan_forget"
+            "LiveName forget_text plan_forget"
         ),
         "graph": (
             "TAG PlacedCommit assign_lanes merge_base newest_first read_ancestors read_branches "
@@ -199,6 +200,7 @@ __all__ = [
     "Insert",
     "InsertedRow",
     "ListRows",
+    "LiveName",
     "Matches",
     "Merged",
     "Narrowing",

@@ -25,6 +25,8 @@ note and metadata string that contains it.
 - The objects keep their ids, as tombstones, so the graph and all references stay valid.
 - The text index is updated, and the store's files are rewritten.
 - If the same message is committed again, it has the same id and so stays forgotten.
+- Titles, and names that nobody uses any more (deleted threads, branches and tags), lose the text.
+  A live name is how others refer to a thread, a branch or a tag, so it stays and is reported.
 
 The text is found in every JSON spelling, in JSON inside JSON strings, and in base64. A base64 file
 that contains it is replaced whole. Compressed and encrypted data is not searched.
@@ -35,7 +37,8 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, cast
+from itertools import chain, count
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
@@ -53,10 +56,12 @@ from weft.store import (
     Step,
     Store,
     Tombstone,
+    deleted_name,
     read_deleted_name,
 )
 
 from .compile import View
+from .graph import TAG
 from .objects import (
     PLAIN_BODIES,
     Append,
@@ -290,7 +295,7 @@ def sweep(store: Store, since: float, *, preview: bool = False) -> Swept:
                 total[position] += count
         for thread in () if preview else expired:
             maintenance.drop_thread(thread)
-    if not preview and total[0]:
+    if not preview and (total[0] or expired):
         maintenance.scrub()
     return Swept(total[0], total[1], total[2], len(expired))
 
@@ -327,27 +332,112 @@ _BASE64 = lazy_pattern(r"[A-Za-z0-9+/_-]+={0,2}")
 _CHARACTER = lazy_pattern(rf"{_ESCAPES}|.", re.DOTALL)
 
 
+class LiveName(Struct, frozen=True):
+    """A name that is in use and contains a forgotten text; `kind` says what it is the name of."""
+
+    kind: Literal["thread", "branch", "tag"]
+    thread: str
+    name: str
+
+
 class Erased(Struct, frozen=True):
-    """The objects that contained the text."""
+    """The objects that contained the text.
+
+    `names` is how many titles, and names that nobody uses, contained it. `live_names` are in use
+    and still contain it; the name of a thread comes after those of its branches and tags.
+    """
 
     entries: tuple[Id, ...]
     commits: tuple[Id, ...]
     attempts: tuple[int, ...] = ()
+    names: int = 0
+    live_names: tuple[LiveName, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.entries or self.commits or self.attempts)
+        return bool(self.entries or self.commits or self.attempts or self.names)
 
-    def to_dict(self) -> dict[str, list[str] | int]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "entries": [id.hex() for id in self.entries],
             "commits": [id.hex() for id in self.commits],
             "attempts": len(self.attempts),
+            "names": self.names,
+            "live_names": [msgspec.structs.asdict(name) for name in self.live_names],
         }
+
+
+class _Renames(Struct, frozen=True):
+    """The names to change: threads, their titles, and the refs of each thread, by their old name.
+
+    `live` are the names that stay.
+    """
+
+    threads: dict[str, str]
+    titles: dict[str, str]
+    refs: dict[str, dict[str, str]]
+    live: tuple[LiveName, ...]
+
+    @property
+    def count(self) -> int:
+        refs = sum(map(len, self.refs.values()))
+        return len(self.threads) + len(self.titles) + refs
+
+    def apply(self, store: Store) -> None:
+        for thread, names in self.refs.items():
+            store.maintenance().rename_refs(thread, names)
+        for thread, title in self.titles.items():
+            store.describe_thread(thread, title=title)
+        for thread, name in self.threads.items():
+            store.rename_thread(thread, name)
+
+
+def _plan_renames(store: Store, text: str) -> _Renames:
+    plan = _Renames({}, {}, {}, ())
+    live: list[LiveName] = []
+    deleted = store.threads(deleted=True)
+    taken = {record.name for record in deleted}
+    for record in [*store.threads(), *deleted]:
+        thread = record.name
+        deletion = read_deleted_name(thread)
+        if record.title is not None and text in record.title:
+            plan.titles[thread] = _replaced(record.title, text)
+        names = store.maintenance().ref_names(thread)
+        used = set(names)
+        for ref, is_live in names.items():
+            prefix = TAG if ref.startswith(TAG) else ""
+            name = ref.removeprefix(prefix)
+            if text not in name:
+                continue
+            if is_live and deletion is None:
+                live.append(LiveName("tag" if prefix else "branch", thread, name))
+            else:
+                renames = plan.refs.setdefault(thread, {})
+                renames[ref] = _free_name(used, prefix.__add__, _replaced(name, text))
+        if deletion is None and text in thread:
+            live.append(LiveName("thread", thread, thread))
+        elif deletion is not None and text in deletion[0]:
+            old, moment = deletion
+            make = partial(deleted_name, moment=moment)
+            plan.threads[thread] = _free_name(taken, make, _replaced(old, text))
+    return msgspec.structs.replace(plan, live=tuple(live))
+
+
+def _replaced(name: str, text: str) -> str:
+    return name.replace(text, FORGOTTEN)
+
+
+def _free_name(taken: set[str], make: Callable[[str], str], name: str) -> str:
+    """The name that `make` makes of this one, with a number if it is taken; it is taken then."""
+    numbered = (f"{name}-{number}" for number in count(2))
+    free = next(full for each in chain([name], numbered) if (full := make(each)) not in taken)
+    taken.add(free)
+    return free
 
 
 def plan_forget(store: Store, text: str) -> Erased:
     """The objects that contain the text; writes nothing."""
     maintenance = store.maintenance()
+    renames = _plan_renames(store, text)
     return Erased(
         tuple(id for id, data in maintenance.entries() if without(data, text) != data),
         tuple(
@@ -360,6 +450,8 @@ def plan_forget(store: Store, text: str) -> Erased:
             for key, _, attempt in maintenance.attempts()
             if without(attempt.data, text) != attempt.data
         ),
+        renames.count,
+        renames.live,
     )
 
 
@@ -383,6 +475,7 @@ def forget_text(store: Store, text: str, created: float) -> Erased:
             touched.setdefault(thread, []).append(step.commit.id)
         for thread, ids in touched.items():
             maintenance.unindex(thread, ids)
+        _plan_renames(store, text).apply(store)
     store.maintenance().scrub()
     return erased
 

@@ -6,7 +6,7 @@ which defines ids. A *tombstone* is an object whose bytes were replaced on purpo
 and a checksum over the new bytes shows that it is not damaged.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -99,6 +99,17 @@ class Maintenance(Protocol):
         self, kind: Kind, id: Id, data: bytes, reason: Reason, created: float
     ) -> None:
         """Replace the bytes of an object in every thread."""
+        ...
+
+    def ref_names(self, thread: str) -> dict[str, bool]:
+        """Every name of a branch or tag in the thread's refs and log, and whether it exists now.
+
+        The current branch counts as existing, also before its first commit.
+        """
+        ...
+
+    def rename_refs(self, thread: str, names: Mapping[str, str]) -> None:
+        """Give branches and tags other names, everywhere in the thread; the new ones are free."""
         ...
 
     def unindex(self, thread: str, commits: Sequence[Id]) -> None:

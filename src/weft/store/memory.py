@@ -7,7 +7,7 @@ on a copy of all tables; the originals are restored if the transaction fails.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import RLock
@@ -691,6 +691,27 @@ class MemoryMaintenance:
                     commit = structs.replace(step.commit, data=data)
                     thread_tables.commits[name] = structs.replace(step, commit=commit)
         tables.tombstones[(kind, id)] = Tombstone(reason, checksum((data,)))
+
+    def ref_names(self, thread: str) -> dict[str, bool]:
+        thread_tables = self._store.tables.threads[thread]
+        names = {operation.ref for operation in thread_tables.log}
+        names |= {operation.was for operation in thread_tables.log if operation.was is not None}
+        live = {*thread_tables.refs, thread_tables.record.head}
+        return {name: name in live for name in sorted(names | live)}
+
+    def rename_refs(self, thread: str, names: Mapping[str, str]) -> None:
+        thread_tables = self._store.copy_tables().threads[thread]
+        record = thread_tables.record
+        thread_tables.record = structs.replace(record, head=names.get(record.head, record.head))
+        thread_tables.refs = {names.get(ref, ref): id for ref, id in thread_tables.refs.items()}
+        thread_tables.log = [
+            structs.replace(
+                line,
+                ref=names.get(line.ref, line.ref),
+                was=line.was if line.was is None else names.get(line.was, line.was),
+            )
+            for line in thread_tables.log
+        ]
 
     def unindex(self, thread: str, commits: Sequence[Id]) -> None:
         ids = set(commits)

@@ -1,7 +1,7 @@
 """The maintenance interface in SQL: structural checks, repair, deletion."""
 
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -129,6 +129,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
 
 
 OPERATION = "verb, ref, old, new, was, created"
+WAS = OPERATION.split(", ").index("was")
 
 
 def repair_structure(db: Database) -> list[str]:
@@ -444,6 +445,37 @@ class SqlMaintenance:
                 SET reason = excluded.reason, checksum = excluded.checksum""",
                 (kind, id, reason, checksum((data,)), created),
             )
+
+    def ref_names(self, thread: str) -> dict[str, bool]:
+        ((owner, head),) = self._db.read("SELECT key, head FROM thread WHERE name = ?", (thread,))
+        names = {
+            name: False
+            for (name,) in self._db.read(
+                "SELECT DISTINCT was FROM operation WHERE thread = ? AND was IS NOT NULL", (owner,)
+            )
+        }
+        for name, target in self._db.read(
+            "SELECT name, target FROM ref WHERE thread = ?", (owner,)
+        ):
+            names[name] = target is not None
+        names[head] = True
+        return dict(sorted(names.items()))
+
+    def rename_refs(self, thread: str, names: Mapping[str, str]) -> None:
+        with self._db.transaction():
+            ((owner,),) = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
+            for old, new in names.items():
+                for table, column in (("ref", "name"), ("thread", "head")):
+                    key = "thread" if table == "ref" else "key"
+                    sql = f"UPDATE {table} SET {column} = ? WHERE {key} = ? AND {column} = ?"
+                    self._db.write(sql, (new, owner, old))
+                sql = f"SELECT seq, {OPERATION} FROM operation WHERE thread = ? AND was = ?"
+                for seq, *columns in self._db.read(sql, (owner, old)):
+                    columns[WAS] = new
+                    self._db.write(
+                        "UPDATE operation SET was = ?, checksum = ? WHERE thread = ? AND seq = ?",
+                        (new, checksum(tuple(columns)), owner, seq),
+                    )
 
     def unindex(self, thread: str, commits: Sequence[Id]) -> None:
         with self._db.transaction():
