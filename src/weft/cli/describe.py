@@ -34,8 +34,10 @@ def describe(
     """A commit in one line that fits the screen beside `used_columns` columns."""
     if screen.width is None and not screen.colour:  # a pipe, which may get thousands of lines
         message = info.plain_message
-        if message is not None and len(message.blocks) == 1 and type(message.blocks[0]) is Text:
-            subject, text = speaker(message), preview(message)  # the preview of a text is one line
+        block = message.blocks[0] if message is not None and len(message.blocks) == 1 else None
+        if message is not None and type(block) is Text:
+            subject = message.role if message.name is None else speaker(message)
+            text = _preview_text(message.role, block.text)  # already one line
         else:
             subject, text = summarise(thread, info)
             text = screen.fit(text)
@@ -144,7 +146,8 @@ def preview(message: Message) -> str:
 
 
 def _preview_text(role: str, text: str) -> str:
-    text = listed_text(role, text)
+    if role == "user":
+        text = listed_text(role, text)
     start = text[: PREVIEW_WIDTH + 1]
     is_line = start.isascii() and start.isprintable() and "  " not in start
     if is_line and len(start) > PREVIEW_WIDTH and start[0] != " ":  # most texts

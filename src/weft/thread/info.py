@@ -242,7 +242,10 @@ class ListedCommit(CommitInfo):
         _, _, _, _, data, content = self._row
         if content is None or data != PLAIN_APPEND:
             return None
-        message = self._decode(content)
+        try:
+            message = decode_entry(content)
+        except Damaged:
+            message = decode_appended(self._step)  # raises it again, with the entry's id
         return None if message.role == ATTACHMENT else message
 
     @property
@@ -257,13 +260,10 @@ class ListedCommit(CommitInfo):
 
     def _read_messages(self) -> tuple[Message, ...]:
         content = self._row[5]
-        return super()._read_messages() if content is None else (self._decode(content),)
-
-    def _decode(self, content: bytes) -> Message:
         try:
-            return decode_entry(content)
+            return super()._read_messages() if content is None else (decode_entry(content),)
         except Damaged:
-            return decode_appended(self._step)  # raises it again, with the entry's id
+            return super()._read_messages()  # raises it again, with the entry's id
 
 
 def read_info(step: Step, count: Count) -> CommitInfo:
