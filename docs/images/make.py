@@ -87,6 +87,7 @@ def take_chat(browser: Any, url: str) -> None:
     take(page, "page-tool")
     say(page, "When is our release?")
     say(page, "Please compact the thread.")
+    page.wait_for_selector(".commit.compact")
     take(page, "page-compacted")
     page.click(".commit.compact summary")
     page.wait_for_selector(".commit.compact .removed")

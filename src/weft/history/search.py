@@ -299,7 +299,7 @@ def _match_notes(
     store: Store, index: TextIndex, parsed: "Query", query: str, limit: int
 ) -> list[Step]:
     """The commits whose note or metadata has every word, best first."""
-    matches = match_words(index, _note_words(parsed.words))
+    matches = match_notes(index, parsed.words)
     complete = _complete(matches)
     if not complete:
         return []
@@ -311,15 +311,21 @@ def _match_notes(
     return steps
 
 
-def _note_words(words: Iterable[Word]) -> list[Word]:
-    """The words as terms of notes."""
-    return [
+def match_notes(index: TextIndex, words: Iterable[Word]) -> list["WordMatch"]:
+    """The commits that have each word, or one that begins with it, in their note or metadata.
+
+    Most commits have neither, so a word is not searched inside of others: that reads all of the
+    index.
+    """
+    marked = [
         Word(
             tuple(NOTE_MARK + part for part in word.parts),
             tuple(NOTE_MARK + part for part in word.whole),
         )
         for word in words
     ]
+    index.load(term for word in marked for term in (*word.parts, *word.whole))
+    return [match_word(index, word) for word in marked]
 
 
 def _complete(matches: Sequence["WordMatch"]) -> set[int]:
@@ -428,7 +434,7 @@ def threads_with(store: Store, query: str) -> set[str] | None:
         return None
     index = open_index(store)
     matches = match_words(index, parsed.words)
-    complete = _complete(matches) | _complete(match_words(index, _note_words(parsed.words)))
+    complete = _complete(matches) | _complete(match_notes(index, parsed.words))
     partial = set[int]().union(*(match.positions for match in matches))
     return index.threads_of(complete or partial)
 

@@ -259,6 +259,7 @@ class TextIndex:
     ) -> None:
         self._store = store
         self._blocks: dict[int, list[tuple[_Range, IndexBlock]]] = {}
+        self._distinct: dict[int, list[IndexBlock]] = {}  # a block may be in many ranges
         self.keys: array[int] = array("q")
         self.lengths: array[int] = array("I")
         self.times: array[float] = array("d")
@@ -307,8 +308,9 @@ class TextIndex:
                 if buckets is None or block.bucket in buckets
             ]
         for bucket in range(BUCKETS) if buckets is None else buckets:
-            self._blocks[bucket] = []
+            self._blocks[bucket], self._distinct[bucket] = [], []
         for segment, block in blocks:
+            self._distinct[block.bucket].append(block)
             self._blocks[block.bucket] += [
                 (document_range, block) for document_range in self._by_segment[segment]
             ]
@@ -347,13 +349,13 @@ class TextIndex:
             return []
         if within:
             self._read_buckets(None)
-            blocks = [block for blocks in self._blocks.values() for _, block in blocks]
+            blocks = [block for blocks in self._distinct.values() for block in blocks]
             first = mark.encode() or b"(?!%b)" % NOTE_MARK.encode()
             inner = re.escape(term.removeprefix(mark).encode())
             pattern = rb"\n(%b[^ \n]*%b[^ \n]*) " % (first, inner)
         else:
             self.load([term])
-            blocks = [block for _, block in (*self._blocks[_bucket(term)], *self._blocks[WHOLE])]
+            blocks = [*self._distinct[_bucket(term)], *self._distinct[WHOLE]]
             pattern = rb"\n(%b[^ \n]+) " % re.escape(term.encode())
         names: dict[bytes, None] = {}
         for block in blocks:
