@@ -71,7 +71,7 @@ RESULT_LENGTH = 20_000
 """How many characters of a tool result are sent with its row."""
 MAIN_LENGTH = 200
 TEXT_LENGTH = 100_000
-"""A longer text is shown as it is: rendering it would take seconds."""
+"""A longer text is shown as plain text: rendering it would take seconds."""
 SENT_LENGTH = 400_000
 """A longer text is truncated: a browser needs minutes to draw 50 MB."""
 

@@ -242,7 +242,7 @@ def _run(
         next(flow)
     except StopIteration as end:
         return end.value
-    raise AssertionError("a compaction without a model asks nobody")
+    raise AssertionError("a compaction without a model sent a request")
 
 
 def _report(thread: str, outcome: str, method: str) -> None:

@@ -332,7 +332,7 @@ async def write_unrestored(exchange: Exchange) -> None:
 
 
 async def record_request(exchange: Exchange) -> None:
-    """Find the conversation, record what is new in it, and restore earlier answers.
+    """Find the conversation, record its new messages, and restore earlier answers.
 
     One transaction does all three (`records.record_request`). Answers are only restored if a
     translation follows: an upstream of the client's protocol gets the client's own bytes.
@@ -725,7 +725,7 @@ def _open_translator(exchange: Exchange) -> AnswerTranslator:
 def _answer_options(exchange: Exchange) -> AnswerOptions:
     """How the answer is written.
 
-    Ids of an upstream of the client's own protocol stay as they are, because the client may use
+    Ids of an upstream of the client's own protocol do not change, because the client may use
     them with that upstream.
     """
     protocol, is_direct = exchange.codec.protocol, exchange.is_direct

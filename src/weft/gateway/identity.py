@@ -272,10 +272,10 @@ class EchoedAnswers(Struct, frozen=True):
     """The stored answers that the first `length` messages of a request echo, by message range.
 
     They are proven only for this thread, session and model. `twin` is the newest answer that had
-    made a proof in the thread invalid (`twin_key`) when they were looked up. Those after the first
-    `any_setup_length` messages are proven only while `setup` stays the same: the digests of the
-    leading system messages and of the tools. `session` has the threads of the session. `ids` are
-    the ids of their commits and entries, and `size` is their estimated memory in bytes.
+    made a proof in the thread invalid (`twin_key`) when they were looked up. Answers after the
+    first `any_setup_length` messages are proven only while `setup` does not change: the digests of
+    the leading system messages and of the tools. `session` has the threads of the session. `ids`
+    are the ids of their commits and entries, and `size` is their estimated memory in bytes.
     """
 
     length: int
@@ -458,7 +458,7 @@ class Continuation(Struct, frozen=True):
 
 
 def token_key(scope: str, token: str) -> bytes:
-    """The key of the link to the message that holds this token."""
+    """The key of the link to the message that contains this token."""
     return object_id("link-token", f"{scope}\0{token}".encode("utf-8", "surrogatepass"))
 
 
@@ -715,7 +715,7 @@ def is_equal_echo(answer: Message, echo: Sequence[Message]) -> bool:
 def find_token_links(
     store: Store, incoming: Incoming, limit: int | None, start: int = 0
 ) -> Iterator[tuple[int, list[Link]]]:
-    """The links of the tokens in a request, by the index of the message that holds them.
+    """The links of the tokens in a request, by the index of the message that contains them.
 
     The last message comes first, the one at `start` last. Few tokens are looked up at first,
     because the newest answer nearly always matches. At most `limit` are looked up.

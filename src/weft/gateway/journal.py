@@ -454,7 +454,7 @@ def leftover_journals(base: str | Path) -> Iterator[Journal]:
         try:
             journal = Journal(path, reserve=0, create=False)
         except JournalError:
-            continue  # in use, or not readable: whoever can open it replays it
+            continue  # in use, or not readable: a process that can open it replays it
         if journal.pending:
             yield journal
         elif path != base:

@@ -113,7 +113,7 @@ class RequestRecord(Struct, frozen=True, tag="request"):
     (`previous_response_id`), if it does. `parent` is the session that a subagent belongs to.
     """
 
-    # Two encoded names are old ones, because records with them may still be in a journal.
+    # Two members are encoded under older names, because records with them may be in a journal.
 
     exchange: str
     created: float
@@ -241,7 +241,10 @@ class DigestCache:
 
 
 class SystemRows(Struct, frozen=True):
-    """The rows with system messages at a commit, and the first other row; and its depth."""
+    """The rows with system messages at a commit, and the first other row.
+
+    `depth` is the depth of the commit.
+    """
 
     commit: Id
     depth: int
@@ -276,7 +279,7 @@ class SystemRowCache:
     def _extend(
         self, store: Store, thread: str, commit: Id, cached: Sequence[SystemRows]
     ) -> View | None:
-        """A view of a commit without most rows; None if its other rows are needed too."""
+        """A view of a commit with only these rows; None if a later commit changes other rows."""
         ids = [each.commit for each in cached]
         depths = store.read_depths(thread, commit, ids) if ids else {}
         nearest = max(
@@ -335,7 +338,7 @@ def record_request(
     is_new: bool = False,
     is_nested: bool = False,
 ) -> Recorded:
-    """Find the conversation of a request, and commit what is new in it.
+    """Find the conversation of a request, and commit its new messages.
 
     With `maker`, also find the answers of that model that may be restored in the request. The
     conversation is looked up once for both. `body` is the client's body, if the messages were
@@ -681,7 +684,7 @@ def _record_at(
     continuation: Continuation | None,
     context: RecordingContext,
 ) -> RequestLocation:
-    """Append what is new to the conversation that the request continues, or start a thread."""
+    """Append the new messages to the conversation that the request continues, or start a thread."""
     if continuation is None:
         drafts: list[Draft] = []
         if record.tools:
@@ -792,7 +795,7 @@ def _system_draft(
 ) -> list[Draft]:
     """The commit that updates the leading system text and the tools of an edited conversation.
 
-    Inline system messages stay as they are: they may be part of a summary.
+    Inline system messages do not change, because they may be part of a summary.
     """
     view = _view(store, continuation.thread, continuation.commit)
     old_rows = list(takewhile(lambda row: is_system(row.message), view.rows))
@@ -1025,7 +1028,7 @@ def _record_compaction(
     continuation: Continuation | None,
     context: RecordingContext,
 ) -> RequestLocation | None:
-    """Commit a compaction that the client made itself, and what is new after it."""
+    """Commit a compaction that the client made itself, and the new messages after it."""
     threads = list(session) or (
         [continuation.thread] if continuation is not None and continuation.is_token else []
     )

@@ -152,7 +152,7 @@ def _still_proven(
         return empty
     length = echoed.length
     while length and incoming.messages[length - 1].role == "assistant":
-        length -= 1  # the echo of an answer may go on in the next message
+        length -= 1  # the echo of an answer may continue in the next message
     return echoed.shortened(length)
 
 
@@ -217,7 +217,7 @@ def _echo_spans(
 ) -> dict[tuple[int, int], Id]:
     """The commits of proven answers, by the range of messages that echo each one.
 
-    Only the messages from `first` on are looked at.
+    Only the messages from `first` on are read.
     """
     spans: dict[tuple[int, int], Id] = {}
     start: int | None = None
@@ -294,7 +294,7 @@ def _by_session(
     answers = _echo_candidates(incoming, proven, _read_answers(store, thread, equal_answers))
     steps = _read_answers(store, thread, rewritten_answers)
     siblings = _read_siblings(store, thread, steps)
-    # Of two equal answers, the next message does not tell which one this client received.
+    # If two answers are equal, the next message does not prove which one this client received.
     candidates = {**_echo_candidates(incoming, proven, [*steps, *siblings]), **answers}
     return {number: min(commits) for number, commits in candidates.items() if len(commits) == 1}
 
@@ -303,7 +303,7 @@ def _has_look_alike(store: Store, incoming: Incoming, thread: str, session: Sequ
     """Whether another thread of the session begins with the same words as the request.
 
     A client may give all its conversations one name. If two of them begin alike, the name does not
-    tell whose answer it is, whatever system text, tools and reminders the client sends with them.
+    prove which one an answer belongs to, even if their system text, tools and reminders differ.
     """
     others = [name for name in session if name != thread]
     if len(others) > LOOK_ALIKES_READ:

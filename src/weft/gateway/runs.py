@@ -155,7 +155,7 @@ class Run:
         }
 
     async def confirm(self, question: Confirm) -> bool:
-        """Ask the watchers whether to compact; the answer holds for the whole run."""
+        """Ask the watchers whether to compact; the answer is valid for the whole run."""
         if self._compact is None:
             usage = question.use
             self._answer = asyncio.get_running_loop().create_future()
@@ -228,7 +228,7 @@ class Runs:
         self._watchers.setdefault((thread, branch), set()).add(watcher)
 
     def leave(self, watcher: Watcher) -> None:
-        """Stop sending frames to a connection; the runs go on."""
+        """Stop sending frames to a connection; the runs continue."""
         for key, watchers in list(self._watchers.items()):
             watchers.discard(watcher)
             if not watchers and key not in self._running:

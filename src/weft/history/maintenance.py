@@ -343,8 +343,8 @@ class LiveName(Struct, frozen=True):
 class Erased(Struct, frozen=True):
     """The objects that contained the text.
 
-    `names` is how many titles, and names that nobody uses, contained it. `live_names` are in use
-    and still contain it; the name of a thread comes after those of its branches and tags.
+    `names` is the number of titles and unused names that contained it. `live_names` are names in
+    use, which still contain it. A thread's name is listed after the names of its branches and tags.
     """
 
     entries: tuple[Id, ...]

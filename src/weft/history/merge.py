@@ -492,7 +492,7 @@ def restore_original_order(
 ) -> Sequence[Row]:
     """The rows that a revert of `target` results in, in their original order.
 
-    They stay as they are if the branch never went through `target`.
+    They keep their order if `target` is not in the history of the branch.
     """
     steps = _steps_since(store, thread, head, target)
     if not steps:

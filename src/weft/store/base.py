@@ -1,4 +1,4 @@
-"""The interface of a store, and the records that it holds.
+"""The interface of a store, and the records that it stores.
 
 A store holds bytes and names and does not interpret them: entries by id, commits by thread and id,
 refs, and the log of operations. Everything that one operation writes is one `Landing`, so objects,
@@ -160,7 +160,7 @@ class Unindexed(Struct, frozen=True, gc=False):
     """A commit that is not in the text index.
 
     `key` and `thread` are the store's own numbers of the commit and its thread. `kind` and `data`
-    are those of its `CommitRecord`.
+    are members of its `CommitRecord`.
     """
 
     key: int

@@ -151,8 +151,8 @@ def read_archive(data: bytes) -> Archive:
 def restore_archive(store: Store, archive: Archive, created: float) -> dict[str, int]:
     """Restore every thread of an archive; returns the number of new commits of each.
 
-    An existing thread with the same log stays as it is. If its log is a prefix of the archived one,
-    the rest is added. Otherwise `ThreadError` is raised and nothing is written.
+    An existing thread with the same log does not change. If its log is a prefix of the archived
+    log, the later operations are added. Otherwise `ThreadError` is raised and nothing is written.
     """
     new_commits: dict[str, int] = {}
     with store.transaction():

@@ -69,7 +69,7 @@ class OutputContent(Struct, frozen=True, tag_field=TAG, tag="output"):
 
 
 class FreeformContent(Struct, frozen=True, tag_field=TAG, tag="freeform"):
-    """Anything else that JSON can hold."""
+    """Any other JSON value."""
 
     payload: Any
 
@@ -163,8 +163,8 @@ def register_content_type(
     `content` or `summary`, or all members as JSON. `schema` (a dataclass, `msgspec.Struct`,
     `TypedDict` or pydantic model) checks the members, and its instances can be committed too.
 
-    All members are kept in the commit's metadata under `content`. The registration holds for this
-    process; threads can be read without it. Registering a name again replaces it.
+    All members are kept in the commit's metadata under `content`. The registration is valid for
+    this process; threads can be read without it. Registering a name again replaces it.
     """
     if not isinstance(cast(Any, name), str) or not name.strip():
         raise WrongValue("name", "must be a text that is not blank")

@@ -208,8 +208,8 @@ def read_moment(field: str, value: Any) -> float | None:
 def search(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter()) -> list[Hit]:  # noqa: B008
     """All messages that match, live ones first, then by relevance.
 
-    Matching tags, notes and metadata that the branch has come after the live messages, others
-    after the rest.
+    Matching tags, notes and metadata of the branch come after the live messages. Those of other
+    branches come last.
     """
     check_count("limit", limit)
     if not check_text("query", query).strip():
