@@ -79,7 +79,6 @@ from .api_media import export_thread, read_upload, show_media, show_upload, stor
 from .api_reads import READS
 from .api_rows import ROW_READS
 from .api_runs import RUN_READS, RUN_WRITES
-from .api_usage import show_usage
 from .api_writes import WRITES
 from .asgi import check_depth
 from .auth import admit, own_name, read_key
@@ -179,7 +178,6 @@ def routes(state: State) -> list[BaseRoute]:
         Route("/api/upload", _endpoint(state, show_upload), methods=["GET"]),
         Route("/api/media", _endpoint(state, show_media), methods=["GET"]),
         Route("/api/export", _endpoint(state, export_thread), methods=["GET"]),
-        Route("/api/usage", _endpoint(state, show_usage), methods=["GET"]),
     ]
     events = events_route(state, HEADERS)
     return [*page_routes(), *reads, *writes, *media, events, socket_route(state)]
