@@ -54,6 +54,27 @@ def test_a_search_has_one_short_line_for_each_message(
     assert len(row["text"]) > 1000  # a program is given all of it
 
 
+def test_notes_tags_and_titles_say_what_they_are(
+    store: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with weft.open(store, "billing-bot") as thread:
+        id = thread.user("Which port?", metadata={"ticket": "PAY-417"}).id
+        thread.note(id, "Priya knows it.")
+        thread.tag("v2-final", id)
+    with weft.open(store, "other") as thread:
+        thread.user("Something else.")
+    for words, shown in (
+        ("priya", f"{id[:12]} billing-bot live note: Priya knows it."),
+        ("pay-417", f"{id[:12]} billing-bot live metadata: ticket: PAY-417"),
+        ("final", f"{id[:12]} billing-bot live tag: v2-final"),
+    ):
+        main(["search", words])
+        assert capfd.readouterr().out == f"{shown}\n"
+    main(["search", "billing", "--json"])
+    (row,) = json.loads(capfd.readouterr().out)
+    assert (row["kind"], row["text"], row["thread"]) == ("name", "billing-bot", "billing-bot")
+
+
 def test_a_call_that_is_found_is_seen(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with weft.open(store) as thread:
         thread.user("how much?")
