@@ -341,6 +341,36 @@ def test_a_reminder_that_changes_does_not_end_the_conversation(store, gateway, r
     assert location.branch == "main"
 
 
+@pytest.mark.parametrize("keeps_first", [False, True])
+@pytest.mark.parametrize("calls", [(), (2,), (2, 5, 6)])
+@pytest.mark.parametrize("hint", ["s", None])
+def test_a_client_that_drops_old_turns_stays_on_its_branch(
+    store, gateway, hint, calls, keeps_first
+):
+    """It sends the newest turns only; arguments come back rewritten, reminders change."""
+    if hint is None and len(calls) < 2:
+        return  # nothing proves which conversation it is
+    conversation = []
+    for turn in range(9):
+        conversation.append(user_messages(f"q{turn}"))
+        newest = conversation[-5:] if hint or turn < 5 else conversation[-4:]
+        if keeps_first and len(conversation) > 5:
+            newest = [conversation[0], *conversation[-4:]]
+        messages = tuple(message for messages in newest for message in messages)
+        id = f"toolu_{turn}a8f3c{turn}9d2b7e4f1" if turn in calls else None
+        recorded = gateway.ask(Request("m", messages), hint=hint)
+        gateway.reply(recorded, thinking("x", f"a{turn}", id=id))
+        echo = (Message("assistant", (Text(f"a{turn}"),)),)
+        if id is not None:
+            rewritten_call = ToolCall(id, "look", '{"b": 1}' if hint else "{}")
+            echo = (Message("assistant", (Text(f"a{turn}"), rewritten_call)), result(id))
+        conversation[-1] += echo
+    (thread,) = store.threads()
+    (line,) = lines(store, thread.name).values()
+    shown = [text for text in line if text[:1] in ("q", "a")]
+    assert shown == [text for turn in range(9) for text in (f"q{turn}", f"a{turn}")]
+
+
 def test_a_session_name_alone_joins_no_conversation_with_an_equal_answer(store, gateway):
     """Two conversations with one name begin differently and get the same first answer."""
     for who in ("alice", "bob"):
@@ -854,6 +884,15 @@ def test_after_a_failed_first_turn_the_session_stays_one_thread(store, gateway):
     assert location.thread == "s"
     assert [m.text for m in weft.thread.open(store, "s").compile().messages] == ["other", "b"]
     assert gateway.turn(request("other", "b", "c"), "d", hint="s").thread == "s"
+
+
+def test_a_first_turn_that_fails_often_under_a_clock_stays_one_thread(store, gateway):
+    for number in range(4):
+        gateway.fail(gateway.ask(request("a", system=f"at {number}"), hint="s", retry=number > 0))
+    gateway.turn(request("a", system="at 4"), "b", hint="s")
+    location = gateway.turn(request("a", "b", "c", system="at 5"), "d", hint="s")
+    assert lines(store, "s") == {"main": ["at 5", "a", "b", "c", "d"]}
+    assert (location.branch, len(store.threads())) == ("main", 1)
 
 
 def test_words_added_to_a_failed_turn_continue_it(store, gateway):

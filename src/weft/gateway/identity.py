@@ -27,8 +27,10 @@ from msgspec import Struct, structs
 
 from weft.history import (
     Point,
+    Row,
     Trace,
     View,
+    align_trimmed,
     align_turns,
     chain_message,
     decode_appended,
@@ -520,7 +522,10 @@ def find_continuation(
         return continuation
     anchor = _find_anchor(store, incoming, session)
     if anchor is not None and (continuation is None or continuation.length < anchor.length):
-        return _align(store, incoming, anchor)
+        aligned = _align(store, incoming, anchor)
+        if aligned.length >= incoming.answered:
+            return aligned
+        return _find_trimmed(store, incoming, anchor.thread) or aligned
     aligned = _find_by_turns(store, incoming, session)
     if aligned is not None and (continuation is None or continuation.length < aligned.length):
         return aligned
@@ -560,12 +565,28 @@ def _align_before(store: Store, incoming: Incoming, anchor: Continuation) -> Con
     return _follow(store, incoming, anchor)
 
 
+def _find_trimmed(store: Store, incoming: Incoming, thread: str) -> Continuation | None:
+    """Where a request continues a proven thread if its client dropped old turns."""
+    record = store.read_thread(thread)
+    head = None if record is None else store.read_ref(thread, record.head)
+    if head is None:
+        return None
+    length = align_trimmed([row.message for row in _rows(store, thread, head)], incoming.messages)
+    return Continuation(thread, head, length, is_token=True) if length else None
+
+
+def _rows(store: Store, thread: str, head: Id) -> list[Row]:
+    """The rows of a conversation without system messages."""
+    rows = show_rows(View().extend(store.walk(thread, head)).rows)
+    return [row for row in rows if not is_system(row.message)]
+
+
 def _find_by_turns(store: Store, incoming: Incoming, session: Sequence[str]) -> Continuation | None:
     """Where a request continues a conversation of its session with the same turns.
 
     Their chains are not equal if the client changes the text that it adds to messages, for example
-    a date in the first one. Imported messages have no chains: a session file has the client's
-    version of them, without that text. So the turns are compared.
+    a date in the first one, or if it drops old turns. Imported messages have no chains: a session
+    file has the client's version of them, without that text. So the turns are compared.
     """
     if incoming.hint is None or not session or not incoming.answered:
         return None
@@ -591,13 +612,12 @@ def _find_by_turns(store: Store, incoming: Incoming, session: Sequence[str]) -> 
 def _align_turns(
     store: Store, incoming: Incoming, thread: str, head: Id, is_imported: bool
 ) -> Continuation | None:
-    rows = [
-        row
-        for row in show_rows(View().extend(store.walk(thread, head)).rows)
-        if not is_system(row.message)
-    ]
+    rows = _rows(store, thread, head)
     stored = [row.message for row in rows]
     shared, length = align_turns(stored, incoming.messages, any_first=is_imported)
+    trimmed = 0 if is_imported else align_trimmed(stored, incoming.messages)
+    if trimmed > length:
+        shared, length = len(rows), trimmed
     if not length:
         return None
     commit = head if shared == len(rows) else rows[shared - 1].id
@@ -852,11 +872,18 @@ def _may_continue(
 ) -> bool:
     if _has_answer(incoming, continuation.length):
         return True
-    if continuation.length == len(incoming.messages):
-        return is_equal  # the same request again
+    if continuation.length == len(incoming.messages):  # the same request again
+        return is_equal or _has_failed(store, continuation)
     return bool(
         store.branches_at(continuation.thread, continuation.commit)
     )  # more text, and no answer yet
+
+
+def _has_failed(store: Store, request: Continuation) -> bool:
+    """Whether a request has failed, and has no answer. Its retry may have another system text."""
+    if not store.attempts(request.thread, [request.commit]):
+        return False
+    return store.newest_link(reply_key(request.thread, request.commit)) is None
 
 
 def _find_tip(store: Store, incoming: Incoming) -> Continuation | None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Point,
         Series,
         Trace,
+        align_trimmed,
         align_turns,
         chain_message,
         chain_messages,
@@ -149,8 +150,9 @@ __getattr__ = lazy_names(
             "read_reachable read_tags read_writers"
         ),
         "match": (
-            "Point Series Trace align_turns chain_message chain_messages echo_length encode_series "
-            "equal_length find_edit first_link is_echo is_same_input match_key tools_digest trace"
+            "Point Series Trace align_trimmed align_turns chain_message chain_messages echo_length "
+            "encode_series equal_length find_edit first_link is_echo is_same_input match_key "
+            "tools_digest trace"
         ),
         "merge": (
             "Merged edit_text merge3 merge_states setup_changes restore_original_order "
@@ -221,6 +223,7 @@ __all__ = [
     "Swept",
     "Trace",
     "View",
+    "align_trimmed",
     "align_turns",
     "apply_rewrite",
     "assign_lanes",

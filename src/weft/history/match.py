@@ -9,7 +9,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import msgspec
 from msgspec import Struct, structs
@@ -312,6 +312,9 @@ def _digest(source: Source) -> bytes:
 
 _REMINDER = lazy_pattern(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 
+MIN_TRIMMED = 2
+"""How many turns, a question and its answer, show that a shorter list is the same conversation."""
+
 StoredMessages = Sequence[tuple[Id, Message]]
 """The messages of a stored conversation, each with the commit that appended it."""
 
@@ -377,24 +380,70 @@ def align_turns(
     matched = (0, 0)
     is_answered = False
     for number, (left, right) in enumerate(zip(_turns(stored), _turns(messages), strict=False)):
-        stored_turn = [message for message in stored[left[1] : left[2]] if not is_system(message)]
-        sent_turn = [message for message in messages[right[1] : right[2]] if not is_system(message)]
-        if left[0] != right[0]:
+        is_any = any_first and not number and left[0] == right[0] != "assistant"
+        if not is_any and not _is_same_turn(stored, left, messages, right):
             break
-        if left[0] == "assistant":
-            joined = Message(
-                "assistant", tuple(block for each in stored_turn for block in each.blocks)
-            )
-            if not is_echo(joined, sent_turn):
-                break
-            is_answered = True
-        elif (number or not any_first) and not is_same_input(stored_turn, sent_turn):
-            break
+        is_answered = is_answered or left[0] == "assistant"
         matched = (left[2], right[2])
     return matched if is_answered else (0, 0)
 
 
-def _turns(messages: Sequence[Message]) -> Iterator[tuple[str, int, int]]:
+def align_trimmed(stored: Sequence[Message], messages: Sequence[Message]) -> int:
+    """How many messages are a conversation from which the client dropped earlier turns.
+
+    The list must end with the newest stored turns, before its own new ones. Any turns before them
+    must be the first stored ones. The number is 0 if that is not so, or if nothing was dropped.
+    """
+    stored_turns, sent_turns = list(_turns(stored)), list(_turns(messages))
+    if stored_turns and stored_turns[-1][0] == "assistant":
+        while sent_turns and sent_turns[-1][0] != "assistant":
+            sent_turns.pop()
+    tail = _count_same(stored, reversed(stored_turns), messages, reversed(sent_turns))
+    head = _count_same(stored, stored_turns, messages, sent_turns)
+    first = len(sent_turns) - tail - 1  # the turn before the tail
+    if 0 <= first <= head and tail < len(stored_turns):
+        # It may be the end of a stored input, if the results before it were dropped.
+        stored_side, start, stop = stored_turns[-tail - 1]
+        sent_side, sent_start, sent_stop = sent_turns[first]
+        sent = [each for each in messages[sent_start:sent_stop] if not is_system(each)]
+        end = [each for each in stored[start:stop] if not is_system(each)][-len(sent) :]
+        tail += stored_side == sent_side != "assistant" and is_same_input(end, sent)
+    is_trimmed = MIN_TRIMMED <= len(sent_turns) < len(stored_turns)
+    if not is_trimmed or tail < MIN_TRIMMED or head + tail < len(sent_turns):
+        return 0
+    return sent_turns[-1][2]
+
+
+def _count_same(
+    stored: Sequence[Message],
+    stored_turns: Iterable["Turn"],
+    messages: Sequence[Message],
+    sent_turns: Iterable["Turn"],
+) -> int:
+    """How many turns are the same in both lists, until the first difference."""
+    pairs = zip(stored_turns, sent_turns, strict=False)
+    same = takewhile(lambda pair: _is_same_turn(stored, pair[0], messages, pair[1]), pairs)
+    return sum(1 for _ in same)
+
+
+def _is_same_turn(
+    stored: Sequence[Message], stored_turn: "Turn", messages: Sequence[Message], sent_turn: "Turn"
+) -> bool:
+    if stored_turn[0] != sent_turn[0]:
+        return False
+    old = [each for each in stored[stored_turn[1] : stored_turn[2]] if not is_system(each)]
+    sent = [each for each in messages[sent_turn[1] : sent_turn[2]] if not is_system(each)]
+    if stored_turn[0] != "assistant":
+        return is_same_input(old, sent)
+    joined = Message("assistant", tuple(block for each in old for block in each.blocks))
+    return is_echo(joined, sent)
+
+
+Turn = tuple[str, int, int]
+"""A run of messages of one side: the side, and the first and the last index."""
+
+
+def _turns(messages: Sequence[Message]) -> Iterator[Turn]:
     """Runs of messages of one side, as (side, start, end). System messages are skipped."""
     start, speaker, end = 0, "", 0
     for number, message in enumerate(messages):
