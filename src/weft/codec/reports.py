@@ -13,6 +13,7 @@ from weft.model import (
     Request,
     Stop,
     StopKind,
+    Thinking,
     Tool,
     ToolCall,
 )
@@ -217,6 +218,16 @@ def report_call(call: ToolCall, position: Position, losses: Losses, *, custom: b
         losses.add(position, "namespace_flattened", call.namespace)
     if call.custom and not custom:
         losses.add(position, "custom_call_as_function")
+
+
+def report_thinking(block: Thinking, protocol: str, position: Position, losses: Losses) -> None:
+    """Report what another protocol's thinking loses if only its text is written."""
+    if block.signature is not None:
+        losses.add(position, "thinking_signature_dropped")
+    if block.ext is not None:
+        report_ext(block.ext, protocol, position, losses)
+    if not block.text:
+        losses.add(position, "empty_thinking_dropped")
 
 
 def report_answer(ext: Ext, protocol: str, losses: Losses) -> None:

@@ -26,7 +26,7 @@ from weft.codec.lenient import (
 from weft.codec.openai import decode_counts, decode_error
 from weft.codec.read import inside, objects, wrong
 from weft.codec.refusals import declined
-from weft.codec.reports import report_answer, report_call, report_ext, report_stop
+from weft.codec.reports import report_answer, report_call, report_ext, report_stop, report_thinking
 from weft.errors import Refused
 from weft.model import (
     ApiError,
@@ -306,12 +306,8 @@ def _shown(message: Message, losses: Losses) -> list[Block]:
 def show_thinking(block: Thinking, position: Position, losses: Losses) -> Thinking | None:
     """Another protocol's thinking for a client of this one: the text, in the member that
     `place_thinking` chose. Weft keeps the signature and adds it to the next request."""
-    if block.signature is not None:
-        losses.add(position, "thinking_signature_dropped")
-    if block.ext is not None:
-        report_ext(block.ext, PROTOCOL, position, losses)
+    report_thinking(block, PROTOCOL, position, losses)
     if not block.text:
-        losses.add(position, "empty_thinking_dropped")
         return None
     return Thinking(block.text, None, {PROTOCOL: {"item": thinking_member(block)}})
 

@@ -39,7 +39,7 @@ from weft.codec.errors import (
 from weft.codec.lenient import arguments_object, count_of, optional_text, with_repairs
 from weft.codec.read import at, inside, objects, wrong
 from weft.codec.refusals import explanation
-from weft.codec.reports import report_answer, report_call, report_ext, report_stop
+from weft.codec.reports import report_answer, report_call, report_ext, report_stop, report_thinking
 from weft.errors import Refused
 from weft.model import (
     ApiError,
@@ -317,12 +317,7 @@ def show(
         losses.add(position, "redacted_thinking_dropped", "redacted thinking")
         return None
     if isinstance(block, Thinking) and origin is not None and origin.protocol != PROTOCOL:
-        if block.signature is not None:
-            losses.add(position, "thinking_signature_dropped")
-        if block.ext is not None:
-            report_ext(block.ext, PROTOCOL, position, losses)
-        if not block.text:
-            losses.add(position, "empty_thinking_dropped")
+        report_thinking(block, PROTOCOL, position, losses)
         return Thinking(block.text) if block.text else None
     if isinstance(block, ToolCall):
         report_call(block, position, losses, custom=False)
