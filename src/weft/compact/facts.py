@@ -139,6 +139,9 @@ STOP_WORDS = frozenset(
     kein keine mit von vom zum zur für auf aus bei nach über unter dass wir ich sie ihr ihre ihnen
     uns unser unsere unseren mein meine meinen auch noch schon also jetzt doch dann nun bitte wie
     was wann alles immer haben hat hatte kann können muss soll sollen ja
+    les des une est sont pour dans avec que qui pas mais donc cette ces aux ses leur vous nous elle
+    los las una unos con por para del está están pero muy sus este esta estos hay gli che della sono
+    uma dos das não
     """.split()  # noqa: SIM905
 )
 _STOP_PAIRS = frozenset(

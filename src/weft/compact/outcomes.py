@@ -52,10 +52,10 @@ AGE = 0.7
 TURNS_READ = 400
 """Outcomes and findings are looked for in this many of the last turns."""
 
-COMMON = 0.2
+COMMON = 0.25
 """Words in more than this share of the turns do not tell what a sentence is about."""
 
-COMMON_LEAST = 6
+COMMON_LEAST = 8
 """A word in at most this many turns is never common."""
 
 # These are searched in sentences in lower case.
@@ -95,7 +95,8 @@ _REVERSES = lazy_pattern(
     r"|(?:did|does|do)(?: not|n't) (?:help|work|fix|fit|solve|change)|no effect|without effect"
     r"|(?:it|that|they) fail(?:s|ed)|still (?:fails?|failing|broken|at|the same|there|not|\d)"
     r"|(?:is|are|was|were) still|revert(?:ed|ing)?|rolled back|undone|undid|cancell?ed|withdrawn"
-    r"|rejected|refused|declined|dropped|abandoned|gave up|scrapped|turned out|timed out"
+    r"|reject(?:s|ed)|refuse[sd]|decline[sd]|withdraws|withdrew|dropped|abandoned|gave up|scrapped"
+    r"|turned out|timed out"
     r"|too (?:small|big|late|early|slow|expensive|narrow|wide|long|short|tight|risky)|no longer"
     r"|any ?more|not any|instead of|out of stock|sold out|deleted|obsolete|superseded|unavailable"
     r"|not available|impossible|is taken|fell through|backfired|moved to|(?:was|been|be) moved"
@@ -103,7 +104,10 @@ _REVERSES = lazy_pattern(
     r"|verschoben|reportée?s?|aplazad\w+|rinviat\w+"
     r"|falsch|nicht die ursache|nicht der grund|(?:hilft|half|geht|ging|klappt|passt) nicht"
     r"|fehlgeschlagen|gescheitert|zu (?:eng|klein|groß|spät|früh|teuer|lang|kurz)|gelöscht"
-    r"|storniert|abgesagt|verworfen|doch nicht|nicht mehr|scheidet aus|ausgebucht|ausverkauft"
+    r"|abgelehnt|lehnt ab|sagt ab|entfällt|fällt aus|storniert|abgesagt|verworfen|doch nicht"
+    r"|nicht mehr|scheidet aus|ausgebucht|ausverkauft"
+    r"|refus\w+|se retire|n'est (?:\w+ )?plus|indisponible|abandonn\w+|rechaz\w+|ya no|se retira"
+    r"|equivocad\w+|rifiut\w+|non è più"
     r"|n'a pas|ne (?:marche|suffit|convient) pas|échoué|annulée?s?|supprimée?s?|finalement"
     r"|épuisée?s?|trop (?:petit|tard|cher|long|court)e?s?|no funcion\w+|falló|cancelad\w+"
     r"|anulad\w+|descartad\w+|demasiado|al final|agotad\w+|non funziona|annullat\w+|troppo"
