@@ -109,9 +109,10 @@ UNDONE = 0.5
 FIRST_FILES, FIRST_COMMANDS = 10, 5
 """How many files and commands come before all others in importance."""
 
+FIRST_DOUBTFUL = 1
 FIRST = {RULES: 8, DECISIONS: 6, FACTS: 6, FINDINGS: 2}
-"""How many items of a section come before the further items of all sections; of the rules, only
-clear ones do."""
+"""How many items of a section come before the further items of all sections; of the rules that may
+be none, `FIRST_DOUBTFUL` do."""
 
 # These patterns are searched in sentences in lower case: with `re.IGNORECASE` they would be three
 # times as slow, and they are searched in every sentence of the user.
@@ -159,8 +160,11 @@ _NARRATIVE = lazy_pattern(
 )
 """The start of a sentence that tells what is or what happened."""
 
-_DESCRIBES = lazy_pattern(r"^(?:\w+,? ){0,2}you (?:don't|do not) (?:have|know|seem|look|sound)\b")
-"""A sentence about the assistant itself."""
+_DESCRIBES = lazy_pattern(
+    r"^(?:\w+,? ){0,2}you (?:don't|do not) (?:have|know|seem|look|sound)\b"
+    r"|^(?:and |also |then )?(?:we|i) (?:also )?need (?:a|an|some|something) "
+)
+"""A sentence about the assistant itself, or one that asks for something."""
 
 _NEEDS = lazy_pattern(
     r"\b(?:allergic|allergy|vegetarian|vegan|wheelchair|intolerant|diabetic|kosher|halal"
@@ -322,11 +326,14 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
         most = FIRST.get(heading, len(new))
         if heading == RULES:
             most = min(most, sum(item.text in clear_texts for item in new))
+            doubtful_items = [item for item in new[most:] if item.text not in clear_texts]
+            mixed.extend(enumerate(doubtful_items[:FIRST_DOUBTFUL], start=1))
         if heading in (FACTS, FINDINGS, DECISIONS):
             mixed.extend(enumerate(new[:most]))
         else:
             first.extend(new[:most])
-        further.extend(new[most : MOST.get(heading)])
+        in_first = {id(item) for _, item in mixed}
+        further.extend(item for item in new[most : MOST.get(heading)] if id(item) not in in_first)
 
     for heading, drafts in sections.items():
         new = [item for item in items(heading, drafts) if item.text not in quoted]
