@@ -1,4 +1,4 @@
-"""Shared code of the four `plain.py`: messages in a vendor's own shape, outside of a request.
+"""Shared code of the codecs' `write_messages`: messages in a vendor's shape, outside of a request.
 
 `to_openai()`, `to_anthropic()` and `to_responses()` return this shape. It is lenient where a
 request is strict: names, unusual roles and call ids stay as they are, even if a vendor refuses
