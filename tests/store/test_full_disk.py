@@ -1,6 +1,7 @@
 """A disk that is full, or a file that may not grow: what is stored is reported as stored."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import weft
+from weft.store import write_private
 
 LONG = " ".join(f"word{number:x}" for number in range(6_000))
 PROGRAM = "import sys; from weft.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -38,6 +40,24 @@ def test_close_succeeds_if_the_text_index_cannot_be_written(tmp_path: Path) -> N
         assert len(thread.search("word1fe")) == 1
 
 
+def run_limited(
+    kilobytes: int, words: list[str], text: str = "", **environ: str
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run a command whose files cannot grow beyond this size."""
+
+    def refuse_growth() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (kilobytes * 1024, kilobytes * 1024))
+
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words],
+        input=text.encode(),
+        capture_output=True,
+        preexec_fn=refuse_growth,
+        env={**os.environ, **environ},
+        check=False,
+    )
+
+
 @pytest.mark.parametrize("command", ["commit", "import"])
 def test_a_command_fails_only_if_nothing_was_stored(tmp_path: Path, command: str) -> None:
     message = json.dumps([{"role": "user", "content": LONG}]) if command == "import" else LONG
@@ -48,19 +68,68 @@ def test_a_command_fails_only_if_nothing_was_stored(tmp_path: Path, command: str
         with weft.open(path) as thread:
             thread.user("first")
 
-        def refuse_growth(size: int = kilobytes * 1024) -> None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, *words, "--store", str(path)],
-            input=message.encode(),
-            capture_output=True,
-            preexec_fn=refuse_growth,
-            check=False,
-        )
+        done = run_limited(kilobytes, [*words, "--store", str(path)], message)
         with weft.open(path) as thread:
             is_stored = bool(thread.search("word1fe"))
         assert done.returncode == (0 if is_stored else 1), (kilobytes, done.stderr)
         assert bool(done.stdout) == is_stored
         outcomes.add(is_stored)
     assert outcomes == {False, True}
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    with weft.open(store) as thread:
+        for _ in range(20):
+            thread.user(LONG)
+            thread.assistant(LONG)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": LONG}]})
+    translate = ["translate", "-", "--from", "openai-chat", "--to", "anthropic", "--model", "m"]
+    exports = [["--html"], ["--markdown"], ["--format", "archive"], ["--format", "claude-code"]]
+    commands = {
+        "a": [*translate, "--save-sidecar"],
+        **{
+            f"b{number}": ["export", "--store", str(store), *words, "-o"]
+            for number, words in enumerate(exports)
+        },
+    }
+    for name, words in commands.items():
+        path = folder / name
+        path.write_text("the old file")
+        limit = 0 if "translate" in words else 100  # reading a store writes a file of 32 kB
+        done = run_limited(limit, [*words, str(path)], body)
+        assert done.returncode == 1, words
+        assert done.stderr.startswith(f"weft: '{path}': ".encode())
+        assert path.read_text() == "the old file"
+        path.unlink()
+        assert run_limited(limit, [*words, str(path)], body).returncode == 1
+        assert not any(folder.iterdir())
+
+
+def test_a_session_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    with weft.open(tmp_path / "store.db", "long") as thread:
+        for _ in range(5):
+            thread.user(LONG)
+            thread.assistant(LONG)
+    words = ["resume", "long", "--client", "claude", "--print", "--folder", str(tmp_path)]
+    done = run_limited(
+        100, [*words, "--store", str(tmp_path / "store.db")], CLAUDE_CONFIG_DIR=str(tmp_path / "c")
+    )
+    assert done.returncode == 1
+    assert [path for path in (tmp_path / "c").rglob("*") if path.is_file()] == []
+
+
+def test_writing_a_file_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
+    path, link = tmp_path / "file", tmp_path / "link"
+    write_private(path, b"new")
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    link.symlink_to(path)
+    write_private(link, b"newer")
+    assert link.is_symlink()
+    assert path.read_bytes() == b"newer"
+    assert path.stat().st_mode & 0o777 == 0o644
+    write_private(Path(os.devnull), b"x")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "link"]

@@ -18,7 +18,7 @@ from .claude_agent import (
     ClaudeSession,
     claude_session_path,
     is_installed as is_claude_installed,
-    write_private,
+    write_session_file,
 )
 from .events import (
     AgentEvent,
@@ -102,5 +102,5 @@ __all__ = [
     "table_json",
     "to_json",
     "tool",
-    "write_private",
+    "write_session_file",
 ]

@@ -35,6 +35,7 @@ from weft.catalog import Catalog, cost, load_catalog
 from weft.codec import CODECS
 from weft.errors import ThreadError
 from weft.model import JsonObject, Message, Text, ToolResult, is_system
+from weft.store import write_private
 from weft.thread import (
     LOCAL_SCOPE,
     Attachment,
@@ -253,7 +254,7 @@ class ClaudeAgent:
             file = write_session(
                 store, thread.name, FORMAT, id, commit=base, folder=folder, scope=scope
             )
-            write_private(claude_session_path(id, folder, self._environ()), file.data)
+            write_session_file(claude_session_path(id, folder, self._environ()), file.data)
         name = f"{session_name(FORMAT, id)}{self.options.suffix}"
         link_session(store, thread.name, name, scope)
         return Turn(id, is_new, content)
@@ -439,11 +440,10 @@ def claude_session_path(session: str, folder: str, environ: Mapping[str, str]) -
     return home / "projects" / project / f"{session}.jsonl"
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Write a new file that only its owner may read."""
+def write_session_file(path: Path, data: bytes) -> None:
+    """Write the file of a session, and create its folder."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
+    write_private(path, data)
 
 
 async def _ask_always(input: Any, _: str | None, __: Any) -> JsonObject:

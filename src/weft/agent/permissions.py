@@ -11,7 +11,6 @@ use. Their answers are not remembered.
 import asyncio
 import copy
 import os
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -22,6 +21,7 @@ from msgspec import Struct
 from weft.checked import checked_class
 from weft.errors import ConfigError
 from weft.model import JsonObject
+from weft.store import write_private
 
 Permission = Literal["once", "thread", "always", "deny"]
 """An answer: allow this call, the tool in this thread, the tool everywhere, or nothing."""
@@ -133,10 +133,7 @@ class Permissions:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         data = orjson.dumps({"allow": sorted(self._always)}, option=orjson.OPT_INDENT_2)
-        handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=self._path.name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data + b"\n")
-        os.replace(name, self._path)
+        write_private(self._path, data + b"\n")
 
 
 def permissions_path(environ: Mapping[str, str]) -> Path:

@@ -106,10 +106,10 @@ def run(args: argparse.Namespace) -> int:
         )
     folder = choose_folder(args.folder, file.folder)
     file = SessionFile(session=file.session, format=file.format, data=file.data, folder=folder)
-    from weft.agent import write_private
+    from weft.agent import write_session_file
 
     written = client.path(file, os.environ)
-    write_private(written, file.data)
+    write_session_file(written, file.data)
     command = [args.program or client.program, *client.words, file.session, *args.arguments]
     if args.json:
         print_json(

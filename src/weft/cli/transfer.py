@@ -26,7 +26,7 @@ from msgspec import Struct
 from weft.errors import ConfigError, Damaged, StoreError, ThreadError, WeftError
 from weft.ids import object_id
 from weft.model import loss_json, loss_lines
-from weft.store import Store, open_store
+from weft.store import Store, open_store, write_private
 from weft.thread import (
     ARCHIVE,
     EXPORT_FORMATS,
@@ -391,8 +391,7 @@ def _write(name: str | None, data: bytes) -> None:
         return
     if name.endswith(".gz"):
         data = gzip.compress(data, mtime=0)
-    with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
+    write_private(Path(name), data)
 
 
 def _export_options(parser: argparse.ArgumentParser) -> None:

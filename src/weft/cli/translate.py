@@ -110,8 +110,11 @@ def run(args: argparse.Namespace) -> int:
     job = default_job(args) | {"sse" if args.kind == "stream" else "body": data}
     result = JOBS[args.kind](job)
     if args.save_sidecar:
-        with open(args.save_sidecar, "wb") as file:
-            file.write(orjson.dumps(result["sidecar"]))
+        from pathlib import Path
+
+        from weft.store import write_private  # loads a database
+
+        write_private(Path(args.save_sidecar), orjson.dumps(result["sidecar"]))
     write_result(result, args.json)
     return 0
 

@@ -23,6 +23,7 @@ from starlette.responses import Response
 
 from weft.errors import Refused, WrongValue
 from weft.model import Audio, File, Image, Inline, JsonObject
+from weft.store import write_private
 from weft.thread import Media, find_type, make_media
 
 MEGABYTE = 1024 * 1024
@@ -101,7 +102,7 @@ class Uploads:
             finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         path = self._folder / id
         if not path.exists():
-            path.write_bytes(data)
+            write_private(path, data)
 
     def _remove_oldest(self) -> None:
         sizes = {upload.id: upload.size for upload in self._files.values()}

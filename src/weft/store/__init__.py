@@ -31,7 +31,7 @@ from .base import (
     descendants,
     read_deleted_name,
 )
-from .companions import JOURNAL, SERVER, announced, companion_path, read_server
+from .companions import JOURNAL, SERVER, announced, companion_path, read_server, write_private
 from .landing import checksum
 from .maintenance import Dropped, Flaw, Kind, Maintenance, ObjectFormat, Reason, Tombstone
 from .sqlite import SqliteStore
@@ -80,6 +80,7 @@ __all__ = [
     "open_store",
     "read_deleted_name",
     "read_server",
+    "write_private",
 ]
 
 
