@@ -29,6 +29,8 @@ OWN_TABLES = frozenset({"thread", "entry", "commits", "ref"})
 PRIMARY = 0xFF  # mask of the primary error code
 BROKEN = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 UNREAD = (sqlite3.Error, UnicodeDecodeError)  # SQLite quotes damaged names in its messages
+UNOPENED = (sqlite3.Error, OSError)
+UNWRITABLE = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 
 
 SQLITE = Dialect("sqlite", "", has_sequential_keys=True)
@@ -60,14 +62,13 @@ class SqliteFile:
         self._owner: int | None = None
         self._path = path
         self._closed = False
-        self._reader = _Reader(path)
+        self._is_read_only = False
         try:
             _create_private(self._path)
-            self._db = sqlite3.connect(
-                self._path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
-            )
-        except (sqlite3.Error, OSError) as error:
+            self._db = self._open()
+        except UNOPENED as error:
             raise self._unopened(error) from None
+        self._reader = _Reader(self._path, is_read_only=self._is_read_only)
         # Closing a store is optional. At exit the connection is left to the operating system:
         # closing it would wait for a writer that may wait for another process.
         finalize(self, _close_all, self._db, self._reader).atexit = False
@@ -81,6 +82,26 @@ class SqliteFile:
         except StoreError:
             self._db.close()
             raise
+
+    def _open(self) -> sqlite3.Connection:
+        """A connection that can read the file.
+
+        SQLite writes files beside a database even to read it. Where that is impossible, because
+        nothing can be written there, the file cannot change and is read as it is.
+        """
+        db = _connect(self._path)
+        try:
+            db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & PRIMARY not in UNWRITABLE:
+                return db  # what is wrong is reported when the tables are read
+            db.close()
+            _check_read_only(self._path)
+            self._is_read_only = True
+            return _connect(self._path, is_read_only=True)
+        except UNREAD:
+            return db
+        return db
 
     @property
     def in_transaction(self) -> bool:
@@ -266,6 +287,9 @@ class SqliteFile:
     def _set_up(self) -> None:
         self._refuse_foreign()
         self._db.execute("PRAGMA cell_size_check = ON")
+        if self._is_read_only:
+            self._migrate()
+            return
         self._db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
@@ -291,6 +315,11 @@ class SqliteFile:
             raise StoreError(f"the store {self._path!r} was written by a newer weft")
         if version == len(versions):
             return
+        if self._is_read_only:
+            raise StoreError(
+                f"the store {self._path!r} was written by an older weft and is read-only: copy it "
+                "to a folder that can be written"
+            )
         with self.transaction():
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             for script in versions[version:]:
@@ -309,6 +338,8 @@ class SqliteFile:
         return _to_store_error(error, f"the store {self._path!r} cannot be opened: {error}")
 
     def _failed(self, error: Exception) -> StoreError:
+        if getattr(error, "sqlite_errorcode", 0) & PRIMARY == sqlite3.SQLITE_READONLY:
+            return StoreError(f"the store {self._path!r} is read-only")
         store_error = _to_store_error(error, f"the store {self._path!r} failed: {error}")
         store_error.is_data = isinstance(error, (sqlite3.DataError, sqlite3.IntegrityError))
         return store_error
@@ -336,9 +367,10 @@ class _Reader:
     as a context manager, it gives all reads of the calling thread the same snapshot.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, is_read_only: bool = False) -> None:
         self.serves = path != ":memory:"
         self._path = path
+        self._is_read_only = is_read_only
         self._lock = RLock()
         self._db: sqlite3.Connection | None = None
         self._owner: int | None = None
@@ -381,11 +413,41 @@ class _Reader:
 
     def _connection(self) -> sqlite3.Connection:
         if self._db is None:
-            self._db = sqlite3.connect(
-                self._path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
-            )
+            self._db = _connect(self._path, is_read_only=self._is_read_only)
             self._db.execute("PRAGMA query_only = ON")
         return self._db
+
+
+def _connect(path: str, *, is_read_only: bool = False) -> sqlite3.Connection:
+    address = f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1" if is_read_only else path
+    return sqlite3.connect(
+        address,
+        timeout=BUSY_SECONDS,
+        check_same_thread=False,
+        isolation_level=None,
+        uri=is_read_only,
+    )
+
+
+def _check_read_only(path: str) -> None:
+    """Raise `StoreError`, with what to do, unless nobody can write this file and nothing is lost.
+
+    Commits that are only in the log beside the file would be missing.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    log = f"{path}-wal"
+    if os.path.exists(log) and os.path.getsize(log):
+        raise StoreError(
+            f"the store {path!r} is read-only, and its newest commits are in {log!r}: "
+            f"copy {path!r} and {log!r} to a folder that can be written"
+        )
+    if os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise StoreError(
+            f"the store {path!r} cannot be opened: its folder {folder!r} cannot be written, and "
+            "SQLite needs files there; make it writable, or copy the store"
+        )
+    if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise StoreError(f"the store {path!r} cannot be opened: permission denied")
 
 
 def _close_all(db: sqlite3.Connection, reader: _Reader) -> None:
