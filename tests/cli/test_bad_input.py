@@ -163,3 +163,44 @@ def test_a_reader_who_leaves_is_no_failure(store: Path) -> None:
     assert done.returncode == 0
     assert done.stderr == ""
     assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("depth", [2_000, 100_000])
+def test_a_file_that_is_nested_too_deeply(run: Any, tmp_path: Path, depth: int) -> None:
+    data = b"[" * depth + b"]" * depth
+    file = tmp_path / "deep.json"
+    file.write_bytes(data)
+    result = run("import", str(file))
+    assert_one_clear_line(result, 1)
+    assert result[2].startswith(f"weft: {file}: ")
+    with weft.open() as thread, pytest.raises(weft.ThreadError):
+        thread.import_bytes(data)
+
+
+CLOSED = [
+    "log >&-",
+    "threads --json >&-",
+    "commit more >&-",
+    "export --format dicts >&-",
+    "--version >&-",
+    "--help >&-",
+    "log --help >&-",
+    "log 2>&-",
+    "log >&- 2>&-",
+    "log <&- >&- 2>&-",
+]
+CLOSED_AND_WRONG = ["commit <&-", "commit <&- 2>&-", "log nonsense 2>&-", "show nonsense >&- 2>&-"]
+
+
+def test_closed_streams_are_no_failure(store: Path) -> None:
+    program = "import sys; from weft.cli import main; sys.exit(main(sys.argv[1:]))"
+    for words in [*CLOSED, *CLOSED_AND_WRONG]:
+        done = subprocess.run(
+            ["sh", "-c", f"'{sys.executable}' -c '{program}' {words}"],
+            env={**os.environ, "WEFT_STORE": str(store)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        assert b"Traceback" not in done.stderr, words
+        assert (done.returncode == 0) == (words in CLOSED), (words, done.stderr)

@@ -5,6 +5,7 @@ a file gets every byte unchanged. Commands that use colour clean their text firs
 This module is the safety net for all other output.
 """
 
+import os
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -74,6 +75,23 @@ def print_error(line: str) -> None:
     """Print a line on standard error."""
     sys.stderr.write(clean_text(line) + "\n")
     sys.stderr.flush()
+
+
+def open_closed_streams() -> None:
+    """Let a standard stream that the caller closed (`>&-`) read and write nothing, as `/dev/null`.
+
+    Python has `None` in its place. Its number is taken too, so that no other file gets it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            try:
+                os.fstat(number)
+            except OSError:
+                null = os.open(os.devnull, os.O_RDWR)
+                if null != number:
+                    os.dup2(null, number)
+                    os.close(null)
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
 
 
 @contextmanager

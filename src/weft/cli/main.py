@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from weft.printable import clean_text, escape_json
 
-from .console import clean_output
+from .console import clean_output, open_closed_streams
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "translate": ("weft.cli.translate", "translate a body between vendors' protocols"),
@@ -113,6 +113,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    open_closed_streams()
     with clean_output():
         return run_command(argv)
 

@@ -223,7 +223,7 @@ def import_sources(
         bar(0, 1)
         try:
             outcome = _import_source(store, source, settings, bar)
-        except (WeftError, OSError, RecursionError) as error:
+        except (WeftError, OSError) as error:
             if fails_alone and isinstance(error, ThreadError):
                 raise ThreadError(f"{source.name}: {error}") from None
             if fails_alone or _is_of_store(error):
@@ -285,7 +285,7 @@ def _is_of_store(error: BaseException) -> bool:
 def _reason(error: BaseException) -> str:
     if isinstance(error, OSError):
         return (error.strerror or str(error)).lower()
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return str(error)
 
 
 def describe_import(imported: Imported) -> Iterator[str]:

@@ -11,8 +11,8 @@ The result of an import says how many messages were new, which lines were kept a
 broken chain was bridged, and which branches were created.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from time import time
 
 from msgspec import Struct
@@ -48,6 +48,15 @@ from .source_lines import read_source_lines
 GZIP = b"\x1f\x8b"
 
 
+@contextmanager
+def _refusing_deep_nesting() -> Generator[None]:
+    """Raise `ThreadError` for a file whose JSON is nested more deeply than Python can read."""
+    try:
+        yield
+    except RecursionError:
+        raise ThreadError("it is nested too deeply") from None
+
+
 def import_file(
     handle: Handle, data: bytes, format: str | None = None, progress: Progress | None = None
 ) -> Imported:
@@ -55,7 +64,9 @@ def import_file(
     data = decompress(data)
     if is_archive(data):
         raise ThreadError("an archive contains whole threads; import it into a store")
-    return import_plan(handle, read_plan(data, format, progress), progress)
+    with _refusing_deep_nesting():
+        plan = read_plan(data, format, progress)
+    return import_plan(handle, plan, progress)
 
 
 def import_plan(handle: Handle, plan: ImportPlan, progress: Progress | None = None) -> Imported:
@@ -130,8 +141,10 @@ def import_bytes(
     if format == ARCHIVE or (format is None and is_archive(data)):
         if thread is not None:
             raise ThreadError("an archive contains the names of its threads: leave out `thread`")
-        return _import_archive(store, data, clock())
-    plan = read_plan(data, format, progress)
+        with _refusing_deep_nesting():
+            return _import_archive(store, data, clock())
+    with _refusing_deep_nesting():
+        plan = read_plan(data, format, progress)
     count_messages(plan)
     with store.transaction():
         linked = None if plan.session is None else find_local_thread(store, plan.session)
