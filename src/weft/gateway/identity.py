@@ -107,7 +107,7 @@ _ID_MEMBERS = ("id", "encrypted_content", "thoughtSignature", "signature")
 class Incoming(Struct, frozen=True):
     """The facts that identify the conversation of a request.
 
-    `points` holds the chain and the system digest after each message, `tokens` the tokens of each
+    `points` has the chain and the system digest after each message, `tokens` the tokens of each
     message, `tools` the digest of the tools. `is_retry` says whether the client marks the request
     as a retry.
     """
@@ -343,7 +343,8 @@ class EchoedAnswers(Struct, frozen=True):
 class TracedRequest(Struct, frozen=True):
     """A request's trace, tokens by message, approximate size in memory, and body.
 
-    `answers` are those that an equal beginning of an earlier request echoes.
+    `answers` are the stored answers that its first messages echo, if an earlier request with the
+    same messages has looked them up.
     """
 
     trace: Trace
@@ -405,7 +406,7 @@ class TraceCache:
         return None if traced is None else traced.answers
 
     def put_answers(self, incoming: Incoming, answers: EchoedAnswers) -> None:
-        """Keep the answers that a request echoes for the requests that extend it."""
+        """Keep the answers that a request echoes; requests that extend it use them again."""
         traced = self._find_exact(incoming)
         if traced is None:
             return

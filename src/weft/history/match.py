@@ -10,6 +10,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, takewhile
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct, structs
@@ -337,8 +338,19 @@ def _calls(message: Message) -> list[tuple[str, str]]:
     return [(block.id, block.name) for block in message.blocks if isinstance(block, ToolCall)]
 
 
+class Turn(NamedTuple):
+    """A run of messages of one side (`user` or `assistant`): those from `start` up to `end`."""
+
+    side: str
+    start: int
+    end: int
+
+
 def echo_length(messages: Sequence[Message], start: int) -> int:
-    """How many messages of one answer's echo begin at `start`: clients may split an answer."""
+    """How many assistant messages follow each other from `start` on.
+
+    They may be the echo of one answer, because clients may split an answer.
+    """
     end = start
     while end < len(messages) and messages[end].role == "assistant":
         end += 1
@@ -355,16 +367,16 @@ def find_edit(stored: StoredMessages, messages: Sequence[Message]) -> tuple[Id, 
     """
     stored_turns = list(_turns([message for _, message in stored]))
     sent_turns = list(_turns(messages))
-    if [turn[0] for turn in stored_turns] != [turn[0] for turn in sent_turns]:
+    if [turn.side for turn in stored_turns] != [turn.side for turn in sent_turns]:
         return None
     for number in range(1, len(stored_turns)):
         speaker, first, last = stored_turns[number]
         if speaker == "assistant":
             continue
         stored_input = [message for _, message in stored[first:last]]
-        sent_input = messages[sent_turns[number][1] : sent_turns[number][2]]
+        sent_input = messages[sent_turns[number].start : sent_turns[number].end]
         if not is_same_input(stored_input, sent_input):
-            return stored[first - 1][0], sent_turns[number - 1][2]
+            return stored[first - 1][0], sent_turns[number - 1].end
     return None
 
 
@@ -379,12 +391,13 @@ def align_turns(
     """
     matched = (0, 0)
     is_answered = False
-    for number, (left, right) in enumerate(zip(_turns(stored), _turns(messages), strict=False)):
-        is_any = any_first and not number and left[0] == right[0] != "assistant"
-        if not is_any and not _is_same_turn(stored, left, messages, right):
+    turns = zip(_turns(stored), _turns(messages), strict=False)
+    for number, (stored_turn, sent_turn) in enumerate(turns):
+        is_any = any_first and not number and stored_turn.side == sent_turn.side != "assistant"
+        if not is_any and not _is_same_turn(stored, stored_turn, messages, sent_turn):
             break
-        is_answered = is_answered or left[0] == "assistant"
-        matched = (left[2], right[2])
+        is_answered = is_answered or stored_turn.side == "assistant"
+        matched = (stored_turn.end, sent_turn.end)
     return matched if is_answered else (0, 0)
 
 
@@ -395,8 +408,8 @@ def align_trimmed(stored: Sequence[Message], messages: Sequence[Message]) -> int
     must be the first stored ones. The number is 0 if that is not so, or if nothing was dropped.
     """
     stored_turns, sent_turns = list(_turns(stored)), list(_turns(messages))
-    if stored_turns and stored_turns[-1][0] == "assistant":
-        while sent_turns and sent_turns[-1][0] != "assistant":
+    if stored_turns and stored_turns[-1].side == "assistant":
+        while sent_turns and sent_turns[-1].side != "assistant":
             sent_turns.pop()
     tail = _count_same(stored, reversed(stored_turns), messages, reversed(sent_turns))
     head = _count_same(stored, stored_turns, messages, sent_turns)
@@ -411,14 +424,14 @@ def align_trimmed(stored: Sequence[Message], messages: Sequence[Message]) -> int
     is_trimmed = MIN_TRIMMED <= len(sent_turns) < len(stored_turns)
     if not is_trimmed or tail < MIN_TRIMMED or head + tail < len(sent_turns):
         return 0
-    return sent_turns[-1][2]
+    return sent_turns[-1].end
 
 
 def _count_same(
     stored: Sequence[Message],
-    stored_turns: Iterable["Turn"],
+    stored_turns: Iterable[Turn],
     messages: Sequence[Message],
-    sent_turns: Iterable["Turn"],
+    sent_turns: Iterable[Turn],
 ) -> int:
     """How many turns are the same in both lists, until the first difference."""
     pairs = zip(stored_turns, sent_turns, strict=False)
@@ -427,35 +440,33 @@ def _count_same(
 
 
 def _is_same_turn(
-    stored: Sequence[Message], stored_turn: "Turn", messages: Sequence[Message], sent_turn: "Turn"
+    stored: Sequence[Message], stored_turn: Turn, messages: Sequence[Message], sent_turn: Turn
 ) -> bool:
-    if stored_turn[0] != sent_turn[0]:
+    if stored_turn.side != sent_turn.side:
         return False
-    old = [each for each in stored[stored_turn[1] : stored_turn[2]] if not is_system(each)]
-    sent = [each for each in messages[sent_turn[1] : sent_turn[2]] if not is_system(each)]
-    if stored_turn[0] != "assistant":
-        return is_same_input(old, sent)
-    joined = Message("assistant", tuple(block for each in old for block in each.blocks))
+    stored_messages = [
+        each for each in stored[stored_turn.start : stored_turn.end] if not is_system(each)
+    ]
+    sent = [each for each in messages[sent_turn.start : sent_turn.end] if not is_system(each)]
+    if stored_turn.side != "assistant":
+        return is_same_input(stored_messages, sent)
+    joined = Message("assistant", tuple(block for each in stored_messages for block in each.blocks))
     return is_echo(joined, sent)
 
 
-Turn = tuple[str, int, int]
-"""A run of messages of one side: the side, and the first and the last index."""
-
-
 def _turns(messages: Sequence[Message]) -> Iterator[Turn]:
-    """Runs of messages of one side, as (side, start, end). System messages are skipped."""
+    """The turns of a list. System messages are skipped."""
     start, speaker, end = 0, "", 0
     for number, message in enumerate(messages):
         if is_system(message):
             continue
         if side(message.role) != speaker:
             if speaker:
-                yield speaker, start, end
+                yield Turn(speaker, start, end)
             start, speaker = number, side(message.role)
         end = number + 1
     if speaker:
-        yield speaker, start, end
+        yield Turn(speaker, start, end)
 
 
 def is_same_input(stored: Sequence[Message], sent: Sequence[Message]) -> bool:
