@@ -114,6 +114,9 @@ def cost(price: Price, *, input: int, output: int, cached: int = 0, written: int
 class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The properties of one model behind one upstream.
 
+    - `vendor`: who serves it under its own name, if that is known.
+    - `maker`: who made it, if `vendor` does not say it. Models of different makers cannot read each
+      other's thinking.
     - `output`: the maximum tokens of one answer.
     - `inline_system`: where system messages may come after the first message. `anywhere` that the
       vendor's rules allow, only `after_user`, or `never`.
@@ -146,6 +149,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: str = ""
     vendor: str = ""
+    maker: str = ""
     window: Tokens = DEFAULT_WINDOW
     output: Tokens = DEFAULT_OUTPUT
     inline_system: Literal["anywhere", "after_user", "never"] = "anywhere"

@@ -2,14 +2,16 @@
 
 import ast
 import copy
+import json
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
 import weft
-from weft.catalog import Model
+from weft.catalog import Model, load_catalog
 from weft.codec import CODECS, Target, parsed, write_request
+from weft.model import Message, Origin, Request, Text, Thinking
 
 SOURCE = Path(weft.__file__).parent
 CALLERS = {
@@ -89,3 +91,70 @@ def test_cache_marks_are_the_same_with_and_without_writing_the_whole_body(member
     assert marked != raw
     assert not written.losses
     assert codec.add_marks(marked, codec.decode_request(marked, None), target) is None
+
+
+THOUGHTS = {
+    "anthropic": Thinking("hidden plan", "c2lnbmF0dXJlLW9mLWFub3RoZXI="),
+    "openai-chat": Thinking("hidden plan", ext={"openai-chat": {"item": "reasoning_content"}}),
+    "openai-responses": Thinking("hidden plan", "gAAAAABsealed"),
+    "gemini": Thinking("hidden plan", "c2lnbmF0dXJl"),
+}
+KNOWN = {
+    "anthropic": "claude-sonnet-5",
+    "openai-chat": "gpt-5",
+    "openai-responses": "gpt-5",
+    "gemini": "gemini-3-pro-preview",
+}
+
+
+def written_with_thinking(protocol, origin, model, provider=None):
+    """The body and the loss codes of a conversation whose answer has thinking of this origin."""
+    answer = Message("assistant", (THOUGHTS[protocol], Text("An answer.")), origin=origin)
+    request = Request(model, (Message("user", (Text("q"),)), answer, Message("user", (Text("r"),))))
+    target = Target(load_catalog().find(model), provider=provider)
+    written = write_request(request, CODECS[protocol], target)
+    return json.dumps(written.body), [loss.code for loss in written.losses]
+
+
+@pytest.mark.parametrize("protocol", CODECS)
+@pytest.mark.parametrize(
+    ("maker", "target"),
+    [
+        (("one", "some-model"), ("two", "some-model")),
+        (("one", "kimi-k2"), ("one", None)),
+        ((None, "deepseek-reasoner"), (None, None)),
+        (("one", "moonshotai/kimi-k2"), (None, "qwen3-235b")),
+        ((None, "KNOWN"), (None, "glm-4.6")),
+    ],
+)
+def test_thinking_never_goes_to_another_provider_or_maker(protocol, maker, target):
+    provider, model = target
+    origin = Origin(protocol, maker[0], maker[1].replace("KNOWN", KNOWN[protocol]))
+    body, codes = written_with_thinking(protocol, origin, model or KNOWN[protocol], provider)
+    assert "hidden plan" not in body
+    assert (THOUGHTS[protocol].signature or "hidden plan") not in body
+    assert codes.count("thinking_of_another_model") == 1
+
+
+@pytest.mark.parametrize("protocol", CODECS)
+@pytest.mark.parametrize(
+    ("maker", "target"),
+    [
+        (("one", "some-model"), ("one", "some-model")),
+        (("one", "some-model"), ("one", "other-model")),
+        ((None, "some-model"), (None, "proxy-name")),
+        ((None, "proxy-name"), (None, None)),
+        ((None, "KNOWN"), (None, "proxy-name")),
+        ((None, None), (None, None)),
+        ((None, "KNOWN-20990101"), (None, None)),
+        (("one", "KNOWN"), ("one", None)),
+    ],
+)
+def test_thinking_goes_back_to_its_maker(protocol, maker, target):
+    """Also under another name, and to other models of the vendor: it decides what they read."""
+    known = KNOWN[protocol]
+    provider, model = maker[0], maker[1] and maker[1].replace("KNOWN", known)
+    origin = Origin(protocol, provider, model)
+    body, codes = written_with_thinking(protocol, origin, target[1] or known, target[0])
+    assert "hidden plan" in body
+    assert "thinking_of_another_model" not in codes

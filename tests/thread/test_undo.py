@@ -315,3 +315,43 @@ def test_the_page_undoes_on_its_branch_and_says_what(tmp_path: Path) -> None:
         assert "mine on main" in change("redo")["message"]
         assert texts_of(t) == ["question", "mine on main"]
     store.close()
+
+
+def test_a_handle_on_a_deleted_branch_begins_no_new_history(store: Store) -> None:
+    """Its next commit would be the first of a history without the system prompt."""
+    t = weft.open(store, "job")
+    t.system("rules")
+    t.user("question")
+    fork = t.fork("try")
+    assert str(t.undo()) == "branch 'try'"
+    for use in (lambda: fork.user("next"), fork.compile, fork.log, lambda: fork.compact(keep=1)):
+        with pytest.raises(weft.ThreadError, match="branch 'try' was deleted"):
+            use()
+    t.redo()
+    fork.user("next")
+    assert texts_of(fork) == ["rules", "question", "next"]
+    second = weft.open(store, "job")
+    second.switch("try")
+    second.delete_branch("main")
+    with pytest.raises(weft.ThreadError, match="branch 'main' was deleted"):
+        t.user("lost")
+    assert texts_of(second) == ["rules", "question", "next"]
+    again = second.fork("main")
+    t.user("goes on")
+    assert texts_of(again) == ["rules", "question", "next", "goes on"]
+
+
+def test_a_cleared_or_undone_branch_goes_on(store: Store) -> None:
+    t = weft.open(store, "job")
+    t.user("question")
+    t.clear()
+    t.user("anew")
+    assert texts_of(t) == ["anew"]
+    t.undo()
+    other = weft.open(store, "job")
+    assert texts_of(other) == []
+    other.undo()
+    assert texts_of(t) == ["question"]
+    t.undo()
+    other.user("first")
+    assert texts_of(t) == ["first"]

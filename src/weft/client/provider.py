@@ -108,7 +108,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     def target(self, catalog: Catalog, model: str) -> Target:
         """The target of a request to this model, with this upstream's policies."""
         row = self.settle(catalog.find(model, self.name))
-        return Target(row, self.system, self.cache, verbatim)
+        return Target(row, self.system, self.cache, verbatim, provider=self.name)
 
     def write_body(self, body: JsonObject, model: Model, *, streams: bool) -> bytes:
         """The bytes to send to this model; the caller's own members win over the added ones."""

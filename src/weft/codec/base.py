@@ -74,7 +74,8 @@ class Target(Struct, frozen=True):
 
     `embed` turns a JSON text into a member of the body: `parsed` if the result is a dict,
     `verbatim` if it is bytes. A body of the target's own protocol is written back unchanged, except
-    where a policy applies. With `enforce`, all rules of the target apply to it too.
+    where a policy applies. With `enforce`, all rules of the target apply to it too. `provider` is
+    the name of the upstream, if it is known: private parts of other upstreams' answers are dropped.
     """
 
     model: Model
@@ -82,6 +83,7 @@ class Target(Struct, frozen=True):
     cache: CachePolicy = "keep"
     embed: Callable[[str], Any] = parsed
     enforce: bool = False
+    provider: str | None = None
 
 
 Locate = Callable[[Position], str]

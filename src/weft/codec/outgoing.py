@@ -6,9 +6,10 @@ path if the fast path read the source, and a codec's encoder otherwise.
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from weft.model import JsonObject, Loss, Request
+from weft.catalog import load_catalog
+from weft.model import JsonObject, Loss, Message, Origin, Request
 
 from .base import Calls, Codec, Target
 
@@ -44,6 +45,41 @@ def write_request(
         encoded = write_simple(source, codec, target)
         request = source.setup if encoded is not None else source.request
     if encoded is None:
-        encoded = codec.encode_request(request, target)
+        encoded = codec.encode_request(_mark_foreign(request, codec, target), target)
     path = codec.request_path(request.model, bool(request.params.stream))
     return WrittenRequest(path, encoded.body, encoded.losses, encoded.calls)
+
+
+def _mark_foreign(request: Request, codec: Codec, target: Target) -> Request:
+    """The request, with an unknown origin for messages of another provider or maker.
+
+    So the encoder drops what only their maker can read: thinking, signatures, ids of stored files.
+    """
+    foreign = [
+        number
+        for number, message in enumerate(request.messages)
+        if message.origin is not None and _is_foreign(message.origin, request.model, codec, target)
+    ]
+    if not foreign:
+        return request
+    messages: list[Message] = list(request.messages)
+    for number in foreign:
+        messages[number] = structs.replace(messages[number], origin=Origin(""))
+    return structs.replace(request, messages=tuple(messages))
+
+
+def _is_foreign(origin: Origin, model: str, codec: Codec, target: Target) -> bool:
+    """Whether a message of this protocol comes from another provider, or another maker's model.
+
+    Between models of one maker, its vendor decides what each of them reads:
+    https://platform.claude.com/docs/en/build-with-claude/preserved-thinking
+    """
+    if origin.protocol != codec.protocol:
+        return False  # the encoder compares protocols itself
+    if origin.provider is not None and target.provider not in (None, origin.provider):
+        return True
+    if origin.model is None or origin.model == model:
+        return False
+    made, reads = load_catalog().find(origin.model), target.model
+    makers = {made.maker or made.vendor, reads.maker or reads.vendor}
+    return len(makers) > 1 and "" not in makers  # an unknown name may be a proxy's for this model

@@ -478,7 +478,7 @@ LOSS_CODES: dict[str, LossCode] = {
         "dropped",
         "meaning",
         "{detail} block",
-        "thinking goes back only to the model that produced it",
+        "thinking is not sent to another provider, or to a model of another maker",
     ),
     "thinking_not_sealed": LossCode(
         "dropped",

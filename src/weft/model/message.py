@@ -207,7 +207,11 @@ _PATCHED_FILE = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MU
 
 
 class Origin(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Who produced a message. A thinking signature is only sent back to the same origin."""
+    """Who produced a message.
+
+    Thinking and signatures are sent back only to the same protocol and provider, and never to a
+    model that the catalogue knows to be another maker's.
+    """
 
     protocol: str
     provider: str | None = None

@@ -31,6 +31,7 @@ from weft.history import (
     compile_tail,
     encode_commit,
     first_link,
+    read_operations,
     run_step,
     show_rows,
     shows,
@@ -186,8 +187,23 @@ class Handle:
             raise
 
     def head(self) -> Id | None:
-        """The commit that the branch points at now."""
-        return self.store.read_ref(self.name, self.branch)
+        """The commit that the branch points at now; `None` if it has no commits.
+
+        Raises `ThreadError` if the branch was deleted: a commit would begin a new history there.
+        """
+        head = self.store.read_ref(self.name, self.branch)
+        if head is None and self._is_deleted():
+            raise ThreadError(
+                f"branch {self.branch!r} was deleted: switch to another branch, or fork it again"
+            )
+        return head
+
+    def _is_deleted(self) -> bool:
+        """Whether the last operation on the branch, done from another branch, removed it."""
+        for operation in read_operations(self.store, self.name):
+            if operation.ref == self.branch:
+                return operation.new is None and None not in (operation.old, operation.was)
+        return False
 
     def view(self, head: Id | None, steps: Sequence[Step] = ()) -> View:
         """The compiled view of a commit, extended from the nearest cached view.
