@@ -100,6 +100,9 @@ MOST = {
     ERRORS: 5,
     TASKS: 12,
 }
+DECISIONS_READ = 200
+"""How many of the last decisions are compared: what came of them, and how important they are."""
+
 SHORTEST_COST = 40
 """Added to the characters of a decision when its weight is compared with its length."""
 
@@ -420,7 +423,7 @@ def _decision_items(
         weight *= UNDONE if outcome or is_outdated else 1.0
         weighted.append((weight / (SHORTEST_COST + len(short or text)) ** 0.5, item))
 
-    for decision in decisions:
+    for decision in decisions[:DECISIONS_READ]:
         if not all(line in quoted for line in decision.lines):
             agreement = agreements.get(decision.number)
             if agreement and agreement.is_confirmed and agreement.lines[0] in quoted:
