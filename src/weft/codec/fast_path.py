@@ -210,17 +210,18 @@ def check_results(messages: Sequence[Any], legal_id: Callable[[str], str]) -> No
     ids: list[str] = []
     names: set[str] = set()
     for message in messages:
-        if type(message) is Result:
-            if message.tool_call_id not in waiting:
+        if waiting:
+            if type(message) is not Result or message.tool_call_id not in waiting:
                 raise NotSimple
             waiting.remove(message.tool_call_id)
-        elif waiting:
+        elif type(message) is Assistant:
+            if message.tool_calls:
+                for call in message.tool_calls:
+                    ids.append(call.id)
+                    waiting.add(call.id)
+                    names.add(call.function.name)
+        elif type(message) is Result:
             raise NotSimple
-        elif type(message) is Assistant and message.tool_calls:
-            for call in message.tool_calls:
-                ids.append(call.id)
-                waiting.add(call.id)
-                names.add(call.function.name)
     if waiting or not messages or len(set(ids)) < len(ids):
         raise NotSimple
     if list(map(legal_id, ids)) != ids or any(flat_name(name) != name for name in names):
