@@ -170,3 +170,67 @@ def test_private_data_of_vendors_is_left_out(store, format):
     data = export_bytes(store, "t", format)[0]
     assert b"SECRET" not in data
     assert b"hm" in data
+
+
+TURN = "### user · 2020-01-01 00:00 UTC"
+LEAKS = {
+    "an open fence": "look:\n```python\nx = 1",
+    "an open fence of tildes": "~~~~\n~~~\n# no",
+    "a heading of a turn": f"{TURN}\n\nI said so",
+    "an indented heading": f"a\n   {TURN}\nb",
+    "an underlined heading": "user 2020\n===\n\nother\n---",
+    "a script": "<script>alert(1)</script> and <img src=x onerror=alert(1)>",
+    "a script after a stray tick": "x ` y\n`<script>alert(1)</script>`",
+    "a script among ticks of two items": "- q `\n- x ` y\n`<script>alert(1)</script>`",
+    "an escaped tick": "\\`<script>alert(1)</script>`",
+    "a comment that never ends": "<!-- \n\nall of this",
+    "a fence in a list that is closed outside": "- ```\n  x\n  ```\n\n  ```\n<b>y</b>",
+    "a script behind a backslash": "\\<script>alert(1)</script>",
+    "a fence that is only continued text": "para\n     ~~~\n     <script>x</script>\n     ~~~",
+    "a fence with a tick in its info": "``` a`b\n<script>alert(1)</script>",
+    "a link for other messages": "[image]: https://example.org/x",
+    "a link in a list": "- [image]: https://example.org/x",
+}
+
+
+@pytest.mark.parametrize("kind", LEAKS)
+def test_a_message_stays_in_its_turn_in_markdown(store, kind):
+    from markdown_it import MarkdownIt
+
+    t = weft.open(store, "t")
+    t.user("first")
+    t.user(LEAKS[kind])
+    t.commit_message(
+        weft.Message("assistant", (weft.Thinking(LEAKS[kind]), weft.Text("[image] the end")))
+    )
+    t.user("last **bold**")
+    text = export_bytes(store, "t", "markdown")[0].decode()
+    tokens = MarkdownIt("commonmark").parse(text)
+    turns = [
+        tokens[at + 1].content
+        for at, token in enumerate(tokens)
+        if token.type == "heading_open" and token.tag == "h3"
+    ]
+    assert [turn.split(" · ")[0] for turn in turns] == ["user", "user", "assistant", "user"]
+    headings = [token.tag for token in tokens if token.type == "heading_open"]
+    assert headings == ["h1", "h3", "h3", "h3", "h3"]
+    html = MarkdownIt("commonmark").render(text)
+    assert "<p>last <strong>bold</strong></p>" in html
+    assert "<script" not in html
+    assert "<img" not in html
+    assert "<!--" not in html
+    assert "<a " not in html
+
+
+def test_ordinary_markdown_stays_as_it_is(store):
+    texts = [
+        "Use `List<int>` and\n\n```html\n<b># not a heading</b>\n```\n\nthen **this**.",
+        "1. Run:\n   ```bash\n   make test\n   ```\n2. Done, a < b and c <= d.",
+        "#### A small heading\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n---\n\n- x\n- y",
+    ]
+    t = weft.open(store, "t")
+    for text in texts:
+        t.assistant(text)
+    exported = export_bytes(store, "t", "markdown")[0].decode()
+    for text in texts:
+        assert text in exported

@@ -7,6 +7,10 @@ data of vendors (signatures, encrypted reasoning) is left out.
 The HTML file is safe to open: it has no scripts, and fetches nothing (a content security policy
 enforces that). All text is escaped, and terminal codes and invisible direction marks become
 visible. Images are included if they are small bitmaps.
+
+In the Markdown file a message stays in its turn. Headings that could be taken for those of the
+document, HTML and link definitions are escaped, an open code block is closed, and a text with code
+blocks that readers could understand in different ways becomes one code block.
 """
 
 import re
@@ -58,6 +62,18 @@ TITLE_LENGTH = 100
 IMAGE_CHARACTERS = 4_000_000
 """Larger images, in characters of base64, are named instead of shown."""
 
+MAX_INDENT = 3
+_FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<marks>`{3,}(?=[^`]*$)|~{3,})")
+_INNER_FENCE = re.compile(r"[ \t]*(?:(?:[-*+>]|\d+[.)])[ \t]*)*(?:`{3,}|~{3,})")
+"""Also the first line of a code block that begins on the line of a list item or a quotation."""
+
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_TAG_OR_DEFINITION = re.compile(rf"{_TAG.pattern}|\]:")
+_HEADING = re.compile(r" {0,3}#{1,3}(?:[ \t]|$)")
+"""A heading of a level that the document itself uses."""
+
+_UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*$")
+_TICKS = re.compile(r"`+")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
@@ -131,7 +147,7 @@ def write_html(handle: Handle, render: Render | None = None) -> bytes:
 def write_markdown(handle: Handle) -> bytes:
     """The thread as one Markdown file."""
     branches = read_branches(handle)
-    lines = [f"# {_one_line(_title(handle))}", "", _visible(_facts(handle, branches)), ""]
+    lines = [f"# {_one_line(_title(handle))}", "", _one_line(_facts(handle, branches)), ""]
     for branch in branches:
         if len(branches) > 1:
             lines += [f"## {_one_line(_heading(branch))}", ""]
@@ -301,11 +317,11 @@ def _markdown_entry(entry: Entry) -> Iterator[str]:
 def _markdown_block(block: Block) -> Iterator[str]:
     match block:
         case Text(text) | Refusal(text):
-            yield _visible(text)
+            yield _contained(text)
         case Thinking():
             if not block.text:
                 return
-            yield "\n".join(f"> {line}" for line in _visible(block.text).splitlines())
+            yield "\n".join(f"> {line}" for line in _contained(block.text).splitlines())
         case ToolCall():
             yield f"**{_one_line(describe_call(block))}**\n\n{_fenced(_pretty(block.arguments))}"
         case ToolResult():
@@ -315,7 +331,7 @@ def _markdown_block(block: Block) -> Iterator[str]:
             failed = "**failed**\n\n" if block.is_error else ""
             yield failed + _fenced("\n".join(texts))
         case Image() | File() | Audio():
-            yield f"[{_media_name(block)}]"
+            yield _one_line(f"[{_media_name(block)}]")
         case Reminder(text):
             yield _fenced(text)
         case Redacted() | Checkpoint() | Opaque():
@@ -328,6 +344,92 @@ def _fenced(text: str) -> str:
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}\n{_visible(text)}\n{fence}"
+
+
+def _contained(text: str) -> str:
+    """The text as Markdown that can neither begin a turn nor swallow the next one.
+
+    Code blocks are recognised by the rules of CommonMark (https://spec.commonmark.org/0.31.2/) at
+    the start of lines, and indented ones, as in lists, if they end as they began.
+    """
+    lines = _visible(text).splitlines()
+    parts: list[str] = []
+    paragraph: list[str] = []
+    position = 0
+    while position < len(lines):
+        fence = _FENCE.match(lines[position])
+        if fence is None:
+            if _INNER_FENCE.match(lines[position]):
+                return _fenced(text)
+            if lines[position].strip():
+                paragraph.append(lines[position])
+            else:
+                parts += [*_escaped(paragraph), lines[position]]
+                paragraph = []
+            position += 1
+            continue
+        end = _fence_end(lines, position, fence)
+        code = lines[position : end + 1]
+        if fence["indent"] and (end == len(lines) or any(map(_TAG.search, code))):
+            return _fenced(text)
+        parts += [*_escaped(paragraph), *code, *([fence["marks"]] if end == len(lines) else ())]
+        paragraph = []
+        position = end + 1
+    return "\n".join([*parts, *_escaped(paragraph)])
+
+
+def _fence_end(lines: Sequence[str], start: int, fence: re.Match[str]) -> int:
+    """The line that ends a code block, or the number of lines if none does."""
+    indent, marks = fence["indent"], fence["marks"]
+    for position in range(start + 1, len(lines)):
+        line = lines[position]
+        closing = line.strip()
+        is_end = len(closing) >= len(marks) and not closing.strip(marks[0])
+        if not indent:
+            if is_end and len(line) - len(line.lstrip(" ")) <= MAX_INDENT:
+                return position
+        elif closing and not line.startswith(indent):
+            return len(lines)
+        elif is_end:
+            own = line[: len(line) - len(line.lstrip())]
+            return position if own == indent else len(lines)
+    return len(lines)
+
+
+def _escaped(paragraph: Sequence[str]) -> Iterator[str]:
+    """The lines with escapes before headings, tags and link definitions."""
+    spans = [_code_spans(line) for line in paragraph]
+    has_spans = all(line_spans is not None for line_spans in spans)
+    for number, (line, line_spans) in enumerate(zip(paragraph, spans, strict=True)):
+        code = line_spans if has_spans and line_spans is not None else []
+
+        def escape_part(part: re.Match[str], code: list[tuple[int, int]] = code) -> str:
+            if any(start <= part.start() < end for start, end in code):
+                return part[0]
+            return "&lt;" if part[0] == "<" else "]\\:"
+
+        escaped = _TAG_OR_DEFINITION.sub(escape_part, line)
+        if _HEADING.match(line) or (number and _UNDERLINE.match(line)):
+            start = len(escaped) - len(escaped.lstrip())
+            escaped = f"{escaped[:start]}\\{escaped[start:]}"
+        yield escaped
+
+
+def _code_spans(line: str) -> list[tuple[int, int]] | None:
+    """Where the code in a line is; `None` if a backtick has no partner on the line."""
+    runs = [(run.start(), run.end()) for run in _TICKS.finditer(line)]
+    if "\\`" in line:
+        return None
+    spans: list[tuple[int, int]] = []
+    while runs:
+        start, end = runs.pop(0)
+        size = end - start
+        partner = next((at for at, run in enumerate(runs) if run[1] - run[0] == size), None)
+        if partner is None:
+            return None
+        spans.append((start, runs[partner][1]))
+        del runs[: partner + 1]
+    return spans
 
 
 def _title(handle: Handle) -> str:
