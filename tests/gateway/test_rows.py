@@ -221,3 +221,39 @@ def test_the_same_compaction_twice_changes_nothing_the_second_time(gateway):
     assert first["commit"] is not None
     assert second["commit"] is None
     assert second["message"] == f"nothing to compact: {first['after']:,} tokens"
+
+
+QUESTION = "Please say a long sentence about many things."
+LIMITED = {
+    "/v1/messages": (
+        {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 2},
+        "max_tokens",
+    ),
+    "/v1/chat/completions": (
+        {"messages": [{"role": "user", "content": QUESTION}], "max_completion_tokens": 2},
+        "length",
+    ),
+    "/v1/responses": ({"input": QUESTION, "max_output_tokens": 2}, "max_output_tokens"),
+}
+
+
+@pytest.mark.parametrize("path", LIMITED)
+def test_a_row_says_why_an_answer_ended_early(gateway, path):
+    body, reason = LIMITED[path]
+    headers = {"content-type": "application/json"}
+    for members in (body, {**body, next(reversed(body)): 2000}):
+        data = orjson.dumps({"model": "weft-offline", **members})
+        with urlopen(Request(f"{gateway.url}{path}", data, headers), timeout=SECONDS) as reply:
+            reply.read()
+            thread = reply.headers["x-weft-thread"]
+        rows = read(gateway, thread=thread)["rows"]
+        stops = {row["role"]: row["stop"] for row in rows}
+        assert stops == {"user": None, "assistant": reason if members is body else None}
+
+
+def test_a_row_says_why_an_agents_answer_ended_early(gateway):
+    with weft.thread.open(gateway.store, "limited-agent") as thread:
+        thread.setup(params=weft.Params(max_tokens=2))
+        weft.Agent(thread).send(QUESTION)
+    rows = read(gateway, thread="limited-agent")["rows"]
+    assert [row["stop"] for row in rows if row["role"] == "assistant"] == ["length"]

@@ -859,7 +859,11 @@ def converse(
             yield Emit(Failure(answered.error.message, status=answered.error.status))
             return
         answer = answered.response
-        thread.commit_message(answer.message, usage=answer.usage, sent=answered.sent)
+        stop = None if answer.stop is None else answer.stop.special
+        metadata = None if stop is None else {"stop": stop}
+        thread.commit_message(
+            answer.message, metadata=metadata, usage=answer.usage, sent=answered.sent
+        )
         if compactor is not None:
             compactor.learn(answer.usage)
         if answer.usage is not None:

@@ -57,7 +57,7 @@ from .api_views import (
 )
 from .render import render
 from .runs import is_unanswered
-from .thread_views import CommitFacts, ThreadView, ThreadViews
+from .thread_views import CommitFacts, ThreadView, ThreadViews, read_stop
 from .uploads import media_blocks, media_json
 
 WINDOW = 100
@@ -255,7 +255,10 @@ def _read_facts(
     if not ids:
         return thread.facts
     commits = [step.commit for step in call.store.read_commits(name, ids)]
-    merged = {commit.id: CommitFacts(commit.created, commit.usage) for commit in commits}
+    merged = {
+        commit.id: CommitFacts(commit.created, commit.usage, stop=read_stop(commit))
+        for commit in commits
+    }
     return ChainMap(merged, thread.facts)
 
 
@@ -300,6 +303,7 @@ class _RowWriter:
             "model": None if message.origin is None else message.origin.model,
             "usage": self._usage(usage, message),
             "seconds": None if usage is None or facts is None else _latency(facts),
+            "stop": None if facts is None else facts.stop,
             "notes": [] if row.id is None else self._thread.notes.get(row.id.hex(), ()),
         }
 

@@ -330,6 +330,7 @@ class ExchangeRecorder:
             response.usage,
             recording.location,
             recording.sent,
+            None if response.stop is None else response.stop.special,
         )
         location = await self._record(recording, record)
         if location is not None:

@@ -103,6 +103,9 @@ from .resume import StoredConversation
 ANSWER = "answer"
 """The metadata key for the id under which the client got the answer."""
 
+STOP = "stop"
+"""The metadata key for the reason why an answer ended, if it is a special one (`Stop.special`)."""
+
 
 class RequestRecord(Struct, frozen=True, tag="request"):
     """A request to record.
@@ -172,6 +175,7 @@ class AnswerRecord(Struct, frozen=True, tag="answer"):
     usage: Usage | None = None
     location: RequestLocation | None = field(default=None, name="ticket")
     sent: SentBody | None = None
+    stop: str | None = None
 
 
 class FailureRecord(Struct, frozen=True, tag="failure"):
@@ -424,12 +428,19 @@ def record_answer(
         parent = edited_head or head
         if parent != head:
             location = structs.replace(location, shows_edits=True)
-        metadata = None if record.id is None else {ANSWER: record.id}
+        metadata = {} if record.id is None else {ANSWER: record.id}
+        if record.stop is not None:
+            metadata[STOP] = record.stop
         if sent_delta is None and record.sent is not None:
             sent_delta = encode_sent(store, location, record.sent, context)
         entries = () if sent_delta is None else sent_body_entries(sent_delta)
         draft = Draft(
-            "append", Append(), (record.message, *entries), None, metadata, usage=record.usage
+            "append",
+            Append(),
+            (record.message, *entries),
+            None,
+            metadata or None,
+            usage=record.usage,
         )
         series = encode_series(
             [draft], parent, scope=location.scope, chain=location.chain, created=record.created

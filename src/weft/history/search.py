@@ -68,7 +68,9 @@ FOLLOWING, PRECEDING = 0.35, 0.15
 WEAKEST = 0.15
 """The lowest score of a recalled commit, as a share of the best one."""
 
-OWN_METADATA = frozenset({"about", "answer", "picked_from", "rebased_from", "restores", "sent"})
+OWN_METADATA = frozenset(
+    {"about", "answer", "picked_from", "rebased_from", "restores", "sent", "stop"}
+)
 """Members of a commit's metadata that Weft writes for itself."""
 
 REWRITE_METADATA = frozenset(

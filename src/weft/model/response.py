@@ -33,6 +33,11 @@ class Stop(Struct, frozen=True, gc=False, omit_defaults=True):
     sequence: str | None = None
     details: Any = None
 
+    @property
+    def special(self) -> str | None:
+        """The reason as the vendor names it, unless the answer just ended or calls tools."""
+        return None if self.kind in ("end", "tool") else self.raw or self.kind
+
 
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     """Tokens as reported. `input` counts all input, cached and written included; `output` counts

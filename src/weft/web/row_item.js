@@ -90,7 +90,7 @@ export class RowItem {
     }
     if (model && row.role === "assistant") facts.push(el("span", { class: "tokens model" }, model));
     const price = usage?.cost ? `, ${dollars(usage.cost)}` : "";
-    const took = row.seconds ? `, ${row.seconds} s` : "";
+    const took = (row.seconds ? `, ${row.seconds} s` : "") + (row.stop ? `, ${row.stop}` : "");
     const reported = usage?.output
       ? `${count(usage.input)} in, ${count(usage.output)} out${price}${took}`
       : plural(row.tokens, "token");
