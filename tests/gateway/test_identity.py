@@ -371,6 +371,22 @@ def test_a_client_that_drops_old_turns_stays_on_its_branch(
     assert shown == [text for turn in range(9) for text in (f"q{turn}", f"a{turn}")]
 
 
+@pytest.mark.parametrize("hint", ["s", None])
+def test_a_result_that_the_client_clears_after_its_answer_is_no_edit(store, gateway, hint):
+    """The last answer has no call, so the token is before the cleared result."""
+    echo = Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", "{}")))
+    gateway.reply(gateway.ask(request("a"), hint=hint), thinking("x", id=UNIQUE))
+    asked = Request("m", (*user_messages("a"), echo, result(UNIQUE, "long")))
+    gateway.turn(asked, "c", hint=hint)
+    cleared = (*user_messages("a"), echo, result(UNIQUE, "[cleared]"))
+    more = (Message("assistant", (Text("c"),)), *user_messages("d"))
+    location = gateway.turn(Request("m", (*cleared, *more)), "e", hint=hint)
+    assert [line[-3:] for line in lines(store, location.thread).values()] == [["c", "d", "e"]]
+    edited = (*cleared, more[0], *user_messages("other"))
+    location = gateway.turn(Request("m", edited), "f", hint=hint)
+    assert len(lines(store, location.thread)) == 2
+
+
 def test_a_session_name_alone_joins_no_conversation_with_an_equal_answer(store, gateway):
     """Two conversations with one name begin differently and get the same first answer."""
     for who in ("alice", "bob"):

@@ -524,9 +524,11 @@ def find_continuation(
     anchor = _find_anchor(store, incoming, session)
     if anchor is not None and (continuation is None or continuation.length < anchor.length):
         aligned = _align(store, incoming, anchor)
-        if aligned.length >= incoming.answered:
-            return aligned
-        return _find_trimmed(store, incoming, anchor.thread) or aligned
+        if aligned.length < incoming.answered:
+            by_turns = _align_head(store, incoming, anchor.thread)
+            if by_turns is not None and by_turns.length > aligned.length:
+                return structs.replace(by_turns, is_token=True)
+        return aligned
     aligned = _find_by_turns(store, incoming, session)
     if aligned is not None and (continuation is None or continuation.length < aligned.length):
         return aligned
@@ -566,14 +568,14 @@ def _align_before(store: Store, incoming: Incoming, anchor: Continuation) -> Con
     return _follow(store, incoming, anchor)
 
 
-def _find_trimmed(store: Store, incoming: Incoming, thread: str) -> Continuation | None:
-    """Where a request continues a proven thread if its client dropped old turns."""
+def _align_head(store: Store, incoming: Incoming, thread: str) -> Continuation | None:
+    """Where a request continues the current branch of a proven thread.
+
+    Its client may have dropped old turns, or cleared results after the last call.
+    """
     record = store.read_thread(thread)
     head = None if record is None else store.read_ref(thread, record.head)
-    if head is None:
-        return None
-    length = align_trimmed([row.message for row in _rows(store, thread, head)], incoming.messages)
-    return Continuation(thread, head, length, is_token=True) if length else None
+    return None if head is None else _align_turns(store, incoming, thread, head, any_first=True)
 
 
 def _rows(store: Store, thread: str, head: Id) -> list[Row]:
@@ -604,19 +606,19 @@ def _find_by_turns(store: Store, incoming: Incoming, session: Sequence[str]) -> 
         if is_imported:
             heads += list(reversed(refs.values()))[: IMPORTED_BRANCHES - 1]
         for head in heads:
-            continuation = _align_turns(store, incoming, thread, head, is_imported)
+            continuation = _align_turns(store, incoming, thread, head, any_first=is_imported)
             if continuation and (best is None or continuation.length > best.length):
                 best = continuation
     return best
 
 
 def _align_turns(
-    store: Store, incoming: Incoming, thread: str, head: Id, is_imported: bool
+    store: Store, incoming: Incoming, thread: str, head: Id, *, any_first: bool
 ) -> Continuation | None:
     rows = _rows(store, thread, head)
     stored = [row.message for row in rows]
-    shared, length = align_turns(stored, incoming.messages, any_first=is_imported)
-    trimmed = 0 if is_imported else align_trimmed(stored, incoming.messages)
+    shared, length = align_turns(stored, incoming.messages, any_first=any_first)
+    trimmed = align_trimmed(stored, incoming.messages)
     if trimmed > length:
         shared, length = len(rows), trimmed
     if not length:
