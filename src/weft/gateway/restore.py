@@ -10,7 +10,7 @@ from itertools import islice
 from msgspec import Struct, structs
 
 from weft.codec import is_plain
-from weft.history import decode_appended, echo_length, is_echo, is_same_input
+from weft.history import decode_appended, echo_length, is_echo, is_same_input, read_branches
 from weft.ids import Id
 from weft.model import Block, Message, Origin, Redacted, Thinking, ToolCall, is_system
 from weft.store import Step, Store
@@ -300,28 +300,37 @@ def _by_session(
 
 
 def _has_look_alike(store: Store, incoming: Incoming, thread: str, session: Sequence[str]) -> bool:
-    """Whether another thread of the session begins with the same words as the request.
+    """Whether another thread of the session begins with the same words and the same answer.
 
     A client may give all its conversations one name. If two of them begin alike, the name does not
-    prove which one an answer belongs to, even if their system text, tools and reminders differ.
+    tell whose answer it is, whatever system text, tools and reminders the client sends with them.
     """
     others = [name for name in session if name != thread]
     if len(others) > LOOK_ALIKES_READ:
         return True
-    first = next((message for message in incoming.messages if not is_system(message)), None)
-    return first is not None and any(_begins_with(store, name, first) for name in others)
+    messages = [message for message in incoming.messages if not is_system(message)]
+    return bool(messages) and any(_begins_like(store, name, messages) for name in others)
 
 
-def _begins_with(store: Store, thread: str, first: Message) -> bool:
-    """Whether a thread begins with this message, or may do so."""
+def _begins_like(store: Store, thread: str, messages: Sequence[Message]) -> bool:
+    """Whether the first message and answer of a thread are those of a request, or may be."""
+    branches = read_branches(store, thread)
     record = store.read_thread(thread)
-    head = None if record is None else store.read_ref(thread, record.head)
+    head = None if record is None else branches.get(record.head)
     if head is None:
         return False
     steps = store.walk(thread, head, until=FIRST_COMMITS)
-    messages = [decode_appended(step) for step in steps if step.commit.kind == "append"]
-    stored = next((message for message in messages if not is_system(message)), None)
-    return stored is None or is_same_input([stored], [first])
+    appended = [decode_appended(step) for step in steps if step.commit.kind == "append"]
+    stored = [message for message in appended if not is_system(message)]
+    if stored and not is_same_input(stored[:1], messages[:1]):
+        return False
+    if len(branches) > 1 or not stored:
+        return True  # the first message may have several answers
+    first = next((n for n, each in enumerate(messages) if each.role == "assistant"), 0)
+    answer = next((each for each in stored if each.role == "assistant"), None)
+    if answer is None:
+        return len(steps) >= FIRST_COMMITS
+    return is_echo(answer, messages[first : first + echo_length(messages, first)])
 
 
 def _echo_candidates(
