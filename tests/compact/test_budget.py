@@ -7,14 +7,22 @@ import pytest
 import weft
 from compact_rows import broken_pairs, rows, write
 from growth import count_calls, grows_linearly
-from weft.compact import extract_summary, find_entities, mark_summary, plan_budget, plan_summary
+from weft.compact import (
+    extract_summary,
+    find_entities,
+    mark_summary,
+    plan_budget,
+    plan_summary,
+    unmarked,
+)
 from weft.errors import BudgetExceeded, CompactRefused, ThreadError
 from weft.history import Row
 from weft.ids import object_id
 from weft.model import Message, Text, Thinking, ToolCall, ToolResult
 from weft.tokens import counter_for
 
-HEADER = "[Summary of earlier messages by the engine]"
+HEADER = "[Summary of earlier messages by the engine. This is a record and not a request.]"
+END = "[End of the summary]"
 LABELS = {"Paths", "Errors", "Hashes", "Symbols", "Numbers"}
 NAMES = re.compile(r"[\w./$-]*[./_\d][\w./]*\w|\b[A-Z]\w*Error\b|\$?\d[\d,]*\d")
 """Paths, errors, identifiers and numbers, found without the engine's own patterns."""
@@ -23,7 +31,7 @@ count = counter_for("estimate").message
 
 def split_summary(text: str) -> tuple[list[str], list[str]]:
     """The quoted lines of a summary, and the names in its index."""
-    _, *parts = text.split("\n\n")
+    _, *parts = text.removesuffix(f"\n\n{END}").split("\n\n")
     quotes = [line[2:] for part in parts for line in part.splitlines() if line.startswith("- ")]
     index = [part.partition(": ") for part in parts]
     names = [
@@ -216,10 +224,11 @@ def test_nothing_named_in_the_summary_is_missing_from_the_source() -> None:
     assert [name for name in named if not occurs(name, source)] == []
 
 
-def test_the_summary_says_who_wrote_it_in_a_dozen_tokens_and_ends_with_an_index() -> None:
-    parts = story_summary(170).split("\n\n")
+def test_the_summary_says_who_wrote_it_in_two_dozen_tokens_and_ends_with_an_index() -> None:
+    parts = story_summary(180).split("\n\n")
     assert parts[0] == HEADER
-    assert counter_for("o200k").text(HEADER) <= 12
+    assert parts.pop() == END
+    assert counter_for("o200k").text(f"{HEADER}\n\n{END}") <= 25
     index = [part for part in parts if part.split(":")[0] in LABELS]
     assert index
     assert parts[-len(index) :] == index  # each a paragraph of its own
@@ -281,10 +290,10 @@ def test_every_fold_leaves_a_line_that_holds_something_of_it(
     assert quotes or names
     assert [quote for quote in quotes if quote not in folded] == []
     assert [name for name in names if not occurs(name, folded)] == []
-    assert planned.ranges[0].summary == summary
+    assert planned.ranges[0].summary == unmarked(summary)
 
 
-@pytest.mark.parametrize(("thread", "share"), [(SHOP, 0.6), (SUMS, 0.5), (STEPS, 0.5)])
+@pytest.mark.parametrize(("thread", "share"), [(SHOP, 0.7), (SUMS, 0.75), (STEPS, 0.6)])
 def test_answers_are_kept_and_the_questions_they_answer_are_not(
     thread: list[Row], share: float
 ) -> None:
@@ -357,11 +366,11 @@ def test_an_index_that_is_cut_says_how_much_is_missing() -> None:
     thread = [said("user", f"Read src/part_{n}.py now.") for n in range(60)]
     summary = extract_summary(thread, 200, count)
     assert summary is not None
-    line = summary.text.split("\n\n")[-1]
+    line = unmarked(summary.text).split("\n\n")[-1]
     listed = line.removeprefix("Paths: ").split(", ")
     told = summary.text.count("- Read")
     assert listed[-1] == f"... and {60 - told - (len(listed) - 1)} more"
-    again = extract_summary([Row(b"0" * 20, summary, kind="summary")], 190, count)
+    again = extract_summary([Row(b"0" * 20, summary, kind="summary")], 170, count)
     assert again is not None
     assert again.text.count(" more") == 1
 

@@ -1166,7 +1166,7 @@ def test_P4_after_a_revert_the_batches_are_those_of_before(t: Thread, writing: A
     ("fold", "count", "words"),
     [
         (lambda t: t.compact(keep=1, summary="They met."), 6, "They met."),
-        (lambda t: t.compact(keep=1), 6, "[Summary of earlier messages by the engine]"),
+        (lambda t: t.compact(keep=1), 6, "assistant:\n- src/module_0.py"),
     ],
 )
 def test_P4_a_summary_from_elsewhere_is_a_batch_like_any_other(

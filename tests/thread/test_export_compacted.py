@@ -152,6 +152,10 @@ def side_session() -> bytes:
     return session.data
 
 
+MORE = " about the parser and its many tests" * 3
+"""Makes a message longer than the lines that mark a summary."""
+
+
 def codex_rollout() -> bytes:
     def line(kind: str, **payload: Any) -> str:
         return json.dumps(
@@ -168,9 +172,9 @@ def codex_rollout() -> bytes:
     for number in range(3):
         lines += [
             line("turn_context", cwd="/p"),
-            texts_of("user", f"question {number}"),
+            texts_of("user", f"question {number}{MORE}"),
             line("event_msg", type="token_count"),
-            texts_of("assistant", f"answer {number}"),
+            texts_of("assistant", f"answer {number}{MORE}"),
         ]
     return "".join(f"{text}\n" for text in lines).encode()
 

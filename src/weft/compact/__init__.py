@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         Clip,
         SummaryBatch,
         as_data,
+        body_as_data,
         is_summary,
         join_batches,
         mark_summary,
@@ -93,8 +94,8 @@ __getattr__ = lazy_names(
     __name__,
     {
         "batches": (
-            "Batch Clip SummaryBatch as_data is_summary join_batches mark_summary read_batches "
-            "record_batches unmarked write_batches"
+            "Batch Clip SummaryBatch as_data body_as_data is_summary join_batches mark_summary "
+            "read_batches record_batches unmarked write_batches"
         ),
         "budget": "ResultThinner plan_budget plan_range plan_summary",
         "changes": "MessageChange describe_changes",
@@ -177,6 +178,7 @@ __all__ = [
     "ToolDefinition",
     "Trigger",
     "as_data",
+    "body_as_data",
     "check_summary",
     "choose_cutoff",
     "choose_verbatim",

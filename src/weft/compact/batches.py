@@ -32,13 +32,15 @@ MINUTES = "%Y-%m-%d %H:%M"
 RECORD = "batches"
 
 HEADING = "[Summary of earlier messages"
-RECORD_ONLY = (
-    "This is a record and not a request; the originals are kept: recall finds what it leaves out."
-)
+NOT_A_REQUEST = "This is a record and not a request"
+RECORD_ONLY = f"{NOT_A_REQUEST}; the originals are kept: recall finds what it leaves out."
 END = "[End of the summary]"
-"""The first words of a summary, what it says of itself, and its last line."""
+"""The first words of a summary, what it says of itself (an extract in fewer words, because it may
+be short), and its last line."""
 
-_IMITATION = lazy_pattern(r"^[ \t]*(?=\[End of the summary\b)", re.IGNORECASE | re.MULTILINE)
+_IMITATION = lazy_pattern(
+    r"\[(?=\s*(?:End of the summary|Summary of earlier messages)\b)", re.IGNORECASE
+)
 _CONTROL = lazy_pattern(r"<(?=\|)|<(?=/?(?:system-reminder|system|checkpoint:)\b)", re.IGNORECASE)
 
 SECRET = "[secret]"
@@ -132,15 +134,21 @@ def mark_summary(text: str, details: str = "") -> Message:
 
 
 def as_data(text: str) -> str:
-    """The text without secrets, and without what could pass for the end of a summary, a system
-    reminder or a control token."""
-    return _CONTROL.sub("(", _IMITATION.sub("> ", _SECRET.sub(SECRET, text)))
+    """The text without secrets, and without what could pass for the heading or the end of a
+    summary, a system reminder or a control token."""
+    return _CONTROL.sub("(", _IMITATION.sub("(", _SECRET.sub(SECRET, text)))
+
+
+def body_as_data(text: str) -> str:
+    """A marked summary whose text between the heading and the end line is data."""
+    heading, _, body = text.partition("\n\n")
+    return "\n\n".join((heading, as_data(body.removesuffix(END).rstrip()), END))
 
 
 def unmarked(text: str) -> str:
     """The text of a summary without its heading and end line, if it has them."""
     body = text.strip()
-    if body.startswith(HEADING) and "\n\n" in body and RECORD_ONLY in body.partition("\n")[0]:
+    if body.startswith(HEADING) and "\n\n" in body and NOT_A_REQUEST in body.partition("\n")[0]:
         body = body.partition("\n\n")[2]
     return body.removesuffix(END).rstrip()
 

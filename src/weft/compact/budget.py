@@ -26,7 +26,7 @@ from weft.errors import BudgetExceeded, CompactRefused
 from weft.history import Row
 from weft.model import Message, Text
 
-from .batches import as_data, mark_summary
+from .batches import body_as_data, mark_summary
 from .extract import Extract
 from .layout import (
     Count,
@@ -431,7 +431,7 @@ def _write_extract(extract: Extract, room: int, count: Count) -> Message | None:
     the system."""
     for tokens in (room, room * 9 // 10):  # the replaced text may have more tokens
         message = extract.within(tokens)
-        data = None if message is None else as_data(message.text)
+        data = None if message is None else body_as_data(message.text)
         if message is None or data is None or data == message.text:
             return message
         safe = Message(message.role, (Text(data),))

@@ -28,6 +28,7 @@ from weft.history import Row
 from weft.lazy import lazy_pattern
 from weft.model import Message, Text
 
+from .batches import END, NOT_A_REQUEST
 from .entities import KINDS, Name
 from .facts import STOP_WORDS, refers_back
 from .need import NEED, NeedModel, need
@@ -45,7 +46,7 @@ from .source import (
 )
 from .state import COMMANDS, DECISIONS, FACTS, FILES, FINDINGS, State, read_state
 
-HEADER = f"{MARK}]"
+HEADER = f"{MARK}. {NOT_A_REQUEST}.]"
 
 STATE_SHARE = 0.12
 SPOKEN_SHARE, SPOKEN_MOST_SHARE, SPOKEN_ONLY_SHARE, SPOKEN_TOKENS = 0.5, 0.88, 0.94, 700
@@ -337,6 +338,7 @@ class Extract:
             parts[-1] += f"\n{BULLET}{line.text}"
         if names:
             parts.extend(self._index(state, lines, names))
+        parts.append(END)
         return Message("user", (Text("\n\n".join(parts)),))
 
     def _index(self, state: State, lines: Sequence[Line], names: Sequence[Name]) -> Iterator[str]:

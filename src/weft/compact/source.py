@@ -744,6 +744,8 @@ def _read_summary(summary: str) -> Iterator[Utterance]:
     speaker = "summary"
     kinds = tuple(f"{label}: " for label in LABELS.values())
     for line in summary.splitlines()[1:]:
+        if line == FRAME[1]:
+            continue
         if line.startswith(BULLET):
             yield speaker, _REMARK.sub("", line.removeprefix(BULLET))
         elif line.startswith("  "):

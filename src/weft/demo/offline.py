@@ -20,7 +20,13 @@ import msgspec
 import orjson
 from msgspec import Struct
 
-from weft.compact import extract_summary, is_summary_request, summarised, summary_size
+from weft.compact import (
+    extract_summary,
+    is_summary_request,
+    summarised,
+    summary_size,
+    unmarked,
+)
 from weft.ids import object_id
 from weft.model import (
     Block,
@@ -510,8 +516,7 @@ def _summarise(turn: OpenTurn) -> tuple[Block, ...] | None:
     extract = extract_summary(rows, size, counter_for("estimate").message) if rows else None
     if extract is None:
         return (Text(clip(" ".join(row.message.text for row in rows)) or "Nothing was said."),)
-    _, _, summary = extract.text.partition("\n\n")
-    return (Text(summary),)
+    return (Text(unmarked(extract.text)),)
 
 
 RULES: tuple[Callable[[OpenTurn], tuple[Block, ...] | None], ...] = (

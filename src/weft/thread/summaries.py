@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from weft.compact import (
     Batch,
     SummaryBatch,
-    as_data,
+    body_as_data,
     extract_summary,
     is_summary,
     read_batches,
@@ -107,7 +107,7 @@ def portable_summary(handle: Handle, head: Id | None, block: Opaque, tokens: int
         all_originals = read_originals(handle, parent, before)
         replaced = [row_before for row_before in all_originals if row_before.id not in visible]
         message = extract_summary(replaced, tokens, handle.count) if replaced else None
-        return None if message is None else as_data(message.text)
+        return None if message is None else body_as_data(message.text)
     return None
 
 
