@@ -329,3 +329,12 @@ def test_nobody_is_asked_where_nothing_is_to_be_compacted(thread):
     agent = Agent(thread, compaction=Compaction(confirm=confirm))
     assert not agent.context_use("hello").is_over
     assert isinstance(watch(agent, "hello")[-1], MessageComplete)
+
+
+def test_listeners_of_the_thread_get_the_events_of_the_agents_compactions(thread):
+    received = []
+    thread.listen(received.append)
+    agent = Agent(long_thread(thread), compaction=Compaction(reserve=28_000, target=0.9))
+    events = of(watch(agent, "go on"), SystemMessage)
+    assert {"status", "compact_boundary"} <= {event.subtype for event in events}
+    assert received == events

@@ -251,7 +251,7 @@ class AutoCompactor:
         except WeftError as error:
             # Without a model the same error repeats every time, and has been reported already.
             if not system_messages and uses_model:
-                system_messages.append(compaction_failed(str(error)))
+                thread.emit(compaction_failed(str(error)))
             yield from _emit(system_messages)
             return None
         yield from _emit(system_messages)

@@ -735,6 +735,7 @@ class Agent:
                 branch=self.thread.current,
             )
             self._handle.listen(self._system_messages.append)
+            self._handle.listen(self.thread.emit)
         return self._handle
 
     async def _ask(

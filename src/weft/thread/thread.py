@@ -454,8 +454,12 @@ class Thread:
         self._handle.budget = check_budget(budget)
 
     def listen(self, callback: Callable[[SystemMessage], None]) -> None:
-        """Call this function with every event of the thread."""
+        """Call this function with every event of the thread, also of an agent that works in it."""
         self._handle.listeners.append(callback)
+
+    def emit(self, event: SystemMessage) -> None:
+        """Send an event to the functions that were added with `listen`."""
+        self._handle.emit([event])
 
     # Appending
 
