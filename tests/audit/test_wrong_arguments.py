@@ -22,6 +22,7 @@ GOOD: dict[str, Any] = {
     "at": None, "onto": "main", "query": "words", "wanted": "words", "call_id": "c1",
     "answer": "words", "content": {"content_type": "dialogue", "role": "user", "text": "x"},
     "priority": "pinned", "before": "HEAD", "results": [], "hook": print, "callback": print,
+    "event": weft.SystemMessage("status", {}),
     "entry": weft.Message("user", ()), "data": b"[]", "messages": [], "summary": 0,
     "message": None, "usage": {"input_tokens": 1, "output_tokens": 1}, "target": None,
     "block": Opaque("openai-responses", {"type": "compaction"}),

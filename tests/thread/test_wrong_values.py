@@ -158,3 +158,47 @@ def test_a_database_of_somebody_else_is_not_written_into(tmp_path: Path) -> None
 @pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\v", "\f", "\t", "\n", "\r\n"])
 def test_H3_a_note_is_one_line_whatever_breaks_the_text(sign: str) -> None:
     assert weft.open().user(f"a{sign}b").message == "dialogue: a b"
+
+
+@pytest.mark.parametrize(
+    ("tool", "error"),
+    [
+        ({"x": 1}, "x"),
+        ({"google_search": {}, "x": "y"}, "x"),
+        ({"functionDeclarations": {"name": "f"}}, "functionDeclarations"),
+        ({}, "name"),
+        ({"type": 5}, "type"),
+        ({"type": "function"}, "name"),
+        ({"type": "function", "function": 5}, "name"),
+        ({"name": "f", "parameters": 5}, "parameters"),
+        ({"name": "f", "input_schema": "x"}, "input_schema"),
+        ({"name": "f", "description": ["x"]}, "description"),
+        ({"name": 7}, "name"),
+        (None, "name"),
+        (5, "name"),
+    ],
+)
+def test_a_value_that_is_no_tool_is_refused_with_its_place(tool, error):
+    with weft.open() as t:
+        with pytest.raises(weft.ThreadError, match=rf"tools\[1\].*{error}"):
+            t.setup(tools=[{"name": "fine"}, tool])
+        assert t.head is None
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"google_search": {}},
+        {"googleSearch": {}, "urlContext": {}},
+        {"code_execution": None, "google_maps": {}},
+        {"functionDeclarations": [{"name": "f"}]},
+        {"type": "web_search_20250305", "name": "web_search"},
+        {"type": "mcp", "server_label": "x", "server_url": "https://example.com"},
+        {"type": "custom", "custom": {"name": "f"}},
+        {"name": "f", "description": None, "parameters": None},
+    ],
+)
+def test_tools_of_all_vendors_are_accepted(tool):
+    with weft.open() as t:
+        t.setup(tools=[tool])
+        assert t.compile().tools

@@ -131,24 +131,33 @@ def _gemini_arguments(body: JsonObject, model: str | None) -> JsonObject:
 
 
 def read_tools(tools: Iterable[ToolLike]) -> tuple[Tool, ...]:
-    """Convert tools of any accepted form; raises `ThreadError` for other values.
+    """Convert tools of any accepted form; raises `ThreadError` with the place of other values.
 
     A definition in a vendor's form is decoded by that vendor's codec, which keeps the original.
     """
     definitions: list[Tool] = []
-    for tool in tools:
-        if isinstance(tool, Tool):
-            definitions.append(tool)
-        elif isinstance(tool, FunctionTool):
-            definitions.append(tool.definition)
-        elif isinstance(tool, Mapping):
-            definitions += _read_definition(dict(cast(Mapping[str, Any], tool)))
-        elif inspect.isroutine(tool):
-            definitions.append(_read_function(tool))
-        else:
-            members = (getattr(tool, name, None) for name in ("name", "description", "parameters"))
-            definitions.append(_tool(*members))
+    for number, tool in enumerate(tools):
+        place = f"tools[{number}]"
+        try:
+            definitions += _read_tool(tool)
+        except Refused as error:
+            raise ThreadError(f"{place}{str(error).removeprefix('tools[0]')}") from None
+        except ThreadError as error:
+            raise ThreadError(f"{place}: {error}") from None
     return tuple(definitions)
+
+
+def _read_tool(tool: ToolLike) -> tuple[Tool, ...]:
+    if isinstance(tool, Tool):
+        return (tool,)
+    if isinstance(tool, FunctionTool):
+        return (tool.definition,)
+    if isinstance(tool, Mapping):
+        return _read_definition(dict(cast(Mapping[str, Any], tool)))
+    if inspect.isroutine(tool):
+        return (_read_function(tool),)
+    members = (getattr(tool, name, None) for name in ("name", "description", "parameters"))
+    return (_tool(*members),)
 
 
 def _read_function(function: Callable[..., Any]) -> Tool:
@@ -165,20 +174,30 @@ def _read_definition(raw: JsonObject) -> tuple[Tool, ...]:
     is_plain = function.keys() <= PLAIN_TOOL or raw.keys() <= OWN_TOOL
     if is_plain and raw.get("type", "function") == "function":
         schema = function.get("parameters", function.get("input_schema"))
+        _check_members(function, str, ("description",), "a text")
+        _check_members(function, dict, ("parameters", "input_schema"), "a JSON schema")
         described, strict = function.get("description"), function.get("strict")
         return (_tool(function.get("name"), described, schema, strict),)
     protocol = _dialect(raw)
+    if protocol == GEMINI:  # each member is a tool with its settings: `{"googleSearch": {}}`
+        _check_members(raw, (dict, list), raw, "an object with the tool's settings")
     body = {"tools": [raw], **CODECS[protocol].empty_request}
-    try:
-        request = CODECS[protocol].decode_request(body, "any")
-    except Refused as error:
-        raise ThreadError(f"invalid tool: {error}") from None
+    request = CODECS[protocol].decode_request(body, "any")
     mark = raw.get("cache_control")
     if mark is None or len(request.tools) != 1:
         return request.tools
     (tool,) = request.tools
     definition = {**(tool.raw or {}).get(protocol, {}), "cache_control": mark}
     return (structs.replace(tool, raw={**(tool.raw or {}), protocol: definition}),)
+
+
+def _check_members(
+    raw: JsonObject, kind: type | tuple[type, ...], names: Iterable[str], expected: str
+) -> None:
+    for name in names:
+        value = raw.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise ThreadError(f"{name}: must be {expected}, not {type(value).__name__}")
 
 
 PLAIN_TOOL = frozenset({"type", "name", "description", "parameters", "input_schema"})
