@@ -80,7 +80,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         t.system("be brief")
         for number in range(60):
             t.user(f"question {number} " + "about the parser " * 8)
-            t.assistant(f"answer {number} " + "it waits for a lock " * 12)
+            t.assistant(f"answer {number} " + "it waits for a lock " * 13)
             if number == 20:
                 t.branch("side")
             if number in (25, 45):

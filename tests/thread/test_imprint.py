@@ -151,7 +151,7 @@ def test_every_answer_of_a_thread_says_what_it_was_given_to(store: Store) -> Non
         assert t.show(info, sent=True).body == body
     assert fsck(store).clean
     assert all("lines" not in str(info.to_dict()["metadata"]) for info in t.log())
-    assert t.search("an end like any other") == []  # no model is shown an imprint
+    assert t.search("like any other, after all") == []  # no model is shown an imprint
 
 
 def test_an_imprint_changes_nothing_that_is_said(store: Store) -> None:
