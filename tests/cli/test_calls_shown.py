@@ -11,7 +11,7 @@ import pytest
 import weft
 from claude_lines import Session
 from weft.cli import main
-from weft.model import Message, Text, ToolCall, ToolResult
+from weft.model import Message, Redacted, Text, Thinking, ToolCall, ToolResult
 
 CALL = ToolCall("c1", "calculator", '{"a":1}')
 RESULT = ToolResult("c1", (Text("42"),))
@@ -142,3 +142,32 @@ def test_a_pipe_gets_the_whole_output_of_a_process(store: Path) -> None:
     failed = subprocess.run([sys.executable, "-c", script, "show", "0000"], capture_output=True)
     assert failed.returncode == 1
     assert failed.stderr.startswith(b"weft: ")
+
+
+@pytest.mark.parametrize(
+    ("block", "shown"),
+    [
+        (Thinking("First I look.\nThen I " + "leap " * 40 + "far.", "sig"), "far."),
+        (Thinking("", "sig"), "encrypted"),
+        (Redacted("AAAA"), "encrypted"),
+    ],
+)
+def test_thinking_can_be_read(store, capsys, block, shown):
+    with weft.open(store, "main") as t:
+        t.user("Where is it?")
+        t.commit_message(Message("assistant", (block, Text("Here."))))
+
+    def cli(*words: str) -> str:
+        assert main([*words, "--thread", "main"]) == 0
+        return capsys.readouterr().out
+
+    assert "thinking" not in cli("compile")
+    assert shown in cli("compile", "--reasoning")
+    values = json.loads(cli("compile", "--reasoning", "--json"))
+    assert shown in values[-1]["thinking"]
+    assert values[-1]["content"] == "Here."
+    (line,) = [line for line in cli("show", "HEAD").splitlines() if "[thinking" in line]
+    assert len(line) < 120
+    assert shown in cli("show", "HEAD", "--reasoning")
+    shown_json = json.loads(cli("show", "HEAD", "--json"))
+    assert shown in shown_json["messages"][0]["thinking"]

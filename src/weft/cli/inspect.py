@@ -20,7 +20,7 @@ from msgspec import Struct
 from weft.errors import ConfigError
 from weft.history import Diff, Row, newest_first, read_branches, read_reachable
 from weft.ids import Id
-from weft.model import Message, ToolCall, ToolResult, speaker, spoken
+from weft.model import Message, ToolCall, ToolResult, speaker, spoken, thinking_text
 from weft.store import Store, ThreadRecord, open_store
 from weft.thread import (
     ROLES,
@@ -239,15 +239,29 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
         print(f"note   {args.screen.safe(info.message)}")
     for message in info.messages:
         name = paint(args.screen.name(speaker(message)), "role")
-        print(f"\n{name}: {args.screen.safe(spoken(message))}")
+        thinking = _shown_thinking(message, whole=args.reasoning)
+        text = "\n".join(filter(None, [thinking, spoken(message)]))
+        print(f"\n{name}: {args.screen.safe(text)}")
     if echo is not None:
         print(f"\n{paint('the client repeats it as', 'role')}: {args.screen.safe(spoken(echo))}")
     for attempt in attempts.get(info.id, ()):
         print(f"\n{describe_attempt(attempt, args.screen, whole=True)}")
 
 
+THINKING_WIDTH = 80
+
+
+def _shown_thinking(message: Message, *, whole: bool) -> str:
+    """The thinking of a message, whole or as one line; empty if it has none."""
+    thinking = thinking_text(message)
+    if not thinking:
+        return ""
+    return f"[thinking: {thinking if whole else shorten(thinking, THINKING_WIDTH)}]"
+
+
 def _message_json(message: Message) -> dict[str, Any]:
-    """A message as JSON, with its tool calls and the ids of the calls that it answers."""
+    """A message as JSON, with its thinking, its tool calls and the ids of the calls that it
+    answers."""
     calls = [
         {"id": block.id, "name": block.name, "arguments": block.arguments}
         for block in message.blocks
@@ -255,6 +269,8 @@ def _message_json(message: Message) -> dict[str, Any]:
     ]
     results = [block.call_id for block in message.blocks if isinstance(block, ToolResult)]
     data: dict[str, Any] = {"role": message.role, "content": message.text}
+    if thinking := thinking_text(message):
+        data["thinking"] = thinking
     return data | ({"calls": calls} if calls else {}) | ({"results": results} if results else {})
 
 
@@ -301,7 +317,7 @@ def compile_thread(thread: Thread, args: argparse.Namespace) -> None:
     if args.json or args.format is not None:
         print_json(FORMATS[args.format or "dicts"](compiled))
     elif len(compiled):
-        print("\n\n".join(_row_text(row, args.screen) for row in compiled.rows))
+        print("\n\n".join(_row_text(row, args.screen, args.reasoning) for row in compiled.rows))
     elif thread.head is None:
         print_empty(f"branch {thread.current!r} has no messages: `weft commit TEXT` adds one")
 
@@ -358,9 +374,9 @@ def stats(thread: Thread, args: argparse.Namespace) -> None:
         print(args.screen.safe(f"{name:<11}{value}".rstrip()))
 
 
-def _row_text(row: Row, screen: Screen) -> str:
+def _row_text(row: Row, screen: Screen, reasoning: bool) -> str:
     """A message for people: the speaker, then the text."""
-    speaker, colon, text = to_text([row]).partition(":")
+    speaker, colon, text = to_text([row], reasoning=reasoning).partition(":")
     return f"{screen.paint(screen.name(speaker), 'role')}{colon}{screen.safe(text)}"
 
 
@@ -584,6 +600,7 @@ def _show_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the exact request that the model received for this answer",
     )
+    parser.add_argument("--reasoning", action="store_true", help="show the whole reasoning")
 
 
 def _diff_options(parser: argparse.ArgumentParser) -> None:

@@ -34,6 +34,7 @@ from .message import (
     speaker,
     spoken,
     texts,
+    thinking_text,
 )
 from .request import (
     Format,
@@ -135,4 +136,5 @@ __all__ = [
     "spoken",
     "streamed_text",
     "texts",
+    "thinking_text",
 ]

@@ -275,6 +275,15 @@ def spoken(message: Message, text: str | None = None) -> str:
     return "\n".join([shown, *calls] if shown else calls)
 
 
+def thinking_text(message: Message) -> str:
+    """The thinking of a message; for thinking that its vendor does not show, `(encrypted)`."""
+    return "\n".join(
+        (block.text if isinstance(block, Thinking) else "") or "(encrypted)"
+        for block in message.blocks
+        if isinstance(block, Thinking | Redacted)
+    )
+
+
 def describe_call(call: ToolCall) -> str:
     """A call for a list: the tool and its main argument on one line, such as `Bash: pytest -q`."""
     argument = " ".join(_main_argument(call.arguments).split())

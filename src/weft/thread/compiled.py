@@ -32,6 +32,7 @@ from weft.model import (
     speaker,
     spoken,
     texts,
+    thinking_text,
 )
 
 from .params import GEMINI, Recipe, ToolLike, VendorParams, read_tools, write_params
@@ -262,8 +263,8 @@ class CompiledContext:
         return sum(self._count(row.message) for row in self.rows)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """`[{"role", "content", "name"?}]`."""
-        return to_dicts(self.rows)
+        """`[{"role", "content", "name"?}]`; with `reasoning=True` also `thinking`."""
+        return to_dicts(self.rows, reasoning=self._reasoning)
 
     def to_openai(self) -> list[dict[str, Any]]:
         """Chat Completions' messages, system inline."""
@@ -288,7 +289,7 @@ class CompiledContext:
 
     def to_text(self) -> str:
         """The conversation as text for people."""
-        return to_text(self.rows)
+        return to_text(self.rows, reasoning=self._reasoning)
 
     def to_openai_params(
         self,
@@ -394,16 +395,27 @@ def _hex(id: Id | None) -> str:
     return "" if id is None else id.hex()
 
 
-def to_dicts(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """`{"role", "content", "name"?}` for each row; the content is its readable text."""
-    return [_to_dict(message) for message in readable_messages(rows)]
+def to_dicts(rows: Iterable[Row], *, reasoning: bool = False) -> list[dict[str, Any]]:
+    """`{"role", "content", "name"?}` for each row; the content is its readable text.
+
+    With `reasoning`, `thinking` is the thinking inside the message, if it has any.
+    """
+    dicts: list[dict[str, Any]] = []
+    for message in readable_messages(rows):
+        thinking = thinking_text(message) if reasoning else ""
+        dicts.append(_to_dict(message) | ({"thinking": thinking} if thinking else {}))
+    return dicts
 
 
-def to_text(rows: Iterable[Row]) -> str:
-    """The conversation as a person reads it, calls included."""
-    return "\n\n".join(
-        f"{speaker(message)}: {spoken(message)}" for message in readable_messages(rows)
-    )
+def to_text(rows: Iterable[Row], *, reasoning: bool = False) -> str:
+    """The conversation as a person reads it, calls included; thinking only with `reasoning`."""
+    paragraphs: list[str] = []
+    for message in readable_messages(rows):
+        thinking = thinking_text(message) if reasoning else ""
+        lines = [f"[thinking: {thinking}]"] if thinking else []
+        text = "\n".join([*lines, *filter(None, [spoken(message)])])
+        paragraphs.append(f"{speaker(message)}: {text}")
+    return "\n\n".join(paragraphs)
 
 
 def readable_messages(rows: Iterable[Row]) -> list[Message]:
