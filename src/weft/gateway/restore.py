@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from weft.codec import is_plain
 from weft.history import decode_appended, echo_length, is_echo, is_same_input, read_branches
 from weft.ids import Id
-from weft.model import Block, Message, Origin, Redacted, Thinking, ToolCall, is_system
+from weft.model import SYSTEM_ROLES, Block, Message, Origin, Redacted, Thinking, ToolCall, is_system
 from weft.store import Step, Store
 
 from .identity import (
@@ -306,9 +306,11 @@ def _has_look_alike(store: Store, incoming: Incoming, thread: str, session: Sequ
     tell whose answer it is, whatever system text, tools and reminders the client sends with them.
     """
     others = [name for name in session if name != thread]
+    if not others:
+        return False
     if len(others) > LOOK_ALIKES_READ:
         return True
-    messages = [message for message in incoming.messages if not is_system(message)]
+    messages = [each for each in incoming.messages if each.role not in SYSTEM_ROLES]
     return bool(messages) and any(_begins_like(store, name, messages) for name in others)
 
 
