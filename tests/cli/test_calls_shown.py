@@ -171,3 +171,21 @@ def test_thinking_can_be_read(store, capsys, block, shown):
     assert shown in cli("show", "HEAD", "--reasoning")
     shown_json = json.loads(cli("show", "HEAD", "--json"))
     assert shown in shown_json["messages"][0]["thinking"]
+
+
+@pytest.mark.parametrize("mark", ["pin", "skip"])
+def test_a_mark_shows_the_message_as_edited(store, capsys, mark):
+    def cli(*words: str) -> str:
+        assert main([*words]) == 0
+        return capsys.readouterr().out
+
+    cli("commit", "one")
+    cli("commit", "--role", "assistant", "two")
+    cli("edit", "HEAD", "TWO edited")
+    marked = cli(mark, "HEAD")
+    assert f"{mark}: TWO edited" in marked
+    assert "assistant: TWO edited" in cli("show", "HEAD")
+    assert json.loads(cli("show", "HEAD", "--json"))["messages"][0]["content"] == "TWO edited"
+    with weft.open(store) as t:
+        t.edit(t.log()[1].id, "three")
+    assert f"{mark}: TWO edited" in cli("log")

@@ -86,7 +86,7 @@ def test_the_log_says_who_spoke_and_what_was_done(run: Any, tmp_path: Path) -> N
     lines = [line.split(maxsplit=1)[1] for line in run("log")[1].splitlines()]
     assert [" ".join(line.split()) for line in lines] == [
         "user gateway words",
-        "user skip: alpha",
+        "user skip: omega",
         "user edit: omega",
         "user unmark: alpha",
         "user pin: alpha",

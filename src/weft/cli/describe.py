@@ -168,11 +168,30 @@ def _starts_with(message: Message, note: str) -> bool:
 def _summarise_marks(thread: Thread, info: CommitInfo) -> tuple[str, str]:
     """`pin: the first words of the pinned message`."""
     for id, priority in info.marked.items():
-        try:
-            messages = thread.show(id).messages
-        except ThreadError:  # the message is not on this branch
-            messages = ()
-        if len(messages) == 1:
-            return speaker(messages[0]), f"{MARKS[priority]}: {preview(messages[0])}"
+        message = _marked_message(thread, info, id)
+        if message is not None:
+            return speaker(message), f"{MARKS[priority]}: {preview(message)}"
         return info.kind, f"{MARKS[priority]}: {id[:ID_LENGTH]}"
     return info.kind, info.message or "nothing new"
+
+
+def marked_messages(thread: Thread, info: CommitInfo) -> list[Message]:
+    """The messages that a commit marked, as they were then; without those of other branches."""
+    messages = (_marked_message(thread, info, id) for id in info.marked)
+    return [message for message in messages if message is not None]
+
+
+def _marked_message(thread: Thread, info: CommitInfo, id: str) -> Message | None:
+    """The version of a message that a commit marked; `None` if it is not on this branch."""
+    try:
+        versions = thread.edit_history(id)
+    except ThreadError:
+        versions = []
+    earlier = [version for version in versions if version.created <= info.created]
+    if versions:
+        return (earlier or versions[:1])[-1].message
+    try:
+        messages = thread.show(id).messages
+    except ThreadError:
+        return None
+    return messages[0] if len(messages) == 1 else None

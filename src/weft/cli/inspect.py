@@ -56,6 +56,7 @@ from .describe import (
     describe,
     describe_attempt,
     group_attempts,
+    marked_messages,
 )
 from .terminal import PLAIN, Screen, columns, excerpt_around, paged, plural, shorten
 
@@ -227,8 +228,9 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
     info = thread.show(args.id)
     attempts = group_attempts(thread.attempts(info))
     echo = thread.client_echo(info.id)
+    shown = info.messages or marked_messages(thread, info)
     if args.json:
-        messages = [_message_json(message) for message in info.messages]
+        messages = [_message_json(message) for message in shown]
         client = {} if echo is None else {"echo": _message_json(echo)}
         print_json({**commit_json(thread, info, attempts), "messages": messages, **client})
         return
@@ -237,7 +239,7 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
     print(f"date   {info.created:%Y-%m-%d %H:%M:%S}")
     if info.message:
         print(f"note   {args.screen.safe(info.message)}")
-    for message in info.messages:
+    for message in shown:
         name = paint(args.screen.name(speaker(message)), "role")
         thinking = _shown_thinking(message, whole=args.reasoning)
         text = "\n".join(filter(None, [thinking, spoken(message)]))
