@@ -511,3 +511,15 @@ def test_towards_its_own_protocol_no_message_moves(system, count):
     there = weft.translate(body, A, C)
     home = weft.translate(there.body, C, A, sidecar=there.sidecar)
     assert home.body == body
+
+
+def test_a_dropped_parameter_is_reported_once():
+    body = {
+        "model": "claude-sonnet-5",
+        "max_tokens": 10,
+        "top_k": 5,
+        "messages": [{"role": "user", "content": "x"}],
+    }
+    for target in ("openai-chat", "openai-responses"):
+        losses = weft.translate(body, "anthropic", target).losses
+        assert [loss.path for loss in losses].count("top_k") == 1

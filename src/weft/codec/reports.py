@@ -98,9 +98,11 @@ def report_params(request: Request, supported: frozenset[str], losses: Losses) -
     Raises `Refused` where a part of the conversation itself is missing.
     """
     refuse_missing_context(request)
+    reported = {loss.path for loss in losses.items if loss.kind == "dropped"}
     for key in request.params.__struct_fields__:
         value = getattr(request.params, key)
-        if value is not None and value != {} and key not in supported:
+        is_dropped = value is not None and value != {} and key not in supported
+        if is_dropped and losses.path(("params", key)) not in reported:
             losses.param(key, "param_dropped", key, _level(key, value))
     _report_null_members(request, supported, losses)
     for path, value in request.rest.items():
