@@ -9,6 +9,7 @@ import weft
 from servers import scripted_upstream
 from summarisers import says, tool_calls, watch
 from weft.agent import Agent, ToolEnd, read_tool
+from weft.agent.tools import read_outcome
 from weft.client import make_provider
 from weft.errors import ConfigError
 from weft.function_tools import read_tools
@@ -112,3 +113,10 @@ def test_a_parameter_without_a_name_is_refused():
 
     with pytest.raises(ConfigError, match="passed by name"):
         read_tool(many)
+
+
+@pytest.mark.parametrize("value", [object(), {"a": object()}, [object()], lambda: None])
+def test_a_value_that_has_no_text_is_an_error(value):
+    outcome = read_outcome(value)
+    assert outcome.is_error
+    assert "0x" not in outcome.text

@@ -16,6 +16,7 @@ import orjson
 from msgspec import Struct
 
 from weft.function_tools import FunctionTool, ToolFailed
+from weft.lazy import lazy_pattern
 from weft.model import Audio, Block, File, Image, Text
 
 CONTENT = (Text, Image, File, Audio)
@@ -135,6 +136,10 @@ async def _run_in_thread(function: Callable[[], Any]) -> Any:
     return await future
 
 
+_ADDRESS = lazy_pattern(r" at 0x[0-9a-fA-F]+>")
+"""The default text of an object, which says nothing to a model."""
+
+
 def read_outcome(value: Any) -> Outcome:
     """A tool's return value: a string as it is, blocks as content, other values as JSON."""
     is_list = isinstance(value, list | tuple)
@@ -142,7 +147,11 @@ def read_outcome(value: Any) -> Outcome:
     if items and all(isinstance(item, CONTENT) for item in items):
         blocks = cast(tuple[Block, ...], items)
         return Outcome("\n".join(map(_describe, blocks)), content=blocks)
-    return Outcome(write_result(value))
+    text = write_result(value)
+    if _ADDRESS.search(text) and not isinstance(value, str):
+        what = f"the tool returned a value without a text form ({type(value).__name__})"
+        return Outcome(f"{what}: return a string, JSON values or content blocks", is_error=True)
+    return Outcome(text)
 
 
 def _describe(block: Block) -> str:
