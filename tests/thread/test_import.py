@@ -410,3 +410,17 @@ def test_what_is_forgotten_is_in_no_line_that_came_in(store: Store, secret: str)
     assert fsck(store).clean
     for line in out.splitlines():
         json.loads(line)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'[{"role": "user", "content": "hello"}]',
+        b'{"role": "user", "content": "hello"}\n{"role": "assistant", "content": "hi"}\n',
+        b'{"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hello"}]}',
+    ],
+)
+def test_a_byte_order_mark_is_ignored(data):
+    with weft.open() as t:
+        t.import_bytes(b"\xef\xbb\xbf" + data)
+        assert t.compile().messages[0].text == "hello"

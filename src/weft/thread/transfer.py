@@ -11,6 +11,7 @@ The result of an import says how many messages were new, which lines were kept a
 broken chain was bridged, and which branches were created.
 """
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from time import time
@@ -104,13 +105,13 @@ def count_messages(plan: ImportPlan) -> int:
 
 
 def decompress(data: bytes) -> bytes:
-    """The file, decompressed if it is gzip."""
+    """The file, decompressed if it is gzip, without a byte order mark."""
     if not data.startswith(GZIP):
-        return data
+        return data.removeprefix(BOM_UTF8)
     try:
         import gzip
 
-        return gzip.decompress(data)
+        return gzip.decompress(data).removeprefix(BOM_UTF8)
     except (OSError, EOFError) as error:
         raise Damaged(f"the file cannot be decompressed: {error}") from None
 
