@@ -9,7 +9,6 @@ import weft
 from servers import scripted_upstream
 from summarisers import says, tool_calls, watch
 from weft.agent import Agent, ToolEnd, read_tool
-from weft.agent.tools import read_outcome
 from weft.client import make_provider
 from weft.errors import ConfigError
 from weft.function_tools import read_tools
@@ -117,6 +116,15 @@ def test_a_parameter_without_a_name_is_refused():
 
 @pytest.mark.parametrize("value", [object(), {"a": object()}, [object()], lambda: None])
 def test_a_value_that_has_no_text_is_an_error(value):
-    outcome = read_outcome(value)
-    assert outcome.is_error
-    assert "0x" not in outcome.text
+    def look() -> object:
+        """Look it up."""
+        return value
+
+    with weft.open() as thread, scripted_upstream() as upstream:
+        upstream.then(tool_calls([("call_1", "look", "{}")]), says("done"))
+        provider = make_provider("u", "openai-chat", upstream.url)
+        events = watch(Agent(thread, "m", [look], provider=provider), "go")
+    [end] = [event for event in events if isinstance(event, ToolEnd)]
+    assert end.is_error
+    assert "without a text form" in end.content
+    assert "0x" not in end.content
