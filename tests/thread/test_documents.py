@@ -188,6 +188,9 @@ LEAKS = {
     "a script behind a backslash": "\\<script>alert(1)</script>",
     "a fence that is only continued text": "para\n     ~~~\n     <script>x</script>\n     ~~~",
     "a fence with a tick in its info": "``` a`b\n<script>alert(1)</script>",
+    "an end after a tab": "~~~\nx\n\t~~~",
+    "an end with another space": "~~~\nx\n~~~\u00a0",
+    "a line of another space": "user\n\u00a0\n===",
     "a link for other messages": "[image]: https://example.org/x",
     "a link in a list": "- [image]: https://example.org/x",
 }

@@ -63,6 +63,7 @@ IMAGE_CHARACTERS = 4_000_000
 """Larger images, in characters of base64, are named instead of shown."""
 
 MAX_INDENT = 3
+BLANK = " \t"
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<marks>`{3,}(?=[^`]*$)|~{3,})")
 _INNER_FENCE = re.compile(r"[ \t]*(?:(?:[-*+>]|\d+[.)])[ \t]*)*(?:`{3,}|~{3,})")
 """Also the first line of a code block that begins on the line of a list item or a quotation."""
@@ -361,7 +362,7 @@ def _contained(text: str) -> str:
         if fence is None:
             if _INNER_FENCE.match(lines[position]):
                 return _fenced(text)
-            if lines[position].strip():
+            if lines[position].strip(BLANK):
                 paragraph.append(lines[position])
             else:
                 parts += [*_escaped(paragraph), lines[position]]
@@ -383,15 +384,15 @@ def _fence_end(lines: Sequence[str], start: int, fence: re.Match[str]) -> int:
     indent, marks = fence["indent"], fence["marks"]
     for position in range(start + 1, len(lines)):
         line = lines[position]
-        closing = line.strip()
+        closing = line.strip(BLANK)
+        own = line[: len(line) - len(line.lstrip(BLANK))]
         is_end = len(closing) >= len(marks) and not closing.strip(marks[0])
         if not indent:
-            if is_end and len(line) - len(line.lstrip(" ")) <= MAX_INDENT:
+            if is_end and "\t" not in own and len(own) <= MAX_INDENT:
                 return position
         elif closing and not line.startswith(indent):
             return len(lines)
         elif is_end:
-            own = line[: len(line) - len(line.lstrip())]
             return position if own == indent else len(lines)
     return len(lines)
 
