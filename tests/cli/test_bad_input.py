@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -204,3 +205,97 @@ def test_closed_streams_are_no_failure(store: Path) -> None:
         )
         assert b"Traceback" not in done.stderr, words
         assert (done.returncode == 0) == (words in CLOSED), (words, done.stderr)
+
+
+ERRORS = [
+    (["log", "--thread", ""], "argument --thread: must not be empty"),
+    (["log", "--store", ""], "argument --store: must not be empty"),
+    (["commit", "x", "--store", ""], "argument --store: must not be empty"),
+    (["chat", "", "--model", "gpt-5", "--thread", "new"], "the text is empty: leave"),
+    (["serve", "--store", ""], "argument --store: must not be empty"),
+    (["gc", "--days", "-1"], "argument --days: must be a number of at least 0, not '-1'"),
+    (["gc", "--days", "nan"], "argument --days: must be a number of at least 0, not 'nan'"),
+    (["log", "-n", "-1"], "must be a whole number of at least 0, not '-1'"),
+    (["log", "-n", "x"], "must be a whole number of at least 0, not 'x'"),
+    (["export", "--html", "--markdown"], "not allowed with argument --html"),
+    (["export", "--html", "--format", "dicts"], "not allowed with argument --html"),
+    (["commit", "\udcff\udcfe"], "the text is not UTF-8"),
+    (["resume", "nosuch"], "there is no thread 'nosuch' in '{store}': there is 'default'"),
+    (["log", "--thread", "nosuch"], "there is no thread 'nosuch' in '{store}': there is 'default'"),
+    (["log", "--store", "{folder}"], "'{folder}' is a folder, not a store"),
+    (["commit", "x", "--store", "{folder}"], "'{folder}' is a folder, not a store"),
+    (["log", "--store", "{text}"], "'{text}' is not a weft store"),
+    (["commit", "x", "--store", "{text}"], "'{text}' is not a weft store"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), ERRORS)
+def test_an_error_says_what_is_wrong(
+    store: Path, run: Any, tmp_path: Path, monkeypatch: Any, words: list[str], message: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    text = tmp_path / "some.txt"
+    text.write_text("hello, this is not a store\n" * 100)
+    places = {"store": store, "folder": tmp_path, "text": text}
+    result = run(*[word.format(**places) for word in words])
+    assert_one_clear_line(result)
+    assert message.format(**places) in result[2]
+    assert "fsck" not in result[2]
+    with weft.open(store) as thread:
+        assert [record.name for record in weft.threads(thread.store)] == ["default"]
+
+
+def test_input_that_is_not_utf_8(store: Path) -> None:
+    program = "import sys; from weft.cli import main; sys.exit(main(sys.argv[1:]))"
+    for locale in ("C.UTF-8", "C"):
+        done = subprocess.run(
+            [sys.executable, "-c", program, "commit", "--store", str(store)],
+            input=b"\xff\xfe",
+            env={**os.environ, "LC_ALL": locale},
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (1, b"weft: the text is not UTF-8\n")
+
+
+def test_a_failed_import_leaves_no_new_store(run: Any, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text("hello")
+    folder = tmp_path / "new"
+    folder.mkdir()
+    for words in ([str(wrong)], [str(wrong), str(wrong.with_name("missing.json"))]):
+        assert run("import", *words, "--store", str(folder / "new.db"))[0] == 1
+        assert list(folder.iterdir()) == []
+
+
+def test_a_message_that_is_folded_and_a_compaction_are_not_edited(store: Path, run: Any) -> None:
+    with weft.open(store) as thread:
+        first = thread.log()[-1].id
+        thread.user("c")
+        thread.assistant("d")
+        thread.compact(summary="a and b", keep=1)
+    result = run("edit", first[:12], "other")
+    assert_one_clear_line(result)
+    assert "is folded into a summary" in result[2]
+    result = run("edit", "HEAD", "other")
+    assert_one_clear_line(result)
+    assert "is a compaction" in result[2]
+
+
+def test_counts_and_times_read_well(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "one.json"
+    file.write_text('[{"role": "user", "content": "x"}]')
+    assert run("import", str(file))[1].startswith("one: 1 message (openai-chat), 1 new commit\n")
+    live = run("threads")[1]
+    run("delete", "one", "--yes")
+    deleted = run("threads", "--deleted")[1]
+    moment = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(?!:)")
+    assert moment.search(live)
+    assert moment.search(deleted)
+
+
+def test_help_says_that_commit_takes_a_whole_name(run: Any) -> None:
+    for command in ("commit", "import"):
+        text = " ".join(run(command, "--help")[1].split())
+        assert "unique prefix" not in text
+        assert "a new name creates it" in text

@@ -229,7 +229,7 @@ def test_a_hostile_boundary_is_imported(run: Run, tmp_path: Path) -> None:
     path.write_bytes(session.data)
     code, out, error = run("import", str(path))
     assert (code, error) == (0, "")
-    assert f"{session_id(1)}: 1 messages" in out
+    assert f"{session_id(1)}: 1 message " in out
 
 
 def serve_on_terminal(home: Path, reply: bytes, *flags: str) -> bytes:

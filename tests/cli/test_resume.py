@@ -103,11 +103,12 @@ def test_a_session_is_written_under_a_new_id(
         lines = [json.loads(line) for line in text.splitlines()]
         assert {line["sessionId"] for line in lines} == {result["session"]}
         assert {line["cwd"] for line in lines} == {str(home / "project")}
-        assert result["command"] == ["claude", "--resume", result["session"]]
+        assert result["command"][-3:] == ["claude", "--resume", result["session"]]
     else:
         meta = json.loads(text.splitlines()[0])["payload"]
         assert (meta["id"], meta["session_id"]) == (result["session"], result["session"])
-        assert result["command"] == ["codex", "resume", result["session"]]
+        assert result["command"][-3:] == ["codex", "resume", result["session"]]
+    assert result["command"][:2] == ["weft", "run"]
     # The new id is an alias: its file and its name lead to the same thread.
     run("import", str(file), *at)
     assert [row["name"] for row in json.loads(run("threads", "--json", *at)[1])] == [SESSION]

@@ -26,11 +26,11 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager
 from typing import TYPE_CHECKING, TextIO, cast
 
-from weft.errors import ThreadError, WeftError
+from weft.errors import ConfigError, ThreadError, WeftError
 from weft.printable import clean_text, escape_json
 
 from .common import find_model_route, safe, writable_store
-from .main import DEFAULT_STORE
+from .main import DEFAULT_STORE, nonempty
 from .markdown import MarkdownStream
 from .terminal import read_screen
 
@@ -79,9 +79,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.epilog = "Type /help in the chat to see its commands, such as /model, /branch and /undo."
     parser.add_argument(
-        "--store", metavar="PATH", help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})"
+        "--store",
+        type=nonempty,
+        metavar="PATH",
+        help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})",
     )
-    parser.add_argument("--thread", default="default", metavar="NAME", help="the thread to chat in")
+    parser.add_argument(
+        "--thread", type=nonempty, default="default", metavar="NAME", help="the thread to chat in"
+    )
     parser.add_argument("--model", help="the model (default weft-offline, or Claude Code's own)")
     parser.add_argument(
         "--agent",
@@ -140,6 +145,8 @@ def run(args: argparse.Namespace) -> int:
     if args.config is not None:
         args.store = args.store or load_toml(args.config).get("store")
     files = read_attachments(args.attach)
+    if args.words and not files and not " ".join(args.words).strip():
+        raise ConfigError("the text is empty: leave it out to chat, or give a text")
     catalog = load_catalog(args.config)
     check_agent(args, catalog)
     with ExitStack() as stack:

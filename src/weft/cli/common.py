@@ -28,7 +28,7 @@ from weft.thread import (
 
 from .console import print_error
 from .describe import ID_LENGTH, describe
-from .main import DEFAULT_STORE, DEFAULT_THREAD
+from .main import DEFAULT_STORE, DEFAULT_THREAD, nonempty
 from .terminal import read_screen
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from weft.client import Route
 
 NAMES_SHOWN = 8
+CREATING = ("commit", "import")
+"""The commands that create a thread, so that a part of a name is a name of its own."""
+
 REVISION = "an id or a prefix of one, a branch, a tag or HEAD, optionally with ~N or ^"
 """The ways to name a commit, as `weft.thread.resolve` reads them."""
 
@@ -51,15 +54,21 @@ def add_options(parser: argparse.ArgumentParser, *, ignores_thread: bool = False
     A command that ignores `--thread` still accepts it, for scripts that give it to every command,
     but its help does not list it.
     """
+    default = f"(default: {DEFAULT_THREAD!r}, or the only thread)"
     thread_help = (
-        f"the thread, by its name or a unique prefix of it (default: {DEFAULT_THREAD!r}, or the "
-        "only thread)"
+        f"the thread, by its whole name; a new name creates it {default}"
+        if parser.get_default("command") in CREATING
+        else f"the thread, by its name or a unique prefix of it {default}"
     )
     parser.add_argument(
-        "--store", metavar="PATH", help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})"
+        "--store",
+        type=nonempty,
+        metavar="PATH",
+        help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})",
     )
     parser.add_argument(
         "--thread",
+        type=nonempty,
         metavar="NAME",
         help=argparse.SUPPRESS if ignores_thread else thread_help,
     )
@@ -87,10 +96,16 @@ def store_path(args: argparse.Namespace) -> str:
     return args.store or os.environ.get("WEFT_STORE") or str(Path(DEFAULT_STORE).expanduser())
 
 
+def _refuse_folder(path: str) -> None:
+    if Path(path.removeprefix("sqlite://")).is_dir():
+        raise ConfigError(f"{path!r} is a folder, not a store: name the file")
+
+
 def existing_store(args: argparse.Namespace) -> str:
     """The address of a store that must exist."""
     path = store_path(args)
     file = path.removeprefix("sqlite://")
+    _refuse_folder(path)
     if "://" not in file and not Path(file).is_file():
         raise ConfigError(
             f"there is no store at {path!r}: `weft commit TEXT` creates it, and --store names "
@@ -103,6 +118,7 @@ def writable_store(args: argparse.Namespace) -> str:
     """The address of a store that may be new; only the default folder is created."""
     path = store_path(args)
     file = path.removeprefix("sqlite://")
+    _refuse_folder(path)
     is_default = not args.store and not os.environ.get("WEFT_STORE")
     folder = Path(file).parent
     if not is_default and "://" not in file and not folder.is_dir():
@@ -152,6 +168,9 @@ def existing_thread(args: argparse.Namespace, path: str) -> str:
     missing = f"there is no thread {args.thread or DEFAULT_THREAD!r} in {path!r}"
     if not names:
         raise ConfigError(f"{missing}, and no other thread: `weft commit TEXT` creates one")
+    if args.thread:
+        are = "is" if len(names) == 1 else "are"
+        raise ConfigError(f"{missing}: there {are} {_list_names(names)}")
     raise ConfigError(f"{missing}: choose with --thread NAME: {_list_names(names)}")
 
 
@@ -181,8 +200,15 @@ def find_model_route(args: argparse.Namespace, catalog: "Catalog") -> "Route":
 
 def read_text(text: str | None, stdin: TextIO | None = None) -> str:
     """The text; for `-` or None all of standard input without its last newline."""
-    if text is not None and text != "-":
-        return text
+    try:
+        content = _read_stdin(stdin) if text is None or text == "-" else text
+        content.encode()
+    except UnicodeError:  # bytes that are not UTF-8 may have become surrogates
+        raise ConfigError("the text is not UTF-8") from None
+    return content
+
+
+def _read_stdin(stdin: TextIO | None) -> str:
     if stdin is None and sys.stdin.isatty():
         print("reading the text from the terminal; Ctrl-D ends it", file=sys.stderr)
     return (stdin or sys.stdin).read().removesuffix("\n")
@@ -190,9 +216,12 @@ def read_text(text: str | None, stdin: TextIO | None = None) -> str:
 
 def count(text: str) -> int:
     """A whole number of at least 0."""
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
     if number < 0:
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, not {text!r}")
     return number
 
 

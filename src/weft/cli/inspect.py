@@ -158,7 +158,7 @@ def list_deleted(args: argparse.Namespace) -> int:
     print_rows(
         args,
         rows,
-        lambda row: f"{args.screen.name(row['name'])}  deleted {row['deleted']}",
+        lambda row: f"{args.screen.name(row['name'])}  deleted {_local_time(row['deleted'])}",
         "there are no deleted threads",
     )
     return 0
@@ -181,9 +181,14 @@ def _thread_json(store: Store, record: ThreadRecord, last: float, children: int)
     }
 
 
+def _local_time(moment: str) -> str:
+    """A time in ISO format as a list shows it: local, to the minute."""
+    return f"{datetime.fromisoformat(moment).astimezone():%Y-%m-%d %H:%M}"
+
+
 def _thread_line(row: dict[str, Any], screen: Screen, is_child: bool) -> str:
     """`name  2 branches, 14 commits, 3 children  2026-01-31 12:00  first words`."""
-    last = f"{datetime.fromisoformat(row['last']).astimezone():%Y-%m-%d %H:%M}"
+    last = _local_time(row["last"])
     counts = f"{plural(len(row['branches']), 'branch')}, {plural(row['commits'], 'commit')}"
     if row["children"]:
         counts += ", 1 child" if row["children"] == 1 else f", {row['children']} children"

@@ -111,6 +111,13 @@ class Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, clean_text(f"{self.prog}: {message} (see {self.prog} --help)") + "\n")
 
 
+def nonempty(text: str) -> str:
+    """A text that is not empty: an empty name is mostly a variable that was never set."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     open_closed_streams()

@@ -148,9 +148,12 @@ def _fsck_options(parser: argparse.ArgumentParser) -> None:
 
 def _days(text: str) -> float:
     """A number of days, at least 0."""
-    days = float(text)
+    try:
+        days = float(text)
+    except ValueError:
+        days = -1.0
     if not days >= 0:  # NaN compares false
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0, not {text!r}")
     return days
 
 

@@ -111,6 +111,8 @@ def run(args: argparse.Namespace) -> int:
     written = client.path(file, os.environ)
     write_session_file(written, file.data)
     command = [args.program or client.program, *client.words, file.session, *args.arguments]
+    store_words = [] if args.store is None else ["--store", path]
+    full_command = ["weft", "run", *store_words, "--", *command]
     if args.json:
         print_json(
             {
@@ -120,13 +122,13 @@ def run(args: argparse.Namespace) -> int:
                 "session": file.session,
                 "file": str(written),
                 "folder": folder,
-                "command": command,
+                "command": full_command,
             }
         )
         return 0
     if args.no_start:
         print(safe(f"wrote {thread!r} as session {file.session} to {str(written)!r}"))
-        print(safe(f"cd {shlex.quote(folder)} && weft run -- {shlex.join(command)}"))
+        print(safe(f"cd {shlex.quote(folder)} && {shlex.join(full_command)}"))
         return 0
     args.store = args.store or os.environ.get("WEFT_STORE")  # the gateway must use the same store
     return run_through_gateway(args, command, folder)

@@ -21,6 +21,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from .console import print_error
+from .main import nonempty
 
 DEFAULT_URL = "http://127.0.0.1:8787"
 START_SECONDS = 20.0
@@ -137,7 +138,9 @@ def add_gateway_options(parser: argparse.ArgumentParser, *, store: bool = True) 
         "--url", help=f"the URL of a running gateway (default: {DEFAULT_URL}, or a new one)"
     )
     if store:
-        parser.add_argument("--store", metavar="PATH", help="the store of a new gateway")
+        parser.add_argument(
+            "--store", type=nonempty, metavar="PATH", help="the store of a new gateway"
+        )
     parser.add_argument("--config", metavar="FILE", help="the weft.toml of a new gateway")
     parser.add_argument(
         "--upstream",

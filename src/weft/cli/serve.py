@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from weft.errors import ConfigError
 from weft.printable import clean_line
 
-from .main import DEFAULT_STORE
+from .main import DEFAULT_STORE, nonempty
 
 SERVER_LIBRARIES = ("granian", "markdown_it", "nh3", "pygments", "starlette", "zstandard")
 """The modules of the extra `serve`."""
@@ -33,7 +33,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, help="port to listen on; 0 picks a free one (default 8787)"
     )
     parser.add_argument(
-        "--store", metavar="PATH", help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})"
+        "--store",
+        type=nonempty,
+        metavar="PATH",
+        help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})",
     )
     parser.add_argument(
         "--config", metavar="FILE", help="a TOML file with these and other settings"

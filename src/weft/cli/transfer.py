@@ -121,7 +121,7 @@ def import_files(args: argparse.Namespace) -> int:
         raise ConfigError(f"{failures[0].file}: {failures[0].reason}")
     outcomes = list(failures)
     if sources:
-        with opened(writable_store(args)) as store:
+        with opened(writable_store(args), keeps_empty=False) as store:
             settings = ImportSettings(args.thread, args.format, args.force)
             results = import_sources(store, sources, settings, fails_alone=not is_many)
             for outcome in results:
@@ -290,8 +290,9 @@ def _reason(error: BaseException) -> str:
 
 def describe_import(imported: Imported) -> Iterator[str]:
     """The result of an import, line by line."""
-    state = f"{imported.new} new commits" if imported.new else "nothing new"
-    yield f"{imported.thread}: {imported.messages} messages ({imported.format}), {state}"
+    state = plural(imported.new, "new commit") if imported.new else "nothing new"
+    messages = plural(imported.messages, "message")
+    yield f"{imported.thread}: {messages} ({imported.format}), {state}"
     for name, head in imported.branches.items():
         yield f"  {name} {head[:12]}"
     for old, new in imported.renamed.items():
@@ -301,7 +302,7 @@ def describe_import(imported: Imported) -> Iterator[str]:
     if imported.kept:
         total = sum(imported.kept.values())
         kinds = ", ".join(f"{count} {kind}" for kind, count in imported.kept.items())
-        yield f"  kept aside: {total} lines ({kinds})"
+        yield f"  kept aside: {plural(total, 'line')} ({kinds})"
     for remark in imported.remarks[:REMARKS_SHOWN]:
         yield f"  {remark.what}: line {remark.line + 1}: {remark.why}"
     if len(imported.remarks) > REMARKS_SHOWN:
@@ -309,13 +310,23 @@ def describe_import(imported: Imported) -> Iterator[str]:
 
 
 @contextmanager
-def opened(path: str) -> Generator[Store]:
-    """The store at an address, for the length of a `with`."""
+def opened(path: str, *, keeps_empty: bool = True) -> Generator[Store]:
+    """The store at an address, for the length of a `with`.
+
+    Without `keeps_empty`, a new file that got no thread is removed again.
+    """
+    file = Path(path.removeprefix("sqlite://"))
+    is_new = "://" not in str(file) and not file.exists()
     store = open_store(path)
+    is_unused = False
     try:
         yield store
     finally:
+        if is_new and not keeps_empty:
+            is_unused = not store.threads() and not store.threads(deleted=True)
         store.close()
+        if is_unused:
+            file.unlink(missing_ok=True)
 
 
 class ClientSessions(Struct, frozen=True):
@@ -395,13 +406,14 @@ def _write(name: str | None, data: bytes) -> None:
 
 
 def _export_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    formats = parser.add_mutually_exclusive_group()
+    formats.add_argument(
         "--format",
         choices=EXPORT_FORMATS,
         help="the output format (default: the format it was imported from, or archive)",
     )
     for document in ("html", "markdown"):
-        parser.add_argument(
+        formats.add_argument(
             f"--{document}",
             action="store_const",
             const=document,

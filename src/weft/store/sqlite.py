@@ -25,6 +25,7 @@ from .relational import SqlStore
 BUSY_SECONDS = 60.0
 PAGE_BYTES = 2048  # of a new file; small, because every commit writes seven whole pages to the log
 CHECKPOINT_PAGES = 8000
+HEADER_SEARCHED = 2**20  # bytes of a file in which the tables of a store are looked for
 OWN_TABLES = frozenset({"thread", "entry", "commits", "ref"})
 PRIMARY = 0xFF  # mask of the primary error code
 BROKEN = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -335,7 +336,9 @@ class SqliteFile:
             self._db.execute("ROLLBACK")
 
     def _unopened(self, error: Exception) -> StoreError:
-        return _to_store_error(error, f"the store {self._path!r} cannot be opened: {error}")
+        return _to_store_error(
+            error, f"the store {self._path!r} cannot be opened: {error}", self._path
+        )
 
     def _failed(self, error: Exception) -> StoreError:
         if getattr(error, "sqlite_errorcode", 0) & PRIMARY == sqlite3.SQLITE_READONLY:
@@ -456,9 +459,18 @@ def _close_all(db: sqlite3.Connection, reader: _Reader) -> None:
     db.close()
 
 
-def _to_store_error(error: Exception, message: str) -> StoreError:
+def _was_database(path: str) -> bool:
+    """Whether a file has parts of a database, so that a repair may recover something."""
+    with open(path, "rb") as file:
+        start = file.read(HEADER_SEARCHED)
+    return not start or start.startswith(b"SQLite") or b"CREATE TABLE" in start
+
+
+def _to_store_error(error: Exception, message: str, path: str | None = None) -> StoreError:
     """`Damaged` if the file is damaged, else `StoreError`."""
     code = getattr(error, "sqlite_errorcode", None) or 0
+    if code & PRIMARY == sqlite3.SQLITE_NOTADB and path is not None and not _was_database(path):
+        return StoreError(f"{path!r} is not a weft store")
     if code & PRIMARY in BROKEN or isinstance(error, UnicodeDecodeError):
         return Damaged(f"{message}; `weft fsck --repair` recovers what is intact")
     return StoreError(message)

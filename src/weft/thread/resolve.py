@@ -70,8 +70,19 @@ def resolve_row(handle: Handle, view: View, name: Name) -> Row:
     changed = _changed_slots(handle, commits)
     row = view.find(changed[0]) if len(changed) == 1 else None
     if row is None:
-        raise NotFound("message", str(name), NAMES)
+        raise NotFound("message", str(name), _why_no_row(handle, commits))
     return row
+
+
+def _why_no_row(handle: Handle, commits: Sequence[Id]) -> str:
+    """Why a commit has no message in what is sent: it is a compaction, or is folded into one."""
+    steps = handle.store.read_commits(handle.name, commits)
+    if len(steps) == 1 and steps[0].commit.kind == "compact":
+        return "it is a compaction, and its summary is not a message of its own"
+    head = handle.head()
+    if steps and head is not None and handle.store.read_depths(handle.name, head, commits):
+        return "it is folded into a summary, or a later commit removed it"
+    return NAMES
 
 
 def read_row(handle: Handle, name: Name) -> Row:
