@@ -187,7 +187,7 @@ def test_a_process_that_may_open_few_files_takes_fewer_requests(tmp_path):
         ("[limits]\ntotal_seconds = inf", r"limits\.total_seconds"),
         ('[limits]\nconnections = "many"', r"limits\.connections"),
         ("[limits]\nanswer_bytes = 1.5", r"limits\.answer_bytes"),
-        ("[limits]\nidle = 3", "unknown field `idle`"),
+        ("[limits]\nidle = 3", r"unknown key 'idle' in \[limits\]"),
         ("[limits]\nrequests = 20\nconnections = 20", "`requests`.*smaller than `connections`"),
         ("max_body = -5", r"max_body"),
         ("ping_seconds = 0", r"ping_seconds"),

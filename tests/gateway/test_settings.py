@@ -79,7 +79,8 @@ def test_a_wrong_setting_is_named(flags, environ, words):
     [
         ("port = ", "is not TOML"),
         ('port = "x"', r"\$\.port"),
-        ("prot = 1", "unknown field `prot`"),
+        ("prot = 1", "unknown key 'prot' at the top level"),
+        ('[[upstream]]\nnam = "a"\n', r"unknown key 'nam' in \[upstream\]"),
         ('[[upstream]]\nname = "a"\n', r"\$\.upstream\[0\]"),
         ('keys = ["secret"]', "sha256:<64 hex digits>"),
         ("max_body = -5", "max_body"),

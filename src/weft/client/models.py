@@ -298,7 +298,17 @@ def read_tables(path: str) -> tuple[UpstreamTable, ...]:
     try:
         return convert(load_toml(path).get("upstream", []), tuple[UpstreamTable, ...])
     except ValidationError as error:
-        raise ConfigError(f"the config {path!r}: upstream: {error}") from None
+        raise ConfigError(f"the config {path!r}: {describe_fault(error, 'upstream')}") from None
+
+
+def describe_fault(error: Exception, table: str = "") -> str:
+    """What is wrong with a table of a config file; an unknown key is named with its table."""
+    unknown = re.fullmatch(r"Object contains unknown field `(.+?)`(?: - at `\$(.*)`)?", str(error))
+    if unknown is None:
+        return f"[{table}]: {error}" if table else str(error)
+    inner = re.sub(r"\[.*?\]", "", unknown[2] or "").strip(".")
+    place = ".".join(filter(None, (table, inner)))
+    return f"unknown key {unknown[1]!r} {f'in [{place}]' if place else 'at the top level'}"
 
 
 def load_toml(path: str) -> dict[str, Any]:
@@ -342,7 +352,7 @@ def read_compaction(path: str | None) -> CompactionSettings:
     try:
         return convert(table, CompactionSettings)
     except ValidationError as error:
-        raise ConfigError(f"the config {path!r}: [compaction]: {error}") from None
+        raise ConfigError(f"the config {path!r}: {describe_fault(error, 'compaction')}") from None
 
 
 def key_variable(name: str) -> str:
