@@ -80,7 +80,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         t.system("be brief")
         for number in range(60):
             t.user(f"question {number} " + "about the parser " * 8)
-            t.assistant(f"answer {number} " + "it waits for a lock " * 13)
+            t.assistant(f"answer {number} " + "it waits for a lock " * 12)
             if number == 20:
                 t.branch("side")
             if number in (25, 45):
@@ -167,6 +167,9 @@ def check(path: Path, truth: Truth, done: list[str]) -> int:
 
 
 def compare(found: Rows, true: Rows, told: str) -> None:
+    if "what it had replaced is shown again" in told:
+        assert all(row in found for row in true)
+        return
     assert len(found) == len(true)
     for here, there in zip(found, true, strict=True):
         if here != there:
@@ -489,3 +492,33 @@ def test_forget_names_the_copies_that_repairs_have_left(
     os.remove(copy)
     assert main(words) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_damaged_compaction_leaves_every_message_readable(number: int, tmp_path: Path) -> None:
+    """Later compactions fold the summary of an earlier one, so they refer to its row."""
+    path = tmp_path / "store.db"
+    with weft.open(path) as t:
+        t.system("be brief")
+        for turn in range(30):
+            t.user(f"question {turn} " + "about the parser " * 8)
+            t.assistant(f"answer {turn} " + "it waits for a lock " * 12)
+            if turn in (9, 19):
+                t.compact(keep=4)
+        true = t.compile().to_dicts()
+    with closing(sqlite3.connect(path)) as db, db:
+        sql = "SELECT key FROM commits WHERE kind = 'compact' ORDER BY key LIMIT 1 OFFSET ?"
+        (key,) = db.execute(sql, (number,)).fetchone()
+        db.execute("UPDATE commits SET data = ? WHERE key = ?", (b"{ruined", key))
+    done, report = repair_store(path)
+    assert report.clean
+    assert any("what it had replaced is shown again" in line for line in done)
+    with weft.open(path) as t:
+        rows = t.compile().to_dicts()
+        assert rows[0] == true[0]
+        assert all(row in rows for row in true)
+        assert len(rows) > len(true)
+        t.user("goes on")
+        t.compact(keep=4)
+        assert t.compile().to_dicts()[-1]["content"] == "goes on"
+    assert fsck(path).clean

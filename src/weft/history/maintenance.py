@@ -10,7 +10,8 @@ Fsck checks every hash, parent, ref and checksum of a store, and repairs what it
 `repair` changes only damaged objects:
 
 - A damaged message becomes a row with the text `[damaged]`.
-- A commit with a damaged body keeps its rows and loses its note and metadata.
+- A commit with a damaged body keeps its messages and loses its note and metadata. What a compaction
+  or an edit had replaced is shown again.
 - A branch that points at a missing commit goes back to the newest one that the log has for it.
 - A damaged text index is built again.
 
@@ -66,6 +67,8 @@ from .objects import (
     PLAIN_BODIES,
     Append,
     Body,
+    Insert,
+    InsertedRow,
     Rewrite,
     commit_id,
     damaged_attempt,
@@ -77,6 +80,9 @@ from .objects import (
 from .search import index_flaws, rebuild_index
 
 DAMAGED = "[damaged]"
+SHOWN_AGAIN = "what it had replaced is shown again"
+ROW_ROLES = frozenset({"user", "assistant", "system", "developer", "tool"})
+"""The roles of messages that are rows; entries with other roles are attachments."""
 
 Tombstones = dict[tuple[str, Id], Tombstone]
 
@@ -138,16 +144,13 @@ def repair(store: Store, report: Report, created: float) -> list[str]:
             if ("entry", id.hex()) in damaged:
                 maintenance.write_tombstone("entry", id, _stand_in(data), "damaged", created)
                 repairs.append(f"entry {id.hex()} now says {DAMAGED}")
-        for _, step in list(maintenance.commits()):
+        for thread, step in list(maintenance.commits()):
             if ("commit", step.commit.id.hex()) in damaged and not _is_whole(step):
-                body = Body(Append() if step.commit.kind == "append" else Rewrite())
-                maintenance.write_tombstone(
-                    "commit", step.commit.id, encode_body(body), "damaged", created
-                )
-                repairs.append(
-                    f"commit {step.commit.id.hex()} keeps its messages and loses its note and "
-                    "metadata"
-                )
+                body = encode_body(Body(_replaced_op(store, thread, step)))
+                maintenance.write_tombstone("commit", step.commit.id, body, "damaged", created)
+                line = f"commit {step.commit.id.hex()} keeps its messages and loses its note and "
+                shown = "" if step.commit.kind == "append" else f"; {SHOWN_AGAIN}"
+                repairs.append(f"{line}metadata{shown}")
         for key, _, attempt in list(maintenance.attempts()):
             if ("attempt", str(key)) in damaged:
                 maintenance.put_attempt(key, "failed", damaged_attempt(DAMAGED))
@@ -157,6 +160,25 @@ def repair(store: Store, report: Report, created: float) -> list[str]:
         rebuild_index(store)
         repairs.append("the text index was built again")
     return repairs
+
+
+def _replaced_op(store: Store, thread: str, step: Step) -> Append | Rewrite:
+    """The operation of a commit whose own one is lost.
+
+    The messages of a compaction, an edit or a merge are added at the end: what they replaced is not
+    known, so it stays. New rows get the names that they had, so that later commits find them.
+    """
+    commit = step.commit
+    if commit.kind == "append":
+        return Append()
+    entries = [n for n, data in enumerate(step.contents) if decode_entry(data).role in ROW_ROLES]
+    if not entries:
+        return Rewrite()
+    steps = store.walk(thread, commit.parents[0]) if commit.parents else []
+    rows = View().extend(steps).rows
+    kind = "summary" if commit.kind == "compact" else "dialogue"
+    inserted = tuple(InsertedRow(number, kind=kind) for number in entries)
+    return Rewrite(insert=(Insert(inserted, rows[-1].id if rows else None),))
 
 
 def truncate_damaged_branch(store: Store, thread: str, branch: str, created: float) -> str | None:
