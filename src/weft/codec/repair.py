@@ -201,13 +201,13 @@ def decode_texts(parts: list[JsonObject] | str | None, kind: str) -> tuple[Text,
     return tuple(texts)
 
 
-def plain_texts(result: ToolResult) -> list[str] | None:
-    """The texts of a result that has only texts without vendor members, as nearly all have."""
+def plain_texts(blocks: Sequence[Block]) -> list[str] | None:
+    """The texts of these blocks; `None` if one is not a text, or has vendor members."""
     texts: list[str] = []
-    for part in result.content:
-        if type(part) is not Text or part.ext is not None:
+    for block in blocks:
+        if type(block) is not Text or block.ext is not None:
             return None
-        texts.append(part.text)
+        texts.append(block.text)
     return texts
 
 
@@ -221,7 +221,7 @@ def supported_result_parts(
 ) -> list[tuple[Block, Position]]:
     """The parts of a result that this protocol supports; the others are reported."""
     positions: list[Position] = [(*position, number) for number in range(len(block.content))]
-    if plain_texts(block) is not None:
+    if plain_texts(block.content) is not None:
         return list(zip(block.content, positions, strict=True))
     message = request.messages[int(position[0])]
     supported: list[tuple[Block, Position]] = []

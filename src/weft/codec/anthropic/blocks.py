@@ -569,7 +569,7 @@ def write_common(
                 {"type": "tool_use", "id": call_id, "name": block.name, "input": arguments}
             )
         elif type(block) is ToolResult:
-            call_id, texts = block.call_id, plain_texts(block)
+            call_id, texts = block.call_id, plain_texts(block.content)
             if not texts or block.ext is not None or not (native or is_plain_id(call_id)):
                 return None
             inner: Any = texts[0]

@@ -628,11 +628,9 @@ def write_common(turn: Turn, losses: Losses) -> list[JsonObject] | None:
         return None
     if type(turn.blocks[0]) is ToolResult:
         return _write_results(turn, losses)
-    texts: list[str] = []
-    for block in turn.blocks:
-        if type(block) is not Text or block.ext is not None:
-            return None
-        texts.append(block.text)
+    texts = plain_texts(turn.blocks)
+    if texts is None:
+        return None
     content = texts[0] if message.form != "list" and len(texts) == 1 else _text_parts(texts)
     return [{"role": "user" if turn.role == "tool" else turn.role, "content": content}]
 
@@ -668,7 +666,7 @@ def _write_results(turn: Turn, losses: Losses) -> list[JsonObject] | None:
     for block in turn.blocks:
         if type(block) is not ToolResult:
             return None
-        texts, call_id = plain_texts(block), block.call_id
+        texts, call_id = plain_texts(block.content), block.call_id
         if not texts or legal_id(call_id) != call_id:
             return None
         content = texts[0] if len(texts) == 1 and block.form != "list" else _text_parts(texts)

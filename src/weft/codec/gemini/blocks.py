@@ -757,7 +757,7 @@ def write_common_result(
     """
     if block.ext is not None or call is None or call.ext is not None:
         return None
-    texts = plain_texts(block)
+    texts = plain_texts(block.content)
     if not texts or call.namespace is not None or not call.name:
         return None
     text = texts[0]

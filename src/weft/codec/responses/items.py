@@ -723,11 +723,9 @@ def write_common(turn: Turn, last_role: str, losses: Losses) -> list[JsonObject]
         return None
     if type(turn.blocks[0]) is ToolResult:
         return _write_results(turn, losses)
-    texts: list[str] = []
-    for block in turn.blocks:
-        if type(block) is not Text or block.ext is not None:
-            return None
-        texts.append(block.text)
+    texts = plain_texts(turn.blocks)
+    if texts is None:
+        return None
     is_text = message.form in ("text", "") and len(texts) == 1
     content = texts[0] if is_text else _text_parts(texts)
     return [{"role": "user" if turn.role == "tool" else turn.role, "content": content}]
@@ -774,7 +772,7 @@ def _write_results(turn: Turn, losses: Losses) -> list[JsonObject] | None:
             return None
         if block.ext is not None or block.name is not None or block.custom:
             return None
-        texts, call_id = plain_texts(block), block.call_id
+        texts, call_id = plain_texts(block.content), block.call_id
         if not texts or legal_id(call_id) != call_id:
             return None
         output = texts[0] if len(texts) == 1 and block.form != "list" else _text_parts(texts)
