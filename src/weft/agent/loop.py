@@ -66,6 +66,7 @@ from weft.errors import (
     WrongAnswer,
 )
 from weft.function_tools import FunctionTool, read_tools
+from weft.history import STOP_REASON
 from weft.model import (
     ApiError,
     Checkpoint,
@@ -698,7 +699,8 @@ class Agent:
                 )
         except TimeoutError:
             return no_answer_within(seconds or 0.0)
-        except Exception as error:  # whatever a summariser does, the run goes on
+        except Exception as error:  # the caller's provider may raise anything
+            # The run goes on without this summary: an extract replaces it.
             return answer_for(error)
 
     async def _record_stopped(self, folding: Fold, ask: Ask, reason: str) -> None:
@@ -861,7 +863,7 @@ def converse(
             return
         answer = answered.response
         stop = None if answer.stop is None else answer.stop.special
-        metadata = None if stop is None else {"stop": stop}
+        metadata = None if stop is None else {STOP_REASON: stop}
         thread.commit_message(
             answer.message, metadata=metadata, usage=answer.usage, sent=answered.sent
         )

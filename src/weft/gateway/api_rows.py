@@ -26,7 +26,7 @@ import orjson
 from weft.catalog import Catalog
 from weft.demo import SAMPLE
 from weft.errors import Refused
-from weft.history import Row, Setup, read_branches, shows
+from weft.history import Row, Setup, read_branches, read_stop_reason, shows
 from weft.ids import Id
 from weft.model import (
     Audio,
@@ -57,7 +57,7 @@ from .api_views import (
 )
 from .render import render
 from .runs import is_unanswered
-from .thread_views import CommitFacts, ThreadView, ThreadViews, read_stop
+from .thread_views import CommitFacts, ThreadView, ThreadViews
 from .uploads import media_blocks, media_json
 
 WINDOW = 100
@@ -256,7 +256,7 @@ def _read_facts(
         return thread.facts
     commits = [step.commit for step in call.store.read_commits(name, ids)]
     merged = {
-        commit.id: CommitFacts(commit.created, commit.usage, stop=read_stop(commit))
+        commit.id: CommitFacts(commit.created, commit.usage, stop=read_stop_reason(commit))
         for commit in commits
     }
     return ChainMap(merged, thread.facts)

@@ -20,6 +20,7 @@ from msgspec import Struct, field, structs
 
 from weft.errors import Damaged, StoreError
 from weft.history import (
+    STOP_REASON,
     Append,
     AttemptBody,
     AttemptReason,
@@ -102,9 +103,6 @@ from .resume import StoredConversation
 
 ANSWER = "answer"
 """The metadata key for the id under which the client got the answer."""
-
-STOP = "stop"
-"""The metadata key for the reason why an answer ended, if it is a special one (`Stop.special`)."""
 
 
 class RequestRecord(Struct, frozen=True, tag="request"):
@@ -430,7 +428,7 @@ def record_answer(
             location = structs.replace(location, shows_edits=True)
         metadata = {} if record.id is None else {ANSWER: record.id}
         if record.stop is not None:
-            metadata[STOP] = record.stop
+            metadata[STOP_REASON] = record.stop
         if sent_delta is None and record.sent is not None:
             sent_delta = encode_sent(store, location, record.sent, context)
         entries = () if sent_delta is None else sent_body_entries(sent_delta)

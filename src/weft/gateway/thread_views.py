@@ -14,21 +14,19 @@ import msgspec
 from msgspec import Struct
 
 from weft.agent import MessageCounts
-from weft.history import Count, Row, View, decode_body_data
+from weft.history import Count, Row, View, read_stop_reason
 from weft.ids import Id
 from weft.model import JsonObject, ToolCall, ToolResult, Usage
-from weft.store import CommitRecord, Step, Store
+from weft.store import Step, Store
 from weft.thread import AnswerCost, CommitInfo
 
 from .api_views import REWRITES, SUMMARY, Change, tokens_json
-from .records import STOP
 
 CACHED_VIEWS = 16
 CACHED_FIGURES = 1000
 CACHED_COSTS = 5000
 COUNTED_MODELS = 4
 CACHED_GRAPHS = 8
-STOP_MEMBER = f'"{STOP}"'.encode()
 OTHER_COMMIT = ""
 """Replaces the branch in the key of a view of a commit that is not on that branch."""
 
@@ -57,14 +55,6 @@ class CommitFacts(Struct, frozen=True, gc=False):
 
     def read_usage(self) -> Usage | None:
         return None if self.usage is None else msgspec.json.decode(self.usage, type=Usage)
-
-
-def read_stop(commit: CommitRecord) -> str | None:
-    """The special reason why an answer ended, from its metadata."""
-    if commit.kind != "append" or STOP_MEMBER not in commit.data:
-        return None
-    stop = (decode_body_data(commit.data).metadata or {}).get(STOP)
-    return stop if isinstance(stop, str) else None
 
 
 class ThreadView:
@@ -108,7 +98,7 @@ class ThreadView:
             before = after.facts.get(commit.parents[0]) if commit.parents else None
             seconds = None if before is None else commit.created - before.created
             after.facts[commit.id] = CommitFacts(
-                commit.created, commit.usage, last_row, seconds, read_stop(commit)
+                commit.created, commit.usage, last_row, seconds, read_stop_reason(commit)
             )
             if commit.kind == "note":
                 after.add_note(step)

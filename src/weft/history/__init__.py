@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     )
     from .objects import (
         PRIORITIES,
+        STOP_REASON,
         Append,
         AttemptBody,
         AttemptReason,
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
         encode_entry,
         has_content,
         new_slot,
+        read_stop_reason,
     )
     from .oplog import REDO, UNDO, is_switch, plan_redo, plan_undo, read_operations
     from .ops import (
@@ -161,6 +163,7 @@ __getattr__ = lazy_names(
         "objects": (
             "PRIORITIES Append Body Change CommitKind Draft Insert InsertedRow Priority Rewrite "
             "Row Setup State commit_id count_entries decode_appended decode_body decode_body_data "
+            "STOP_REASON read_stop_reason "
             "decode_entries decode_entry encode_body encode_commit encode_entry new_slot "
             "check_json AttemptBody AttemptReason AttemptState decode_attempt encode_attempt "
             "has_content"
@@ -182,6 +185,7 @@ __all__ = [
     "OBJECT_FORMAT",
     "PRIORITIES",
     "REDO",
+    "STOP_REASON",
     "TAG",
     "UNDO",
     "AnyConflict",
@@ -281,6 +285,7 @@ __all__ = [
     "read_every_commit",
     "read_operations",
     "read_reachable",
+    "read_stop_reason",
     "read_tags",
     "read_writers",
     "recall_commits",

@@ -176,6 +176,10 @@ class Draft(Struct, frozen=True, gc=False):
     usage: Any = None
 
 
+STOP_REASON = "stop"
+"""The metadata key for the reason why an answer ended, if it is a special one (`Stop.special`)."""
+
+_STOP_MEMBER = f'"{STOP_REASON}"'.encode()
 _body_decoder = msgspec.json.Decoder(Body)
 _message_decoder = msgspec.json.Decoder(Message)
 _any_decoder = msgspec.json.Decoder()
@@ -281,6 +285,14 @@ def decode_body_data(data: bytes) -> Body:
         return _body_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         raise Damaged(f"cannot be decoded: {error}") from None
+
+
+def read_stop_reason(commit: CommitRecord) -> str | None:
+    """Why an answer ended, if its metadata says so (`STOP_REASON`)."""
+    if commit.kind != "append" or _STOP_MEMBER not in commit.data:  # decoded for few commits only
+        return None
+    reason = (decode_body_data(commit.data).metadata or {}).get(STOP_REASON)
+    return reason if isinstance(reason, str) else None
 
 
 def encode_commit(

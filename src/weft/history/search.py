@@ -29,7 +29,7 @@ from weft.lazy import lazy_pattern
 from weft.model import JsonObject, Message
 from weft.store import BUCKETS, Flaw, NewSegment, Step, Store
 
-from .objects import PLAIN_BODIES, decode_body_data, decode_entry
+from .objects import PLAIN_BODIES, STOP_REASON, decode_body_data, decode_entry
 from .oplog import read_operations
 from .terms import STOP_TERMS, Word, count_terms, split_words
 from .text_index import (
@@ -69,7 +69,7 @@ WEAKEST = 0.15
 """The lowest score of a recalled commit, as a share of the best one."""
 
 OWN_METADATA = frozenset(
-    {"about", "answer", "picked_from", "rebased_from", "restores", "sent", "stop"}
+    {"about", "answer", "picked_from", "rebased_from", "restores", "sent", STOP_REASON}
 )
 """Members of a commit's metadata that Weft writes for itself."""
 
