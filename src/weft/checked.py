@@ -57,7 +57,8 @@ def checked_function(function: F) -> F:
             return function(*args, **options)
         except WeftError:
             raise
-        except Exception as error:  # explained if an argument is wrong, else raised as it is
+        except Exception as error:  # a wrong argument can cause an error of any kind
+            # Nothing is swallowed: if no argument is wrong, the same error is raised.
             raise _explain(error, function, args, options) from error
 
     return cast(F, call)

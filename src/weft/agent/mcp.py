@@ -90,7 +90,8 @@ class McpServer:
                 f"MCP server {self._label!r} did not answer within {timeout:g} seconds"
                 + self._errors.text()
             ) from None
-        except Exception as error:  # a process, HTTP or the package failed: name the server
+        except Exception as error:  # the `mcp` package documents no errors of its own
+            # It passes on those of processes, of HTTP and of groups of tasks.
             self.close()
             raise ConfigError(
                 f"MCP server {self._label!r}: {_reason(error)}{self._errors.text()}"
@@ -194,7 +195,8 @@ class McpServer:
         )
         try:
             result = await asyncio.wrap_future(calling)
-        except Exception as error:  # whatever the server does, the model gets a reason
+        except Exception as error:  # the `mcp` package documents no errors of its own
+            # The model gets the reason, and can go on without the tool.
             raise ToolFailed(_reason(error)) from error
         content = tuple(map(_read_content, result.content))
         if result.is_error:

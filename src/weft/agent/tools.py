@@ -42,7 +42,7 @@ def _read_custom(kind: type, value: Any) -> Any:
     """A value of a class that validates its own input, such as a pydantic model."""
     read = getattr(kind, "model_validate", None)
     if not callable(read):
-        # msgspec expects this error from a hook that does not support a type.
+        # Not unfinished: msgspec requires this error of a `dec_hook` that does not support a type.
         raise NotImplementedError(f"a {kind.__name__} cannot be read")
     return read(value)
 
@@ -88,7 +88,8 @@ async def call_tool(
                 return read_outcome(await _run(tool.function, arguments))
             except ToolFailed as error:
                 return msgspec.structs.replace(read_outcome(error.content), is_error=True)
-            except Exception as error:  # any error of the caller's function goes to the model
+            except Exception as error:  # the function is the caller's code and may raise anything
+                # The model gets the error as the result of its call.
                 return Outcome(f"{type(error).__name__}: {error}", is_error=True)
     except TimeoutError:
         return Outcome(f"the tool did not end within {seconds:g} seconds", is_error=True)

@@ -306,8 +306,8 @@ class Codec(Struct, frozen=True):
     - `request_path`: the path that a request is posted to, by model and whether it streams.
     - `locate_answer`: the path of a position in an answer of this protocol.
     - `rules_apply`: whether a rule of the target could change a body of this same protocol.
-    - `add_marks`: a body of this same protocol with the target's cache marks, if they are all that
-      its rules for parameters and messages change; else `None`.
+    - `add_marks`: a parsed body of this same protocol with the target's cache marks; `None` if it
+      needs no marks, or if another rule of the target may change it.
     - `place_thinking`: marks thinking for the member in which a client reads it, in a protocol with
       several such members.
 

@@ -203,7 +203,8 @@ def _endpoint(
         except WeftError as error:
             status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
             return _error(public_message(error), getattr(error, "field", None), status)
-        except Exception:  # the outermost handler: the caller gets one line, the log the rest
+        except Exception:  # nothing above this handler would answer the caller
+            # The caller gets one line without details; they are in the log.
             _log.exception("%s failed", request.url.path)
             return _error("the gateway failed; its log says why", None, 500)
 

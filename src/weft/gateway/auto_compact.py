@@ -108,7 +108,8 @@ class SessionCompactor:
             return None
         try:
             return await asyncio.to_thread(self._make_room, location, model, request, proven, force)
-        except Exception as error:  # whatever fails here, the request is sent
+        except Exception as error:  # making room is optional, so no error may fail the request
+            # It is sent as it is, and the upstream decides whether it fits.
             _report(location.thread, "failed", type(error).__name__)
             return None
 
@@ -202,7 +203,7 @@ class SessionCompactor:
         """Compact a thread with the configured model; runs in a worker thread."""
         thread, branch = key
         try:
-            with suppress(Exception):
+            with suppress(Exception):  # nobody waits for this: the next request makes room itself
                 handle = open_thread(self._store, thread, branch=branch)
                 options = self._options(handle, model, None, force=False)
                 if options is not None:

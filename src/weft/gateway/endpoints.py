@@ -52,7 +52,8 @@ async def conversation(protocol: str, state: State, inbound: Inbound, outbound: 
     state.metrics.exchanges += 1
     try:
         await converse(state, codec, inbound, outbound, log)
-    except Exception:  # the outermost handler: a bug must not drop the connection
+    except Exception:  # nothing above this handler would answer the client
+        # The server would drop the connection, which clients take for a network failure.
         log.outcome = "fault"
         sys.stderr.write(clean_text(traceback.format_exc()))
         if not outbound.started:

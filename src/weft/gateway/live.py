@@ -308,7 +308,9 @@ class StorePoller:
             try:
                 for record in await asyncio.to_thread(self._find_changed, self._feed.threads):
                     self._feed.changed(record.name, record.scope)
-            except Exception as error:  # if the store is unavailable or busy, poll again later
+            except Exception as error:  # nobody awaits this task, so it must not end
+                # Without it no page would get the changes of other processes any more. A store that
+                # is busy or away may come back.
                 _log.debug("the store could not be polled: %s", type(error).__name__)
             await asyncio.sleep(POLL_SECONDS)
 

@@ -418,7 +418,8 @@ class ExchangeRecorder:
             except UnknownExchange:
                 recording.state = "no"
                 return None
-            except Exception as error:  # no failure of recording may fail the answer
+            except Exception as error:  # no error of recording may cost the client its answer
+                # The record goes to the journal.
                 reason = f"the store failed: {type(error).__name__}"
             finally:
                 if job.timer is not None:
@@ -541,7 +542,7 @@ class ExchangeRecorder:
 
     async def _compute(self, job: Callable[[], T], default: T) -> T:
         """The result of a job in a thread; a failure of recording may not fail the answer."""
-        with suppress(Exception):
+        with suppress(Exception):  # no error of recording may cost the client its answer
             return await self._read(job)
         return default
 
@@ -619,7 +620,8 @@ class ExchangeRecorder:
             return
         try:
             self._run_together(jobs)
-        except Exception as error:  # one job failed: only its own exchange may get the error
+        except Exception as error:  # an error of one job must not end the thread that writes all
+            # It is passed on to the exchange of that job; the others run again without it.
             if len(jobs) == 1:
                 jobs[0].error = error
                 return
