@@ -522,3 +522,40 @@ def test_a_damaged_compaction_leaves_every_message_readable(number: int, tmp_pat
         t.compact(keep=4)
         assert t.compile().to_dicts()[-1]["content"] == "goes on"
     assert fsck(path).clean
+
+
+def test_two_damaged_rewrites_do_not_stop_a_repair(tmp_path: Path) -> None:
+    """After a damaged merge, the commits before the second one may not compile any more."""
+    path = tmp_path / "store.db"
+    with weft.open(path) as t:
+        t.system("be brief")
+        t.user("question")
+        t.branch("side")
+        t.switch("side")
+        for turn in range(12):
+            t.user(f"aside {turn} " + "about the parser " * 8)
+        t.switch("main")
+        t.user("on main")
+        t.merge("side")
+        t.compact(keep=2)  # its last folded row is one that the merge brought
+        for turn in range(12):
+            t.user(f"question {turn} " + "about the parser " * 8)
+            t.assistant(f"answer {turn} " + "it waits for a lock " * 12)
+            if turn == 10:
+                t.compact(keep=3)
+    with closing(sqlite3.connect(path)) as db, db:
+        merged = "SELECT min(key) FROM commits WHERE kind = 'merge'"
+        last = "SELECT max(key) FROM commits WHERE kind = 'compact'"
+        sql = f"UPDATE commits SET data = ? WHERE key IN (({merged}), ({last}))"
+        assert db.execute(sql, (b"{ruined",)).rowcount == 2
+    done, report = repair_store(path)
+    assert report.clean
+    assert sum("loses its note" in line for line in done) == 2
+    assert any(
+        "branch 'main'" in line and "later commits need lost messages" in line for line in done
+    )
+    with weft.open(path) as t:
+        assert set(t.branches()) == {"main", "side"}
+        assert "on main" in {message.text for message in t.compile().messages}
+        t.user("goes on")
+        assert "aside 11" in t.compile("side").messages[-1].text

@@ -11,7 +11,8 @@ Fsck checks every hash, parent, ref and checksum of a store, and repairs what it
 
 - A damaged message becomes a row with the text `[damaged]`.
 - A commit with a damaged body keeps its messages and loses its note and metadata. What a compaction
-  or an edit had replaced is shown again.
+  or an edit had replaced is shown again. A branch ends before the first commit that needs what was
+  lost.
 - A branch that points at a missing commit goes back to the newest one that the log has for it.
 - A damaged text index is built again.
 
@@ -138,6 +139,7 @@ def repair(store: Store, report: Report, created: float) -> list[str]:
     """Repair the damage as far as possible; returns one line per repair."""
     maintenance = store.maintenance()
     repairs: list[str] = []
+    rewritten: set[str] = set()  # threads in which an operation on earlier messages was lost
     with store.transaction():
         damaged = {(flaw.kind, flaw.name) for flaw in report.flaws}
         for id, data in list(maintenance.entries()):
@@ -151,11 +153,17 @@ def repair(store: Store, report: Report, created: float) -> list[str]:
                 line = f"commit {step.commit.id.hex()} keeps its messages and loses its note and "
                 shown = "" if step.commit.kind == "append" else f"; {SHOWN_AGAIN}"
                 repairs.append(f"{line}metadata{shown}")
+                if shown:
+                    rewritten.add(thread)
         for key, _, attempt in list(maintenance.attempts()):
             if ("attempt", str(key)) in damaged:
                 maintenance.put_attempt(key, "failed", damaged_attempt(DAMAGED))
                 repairs.append(f"an attempt at commit {attempt.commit.hex()} now says {DAMAGED}")
         repairs += maintenance.repair_structure()
+        for thread in sorted(rewritten):
+            branches = [name for name in store.refs(thread) if not name.startswith(TAG)]
+            lines = [truncate_damaged_branch(store, thread, name, created) for name in branches]
+            repairs += [line for line in lines if line is not None]
     if any(flaw.kind == "index" for flaw in report.flaws):
         rebuild_index(store)
         repairs.append("the text index was built again")
@@ -175,7 +183,10 @@ def _replaced_op(store: Store, thread: str, step: Step) -> Append | Rewrite:
     if not entries:
         return Rewrite()
     steps = store.walk(thread, commit.parents[0]) if commit.parents else []
-    rows = View().extend(steps).rows
+    try:
+        rows = View().extend(steps).rows
+    except Damaged:  # the branch is cut before this commit: an earlier one needs lost messages
+        return Rewrite()
     kind = "summary" if commit.kind == "compact" else "dialogue"
     inserted = tuple(InsertedRow(number, kind=kind) for number in entries)
     return Rewrite(insert=(Insert(inserted, rows[-1].id if rows else None),))
