@@ -248,7 +248,8 @@ def _await_signal() -> "asyncio.Future[None]":
         for number in SIGNALS:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
-        stopped.set_result(None)
+        if not stopped.done():  # two signals may arrive in one iteration of the loop
+            stopped.set_result(None)
 
     for number in SIGNALS:
         loop.add_signal_handler(number, stop)
