@@ -120,7 +120,7 @@ def scripted_upstream() -> Iterator[Upstream]:
                 self.send_header(name, value)
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
-            for piece in answer.pieces:
+            for piece in filter(None, answer.pieces):  # an empty chunk would end the body
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
                 self.wfile.flush()
                 time.sleep(answer.pause)

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 
 import pytest
 
@@ -173,3 +174,18 @@ def test_an_answer_that_breaks_off_says_so():
         upstream.then(Scripted(b"half", cut=True))
         message = ask_at(upstream.url)
     assert "broke off its answer: its body is incomplete" in message
+
+
+def test_a_server_that_does_not_speak_http():
+    def answer(listener):
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=answer, args=(listener,))
+        server.start()
+        message = ask_at(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        server.join()
+    assert message == "upstream 'up' cannot be reached: it does not answer in HTTP"

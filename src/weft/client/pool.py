@@ -33,6 +33,7 @@ REASONS: dict[type[Exception], str] = {
     aiohttp.ServerDisconnectedError: "it closed the connection",
     aiohttp.ClientPayloadError: "its body is incomplete or badly framed",
     aiohttp.ClientOSError: "the connection was lost",
+    aiohttp.ClientResponseError: "it does not answer in HTTP",
 }
 
 
