@@ -54,9 +54,8 @@ from memory_measures import (
 import weft
 from weft.catalog import load_catalog
 from weft.compact import Gauge, plan_budget
-from weft.compact.extract import Extract
+from weft.compact.extract import Extract, NeedModel
 from weft.compact.fidelity import check_summary, read_ground
-from weft.compact.need import NeedModel
 from weft.history import Row
 from weft.model import Message
 from weft.tokens import counter_for, counter_for_model

@@ -1,4 +1,4 @@
-"""Fits the constants of `weft.compact.need` to a transcript, for cross-validation."""
+"""Fits the constants of `need` (`weft.compact.extract`) to a transcript, for cross-validation."""
 
 from collections.abc import Sequence
 from math import exp
@@ -6,7 +6,7 @@ from math import exp
 from memory_data import Transcript
 
 from weft.compact.entities import NameReader
-from weft.compact.need import NeedModel, features
+from weft.compact.extract import NeedModel, features
 from weft.compact.source import read_source, read_uses
 
 CUTS = (0.2, 0.35, 0.5, 0.65, 0.8)

@@ -20,20 +20,22 @@ if TYPE_CHECKING:
         write_batches,
     )
     from .budget import ResultThinner, plan_budget, plan_range, plan_summary
-    from .changes import MessageChange, describe_changes
-    from .checkpoint import (
-        create_checkpoint_content,
-        generate_checkpoint_id,
-        read_checkpoint,
-        read_checkpoints,
+    from .cutoff import (
+        Cutoff,
+        Importance,
+        Scorer,
+        choose_cutoff,
+        choose_verbatim,
+        keep_verbatim,
+        measure_range,
+        min_summary_need,
+        read_importance,
     )
-    from .cutoff import Cutoff, choose_cutoff, keep_verbatim, measure_range, min_summary_need
     from .entities import find_entities
     from .extract import describe_state, extract_summary
     from .fidelity import check_summary, read_ground
-    from .layout import Layout, locate_range, rule_rows
+    from .layout import Layout, Pair, find_pairs, locate_range, rule_rows
     from .non_summary import non_summary_reason, without_orders, without_preamble
-    from .pairs import Pair, find_pairs
     from .plan import Method, Pin, Plan, Range, Stripped, Thinned
     from .prompts import (
         PROMPT,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
         PROGRESS,
         STEPS,
         CompactResult,
+        MessageChange,
         StepFailure,
         SystemMessage,
         Trigger,
@@ -64,8 +67,8 @@ if TYPE_CHECKING:
         compaction_fell_back,
         compaction_progress,
         compaction_started,
+        describe_changes,
     )
-    from .score import Importance, Scorer, choose_verbatim, read_importance
     from .summarise import (
         PROMPT_TOKENS,
         Answer,
@@ -85,6 +88,10 @@ if TYPE_CHECKING:
         RECALL_TOOL,
         Replacement,
         ToolDefinition,
+        create_checkpoint_content,
+        generate_checkpoint_id,
+        read_checkpoint,
+        read_checkpoints,
         validate_compact_input,
     )
     from .unread import HANDLE, handle_of, thin_unread, unread_rows
@@ -98,17 +105,15 @@ __getattr__ = lazy_names(
             "read_batches record_batches unmarked write_batches"
         ),
         "budget": "ResultThinner plan_budget plan_range plan_summary",
-        "changes": "MessageChange describe_changes",
-        "checkpoint": (
-            "create_checkpoint_content generate_checkpoint_id read_checkpoint read_checkpoints"
+        "cutoff": (
+            "Cutoff Importance Scorer choose_cutoff choose_verbatim keep_verbatim measure_range "
+            "min_summary_need read_importance"
         ),
-        "cutoff": "Cutoff choose_cutoff keep_verbatim measure_range min_summary_need",
         "entities": "find_entities",
         "extract": "describe_state extract_summary",
         "fidelity": "check_summary read_ground",
-        "layout": "Layout locate_range rule_rows",
+        "layout": "Layout Pair find_pairs locate_range rule_rows",
         "non_summary": "non_summary_reason without_orders without_preamble",
-        "pairs": "Pair find_pairs",
         "plan": "Method Pin Plan Range Stripped Thinned",
         "prompts": (
             "PROMPT cut_chunks describe_task folding_request is_summary_request retell "
@@ -116,17 +121,17 @@ __getattr__ = lazy_names(
         ),
         "replace": "COMPACTED Strip plan_replacements",
         "result": (
-            "FALLBACK PROGRESS STEPS CompactResult StepFailure SystemMessage Trigger "
+            "FALLBACK PROGRESS STEPS CompactResult MessageChange StepFailure SystemMessage Trigger "
             "compact_result compaction_ended compaction_events compaction_failed "
-            "compaction_fell_back compaction_progress compaction_started"
+            "compaction_fell_back compaction_progress compaction_started describe_changes"
         ),
-        "score": "Importance Scorer choose_verbatim read_importance",
         "summarise": (
             "PROMPT_TOKENS Answer History Stopped Summary SummaryJob SummaryRequest chunk_room "
             "max_summary_tokens summarise trim_to"
         ),
         "tool": (
             "COMPACT_CONTEXT_TOOL COMPACT_TOOL RECALL_TOOL Replacement ToolDefinition "
+            "create_checkpoint_content generate_checkpoint_id read_checkpoint read_checkpoints "
             "validate_compact_input"
         ),
         "unread": "HANDLE handle_of thin_unread unread_rows",

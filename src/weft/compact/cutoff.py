@@ -1,4 +1,4 @@
-"""Where old turns end when a model summarises them, and how long the summary may be.
+"""Which old turns stay when a model summarises the rest, and how long the summary may be.
 
 The cut-off is chosen before any summary exists: by the number of exchanges to keep (the last one
 by default), or by what a budget leaves when the summary has its room: a fifth of what is free, or
@@ -7,18 +7,32 @@ at least a minimum. Exchanges stay whole if that keeps enough; otherwise one is 
 A summary may have a fifth of the tokens that it replaces, within fixed limits, and never more than
 it replaces. Earlier summaries count too: they get a quarter of a budget, and if they have grown
 beyond that, they are merged into fewer.
+
+Before the cut-off, a *scorer* may select messages that stay verbatim. It returns how important a
+message is, from the row, its number and the number of rows. Selected messages stay in their place,
+and the others are summarised in order. `Importance` is the default, with these weights:
+
+    weight of the role x recency ^ age            system 10, user and tool 5, assistant 3; 0.95
+    + 2 for a question, + 4 for tool calls
+    + 1.5 for each keyword that occurs, + 1 for every hundred characters, at most 3
+
+Messages that are marked as important come first, whatever they score. A call and its results are
+selected together, or not at all.
 """
 
-from functools import partial
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, ValidationError, convert, structs
 
-from weft.errors import BudgetExceeded, CompactRefused
+from weft.errors import BudgetExceeded, CompactRefused, ConfigError
 from weft.history import Row, shows
+from weft.model import Refusal, Text, ToolCall, ToolResult, side, texts
 
 from .batches import is_summary
-from .layout import Layout, choose_position, count_tokens
-from .score import Scorer, choose_verbatim
+from .layout import Count, Layout, choose_position, count_tokens, cut_units
 
 SUMMARY_SHARE = 0.2
 MIN_SUMMARY = 300
@@ -27,6 +41,12 @@ MAX_SUMMARY = 4096
 OLD_SUMMARIES_SHARE = 0.25
 HEADING = 64
 """The tokens of the lines above and below the batches."""
+
+Scorer = Callable[[Row, int, int], float]
+"""Takes a row, its number and the number of rows; returns its importance."""
+
+KEYWORDS = ("error", "fail", "bug", "fix", "decision", "agreed", "constraint", "requirement")
+ASKING = ("?", "？")
 
 
 class Cutoff(Struct, frozen=True):
@@ -190,3 +210,82 @@ def _exceeded(needed: int, budget: int) -> BudgetExceeded:
     what = "what must stay and a summary of the rest need"
     line = f"{what} {needed} tokens, more than the budget of {budget}"
     return BudgetExceeded(line, needed=needed, budget=budget)
+
+
+class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A scorer by weights; the defaults are the preset. Raises `ConfigError` on a wrong weight."""
+
+    system: float = 10.0
+    user: float = 5.0
+    assistant: float = 3.0
+    tool: float = 5.0
+    recency: float = 0.95
+    question: float = 2.0
+    calls: float = 4.0
+    keyword: float = 1.5
+    keywords: tuple[str, ...] = KEYWORDS
+    length: float = 1.0
+    length_most: float = 3.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, float | int) and value < 0:
+                raise ConfigError(f"{name} must not be negative: {value}")
+        if self.recency > 1:
+            raise ConfigError(f"recency must be between 0 and 1, not {self.recency}")
+
+    def __call__(self, row: Row, number: int, total: int) -> float:
+        text = _words(row)
+        bonus = self.question if any(mark in text for mark in ASKING) else 0.0
+        if any(isinstance(block, ToolCall) for block in row.message.blocks):
+            bonus += self.calls
+        keywords = _keyword_pattern(self.keywords).findall(text) if self.keywords else ()
+        bonus += self.keyword * len({word.lower() for word in keywords})
+        bonus += min(self.length_most, self.length * len(text) / 100)
+        return self._weight(row) * self.recency ** (total - 1 - number) + bonus
+
+    def _weight(self, row: Row) -> float:
+        results = any(isinstance(block, ToolResult) for block in row.message.blocks)
+        weights = {"system": self.system, "user": self.user, "assistant": self.assistant}
+        speaker = "tool" if results or row.message.role == "tool" else side(row.message.role)
+        return self.tool if speaker == "tool" else weights.get(speaker, self.user)
+
+
+def read_importance(weights: Mapping[str, Any]) -> Importance:
+    """The defaults with some other weights; raises `ConfigError` with the wrong one."""
+    try:
+        return convert(dict(weights), Importance)
+    except ValidationError as error:
+        raise ConfigError(f"scoring: {error}") from None
+
+
+def choose_verbatim(rows: Sequence[Row], scorer: Scorer, room: int, count: Count) -> list[int]:
+    """The numbers of the rows that stay, in order; the most important are selected first."""
+    units: list[tuple[bool, float, list[int]]] = []
+    number = 0
+    for unit in cut_units(rows):
+        numbers = list(range(number, number + len(unit)))
+        number += len(unit)
+        marked = any(row.priority == "important" for row in unit)
+        score = max(scorer(rows[at], at, len(rows)) for at in numbers)
+        units.append((marked, score, numbers))
+    chosen: list[int] = []
+    for _, _, numbers in sorted(units, key=lambda unit: (not unit[0], -unit[1])):
+        size = count_tokens([rows[at] for at in numbers], count)
+        if size <= room:
+            room -= size
+            chosen += numbers
+    return sorted(chosen)
+
+
+def _words(row: Row) -> str:
+    """The text of a row, without reminders, checkpoints and thinking."""
+    blocks = (b for b in row.message.blocks if isinstance(b, Text | Refusal | ToolResult))
+    return "\n".join(texts(blocks))
+
+
+@cache
+def _keyword_pattern(keywords: tuple[str, ...]) -> re.Pattern[str]:
+    """Matches whole words only: `prefix` is not `fix`."""
+    return re.compile(rf"\b({'|'.join(map(re.escape, keywords))})\b", re.IGNORECASE)

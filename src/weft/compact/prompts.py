@@ -44,7 +44,7 @@ from weft.model import (
     texts,
 )
 
-from .pairs import cut_units
+from .layout import cut_units
 from .plan import block_kind
 from .source import BULLET, MARK
 

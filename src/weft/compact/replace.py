@@ -24,7 +24,7 @@ from weft.errors import CompactRefused
 from weft.history import Row
 from weft.model import Block, Checkpoint, Message, Text
 
-from .pairs import Pair, Place, find_pairs, settle_pairs
+from .layout import Pair, Place, find_pairs, settle_pairs
 from .plan import (
     Plan,
     Range,
