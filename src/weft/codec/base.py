@@ -47,8 +47,8 @@ ThinkingMember = Literal["reasoning_content", "reasoning", "reasoning_text", "hi
 official one: most clients read `reasoning_content`, those of OpenRouter `reasoning`."""
 
 INLINE = "@inline"
-"""The key of `Request.raw` that counts the system messages at the start of the list itself, in a
-protocol with a separate member for them. It is never sent."""
+"""A key of `Request.raw`: the number of system messages at the start of `messages`, in a protocol
+that also has a separate `system` member. It is never sent."""
 
 
 class Frame(Struct, frozen=True, gc=False):
@@ -239,7 +239,7 @@ class PreviousAnswer(Struct, frozen=True, gc=False):
 
 
 def has_inline_system(request: Request, protocol: str) -> bool:
-    """Whether a system message is in the list of messages, in a protocol with a member for it."""
+    """Whether `messages` has a system message, in a protocol with a separate member for it."""
     if any(map(is_system, request.messages[1:])):
         return True
     return bool(request.raw.get(protocol, {}).get(INLINE))

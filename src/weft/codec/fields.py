@@ -26,44 +26,46 @@ REASONING = "reasoning."
 NO_TOOLS: list[JsonObject] = []
 
 Tree = dict[str, "Tree"]
-"""Known members by name; the members of a leaf belong to its field."""
+"""The known members by name. A leaf is a member that one field reads as a whole."""
 
 
-class Reading:
-    """A body while its parameters are read.
+class DecodeContext:
+    """The state of decoding one body's parameters.
 
-    `values` are the parameters so far, by their names in the model. `rest` has the values that no
-    parameter takes, by path; `None` if only the form is lost. `path` is the member that is being
-    read.
+    - `path`: the path of the current field.
+    - `values`: the decoded parameters, by their names in the model.
+    - `unmapped`: the values that no parameter holds, by path. `None` means that another protocol
+      writes the value in another form.
+    - `skipped`: the paths of known members whose values no parameter can hold.
     """
 
     def __init__(self, body: JsonObject) -> None:
         self.body = body
         self.values: dict[str, Any] = {}
-        self.rest: dict[str, Any] = {}
-        self.unread: set[str] = set()
+        self.unmapped: dict[str, Any] = {}
+        self.skipped: set[str] = set()
         self.path = ""
 
-    def leave(self, member: str = "") -> None:
-        """Leave this field, or this member of it, as a vendor's member."""
-        self.unread.add(f"{self.path}.{member}" if member else self.path)
+    def skip(self, member: str = "") -> None:
+        """Treat this field, or one member of it, as unknown to the model."""
+        self.skipped.add(f"{self.path}.{member}" if member else self.path)
 
-    def note_form(self, path: str = "") -> None:
-        """Note that another protocol will spell this value differently."""
-        self.rest[path or self.path] = None
+    def note_form_change(self, path: str = "") -> None:
+        """Note that another protocol writes this value in another form."""
+        self.unmapped[path or self.path] = None
 
-    def keep_others(self, raw: JsonObject, known: Collection[str], step: str = "") -> None:
-        """Keep the members of an object that the field does not take."""
+    def keep_unknown(self, raw: JsonObject, known: Collection[str], step: str = "") -> None:
+        """Keep the members of an object that are not in `known`."""
         base = f"{self.path}.{step}" if step else self.path
         for key, value in raw.items():
             if key not in known:
-                self.rest[f"{base}.{key}"] = value
+                self.unmapped[f"{base}.{key}"] = value
 
 
-class Writing(Struct):
-    """A body while its parameters are written.
+class EncodeContext(Struct):
+    """The state of encoding one body's parameters.
 
-    `params` are the caller's, within the limits of the target. `tools` are the written tools.
+    `params` are the caller's parameters within the target's limits. `tools` are the encoded tools.
     """
 
     request: Request
@@ -74,14 +76,14 @@ class Writing(Struct):
     body: JsonObject = {}
 
 
-Read = Callable[[Any, Reading], Any]
-"""Turns a member's value into the parameter's; `None` means that there is no value."""
+Read = Callable[[Any, DecodeContext], Any]
+"""Converts a member's value to a parameter; `None` means that there is no value."""
 
-Write = Callable[[Any, Writing], Any]
-"""Turns a parameter into the value of its member; `None` writes nothing."""
+Write = Callable[[Any, EncodeContext], Any]
+"""Converts a parameter to its member's value; `None` writes nothing."""
 
 
-def copy(value: Any, _writing: Writing) -> Any:
+def copy(value: Any, _context: EncodeContext) -> Any:
     return value
 
 
@@ -92,7 +94,7 @@ class Field(Struct, frozen=True):
     - `kind`: the JSON type that is checked before `read`.
     - `path`: the member, dotted; empty for the same name, `None` if it is not in the body.
     - `read`, `write`: conversions. Without `write`, another field or the caller writes the member.
-    - `inner`: members of the value that the field takes, each with the parameter that it holds.
+    - `inner`: members of the value that the field reads, each with its parameter, if it has one.
     - `older`: an earlier name of the member, still read.
     """
 
@@ -106,7 +108,7 @@ class Field(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """A field with its path taken apart."""
+    """A field with its path split into steps."""
 
     field: Field
     path: str
@@ -120,12 +122,12 @@ class Row(Struct, frozen=True):
 class FieldTable:
     """The parameters of one protocol.
 
-    - `known`: the members of a body that a decoder reads, with `members`, which hold no parameter.
+    - `known`: the members of a body that a decoder reads, including `members`, which have no field.
     - `paths`: the member of each parameter.
     - `supported`: the parameters that the protocol can express.
 
-    `spell` turns any spelling of a member's name into the usual one, `respell` a path into that of
-    a body: for a protocol that takes two spellings.
+    For a protocol that accepts two spellings of a name, `spell` converts a name to the standard
+    spelling, and `respell` converts a path to the spelling of a body.
     """
 
     def __init__(
@@ -150,10 +152,10 @@ class FieldTable:
         if field.path is None:
             return Row(field, "", (), "", "", name, inner_name)
         path = field.path or field.name
-        _grow(self.tree, path)
+        _add_path(self.tree, path)
         self.paths[field.name] = path
         for inner, parameter in field.inner.items():
-            _grow(self.tree, f"{path}.{inner}")
+            _add_path(self.tree, f"{path}.{inner}")
             if parameter is not None:
                 self.paths[parameter] = f"{path}.{inner}"
         if field.older is not None:
@@ -172,59 +174,62 @@ class FieldTable:
         return path if self._respell is None or body is None else self._respell(body, path)
 
     def decode(self, body: JsonObject) -> tuple[Params, dict[str, Any]]:
-        """The parameters of a body, and the remaining values by path."""
-        usual_body = body if self._spell is None else self._usual(body, self.tree, self._spell)
-        reading = Reading(usual_body)
+        """The parameters of a body, and the values that no parameter holds, by path."""
+        spell = self._spell
+        standard_body = body if spell is None else self._standardise(body, self.tree, spell)
+        context = DecodeContext(standard_body)
         try:
             for row in self._rows:
                 # Most parameters are absent from most bodies: do not look further for those.
-                if row.member and (row.first in usual_body or row.field.older in usual_body):
-                    _read(row, reading)
+                if row.member and (row.first in standard_body or row.field.older in standard_body):
+                    _read(row, context)
         except Refused as error:
             if self._respell is None or error.param is None:
                 raise
             path = self._respell(body, error.param)
             raise Refused(error.message, param=path, status=error.status, type=error.type) from None
-        rest: dict[str, Any] = {}
-        if reading.unread or self._spell is not None or not body.keys() <= self._leaves:
-            self._collect(body, self.tree, "", "", rest, reading.unread)
-        for path, value in reading.rest.items():
-            rest[path if self._respell is None else self._respell(body, path)] = value
-        return _params(reading.values), rest
+        unmapped: dict[str, Any] = {}
+        if context.skipped or spell is not None or not body.keys() <= self._leaves:
+            self._collect(body, self.tree, "", "", unmapped, context.skipped)
+        for path, value in context.unmapped.items():
+            unmapped[path if self._respell is None else self._respell(body, path)] = value
+        return _params(context.values), unmapped
 
-    def _usual(self, body: JsonObject, tree: Tree, spell: Callable[[str], str]) -> JsonObject:
-        usual: JsonObject = {}
+    def _standardise(self, body: JsonObject, tree: Tree, spell: Callable[[str], str]) -> JsonObject:
+        """The body with the standard spelling of every known name."""
+        standard: JsonObject = {}
         for key, value in body.items():
             name = spell(key)
             inner = tree.get(name)
             if inner and isinstance(value, dict):
-                value = self._usual(cast(JsonObject, value), inner, spell)
-            usual[name] = value
-        return usual
+                value = self._standardise(cast(JsonObject, value), inner, spell)
+            standard[name] = value
+        return standard
 
     def _collect(
         self,
         raw: JsonObject,
         tree: Tree,
         path: str,
-        shown: str,
-        rest: dict[str, Any],
-        unread: set[str],
+        body_path: str,
+        unmapped: dict[str, Any],
+        skipped: set[str],
     ) -> None:
-        """Keep the members that no field takes; `shown` is the path as the body spells it."""
+        """Add the members that no field reads; `body_path` is `path` as the body spells it."""
         for key, value in raw.items():
             name = key if self._spell is None else self._spell(key)
             inner = tree.get(name)
-            if inner is None or path + name in unread:
-                rest[shown + key] = value
+            if inner is None or path + name in skipped:
+                unmapped[body_path + key] = value
             elif inner and isinstance(value, dict):
                 fields = cast(JsonObject, value)
-                self._collect(fields, inner, f"{path}{name}.", f"{shown}{key}.", rest, unread)
+                steps = f"{path}{name}.", f"{body_path}{key}."
+                self._collect(fields, inner, *steps, unmapped, skipped)
 
-    def encode(self, writing: Writing) -> JsonObject:
-        """The members for these parameters; what they cannot express is reported."""
-        writing.body = {}
-        params = writing.params
+    def encode(self, context: EncodeContext) -> JsonObject:
+        """The members for these parameters; reports the parameters that they cannot express."""
+        context.body = {}
+        params = context.params
         for row in self._rows:
             value: Any = getattr(params, row.name)
             if value is not None and row.inner_name:
@@ -232,27 +237,27 @@ class FieldTable:
             write = row.field.write
             if value is None or write is None:
                 continue
-            written = value if write is copy else write(value, writing)
+            written = value if write is copy else write(value, context)
             if written is None:
                 continue
-            holder = writing.body
+            holder = context.body
             for step in row.containers:
                 holder = holder.setdefault(step, {})
             if isinstance(written, dict) and isinstance(holder.get(row.member), dict):
                 holder[row.member] |= written
             else:
                 holder[row.member] = written
-        report_params(writing.request, self.supported, writing.losses)
-        return writing.body
+        report_params(context.request, self.supported, context.losses)
+        return context.body
 
 
-def _grow(tree: Tree, path: str) -> None:
+def _add_path(tree: Tree, path: str) -> None:
     for step in path.split("."):
         tree = tree.setdefault(step, {})
 
 
-def _read(row: Row, reading: Reading) -> None:
-    field, raw = row.field, reading.body
+def _read(row: Row, context: DecodeContext) -> None:
+    field, raw = row.field, context.body
     for number, step in enumerate(row.containers):
         try:
             raw = optional_object(raw, step)
@@ -260,34 +265,34 @@ def _read(row: Row, reading: Reading) -> None:
             raise _under(row.containers[:number], error) from None
     try:
         value = raw.get(row.member) if field.kind is None else optional(raw, row.member, field.kind)
-        reading.path = row.path
+        context.path = row.path
         if field.older is not None:
-            value = _older_value(field, field.older, value, reading)
+            value = _older_value(field, field.older, value, context)
     except Refused as error:
         raise _under(row.containers, error) from None
     if field.read is not None and value is not None:
         if value == {}:
             return
         try:
-            value = field.read(value, reading)
+            value = field.read(value, context)
         except Refused as error:
-            raise inside(reading.path, error) from None
+            raise inside(context.path, error) from None
     if value is not None:
-        reading.values[field.name] = value
+        context.values[field.name] = value
 
 
-def _older_value(field: Field, older: str, value: Any, reading: Reading) -> Any:
-    """The value, or that of the member's older name; with both, the older one is left over."""
-    raw = reading.body
-    before = raw.get(older) if field.kind is None else optional(raw, older, field.kind)
-    if before is None:
+def _older_value(field: Field, older: str, value: Any, context: DecodeContext) -> Any:
+    """The member's value, or the value under its older name, which is ignored if there are both."""
+    raw = context.body
+    older_value = raw.get(older) if field.kind is None else optional(raw, older, field.kind)
+    if older_value is None:
         return value
     if value is not None:
-        reading.rest[older] = before
+        context.unmapped[older] = older_value
         return value
-    reading.rest[older] = None
-    reading.path = older
-    return before
+    context.unmapped[older] = None
+    context.path = older
+    return older_value
 
 
 def _under(steps: tuple[str, ...], error: Refused) -> Refused:
@@ -295,16 +300,16 @@ def _under(steps: tuple[str, ...], error: Refused) -> Refused:
 
 
 def _params(values: dict[str, Any]) -> Params:
-    parts = {
+    reasoning = {
         name.removeprefix(REASONING): value
         for name, value in values.items()
         if name.startswith(REASONING)
     }
     plain = {name: value for name, value in values.items() if not name.startswith(REASONING)}
-    return Params(reasoning=Reasoning(**parts) if parts else None, **plain)
+    return Params(reasoning=Reasoning(**reasoning) if reasoning else None, **plain)
 
 
-def read_strings(value: list[Any], _reading: Reading) -> tuple[str, ...]:
+def read_strings(value: list[Any], _context: DecodeContext) -> tuple[str, ...]:
     """A list of strings."""
     for number, item in enumerate(value):
         if not isinstance(item, str):
@@ -312,5 +317,5 @@ def read_strings(value: list[Any], _reading: Reading) -> tuple[str, ...]:
     return tuple(value)
 
 
-def write_list(value: Iterable[Any], _writing: Writing) -> list[Any]:
+def write_list(value: Iterable[Any], _context: EncodeContext) -> list[Any]:
     return list(value)

@@ -408,7 +408,7 @@ def read_allowed(fields: JsonObject) -> ToolChoice | None:
 
 
 def narrow(request: Request, losses: Losses) -> tuple[Request, tuple[str, ...]]:
-    """The request without names in its tool choice, and these names: only they are offered."""
+    """The request without names in its tool choice, and these names: the only tools to offer."""
     choice = request.params.tool_choice
     if choice is None or not choice.names:
         return request, ()
@@ -417,9 +417,9 @@ def narrow(request: Request, losses: Losses) -> tuple[Request, tuple[str, ...]]:
     return structs.replace(request, params=params), choice.names
 
 
-def is_allowed(tool: Tool, number: int, some: tuple[str, ...], losses: Losses) -> bool:
-    """Whether a tool is among these names, or there are none; reported if not."""
-    if not some or tool.name in some or tool.kind not in CALLABLE:
+def is_allowed(tool: Tool, number: int, names: tuple[str, ...], losses: Losses) -> bool:
+    """Whether to offer a tool: its name is in `names`, or `names` is empty. If not, report it."""
+    if not names or tool.name in names or tool.kind not in CALLABLE:
         return True
     losses.add(("tools", number), "tool_not_allowed", tool.name)
     return False

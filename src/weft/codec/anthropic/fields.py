@@ -16,7 +16,14 @@ from typing import Any, Literal, cast
 from msgspec import structs
 
 from weft.codec.base import INLINE, Losses, Target, members
-from weft.codec.fields import Field, FieldTable, Reading, Writing, read_strings, write_list
+from weft.codec.fields import (
+    DecodeContext,
+    EncodeContext,
+    Field,
+    FieldTable,
+    read_strings,
+    write_list,
+)
 from weft.codec.limits import Limits, within
 from weft.codec.read import optional, wrong
 from weft.model import Format, JsonObject, Params, Request, ToolChoice
@@ -92,65 +99,65 @@ LIMITS = Limits(temperature=(0, 1), blank_stops=False, allows_zero_tokens=True)
 """https://platform.claude.com/docs/en/api/messages: an answer of no tokens fills the cache only."""
 
 
-def _read_choice(value: JsonObject, _reading: Reading) -> ToolChoice:
+def _read_choice(value: JsonObject, _context: DecodeContext) -> ToolChoice:
     kind = CHOICES.get(str(value.get("type")))
     if kind is None:
         raise wrong("type", value.get("type"), "one of auto, any, none, tool")
     return ToolChoice(kind, optional(value, "name", str))
 
 
-def _write_choice(choice: ToolChoice, _writing: Writing) -> JsonObject:
+def _write_choice(choice: ToolChoice, _context: EncodeContext) -> JsonObject:
     name_member = {"name": choice.name} if choice.name is not None else {}
     return {"type": choice.kind, **name_member}
 
 
-def _read_parallel(disabled: bool, _reading: Reading) -> bool:
+def _read_parallel(disabled: bool, _context: DecodeContext) -> bool:
     return not disabled
 
 
-def _write_parallel(parallel: bool, writing: Writing) -> bool | None:
+def _write_parallel(parallel: bool, context: EncodeContext) -> bool | None:
     """Calls are parallel unless a choice forbids it; the choice is added if there is none."""
-    choice = writing.params.tool_choice
+    choice = context.params.tool_choice
     if parallel or (choice is not None and choice.kind == "none"):
         detail = str(parallel).lower()
-        writing.losses.param("parallel_tool_calls", "parallel_calls_dropped", detail)
+        context.losses.param("parallel_tool_calls", "parallel_calls_dropped", detail)
         return None
     if choice is None:
-        writing.losses.param("tool_choice", "default_added", "auto")
-        writing.body["tool_choice"] = {"type": "auto"}
+        context.losses.param("tool_choice", "default_added", "auto")
+        context.body["tool_choice"] = {"type": "auto"}
     return True
 
 
-def _read_thinking(value: JsonObject, reading: Reading) -> None:
+def _read_thinking(value: JsonObject, context: DecodeContext) -> None:
     kind = optional(value, "type", str)
     mode = THINKING_MODES.get(kind or "")
     if mode is not None:
-        reading.values["reasoning.mode"] = mode
+        context.values["reasoning.mode"] = mode
     elif kind is not None:
-        reading.leave("type")
+        context.skip("type")
     budget = optional(value, "budget_tokens", int)
     if budget is not None:
-        reading.values["reasoning.budget"] = budget
+        context.values["reasoning.budget"] = budget
 
 
-def _write_effort(effort: str, writing: Writing) -> str | None:
+def _write_effort(effort: str, context: EncodeContext) -> str | None:
     if effort == "none":  # written as disabled thinking
         return None
-    if not writing.target.model.effort or effort not in EFFORTS:
-        writing.losses.param("reasoning.effort", "effort_unsupported", effort)
+    if not context.target.model.effort or effort not in EFFORTS:
+        context.losses.param("reasoning.effort", "effort_unsupported", effort)
     nearest = NEAREST_EFFORT.get(effort, effort)
-    return nearest if writing.target.model.effort and nearest in EFFORTS else None
+    return nearest if context.target.model.effort and nearest in EFFORTS else None
 
 
-def _read_format(value: Any, reading: Reading) -> Format | None:
+def _read_format(value: Any, context: DecodeContext) -> Format | None:
     shape = members(value)
     if shape is None or shape.get("type") != "json_schema":
-        return reading.leave()
+        return context.skip()
     return Format("schema", members(shape.get("schema")))
 
 
-def _write_format(shape: Format, writing: Writing) -> JsonObject | None:
-    losses, body = writing.losses, None
+def _write_format(shape: Format, context: EncodeContext) -> JsonObject | None:
+    losses, body = context.losses, None
     if shape.kind == "schema" and shape.schema is not None:
         schema = enforceable(shape.schema, losses.path(("params", "format.schema")), losses)
         body = {"type": "json_schema", "schema": schema}
@@ -164,14 +171,14 @@ def _write_format(shape: Format, writing: Writing) -> JsonObject | None:
     return body
 
 
-def _read_tier(tier: str, reading: Reading) -> str | None:
-    return SERVICE_TIERS[tier] if tier in SERVICE_TIERS else reading.leave()
+def _read_tier(tier: str, context: DecodeContext) -> str | None:
+    return SERVICE_TIERS[tier] if tier in SERVICE_TIERS else context.skip()
 
 
-def _write_tier(tier: str, writing: Writing) -> str | None:
+def _write_tier(tier: str, context: EncodeContext) -> str | None:
     word = next((word for word, name in SERVICE_TIERS.items() if name == tier), None)
     if word is None:
-        writing.losses.param("service_tier", "service_tier_dropped", tier)
+        context.losses.param("service_tier", "service_tier_dropped", tier)
     return word
 
 
@@ -240,7 +247,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     thinking = write_thinking(params, params.max_tokens or 0, target, losses)
     if thinking is not None and thinking["type"] != "disabled":
         params = beside_thinking(params, losses)
-    body = FIELDS.encode(Writing(request, params, target, losses))
+    body = FIELDS.encode(EncodeContext(request, params, target, losses))
     if thinking is not None:
         body["thinking"] = thinking
     return body

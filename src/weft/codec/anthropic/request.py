@@ -179,12 +179,13 @@ def _decode_tools(
             rest[f"tools[{number}].type"] = None  # the default type
         with at(f"tools[{number}]"):
             name = text_of(raw, "name") if "name" in raw or kind is None else str(kind)
-            words, strict = optional(raw, "description", str), optional(raw, "strict", bool)
+            description = optional(raw, "description", str)
+            strict = optional(raw, "strict", bool)
             schema = object_of(raw, "input_schema")
         tools.append(
             Tool(
                 name,
-                words,
+                description,
                 schema,
                 strict,
                 "function" if kind in (None, "custom") else str(kind),
@@ -195,7 +196,7 @@ def _decode_tools(
 
 
 def _locator(body: JsonObject) -> Any:
-    """Returns the function that finds paths in the caller's body."""
+    """A function that converts a position to a path in the caller's body."""
     offset = 1 if "system" in body else 0
     messages: list[JsonObject] = body["messages"]
 
@@ -240,10 +241,10 @@ def encode_request(request: Request, target: Target) -> Encoded:
     losses = Losses(request)
     native = PROTOCOL in request.raw
     calls: Calls = {}
-    some: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
     if not native:
         request, calls = flatten_tools(request, losses, custom=False, namespaces=False)
-        request, some = narrow(request, losses)
+        request, allowed = narrow(request, losses)
     arranged = arrange(request, RULES, target.model, target.system, losses, target.enforce)
     if native and (target.system == "inline" or (target.system == "auto" and not target.enforce)):
         arranged = _put_back(arranged, request.raw[PROTOCOL].get(INLINE, 0))
@@ -254,7 +255,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     system = _write_system(arranged, writer, target, marks, native)
     if system is not None:
         body["system"] = system
-    tools = _write_tools(request, marks, some, losses)
+    tools = _write_tools(request, marks, allowed, losses)
     if tools:
         body["tools"] = tools
     body["messages"] = _write_turns(arranged.turns, writer, marks)
@@ -385,18 +386,18 @@ def _marked(body: JsonObject, position: Position, marks: Mapping[Position, Any])
         body["cache_control"] = marks[position]
     content = body.get("content")
     if isinstance(content, list):
-        for deep, part in enumerate(cast(list[JsonObject], content)):
-            if (*position, deep) in marks:
-                part["cache_control"] = marks[*position, deep]
+        for number, part in enumerate(cast(list[JsonObject], content)):
+            if (*position, number) in marks:
+                part["cache_control"] = marks[*position, number]
     return body
 
 
 def _write_tools(
-    request: Request, marks: Mapping[Position, Any], some: tuple[str, ...], losses: Losses
+    request: Request, marks: Mapping[Position, Any], allowed: tuple[str, ...], losses: Losses
 ) -> list[JsonObject]:
     tools: list[JsonObject] = []
     for number, tool in enumerate(request.tools):
-        if not is_allowed(tool, number, some, losses):
+        if not is_allowed(tool, number, allowed, losses):
             continue
         body = encode_tool(tool, number, losses)
         if body is None:
@@ -432,27 +433,29 @@ def write_messages(messages: Sequence[Message]) -> JsonObject:
 
 def write_plain_message(message: Message) -> JsonObject:
     """One message alone; its content may be empty."""
-    own = message.origin is not None and message.origin.protocol == PROTOCOL
+    is_native = message.origin is not None and message.origin.protocol == PROTOCOL
     writer = Writer(None, Losses(), native=True)
-    return plain_message(message, writer.content([*_fit(message.blocks, own)], "text", ()))
+    blocks = [*_supported_blocks(message.blocks, is_native)]
+    return plain_message(message, writer.content(blocks, "text", ()))
 
 
-def _fit(blocks: Iterable[Block], own: bool) -> Iterator[Block]:
-    """The blocks that Anthropic has; thinking only if it is its own (`own`) and signed."""
+def _supported_blocks(blocks: Iterable[Block], is_native: bool) -> Iterator[Block]:
+    """The blocks that Anthropic accepts. Thinking must be signed, and made by Claude."""
     for block in plain_blocks(blocks):
         match block:
             case Text(text=text) if not text.strip():
                 pass
-            case Thinking(signature=signature) if not (own and signature):
+            case Thinking(signature=signature) if not (is_native and signature):
                 pass
-            case Redacted() if not own:
+            case Redacted() if not is_native:
                 pass
             case Opaque(protocol=protocol) if protocol != PROTOCOL:
                 pass
             case File(source=source, name=name):
                 yield File(source, name or None)
             case ToolResult(content=content):
-                yield structs.replace(block, content=tuple(_fit(content, own)), form="text")
+                supported = tuple(_supported_blocks(content, is_native))
+                yield structs.replace(block, content=supported, form="text")
             case Text() | Thinking() | Redacted() | Opaque() | Image() | ToolCall():
                 yield block
             case _:

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from weft.codec.base import Losses, Target, members
-from weft.codec.fields import Field, FieldTable, Reading, Writing, write_list
+from weft.codec.fields import DecodeContext, EncodeContext, Field, FieldTable, write_list
 from weft.codec.limits import (
     OPENAI_EFFORTS,
     Limits,
@@ -35,19 +35,19 @@ OLDER_LIMIT, OLDER_CHOICE = "max_tokens", "function_call"
 """The deprecated names of `max_completion_tokens` and `tool_choice`."""
 
 
-def _write_tier(tier: str, writing: Writing) -> str | None:
+def _write_tier(tier: str, context: EncodeContext) -> str | None:
     if tier in TIERS:
         return tier
-    return report_tier(tier, writing.losses)
+    return report_tier(tier, context.losses)
 
 
-def _write_limit(limit: int, writing: Writing) -> None:
-    writing.body[writing.target.model.max_tokens_field or OLDER_LIMIT] = limit
+def _write_limit(limit: int, context: EncodeContext) -> None:
+    context.body[context.target.model.max_tokens_field or OLDER_LIMIT] = limit
 
 
-def _read_stop(stop: Any, reading: Reading) -> tuple[str, ...]:
+def _read_stop(stop: Any, context: DecodeContext) -> tuple[str, ...]:
     if isinstance(stop, str):
-        reading.note_form()
+        context.note_form_change()
         return (stop,)
     items = cast("list[Any]", stop) if isinstance(stop, list) else None
     if items is None or not all(isinstance(item, str) for item in items):
@@ -55,27 +55,28 @@ def _read_stop(stop: Any, reading: Reading) -> tuple[str, ...]:
     return tuple(items)
 
 
-def _read_choice(choice: Any, reading: Reading) -> ToolChoice | None:
+def _read_choice(choice: Any, context: DecodeContext) -> ToolChoice | None:
     match choice:
         case str() if choice in CHOICES:
             return CHOICES[choice]
         case {"type": "function", "function": {"name": str(name), **inner}, **more}:
-            reading.keep_others(inner, (), "function")
+            context.keep_unknown(inner, (), "function")
         case {"type": "custom", "custom": {"name": str(name), **inner}, **more}:
-            reading.keep_others(inner, (), "custom")
-            if not _offers_custom(reading.body, name):
-                reading.note_form()  # the name decides, even if that tool is not a custom one
-        case {"name": str(name), **more} if reading.path == OLDER_CHOICE:
+            context.keep_unknown(inner, (), "custom")
+            if not _offers_custom(context.body, name):
+                # The name decides, even if that tool is not a custom one.
+                context.note_form_change()
+        case {"name": str(name), **more} if context.path == OLDER_CHOICE:
             pass
         case _:
-            some = read_allowed(members((members(choice) or {}).get("allowed_tools")) or {})
-            return some or _leave_choice(choice, reading)
-    reading.keep_others(more, ())
+            choices = read_allowed(members((members(choice) or {}).get("allowed_tools")) or {})
+            return choices or _keep_choice(choice, context)
+    context.keep_unknown(more, ())
     return ToolChoice("tool", name)
 
 
-def _leave_choice(choice: Any, reading: Reading) -> None:
-    reading.rest[reading.path] = choice
+def _keep_choice(choice: Any, context: DecodeContext) -> None:
+    context.unmapped[context.path] = choice
 
 
 def _offers_custom(body: JsonObject, name: str) -> bool:
@@ -86,29 +87,29 @@ def _offers_custom(body: JsonObject, name: str) -> bool:
     )
 
 
-def _read_format(shape: JsonObject, reading: Reading) -> Format | None:
+def _read_format(shape: JsonObject, context: DecodeContext) -> Format | None:
     match shape.get("type"):
         case "text" | "json_object" as kind:
             if "json_schema" in shape:
-                reading.leave("json_schema")
+                context.skip("json_schema")
             return Format("text" if kind == "text" else "json")
         case "json_schema":
             schema = optional_object(shape, "json_schema")
             with at("json_schema"):
                 return read_schema_format(schema)
         case _:
-            return reading.leave()
+            return context.skip()
 
 
-def _read_effort(effort: str, reading: Reading) -> None:
-    reading.values["reasoning.effort"] = effort
+def _read_effort(effort: str, context: DecodeContext) -> None:
+    context.values["reasoning.effort"] = effort
 
 
-def _write_choice(choice: ToolChoice, writing: Writing) -> Any:
+def _write_choice(choice: ToolChoice, context: EncodeContext) -> Any:
     if choice.kind != "tool" and not choice.names:
         return KIND_CHOICE[choice.kind]
     kinds: dict[str, str] = {}
-    for tool in writing.tools:
+    for tool in context.tools:
         kind = "custom" if tool.get("type") == "custom" else "function"
         kinds.setdefault(str(tool.get(kind, {}).get("name")), kind)
     chosen_tools: list[JsonObject] = [
@@ -120,15 +121,15 @@ def _write_choice(choice: ToolChoice, writing: Writing) -> Any:
         some = {"mode": KIND_CHOICE[choice.kind], "tools": chosen_tools}
         return {"type": "allowed_tools", "allowed_tools": some}
     if not chosen_tools:
-        writing.losses.param("tool_choice", "tool_choice_dropped", choice.name)
+        context.losses.param("tool_choice", "tool_choice_dropped", choice.name)
     return chosen_tools[0] if chosen_tools else None
 
 
-def _write_format(shape: Format, writing: Writing) -> JsonObject:
+def _write_format(shape: Format, context: EncodeContext) -> JsonObject:
     if shape.kind != "schema":
         return {"type": "json_object" if shape.kind == "json" else "text"}
     if shape.name is None:
-        writing.losses.param("format.name", "default_added", "response")
+        context.losses.param("format.name", "default_added", "response")
     schema: JsonObject = {"name": shape.name or "response"}
     for key, value in (
         ("description", shape.description),
@@ -140,13 +141,13 @@ def _write_format(shape: Format, writing: Writing) -> JsonObject:
     return {"type": "json_schema", "json_schema": schema}
 
 
-def _write_reasoning(reasoning: Reasoning, writing: Writing) -> str | None:
+def _write_reasoning(reasoning: Reasoning, context: EncodeContext) -> str | None:
     """Only an effort can be written.
 
     To turn thinking off, `none` is sent to the models that accept an effort. Other models decide
     for themselves.
     """
-    model, losses = writing.target.model, writing.losses
+    model, losses = context.target.model, context.losses
     reasoning = with_effort(reasoning, model, losses)
     wanted, name = reasoning.effort, "reasoning.effort"
     if reasoning.mode == "off" and wanted is None and model.thinking == "effort":
@@ -226,7 +227,7 @@ def encode_params(
         return _with_known_limit(own, target, losses) if target.enforce else own
     params = within(request.params, LIMITS, target.model, losses)
     params = with_named_json(request, params, target.model, losses)
-    body = FIELDS.encode(Writing(request, params, target, losses, tools))
+    body = FIELDS.encode(EncodeContext(request, params, target, losses, tools))
     if not tools:
         _without_tools(body, losses)
     return body

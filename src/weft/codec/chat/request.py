@@ -118,8 +118,10 @@ def _decode_function(function: JsonObject, raw: JsonObject) -> Tool:
     )
 
 
-def write_tools(request: Request, some: tuple[str, ...], losses: Losses) -> list[JsonObject] | None:
-    """The `tools` member, or `None` if there is none; `some` are the tools to offer."""
+def write_tools(
+    request: Request, allowed: tuple[str, ...], losses: Losses
+) -> list[JsonObject] | None:
+    """The `tools` member, or `None` if there is none. An empty `allowed` offers every tool."""
     own = request.raw.get(PROTOCOL)
     if own is not None:
         if "tools" in own:
@@ -130,7 +132,9 @@ def write_tools(request: Request, some: tuple[str, ...], losses: Losses) -> list
         tools = request.tools
     written: list[JsonObject] = []
     for number, tool in enumerate(tools):
-        body = _write_tool(tool, number, losses) if is_allowed(tool, number, some, losses) else None
+        if not is_allowed(tool, number, allowed, losses):
+            continue
+        body = _write_tool(tool, number, losses)
         if body is None:
             continue
         if own is not None and ("tools", number) in request.marks:
@@ -142,9 +146,8 @@ def write_tools(request: Request, some: tuple[str, ...], losses: Losses) -> list
 def _write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     if tool.raw is not None and PROTOCOL in tool.raw:
         own = dict(tool.raw[PROTOCOL])
-        return (
-            {"type": "function", "function": own} if "name" in own else own
-        )  # a deprecated function
+        # Without the wrapper, it comes from the deprecated `functions`.
+        return {"type": "function", "function": own} if "name" in own else own
     if not is_offered(tool, number, losses):
         return None
     tool_losses(tool, number, losses)
@@ -309,14 +312,14 @@ def encode_request(request: Request, target: Target) -> Encoded:
     """The body for Chat Completions, and everything it cannot express."""
     losses = Losses(request)
     calls: Calls = {}
-    some: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
     if PROTOCOL not in request.raw:
         newer = target.model.custom_tools  # the two came together, and older servers know neither
         request, calls = flatten_tools(request, losses, custom=newer, namespaces=False)
         request = _legal_names(request, losses)
         if not newer:
-            request, some = narrow(request, losses)
-    tools = write_tools(request, some, losses)
+            request, allowed = narrow(request, losses)
+    tools = write_tools(request, allowed, losses)
     body: JsonObject = {"model": request.model}
     body.update(encode_params(request, target, tools or [], losses))
     if tools is not None or "tools" in request.raw.get(PROTOCOL, ()):

@@ -10,7 +10,14 @@ from typing import Any, cast
 
 from weft.catalog import Model
 from weft.codec.base import Losses, Target, members
-from weft.codec.fields import Field, FieldTable, Reading, Writing, read_strings, write_list
+from weft.codec.fields import (
+    DecodeContext,
+    EncodeContext,
+    Field,
+    FieldTable,
+    read_strings,
+    write_list,
+)
 from weft.codec.limits import Limits, within
 from weft.codec.read import optional, wrong
 from weft.codec.tools import CALLABLE
@@ -41,7 +48,7 @@ LIMITS = Limits(stops=5, seed=2**31 - 1)
 """https://ai.google.dev/api/generate-content#generationconfig"""
 
 
-def _read_integer(value: Any, _reading: Reading) -> int:
+def _read_integer(value: Any, _context: DecodeContext) -> int:
     """An integer; protocol buffers accept `40.0` too."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
@@ -50,17 +57,17 @@ def _read_integer(value: Any, _reading: Reading) -> int:
     return value
 
 
-def _read_format(config: JsonObject, reading: Reading) -> Format | None:
+def _read_format(config: JsonObject, context: DecodeContext) -> Format | None:
     """The response format. Members that only Gemini has stay in `raw`."""
     shape = _find_format(config)
     if shape is None:
         for key in FORMAT:
-            reading.leave(key)
+            context.skip(key)
         return None
     if "responseSchema" in config:
-        reading.note_form("generationConfig.responseSchema")  # the dialect, not the schema
+        context.note_form_change("generationConfig.responseSchema")  # only its notation is lost
     if shape.kind == "schema" and "responseMimeType" not in config:
-        reading.note_form("generationConfig.responseMimeType")  # a schema implies it
+        context.note_form_change("generationConfig.responseMimeType")  # a schema implies it
     return shape
 
 
@@ -77,44 +84,44 @@ def _find_format(config: JsonObject) -> Format | None:
     return None if kind is None else Format("json")
 
 
-def _read_thinking(thinking: JsonObject, reading: Reading) -> None:
+def _read_thinking(thinking: JsonObject, context: DecodeContext) -> None:
     budget = optional(thinking, "thinkingBudget", int)
     level = optional(thinking, "thinkingLevel", str)
     shown = optional(thinking, "includeThoughts", bool)
     for key, value in thinking.items():
         if value is False or value == "":
-            reading.leave(key)
+            context.skip(key)
     if budget is not None:
         mode = "off" if budget == 0 else "on" if budget > 0 else "adaptive"
-        reading.values["reasoning.mode"] = mode
+        context.values["reasoning.mode"] = mode
         if budget > 0:
-            reading.values["reasoning.budget"] = budget
+            context.values["reasoning.budget"] = budget
     if level:
-        reading.values["reasoning.effort"] = level.lower()
+        context.values["reasoning.effort"] = level.lower()
     if shown:
-        reading.values["reasoning.summary"] = "auto"
+        context.values["reasoning.summary"] = "auto"
 
 
-def _read_choice(raw: JsonObject, reading: Reading) -> ToolChoice | None:
+def _read_choice(raw: JsonObject, context: DecodeContext) -> ToolChoice | None:
     config = camel_members(raw)
     mode = (optional(config, "mode", str) or "").upper()
     names = cast("list[Any] | None", optional(config, "allowedFunctionNames", list))
     kind = MODES.get(mode)
-    some = tuple(str(name) for name in names or ()) if mode in SELECTIVE else ()
-    known = {"mode"} if kind is not None and (mode != "VALIDATED" or some) else set[str]()
-    if some:
+    allowed = tuple(str(name) for name in names or ()) if mode in SELECTIVE else ()
+    known = {"mode"} if kind is not None and (mode != "VALIDATED" or allowed) else set[str]()
+    if allowed:
         known.add("allowedFunctionNames")
-    reading.keep_others(raw, {key for key in raw if camel(key) in known})
+    context.keep_unknown(raw, {key for key in raw if camel(key) in known})
     if kind is None:
         return None
-    if kind == "any" and len(some) == 1:
-        return ToolChoice("tool", some[0])
-    return ToolChoice(cast(Any, kind), None, some)
+    if kind == "any" and len(allowed) == 1:
+        return ToolChoice("tool", allowed[0])
+    return ToolChoice(cast(Any, kind), None, allowed)
 
 
-def _write_choice(choice: ToolChoice, writing: Writing) -> JsonObject | None:
-    if not any(tool.kind in CALLABLE for tool in writing.request.tools):
-        return writing.losses.param("tool_choice", "tool_setting_dropped", "tool_choice")
+def _write_choice(choice: ToolChoice, context: EncodeContext) -> JsonObject | None:
+    if not any(tool.kind in CALLABLE for tool in context.request.tools):
+        return context.losses.param("tool_choice", "tool_setting_dropped", "tool_choice")
     if choice.names:
         mode = "VALIDATED" if choice.kind == "auto" else "ANY"
         return {"mode": mode, "allowedFunctionNames": list(choice.names)}
@@ -124,8 +131,8 @@ def _write_choice(choice: ToolChoice, writing: Writing) -> JsonObject | None:
     return body
 
 
-def _report_stream(_stream: bool, writing: Writing) -> None:
-    writing.losses.param("stream", "stream_in_path")
+def _report_stream(_stream: bool, context: EncodeContext) -> None:
+    context.losses.param("stream", "stream_in_path")
 
 
 def _may_format(params: Params, request: Request, model: Model, losses: Losses) -> bool:
@@ -139,9 +146,9 @@ def _may_format(params: Params, request: Request, model: Model, losses: Losses) 
     return False
 
 
-def _write_format(shape: Format, writing: Writing) -> JsonObject | None:
-    losses = writing.losses
-    if not _may_format(writing.params, writing.request, writing.target.model, losses):
+def _write_format(shape: Format, context: EncodeContext) -> JsonObject | None:
+    losses = context.losses
+    if not _may_format(context.params, context.request, context.target.model, losses):
         return None
     kind = "text/plain" if shape.kind == "text" else "application/json"
     config: JsonObject = {"responseMimeType": kind}
@@ -156,9 +163,9 @@ def _write_format(shape: Format, writing: Writing) -> JsonObject | None:
     return config
 
 
-def _write_thinking(reasoning: Reasoning, writing: Writing) -> JsonObject | None:
+def _write_thinking(reasoning: Reasoning, context: EncodeContext) -> JsonObject | None:
     """A budget or a level; no model accepts both."""
-    target, losses = writing.target, writing.losses
+    target, losses = context.target, context.losses
     levels = target.model.thinking == "effort"
     body: JsonObject = {}
     if target.model.budget == (0, 0):
@@ -300,7 +307,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     if PROTOCOL in request.raw:
         return {key: value for key, value in request.raw[PROTOCOL].items() if key != FORM}
     params = within(request.params, LIMITS, target.model, losses)
-    return FIELDS.encode(Writing(request, params, target, losses))
+    return FIELDS.encode(EncodeContext(request, params, target, losses))
 
 
 def require_model(model: str | None) -> str:

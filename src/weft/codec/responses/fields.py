@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from weft.codec.base import Losses, Target, members
-from weft.codec.fields import Field, FieldTable, Reading, Writing
+from weft.codec.fields import DecodeContext, EncodeContext, Field, FieldTable
 from weft.codec.limits import (
     OPENAI_EFFORTS,
     Limits,
@@ -38,19 +38,19 @@ LIMITS = Limits(tokens=16, user=64, sampling_if_reasoning_off=True)
 """Below 16 tokens the vendor answers "Expected a value >= 16". The user id is as in Chat."""
 
 
-def _read_choice(choice: Any, reading: Reading) -> ToolChoice | None:
+def _read_choice(choice: Any, context: DecodeContext) -> ToolChoice | None:
     if isinstance(choice, str) and choice in CHOICES:
         return ToolChoice(CHOICES[choice])
     match choice:
         case {"type": "function" | "custom", "name": str(name), **more}:
-            reading.keep_others(more, ())
+            context.keep_unknown(more, ())
             return ToolChoice("tool", name)
         case _:
-            return read_allowed(members(choice) or {}) or reading.leave()
+            return read_allowed(members(choice) or {}) or context.skip()
 
 
-def _write_choice(choice: ToolChoice, writing: Writing) -> str | JsonObject:
-    custom = {tool.name for tool in writing.request.tools if tool.kind == "custom"}
+def _write_choice(choice: ToolChoice, context: EncodeContext) -> str | JsonObject:
+    custom = {tool.name for tool in context.request.tools if tool.kind == "custom"}
     choices: list[JsonObject] = [
         {"type": "custom" if name in custom else "function", "name": name}
         for name in choice.names or (choice.name,)
@@ -60,30 +60,30 @@ def _write_choice(choice: ToolChoice, writing: Writing) -> str | JsonObject:
     return choices[0] if choice.kind == "tool" else KIND_CHOICE[choice.kind]
 
 
-def _read_format(value: Any, reading: Reading) -> Format | None:
+def _read_format(value: Any, context: DecodeContext) -> Format | None:
     shape = members(value)
     kind = (shape or {}).get("type")
     if shape is not None and kind == "json_schema":
         return read_schema_format(shape)
     if shape is not None and kind in ("text", "json_object"):
-        reading.keep_others(shape, ("type",))
+        context.keep_unknown(shape, ("type",))
         return Format("text" if kind == "text" else "json")
-    return reading.leave()
+    return context.skip()
 
 
-def _write_format(shape: Format, writing: Writing) -> JsonObject:
+def _write_format(shape: Format, context: EncodeContext) -> JsonObject:
     if shape.kind != "schema":
         return {"type": "text" if shape.kind == "text" else "json_object"}
     body: JsonObject = {"type": "json_schema", "name": shape.name, "schema": shape.schema or {}}
     if shape.name is None:
         body["name"] = FORMAT_NAME
-        writing.losses.param(
+        context.losses.param(
             "format.name",
             "default_added",
             FORMAT_NAME,
         )
     if shape.schema is None:
-        writing.losses.param("format.schema", "default_added", "{}")
+        context.losses.param("format.schema", "default_added", "{}")
     if shape.description is not None:
         body["description"] = shape.description
     if shape.strict is not None:
@@ -91,16 +91,16 @@ def _write_format(shape: Format, writing: Writing) -> JsonObject:
     return body
 
 
-def _read_reasoning(value: JsonObject, reading: Reading) -> None:
+def _read_reasoning(value: JsonObject, context: DecodeContext) -> None:
     for key in ("effort", "summary"):
         text = optional(value, key, str)
         if text is not None:
-            reading.values[f"reasoning.{key}"] = text
+            context.values[f"reasoning.{key}"] = text
 
 
-def _write_reasoning(reasoning: Reasoning, writing: Writing) -> JsonObject | None:
+def _write_reasoning(reasoning: Reasoning, context: EncodeContext) -> JsonObject | None:
     """Only effort and summary can be written. The effort `none` turns thinking off."""
-    model, losses = writing.target.model, writing.losses
+    model, losses = context.target.model, context.losses
     reasoning = with_effort(reasoning, model, losses)
     body: JsonObject = {}
     effort, mode = reasoning.effort, reasoning.mode
@@ -124,10 +124,10 @@ def _write_reasoning(reasoning: Reasoning, writing: Writing) -> JsonObject | Non
     return body or None
 
 
-def _write_tier(tier: str, writing: Writing) -> str | None:
+def _write_tier(tier: str, context: EncodeContext) -> str | None:
     if tier in SERVICE_TIERS:
         return tier
-    return report_tier(tier, writing.losses)
+    return report_tier(tier, context.losses)
 
 
 FIELDS = FieldTable(
@@ -186,4 +186,4 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         return original
     params = within(request.params, LIMITS, target.model, losses)
     params = with_named_json(request, params, target.model, losses)
-    return FIELDS.encode(Writing(request, params, target, losses))
+    return FIELDS.encode(EncodeContext(request, params, target, losses))
