@@ -231,7 +231,7 @@ class Pool:
                 response = await self._open().request(
                     method,
                     provider.url(path),
-                    # aiohttp writes a file in chunks; bytes it writes at once, blocking the loop.
+                    # aiohttp sends a file in chunks, but bytes in one write, which blocks the loop.
                     data=BytesIO(body) if body is not None and len(body) > CHUNK_BYTES else body,
                     headers=headers,
                     allow_redirects=False,

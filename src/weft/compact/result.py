@@ -169,10 +169,10 @@ def compaction_started() -> SystemMessage:
     return SystemMessage("status", {"status": "compacting"})
 
 
-def compaction_progress(number: int, of: int) -> SystemMessage:
+def compaction_progress(number: int, total: int) -> SystemMessage:
     """Emitted before each of several requests for a summary."""
-    content = f"Summarising part {number} of {of}"
-    return SystemMessage(PROGRESS, {"content": content, "part": number, "parts": of})
+    content = f"Summarising part {number} of {total}"
+    return SystemMessage(PROGRESS, {"content": content, "part": number, "parts": total})
 
 
 def compaction_fell_back(failed: Method, to: Method, error: str) -> SystemMessage:
@@ -198,8 +198,8 @@ def compaction_ended(
 ) -> SystemMessage:
     """Emitted after the commit: the trigger, the tokens before and after, and the method."""
     metadata: dict[str, Any] = {"trigger": trigger, "pre_tokens": before, "post_tokens": after}
-    further = {"method": method, "reason": reason, "thinned": thinned}
-    metadata.update((name, value) for name, value in further.items() if value)
+    details = {"method": method, "reason": reason, "thinned": thinned}
+    metadata.update((name, value) for name, value in details.items() if value)
     return SystemMessage("compact_boundary", {"compact_metadata": metadata})
 
 
@@ -315,8 +315,8 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     def _tokens(self) -> str:
         before, after = self.tokens_before, self.tokens_after
         change = f" ({(after - before) / before:+.0%})" if before else ""
-        most = "at most " if self.preview and self.model is not None else ""
-        return f"{before:,} → {most}{after:,} tokens{change}"
+        prefix = "at most " if self.preview and self.model is not None else ""
+        return f"{before:,} → {prefix}{after:,} tokens{change}"
 
 
 def compact_result(

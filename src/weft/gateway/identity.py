@@ -273,11 +273,15 @@ def _texts(block: Block) -> Iterator[str]:
 class EchoedAnswers(Struct, frozen=True):
     """The stored answers that the first `length` messages of a request echo, by message range.
 
-    They are proven only for this thread, session and model. `twin` is the newest answer that had
-    made a proof in the thread invalid (`twin_key`) when they were looked up. Answers after the
-    first `any_setup_length` messages are proven only while `setup` does not change: the digests of
-    the leading system messages and of the tools. `session` has the threads of the session. `ids`
-    are the ids of their commits and entries, and `size` is their estimated memory in bytes.
+    The proof holds for one thread, session and model:
+
+    - `twin`: the newest answer that had made a proof in the thread invalid (`twin_key`) when the
+      answers were looked up.
+    - `setup`: the digests of the leading system messages and of the tools. If they change, only the
+      answers within the first `stable_length` messages are still proven.
+    - `session`: the threads of the session.
+    - `ids`: the ids of the answers' commits and entries.
+    - `size`: the estimated memory of the answers, in bytes.
     """
 
     length: int
@@ -286,7 +290,7 @@ class EchoedAnswers(Struct, frozen=True):
     maker: Origin
     twin: Id | None
     setup: tuple[bytes, bytes]
-    any_setup_length: int = 0
+    stable_length: int = 0
     session: tuple[str, ...] = ()
     ids: tuple[Id, ...] = ()
     answers: dict[tuple[int, int], Message] = {}
@@ -300,21 +304,21 @@ class EchoedAnswers(Struct, frozen=True):
     def extended(
         self,
         length: int,
-        any_setup_length: int,
+        stable_length: int,
         ids: Sequence[Id],
         answers: Mapping[tuple[int, int], Message],
     ) -> "EchoedAnswers":
-        """These answers and those that the following messages echo, up to `length`.
+        """Add the answers that the next messages echo, up to message `length`.
 
-        `any_setup_length` is the number of messages before the first new answer whose proof depends
+        `stable_length` is the number of messages before the first added answer whose proof depends
         on the setup.
         """
-        if self.any_setup_length < self.length:
-            any_setup_length = self.any_setup_length
+        if self.stable_length < self.length:
+            stable_length = self.stable_length
         return structs.replace(
             self,
             length=length,
-            any_setup_length=min(length, any_setup_length),
+            stable_length=min(length, stable_length),
             ids=(*self.ids, *ids),
             answers={**self.answers, **answers},
             size=self.size + _size(list(answers.values())),
@@ -329,15 +333,15 @@ class EchoedAnswers(Struct, frozen=True):
         return structs.replace(
             self,
             length=min(length, self.length),
-            any_setup_length=min(length, self.any_setup_length),
+            stable_length=min(length, self.stable_length),
             answers=answers,
         )
 
     def with_setup(self, setup: tuple[bytes, bytes]) -> "EchoedAnswers":
-        """The answers that are proven with this setup too."""
+        """The answers that are also proven with this setup."""
         if setup == self.setup:
             return self
-        return structs.replace(self.shortened(self.any_setup_length), setup=setup)
+        return structs.replace(self.shortened(self.stable_length), setup=setup)
 
 
 class TracedRequest(Struct, frozen=True):
@@ -575,7 +579,7 @@ def _align_head(store: Store, incoming: Incoming, thread: str) -> Continuation |
     """
     record = store.read_thread(thread)
     head = None if record is None else store.read_ref(thread, record.head)
-    return None if head is None else _align_turns(store, incoming, thread, head, any_first=True)
+    return None if head is None else _align_turns(store, incoming, thread, head, ignore_first=True)
 
 
 def _rows(store: Store, thread: str, head: Id) -> list[Row]:
@@ -606,18 +610,18 @@ def _find_by_turns(store: Store, incoming: Incoming, session: Sequence[str]) -> 
         if is_imported:
             heads += list(reversed(refs.values()))[: IMPORTED_BRANCHES - 1]
         for head in heads:
-            continuation = _align_turns(store, incoming, thread, head, any_first=is_imported)
+            continuation = _align_turns(store, incoming, thread, head, ignore_first=is_imported)
             if continuation and (best is None or continuation.length > best.length):
                 best = continuation
     return best
 
 
 def _align_turns(
-    store: Store, incoming: Incoming, thread: str, head: Id, *, any_first: bool
+    store: Store, incoming: Incoming, thread: str, head: Id, *, ignore_first: bool
 ) -> Continuation | None:
     rows = _rows(store, thread, head)
     stored = [row.message for row in rows]
-    shared, length = align_turns(stored, incoming.messages, any_first=any_first)
+    shared, length = align_turns(stored, incoming.messages, ignore_first=ignore_first)
     trimmed = align_trimmed(stored, incoming.messages)
     if trimmed > length:
         shared, length = len(rows), trimmed

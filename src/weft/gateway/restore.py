@@ -102,8 +102,8 @@ def find_answers(
         for id in (step.commit.id, *step.commit.entries)
     ]
     length = _settled_length(incoming, spans, start)
-    any_setup_length = min(proof.by_setup, default=length)
-    echoed = echoed.extended(length, any_setup_length, ids, answers)
+    stable_length = min(proof.by_setup, default=length)
+    echoed = echoed.extended(length, stable_length, ids, answers)
     traces.put_answers(incoming, echoed)
     return ProvenAnswers(echoed.answers, frozenset(echoed.ids))
 

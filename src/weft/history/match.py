@@ -381,20 +381,22 @@ def find_edit(stored: StoredMessages, messages: Sequence[Message]) -> tuple[Id, 
 
 
 def align_turns(
-    stored: Sequence[Message], messages: Sequence[Message], *, any_first: bool = True
+    stored: Sequence[Message], messages: Sequence[Message], *, ignore_first: bool = True
 ) -> tuple[int, int]:
-    """How many messages at the start of both lists are the same conversation.
+    """How many messages at the start of each list belong to the same conversation.
 
-    Returns the two numbers. Messages are compared turn by turn, because clients group them
-    differently. With `any_first` the first turn is not compared: clients put their context into it.
-    Both numbers are 0 if no answer is the same.
+    Messages are compared turn by turn, because clients group them differently. `ignore_first` skips
+    the first turn, because clients put their context into it. Both numbers are 0 if no answer is
+    the same.
     """
     matched = (0, 0)
     is_answered = False
     turns = zip(_turns(stored), _turns(messages), strict=False)
     for number, (stored_turn, sent_turn) in enumerate(turns):
-        is_any = any_first and not number and stored_turn.side == sent_turn.side != "assistant"
-        if not is_any and not _is_same_turn(stored, stored_turn, messages, sent_turn):
+        is_ignored = (
+            ignore_first and not number and stored_turn.side == sent_turn.side != "assistant"
+        )
+        if not is_ignored and not _is_same_turn(stored, stored_turn, messages, sent_turn):
             break
         is_answered = is_answered or stored_turn.side == "assistant"
         matched = (stored_turn.end, sent_turn.end)

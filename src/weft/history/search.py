@@ -321,12 +321,12 @@ def match_notes(index: TextIndex, words: Iterable[Word]) -> list["WordMatch"]:
     """
     marked = [
         Word(
-            tuple(NOTE_MARK + part for part in word.parts),
-            tuple(NOTE_MARK + part for part in word.whole),
+            tuple(NOTE_MARK + part for part in word.required),
+            tuple(NOTE_MARK + part for part in word.extra),
         )
         for word in words
     ]
-    index.load(term for word in marked for term in (*word.parts, *word.whole))
+    index.load(term for word in marked for term in (*word.required, *word.extra))
     return [match_word(index, word) for word in marked]
 
 
@@ -355,18 +355,18 @@ class WordMatch(Struct, frozen=True):
 
 def match_words(index: TextIndex, words: Sequence[Word]) -> list[WordMatch]:
     """The commits with each word; a word that does not occur is searched inside other words."""
-    index.load(term for word in words for term in (*word.parts, *word.whole))
+    index.load(term for word in words for term in (*word.required, *word.extra))
     return [match_word(index, word, within=True) for word in words]
 
 
 def match_some(index: TextIndex, words: Sequence[Word]) -> dict[Word, WordMatch]:
     """The commits with each word; very common words are left out if there are rarer ones."""
-    index.load(term for word in words for term in (*word.parts, *word.whole))
-    spreads = {word: max(index.spread(part) for part in word.parts) for word in words}
+    index.load(term for word in words for term in (*word.required, *word.extra))
+    spreads = {word: max(index.spread(part) for part in word.required) for word in words}
     matches: dict[Word, WordMatch] = {}
     scored = 0
-    for word in sorted(words, key=lambda word: (len(word.parts) == 1, spreads[word])):
-        whole = match_identifier(index, word) if len(word.parts) > 1 else None
+    for word in sorted(words, key=lambda word: (len(word.required) == 1, spreads[word])):
+        whole = match_identifier(index, word) if len(word.required) > 1 else None
         if whole is not None and whole.positions and spreads[word] > MAX_PART:
             matches[word] = whole
         elif scored and scored + spreads[word] > MAX_SCORED:
@@ -381,7 +381,7 @@ def match_some(index: TextIndex, words: Sequence[Word]) -> dict[Word, WordMatch]
 
 def match_identifier(index: TextIndex, word: Word) -> WordMatch:
     """The commits that have an identifier, or a longer one that begins with it, as a whole."""
-    name = word.whole[0]
+    name = word.extra[0]
     postings = _joined(index, [name, *index.variants(name, within=False)])
     return WordMatch(postings, [(postings, 1.0)])
 
@@ -391,7 +391,7 @@ def match_word(index: TextIndex, word: Word, *, within: bool = False) -> WordMat
 
     With `within`, also words that have it anywhere.
     """
-    parts = [index.find(part) for part in word.parts]
+    parts = [index.find(part) for part in word.required]
     common = min(parts, key=len)
     for postings_of_part in parts:
         if postings_of_part is not common:
@@ -400,14 +400,14 @@ def match_word(index: TextIndex, word: Word, *, within: bool = False) -> WordMat
                 for position, times in common.items()
                 if position in postings_of_part
             }
-    name = word.parts[0]
+    name = word.required[0]
     weighted = [(common, 1.0)]
     if len(parts) > 1:
-        name = word.whole[0]
+        name = word.extra[0]
         weighted = match_identifier(index, word).weighted
         weighted += [
             (postings, PART_WEIGHT)
-            for part, postings in zip(word.parts, parts, strict=True)
+            for part, postings in zip(word.required, parts, strict=True)
             if part not in STOP_TERMS
         ]
     if common:
@@ -487,7 +487,7 @@ def recall_commits(
     """
     parsed = parse_query(query)
     if not parsed.words or (parsed.is_phrase and only == EVERYTHING):
-        terms = {part: 1.0 for word in parsed.words for part in word.parts}
+        terms = {part: 1.0 for word in parsed.words for part in word.required}
         return Recalled(search_commits(store, thread, query, limit), terms)
     index = open_index(store, thread)
     passing = only.positions(index)
@@ -495,8 +495,8 @@ def recall_commits(
     weights: dict[str, float] = {}
     for word, match in matches.items():
         rarity = index.rarity(len(match.positions))
-        for term in (*word.parts, *word.whole):
-            weights[term] = max(weights.get(term, 0.0), rarity / len(word.parts))
+        for term in (*word.required, *word.extra):
+            weights[term] = max(weights.get(term, 0.0), rarity / len(word.required))
     weighted = [pair for match in matches.values() for pair in match.weighted]
     scores = index.score_postings(weighted)
     if passing is not None:

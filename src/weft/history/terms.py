@@ -19,7 +19,7 @@ from unicodedata import combining, normalize
 from weft.lazy import lazy_pattern
 
 LONGEST_TERM = 64
-"""Longer terms are cut: base64 and the like are found by their beginnings."""
+"""Longer terms are truncated. A long base64 string is found by its first characters."""
 
 _CACHE_SIZE = 100_000
 _CACHED_LENGTH = 40
@@ -50,17 +50,18 @@ re
 
 
 class Word(NamedTuple):
-    """The terms of one word: a text that has the word has all of `parts`.
+    """The terms of one word.
 
-    `whole` are further terms of the same word, such as an identifier without its separators.
+    A text with the word has all `required` terms. `extra` are more terms of the same word, such as
+    an identifier without its separators.
     """
 
-    parts: tuple[str, ...]
-    whole: tuple[str, ...] = ()
+    required: tuple[str, ...]
+    extra: tuple[str, ...] = ()
 
     @property
     def is_stop_word(self) -> bool:
-        return len(self.parts) == 1 and not self.whole and self.parts[0] in STOP_TERMS
+        return len(self.required) == 1 and not self.extra and self.required[0] in STOP_TERMS
 
 
 def count_terms(text: str) -> dict[str, int]:
@@ -68,15 +69,15 @@ def count_terms(text: str) -> dict[str, int]:
     counts: dict[str, int] = {}
     count, cached = counts.get, _cache.get
     for word, times in Counter(_WORD.findall(text)).items():
-        parts, whole = cached(word) or split_word(word)
-        for term in parts + whole if whole else parts:
+        required, extra = cached(word) or split_word(word)
+        for term in required + extra if extra else required:
             counts[term] = count(term, 0) + times
     return counts
 
 
 def split_words(text: str) -> list[Word]:
     """The words of a text, in order."""
-    return [word for word in map(split_word, _WORD.findall(text)) if word.parts]
+    return [word for word in map(split_word, _WORD.findall(text)) if word.required]
 
 
 def split_word(word: str) -> Word:
@@ -154,16 +155,16 @@ def _split(word: str) -> Word:
     pieces = [part for piece in _PART.findall(word) for part in _humps(piece)]
     if not pieces:  # only underscores
         return Word(())
-    parts = tuple(dict.fromkeys(stem(piece[:LONGEST_TERM]) for piece in pieces))
+    required = tuple(dict.fromkeys(stem(piece[:LONGEST_TERM]) for piece in pieces))
     joined = "".join(pieces)[:LONGEST_TERM]
     if len(pieces) > 1:
-        return Word(parts, (joined,))
+        return Word(required, (joined,))
     numbered = _NUMBERED.fullmatch(joined)
-    return Word(parts, (stem(numbered[1]),) if numbered else ())
+    return Word(required, (stem(numbered[1]),) if numbered else ())
 
 
 def _humps(piece: str) -> list[str]:
-    """The parts of a camel-case piece in lower case; hashes and other ids stay whole."""
+    """The parts of a camel-case piece in lower case; hashes and other ids are not split."""
     if _PLURAL.fullmatch(piece):
         return [piece[:-1].casefold()]
     has_digit = any(char.isdigit() for char in piece)
@@ -180,19 +181,22 @@ def _humps(piece: str) -> list[str]:
 
 
 def _is_readable(piece: str) -> bool:
-    """Whether a piece with digits is a name and not a hash: few changes, and letters first."""
+    """Whether a piece with digits is a name and not a hash.
+
+    A name starts with a letter, has one group of digits, and an upper-case letter.
+    """
     return len(re.findall(r"\d+", piece)) == 1 and piece[0].isalpha() and not piece.islower()
 
 
 def _split_unspaced(folded: str) -> Word:
-    """Pairs of characters, and the characters; the rest of a mixed word is split as usual."""
-    parts: list[str] = []
+    """Pairs of characters, and single ones. Other parts of a mixed word are split as usual."""
+    required: list[str] = []
     characters: list[str] = []
     for run in _UNSPACED.findall(folded):
         characters += run if len(run) > 1 else ""
-        parts += [run[at : at + 2] for at in range(max(1, len(run) - 1))]
-    parts += [stem(rest[:LONGEST_TERM]) for rest in _PART.findall(_UNSPACED.sub(" ", folded))]
-    return Word(tuple(dict.fromkeys(parts)), tuple(dict.fromkeys(characters)))
+        required += [run[at : at + 2] for at in range(max(1, len(run) - 1))]
+    required += [stem(part[:LONGEST_TERM]) for part in _PART.findall(_UNSPACED.sub(" ", folded))]
+    return Word(tuple(dict.fromkeys(required)), tuple(dict.fromkeys(characters)))
 
 
 def _plain(word: str) -> str:

@@ -555,7 +555,7 @@ def _name_matcher(query: str, only: Filter = Filter()) -> Callable[[str], bool]:
         if folded in name.casefold():
             return True
         terms = count_terms(name) if name and words else {}
-        return bool(terms) and all(part in terms for word in words for part in word.parts)
+        return bool(terms) and all(part in terms for word in words for part in word.required)
 
     return matches
 
@@ -579,7 +579,7 @@ def _words_matcher(query: str) -> Callable[[str], bool]:
         if not words:
             return query in text
         terms = count_terms(text)
-        return any(all(part in terms for part in word.parts) for word in words)
+        return any(all(part in terms for part in word.required) for word in words)
 
     return matches
 
@@ -709,7 +709,7 @@ def _mentions(text: str, path: str) -> bool:
 def excerpt(hit: Hit, query: str, length: int) -> str:
     """The part of a hit that has most words of a query, in one line."""
     words = parse_query(query).words
-    weights = {term: 1.0 for word in words for term in (*word.parts, *word.whole)}
+    weights = {term: 1.0 for word in words for term in (*word.required, *word.extra)}
     text = _shown_text(hit)
     shown = text if len(text) <= length else _best_lines(text, weights, length)
     return " ".join(shown.split())[:length]
