@@ -1,12 +1,14 @@
-"""How far Weft and Floway agree, pair by pair, over Floway's own vectors.
+"""Compare Weft's translations with Floway's, on Floway's test vectors.
 
-A request agrees when both refuse it, or when both write the same body but for what is masked:
-`stream` (Floway always streams), an invented `max_tokens`, the one-block form of a content, null
-and absent. Events agree when the client's own decoder finds the same answer in both streams: the
-words, the calls, the thoughts, why it stopped, what it cost. Where the two differ on purpose,
-`docs/protocols` says why: a request's differences stand on the page of the wire that is written
-(the upstream's), those of events on the client's, and each is named there by the very class that
-is printed here. A class that its page does not list is marked, and the last line counts them.
+- Two requests agree if both programs refuse the request, or if both write the same body. Some
+  differences are ignored (`masked`): `stream` (Floway always streams), an added `max_tokens`, a
+  string instead of a single text block, and null instead of an absent member.
+- Two streams agree if the client's decoder reads the same answer from both: text, calls, thinking,
+  stop reason and usage.
+
+`docs/protocols` explains the intended differences, by the class that is printed here. Differences
+of requests are on the page of the upstream's protocol, and differences of streams on the page of
+the client's protocol. Classes that are missing there are marked; the last line counts them.
 
     python bench/floway.py [--show PAIR] [--gap]
 """
@@ -54,12 +56,12 @@ def vectors(folder: Path, kind: str) -> Iterator[tuple[str, str, Json]]:
                 yield NAMES[client], NAMES[upstream], json.loads(line)
 
 
-def masked(value: Any, given: Json) -> Any:
-    """A request without what says the same in another form."""
+def masked(value: Any, source: Json) -> Any:
+    """A request without the members that are not compared."""
     body = {key: inner for key, inner in value.items() if key not in MASKED}
     limit = [body.pop(key) for key in LIMITS if key in body]
-    if limit and any(name in given for name in LIMITS):
-        body["max_tokens"] = limit[0]  # two names of one thing; an invented one is masked
+    if limit and any(name in source for name in LIMITS):
+        body["max_tokens"] = limit[0]  # one name for all protocols; an added limit is ignored
     return plain(body)
 
 
@@ -86,7 +88,7 @@ def plain(value: Any) -> Any:
 def translate(
     client: str, upstream: str, vector: Json, system: SystemPolicy = "inline"
 ) -> weft.Translation | None:
-    """Our translation of a vector's request; `None` where it is refused."""
+    """Weft's translation of a vector's request; `None` if it is refused."""
     try:
         return weft.translate(
             vector["input"],
@@ -101,7 +103,7 @@ def translate(
 
 
 def ask(client: str, upstream: str, vector: Json, system: SystemPolicy = "inline") -> Json | None:
-    """Our body for a vector's request; `None` where it is refused."""
+    """Weft's body for a vector's request; `None` if it is refused."""
     done = translate(client, upstream, vector, system)
     return None if done is None else orjson.loads(orjson.dumps(done.body))
 
@@ -109,7 +111,7 @@ def ask(client: str, upstream: str, vector: Json, system: SystemPolicy = "inline
 def compare_request(
     client: str, upstream: str, vector: Json, system: SystemPolicy = "inline"
 ) -> str:
-    """Where the two bodies first differ; empty where they agree."""
+    """The class of the first difference between the two bodies; empty if they agree."""
     ours = ask(client, upstream, vector, system)
     theirs = vector.get("output")
     if ours is None or theirs is None:
@@ -132,10 +134,10 @@ def difference(theirs: Any, ours: Any, path: str = "") -> str:
         return ""
     if isinstance(theirs, list) and isinstance(ours, list):
         if len(theirs) != len(ours):
-            return f"{path}: another number of them"
+            return f"{path}: different length"
         found = (difference(a, b, f"{path}[]") for a, b in zip(theirs, ours, strict=True))
         return next(filter(None, found), "")
-    return "" if theirs == ours else f"{path}: another value"
+    return "" if theirs == ours else f"{path}: different value"
 
 
 def frame(event: Any) -> Frame:
@@ -145,34 +147,35 @@ def frame(event: Any) -> Frame:
 
 
 def answer(protocol: str, events: list[Any]) -> Any:
-    """What a client makes of a stream: its words, calls and thoughts, why it stopped, its cost.
+    """The answer that a client reads from a stream.
 
-    The words that explain a refusal count, whether they stand in the answer or beside the stop.
+    The explanation of a refusal counts as text, whether it is in the answer or beside the stop
+    reason.
     """
     decoder, fold = CODECS[protocol].stream_decoder(), Fold()
-    told = [event for given in events for event in decoder.feed(frame(given))]
-    fails = ""
+    decoded = [event for sent in events for event in decoder.feed(frame(sent))]
+    error_text = ""
     try:
-        for event in [*told, *decoder.close()]:
+        for event in [*decoded, *decoder.close()]:
             fold.send(event)
     except WeftError as error:
-        fails = str(error)
+        error_text = str(error)
     response = fold.response()
     blocks = response.message.blocks
     usage, stop = response.usage, response.stop
-    words = [*(b.text for b in blocks if isinstance(b, Text | Refusal)), explanation(stop)]
+    texts = [*(b.text for b in blocks if isinstance(b, Text | Refusal)), explanation(stop)]
     return {
-        "words": "".join(words),
+        "text": "".join(texts),
         "calls": sorted((b.name, arguments(b)) for b in blocks if isinstance(b, ToolCall)),
         "thinking": "".join(b.text for b in blocks if isinstance(b, Thinking)),
-        "stop": stop.kind if stop is not None else None,
+        "stop reason": stop.kind if stop is not None else None,
         "usage": (usage.input or 0, usage.output or 0) if usage is not None else (0, 0),
-        "fails": fold.error.message if fold.error is not None else fails,
+        "error": fold.error.message if fold.error is not None else error_text,
     }
 
 
 def arguments(call: ToolCall) -> str:
-    """A call's arguments, without how they are written."""
+    """A call's arguments as canonical JSON."""
     try:
         return json.dumps(json.loads(call.arguments or "{}"), sort_keys=True)
     except ValueError:
@@ -180,44 +183,40 @@ def arguments(call: ToolCall) -> str:
 
 
 def sidecar(options: Json) -> Json:
-    """What the request's translation would have left behind: how its tools were renamed."""
+    """The sidecar of the request's translation: it says how the tools were renamed."""
     custom = {name: {"name": name, "custom": True} for name in options.get("custom_tool_names", ())}
     return {"weft": 1, "calls": {**custom, **options.get("namespace_tools", {})}}
 
 
 def relay(client: str, upstream: str, vector: Json) -> list[Any]:
-    """The events that our client reads."""
+    """The events that Weft sends to the client."""
     stream = weft.StreamTranslator(upstream, client, sidecar(vector["options"]))
     parser = SseParser()
-    given = b"".join(write_frame(frame(event)) for event in vector["input"])
-    frames = parser.feed(stream.feed(given) + stream.close())
+    received = b"".join(write_frame(frame(event)) for event in vector["input"])
+    frames = parser.feed(stream.feed(received) + stream.close())
     return [sent.data if sent.data == "[DONE]" else json.loads(sent.data) for sent in frames]
 
 
 def compare_events(client: str, upstream: str, vector: Json) -> str:
-    """Which part of the answer differs; empty where the client sees the same."""
-    mine, yours = answer(client, relay(client, upstream, vector)), answer(client, vector["output"])
+    """The class of the first difference between the two answers; empty if they agree."""
+    weft_answer = answer(client, relay(client, upstream, vector))
+    floway_answer = answer(client, vector["output"])
     if vector.get("error"):
-        return "" if mine["fails"] else "only floway fails"
-    if bool(mine["fails"]) != bool(yours["fails"]):
-        if mine["fails"]:
+        return "" if weft_answer["error"] else "only floway fails"
+    if bool(weft_answer["error"]) != bool(floway_answer["error"]):
+        if weft_answer["error"]:
             return "only weft fails"
-        return f"only floway {'gives no stop' if CUT_OFF in yours['fails'] else 'fails'}"
-    seen = TOLD if mine["fails"] else VERBS
-    parts = (key for key in seen if mine[key] != yours[key])
-    return next((f"the {key} {VERBS[key]}" for key in parts), "")
+        has_no_stop = CUT_OFF in floway_answer["error"]
+        return f"only floway {'has no stop reason' if has_no_stop else 'fails'}"
+    compared = CONTENT if weft_answer["error"] else CONTENT + METADATA
+    different = (key for key in compared if weft_answer[key] != floway_answer[key])
+    return next((f"{key} {'differ' if key == 'calls' else 'differs'}" for key in different), "")
 
 
 CUT_OFF = cut_off("").message
-TOLD = ("words", "calls", "thinking")
-"""What a client keeps of an answer that fails."""
-VERBS = {
-    "words": "differ",
-    "calls": "differ",
-    "thinking": "differs",
-    "stop": "differs",
-    "usage": "differs",
-}
+CONTENT = ("text", "calls", "thinking")
+METADATA = ("stop reason", "usage")
+"""Not compared if both streams fail."""
 
 
 COMPARE = {"request": compare_request, "events": compare_events}
@@ -226,7 +225,7 @@ TABLES = {"request": "Where Floway's vectors differ", "events": "Streams and Flo
 
 
 class Finding(NamedTuple):
-    """What came of one vector; `difference` is empty where the two agree."""
+    """The comparison of one vector; `difference` is empty if the two agree."""
 
     kind: str
     client: str
@@ -236,7 +235,7 @@ class Finding(NamedTuple):
 
     @property
     def page(self) -> str:
-        """The protocol whose page has to say why the two differ."""
+        """The protocol whose page must explain the difference."""
         return self.upstream if self.kind == "request" else self.client
 
 
@@ -245,7 +244,7 @@ def folders(gap: bool) -> list[Path]:
 
 
 def findings(gap: bool) -> list[Finding]:
-    """What came of every vector of the main set, and of the gap set too when asked."""
+    """The comparisons of the main set, and with `gap` of the gap set too."""
     return [
         Finding(kind, client, upstream, vector["id"], compare(client, upstream, vector))
         for kind, compare in COMPARE.items()
@@ -271,13 +270,13 @@ def undocumented(found: list[Finding]) -> list[Finding]:
 
 
 def pinned() -> set[str]:
-    """The ids of the vectors that pin the rules of system text."""
+    """The ids of the vectors that test the rules for system text."""
     path = FOLDER / "PR120.json"
     return {row["id"] for row in json.loads(path.read_text())} if path.exists() else set()
 
 
 def report(kind: str, found: list[Finding], missing: set[Finding]) -> Iterator[str]:
-    """The lines about one kind: the share of each pair, then each class with its number."""
+    """The lines about one kind: the agreement of each pair, then the count of each class."""
     pairs = Counter((row.client, row.upstream) for row in found)
     agreed = Counter((row.client, row.upstream) for row in found if not row.difference)
     for (client, upstream), count in pairs.items():
@@ -291,8 +290,7 @@ def report(kind: str, found: list[Finding], missing: set[Finding]) -> Iterator[s
 
 
 def by_default(pins: set[str]) -> Iterator[str]:
-    """The vectors that pin the system rules, under the default policy: how many agree, and which do
-    not, with our reason."""
+    """Under the default policy: how many of the vectors for system text agree, and which do not."""
     rows = [row for row in vectors(FOLDER, "request") if row[2]["id"] in pins]
     lines: list[str] = []
     for client, upstream, vector in rows:
@@ -307,8 +305,10 @@ def by_default(pins: set[str]) -> Iterator[str]:
 
 
 def demoted() -> str:
-    """How many requests with later system messages have none once they are demoted on the way to
-    their own protocol, each reported."""
+    """In how many requests `system="demote"` demotes and reports every later system message.
+
+    The requests are translated to their own protocol.
+    """
     held = total = 0
     for client, _, vector in vectors(FOLDER, "request"):
         kept = translate(client, client, vector)
@@ -318,18 +318,18 @@ def demoted() -> str:
         done = translate(client, client, vector, "demote")
         assert done is not None
         held += not later_system(client, done.body) and len(done.losses) > 0
-    return f"demotion towards the own protocol: {held} of {total} requests hold"
+    return f"demoted and reported in the same protocol: {held} of {total} requests"
 
 
 def later_system(protocol: str, body: Json) -> bool:
-    """Whether a system message stands behind another's."""
+    """Whether a system message follows a message with another role."""
     messages = weft.decode(body, protocol, "m").messages
-    spoken = [is_system(message) for message in messages]
-    return True in spoken and any(spoken[spoken.index(False) :] if False in spoken else ())
+    system = [is_system(message) for message in messages]
+    return any(system[system.index(False) :] if False in system else ())
 
 
 def asked_for(show: str | None, row: Finding, pins: set[str]) -> bool:
-    """Whether the caller wants to see a finding's id."""
+    """Whether `--show` selects a finding."""
     if show == "pinned":
         return row.id in pins
     return show in (f"{row.client}:{row.upstream}", row.id)
@@ -340,10 +340,10 @@ def main() -> None:
     parser.add_argument(
         "--show", metavar="PAIR", help="print disagreements: CLIENT:UPSTREAM, an id, or `pinned`"
     )
-    parser.add_argument("--gap", action="store_true", help="the vectors of the gaps, too")
+    parser.add_argument("--gap", action="store_true", help="compare the gap set too")
     args = parser.parse_args()
     if not FOLDER.exists():
-        print("the vectors are not beside the project: nothing is compared")
+        print(f"nothing to compare: {FOLDER} does not exist")
         return
     found, pins = findings(args.gap), pinned()
     missing = set(undocumented(found))
@@ -354,7 +354,7 @@ def main() -> None:
                 print(f"  {row.id} {kind}: {row.difference}")
         print(*report(kind, rows, missing), sep="\n")
     held = Counter(not row.difference for row in found if row.id in pins)
-    print(f"vectors that pin the system rules: {held[True]} agree, {held[False]} do not")
+    print(f"vectors for system text: {held[True]} agree, {held[False]} do not")
     print(*by_default(pins), sep="\n")
     print(demoted())
     print(f"classes that are not in the docs: {len({row._replace(id='') for row in missing})}")

@@ -1,7 +1,7 @@
-"""One row for every field of every wire: where it lives in the model, and a body that has it.
+"""One row for every field of every protocol: its field in the model, and a body that has it.
 
-The tables in `docs/protocols` are written from these rows and compared with them, and with the
-codecs' own tables. `python tests/protocol_rows.py PROTOCOL` prints the tables of a protocol.
+The tables in `docs/protocols` are generated from these rows. Tests compare them with these rows and
+with the codecs' tables. `python tests/protocol_rows.py PROTOCOL` prints the tables of a protocol.
 """
 
 import sys
@@ -34,8 +34,8 @@ def inside(outer: str, name: str, value: Any, model_field: str, **beside: Any) -
     )
 
 
-def claude_says(name: str, block: Json, model_field: str, role: str = "user") -> Row:
-    """A block in a message of Anthropic's; a call and its result come with each other."""
+def anthropic_block(name: str, block: Json, model_field: str, role: str = "user") -> Row:
+    """A block in an Anthropic message; a call is added with its result, and vice versa."""
     content = [{"type": name, **block}]
     pair: list[Json] = [{"role": role, "content": content}]
     if name == "tool_use":
@@ -71,22 +71,22 @@ ANTHROPIC = (
     member("mcp_servers", [{"type": "url", "url": "https://a", "name": "a"}], "passed through"),
 )
 ANTHROPIC_BLOCKS = (
-    claude_says("text", {"text": "hi"}, "Text"),
-    claude_says(
+    anthropic_block("text", {"text": "hi"}, "Text"),
+    anthropic_block(
         "image",
         {"source": {"type": "base64", "media_type": "image/png", "data": PNG}},
         "Image",
     ),
-    claude_says(
+    anthropic_block(
         "document",
         {"source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="}},
         "File",
     ),
-    claude_says("tool_use", {"id": "c", "name": "f", "input": {}}, "ToolCall", "assistant"),
-    claude_says("tool_result", {"tool_use_id": "c", "content": "ok"}, "ToolResult"),
-    claude_says("thinking", {"thinking": "hm", "signature": "cw=="}, "Thinking", "assistant"),
-    claude_says("redacted_thinking", {"data": "cw=="}, "Redacted", "assistant"),
-    claude_says(
+    anthropic_block("tool_use", {"id": "c", "name": "f", "input": {}}, "ToolCall", "assistant"),
+    anthropic_block("tool_result", {"tool_use_id": "c", "content": "ok"}, "ToolResult"),
+    anthropic_block("thinking", {"thinking": "hm", "signature": "cw=="}, "Thinking", "assistant"),
+    anthropic_block("redacted_thinking", {"data": "cw=="}, "Redacted", "assistant"),
+    anthropic_block(
         "server_tool_use", {"id": "s", "name": "web_search", "input": {}}, "passed through"
     ),
 )
@@ -117,7 +117,7 @@ CHAT = (
     member("presence_penalty", 0.5, "Params.presence_penalty"),
     member("frequency_penalty", 0.5, "Params.frequency_penalty"),
     member("stream", True, "Params.stream"),
-    member("stream_options", {"include_usage": True}, "form", stream=True),
+    member("stream_options", {"include_usage": True}, "Request.raw", stream=True),
     member("response_format", {"type": "json_object"}, "Params.format"),
     member("reasoning_effort", "low", "Params.reasoning"),
     member("verbosity", "low", "Params.verbosity"),
@@ -140,7 +140,7 @@ CHAT_PARTS = (
 )
 
 
-def chat_says(name: str, value: Any, model_field: str, *after: Json) -> Row:
+def chat_member(name: str, value: Any, model_field: str, *after: Json) -> Row:
     """A member of an assistant's message."""
     said = [{"role": "assistant", "content": "hi", name: value}, *after]
     return Row(name, model_field, lambda body: {**body, "messages": [*body["messages"], *said]})
@@ -150,25 +150,25 @@ CHAT_CALL = {"name": "f", "arguments": "{}"}
 CHAT_MESSAGES = (
     Row("role", "Message.role", lambda body: body),
     Row("content", "Message.blocks", lambda body: body),
-    chat_says(
+    chat_member(
         "tool_calls",
         [{"id": "c", "type": "function", "function": CHAT_CALL}],
         "ToolCall",
         {"role": "tool", "tool_call_id": "c", "content": "ok"},
     ),
-    chat_says(
+    chat_member(
         "function_call",
         CHAT_CALL,
         "ToolCall",
         {"role": "function", "name": "f", "content": "ok"},
     ),
-    chat_says("refusal", "no", "Refusal"),
-    chat_says("audio", {"id": "audio_1"}, "Audio"),
-    chat_says("reasoning_content", "hm", "Thinking"),
-    chat_says("reasoning", "hm", "Thinking"),
-    chat_says("reasoning_text", "hm", "Thinking"),
-    chat_says("reasoning_opaque", "cw==", "Thinking"),
-    chat_says("reasoning_details", [{"type": "reasoning.text", "text": "hm"}], "Thinking"),
+    chat_member("refusal", "no", "Refusal"),
+    chat_member("audio", {"id": "audio_1"}, "Audio"),
+    chat_member("reasoning_content", "hm", "Thinking"),
+    chat_member("reasoning", "hm", "Thinking"),
+    chat_member("reasoning_text", "hm", "Thinking"),
+    chat_member("reasoning_opaque", "cw==", "Thinking"),
+    chat_member("reasoning_details", [{"type": "reasoning.text", "text": "hm"}], "Thinking"),
 )
 
 
@@ -333,7 +333,7 @@ PLAIN: dict[str, Json] = {
 
 
 def fate(row: Row, source: str, target: str) -> str:
-    """What becomes of a field on its way: `kept`, `form`, `lost` or `refused`."""
+    """How a field is translated: `kept`, `form`, `lost` or `refused`."""
     model = "m" if source == "gemini" else None
     try:
         done = weft.translate(row.change(PLAIN[source]), source, target, model=model)

@@ -1,4 +1,4 @@
-"""Where Weft and Floway differ over Floway's vectors, `docs/protocols` says why, class by class."""
+"""`docs/protocols` explains every class of differences between Weft and Floway."""
 
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -11,7 +11,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def floway() -> ModuleType:
-    """The comparison, from its file: `bench` is no package."""
+    """The module `bench/floway.py`; `bench` is not a package."""
     spec = spec_from_file_location("floway", PROJECT / "bench" / "floway.py")
     assert spec is not None
     assert spec.loader is not None
@@ -21,15 +21,15 @@ def floway() -> ModuleType:
 
 
 @pytest.mark.parametrize("kind", ["request", "events"])
-def test_every_class_of_difference_is_on_its_page(floway, kind):
+def test_every_class_of_difference_is_documented(floway, kind):
     if not floway.FOLDER.exists():
-        pytest.skip("Floway's vectors are not beside the project")
+        pytest.skip("Floway's vectors are not available")
     missing = floway.undocumented(floway.findings(gap=True))
     assert {(row.page, row.difference) for row in missing if row.kind == kind} == set()
 
 
-def test_a_class_that_no_page_lists_is_missed(floway):
+def test_an_undocumented_class_is_reported(floway):
     row = floway.Finding(
-        "request", "anthropic", "openai-chat", "1", "messages[].poem: another value"
+        "request", "anthropic", "openai-chat", "1", "messages[].poem: different value"
     )
     assert floway.undocumented([row, row._replace(difference="")]) == [row]
