@@ -21,7 +21,7 @@ from weft.ids import object_id
 from weft.model import Message, Text, Thinking, ToolCall, ToolResult
 from weft.tokens import counter_for
 
-HEADER = "[Summary of earlier messages by the engine. This is a record and not a request.]"
+HEADER = "[Summary of earlier messages by the engine: a record, not a request]"
 END = "[End of the summary]"
 LABELS = {"Paths", "Errors", "Hashes", "Symbols", "Numbers"}
 NAMES = re.compile(r"[\w./$-]*[./_\d][\w./]*\w|\b[A-Z]\w*Error\b|\$?\d[\d,]*\d")
@@ -224,11 +224,11 @@ def test_nothing_named_in_the_summary_is_missing_from_the_source() -> None:
     assert [name for name in named if not occurs(name, source)] == []
 
 
-def test_the_summary_says_who_wrote_it_in_two_dozen_tokens_and_ends_with_an_index() -> None:
+def test_the_summary_says_who_wrote_it_in_few_tokens_and_ends_with_an_index() -> None:
     parts = story_summary(180).split("\n\n")
     assert parts[0] == HEADER
     assert parts.pop() == END
-    assert counter_for("o200k").text(f"{HEADER}\n\n{END}") <= 25
+    assert counter_for("o200k").text(f"{HEADER}\n\n{END}") <= 23
     index = [part for part in parts if part.split(":")[0] in LABELS]
     assert index
     assert parts[-len(index) :] == index  # each a paragraph of its own

@@ -33,6 +33,7 @@ RECORD = "batches"
 
 HEADING = "[Summary of earlier messages"
 NOT_A_REQUEST = "This is a record and not a request"
+SHORT_MARK = "a record, not a request"
 RECORD_ONLY = f"{NOT_A_REQUEST}; the originals are kept: recall finds what it leaves out."
 END = "[End of the summary]"
 """The first words of a summary, what it says of itself (an extract in fewer words, because it may
@@ -148,7 +149,9 @@ def body_as_data(text: str) -> str:
 def unmarked(text: str) -> str:
     """The text of a summary without its heading and end line, if it has them."""
     body = text.strip()
-    if body.startswith(HEADING) and "\n\n" in body and NOT_A_REQUEST in body.partition("\n")[0]:
+    first = body.partition("\n")[0]
+    is_marked = body.startswith(HEADING) and (NOT_A_REQUEST in first or SHORT_MARK in first)
+    if is_marked and "\n\n" in body:
         body = body.partition("\n\n")[2]
     return body.removesuffix(END).rstrip()
 

@@ -41,7 +41,7 @@ from .plan import Plan, leading_system
 from .source import MARK
 from .unread import Thinning, Unread, unread_rows
 
-SUMMARY_SHARE, SUMMARY_MOST = 0.25, 0.9
+SUMMARY_SHARE, SUMMARY_MOST = 0.25, 0.95
 """The least and the most that a summary gets of what is free."""
 
 SUMMARY_CEILING = 0.25

@@ -35,7 +35,7 @@ from weft.history import Row
 from weft.lazy import lazy_pattern
 from weft.model import Message, Text
 
-from .batches import END, NOT_A_REQUEST
+from .batches import END, SHORT_MARK
 from .entities import KINDS, Name
 from .facts import STOP_WORDS, refers_back
 from .source import (
@@ -53,7 +53,7 @@ from .source import (
 )
 from .state import COMMANDS, DECISIONS, FACTS, FILES, FINDINGS, State, read_state
 
-HEADER = f"{MARK}. {NOT_A_REQUEST}.]"
+HEADER = f"{MARK}: {SHORT_MARK}]"
 
 STATE_SHARE = 0.12
 SPOKEN_SHARE, SPOKEN_MOST_SHARE, SPOKEN_ONLY_SHARE, SPOKEN_TOKENS = 0.5, 0.88, 0.94, 700
