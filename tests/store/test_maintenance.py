@@ -63,6 +63,27 @@ def test_gc_drops_what_nothing_names_and_keeps_the_rest(store: Store) -> None:
     assert fsck(store).flaws == ()
 
 
+def test_what_is_written_after_gc_is_found(store: Store) -> None:
+    t = weft.open(store)
+    t.user("hello")
+    t.user("taken back")
+    t.user("taken back too")
+    assert len(t.search("taken")) == 2  # all of it is indexed
+    t.undo()
+    t.undo()
+    assert gc(store, days=-1).commits == 2
+    t.user("written later")
+    assert [hit.text for hit in t.search("written")] == ["written later"]
+    with weft.open(store, "gone") as other:
+        other.user("in a thread that goes")
+        assert other.search("goes")
+        other.delete()
+    assert gc(store, days=-1).commits == 1
+    t.user("written last")
+    assert [hit.text for hit in t.recall("last")] == ["written last"]
+    assert fsck(store).flaws == ()
+
+
 def test_gc_keeps_the_originals_behind_a_compaction(store: Store) -> None:
     t = weft.open(store, checkpoints=True)
     for number in range(6):

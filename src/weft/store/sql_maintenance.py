@@ -565,6 +565,12 @@ class SqlMaintenance:
             self._db.write_many(sql, [(key,) for key in keys])
         self._db.write_many("DELETE FROM index_pending WHERE key = ?", [(key,) for key in keys])
         self._db.write_many("DELETE FROM commits WHERE key = ?", [(key,) for key in keys])
+        # SQLite gives the highest keys again once their rows are gone. The next commits would
+        # count as indexed if `last` stayed above them, and no search would find them.
+        self._db.write(
+            """UPDATE indexed SET last = (SELECT coalesce(max(key), 0) FROM commits)
+            WHERE last > (SELECT coalesce(max(key), 0) FROM commits)"""
+        )
         return keys
 
 
