@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         no_answer_within,
     )
     from .attempts import Attempt, read_attempt
-    from .budget import Budget, BudgetWarning
     from .compiled import (
         VENDOR_SUMMARIES,
         CompiledContext,
@@ -42,17 +41,16 @@ if TYPE_CHECKING:
         register_content_type,
         unregister_content_type,
     )
-    from .hooks import Hooks, HookWarning
+    from .hooks import Budget, BudgetWarning, Hooks, HookWarning
     from .info import CommitInfo, Imported, Remark, Stats
     from .json_delta import same_start
     from .lineage import Blame, Version
     from .lookup import RECALL_TOKENS, ROLES, Hit, RecallPage, excerpt, named_threads
     from .maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, repair_store
     from .media_files import Attachment, Media, find_type, make_media, read_attachments
-    from .merge import SQUASH, MergePreview, Strategy
+    from .merge import SQUASH, MergePreview, Preview, Strategy
     from .params import Recipe, VendorParams
     from .prefix import Prefix, find_prefix
-    from .preview import Preview
     from .sent import Receipt, Sent
     from .sent_body import Bodies, SentBodyDelta, SentRequest, encode_sent_body, sent_body_entries
     from .sessions import (
@@ -102,7 +100,6 @@ __getattr__ = lazy_names(
         "arguments": "CompactOptions",
         "asker": "SUMMARY_SECONDS Asker Models answer_for ask_within drive no_answer_within",
         "attempts": "Attempt read_attempt",
-        "budget": "Budget BudgetWarning",
         "compiled": (
             "VENDOR_SUMMARIES CompiledContext has_sealed_summaries to_text with_portable_summaries"
         ),
@@ -111,18 +108,16 @@ __getattr__ = lazy_names(
             "InstructionContent OutputContent ReasoningContent SessionContent ToolIOContent "
             "extract_text_from_content register_content_type unregister_content_type"
         ),
-        "usage": "AnswerCost UsageTotal add_up price_usage read_costs",
-        "hooks": "HookWarning Hooks",
+        "hooks": "Budget BudgetWarning HookWarning Hooks",
         "info": "CommitInfo Imported Remark Stats",
         "json_delta": "same_start",
         "lineage": "Blame Version",
         "lookup": "RECALL_TOKENS ROLES Hit RecallPage excerpt named_threads",
         "maintenance": "RETENTION_DAYS forget fsck gc kept_copies repair_store",
         "media_files": "Attachment Media find_type make_media read_attachments",
-        "merge": "SQUASH MergePreview Strategy",
+        "merge": "SQUASH MergePreview Preview Strategy",
         "params": "Recipe VendorParams",
         "prefix": "Prefix find_prefix",
-        "preview": "Preview",
         "sent": "Receipt Sent",
         "sent_body": "Bodies SentBodyDelta SentRequest encode_sent_body sent_body_entries",
         "sessions": (
@@ -138,6 +133,7 @@ __getattr__ = lazy_names(
         ),
         "typed": "listed_text split_typed typed_text",
         "undo": "REF_OPERATIONS Undone",
+        "usage": "AnswerCost UsageTotal add_up price_usage read_costs",
     },
 )
 

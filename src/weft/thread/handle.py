@@ -42,8 +42,7 @@ from weft.store import CommitRecord, Landing, Operation, Step, Store, ThreadReco
 from weft.tokens import Counter, counter_for
 
 from .asker import Models
-from .budget import Budget
-from .hooks import After, Before, run_after_hooks, run_before_hooks
+from .hooks import After, Before, Budget, run_after_hooks, run_before_hooks
 from .info import CommitInfo, read_info
 from .sent_body import Bodies
 

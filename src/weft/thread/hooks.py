@@ -1,4 +1,4 @@
-"""Hooks: functions that run before and after a commit.
+"""What runs before and after a commit: hooks and the budget.
 
 A `before` hook may raise an error to stop the commit, or return another draft. An `after` hook
 cannot stop it: its errors are collected (`HookWarning`, `CommitInfo.hook_errors`), and the method
@@ -7,15 +7,19 @@ returns its commit as usual.
 Hooks see the messages of the conversation only. Attachments (lines of an imported file, a record of
 the request that was sent) are removed before the hooks run and put back afterwards, so that a hook
 which rebuilds every message does not mistake them for messages.
+
+A `Budget` limits the size of the compiled context. Only messages that would be sent to a model
+count; hidden and compacted messages do not. A change that makes the context smaller is never
+refused, even if the context is still above the limit.
 """
 
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from msgspec import Struct, structs
 
-from weft.errors import WrongValue
+from weft.errors import BudgetExceeded, ThreadError, WrongValue
 from weft.history import Append, Draft, Rewrite, Setup, count_entries
 from weft.model import Message
 
@@ -108,3 +112,55 @@ def _with_note(draft: Draft, answer: Draft) -> Draft:
         return answer
     text = answer.messages[0].text if answer.messages else ""
     return structs.replace(answer, note=auto_note(op.kind, text))
+
+
+Action = Literal["warn", "reject"] | Callable[[int, int], object]
+
+
+def check_budget(value: Any) -> "Budget | None":
+    """The value, if it is a `Budget` or `None`."""
+    if value is not None and not isinstance(value, Budget):
+        wrong = f"must be a Budget or None, not {type(value).__name__}: give weft.Budget(tokens)"
+        raise WrongValue("budget", wrong)
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+class BudgetWarning(UserWarning):
+    """The compiled context is above its budget; the commit was written anyway."""
+
+
+class Budget(Struct, frozen=True):
+    """At most `tokens`; `action` decides what happens to a change that exceeds them.
+
+    `warn` issues a `BudgetWarning`, `reject` raises `BudgetExceeded`. A function is called with the
+    tokens needed and the limit; it may compact the thread, and refuses the change by returning
+    `False`.
+    """
+
+    tokens: int
+    action: Action = "reject"
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.tokens):
+            kind = type(self.tokens).__name__
+            raise WrongValue("the tokens of a budget", f"must be a number, not {kind}")
+        if self.tokens < 0:
+            raise ThreadError(f"a budget must not be negative: {self.tokens}")
+        if not callable(self.action) and self.action not in ("warn", "reject"):
+            raise ThreadError(f"unknown action {self.action!r}: use 'warn', 'reject' or a function")
+
+    def check(self, before: int, after: int) -> None:
+        """Check a change that takes the context from `before` to `after` tokens."""
+        if after <= self.tokens or after <= before:
+            return
+        line = f"this would be {after} tokens, more than the budget of {self.tokens}"
+        if self.action == "warn":
+            warnings.warn(line, BudgetWarning, stacklevel=2)
+        elif self.action == "reject" or (
+            callable(self.action) and self.action(after, self.tokens) is False
+        ):
+            raise BudgetExceeded(line, needed=after, budget=self.tokens)

@@ -1,4 +1,4 @@
-"""Merge a branch: all of its messages (`merge`), or only its result (`squash`).
+"""Combine branches and commits: `merge`, `squash`, `rebase`, `cherry_pick` and `revert`.
 
 A merge keeps every message of both sides. If both sides changed the same message, or the setup,
 that is a conflict, and a `Strategy` resolves it. The merged branch becomes a parent of the merge
@@ -10,36 +10,52 @@ Two things stay on the branch, and the preview says so:
 
 - Messages that the branch compacted are not compacted here.
 - Tools and parameters that the branch set are not taken over.
+
+`rebase`, `cherry_pick` and `revert` apply commits on top of other commits, or undo one. Messages
+keep their ids: a rebased or picked message is still the same message.
+
+A `Preview` is the effect of a change before it is made. It is computed from the same plan that
+would be written, so the two cannot differ. Nothing is written and no hook runs.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.errors import MergeConflict, NotFound, ThreadError
 from weft.history import (
     CHOICES,
     AnyConflict,
     Choose,
+    Diff,
     Draft,
     Merged,
+    ReplayedCommit,
+    ReplayResult,
     Row,
+    Setup,
     State,
+    View,
+    diff_rows,
+    is_signed,
     merge_base,
     merge_states,
     open_answers,
     plan_state,
+    replay,
+    restore_original_order,
     setup_changes,
     show_rows,
     shows,
 )
 from weft.ids import Id
 from weft.model import JsonObject, Message, Text
-from weft.store import Landing
+from weft.store import Landing, Step
 
-from .handle import Handle
+from .handle import Handle, Plan
 from .info import CommitInfo
-from .preview import Preview, preview_state
+from .resolve import At, Name, require_commit, resolve_commit
 
 ASK, SQUASH = "ask", "squash"
 STRATEGIES = (*CHOICES, SQUASH, ASK)
@@ -54,6 +70,106 @@ Strategy = str | Mapping[str, str] | Choose | None
 
 `Thread.merge` also takes `squash`.
 """
+
+
+class Preview(Struct, frozen=True, kw_only=True):
+    """A change that was not made; `rows` are the rows afterwards, including hidden ones.
+
+    - `stripped`: messages whose thinking is sent now and could not be sent afterwards.
+    - `prefix_tokens`: the tokens at the start that do not change, so a prompt cache still has them.
+    - `setup`: the setup afterwards; `setup_changes` names the parts that would change.
+    - `conflicts`: unresolved conflicts. `rows` and `setup` then show our side.
+    """
+
+    verb: str
+    rows: tuple[Row, ...]
+    diff: Diff
+    stripped: tuple[str, ...] = ()
+    prefix_tokens: int = 0
+    setup: Setup | None = None
+    setup_changes: tuple[str, ...] = ()
+    conflicts: tuple[AnyConflict, ...] = ()
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return tuple(row.message for row in show_rows(self.rows))
+
+    @property
+    def tokens_before(self) -> int:
+        return self.diff.tokens_before
+
+    @property
+    def tokens_after(self) -> int:
+        return self.diff.tokens_after
+
+    @property
+    def cache_lost(self) -> int:
+        """The tokens sent now that a prompt cache would have to read again."""
+        return self.tokens_before - self.prefix_tokens
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.diff), *self._costs()])
+
+    def _costs(self) -> list[str]:
+        lines = [f"conflict in {conflict.place}" for conflict in self.conflicts]
+        if self.setup_changes:
+            lines.append(f"{', '.join(self.setup_changes)} would change")
+        if self.stripped:
+            lines.append(f"thinking of {len(self.stripped)} messages would not be sent any more")
+        if self.cache_lost:
+            lines.append(f"{self.cache_lost:,} tokens of cached prefix would be lost")
+        return lines
+
+
+def preview_state(
+    handle: Handle,
+    verb: str,
+    after: State | View,
+    conflicts: tuple[AnyConflict, ...] = (),
+) -> Preview:
+    """The preview of a change that results in this state."""
+    view, rows = handle.view(handle.head()), after.rows
+    return Preview(
+        verb=verb,
+        rows=tuple(rows),
+        diff=diff_rows(view.rows, rows, handle.count),
+        stripped=lost_thinking(view, rows),
+        prefix_tokens=kept_prefix_tokens(handle, view.rows, rows),
+        setup=after.setup,
+        setup_changes=setup_changes(view.setup, after.setup),
+        conflicts=conflicts,
+    )
+
+
+def land_or_preview(handle: Handle, verb: str, plan: Plan, preview: bool) -> CommitInfo | Preview:
+    """Commit a plan, or preview it."""
+    if preview:
+        return preview_state(handle, verb, handle.simulate(plan))
+    return handle.land(verb, plan)
+
+
+def lost_thinking(view: View, rows: Sequence[Row]) -> tuple[str, ...]:
+    """The ids of messages whose thinking is sent now and would not be sent with these rows."""
+    stale = view.stale_signatures()
+    sent = {r.id for r in show_rows(view.rows) if is_signed(r.message) and r.id not in stale}
+    stale_after = view.stale_signatures(rows) if sent else frozenset[bytes]()
+    return tuple(
+        row.id.hex()
+        for row in show_rows(rows)
+        if row.id in sent
+        and row.id is not None
+        and (row.id in stale_after or not is_signed(row.message))
+    )
+
+
+def kept_prefix_tokens(handle: Handle, before: Sequence[Row], after: Sequence[Row]) -> int:
+    """The tokens of the messages at the start that are the same before and after."""
+    tokens = 0
+    for old, new in zip(show_rows(before), show_rows(after), strict=False):
+        if old.message is not new.message and old.message != new.message:
+            break
+        tokens += handle.count(old.message)
+    return tokens
 
 
 class MergePreview(Preview, frozen=True, kw_only=True):
@@ -328,3 +444,142 @@ def _squash_record(sides: MergeSides, added: Sequence[Row]) -> JsonObject:
         "first": ids[0] if ids else None,
         "last": ids[-1] if ids else None,
     }
+
+
+def rebase(
+    handle: Handle, onto: At, strategy: Strategy = None, *, preview: bool = False
+) -> CommitInfo | Preview:
+    """Apply the branch's own commits on top of another commit, as one operation in the log.
+
+    Does nothing if the branch already contains that commit. Raises `MergeConflict` if both sides
+    changed the same message and `strategy` does not resolve it.
+    """
+    with handle.lock, handle.store.transaction():
+        target, ours = resolve_commit(handle, onto), handle.head()
+        if target is None or ours is None:
+            raise ThreadError("an empty thread cannot be rebased")
+        base = merge_base(handle.store, handle.name, ours, target)
+        if base == target:
+            if preview:
+                return preview_state(handle, "rebase", handle.view(ours))
+            return handle.info(ours)
+        if base == ours:
+            if preview:
+                return preview_state(handle, "rebase", handle.view(target))
+            return fast_forward(handle, "rebase", target)
+        replayed = _replay_own(handle, ours, target, base, strategy)
+        if preview:
+            return preview_state(handle, "rebase", replayed.state, replayed.conflicts)
+        if replayed.conflicts:
+            raise MergeConflict(conflict_line(str(onto), replayed.conflicts), replayed.conflicts)
+        return handle.land_series("rebase", target, map(_with_origin, replayed.commits))
+
+
+def cherry_pick(
+    handle: Handle, name: Name, strategy: Strategy = None, *, preview: bool = False
+) -> CommitInfo | Preview:
+    """Apply one commit of another branch to this one."""
+    target = require_commit(handle, name)
+    (step,) = handle.store.read_commits(handle.name, [target])
+    before = handle.view(step.commit.parents[0] if step.commit.parents else None).state
+    choose = conflict_chooser(strategy)
+    nothing_new = ThreadError(f"everything of {target.hex()[:12]} is here already")
+    if preview:
+        replayed = replay([step], before, handle.view(handle.head()).state, choose)
+        if not replayed.commits and not replayed.conflicts:
+            raise nothing_new
+        return preview_state(handle, "cherry-pick", replayed.state, replayed.conflicts)
+
+    def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+        replayed = replay([step], before, handle.view(head).state, choose)
+        if replayed.conflicts:
+            places = ", ".join(conflict.place for conflict in replayed.conflicts)
+            line = f"{target.hex()[:12]} changes messages that are missing or different: {places}"
+            raise MergeConflict(line, replayed.conflicts)
+        if not replayed.commits:
+            raise nothing_new
+        draft = replayed.commits[0].draft
+        kind = "splice" if draft.kind == "merge" else draft.kind
+        metadata = {**(draft.metadata or {}), "picked_from": target.hex()}
+        return structs.replace(draft, kind=kind, metadata=metadata), ()
+
+    return handle.land("cherry-pick", plan)
+
+
+def revert(
+    handle: Handle,
+    name: Name,
+    strategy: Strategy = None,
+    *,
+    note: str | None = None,
+    preview: bool = False,
+) -> CommitInfo | Preview:
+    """Undo the change of one commit; everything after it stays.
+
+    This is a three-way merge: the commit is the base, its parent is the other side.
+    """
+    target = require_commit(handle, name)
+    (step,) = handle.store.read_commits(handle.name, [target])
+    parents = step.commit.parents
+    after, before = handle.view(target), handle.view(parents[0] if parents else None)
+    choose = conflict_chooser(strategy)
+    text = f"revert {step.commit.kind} {target.hex()[:12]}" if note is None else note
+
+    def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+        view = handle.view(head)
+        merged = merge_states(after.state, view.state, before.state, choose)
+        if merged.conflicts:
+            changed = ", ".join(f"{c.place} was changed since" for c in merged.conflicts)
+            line = f"{target.hex()[:12]} cannot be reverted: {changed}"
+            raise MergeConflict(line, merged.conflicts)
+        rows = _in_original_order(handle, head, target, merged.rows)
+        change = plan_state(view.state, State(rows, merged.setup))
+        if not change:
+            raise ThreadError(
+                f"nothing to revert: the changes of {target.hex()[:12]} are not on this branch"
+            )
+        return Draft("revert", change.op, change.messages, text, {"reverts": target.hex()}), ()
+
+    return land_or_preview(handle, "revert", plan, preview)
+
+
+def _in_original_order(
+    handle: Handle, head: Id | None, target: Id, rows: Sequence[Row]
+) -> Sequence[Row]:
+    """The rows in the order in which they were written, if the revert restores some of them."""
+    view = handle.view(head)
+    if head is None or all(row.id is None or view.find(row.id) for row in rows):
+        return rows
+    return restore_original_order(
+        handle.store, handle.name, head, target, rows, lambda at: handle.view(at).rows
+    )
+
+
+def _replay_own(
+    handle: Handle, ours: Id, target: Id, base: Id | None, strategy: Strategy
+) -> ReplayResult:
+    steps = _own_steps(handle, ours, target, base)
+    parents = steps[0].commit.parents
+    before = handle.view(parents[0] if parents else None).state
+    return replay(steps, before, handle.view(target).state, conflict_chooser(strategy))
+
+
+def _own_steps(handle: Handle, ours: Id, target: Id, base: Id | None) -> list[Step]:
+    """The commits of our first-parent chain that are not ancestors of the target."""
+    store, name = handle.store, handle.name
+    (node,) = store.read_nodes(name, [base]) if base is not None else (None,)
+    steps = store.walk(name, ours, after=0 if node is None else node.depth)
+    parents = steps[0].commit.parents
+    if (parents[0] if parents else None) == base:
+        return steps
+    # The base came in by a merge, so it is not on our first-parent chain. On that chain all
+    # ancestors of the target come first: find the boundary by bisection.
+    steps = store.walk(name, ours)
+    ids = [step.commit.id for step in steps]
+    first_own = bisect_left(ids, True, key=lambda id: merge_base(store, name, id, target) != id)
+    return steps[first_own:]
+
+
+def _with_origin(commit: ReplayedCommit) -> ReplayedCommit:
+    metadata = {**(commit.draft.metadata or {}), "rebased_from": commit.of.hex()}
+    return structs.replace(commit, draft=structs.replace(commit.draft, metadata=metadata))

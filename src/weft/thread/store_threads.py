@@ -23,8 +23,8 @@ from weft.store import Store, ThreadRecord, descendants, open_store, read_delete
 
 from .arguments import check_name, check_thread_name
 from .asker import Models
-from .budget import Budget, check_budget
 from .handle import Handle
+from .hooks import Budget, check_budget
 from .lookup import LIMIT, Hit, Moment, make_filter, search_all
 from .thread import Thread
 from .typed import typed_text

@@ -1,7 +1,7 @@
 """`Thread`: one conversation with its branches, and everything that can be done with it.
 
 Short methods have their code here. Longer ones call a function in a module beside this one:
-`append`, `merge`, `rebase`, `undo`, `compaction`, `engine`, `lookup`, `lineage`, `transfer`.
+`append`, `merge`, `undo`, `compaction`, `engine`, `lookup`, `lineage`, `transfer`.
 
 - A method that takes an id takes any unambiguous prefix of one, or the `CommitInfo` itself.
 - A method that writes returns the `CommitInfo` of its commit.
@@ -73,7 +73,7 @@ from weft.model import (
 )
 from weft.store import Store, deleted_name, descendants
 
-from . import lineage, lookup, merge, rebase, undo
+from . import lineage, lookup, merge, undo
 from .append import (
     append,
     content_draft,
@@ -97,11 +97,10 @@ from .arguments import (
 )
 from .asker import SUMMARY_SECONDS, Asker
 from .attempts import Attempt, attempts_up_to, record_attempt
-from .budget import Budget, check_budget
 from .compiled import PORTABLE_TOKENS, CompiledContext, describe_size
 from .content import Content, DialogueContent, InstructionContent
 from .handle import Handle
-from .hooks import After, Before, Hooks, check_hook, hook_name
+from .hooks import After, Before, Budget, Hooks, check_budget, check_hook, hook_name
 from .info import (
     CommitInfo,
     Imported,
@@ -115,9 +114,8 @@ from .info import (
 from .lineage import Blame, Version, written_messages
 from .lookup import RECALL_TOKENS, Hit, Moment, RecallPage, make_filter
 from .media_files import Attachment, read_attachments
-from .merge import MergePreview, Strategy
+from .merge import MergePreview, Preview, Strategy, land_or_preview, preview_state
 from .params import ToolLike, read_tools
-from .preview import Preview, land_or_preview, preview_state
 from .resolve import At, Name, check_ref_name, require_commit, resolve_commit, resolve_row
 from .sent import Sending, Sent, sent_entries, show_sent
 from .source_lines import read_echo
@@ -1054,7 +1052,7 @@ class Thread:
         self, onto: At, strategy: Strategy = None, *, preview: bool = False
     ) -> CommitInfo | Preview:
         """Apply this branch's own commits on top of another commit; messages keep their ids."""
-        return rebase.rebase(self._handle, onto, strategy, preview=preview)
+        return merge.rebase(self._handle, onto, strategy, preview=preview)
 
     @overload
     def cherry_pick(
@@ -1070,7 +1068,7 @@ class Thread:
         self, id: Name, strategy: Strategy = None, *, preview: bool = False
     ) -> CommitInfo | Preview:
         """Apply one commit of another branch here; its message keeps its id."""
-        return rebase.cherry_pick(self._handle, id, strategy, preview=preview)
+        return merge.cherry_pick(self._handle, id, strategy, preview=preview)
 
     @overload
     def revert(
@@ -1099,7 +1097,7 @@ class Thread:
     ) -> CommitInfo | Preview:
         """Undo one compaction, edit or merge, and keep what came after."""
         note = read_note(note, message)
-        return rebase.revert(self._handle, id, strategy, note=note, preview=preview)
+        return merge.revert(self._handle, id, strategy, note=note, preview=preview)
 
     def undo(self, *, turn: bool = False) -> Undone:
         """Undo the last operation on the current branch; the result says which.
