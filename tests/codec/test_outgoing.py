@@ -18,7 +18,7 @@ CALLERS = {
     "client/ask.py",
     "gateway/outgoing.py",
     "thread/exporting/bodies.py",
-    "thread/params.py",
+    "thread/compiled.py",
     "translation.py",
 }
 

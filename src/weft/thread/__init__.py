@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .compiled import (
         VENDOR_SUMMARIES,
         CompiledContext,
+        Recipe,
+        VendorParams,
         has_sealed_summaries,
         to_text,
         with_portable_summaries,
@@ -49,8 +51,6 @@ if TYPE_CHECKING:
     from .maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, repair_store
     from .media_files import Attachment, Media, find_type, make_media, read_attachments
     from .merge import SQUASH, MergePreview, Preview, Strategy
-    from .params import Recipe, VendorParams
-    from .prefix import Prefix, find_prefix
     from .sent import Receipt, Sent
     from .sent_body import Bodies, SentBodyDelta, SentRequest, encode_sent_body, sent_body_entries
     from .sessions import (
@@ -69,8 +69,10 @@ if TYPE_CHECKING:
     )
     from .source_lines import echo_key, write_echo
     from .store_threads import (
+        Prefix,
         Target,
         existing,
+        find_prefix,
         match_names,
         open,
         read_title,
@@ -101,7 +103,8 @@ __getattr__ = lazy_names(
         "asker": "SUMMARY_SECONDS Asker Models answer_for ask_within drive no_answer_within",
         "attempts": "Attempt read_attempt",
         "compiled": (
-            "VENDOR_SUMMARIES CompiledContext has_sealed_summaries to_text with_portable_summaries"
+            "VENDOR_SUMMARIES CompiledContext Recipe VendorParams has_sealed_summaries to_text "
+            "with_portable_summaries"
         ),
         "content": (
             "ArtifactContent Content CustomContent DialogueContent FreeformContent "
@@ -116,8 +119,6 @@ __getattr__ = lazy_names(
         "maintenance": "RETENTION_DAYS forget fsck gc kept_copies repair_store",
         "media_files": "Attachment Media find_type make_media read_attachments",
         "merge": "SQUASH MergePreview Preview Strategy",
-        "params": "Recipe VendorParams",
-        "prefix": "Prefix find_prefix",
         "sent": "Receipt Sent",
         "sent_body": "Bodies SentBodyDelta SentRequest encode_sent_body sent_body_entries",
         "sessions": (
@@ -125,7 +126,9 @@ __getattr__ = lazy_names(
             "link_parent link_session name_of session_id session_name"
         ),
         "source_lines": "echo_key write_echo",
-        "store_threads": "Target existing match_names open read_title search threads undelete",
+        "store_threads": (
+            "Prefix Target existing find_prefix match_names open read_title search threads undelete"
+        ),
         "thread": "Thread",
         "transfer": (
             "ARCHIVE EXPORT_FORMATS IMPORT_FORMATS SessionFile archive_bytes export_bytes "

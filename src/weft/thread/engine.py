@@ -70,13 +70,15 @@ from .asker import Asker, drive, find_asker
 from .compaction import (
     Compaction,
     as_preview,
+    batches_of_summary,
     check_retained,
     measure,
+    read_originals,
+    read_times,
     short_reason,
     with_hidden_rows,
 )
 from .handle import Handle
-from .summaries import batches_of_summary, read_originals, read_times
 
 PLACEHOLDER = "[{} will write here what {} messages said]"
 SHORTER = 2

@@ -22,10 +22,9 @@ from weft.ids import object_id
 from weft.model import JsonObject, Message
 from weft.store import Step
 
-from .compiled import CompiledContext
+from .compiled import CompiledContext, Recipe, VendorParams
 from .handle import Handle
 from .info import CommitInfo
-from .params import Recipe, VendorParams
 from .sent_body import (
     SentBodyDelta,
     SentRequest,

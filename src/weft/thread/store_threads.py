@@ -1,22 +1,25 @@
-"""The threads of a store: open, list, search, name and undelete them.
+"""The threads of a store: open, list, search, name, find and undelete them.
 
 A deleted thread is stored under a name that no thread can be given (`weft.store.deleted_name`), so
 it is not listed, searched or matched, and its old name is free. `gc` removes it for good after a
 while.
+
+`find_prefix` finds the thread that a stateless request continues, by its longest known prefix.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 from time import time
 from typing import Any, cast
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from weft.checked import checked_function
 from weft.errors import NotFound, StoreError, ThreadError, WrongValue
-from weft.history import View
+from weft.history import View, chain_messages, read_branches
+from weft.ids import Id
 from weft.lazy import lazy_pattern
 from weft.model import Message, is_system
 from weft.store import Store, ThreadRecord, descendants, open_store, read_deleted_name
@@ -211,3 +214,51 @@ def _by_rank(messages: list[Message]) -> Iterator[Message]:
     yield from (message for message in messages if message.role == "user")
     yield from (message for message in messages if not is_system(message))
     yield from messages
+
+
+class Prefix(Struct, frozen=True):
+    """A known prefix: the first `length` messages of a request equal the thread at `commit`.
+
+    `branch` is a branch with this commit as its head. If there is none (`is_head` is false), it is
+    a branch that contains the commit, and continuing from there means a fork.
+    """
+
+    thread: str
+    branch: str
+    commit: Id
+    length: int
+    is_head: bool
+
+
+def find_prefix(store: Store, scope: str, messages: Sequence[Message]) -> Prefix | None:
+    """The longest known prefix of these messages among the threads of a scope."""
+    lengths: dict[bytes, int] = {}
+    for length, chain in enumerate(chain_messages(scope, messages), start=1):
+        if chain is not None:
+            lengths[chain] = length
+    matches = store.match(list(lengths))
+    if not matches:
+        return None
+    longest = max(lengths[match.chain] for match in matches)
+    longest_matches = [match for match in matches if lengths[match.chain] == longest]
+    for match in longest_matches:  # newest first; the head of a branch needs no fork
+        for branch, head in read_branches(store, match.thread).items():
+            if head == match.commit:
+                return Prefix(match.thread, branch, match.commit, longest, True)
+    for match in longest_matches:
+        branch = _branch_through(store, match.thread, match.commit)
+        if branch is not None:
+            return Prefix(match.thread, branch, match.commit, longest, False)
+    record = store.read_thread(longest_matches[0].thread)
+    branch = "main" if record is None else record.head
+    return Prefix(longest_matches[0].thread, branch, longest_matches[0].commit, longest, False)
+
+
+def _branch_through(store: Store, thread: str, commit: Id) -> str | None:
+    """A branch with this commit on its first-parent chain."""
+    (node,) = store.read_nodes(thread, [commit])
+    for branch, head in read_branches(store, thread).items():
+        steps = store.walk(thread, head, after=node.depth - 1)
+        if steps and steps[0].commit.id == commit:
+            return branch
+    return None

@@ -97,7 +97,7 @@ from .arguments import (
 )
 from .asker import SUMMARY_SECONDS, Asker
 from .attempts import Attempt, attempts_up_to, record_attempt
-from .compiled import PORTABLE_TOKENS, CompiledContext, describe_size
+from .compiled import PORTABLE_TOKENS, CompiledContext, ToolLike, describe_size, read_tools
 from .content import Content, DialogueContent, InstructionContent
 from .handle import Handle
 from .hooks import After, Before, Budget, Hooks, check_budget, check_hook, hook_name
@@ -115,7 +115,6 @@ from .lineage import Blame, Version, written_messages
 from .lookup import RECALL_TOKENS, Hit, Moment, RecallPage, make_filter
 from .media_files import Attachment, read_attachments
 from .merge import MergePreview, Preview, Strategy, land_or_preview, preview_state
-from .params import ToolLike, read_tools
 from .resolve import At, Name, check_ref_name, require_commit, resolve_commit, resolve_row
 from .sent import Sending, Sent, sent_entries, show_sent
 from .source_lines import read_echo
@@ -355,7 +354,7 @@ class Thread:
 
     def batches(self, at: At = None) -> list[SummaryBatch]:
         """The current summaries, oldest first: what each covers, and the commit that made it."""
-        from .summaries import list_batches
+        from .compaction import list_batches
 
         return list_batches(self._handle, resolve_commit(self._handle, at))
 
@@ -1429,6 +1428,6 @@ class Thread:
 def _portable_summary(
     handle: Handle, head: Id | None, block: Opaque, tokens: int = PORTABLE_TOKENS
 ) -> str | None:
-    from .summaries import portable_summary
+    from .compaction import portable_summary
 
     return portable_summary(handle, head, block, tokens)

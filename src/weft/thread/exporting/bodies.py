@@ -22,17 +22,20 @@ from weft.codec import CODECS, Target, thread_path, write_request
 from weft.errors import WeftError
 from weft.history import Setup, show_rows
 from weft.model import JsonObject, Loss, Message, Position, Request, make_loss
+from weft.thread.compaction import portable_summary
 from weft.thread.compiled import (
+    NO_MARKS,
+    NO_REST,
     PORTABLE_TOKENS,
+    Recipe,
     with_portable_summaries,
     without_stale_thinking,
+    write_params,
 )
 from weft.thread.handle import Handle
 from weft.thread.importing import LISTS, RequestFile, read_request_file
 from weft.thread.importing.lines import join_lines
-from weft.thread.params import NO_MARKS, NO_REST, Recipe, write_params
 from weft.thread.source_lines import SourceLines, read_source_lines
-from weft.thread.summaries import portable_summary
 
 Written = tuple[bytes, tuple[Loss, ...]]
 
