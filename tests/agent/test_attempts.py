@@ -162,7 +162,7 @@ def slow(*pieces: bytes) -> Scripted:
 
 
 @pytest.mark.parametrize("protocol", STREAMS)
-def test_a_stream_that_is_cut_is_a_partial_attempt(
+def test_an_interrupted_stream_is_a_partial_attempt(
     protocol: str, thread: weft.Thread, upstream: Upstream
 ) -> None:
     upstream.then(Scripted(*STREAMS[protocol](*WORDS), cut=True))
@@ -177,7 +177,7 @@ def test_a_stream_that_is_cut_is_a_partial_attempt(
     assert list(thread.branches()) == ["main"]
 
 
-def test_a_failed_run_says_why_and_is_asked_again_without_repeating_the_question(
+def test_a_failed_run_says_why_and_is_retried_without_repeating_the_question(
     thread: weft.Thread, upstream: Upstream
 ) -> None:
     upstream.then(BROKEN, BROKEN, WHOLE)
@@ -196,7 +196,9 @@ def test_a_failed_run_says_why_and_is_asked_again_without_repeating_the_question
     assert [len(messages) for messages in sent] == [1, 1, 1]
 
 
-def test_the_same_text_after_a_failure_is_a_retry(thread: weft.Thread, upstream: Upstream) -> None:
+def test_sending_the_same_text_after_a_failure_is_a_retry(
+    thread: weft.Thread, upstream: Upstream
+) -> None:
     upstream.then(BROKEN, WHOLE)
     agent = agent_of(thread, upstream)
     with pytest.raises(weft.UpstreamFailed):
@@ -207,7 +209,7 @@ def test_the_same_text_after_a_failure_is_a_retry(thread: weft.Thread, upstream:
     assert texts(thread) == ["Delete the file", "Here."] * 2
 
 
-def test_another_text_after_a_failure_goes_on_in_the_same_branch(
+def test_a_different_text_after_a_failure_continues_on_the_same_branch(
     thread: weft.Thread, upstream: Upstream
 ) -> None:
     upstream.then(BROKEN, WHOLE)
@@ -226,7 +228,7 @@ def test_a_blank_text_is_refused(text: str, thread: weft.Thread) -> None:
     assert thread.head is None
 
 
-def test_there_must_be_something_to_ask_again(thread: weft.Thread) -> None:
+def test_a_retry_needs_something_to_retry(thread: weft.Thread) -> None:
     agent = Agent(thread, system="be brief")
     with pytest.raises(weft.ThreadError, match="empty"):
         agent.retry()
@@ -235,7 +237,7 @@ def test_there_must_be_something_to_ask_again(thread: weft.Thread) -> None:
         agent.retry()
 
 
-def test_the_limit_of_steps_is_an_error_of_its_own(thread: weft.Thread) -> None:
+def test_the_step_limit_is_a_separate_error(thread: weft.Thread) -> None:
     def weather(city: str) -> str:
         """The weather of a city."""
         return f"sunny in {city}"
@@ -258,7 +260,7 @@ async def first_words(agent: Agent, then: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("protocol", STREAMS)
-def test_a_cancelled_run_keeps_what_arrived(
+def test_a_cancelled_run_keeps_the_text_that_arrived(
     protocol: str, thread: weft.Thread, upstream: Upstream
 ) -> None:
     upstream.then(slow(*STREAMS[protocol](*WORDS)))
@@ -282,7 +284,7 @@ def test_a_cancelled_run_keeps_what_arrived(
     assert texts(thread) == ["Where is it?"]
 
 
-def test_a_run_that_is_stopped_before_the_first_word_says_so(
+def test_a_run_stopped_before_the_first_token_says_so(
     thread: weft.Thread, upstream: Upstream
 ) -> None:
     upstream.then(slow())
@@ -302,7 +304,7 @@ def test_a_run_that_is_stopped_before_the_first_word_says_so(
 
 
 @pytest.mark.parametrize("closes", [True, False])
-def test_an_abandoned_run_keeps_what_arrived(
+def test_an_abandoned_run_keeps_the_text_that_arrived(
     closes: bool, thread: weft.Thread, upstream: Upstream
 ) -> None:
     upstream.then(slow(*anthropic(*WORDS)))
@@ -357,9 +359,7 @@ def test_a_stopped_tool_run_is_repaired(thread: weft.Thread) -> None:
     assert not [event for event in events if isinstance(event, Failure)]
 
 
-def test_a_store_that_fails_does_not_keep_a_stop_from_getting_through(
-    tmp_path: Path, upstream: Upstream
-) -> None:
+def test_a_failing_store_does_not_prevent_a_stop(tmp_path: Path, upstream: Upstream) -> None:
     upstream.then(slow(*anthropic(*WORDS)))
     store = open_store(tmp_path / "a.db")
     agent = agent_of(weft.open(store), upstream)
@@ -388,7 +388,7 @@ def chat_process(store: Path, upstream: Upstream, *more: str) -> subprocess.Pope
     )  # fmt: skip
 
 
-def test_chat_asks_again_on_an_empty_line_and_on_retry(tmp_path: Path, upstream: Upstream) -> None:
+def test_chat_retries_on_an_empty_line_and_on_retry(tmp_path: Path, upstream: Upstream) -> None:
     upstream.then(BROKEN, BROKEN, WHOLE)
     chat = chat_process(tmp_path / "a.db", upstream)
     out, _ = chat.communicate("Where is it?\n\n/retry\n/retry\n\n", timeout=120)
@@ -401,7 +401,7 @@ def test_chat_asks_again_on_an_empty_line_and_on_retry(tmp_path: Path, upstream:
     assert chat.returncode == 0
 
 
-def test_chat_goes_on_in_the_same_branch_after_a_failure(
+def test_chat_continues_on_the_same_branch_after_a_failure(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     upstream.then(BROKEN, WHOLE)
@@ -412,7 +412,7 @@ def test_chat_goes_on_in_the_same_branch_after_a_failure(
         assert list(thread.branches()) == ["main"]
 
 
-def test_an_interrupted_chat_keeps_what_was_printed(tmp_path: Path, upstream: Upstream) -> None:
+def test_an_interrupted_chat_keeps_the_printed_text(tmp_path: Path, upstream: Upstream) -> None:
     upstream.then(slow(*anthropic(*WORDS)))
     chat = chat_process(tmp_path / "a.db", upstream, "Where is it?")
     assert chat.stdout is not None

@@ -103,7 +103,7 @@ def test_lines_become_events(messages, events):
     assert feed(*messages) == events
 
 
-def test_an_answer_that_was_streamed_is_not_told_twice():
+def test_a_streamed_answer_is_not_reported_twice():
     told = feed(
         partial(type="message_start", message={"id": "m1"}),
         partial(type="content_block_start", index=0),
@@ -120,7 +120,7 @@ def test_an_answer_that_was_streamed_is_not_told_twice():
     ]
 
 
-def test_two_streamed_answers_have_blocks_of_their_own():
+def test_two_streamed_answers_have_separate_blocks():
     delta = {"type": "text_delta", "text": "x"}
     told = feed(
         partial(type="message_start", message={"id": "m1"}),
@@ -164,7 +164,7 @@ def test_a_result_ends_the_run_with_its_usage(change, events):
     assert feed({**RESULT, **change}) == events
 
 
-def test_the_sdk_s_objects_say_the_same_as_its_lines():
+def test_sdk_objects_and_lines_give_the_same_events():
     system = type("SystemMessage", (), {})
     told = feed(
         made("SystemMessage", subtype="init", data={"type": "system", "tools": []}),
@@ -219,7 +219,7 @@ def test_the_sdk_s_objects_say_the_same_as_its_lines():
         SimpleNamespace(type="assistant"),
     ],
 )
-def test_unknown_or_broken_messages_pass_without_an_event(message):
+def test_unknown_or_broken_messages_give_no_event(message):
     assert feed(message) == []
 
 
@@ -231,7 +231,7 @@ ABSENT = pytest.mark.skip(reason="the recorded sessions are not beside this repo
 
 
 @pytest.mark.parametrize("path", recordings() or [pytest.param(Path(), marks=ABSENT)])
-def test_a_recorded_session_is_told_whole(path):
+def test_a_recorded_session_is_read_completely(path):
     lines = path.read_bytes().splitlines()
     told = feed(*lines)
     starts = [event.id for event in told if isinstance(event, ToolStart)]

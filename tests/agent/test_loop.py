@@ -59,7 +59,7 @@ def of(events, kind):
     return [event for event in events if isinstance(event, kind)]
 
 
-def test_words_stream_and_are_kept(thread):
+def test_streamed_text_is_stored(thread):
     events = watch(Agent(thread), "hello")
     words = "".join(event.text for event in of(events, TextDelta))
     assert words.startswith("You said: “hello”")
@@ -71,7 +71,7 @@ def test_words_stream_and_are_kept(thread):
     assert messages[1].text == words
 
 
-def test_send_gives_the_words_of_the_last_answer(thread):
+def test_send_returns_the_text_of_the_last_answer(thread):
     assert Agent(thread, tools=[weather]).send("use weather for Lyon") == (
         "`weather` answered: sunny in Lyon"
     )
@@ -81,7 +81,7 @@ def test_send_gives_the_words_of_the_last_answer(thread):
     ("tool", "content", "is_error"),
     [(weather, "sunny in Lyon", False), (failing, "RuntimeError: no sky over Lyon", True)],
 )
-def test_a_tool_runs_and_its_result_goes_back(thread, tool, content, is_error):
+def test_a_tool_runs_and_its_result_is_sent_back(thread, tool, content, is_error):
     events = watch(Agent(thread, tools=[tool]), f"use {tool.__name__} for Lyon")
     [started], [ended] = of(events, ToolStart), of(events, ToolEnd)
     assert (started.name, started.input) == (tool.__name__, {"city": "Lyon"})
@@ -92,14 +92,14 @@ def test_a_tool_runs_and_its_result_goes_back(thread, tool, content, is_error):
     assert isinstance(events[-1], MessageComplete)
 
 
-def test_a_system_prompt_begins_a_new_thread_only(thread):
+def test_a_system_prompt_is_added_only_to_a_new_thread(thread):
     for _ in range(2):
         Agent(thread, system="Be brief.").send("hello")
     roles = [message.role for message in thread.compile().messages]
     assert roles == ["system", "user", "assistant", "user", "assistant"]
 
 
-def test_C5_after_a_compaction_the_thread_goes_on_by_itself(thread):
+def test_C5_after_a_compaction_the_thread_continues_automatically(thread):
     agent = Agent(thread, tools=[weather])
     for text in ("I live in Lyon.", "use weather for Lyon"):
         agent.send(text)
@@ -158,7 +158,7 @@ def test_C5_other_calls_of_the_turn_keep_their_results():
     assert tail.startswith("<checkpoint:")
 
 
-def test_recall_finds_what_was_folded(thread):
+def test_recall_finds_compacted_messages(thread):
     agent = Agent(thread)
     agent.send("The launch code is tango-42.")
     agent.send("Please compact the thread.")
@@ -166,7 +166,7 @@ def test_recall_finds_what_was_folded(thread):
     assert "tango-42" in of(events, ToolEnd)[0].content
 
 
-def test_a_call_that_never_got_its_result_does_not_spoil_the_next_run(thread):
+def test_a_call_without_a_result_does_not_break_the_next_run(thread):
     thread.user("look")
     call = ToolCall("toolu_1", "weather", '{"city": "Rome"}')
     thread.commit_message(Message("assistant", (call,)))
@@ -182,7 +182,7 @@ def test_a_call_that_never_got_its_result_does_not_spoil_the_next_run(thread):
     assert uses == results
 
 
-def test_what_cannot_be_said_to_the_model_ends_the_run_with_a_failure(thread):
+def test_a_conversation_that_cannot_be_encoded_ends_the_run_with_a_failure(thread):
     picture = Image(Inline("AAAA", "image/png"))
     thread.commit_message(Message("system", (picture,)))
     provider = make_provider("u", "anthropic", "http://127.0.0.1:1")
@@ -221,7 +221,7 @@ def test_an_upstream_that_fails_ends_the_run_with_a_failure(thread, answer, word
     assert [message.role for message in thread.compile().messages] == ["user"]
 
 
-def test_a_busy_upstream_is_asked_again(thread):
+def test_a_busy_upstream_is_retried(thread):
     with scripted_upstream() as upstream:
         busy = Scripted(b"{}", status=529, headers=[("retry-after", "0.05")])
         upstream.then(busy, busy, streamed("At last."))
@@ -280,7 +280,7 @@ def streamed(*blocks, stop="end_turn"):
     )
 
 
-def test_without_a_text_the_question_is_asked_again_and_not_repeated(thread):
+def test_without_a_text_the_request_is_retried_and_not_repeated(thread):
     with scripted_upstream() as upstream:
         upstream.then(
             Scripted(b'{"error": {"message": "exploded"}}', status=400, kind="application/json"),
@@ -302,7 +302,7 @@ def long_thread(thread):
 
 
 @pytest.mark.parametrize("answer", [True, False])
-def test_an_automatic_compaction_asks_first_where_somebody_is_to_be_asked(thread, answer):
+def test_an_automatic_compaction_asks_first_if_a_person_can_answer(thread, answer):
     asked = []
 
     async def confirm(question):
@@ -322,7 +322,7 @@ def test_an_automatic_compaction_asks_first_where_somebody_is_to_be_asked(thread
     assert isinstance(events[-1], MessageComplete)
 
 
-def test_nobody_is_asked_where_nothing_is_to_be_compacted(thread):
+def test_nobody_is_asked_if_there_is_nothing_to_compact(thread):
     async def confirm(question):
         raise AssertionError(question)
 

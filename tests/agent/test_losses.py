@@ -64,7 +64,7 @@ def events_of(agent, text):
     return asyncio.run(collect())
 
 
-def test_the_answer_carries_what_the_model_was_not_sent(thread, upstream):
+def test_the_answer_has_the_losses_of_its_request(thread, upstream):
     answer = make_agent(thread, upstream).send("and now?")
     assert answer == "Fine."
     assert isinstance(answer, str)
@@ -76,7 +76,7 @@ def test_the_answer_carries_what_the_model_was_not_sent(thread, upstream):
     assert "messages[1].content[0]" in line
 
 
-def test_the_event_comes_before_the_first_word(thread, upstream):
+def test_the_event_comes_before_the_first_token(thread, upstream):
     events = events_of(make_agent(thread, upstream), "and now?")
     kinds = [type(event) for event in events]
     assert kinds.count(LossReport) == 1
@@ -95,7 +95,7 @@ def test_a_run_of_several_requests_reports_a_loss_once(thread, upstream):
     assert len(told) == 3
 
 
-def test_the_event_is_a_system_message_for_people_with_the_losses_beside_it(thread, upstream):
+def test_the_event_is_a_system_message_with_the_losses(thread, upstream):
     thread.setup(params=Params(top_k=5))
     [report] = [
         event
@@ -110,7 +110,7 @@ def test_the_event_is_a_system_message_for_people_with_the_losses_beside_it(thre
     assert {"path", "level", "code", "what"} <= frame["losses"][0].keys()
 
 
-def test_a_run_that_loses_nothing_reports_nothing(upstream):
+def test_a_run_without_losses_reports_nothing(upstream):
     with weft.open() as thread:
         agent = make_agent(thread, upstream)
         assert agent.send("hi").losses == ()
@@ -118,7 +118,7 @@ def test_a_run_that_loses_nothing_reports_nothing(upstream):
         assert [e for e in events_of(agent, "more") if isinstance(e, LossReport)] == []
 
 
-def test_a_run_that_fails_has_reported_before_it_failed(thread, upstream):
+def test_a_run_that_fails_reports_its_losses_first(thread, upstream):
     upstream.then(Scripted(b'{"error": {"message": "no"}}', status=400, kind="application/json"))
     kinds = [type(event).__name__ for event in events_of(make_agent(thread, upstream), "now?")]
     assert kinds.index("LossReport") < kinds.index("Failure")

@@ -57,7 +57,7 @@ def run(server: weft.McpServer, name: str, arguments: dict[str, Any], **options:
         return (end.content, end.is_error), bodies(upstream)[0]
 
 
-def test_a_model_calls_a_tool_of_a_program(stdio):
+def test_a_model_calls_a_tool_of_a_stdio_server(stdio):
     result, body = run(stdio, "add", {"a": 2, "b": 3}, permission="allow")
     assert result == ("5", False)
     offered = {tool["function"]["name"]: tool["function"] for tool in body["tools"]}
@@ -65,13 +65,13 @@ def test_a_model_calls_a_tool_of_a_program(stdio):
     assert offered["add"]["parameters"]["required"] == ["a", "b"]
 
 
-def test_a_model_calls_a_tool_of_a_url(url):
+def test_a_model_calls_a_tool_of_an_http_server(url):
     with weft.McpServer(url, timeout=DEADLINE) as server:
         assert server.name == "demo"
         assert run(server, "add", {"a": 2, "b": 3}, permission="allow")[0] == ("5", False)
 
 
-def test_nothing_of_a_server_runs_unasked(stdio):
+def test_no_tool_of_a_server_runs_without_permission(stdio):
     assert run(stdio, "add", {"a": 2, "b": 3})[0] == ("the user did not allow this call", True)
 
 
@@ -87,7 +87,7 @@ def test_an_error_of_a_tool_reaches_the_model(stdio):
     assert is_error
 
 
-def test_a_server_gets_only_the_environment_that_it_is_given(stdio, monkeypatch):
+def test_a_server_gets_only_the_configured_environment(stdio, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     with weft.McpServer(COMMAND, timeout=DEADLINE) as server:
         arguments = {"name": "ANTHROPIC_API_KEY"}
@@ -95,19 +95,19 @@ def test_a_server_gets_only_the_environment_that_it_is_given(stdio, monkeypatch)
     assert run(stdio, "environment", {"name": "COLOUR"}, permission="allow")[0] == ("blue", False)
 
 
-def test_a_call_that_never_ends_fails_after_its_time(stdio):
+def test_a_call_that_never_ends_times_out(stdio):
     result = run(stdio, "wait", {}, permission="allow", tool_timeout=0.2)[0]
     assert result == ("the tool did not end within 0.2 seconds", True)
     assert run(stdio, "add", {"a": 1, "b": 1}, permission="allow")[0] == ("2", False)
 
 
-def test_a_prefix_tells_servers_apart(url):
+def test_a_prefix_distinguishes_servers(url):
     with weft.McpServer(url, timeout=DEADLINE, name="math", prefix=True) as server:
         assert "math_add" in {tool.name for tool in server.tools}
         assert run(server, "math_add", {"a": 2, "b": 3}, permission="allow")[0] == ("5", False)
 
 
-def test_two_servers_with_one_name_for_a_tool_are_refused(stdio):
+def test_two_servers_with_the_same_tool_name_are_refused(stdio):
     with pytest.raises(weft.ConfigError, match="two tools are named 'add'"):
         weft.Agent(weft.open(), "weft-offline", [stdio, stdio])
 
@@ -136,7 +136,7 @@ def test_a_server_that_does_not_start_says_why(server, reason):
         weft.McpServer(server, timeout=DEADLINE)
 
 
-def test_a_program_that_says_nothing_is_given_up():
+def test_a_program_that_prints_nothing_times_out():
     silent = [sys.executable, "-c", "import time; time.sleep(600)"]
     with pytest.raises(weft.ConfigError, match="did not answer within"):
         weft.McpServer(silent, timeout=1.0)

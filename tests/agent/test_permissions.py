@@ -69,7 +69,7 @@ def test_the_question_says_what_would_run(upstream):
     assert request.thread == agent.thread.name
 
 
-def test_arguments_that_do_not_fit_are_refused_before_anybody_is_asked(upstream):
+def test_arguments_that_do_not_match_are_refused_before_anybody_is_asked(upstream):
     upstream.then(tool_calls([("call_1", "delete", {"path": 7})]), says("done"))
     asked: list[weft.ToolRequest] = []
     agent = agent_of(upstream, [DELETE], permission=lambda r: asked.append(r) or "once")
@@ -80,7 +80,7 @@ def test_arguments_that_do_not_fit_are_refused_before_anybody_is_asked(upstream)
 
 
 @pytest.mark.parametrize(("answer", "questions"), [("once", 4), ("thread", 1), ("always", 1)])
-def test_an_answer_holds_as_long_as_it_says(upstream, answer, questions):
+def test_an_answer_is_valid_for_its_scope(upstream, answer, questions):
     two = [("c1", "delete", {"path": "a"}), ("c2", "delete", {"path": "b"})]
     upstream.then(tool_calls(two), tool_calls(two), says("done"))
     asked: list[weft.ToolRequest] = []
@@ -108,7 +108,7 @@ def test_questions_are_asked_one_at_a_time(upstream):
     assert most == 1
 
 
-def test_what_is_always_allowed_is_kept_in_a_file(upstream, tmp_path):
+def test_always_allowed_tools_are_stored_in_a_file(upstream, tmp_path):
     path = tmp_path / "config" / "permissions.json"
     upstream.then(tool_calls(CALL), says("done"))
     permissions = weft.Permissions(lambda _: "always", path=path)
@@ -125,14 +125,14 @@ def test_what_is_always_allowed_is_kept_in_a_file(upstream, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"allow": [1]}', '{"allow": "delete"}'])
-def test_a_damaged_file_of_permissions_is_named(tmp_path, text):
+def test_an_error_names_a_damaged_permissions_file(tmp_path, text):
     path = tmp_path / "permissions.json"
     path.write_text(text)
     with pytest.raises(weft.ConfigError, match=r"permissions\.json"):
         weft.Permissions(lambda _: "deny", path=path)
 
 
-def test_a_wrong_answer_to_the_question_is_an_error_of_the_caller(upstream):
+def test_a_wrong_answer_to_the_question_raises_in_the_caller(upstream):
     upstream.then(tool_calls(CALL), says("done"))
     with pytest.raises(weft.ConfigError, match="must return 'once'"):
         watch(agent_of(upstream, [DELETE], permission=lambda _: "yes"), "go")
@@ -166,7 +166,7 @@ class Place(pydantic.BaseModel):
     days: int = 1
 
 
-def test_a_tool_described_by_a_class_gets_its_object(upstream):
+def test_a_tool_described_by_a_class_gets_an_instance(upstream):
     upstream.then(tool_calls([("c1", "forecast", {"city": "Oslo"})]), says("done"))
     places: list[Place] = []
 
@@ -215,7 +215,7 @@ def test_a_wrong_tool_is_refused(arguments, text):
 PNG = "iVBORw0KGgo="  # only its first bytes: nobody decodes it here
 
 
-def test_a_tool_may_return_an_image(upstream):
+def test_a_tool_can_return_an_image(upstream):
     upstream.then(tool_calls([("c1", "draw", {})]), says("done"))
 
     def draw() -> list[Any]:
@@ -258,7 +258,7 @@ def test_an_answer_has_the_usage_and_cost_of_its_whole_run(upstream):
     assert answer.cost == pytest.approx((3000 * 1.0 + 150 * 10.0) / 1_000_000)
 
 
-def test_without_a_price_there_is_no_cost(upstream):
+def test_without_a_price_the_cost_is_unknown(upstream):
     upstream.then(with_usage(says("done"), 2000, 50))
     answer = agent_of(upstream).send("go")
     assert (answer.usage.input, answer.cost) == (2000, None)
@@ -268,7 +268,7 @@ def test_without_a_price_there_is_no_cost(upstream):
     ("limit", "text"),
     [({"token_limit": 1000}, "token_limit is 1,000"), ({"cost_limit": 0.001}, "cost_limit")],
 )
-def test_a_run_ends_at_its_limit_and_can_go_on(upstream, limit, text):
+def test_a_run_ends_at_its_limit_and_can_continue(upstream, limit, text):
     upstream.then(
         with_usage(tool_calls(CALL), 1000, 100),
         with_usage(says("done"), 1, 1),
@@ -280,7 +280,7 @@ def test_a_run_ends_at_its_limit_and_can_go_on(upstream, limit, text):
     assert agent.retry() == "done"
 
 
-def test_a_limit_of_cost_needs_a_price(upstream):
+def test_a_cost_limit_needs_a_price(upstream):
     with pytest.raises(weft.ConfigError, match="no price for 'm'"):
         agent_of(upstream, cost_limit=1.0)
 
@@ -353,7 +353,7 @@ def test_a_typed_answer(upstream, format, text, parsed):
 
 
 @pytest.mark.parametrize("text", ["sorry", '{"x": "one", "y": 2}', '{"x": 1}'])
-def test_an_answer_that_does_not_fit_is_named(upstream, text):
+def test_an_answer_that_does_not_match_the_type_is_reported(upstream, text):
     upstream.then(says(text))
     answer = agent_of(upstream, response_format=Point).send("go")
     assert answer == text

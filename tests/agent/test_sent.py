@@ -55,7 +55,7 @@ def answers(thread: weft.Thread) -> list[str]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_answer_of_the_loop_says_what_left_for_it(protocol: str, tmp_path: Path) -> None:
+def test_every_answer_records_the_request_that_was_sent(protocol: str, tmp_path: Path) -> None:
     with scripted_upstream() as upstream, weft.open(tmp_path / "a.db") as thread:
         upstream.then(said(protocol))
         provider = make_provider("u", protocol, upstream.url, key="sk-secret")
@@ -71,7 +71,7 @@ def test_every_answer_of_the_loop_says_what_left_for_it(protocol: str, tmp_path:
     assert b"sk-secret" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
 
 
-def test_the_model_inside_answers_the_very_bytes_that_are_kept() -> None:
+def test_the_offline_model_answers_the_bytes_that_are_stored() -> None:
     thread = weft.open()
     Agent(thread, tools=[weather]).send("use weather for Lyon")
     found = answers(thread)
@@ -84,7 +84,7 @@ def test_the_model_inside_answers_the_very_bytes_that_are_kept() -> None:
         assert folding.response().message.blocks == thread.show(id).messages[0].blocks
 
 
-def test_the_body_that_leaves_is_told_once_before_the_first_event() -> None:
+def test_the_sent_body_is_reported_once_before_the_first_event() -> None:
     sent: list[SentBody] = []
     request = Request("weft-offline", (Message("user", (Text("hi"),)),))
 
@@ -96,7 +96,7 @@ def test_the_body_that_leaves_is_told_once_before_the_first_event() -> None:
     assert [read_offline(each.body) for each in sent] == [request]
 
 
-def test_chat_on_the_command_line_leaves_receipts(
+def test_chat_on_the_command_line_stores_sent_requests(
     tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     store = ["--store", str(tmp_path / "chat.db")]
@@ -114,7 +114,7 @@ def test_chat_on_the_command_line_leaves_receipts(
 
 
 @pytest.mark.parametrize("format", [format for format in EXPORT_FORMATS if format != ARCHIVE])
-def test_an_export_says_nothing_of_receipts(format: str) -> None:
+def test_an_export_has_no_sent_requests(format: str) -> None:
     thread = weft.open()
     Agent(thread, tools=[weather]).send("use weather for Lyon")
     told, _ = export_bytes(thread.store, thread.name, format)

@@ -46,7 +46,7 @@ def broken() -> None:
     raise ValueError("it broke")
 
 
-def test_the_schema_comes_from_the_signature_and_the_words_from_the_docstring():
+def test_the_schema_comes_from_the_signature_and_the_descriptions_from_the_docstring():
     tool = read_tool(weather).definition
     assert tool.name == "weather"
     assert tool.description == "The weather of a city, as it will be."
@@ -62,7 +62,7 @@ def test_the_schema_comes_from_the_signature_and_the_words_from_the_docstring():
     }
 
 
-def test_a_type_of_its_own_stands_in_defs():
+def test_a_named_type_is_in_defs():
     schema = read_tool(near).definition.parameters
     assert schema["properties"] == {"place": {"$ref": "#/$defs/Place"}}
     assert set(schema["$defs"]) == {"Place"}
@@ -101,7 +101,7 @@ def test_a_call_never_raises(name, arguments, text, is_error):
         ([lambda *x: x], "needs a function with a name"),
     ],
 )
-def test_what_cannot_be_a_tool_is_refused(functions, words):
+def test_a_value_that_cannot_be_a_tool_is_refused(functions, words):
     with pytest.raises(ConfigError, match=words):
         read_tools(functions)
 

@@ -132,7 +132,7 @@ SUMMARISERS: dict[str, Callable[[dict[str, Any]], Scripted]] = {
 
 
 @pytest.mark.parametrize("kind", SUMMARISERS)
-def test_whatever_the_summariser_does_the_run_ends_and_no_request_is_refused(kind: str) -> None:
+def test_the_run_ends_and_no_request_is_refused_with_any_summariser(kind: str) -> None:
     calls = [("read_file", {"path": f"mod{n}.py"}) for n in range(12)]
     with working(6000, calls, SUMMARISERS[kind]) as (agent, model, _):
         events = watch(agent, REQUEST)
@@ -146,7 +146,7 @@ def test_whatever_the_summariser_does_the_run_ends_and_no_request_is_refused(kin
 
 
 @pytest.mark.parametrize("kind", ["good", "down"])
-def test_a_result_of_more_than_half_the_room_is_sent_whole_once(kind: str) -> None:
+def test_a_result_of_more_than_half_the_room_is_sent_once_in_full(kind: str) -> None:
     calls = [("read_file", {"path": f"mod{n}.py"}) for n in range(9)]
     calls.append(("big_file", {"path": "KEYFILE"}))
     with working(16_000, calls, SUMMARISERS[kind]) as (agent, model, _):
@@ -158,7 +158,9 @@ def test_a_result_of_more_than_half_the_room_is_sent_whole_once(kind: str) -> No
 
 @pytest.mark.parametrize("kind", ["good", "down", "cut off"])
 @pytest.mark.parametrize("before", [0, 12])
-def test_a_result_beyond_the_window_is_thinned_before_it_is_sent(kind: str, before: int) -> None:
+def test_a_result_larger_than_the_window_is_thinned_before_it_is_sent(
+    kind: str, before: int
+) -> None:
     calls = [("read_file", {"path": f"mod{n}.py"}) for n in range(before)]
     calls.append(("big_file", {"path": "KEYFILE"}))
     with working(6000, calls, SUMMARISERS[kind]) as (agent, model, _):
@@ -196,7 +198,7 @@ def test_three_big_results_in_a_row_are_each_read() -> None:
             assert f"the SECRET value of F{number} is 4242" in text
 
 
-def test_what_is_recalled_is_bounded_and_read() -> None:
+def test_recalled_text_is_bounded_and_read() -> None:
     calls = [("read_file", {"path": f"mod{n}.py"}) for n in range(10)]
     calls.append(("recall", {"query": "handler"}))
     with working(6000, calls, SUMMARISERS["good"]) as (agent, model, _):
@@ -208,7 +210,7 @@ def test_what_is_recalled_is_bounded_and_read() -> None:
         assert "handler_mod" in ended.content
 
 
-def test_recall_of_much_is_bounded_and_can_be_read_on() -> None:
+def test_a_large_recall_is_bounded_and_can_be_continued() -> None:
     with working(200_000, [("recall", {"query": "needle"})], DOWN) as (agent, _, _):
         thread = agent.thread
         for n in range(20):
@@ -224,7 +226,7 @@ def test_recall_of_much_is_bounded_and_can_be_read_on() -> None:
         assert "offset" in answer.content
 
 
-def test_a_hung_summariser_is_given_up_and_the_run_goes_on() -> None:
+def test_a_hung_summariser_times_out_and_the_run_continues() -> None:
     calls = [("read_file", {"path": f"mod{n}.py"}) for n in range(12)]
     hung = Scripted(*[b": wait\n\n"] * 600, pause=0.1)
     with working(6000, calls, lambda _: hung, timeout=0.3) as (agent, model, _):
@@ -259,7 +261,7 @@ class Raising(Hung):
     ("by", "timeout", "why"),
     [(Hung, 0.2, "0.2 seconds"), (Raising, 60, "the socket died")],
 )
-def test_a_summariser_of_ones_own_that_hangs_or_raises_blocks_nothing(
+def test_a_custom_summariser_that_hangs_or_raises_blocks_nothing(
     by: Any, timeout: float, why: str
 ) -> None:
     calls = [("read_file", {"path": f"mod{n}.py"}) for n in range(12)]
@@ -275,7 +277,7 @@ def test_a_summariser_of_ones_own_that_hangs_or_raises_blocks_nothing(
         assert "extract" in str(folds[-1].message)
 
 
-def test_the_agent_can_have_its_thread_compacted_without_writing_the_summary() -> None:
+def test_the_agent_can_compact_its_thread_without_writing_the_summary() -> None:
     with scripted_upstream() as upstream, weft.open() as t:
         for n in range(30):
             t.user(f"Question {n} about src/part_{n}.py: " + "what does it do? " * 20)
@@ -315,7 +317,7 @@ def test_the_agent_can_have_its_thread_compacted_without_writing_the_summary() -
 
 @pytest.mark.parametrize("is_separate", [False, True])
 @pytest.mark.parametrize("retries", [0, 2])
-def test_a_failed_summary_request_is_repeated_as_often_as_the_settings_say(
+def test_the_settings_limit_the_retries_of_a_failed_summary_request(
     retries: int, is_separate: bool
 ) -> None:
     """The repeats are events, also if another model than the agent's own writes the summaries."""

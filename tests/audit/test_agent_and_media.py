@@ -113,7 +113,7 @@ def test_an_agent_sends_the_parameters_of_the_threads_setup(thread, upstream):
     assert "n" not in body
 
 
-def test_the_agents_arguments_win_over_the_setup(thread, upstream):
+def test_the_agents_arguments_override_the_setup(thread, upstream):
     thread.setup(params=Params(temperature=0.2, max_tokens=77, stop=("END",)))
     make_agent(thread, upstream, temperature=0.5, max_tokens=88, params=Params(top_k=5)).send("hi")
     [body] = bodies(upstream)
@@ -121,7 +121,7 @@ def test_the_agents_arguments_win_over_the_setup(thread, upstream):
     assert body["stop_sequences"] == ["END"]
 
 
-def test_a_setup_that_changes_between_runs_is_used_from_then_on(thread, upstream):
+def test_a_changed_setup_is_used_in_the_next_run(thread, upstream):
     agent = make_agent(thread, upstream)
     agent.send("hi")
     thread.setup(params=Params(max_tokens=55))
@@ -129,7 +129,7 @@ def test_a_setup_that_changes_between_runs_is_used_from_then_on(thread, upstream
     assert [body["max_tokens"] for body in bodies(upstream)] == [64000, 55]
 
 
-def test_effort_and_the_shape_of_an_answer_reach_the_vendor(thread):
+def test_effort_and_response_format_reach_the_vendor(thread):
     chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-5"}
     choice = {"index": 0, "delta": {"role": "assistant", "content": "{}"}, "finish_reason": "stop"}
     frame = b"data: %b\n\ndata: [DONE]\n\n" % orjson.dumps({**chunk, "choices": [choice]})
@@ -163,7 +163,7 @@ class Place(msgspec.Struct):
     ],
     ids=["word", "openai-object", "schema", "openai-schema", "format", "class"],
 )
-def test_a_response_format_is_taken_in_every_common_form(thread, given, kind):
+def test_a_response_format_is_accepted_in_every_common_form(thread, given, kind):
     with scripted_upstream() as upstream:
         upstream.then(says("{}"))
         provider = make_provider("u", "openai-chat", upstream.url)
@@ -191,12 +191,12 @@ def test_a_response_format_is_taken_in_every_common_form(thread, given, kind):
         ("params", {"temperature": 1}),
     ],
 )
-def test_a_wrong_argument_is_refused_by_its_name(thread, option, value):
+def test_an_error_names_the_wrong_argument(thread, option, value):
     with pytest.raises(ConfigError, match=f"^{option}: "):
         Agent(thread, **{option: value})
 
 
-def test_a_forced_call_holds_for_the_first_request_so_that_the_run_can_end(thread, upstream):
+def test_a_forced_call_applies_only_to_the_first_request(thread, upstream):
     upstream.then(streamed(call("t1", "weather", city="Rome"), stop="tool_use"), streamed("Sunny."))
     agent = make_agent(thread, upstream, tools=[weather], tool_choice="weather")
     assert agent.send("look") == "Sunny."
@@ -205,7 +205,7 @@ def test_a_forced_call_holds_for_the_first_request_so_that_the_run_can_end(threa
     assert second.get("tool_choice", {"type": "auto"}) == {"type": "auto"}
 
 
-def test_a_recorded_choice_of_a_tool_that_the_agent_has_not_is_left_out(thread, upstream):
+def test_a_recorded_tool_choice_is_omitted_if_the_agent_lacks_the_tool(thread, upstream):
     thread.setup([{"name": "Bash"}], Params(tool_choice=ToolChoice("tool", "Bash")))
     make_agent(thread, upstream, tools=[weather]).send("hi")
     assert "tool_choice" not in bodies(upstream)[0]
@@ -214,7 +214,7 @@ def test_a_recorded_choice_of_a_tool_that_the_agent_has_not_is_left_out(thread, 
 # without compaction ----------------------------------------------------------------------------
 
 
-def test_without_compaction_no_tools_and_no_checkpoints_go_out(thread, upstream):
+def test_without_compaction_no_tools_and_no_checkpoints_are_sent(thread, upstream):
     upstream.then(streamed(call("t1", "weather", city="Rome"), stop="tool_use"), streamed("Sunny."))
     make_agent(thread, upstream, tools=[weather], compaction=None).send("look")
     for seen in upstream.seen:
@@ -232,7 +232,7 @@ def test_checkpoints_of_earlier_runs_are_not_sent_without_compaction(thread, ups
     assert "tools" not in bodies(upstream)[1]
 
 
-def test_without_compaction_a_tool_of_ones_own_may_be_named_recall(thread, upstream):
+def test_without_compaction_a_custom_tool_may_be_named_recall(thread, upstream):
     def recall(query: str) -> str:
         """Looks into a notebook."""
         return "mine: " + query
@@ -247,7 +247,7 @@ def test_without_compaction_a_tool_of_ones_own_may_be_named_recall(thread, upstr
 # parallel tools --------------------------------------------------------------------------------
 
 
-def test_calls_of_one_turn_run_at_the_same_time(thread, upstream):
+def test_calls_of_one_turn_run_concurrently(thread, upstream):
     met = threading.Barrier(2)
     meeting: list[asyncio.Event] = []
 
@@ -285,7 +285,7 @@ def test_calls_of_one_turn_run_at_the_same_time(thread, upstream):
     assert ids == ["a1", "s1", "s2", "a2"]
 
 
-def test_a_tool_that_fails_or_cancels_itself_disturbs_no_other(thread, upstream):
+def test_a_tool_that_fails_or_cancels_itself_does_not_affect_others(thread, upstream):
     def failing() -> str:
         """Fails."""
         raise RuntimeError("no")
@@ -306,7 +306,7 @@ def test_a_tool_that_fails_or_cancels_itself_disturbs_no_other(thread, upstream)
     assert isinstance(events[-1], MessageComplete)
 
 
-def test_tools_run_one_after_the_other_where_that_is_asked_for(thread, upstream):
+def test_tools_run_sequentially_if_configured(thread, upstream):
     order: list[str] = []
 
     async def step(name: str) -> str:
@@ -322,7 +322,7 @@ def test_tools_run_one_after_the_other_where_that_is_asked_for(thread, upstream)
     assert order == ["a begins", "a ends", "b begins", "b ends"]
 
 
-def test_a_run_that_is_stopped_stops_its_tools(thread, upstream):
+def test_stopping_a_run_stops_its_tools(thread, upstream):
     begun, stopped = threading.Event(), list[str]()
 
     async def slow() -> str:
@@ -409,7 +409,7 @@ def test_a_pydantic_model_is_a_parameter_of_a_tool(thread, upstream):
     assert "$ref" not in str(tool)
 
 
-def test_a_type_that_no_model_can_be_told_of_is_refused_in_plain_words(thread):
+def test_a_type_without_a_schema_is_refused_with_a_clear_error(thread):
     class Engine:
         pass
 
@@ -465,7 +465,7 @@ def folder(tmp_path):
         ("e.mp3", "audio", "audio/mpeg"),
     ],
 )
-def test_a_files_type_is_found_by_its_content(thread, folder, name, kind, media):
+def test_a_file_type_is_detected_from_its_content(thread, folder, name, kind, media):
     thread.user("What is this?", attach=[folder / name])
     [message] = thread.compile().messages
     text, block = message.blocks
@@ -510,7 +510,9 @@ def test_attached_files_reach_all_four_vendors(thread, folder):
         (".", "is a folder"),
     ],
 )
-def test_a_file_that_cannot_be_attached_is_named_and_nothing_lands(thread, folder, name, words):
+def test_a_file_that_cannot_be_attached_is_named_and_nothing_is_committed(
+    thread, folder, name, words
+):
     with pytest.raises(weft.ThreadError, match=rf"^attach\[1\].*{words}"):
         thread.user("look", attach=[folder / "a.png", folder / name])
     assert thread.head is None
@@ -526,7 +528,7 @@ def test_a_file_that_is_too_large_is_refused(thread, tmp_path):
 
 
 @pytest.mark.parametrize("given", [3, [3], ["https://example.org/a.png"]])
-def test_what_is_no_path_is_refused_by_its_place(thread, given):
+def test_a_value_that_is_not_a_path_is_refused_with_its_index(thread, given):
     with pytest.raises(weft.ThreadError, match=r"^attach"):
         thread.user("look", attach=given)
 
@@ -556,7 +558,7 @@ def weft_command(*args: str, given: str = "", **variables: str) -> subprocess.Co
     )
 
 
-def test_weft_chat_takes_files_with_an_option_and_with_attach(folder):
+def test_weft_chat_attaches_files_by_option_and_command(folder):
     store = str(folder / "chat.db")
     options = ["chat", "--store", store, "-a", str(folder / "a.png")]
     done = weft_command(*options, "What is this?")
@@ -642,20 +644,20 @@ def test_the_docstring_of_to_anthropic_points_to_the_params():
     ],
     ids=["set", "date", "number as key", "path"],
 )
-def test_metadata_that_json_cannot_hold_is_refused_and_not_changed(thread, metadata, field):
+def test_metadata_that_is_not_json_is_refused_and_not_changed(thread, metadata, field):
     with pytest.raises(weft.ThreadError, match=field):
         thread.user("hi", metadata=metadata)
     assert thread.head is None
 
 
-def test_metadata_that_holds_itself_is_refused(thread):
+def test_metadata_with_a_cycle_is_refused(thread):
     endless: dict[str, Any] = {}
     endless["me"] = endless
     with pytest.raises(weft.ThreadError, match=r"metadata.*contains itself"):
         thread.user("hi", metadata=endless)
 
 
-def test_commit_m_is_the_text_as_in_git_and_note_is_the_note(tmp_path):
+def test_commit_m_takes_the_text_as_in_git_and_note_the_note(tmp_path):
     store = str(tmp_path / "c.db")
     done = weft_command("commit", "--store", store, "-m", "one", "-m", "two", "--note", "why")
     assert done.returncode == 0, done.stderr
@@ -671,7 +673,7 @@ def test_commit_m_is_the_text_as_in_git_and_note_is_the_note(tmp_path):
         assert thread.compile().messages[0].text == "three"
 
 
-def test_a_preview_asks_nobody_and_needs_no_key(tmp_path):
+def test_a_preview_asks_no_model_and_needs_no_key(tmp_path):
     store = str(tmp_path / "c.db")
     with weft.open(store) as thread:
         for number in range(6):
@@ -687,7 +689,7 @@ def test_a_preview_asks_nobody_and_needs_no_key(tmp_path):
 
 
 @pytest.mark.parametrize("extra", ["postgres", "claude", "serve"])
-def test_messages_that_name_an_extra_say_how_to_install_it_from_this_folder(extra):
+def test_errors_about_a_missing_extra_say_how_to_install_it(extra):
     sources = ROOT / "src" / "weft"
     texts = [path.read_text() for path in sources.rglob("*.py")]
     assert not [text for text in texts if f"weft[{extra}]" in text]
@@ -723,6 +725,6 @@ def test_make_says_which_python_it_needs_and_replaces_an_old_venv(tmp_path):
     assert log.read_text() == "-m venv --clear .venv\n"
 
 
-def test_the_note_of_a_skipped_message_begins_with_its_sign():
+def test_the_note_of_a_skipped_message_begins_with_its_symbol():
     assert skip_note("init").startswith("⏩ Skipping")
     assert "`⏩ Skipping" in (ROOT / "src" / "weft" / "web" / "system.js").read_text()

@@ -34,7 +34,7 @@ def run(*words: str, input: str = "") -> "subprocess.CompletedProcess[str]":
 # Hooks and budgets
 
 
-def test_a_raising_after_hook_does_not_make_a_landed_commit_look_failed() -> None:
+def test_a_raising_after_hook_does_not_make_a_stored_commit_look_failed() -> None:
     t = weft.open()
     told: list[str] = []
 
@@ -51,7 +51,7 @@ def test_a_raising_after_hook_does_not_make_a_landed_commit_look_failed() -> Non
     assert len(warned) == 1
 
 
-def test_a_raising_after_hook_does_not_take_a_batch_back() -> None:
+def test_a_raising_after_hook_does_not_roll_back_a_batch() -> None:
     t = weft.open()
 
     def broken(_info: weft.CommitInfo) -> None:
@@ -65,14 +65,14 @@ def test_a_raising_after_hook_does_not_take_a_batch_back() -> None:
     assert texts(t) == ["one", "two"]
 
 
-def test_a_commit_whose_hooks_ran_well_has_no_hook_errors() -> None:
+def test_a_commit_has_no_hook_errors_if_its_hooks_succeed() -> None:
     t = weft.open()
     t.after(lambda _: None)
     assert t.user("x").hook_errors == ()
 
 
 @pytest.mark.parametrize("answer", [5, "text", {"note": "x"}, object(), True])
-def test_a_hook_that_answers_junk_is_named(answer: Any) -> None:
+def test_a_hook_with_an_invalid_return_value_is_named(answer: Any) -> None:
     t = weft.open()
 
     def junk(_draft: weft.Draft) -> Any:
@@ -91,7 +91,7 @@ def test_a_hook_that_answers_junk_is_named(answer: Any) -> None:
         weft.Draft("append", None, ("text",), None),  # type: ignore[arg-type]
     ],
 )
-def test_a_draft_full_of_junk_is_a_weft_error_too(answer: weft.Draft) -> None:
+def test_an_invalid_draft_is_a_weft_error(answer: weft.Draft) -> None:
     t = weft.open()
 
     def junk(_draft: weft.Draft) -> weft.Draft:
@@ -102,7 +102,7 @@ def test_a_draft_full_of_junk_is_a_weft_error_too(answer: weft.Draft) -> None:
         t.user("x")
 
 
-def test_a_hook_that_is_no_function_is_refused_where_it_is_added() -> None:
+def test_a_hook_that_is_not_callable_is_refused_when_it_is_added() -> None:
     t = weft.open()
     for add in (t.before, t.after):
         with pytest.raises(WrongValue, match="function"):
@@ -162,7 +162,7 @@ def turns() -> weft.Thread:
     return t
 
 
-def test_undo_and_redo_take_a_whole_turn_where_the_caller_asks_for_that() -> None:
+def test_undo_and_redo_can_take_a_whole_turn() -> None:
     t = turns()
     before = texts(t)
     undone = t.undo(turn=True)
@@ -181,7 +181,7 @@ def test_undo_and_redo_take_a_whole_turn_where_the_caller_asks_for_that() -> Non
     assert texts(t) == before
 
 
-def test_where_there_is_no_turn_nothing_is_undone() -> None:
+def test_without_a_turn_nothing_is_undone() -> None:
     t = weft.open()
     t.system("be brief")
     with pytest.raises(ThreadError, match="turn"):
@@ -191,14 +191,14 @@ def test_where_there_is_no_turn_nothing_is_undone() -> None:
         t.redo(turn=True)
 
 
-def test_a_turn_undone_after_steps_that_were_undone_already() -> None:
+def test_a_turn_can_be_undone_after_single_steps() -> None:
     t = turns()
     t.undo()
     t.undo(turn=True)
     assert texts(t) == ["be brief", "first", "answer one"]
 
 
-def test_a_pin_that_was_done_last_is_undone_alone() -> None:
+def test_a_pin_is_undone_before_its_turn() -> None:
     t = turns()
     t.pin(t.compile().ids[1])
     assert t.undo(turn=True).verb == "annotate"
@@ -218,7 +218,7 @@ def test_the_command_undoes_and_redoes_a_whole_turn(tmp_path: Path) -> None:
     )
 
 
-def test_chat_undoes_a_whole_turn_and_says_which(tmp_path: Path) -> None:
+def test_chat_undoes_a_whole_turn_and_names_it(tmp_path: Path) -> None:
     path = str(tmp_path / "a.db")
     told = run("chat", "--store", path, input="hello there\n/undo\n/undo\n")
     assert "undone: turn hello there" in told.stdout
@@ -230,7 +230,7 @@ def test_chat_undoes_a_whole_turn_and_says_which(tmp_path: Path) -> None:
 # Fork, clear, reset
 
 
-def test_a_fork_is_a_handle_of_its_own_on_a_new_branch() -> None:
+def test_a_fork_is_a_separate_handle_on_a_new_branch() -> None:
     t = weft.open()
     t.user("shared")
     one, two = t.fork("one"), t.fork("two")
@@ -284,7 +284,7 @@ def test_an_empty_thread_can_be_forked() -> None:
     assert texts(mine) == ["x"]
 
 
-def test_clear_empties_the_branch_and_undo_brings_it_back() -> None:
+def test_clear_empties_the_branch_and_undo_restores_it() -> None:
     t = weft.open()
     t.user("one")
     t.branch("side")
@@ -305,7 +305,7 @@ def test_clear_empties_the_branch_and_undo_brings_it_back() -> None:
     assert texts(t) == ["anew"]
 
 
-def test_reset_to_nothing_says_what_to_do_instead() -> None:
+def test_reset_to_nothing_suggests_an_alternative() -> None:
     t = weft.open()
     t.user("one")
     with pytest.raises(WeftError, match=r"clear\(\)"):
@@ -353,7 +353,7 @@ def test_a_thread_can_be_renamed(store: Store) -> None:
             t.rename(wrong)  # type: ignore[arg-type]
 
 
-def test_a_deleted_thread_is_gone_until_it_is_brought_back(store: Store) -> None:
+def test_a_deleted_thread_is_gone_until_it_is_restored(store: Store) -> None:
     t = weft.open(store, "x", scope="s")
     t.user("secret word")
     t.delete()
@@ -374,7 +374,7 @@ def test_a_deleted_thread_is_gone_until_it_is_brought_back(store: Store) -> None
         weft.undelete(store, "x")
 
 
-def test_the_children_of_a_session_are_deleted_and_brought_back_with_it(store: Store) -> None:
+def test_the_children_of_a_session_are_deleted_and_restored_with_it(store: Store) -> None:
     for name, parent in (("s", None), ("s.agent", "s"), ("s.agent.2", "s.agent"), ("other", None)):
         weft.open(store, name).user(f"in {name}")
         store.describe_thread(name, parent=parent)
@@ -393,7 +393,7 @@ def test_the_children_of_a_session_are_deleted_and_brought_back_with_it(store: S
     assert texts(weft.open(store, "s")) == ["in s"]
 
 
-def test_gc_drops_deleted_threads_for_good(store: Store) -> None:
+def test_gc_removes_deleted_threads_permanently(store: Store) -> None:
     t = weft.open(store, "x")
     t.user("only here")
     kept = weft.open(store, "kept")
@@ -418,7 +418,7 @@ def test_a_thread_that_another_process_deleted_is_not_written_to(tmp_path: Path)
             mine.user("three")
 
 
-def test_the_commands_rename_delete_and_bring_back(tmp_path: Path) -> None:
+def test_the_commands_rename_delete_and_restore(tmp_path: Path) -> None:
     path = str(tmp_path / "a.db")
     run("commit", "hello", "--store", path, "--thread", "a")
     assert "'a' is now 'b'" in run("rename", "b", "--thread", "a", "--store", path).stdout
@@ -507,7 +507,7 @@ def test_search_runs_over_all_threads(store: Store) -> None:
     "given",
     [{"role": "usr"}, {"role": 5}, {"since": "soon"}, {"until": [1]}, {"regex": 1}, {"branch": 3}],
 )
-def test_a_filter_that_means_nothing_is_refused(given: dict[str, Any]) -> None:
+def test_a_meaningless_filter_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(WrongValue, match=next(iter(given))):
         weft.open().search("x", **given)
 
@@ -531,7 +531,7 @@ def test_the_command_searches_all_threads(tmp_path: Path) -> None:
     assert " a live user: " in run("search", "apple", "--store", path).stdout
 
 
-def test_no_warning_where_nothing_is_wrong() -> None:
+def test_a_valid_thread_gives_no_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         t = turns()

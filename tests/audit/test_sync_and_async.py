@@ -46,7 +46,7 @@ BLOCKING = [send, retry, compact_with_a_model, preview_with_a_model, compact_wit
 
 
 @pytest.mark.parametrize("call", BLOCKING)
-def test_a_blocking_call_inside_a_running_loop(call: Any) -> None:
+def test_a_blocking_call_works_inside_a_running_loop(call: Any) -> None:
     async def notebook() -> Any:
         return call()
 
@@ -54,7 +54,7 @@ def test_a_blocking_call_inside_a_running_loop(call: Any) -> None:
 
 
 @pytest.mark.parametrize("call", BLOCKING)
-def test_and_without_one(call: Any) -> None:
+def test_a_blocking_call_works_without_a_loop(call: Any) -> None:
     assert call()
 
 
@@ -65,7 +65,7 @@ def test_asend_is_awaited() -> None:
     assert asyncio.run(notebook())
 
 
-def test_a_notebook_uses_one_agent_from_cell_to_cell() -> None:
+def test_a_notebook_uses_one_agent_across_cells() -> None:
     """A notebook has one loop; each cell is a task in it."""
     agent = weft.Agent(weft.open())
 

@@ -116,7 +116,7 @@ COMPLETE = {"gemini: no args", "chat: role null", "chat: null type"}
 
 @pytest.mark.parametrize("target", PROTOCOLS)
 @pytest.mark.parametrize("name", CALLS_WITH_GAPS)
-def test_a_call_with_a_gap_reads_as_a_call_of_no_arguments(name, target):
+def test_a_call_without_arguments_is_decoded(name, target):
     protocol, body = CALLS_WITH_GAPS[name]
     done = weft.translate_response(body, protocol, target)
     (call,) = CODECS[target].decode_response(done.body).message.blocks
@@ -137,7 +137,7 @@ TEXT_ARGUMENTS = {
 
 @pytest.mark.parametrize("target", PROTOCOLS)
 @pytest.mark.parametrize("protocol", TEXT_ARGUMENTS)
-def test_a_text_in_place_of_an_object_is_the_one_input(protocol, target):
+def test_a_string_instead_of_an_object_becomes_the_only_input(protocol, target):
     done = weft.translate_response(TEXT_ARGUMENTS[protocol], protocol, target)
     (call,) = CODECS[target].decode_response(done.body).message.blocks
     assert json.loads(call.arguments) == {"input": "a patch"}
@@ -209,7 +209,7 @@ TEXTS_WITH_GAPS = {
 
 @pytest.mark.parametrize("target", PROTOCOLS)
 @pytest.mark.parametrize("name", TEXTS_WITH_GAPS)
-def test_a_text_with_a_gap_is_read(name, target):
+def test_a_text_with_missing_members_is_decoded(name, target):
     protocol, body = TEXTS_WITH_GAPS[name]
     done = weft.translate_response(body, protocol, target)
     assert "".join(texts(CODECS[target].decode_response(done.body).message.blocks)) == "hi"
@@ -239,7 +239,7 @@ def test_a_text_with_a_gap_is_read(name, target):
         ("openai-chat", chat({"content": "x"}, usage=None), None),
     ],
 )
-def test_token_counts_may_be_written_as_text(protocol, body, counts):
+def test_token_counts_may_be_strings(protocol, body, counts):
     usage = CODECS[protocol].decode_response(body).usage
     assert (None if usage is None else (usage.input, usage.output)) == counts
 
@@ -370,7 +370,7 @@ STREAMED_CALLS = {
 
 @pytest.mark.parametrize("target", PROTOCOLS)
 @pytest.mark.parametrize("name", STREAMED_CALLS)
-def test_a_streamed_call_with_gaps_is_read(name, target):
+def test_a_streamed_call_with_missing_members_is_decoded(name, target):
     protocol, data, expected = STREAMED_CALLS[name]
     translator = weft.StreamTranslator(protocol, target)
     out = translator.feed(data) + translator.close()
@@ -453,7 +453,7 @@ STREAMED_TEXTS = {
 
 @pytest.mark.parametrize("target", PROTOCOLS)
 @pytest.mark.parametrize("name", STREAMED_TEXTS)
-def test_a_streamed_text_with_gaps_is_read(name, target):
+def test_a_streamed_text_with_missing_members_is_decoded(name, target):
     protocol, data = STREAMED_TEXTS[name]
     translator = weft.StreamTranslator(protocol, target)
     out = translator.feed(data) + translator.close()
@@ -463,7 +463,7 @@ def test_a_streamed_text_with_gaps_is_read(name, target):
     assert b"None" not in out
 
 
-def test_no_delta_of_a_call_is_empty():
+def test_no_call_delta_is_empty():
     """litellm fails on an empty piece of arguments, and Claude begins each call with one."""
     pieces = ["", '{"a":', "", "1}"]
     data = stream(
@@ -512,7 +512,7 @@ ASKED = {
 
 @pytest.mark.parametrize("prefix", ["", "/v1", "/v1beta", "/v1/v1", "/v1beta/v1beta", "/v1/v1beta"])
 @pytest.mark.parametrize("path", ASKED)
-def test_a_base_url_may_have_a_version_or_not(gateway, path, prefix):
+def test_a_base_url_works_with_and_without_a_version(gateway, path, prefix):
     if prefix.endswith("/v1beta") and "/models/" not in path:
         pytest.skip("only Google has this version")
     body = ASKED[path] | ({} if "/models/" in path else {"model": "weft-offline"})
@@ -521,7 +521,7 @@ def test_a_base_url_may_have_a_version_or_not(gateway, path, prefix):
 
 
 @pytest.mark.parametrize("path", ["/models", "/v1/models", "/v1/v1/models", "/models/weft-offline"])
-def test_the_list_of_models_needs_no_version(gateway, path):
+def test_the_model_list_url_needs_no_version(gateway, path):
     with urlopen(gateway.url + path, timeout=60) as answer:
         assert answer.status == 200
         assert b"weft-offline" in answer.read()
@@ -551,7 +551,7 @@ THOUGHT = claude(
 )
 
 
-def test_chat_clients_are_shown_thinking_in_bodies_and_streams():
+def test_chat_clients_get_thinking_in_bodies_and_streams():
     done = weft.translate_response(THOUGHT, "anthropic", "openai-chat")
     message = done.body["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("pondering", "ok")
@@ -564,7 +564,7 @@ def test_chat_clients_are_shown_thinking_in_bodies_and_streams():
 
 
 @pytest.mark.parametrize("echoes", [True, False])  # some clients hand thinking back, some do not
-def test_thinking_that_a_chat_client_echoes_goes_only_to_its_maker(echoes):
+def test_thinking_echoed_by_a_chat_client_goes_only_to_its_vendor(echoes):
     shown = weft.translate_response(THOUGHT, "anthropic", "openai-chat")
     echo = {"role": "assistant", "content": "ok"} | (
         {"reasoning_content": "pondering"} if echoes else {}
@@ -621,7 +621,7 @@ def tools_of(params):
 
 @pytest.mark.parametrize("method", OWN_TOOLS)
 @pytest.mark.parametrize("way", ["setup", "tools=", "reopened"])
-def test_a_vendor_gets_its_own_tool_definitions_back_as_they_were_written(method, way, tmp_path):
+def test_a_vendor_gets_its_own_tool_definitions_unchanged(method, way, tmp_path):
     store = str(tmp_path / "weft.db")
     t = weft.open(store, "t")
     t.user("x")
@@ -638,7 +638,7 @@ def test_a_vendor_gets_its_own_tool_definitions_back_as_they_were_written(method
 
 
 @pytest.mark.parametrize("method", OWN_TOOLS)
-def test_what_another_vendor_cannot_be_told_of_a_tool_is_a_loss(method):
+def test_tool_members_that_another_vendor_lacks_are_losses(method):
     t = weft.open()
     t.user("x")
     for tool in OWN_TOOLS[method]:
@@ -660,7 +660,7 @@ def test_what_another_vendor_cannot_be_told_of_a_tool_is_a_loss(method):
             assert not hosted or any("tools" in loss.path for loss in params.losses)
 
 
-def test_the_order_of_a_schema_survives_import_and_reordering(tmp_path):
+def test_the_order_of_a_schema_survives_an_import(tmp_path):
     body = {
         "model": "claude-sonnet-4-5",
         "max_tokens": 9,
@@ -732,7 +732,7 @@ def test_the_gateway_refuses_system_messages_only_with_the_path(client, behind, 
         ("zoë", "zoë"),
     ],
 )
-def test_a_name_that_openai_refuses_is_changed_with_a_loss(name, written):
+def test_a_name_that_openai_refuses_is_changed_and_reported(name, written):
     t = weft.open()
     t.user("q", name=name)
     params = t.compile().to_openai_params(model="gpt-5")
@@ -809,13 +809,13 @@ def caller_session(turns):
     return {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": messages}
 
 
-def test_marks_of_who_called_a_tool_are_a_matter_of_form():
+def test_caller_markers_of_a_tool_are_losses_of_form():
     done = weft.translate(caller_session(2), "anthropic", "openai-chat")
     callers = [loss for loss in done.losses if loss.detail == "caller"]
     assert [loss.level for loss in callers] == ["form", "form"]
 
 
-def test_equal_losses_are_one_line_for_a_person(tmp_path):
+def test_equal_losses_are_one_line(tmp_path):
     body = tmp_path / "body.json"
     body.write_text(json.dumps(caller_session(40)))
     command = [sys.executable, "-c", LAUNCH, "translate", "--from", "anthropic"]
@@ -848,7 +848,7 @@ def test_losses_of_meaning_come_first():
 
 
 @pytest.mark.parametrize("member", ["reasoning_content", "reasoning", "reasoning_text", "hidden"])
-def test_the_member_that_shows_thinking_can_be_chosen(member, tmp_path):
+def test_the_member_for_thinking_can_be_configured(member, tmp_path):
     whole = weft.translate_response(THOUGHT, "anthropic", "openai-chat", thinking=member)
     translator = weft.StreamTranslator("anthropic", "openai-chat", thinking=member)
     streamed = translator.feed(json.dumps(THOUGHT).encode()) + translator.close()
@@ -875,7 +875,7 @@ def test_an_unknown_member_for_thinking_is_refused():
         weft.translate_response(THOUGHT, "anthropic", "openai-chat", thinking="thoughts")
 
 
-def test_what_was_sent_with_tools_of_the_call_can_be_shown_again():
+def test_a_request_with_per_call_tools_can_be_shown_again():
     t = weft.open()
     t.user("x")
     tools = [{"name": "f", "input_schema": ORDERED}]

@@ -128,7 +128,7 @@ def test_WF2_newer_and_unreadable_ids_keep_the_inline_message(model: str) -> Non
         "anthropic/claude-opus-4.6",
     ],
 )
-def test_WF2_all_spellings_have_the_same_row(spelling: str) -> None:
+def test_WF2_all_spellings_of_a_model_have_the_same_row(spelling: str) -> None:
     catalog = load_catalog()
     known, found = catalog.find("claude-opus-4-6"), catalog.find(spelling)
     for name in ("vendor", "window", "output", "prefill", "thinking", "one_sampler", "price"):
@@ -144,15 +144,13 @@ def test_WF2_all_spellings_have_the_same_row(spelling: str) -> None:
         ("ft:gpt-4o-2024-08-06:org::id", "gpt-4o-2024-08-06"),
     ],
 )
-def test_WF2_other_makers_models_behind_an_aggregator_are_known_too(
-    spelling: str, plain: str
-) -> None:
+def test_WF2_other_vendors_models_behind_an_aggregator_are_known(spelling: str, plain: str) -> None:
     catalog = load_catalog()
     assert catalog.find(spelling).window == catalog.find(plain).window
     assert catalog.find(spelling).vendor == catalog.find(plain).vendor
 
 
-def test_WF2_an_aggregators_spelling_never_takes_a_vendors_key_elsewhere() -> None:
+def test_WF2_an_aggregators_model_name_never_sends_a_vendors_key_elsewhere() -> None:
     from weft.client import find_upstream
 
     environ = {"ANTHROPIC_API_KEY": "sk-secret"}
@@ -190,7 +188,7 @@ def test_M8_a_config_file_adds_and_overrides_rows(tmp_path: Path) -> None:
     assert (catalog.find("house-model").window, catalog.find("house-model").output) == (9_000, 77)
 
 
-def test_M8_a_row_of_ones_own_wins_over_a_longer_shipped_pattern() -> None:
+def test_M8_a_configured_row_overrides_a_longer_shipped_pattern() -> None:
     catalog = load_catalog(models=[{"match": "claude-*", "inline_system": "anywhere"}])
     assert role_in_the_middle("claude-opus-4-6", catalog=catalog) == "system"
     assert catalog.find("claude-opus-4-6").output == 128_000  # what it does not say stays
@@ -213,7 +211,7 @@ def test_M8_the_command_uses_the_config(tmp_path: Path) -> None:
     assert (written["messages"][1]["role"], written["max_tokens"]) == ("user", 77)
 
 
-def test_M8_rows_added_in_python_act_on_everything_that_is_written_later() -> None:
+def test_M8_rows_added_in_python_apply_to_later_requests() -> None:
     row = {"match": "added-in-python", "inline_system": "never", "max_tokens_field": "max_tokens"}
     weft.add_models(row)
     assert role_in_the_middle("added-in-python") == "user"
@@ -239,7 +237,7 @@ def test_M8_rows_added_in_python_act_on_everything_that_is_written_later() -> No
         ('model = ["m"]', "model"),
     ],
 )
-def test_M8_a_wrong_row_is_refused_by_its_key(tmp_path: Path, text: str, named: str) -> None:
+def test_M8_an_error_names_the_wrong_key_of_a_row(tmp_path: Path, text: str, named: str) -> None:
     from weft.gateway import Flags, read_settings
 
     config = write_config(tmp_path, text)
@@ -313,12 +311,12 @@ def thread_of_two_answers() -> weft.Thread:
     return t
 
 
-def test_WF3_ids_stay_beside_their_reasoning() -> None:
+def test_WF3_ids_stay_with_their_reasoning() -> None:
     params = thread_of_two_answers().compile().to_responses_params(model="gpt-5")
     assert ids_of(params) == ["rs_1", "fc_1", "rs_2", "msg_2", "fc_2"]
 
 
-def test_WF3_a_range_compaction_that_strips_reasoning_takes_the_ids_along() -> None:
+def test_WF3_a_range_compaction_that_strips_reasoning_strips_the_ids() -> None:
     t = thread_of_two_answers()
     first, second, *_ = [point.id for point in t.checkpoints()]
     t.compact([{"from": first, "to": second, "summary": "S"}])
@@ -337,7 +335,7 @@ def test_WF3_a_range_compaction_that_strips_reasoning_takes_the_ids_along() -> N
         pytest.param({"origin": "anthropic"}, id="reasoning of another maker"),
     ],
 )
-def test_WF3_reasoning_that_is_left_out_on_the_way_takes_the_ids_along(
+def test_WF3_omitted_reasoning_removes_its_ids(
     kept: dict[str, Any],
 ) -> None:
     from msgspec import structs
@@ -363,7 +361,7 @@ def test_WF3_reasoning_that_is_left_out_on_the_way_takes_the_ids_along(
     ]
 
 
-def test_WF3_the_second_reasoning_of_a_turn_takes_only_its_own_items_along() -> None:
+def test_WF3_the_second_reasoning_of_a_turn_removes_only_its_own_items() -> None:
     from msgspec import structs
 
     from weft.model import Origin
@@ -532,7 +530,7 @@ def test_WF1_a_message_between_a_call_and_its_result_follows_the_result(
         pytest.param([user(), system(), user("v")], id="before a user"),
     ],
 )
-def test_WF1_a_place_that_the_vendor_refuses_becomes_user(
+def test_WF1_a_position_that_the_vendor_refuses_becomes_user(
     ruled: tuple[Gateway, Upstream], listed: list[dict[str, Any]]
 ) -> None:
     body = messages_body("keep-a/claude-opus-4-8", *listed)
@@ -553,7 +551,7 @@ def test_WF1_a_leading_system_message_of_the_list_is_hoisted(
     assert roles(sent) == ["user"]
 
 
-def test_WF1_only_the_touched_parts_change(ruled: tuple[Gateway, Upstream]) -> None:
+def test_WF1_only_the_changed_parts_are_rewritten(ruled: tuple[Gateway, Upstream]) -> None:
     body = (
         b'{ "max_tokens" : 9 ,\n "model":"demote-a/claude-opus-5", "temperature" : 1.0,'
         b'  "system" : [ {"type":"text", "text":"caf\\u00e9", "cache_control":{"type":"ephemeral"}}'
@@ -567,7 +565,7 @@ def test_WF1_only_the_touched_parts_change(ruled: tuple[Gateway, Upstream]) -> N
     assert sent == wanted
 
 
-def test_WF1_without_a_rule_the_bytes_are_the_clients(ruled: tuple[Gateway, Upstream]) -> None:
+def test_WF1_without_a_rule_the_bytes_are_unchanged(ruled: tuple[Gateway, Upstream]) -> None:
     for protocol, name in (("anthropic", "keep-a"), ("openai-chat", "plain-c")):
         body = (
             b'{ "max_tokens" : 9 , "model":"%b/claude-opus-5" , "messages":[ {"role" : "user",'
@@ -643,7 +641,7 @@ def test_WF1_a_request_without_cache_marks_gets_three_from_an_anthropic_client_t
     assert list(written["tools"][0]["input_schema"]["properties"]) == ["b", "a"]
 
 
-def test_WF1_a_clients_own_cache_marks_stay_and_never_more_than_four(
+def test_WF1_a_clients_cache_marks_are_limited_to_four(
     ruled: tuple[Gateway, Upstream],
 ) -> None:
     marked = [text(word, cache_control=MARK) for word in "abcde"]
@@ -658,7 +656,7 @@ def test_WF1_a_clients_own_cache_marks_stay_and_never_more_than_four(
     assert losses == "1; messages[0].content[0].cache_control"
 
 
-def test_WF1_what_is_recorded_is_what_the_client_said(ruled: tuple[Gateway, Upstream]) -> None:
+def test_WF1_the_clients_original_request_is_recorded(ruled: tuple[Gateway, Upstream]) -> None:
     gateway, upstream = ruled
     answer = {
         "id": "msg_1",
@@ -680,7 +678,9 @@ def test_WF1_what_is_recorded_is_what_the_client_said(ruled: tuple[Gateway, Upst
     assert said == [*((m["role"], m["content"]) for m in MIDDLE), ("assistant", "fine")]
 
 
-def test_WF1_a_body_that_cannot_be_read_goes_on_as_it_is(ruled: tuple[Gateway, Upstream]) -> None:
+def test_WF1_a_body_that_cannot_be_decoded_is_forwarded_unchanged(
+    ruled: tuple[Gateway, Upstream],
+) -> None:
     body = b'{"model":"claude-opus-5","messages":"?", "max_tokens" : 3}'
     gateway, upstream = ruled
     upstream.seen.clear()
@@ -695,7 +695,7 @@ def test_WF1_a_body_that_cannot_be_read_goes_on_as_it_is(ruled: tuple[Gateway, U
 @pytest.mark.parametrize(
     "model", ["llama-3.3-70b", "qwen3-coder", "deepseek-chat", "my-llm", "kimi-k2", "gpt-oss-20b"]
 )
-def test_M7_other_makers_models_get_max_tokens(model: str) -> None:
+def test_M7_other_vendors_models_get_max_tokens(model: str) -> None:
     body = {"model": model, "max_tokens": 50, "messages": [user()]}
     done = weft.translate(body, "anthropic", "openai-chat").body
     assert (done.get("max_tokens"), "max_completion_tokens" in done) == (50, False)
@@ -709,7 +709,7 @@ def test_M7_openais_models_get_max_completion_tokens(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["llama-3.3-70b", "meta-llama/llama-3.3-70b", "deepseek-chat"])
-def test_M7_families_of_open_models_get_plain_system_messages(model: str) -> None:
+def test_M7_open_models_get_plain_system_messages(model: str) -> None:
     body = {"model": model, "max_tokens": 5, "system": [text("A"), text("B")], "messages": [user()]}
     done = weft.translate(body, "anthropic", "openai-chat")
     assert done.body["messages"][0] == system("A\nB")
@@ -725,7 +725,9 @@ M7_CHAT = {
 }
 
 
-def test_M7_a_chat_client_of_an_unknown_server(ruled: tuple[Gateway, Upstream]) -> None:
+def test_M7_a_chat_client_of_an_unknown_server_gets_max_tokens_and_system(
+    ruled: tuple[Gateway, Upstream],
+) -> None:
     sent, losses = forwarded(ruled, "openai-chat", {"model": "plain-c/house-llm", **M7_CHAT})
     assert json.loads(sent) == {
         "model": "house-llm",
@@ -736,7 +738,7 @@ def test_M7_a_chat_client_of_an_unknown_server(ruled: tuple[Gateway, Upstream]) 
 
 
 @pytest.mark.parametrize("model", ["newer-c/house-llm", "plain-c/gpt-5"])
-def test_M7_the_config_or_the_catalogue_says_otherwise(
+def test_M7_the_config_and_the_catalogue_override_the_default(
     ruled: tuple[Gateway, Upstream], model: str
 ) -> None:
     sent, losses = forwarded(ruled, "openai-chat", {"model": model, **M7_CHAT})
@@ -744,7 +746,7 @@ def test_M7_the_config_or_the_catalogue_says_otherwise(
     assert losses == "0"
 
 
-def test_M7_clients_of_other_protocols_too(ruled: tuple[Gateway, Upstream]) -> None:
+def test_M7_the_rule_applies_to_clients_of_other_protocols(ruled: tuple[Gateway, Upstream]) -> None:
     body = messages_body("plain-c/house-llm", user(), system=[text("A"), text("B")])
     sent, _ = forwarded(ruled, "anthropic", body)
     assert json.loads(sent) == {
@@ -763,7 +765,7 @@ def test_M7_cache_marks_of_a_system_message_keep_its_parts(ruled: tuple[Gateway,
 @pytest.mark.parametrize(
     ("model", "role"), [("plain-r/house-llm", "system"), ("plain-r/gpt-5", "developer")]
 )
-def test_M7_developer_towards_responses(
+def test_M7_developer_messages_to_responses(
     ruled: tuple[Gateway, Upstream], model: str, role: str
 ) -> None:
     body = {"model": model, "input": [system("D", "developer"), user()]}
@@ -782,7 +784,7 @@ def test_M7_developer_towards_responses(
         ("http://localhost:8000/v1", False),
     ],
 )
-def test_M7_the_host_decides_for_a_model_that_nobody_knows(url: str, newer: bool) -> None:
+def test_M7_the_host_decides_for_an_unknown_model(url: str, newer: bool) -> None:
     from weft.client import make_provider
 
     model = make_provider("p", "openai-chat", url).target(load_catalog(), "house-llm").model

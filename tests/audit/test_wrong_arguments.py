@@ -55,7 +55,7 @@ def rows(function: Any) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", methods())
-def test_a_method_of_a_thread(name: str) -> None:
+def test_a_thread_method_refuses_wrong_arguments(name: str) -> None:
     wrong: list[str] = []
     for options in rows(getattr(weft.Thread, name)):
         t = weft.open()
@@ -71,7 +71,9 @@ def test_a_method_of_a_thread(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["open", "threads", "search", "undelete"])
-def test_a_function_on_stores(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_function_refuses_wrong_arguments(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)  # "junk" is a path like any other
     wrong: list[str] = []
     for options in rows(getattr(weft, name)):
@@ -99,7 +101,7 @@ def test_a_function_on_stores(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     ],
 )
 @pytest.mark.parametrize("junk", JUNK, ids=lambda value: type(value).__name__)
-def test_a_function_that_translates(name: str, junk: Any) -> None:
+def test_a_translation_function_refuses_wrong_arguments(name: str, junk: Any) -> None:
     function = getattr(weft, name)
     parameters = inspect.signature(function).parameters.values()
     needed = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
@@ -131,7 +133,9 @@ def public_callables() -> Iterator[str]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", list(public_callables()))
-def test_any_public_callable(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_public_callable_refuses_wrong_arguments(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Junk for all that is needed, then for each option beside a text for what is needed."""
     monkeypatch.chdir(tmp_path)
     function = getattr(weft, name)
@@ -186,7 +190,7 @@ def test_a_compaction_names_the_wrong_field(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["run", "send", "asend", "context_use"])
-def test_a_method_of_an_agent(name: str) -> None:
+def test_an_agent_method_refuses_wrong_arguments(name: str) -> None:
     agent = weft.Agent(weft.open())
     for junk in (5, [], {}, b"x", object()):
         with pytest.raises(WeftError, match="text must be"):
@@ -199,7 +203,7 @@ def finished(method: Any, *args: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", PARAMS)
-def test_an_unknown_parameter_is_named_with_those_that_there_are(name: str) -> None:
+def test_an_unknown_parameter_is_named_with_the_known_ones(name: str) -> None:
     t = weft.open()
     t.user("words")
     accepted = rf"temperature is not an argument of .*{name}\(\): give model, tools, system"
@@ -218,7 +222,7 @@ def test_an_option_of_the_wrong_type_is_named(name: str, option: str) -> None:
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=lambda value: type(value).__name__)
-def test_a_recipe_of_a_compiled_context(junk: Any) -> None:
+def test_a_compiled_context_refuses_a_wrong_recipe(junk: Any) -> None:
     t = weft.open()
     t.user("words")
     with pytest.raises(WeftError, match="recipe must be Recipe"):
@@ -227,7 +231,7 @@ def test_a_recipe_of_a_compiled_context(junk: Any) -> None:
 
 @pytest.mark.parametrize("name", PARAMS)
 @pytest.mark.parametrize("junk", JUNK, ids=lambda value: type(value).__name__)
-def test_a_model_of_a_compiled_context(name: str, junk: Any) -> None:
+def test_a_compiled_context_refuses_a_wrong_model(name: str, junk: Any) -> None:
     t = weft.open()
     t.user("words")
     with suppress(WeftError):
@@ -236,7 +240,7 @@ def test_a_model_of_a_compiled_context(name: str, junk: Any) -> None:
 
 @pytest.mark.parametrize("where", ["file", "memory"])
 @pytest.mark.parametrize("name", methods())
-def test_a_method_after_close(name: str, where: str, tmp_path: Path) -> None:
+def test_a_method_after_close_raises(name: str, where: str, tmp_path: Path) -> None:
     t = weft.open(tmp_path / "a.db") if where == "file" else weft.open()
     t.user("words")
     t.close()
@@ -264,7 +268,7 @@ def test_after_close_the_error_says_what_to_do(where: str, tmp_path: Path) -> No
             verb()
 
 
-def test_a_wrong_type_names_the_argument_and_what_it_must_be() -> None:
+def test_a_wrong_type_names_the_argument_and_the_expected_type() -> None:
     t = weft.open()
     for number in range(3):
         t.user(f"question {number}")
@@ -273,21 +277,21 @@ def test_a_wrong_type_names_the_argument_and_what_it_must_be() -> None:
         t.compact(keep="x")  # type: ignore[arg-type]
 
 
-def test_opening_makes_no_folders(tmp_path: Path) -> None:
+def test_opening_creates_no_folders(tmp_path: Path) -> None:
     path = tmp_path / "nonexistent" / "x.db"
     with pytest.raises(StoreError, match=r"the folder .* does not exist"):
         weft.open(path)
     assert not path.parent.exists()
 
 
-def test_a_thread_that_nobody_closed_warns_of_nothing(tmp_path: Path) -> None:
+def test_an_unclosed_thread_gives_no_warning(tmp_path: Path) -> None:
     program = f"import weft; t = weft.open({str(tmp_path / 'a.db')!r}); t.user('x'); t.compile()"
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_usual_place_is_still_made_with_its_folders(tmp_path: Path) -> None:
+def test_the_default_store_is_created_with_its_folders(tmp_path: Path) -> None:
     program = "from weft.cli import entry; entry()"
     command = [sys.executable, "-c", program, "chat", "hello"]
     environ = {**os.environ, "HOME": str(tmp_path)}

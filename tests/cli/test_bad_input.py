@@ -60,24 +60,24 @@ def words_for(run: Any, command: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_an_unknown_flag_is_one_line(run: Any, command: str) -> None:
+def test_an_unknown_flag_prints_one_line(run: Any, command: str) -> None:
     assert_one_clear_line(run(command, "--no-such-flag"), 2)
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_help_is_help(run: Any, command: str) -> None:
+def test_help_is_printed(run: Any, command: str) -> None:
     code, out, err = run(command, "--help")
     assert (code, err) == (0, "")
     assert out.startswith(f"usage: weft {command}")
 
 
 @pytest.mark.parametrize("words", [["nonsense"], ["--nonsense"], ["nonsense", "--json"]])
-def test_an_unknown_command_is_one_line(run: Any, words: list[str]) -> None:
+def test_an_unknown_command_prints_one_line(run: Any, words: list[str]) -> None:
     assert_one_clear_line(run(*words), 2)
 
 
 @pytest.mark.parametrize("command", READS_THREADS)
-def test_a_missing_store_is_one_line_and_stays_missing(
+def test_a_missing_store_prints_one_line_and_is_not_created(
     run: Any, tmp_path: Path, command: str
 ) -> None:
     assert_one_clear_line(run(*words_for(run, command)), 1)
@@ -85,12 +85,14 @@ def test_a_missing_store_is_one_line_and_stays_missing(
 
 
 @pytest.mark.parametrize("command", ON_THREADS)
-def test_a_store_that_is_a_folder_is_one_line(run: Any, tmp_path: Path, command: str) -> None:
+def test_a_store_that_is_a_folder_prints_one_line(run: Any, tmp_path: Path, command: str) -> None:
     assert_one_clear_line(run(*words_for(run, command), "--store", str(tmp_path)), 1)
 
 
 @pytest.mark.parametrize("command", ON_THREADS)
-def test_a_store_that_is_no_database_is_one_line(run: Any, tmp_path: Path, command: str) -> None:
+def test_a_store_that_is_not_a_database_prints_one_line(
+    run: Any, tmp_path: Path, command: str
+) -> None:
     path = tmp_path / "text.db"
     path.write_text("this is no database, and long enough to look like a page " * 100)
     assert_one_clear_line(run(*words_for(run, command), "--store", str(path)), 1)
@@ -98,12 +100,12 @@ def test_a_store_that_is_no_database_is_one_line(run: Any, tmp_path: Path, comma
 
 
 @pytest.mark.parametrize("command", ON_THREADS)
-def test_a_store_that_nobody_speaks_is_one_line(run: Any, command: str) -> None:
+def test_an_unknown_store_scheme_prints_one_line(run: Any, command: str) -> None:
     assert_one_clear_line(run(*words_for(run, command), "--store", "ftp://x/y"), 1)
 
 
 @pytest.mark.parametrize("command", sorted(set(READS_THREADS) - {"threads", "fsck", "gc"}))
-def test_a_missing_thread_is_one_line(run: Any, store: Path, command: str) -> None:
+def test_a_missing_thread_prints_one_line(run: Any, store: Path, command: str) -> None:
     result = run(*words_for(run, command), "--thread", "nowhere", "--store", str(store))
     assert_one_clear_line(result, 1)
 
@@ -111,7 +113,7 @@ def test_a_missing_thread_is_one_line(run: Any, store: Path, command: str) -> No
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("command", [name for name in READS_THREADS if name not in NEEDED])
 @pytest.mark.parametrize("word", ["zz", "deadbeef", "", "\x00", "a" * 500, "-1"])
-def test_nonsense_for_an_id_is_a_result_or_one_line(run: Any, command: str, word: str) -> None:
+def test_an_invalid_id_gives_a_result_or_one_line(run: Any, command: str, word: str) -> None:
     words = words_for(run, command)
     result = run(*[word if item == "x" else item for item in words], "--json")
     if result[0]:
@@ -137,19 +139,19 @@ def test_nonsense_for_an_id_is_a_result_or_one_line(run: Any, command: str, word
     ],
     ids=" ".join,
 )
-def test_a_wrong_option_is_one_line(run: Any, words: list[str]) -> None:
+def test_a_wrong_option_prints_one_line(run: Any, words: list[str]) -> None:
     assert_one_clear_line(run(*words), 2)
 
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("command", ["log", "threads", "stats", "compile", "branch", "undo"])
-def test_every_command_speaks_json(run: Any, command: str) -> None:
+def test_every_command_supports_json(run: Any, command: str) -> None:
     code, out, err = run(command, "--json")
     assert (code, err) == (0, "")
     json.loads(out)
 
 
-def test_a_reader_who_leaves_is_no_failure(store: Path) -> None:
+def test_a_closed_output_pipe_is_not_a_failure(store: Path) -> None:
     weft_main = "from weft.cli import entry; entry()"
     with weft.open(store) as thread, thread.batch():
         for number in range(5000):
@@ -167,7 +169,7 @@ def test_a_reader_who_leaves_is_no_failure(store: Path) -> None:
 
 
 @pytest.mark.parametrize("depth", [2_000, 100_000])
-def test_a_file_that_is_nested_too_deeply(run: Any, tmp_path: Path, depth: int) -> None:
+def test_a_deeply_nested_file_is_refused(run: Any, tmp_path: Path, depth: int) -> None:
     data = b"[" * depth + b"]" * depth
     file = tmp_path / "deep.json"
     file.write_bytes(data)
@@ -193,7 +195,7 @@ CLOSED = [
 CLOSED_AND_WRONG = ["commit <&-", "commit <&- 2>&-", "log nonsense 2>&-", "show nonsense >&- 2>&-"]
 
 
-def test_closed_streams_are_no_failure(store: Path) -> None:
+def test_closed_streams_are_not_a_failure(store: Path) -> None:
     program = "import sys; from weft.cli import main; sys.exit(main(sys.argv[1:]))"
     for words in [*CLOSED, *CLOSED_AND_WRONG]:
         done = subprocess.run(
@@ -245,7 +247,7 @@ def test_an_error_says_what_is_wrong(
         assert [record.name for record in weft.threads(thread.store)] == ["default"]
 
 
-def test_input_that_is_not_utf_8(store: Path) -> None:
+def test_input_that_is_not_utf_8_is_refused(store: Path) -> None:
     program = "import sys; from weft.cli import main; sys.exit(main(sys.argv[1:]))"
     for locale in ("C.UTF-8", "C"):
         done = subprocess.run(
@@ -268,7 +270,7 @@ def test_a_failed_import_leaves_no_new_store(run: Any, tmp_path: Path) -> None:
         assert list(folder.iterdir()) == []
 
 
-def test_a_message_that_is_folded_and_a_compaction_are_not_edited(store: Path, run: Any) -> None:
+def test_compacted_messages_and_compactions_cannot_be_edited(store: Path, run: Any) -> None:
     with weft.open(store) as thread:
         first = thread.log()[-1].id
         thread.user("c")
@@ -282,7 +284,7 @@ def test_a_message_that_is_folded_and_a_compaction_are_not_edited(store: Path, r
     assert "is a compaction" in result[2]
 
 
-def test_counts_and_times_read_well(run: Any, tmp_path: Path) -> None:
+def test_counts_and_times_are_formatted_for_people(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "one.json"
     file.write_text('[{"role": "user", "content": "x"}]')
     assert run("import", str(file))[1].startswith("one: 1 message (openai-chat), 1 new commit\n")
@@ -294,7 +296,7 @@ def test_counts_and_times_read_well(run: Any, tmp_path: Path) -> None:
     assert moment.search(deleted)
 
 
-def test_help_says_that_commit_takes_a_whole_name(run: Any) -> None:
+def test_help_says_that_commit_needs_a_full_name(run: Any) -> None:
     for command in ("commit", "import"):
         text = " ".join(run(command, "--help")[1].split())
         assert "unique prefix" not in text

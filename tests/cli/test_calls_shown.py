@@ -39,7 +39,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=str,
 )
-def test_a_message_is_shown_with_what_it_calls(
+def test_a_message_is_shown_with_its_calls(
     store: Path, capfd: pytest.CaptureFixture[str], message: Message, shown: str
 ) -> None:
     with weft.open(store) as thread:
@@ -64,7 +64,7 @@ def test_a_message_is_shown_with_what_it_calls(
     ],
     ids=str,
 )
-def test_the_log_has_a_sign_of_each_call(
+def test_the_log_has_a_symbol_for_each_call(
     store: Path, capfd: pytest.CaptureFixture[str], message: Message, line: str
 ) -> None:
     with weft.open(store) as thread:
@@ -75,7 +75,9 @@ def test_the_log_has_a_sign_of_each_call(
 
 
 @pytest.mark.usefixtures("store")
-def test_an_imported_result_is_a_tools(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_imported_result_belongs_to_the_tool(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     session = Session()
     session.user("how much?")
     call = {"type": "tool_use", "id": "c1", "name": "calculator", "input": {"a": 1}}
@@ -121,7 +123,7 @@ def in_columns(text: str, width: int) -> str:
         "plain words and then \u8a9e\u8a9e " * 6,
     ],
 )
-def test_the_log_shows_the_first_words_of_a_message(
+def test_the_log_shows_the_start_of_a_message(
     store: Path, capfd: pytest.CaptureFixture[str], text: str
 ) -> None:
     with weft.open(store) as thread:
@@ -131,7 +133,7 @@ def test_the_log_shows_the_first_words_of_a_message(
     assert line.split(None, 2)[2] == in_columns(" ".join(text.split()), 72)
 
 
-def test_a_pipe_gets_the_whole_output_of_a_process(store: Path) -> None:
+def test_a_pipe_gets_the_full_output(store: Path) -> None:
     with weft.open(store) as thread, thread.batch():
         for number in range(2000):
             thread.user(f"message {number}")
@@ -152,7 +154,7 @@ def test_a_pipe_gets_the_whole_output_of_a_process(store: Path) -> None:
         (Redacted("AAAA"), "encrypted"),
     ],
 )
-def test_thinking_can_be_read(store, capsys, block, shown):
+def test_thinking_can_be_shown(store, capsys, block, shown):
     with weft.open(store, "main") as t:
         t.user("Where is it?")
         t.commit_message(Message("assistant", (block, Text("Here."))))
@@ -174,7 +176,7 @@ def test_thinking_can_be_read(store, capsys, block, shown):
 
 
 @pytest.mark.parametrize("mark", ["pin", "skip"])
-def test_a_mark_shows_the_message_as_edited(store, capsys, mark):
+def test_a_mark_is_shown_on_the_edited_message(store, capsys, mark):
     def cli(*words: str) -> str:
         assert main([*words]) == 0
         return capsys.readouterr().out

@@ -30,7 +30,7 @@ def chat(store: Path, text: str, *flags: str) -> str:
     return done.stdout
 
 
-def test_help_names_every_command(tmp_path):
+def test_help_lists_every_command(tmp_path):
     shown = chat(tmp_path / "a.db", "/help\n")
     for command in ("model", "branch", "undo", "retry", "compact", "diff", "attach", "tools"):
         assert f"/{command}" in shown
@@ -68,7 +68,7 @@ def test_retries_are_printed_while_they_happen(tmp_path):
         assert [attempt.reason.status for attempt in thread.attempts() if attempt.reason] == [429]
 
 
-def test_a_model_without_a_key_is_refused_and_the_chat_goes_on(tmp_path, monkeypatch):
+def test_a_model_without_a_key_is_refused_and_the_chat_continues(tmp_path, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     shown = chat(tmp_path / "a.db", "/model gpt-5\n/model\n")
@@ -86,7 +86,7 @@ def test_a_model_without_a_key_is_refused_and_the_chat_goes_on(tmp_path, monkeyp
         ("--config", "{folder}/no-such-file"),
     ],
 )
-def test_a_chat_that_is_refused_leaves_no_store(tmp_path, monkeypatch, run, flags):
+def test_a_refused_chat_creates_no_store(tmp_path, monkeypatch, run, flags):
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "summaries.toml").write_text('[compaction]\nmodel = "nomodel"\n')
@@ -105,7 +105,7 @@ def test_a_diff_shows_the_last_turn(tmp_path):
 @pytest.mark.parametrize(
     "command", ["/diff", "/undo", "/retry", "/compact", "/attach", "/branch x"]
 )
-def test_a_command_on_an_empty_thread_ends_no_chat(tmp_path, command):
+def test_a_command_on_an_empty_thread_does_not_end_the_chat(tmp_path, command):
     shown = chat(tmp_path / "a.db", f"{command}\n/model\n")
     assert "the model is weft-offline" in shown
 
@@ -133,7 +133,7 @@ def test_the_compaction_table_names_the_model_that_summarises(tmp_path):
     assert "small" in shown
 
 
-def test_a_path_is_no_command(tmp_path):
+def test_a_path_is_not_a_command(tmp_path):
     shown = chat(tmp_path / "a.db", "/etc/hosts has what?\n")
     assert "no command" not in shown
 
@@ -150,7 +150,7 @@ def test_tools_are_listed_and_refused_without_a_terminal(tmp_path):
     assert "the user did not allow this call" in shown
 
 
-def test_a_person_is_asked_and_always_is_remembered(tmp_path):
+def test_a_person_is_asked_and_always_is_stored(tmp_path):
     call = tool_calls([("c1", "add", {"a": 2, "b": 3})])
     with scripted_upstream() as upstream:
         upstream.then(call, says("first done"), call, says("second done"))
@@ -198,7 +198,7 @@ class Gated(Scripted):
         yield from self._after
 
 
-def test_a_line_that_is_typed_while_it_answers_is_a_hint(tmp_path):
+def test_a_line_typed_during_an_answer_is_a_hint(tmp_path):
     answer = Gated(says("one moment"))
     with scripted_upstream() as upstream:
         upstream.then(answer, says("metric it is"))

@@ -38,7 +38,7 @@ def said(run: Run) -> list[str]:
          ["S", "question 1", "answer 1", "question 2", "answer 2"]),
     ],
 )  # fmt: skip
-def test_a_summary_stands_for_all_but_the_turns_to_keep(
+def test_a_summary_replaces_all_but_the_kept_turns(
     run: Run, flags: list[str], left: list[str]
 ) -> None:
     assert run("compact", *flags)[0] == 0
@@ -73,7 +73,7 @@ def test_a_summary_stands_for_all_but_the_turns_to_keep(
     ],
     ids=" ".join,
 )
-def test_flags_that_say_nothing_or_too_much_are_refused_by_name(
+def test_contradictory_flags_are_refused_by_name(
     run: Run, flags: list[str], named: list[str]
 ) -> None:
     before = said(run)
@@ -84,7 +84,7 @@ def test_flags_that_say_nothing_or_too_much_are_refused_by_name(
     assert said(run) == before
 
 
-def test_the_help_says_what_strip_strips(run: Run) -> None:
+def test_the_help_describes_strip(run: Run) -> None:
     assert "lose reminders and thinking" in " ".join(run("compact", "--help")[1].split())
 
 
@@ -107,7 +107,7 @@ def test_P1_a_model_writes_the_summary_and_a_preview_asks_nobody(run: Run) -> No
     assert said(run) == before
 
 
-def test_P1_an_upstream_is_named_and_its_progress_goes_to_stderr(run: Run) -> None:
+def test_P1_an_upstream_can_be_named_and_its_progress_goes_to_stderr(run: Run) -> None:
     with scripted_upstream() as upstream:
         upstream.then(says("They asked."))
         for n in range(3, 9):
@@ -131,7 +131,7 @@ def write_config(folder: Path, upstream: str, table: str) -> list[str]:
     return ["--config", str(path)]
 
 
-def test_the_table_of_a_config_file_names_the_model_and_the_prompt(run: Run, tmp_path) -> None:
+def test_the_config_table_names_the_model_and_the_prompt(run: Run, tmp_path) -> None:
     table = 'model = "gpt-4"\nprompt = "Table."\nretries = 0'
     with scripted_upstream() as upstream:
         config = write_config(tmp_path, upstream.url, table)
@@ -165,14 +165,14 @@ def test_the_table_of_a_config_file_names_the_model_and_the_prompt(run: Run, tmp
         ("", ["--config", "--model"]),
     ],
 )
-def test_a_table_that_cannot_be_used_is_named(run: Run, tmp_path, table, named) -> None:
+def test_an_unusable_config_table_is_named(run: Run, tmp_path, table, named) -> None:
     config = write_config(tmp_path, "http://127.0.0.1:1", table)
     code, _, err = run("compact", *config, "--keep", "1")
     assert code != 0
     assert [word for word in named if word not in err] == []
 
 
-def test_P2_weights_of_ones_own_decide_what_stays(run: Run, tmp_path: Path) -> None:
+def test_P2_custom_weights_decide_what_stays(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "weights.toml"
     file.write_text('keywords = ["kraken"]\nkeyword = 50')
     run("commit", "beware of the kraken")
@@ -188,7 +188,7 @@ def test_P2_weights_of_ones_own_decide_what_stays(run: Run, tmp_path: Path) -> N
     assert "recency" in err
 
 
-def test_P4_the_summaries_that_hold_are_listed(run: Run) -> None:
+def test_P4_current_summaries_are_listed(run: Run) -> None:
     assert run("compact", "--list")[:2] == (0, "")
     done = json.loads(run("compact", "--model", "weft-offline", "--force", "--json")[1])
     code, out, _ = run("compact", "--list")
@@ -201,7 +201,7 @@ def test_P4_the_summaries_that_hold_are_listed(run: Run) -> None:
     assert "--keep" in err
 
 
-def test_an_extract_is_listed_by_its_first_real_words(run: Run) -> None:
+def test_an_extract_is_listed_by_its_first_text(run: Run) -> None:
     for n in range(3, 30):
         run("commit", f"Rule {n}: read part {n} again and again before you write about it.")
     assert run("compact", "--keep", "1")[0] == 0
@@ -211,7 +211,7 @@ def test_an_extract_is_listed_by_its_first_real_words(run: Run) -> None:
 
 
 @pytest.mark.parametrize("flags", [[], ["--no-fallback"]])
-def test_a_model_that_fails_is_told_and_a_budget_is_met_without_it(
+def test_a_failing_model_is_reported_and_the_budget_is_met_without_it(
     tmp_path: Path, run: Run, flags: list[str]
 ) -> None:
     with weft.open(tmp_path / "store.db") as thread:

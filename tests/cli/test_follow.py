@@ -136,7 +136,7 @@ def test_a_running_answer_is_printed_as_it_streams_and_once(gateway, upstream):
             each.join(SECONDS)
 
 
-def test_calls_are_one_line_and_failures_have_their_reason(gateway, upstream):
+def test_calls_are_one_line_and_failures_have_a_reason(gateway, upstream):
     upstream.answers["look"] = lambda: tool_call("Let me see.", "Bash", {"command": "pytest -q"})
     with following(gateway.store) as follow:
         asking(gateway, "look", "calls")
@@ -173,7 +173,7 @@ def test_retries_are_printed_while_they_happen(gateway, upstream):
         assert line.format(2) in printed
 
 
-def test_an_answer_that_is_not_streamed_is_printed_whole(gateway):
+def test_an_answer_that_is_not_streamed_is_printed_at_once(gateway):
     with following(gateway.store) as follow:
         asking(gateway, "in one piece", "whole", "k", False)
         follow.until("whole assistant: An answer to: in one piece\n")
@@ -190,7 +190,7 @@ def test_one_thread_is_followed_from_its_last_messages(gateway):
         assert "elsewhere" not in printed
 
 
-def test_json_lines(gateway, upstream):
+def test_json_prints_one_object_per_line(gateway, upstream):
     with following(gateway.store, "--json") as follow:
         program = asking(gateway, "HELD in JSON", "json")
         follow.event("exchange", thread="json", state="waiting")
@@ -207,7 +207,7 @@ def test_json_lines(gateway, upstream):
         program.join(SECONDS)
 
 
-def test_without_a_server_commits_are_followed_and_the_reader_is_told(tmp_path):
+def test_without_a_server_commits_are_followed_with_a_notice(tmp_path):
     store = tmp_path / "plain.db"
     with weft.thread.open(store, "plain") as thread:
         thread.user("first")
@@ -224,7 +224,7 @@ def test_without_a_server_commits_are_followed_and_the_reader_is_told(tmp_path):
     assert "be kind" not in printed
 
 
-def test_a_server_that_is_gone_is_told_and_commits_are_still_followed(tmp_path, upstream):
+def test_a_lost_server_is_reported_and_commits_are_still_followed(tmp_path, upstream):
     with weft_serve(tmp_path, f"--upstream=mock=anthropic:{upstream.url}") as gateway:
         ask(gateway, "hello", "left")
         with following(gateway.store, "left") as follow:
@@ -237,7 +237,7 @@ def test_a_server_that_is_gone_is_told_and_commits_are_still_followed(tmp_path, 
             follow.until("user: still here\n")
 
 
-def test_a_server_with_keys_wants_one(tmp_path, upstream):
+def test_a_server_with_keys_requires_one(tmp_path, upstream):
     flags = [f"--upstream=mock=anthropic:{upstream.url}"]
     with weft_serve(tmp_path, *flags, WEFT_API_KEYS="one,two") as gateway:
         ask(gateway, "hello", "mine", "one")
@@ -259,7 +259,7 @@ def test_a_server_with_keys_wants_one(tmp_path, upstream):
         (("log", "--follow", "--url", "http://127.0.0.1:9"), "no gateway answers"),
     ],
 )
-def test_wrong_words_are_refused(run, words, reason):
+def test_wrong_arguments_are_refused(run, words, reason):
     run("commit", "hello")
     code, _, err = run(*words)
     assert code == 1

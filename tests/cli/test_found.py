@@ -30,7 +30,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("one\nneedle", "one needle"),
     ],
 )
-def test_a_text_is_cut_around_what_was_found(store: Path, text: str, shown: str) -> None:
+def test_a_text_is_truncated_around_the_match(store: Path, text: str, shown: str) -> None:
     with weft.open(store) as thread:
         id = thread.user(text).id
     out = run_on_terminal(store, "search", "needle", PAGER="cat", NO_COLOR="1").decode()
@@ -54,9 +54,7 @@ def test_a_search_has_one_short_line_for_each_message(
     assert len(row["text"]) > 1000  # a program is given all of it
 
 
-def test_notes_tags_and_titles_say_what_they_are(
-    store: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_notes_tags_and_titles_are_labelled(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with weft.open(store, "billing-bot") as thread:
         id = thread.user("Which port?", metadata={"ticket": "PAY-417"}).id
         thread.note(id, "Priya knows it.")
@@ -75,7 +73,7 @@ def test_notes_tags_and_titles_say_what_they_are(
     assert (row["kind"], row["text"], row["thread"]) == ("name", "billing-bot", "billing-bot")
 
 
-def test_a_call_that_is_found_is_seen(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_matching_call_is_shown(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with weft.open(store) as thread:
         thread.user("how much?")
         call = ToolCall("c1", "calculator", '{"needle": 1}')
@@ -87,7 +85,7 @@ def test_a_call_that_is_found_is_seen(store: Path, capfd: pytest.CaptureFixture[
     assert "live tool: a needle\n" in out
 
 
-def test_originals_are_recalled_before_summaries(store: Path) -> None:
+def test_originals_are_listed_before_summaries(store: Path) -> None:
     with weft.open(store) as thread:
         first = thread.user("the needle is blue").id
         thread.assistant("noted")
@@ -101,7 +99,7 @@ def test_originals_are_recalled_before_summaries(store: Path) -> None:
         assert [hit.live for hit in thread.search("needle")] == [True, False]
 
 
-def test_results_are_paged_and_narrowed_down(store: Path, capsys, monkeypatch) -> None:
+def test_results_are_paged_and_filtered(store: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("WEFT_STORE", str(store))
     with weft.open(store) as thread:
         for n in range(5):

@@ -62,7 +62,7 @@ def states(rows: list[dict[str, Any]]) -> dict[str, str]:
     return {Path(row["file"]).name: row["state"] for row in rows}
 
 
-def test_a_folder_comes_in_whole(run: Run, address: str, folder: Path) -> None:
+def test_every_file_of_a_folder_is_imported(run: Run, address: str, folder: Path) -> None:
     code, out, _ = run("import", str(folder), "--json", "--store", address)
     rows = json.loads(out)
     assert states(rows) == {
@@ -81,7 +81,7 @@ def test_a_folder_comes_in_whole(run: Run, address: str, folder: Path) -> None:
     assert sorted(row["name"] for row in threads) == [session_id(1), session_id(2)]
 
 
-def test_what_happened_is_said_in_lines(run: Run, folder: Path) -> None:
+def test_the_result_is_printed_line_by_line(run: Run, folder: Path) -> None:
     for name in ("broken.jsonl.gz", "gone.jsonl"):
         (folder / "-home-me-b" / name).unlink()
     code, out, error = run("import", str(folder))
@@ -117,7 +117,7 @@ def test_a_second_run_reads_only_what_changed(run: Run, address: str, folder: Pa
     assert [row["new"] for row in forced if "new" in row] == [0, 0]
 
 
-def test_a_deleted_session_stays_deleted_unless_it_is_named(run: Run, folder: Path) -> None:
+def test_a_deleted_session_is_imported_again_only_by_name(run: Run, folder: Path) -> None:
     run("import", str(folder))
     run("delete", session_id(2), "--yes")
     run("import", str(folder))
@@ -161,7 +161,7 @@ def test_one_bad_file_does_not_stop_the_rest(run: Run, folder: Path, tmp_path: P
         (["{folder}", "--thread", "x"], "--thread cannot be used with a folder"),
     ],
 )
-def test_what_cannot_be_imported_is_one_clear_line(
+def test_a_failed_import_prints_one_clear_line(
     run: Run, folder: Path, tmp_path: Path, words: list[str], line: str
 ) -> None:
     (tmp_path / "nothing").mkdir()
@@ -201,7 +201,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("line", HOSTILE, ids=str)
-def test_a_hostile_line_is_imported_or_refused_but_never_a_fault(
+def test_a_hostile_line_is_imported_or_refused_without_a_traceback(
     run: Run, tmp_path: Path, line: dict[str, Any]
 ) -> None:
     folder = tmp_path / "hostile"
@@ -277,13 +277,13 @@ def test_serve_offers_to_import_once(home: Path) -> None:
 
 
 @pytest.mark.parametrize("reply", [b"n\n", b"\n", b"\x04"])  # the last one is Ctrl-D
-def test_serve_imports_nothing_without_a_yes(home: Path, run: Run, reply: bytes) -> None:
+def test_serve_imports_nothing_without_consent(home: Path, run: Run, reply: bytes) -> None:
     output = serve_on_terminal(home, reply)
     assert b"imports them later" in output
     assert json.loads(run("threads", "--json", "--store", str(home / "s.db"))[1]) == []
 
 
-def test_serve_does_not_ask_if_it_is_told_not_to(home: Path) -> None:
+def test_serve_does_not_ask_if_configured_not_to(home: Path) -> None:
     assert b"[y/N]" not in serve_on_terminal(home, b"", "--no-import")
     (home / "s.db").unlink()
     (home / "weft.toml").write_text("offer_import = false\n")
@@ -292,7 +292,7 @@ def test_serve_does_not_ask_if_it_is_told_not_to(home: Path) -> None:
     assert b"[y/N]" not in serve_on_terminal(home, b"", "--no-record")
 
 
-def test_serve_does_not_ask_if_nobody_has_sessions(tmp_path: Path) -> None:
+def test_serve_does_not_ask_if_there_are_no_sessions(tmp_path: Path) -> None:
     home = tmp_path / "bare"
     home.mkdir()
     assert b"[y/N]" not in serve_on_terminal(home, b"")

@@ -17,13 +17,13 @@ def commit(run: Any, text: str, *more: str) -> str:
     return json.loads(run("commit", text, "--json", *more)[1])["id"]
 
 
-def test_the_only_thread_is_the_one_that_is_meant(run: Any) -> None:
+def test_the_only_thread_is_the_default(run: Any) -> None:
     commit(run, "hello", "--thread", "trip")
     assert "hello" in run("log")[1]
     assert run("export", "--format", "dicts")[0] == 0
 
 
-def test_of_several_threads_the_error_names_them_and_how_to_choose(run: Any) -> None:
+def test_with_several_threads_the_error_lists_them(run: Any) -> None:
     commit(run, "hello", "--thread", "trip")
     commit(run, "hello", "--thread", "work")
     for words in (["log"], ["stats"], ["export", "--format", "dicts"], ["log", "--thread", "x"]):
@@ -35,12 +35,12 @@ def test_of_several_threads_the_error_names_them_and_how_to_choose(run: Any) -> 
     assert "mine" in run("log")[1]
 
 
-def test_a_store_without_a_thread_says_how_one_begins(run: Any, tmp_path: Path) -> None:
+def test_a_store_without_threads_says_how_to_create_one(run: Any, tmp_path: Path) -> None:
     open_store(tmp_path / "store.db").close()
     assert "weft commit" in run("log")[2]
 
 
-def test_help_says_where_threads_are(run: Any) -> None:
+def test_help_says_where_threads_are_stored(run: Any) -> None:
     for words in (["log", "--help"], ["--help"]):
         told = " ".join(run(*words)[1].split())
         assert "'default'" in told
@@ -48,11 +48,11 @@ def test_help_says_where_threads_are(run: Any) -> None:
         assert "WEFT_STORE" in told
 
 
-def test_version(run: Any) -> None:
+def test_version_is_printed(run: Any) -> None:
     assert re.fullmatch(r"weft \d+\.\d+.*\n", run("--version")[1])
 
 
-def test_what_moves_a_name_says_so_in_one_sentence(run: Any) -> None:
+def test_a_moved_ref_is_reported_in_one_sentence(run: Any) -> None:
     id = commit(run, "hello")[:12]
     rows = [
         (["branch", "try"], f"branch 'try' at {id}"),
@@ -74,7 +74,7 @@ def test_what_moves_a_name_says_so_in_one_sentence(run: Any) -> None:
     assert json.loads(run("undo", "--json")[1])["id"].startswith(id)
 
 
-def test_the_log_says_who_spoke_and_what_was_done(run: Any, tmp_path: Path) -> None:
+def test_the_log_shows_roles_and_operations(run: Any, tmp_path: Path) -> None:
     first = commit(run, "alpha")
     commit(run, "beta", "--role", "assistant")
     run("pin", first)
@@ -95,7 +95,7 @@ def test_the_log_says_who_spoke_and_what_was_done(run: Any, tmp_path: Path) -> N
     ]
 
 
-def test_threads_say_what_is_in_them(run: Any) -> None:
+def test_threads_are_listed_with_their_content(run: Any) -> None:
     commit(run, "plan the trip", "--thread", "trip")
     commit(run, "ok", "--thread", "trip", "--role", "assistant")
     run("branch", "try")
@@ -124,7 +124,7 @@ def test_threads_say_what_is_in_them(run: Any) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_meant_is_refused(run: Any, words: list[str], told: str) -> None:
+def test_meaningless_arguments_are_refused(run: Any, words: list[str], told: str) -> None:
     commit(run, "a")
     code, out, err = run(*words)
     assert (code, out) == (1, "")
@@ -135,9 +135,7 @@ def test_what_cannot_be_meant_is_refused(run: Any, words: list[str], told: str) 
 
 
 @pytest.mark.parametrize("words", [["commit", "x"], ["import", __file__]], ids=str)
-def test_a_store_in_a_folder_that_is_not_there_is_a_slip(
-    run: Any, tmp_path: Path, words: list[str]
-) -> None:
+def test_a_store_in_a_missing_folder_is_refused(run: Any, tmp_path: Path, words: list[str]) -> None:
     folder = tmp_path / "no" / "such"
     code, out, err = run(*words, "--store", str(folder / "store.db"))
     assert (code, out) == (1, "")
@@ -146,7 +144,7 @@ def test_a_store_in_a_folder_that_is_not_there_is_a_slip(
 
 
 @pytest.mark.parametrize("days", ["nan", "-1", "soon"])
-def test_gc_keeps_all_where_the_time_means_nothing(run: Any, days: str) -> None:
+def test_gc_with_an_invalid_time_removes_nothing(run: Any, days: str) -> None:
     commit(run, "a")
     commit(run, "taken back")
     run("undo")
@@ -156,13 +154,13 @@ def test_gc_keeps_all_where_the_time_means_nothing(run: Any, days: str) -> None:
     assert run("gc", "--days", "0")[1].startswith("1 commit and")
 
 
-def test_force_takes_any_role_and_no_words(run: Any) -> None:
+def test_force_accepts_any_role_and_no_text(run: Any) -> None:
     commit(run, "x", "--role", "robot", "--force")
     commit(run, "", "--force")
     assert len(json.loads(run("log", "--json")[1])) == 2
 
 
-def test_the_usual_store_is_made_with_its_folder(
+def test_the_default_store_is_created_with_its_folder(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WEFT_STORE")
@@ -171,7 +169,7 @@ def test_the_usual_store_is_made_with_its_folder(
     assert (tmp_path / "home/.local/share/weft/weft.db").is_file()
 
 
-def test_a_search_without_a_hit_says_so_beside_the_output(run: Any) -> None:
+def test_a_search_without_results_says_so_on_stderr(run: Any) -> None:
     commit(run, "alpha")
     for command in ("search", "recall", "blame"):
         assert run(command, "omega") == (0, "", "weft: no message contains 'omega'\n")
@@ -191,9 +189,7 @@ def test_a_search_without_a_hit_says_so_beside_the_output(run: Any) -> None:
     ],
     ids=str,
 )
-def test_an_error_is_json_where_json_was_asked_for(
-    run: Any, words: list[str], type: str, code: int
-) -> None:
+def test_an_error_is_json_with_json(run: Any, words: list[str], type: str, code: int) -> None:
     commit(run, "a")
     failed, out, err = run(*words, "--json")
     assert (failed, out, err.count("\n")) == (code, "", 1)
@@ -217,7 +213,7 @@ def test_an_export_needs_no_format(run: Any, tmp_path: Path) -> None:
     assert run("export", "--thread", name)[1] == session.data.decode()
 
 
-def test_a_diff_ends_with_a_line_of_its_own(run: Any) -> None:
+def test_a_diff_ends_with_a_newline(run: Any) -> None:
     first = commit(run, "a")
     commit(run, "a longer text")
     for sides in ([first, "main"], ["main", first]):
@@ -225,7 +221,7 @@ def test_a_diff_ends_with_a_line_of_its_own(run: Any) -> None:
         assert re.fullmatch(r"tokens: [\d,]+ → [\d,]+ \([+-][\d,]+\)", line)
 
 
-def test_threads_are_listed_by_the_words_of_a_person(run: Any, tmp_path: Path) -> None:
+def test_threads_are_listed_by_what_a_person_wrote(run: Any, tmp_path: Path) -> None:
     with weft.open(tmp_path / "store.db", "marked", checkpoints=True) as t:
         t.user("what is left to do?", reminder="be quick")
     (row,) = json.loads(run("threads", "--json")[1])

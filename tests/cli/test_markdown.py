@@ -43,7 +43,7 @@ def test_markers_become_styles(text, plain, styled):
 
 
 @pytest.mark.parametrize("text", [row[0] for row in ROWS])
-def test_every_cut_shows_the_same(text):
+def test_every_split_shows_the_same(text):
     whole = STYLE.sub("", show([text]))
     assert STYLE.sub("", show(list(text))) == whole
     for cut in range(len(text)):

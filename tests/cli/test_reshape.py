@@ -50,7 +50,7 @@ def test_rebase_cherry_pick_and_reset(run: Any) -> None:
     assert said(run) == ["a", "m", "y"]
 
 
-def test_a_side_trip_comes_home_as_one_message(run: Any) -> None:
+def test_a_squash_merges_a_branch_as_one_message(run: Any) -> None:
     fork(run)
     run("switch", "main")
     seen = of_json(run("merge", "f", "--strategy", "squash", "--text", "B", "--preview", "--json"))
@@ -80,7 +80,7 @@ def test_tags_notes_blame_and_versions(run: Any) -> None:
     assert said(run) == ["alpha", "beta"]
 
 
-def test_show_sent_prints_the_bytes_again(run: Any, tmp_path: Path) -> None:
+def test_show_sent_prints_the_sent_bytes(run: Any, tmp_path: Path) -> None:
     with weft.open(tmp_path / "store.db") as t:
         t.user("hello")
         params = t.compile().to_openai_params("gpt-5")
@@ -107,7 +107,7 @@ def test_show_sent_prints_the_bytes_again(run: Any, tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_a_failure_is_one_clear_line(run: Any, words: list[str]) -> None:
+def test_a_failure_prints_one_clear_line(run: Any, words: list[str]) -> None:
     commit(run, "a")
     before = run("log")
     code, out, err = run(*words)
@@ -118,7 +118,7 @@ def test_a_failure_is_one_clear_line(run: Any, words: list[str]) -> None:
     assert run("log") == before
 
 
-def test_a_squash_settles_what_both_sides_changed(run: Any) -> None:
+def test_a_squash_resolves_what_both_sides_changed(run: Any) -> None:
     (first,) = commit(run, "a")
     run("branch", "f")
     run("switch", "f")

@@ -156,7 +156,7 @@ def test_a_recorded_session_has_no_system_prompt_and_the_right_folder(
             assert absent not in text, words
 
 
-def test_an_instruction_of_a_person_stays(run: Run, home: Path) -> None:
+def test_a_persons_system_message_stays(run: Run, home: Path) -> None:
     with weft.open(home / "store.db", f"claude-{SESSION}") as thread:
         thread.system("answer in French")
         thread.user("hello")
@@ -165,7 +165,7 @@ def test_an_instruction_of_a_person_stays(run: Run, home: Path) -> None:
     assert f'"cwd":"{home / "elsewhere"}"' in out  # no folder is known: the current one
 
 
-def test_a_summary_after_a_system_prompt_opens_the_file(run: Run, home: Path) -> None:
+def test_a_summary_after_a_system_prompt_starts_the_file(run: Run, home: Path) -> None:
     with weft.open(home / "store.db", f"claude-{SESSION}") as thread:
         thread.commit_message(Message("system", (Text("prompt"),)))
         thread.user("one")
@@ -200,7 +200,7 @@ def test_the_client_is_started_through_the_gateway(run: Run, home: Path, client:
     assert "no request" in error  # the program asked no model
 
 
-def test_only_the_file_can_be_written(run: Run, home: Path) -> None:
+def test_the_file_can_be_written_without_starting_the_client(run: Run, home: Path) -> None:
     run("import", str(write_claude(home)))
     for flag in ("--no-start", "--print"):
         code, out, _ = run("resume", SESSION, flag)
@@ -210,7 +210,7 @@ def test_only_the_file_can_be_written(run: Run, home: Path) -> None:
         assert lines[1].startswith(f"cd {home / 'project'} && weft run -- claude --resume ")
 
 
-def test_a_folder_that_is_gone_is_replaced(run: Run, home: Path) -> None:
+def test_a_missing_folder_is_replaced(run: Run, home: Path) -> None:
     run("import", str(write_claude(home)))
     os.rmdir(home / "project")
     code, out, error = run("resume", SESSION, "--json")
@@ -231,7 +231,7 @@ def test_a_folder_that_is_gone_is_replaced(run: Run, home: Path) -> None:
         (["empty", "--client", "codex"], "is empty"),
     ],
 )
-def test_what_cannot_be_resumed_is_one_clear_line(
+def test_a_thread_that_cannot_be_resumed_prints_one_clear_line(
     run: Run, home: Path, words: list[str], line: str
 ) -> None:
     store = open_store(home / "store.db")
@@ -246,7 +246,7 @@ def test_what_cannot_be_resumed_is_one_clear_line(
     assert not (home / "claude").exists()
 
 
-def test_a_thread_with_an_at_sign_is_found_by_its_name(run: Run) -> None:
+def test_a_thread_name_with_an_at_sign_is_found(run: Run) -> None:
     run("commit", "hello", "--thread", "me@home")
     run("commit", "hello", "--thread", "other")
     result = json.loads(run("resume", "me@home", "--client", "codex", "--json")[1])

@@ -48,7 +48,7 @@ def test_a_revision_is_a_commit(thread: weft.Thread, name: str, text: str) -> No
     assert thread.compile(name).messages[-1].text == text
 
 
-def test_an_id_takes_steps_too(thread: weft.Thread) -> None:
+def test_an_id_may_be_followed_by_steps(thread: weft.Thread) -> None:
     head = thread.head
     assert head is not None
     assert thread.show(f"{head.id[:10]}~2").text == "one"
@@ -63,7 +63,7 @@ def test_the_second_parent_of_a_merge(thread: weft.Thread) -> None:
 @pytest.mark.parametrize(
     "name", ["main~3", "main^3", "nobody~1", "HEAD~999999999", "HEAD~x", "main^2", "deadbeef"]
 )
-def test_what_is_not_there_says_what_names_there_are(thread: weft.Thread, name: str) -> None:
+def test_an_unknown_revision_lists_the_known_names(thread: weft.Thread, name: str) -> None:
     with pytest.raises(NotFound, match=r"HEAD, optionally followed by ~N or \^"):
         thread.show(name)
 
@@ -85,12 +85,12 @@ def test_every_command_that_takes_an_id_takes_a_revision(
     assert (code, capfd.readouterr().err) == (0, "")
 
 
-def test_an_edit_by_revision_is_of_that_message(thread: weft.Thread) -> None:
+def test_an_edit_by_revision_edits_that_message(thread: weft.Thread) -> None:
     thread.edit("HEAD^", "two!")
     assert [m.text for m in thread.compile().messages] == ["one", "two!", "three"]
 
 
-def test_a_bare_diff_is_of_the_last_commit(
+def test_a_diff_without_arguments_shows_the_last_commit(
     thread: weft.Thread, capfd: pytest.CaptureFixture[str]
 ) -> None:
     main(["diff"])
@@ -104,7 +104,7 @@ def test_a_bare_diff_is_of_the_last_commit(
 
 
 @pytest.mark.parametrize("command", ["show", "diff", "compile", "reset", "edit", "pin", "revert"])
-def test_help_says_what_an_id_may_be(capfd: pytest.CaptureFixture[str], command: str) -> None:
+def test_help_describes_revisions(capfd: pytest.CaptureFixture[str], command: str) -> None:
     with pytest.raises(SystemExit):
         main([command, "--help"])
     assert "HEAD" in capfd.readouterr().out

@@ -76,7 +76,7 @@ def test_opencode_gets_base_urls_with_a_version(home: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{broken"])
-def test_opencode_gets_its_configuration_whatever_was_there(home: Path, content: str) -> None:
+def test_opencode_configuration_overrides_existing_settings(home: Path, content: str) -> None:
     opencode = program(home, "opencode")
     _, variables = started(home, opencode, OPENCODE_CONFIG_CONTENT=content)
     assert json.loads(variables["OPENCODE_CONFIG_CONTENT"])["provider"]["openai"]
@@ -96,7 +96,7 @@ if folder: open(os.path.join(folder, "tmp", "session.json"), "w").write("kept")
 """
 
 
-def test_gemini_uses_a_key_whatever_login_its_settings_choose(home: Path) -> None:
+def test_gemini_uses_a_key_whatever_its_login_setting(home: Path) -> None:
     own = home / ".gemini"
     own.mkdir()
     settings = {"ui": {"theme": "x"}, "security": {"auth": {"selectedType": "oauth-personal"}}}
@@ -126,7 +126,7 @@ def test_gemini_with_a_key_in_its_settings_gets_its_own_home(home: Path) -> None
     "command",
     [["codex", "exec"], ["npx", "codex", "exec"], ["npx", "-y", "@openai/codex@latest", "exec"]],
 )
-def test_a_client_is_recognised_behind_its_runner(home: Path, command: list[str]) -> None:
+def test_a_client_is_recognised_behind_a_runner(home: Path, command: list[str]) -> None:
     paths = [program(home, command[0]), *command[1:]]
     options, _ = started(home, *paths)
     place = options.index("-c")
@@ -135,7 +135,7 @@ def test_a_client_is_recognised_behind_its_runner(home: Path, command: list[str]
     assert options[-1] == "exec"
 
 
-def test_a_word_of_another_program_is_no_client(home: Path) -> None:
+def test_an_argument_of_another_program_is_not_a_client(home: Path) -> None:
     options, variables = started(home, program(home, "mine"), "codex")
     assert options == ["codex"]
     assert "OPENCODE_CONFIG_CONTENT" not in variables
@@ -191,7 +191,7 @@ def test_run_redirects_model_names(
         (["--url", "http://127.0.0.1:1", "--model", "m"], 2, "leave out the options"),
     ],
 )
-def test_wrong_options_are_one_clear_line(
+def test_wrong_options_print_one_clear_line(
     home: Path, flags: list[str], code: int, words: str
 ) -> None:
     done = run(home, *flags, "--", sys.executable, "-c", "pass")
@@ -200,7 +200,7 @@ def test_wrong_options_are_one_clear_line(
     assert done.stderr.count("\n") == 1
 
 
-def test_aliases_of_the_config_file(home: Path) -> None:
+def test_aliases_are_read_from_the_config_file(home: Path) -> None:
     with scripted_upstream() as upstream:
         upstream.then(answer("one"))
         (home / "weft.toml").write_text(
@@ -235,7 +235,7 @@ def test_an_alias_names_the_upstreams_model(
     assert (route.provider.name, route.model) == target
 
 
-def test_an_alias_of_the_command_line_replaces_that_of_the_file() -> None:
+def test_an_alias_on_the_command_line_overrides_the_file() -> None:
     aliases = read_aliases(["fast=two"], {"fast": "one", "slow": "three"})
     assert aliases == (Alias("fast", "two"), Alias("slow", "three"))
     with pytest.raises(ConfigError, match="control characters"):

@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_pipe_gets_no_colour_no_pager_and_whole_lines(store: Path) -> None:
+def test_a_pipe_gets_no_colour_no_pager_and_full_lines(store: Path) -> None:
     out = run_piped(store, "log")
     assert ESCAPE not in out
     assert b"m" * 40 in out
@@ -44,11 +44,11 @@ def test_a_terminal_gets_colour_and_lines_that_fit(store: Path) -> None:
 
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_colour_can_be_declined(store: Path, environment: dict[str, str]) -> None:
+def test_colour_can_be_turned_off(store: Path, environment: dict[str, str]) -> None:
     assert ESCAPE not in run_on_terminal(store, "log", PAGER="cat", **environment)
 
 
-def test_a_terminal_is_paged(store: Path, tmp_path: Path) -> None:
+def test_a_terminal_uses_a_pager(store: Path, tmp_path: Path) -> None:
     marker = tmp_path / "paged"
     script = tmp_path / "pager.sh"
     script.write_text(f"#!/bin/sh\ncat > {marker}\n")
@@ -60,7 +60,7 @@ def test_a_terminal_is_paged(store: Path, tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-def test_a_pager_that_leaves_early_is_no_failure(store: Path) -> None:
+def test_a_pager_that_exits_early_is_not_a_failure(store: Path) -> None:
     run_on_terminal(store, "log", PAGER="true")
 
 
@@ -69,7 +69,7 @@ def test_without_a_usable_pager_the_text_is_printed(store: Path, pager: str) -> 
     assert b"first words" in run_on_terminal(store, "log", PAGER=pager)
 
 
-def test_the_pager_is_split_as_a_shell_does(store: Path) -> None:
+def test_the_pager_command_is_split_like_a_shell_command(store: Path) -> None:
     out = run_on_terminal(store, "log", PAGER="""sh -c 'echo "paged by us"; cat'""")
     assert out.startswith(b"paged by us\n")
     assert b"first words" in out
@@ -104,7 +104,7 @@ def test_a_long_import_shows_its_progress_on_a_terminal_only(tmp_path: Path) -> 
         ("a\nb\tc", "a b c"),
     ],
 )
-def test_a_text_is_one_line_cut_where_the_terminal_ends(
+def test_a_text_is_truncated_to_the_width_of_the_terminal(
     tmp_path: Path, text: str, shown: str
 ) -> None:
     path = tmp_path / "store.db"
@@ -148,7 +148,7 @@ def test_a_parent_is_never_before_its_child() -> None:
     assert [id for id, _ in newest_first(graph)] == [b"c", b"b", b"a"]
 
 
-def test_the_graph_of_a_thread(store: Path) -> None:
+def test_the_graph_of_a_thread_is_drawn(store: Path) -> None:
     lines = run_piped(store, "log", "--graph").decode().splitlines()
     signs = [re.match(r"[*|/\\ ]*", line)[0].rstrip() for line in lines]
     assert signs == ["*", "|\\", "| *", "* |", "|/", "*"]

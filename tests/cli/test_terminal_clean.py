@@ -134,7 +134,7 @@ def outputs(store):
 
 
 @pytest.mark.parametrize("command", READING)
-def test_a_command_that_reads(outputs, command):
+def test_output_of_a_reading_command_is_clean(outputs, command):
     shown = check(outputs[command])
     assert shown.strip()
     assert "weft:" not in shown  # no error line instead
@@ -150,7 +150,7 @@ def test_the_pager_gets_clean_text(store, tmp_path):
         check(kept.read_bytes())
 
 
-def test_a_command_that_writes(store, tmp_path):
+def test_output_of_a_writing_command_is_clean(store, tmp_path):
     copy = tmp_path / "store.db"
     copy.write_bytes(store.read_bytes())
     commands = [["undo"], ["redo"], ["pin", "HEAD"], ["skip", "HEAD"]]
@@ -188,7 +188,7 @@ def test_an_error_line_is_clean_in_a_pipe_too(store, monkeypatch, capsys, words)
     assert check(capsys.readouterr().err.encode())
 
 
-def test_an_import_says_names_and_remarks_cleanly(tmp_path):
+def test_an_import_prints_clean_names_and_remarks(tmp_path):
     rows = [{"role": "user", "content": EVIL}, {"role": "assistant", "content": EVIL}]
     file = tmp_path / "e\x1b[2Jvil\u202e.json"
     file.write_bytes(orjson.dumps(rows))
@@ -232,7 +232,7 @@ def chat(store, upstream, *words, codes=(0,)):
     return run_on_terminal(store, *given, codes=codes)
 
 
-def test_a_chat_cleans_what_the_model_says_and_calls(tmp_path, upstream):
+def test_a_chat_cleans_text_and_calls_of_the_model(tmp_path, upstream):
     parts = ("\x1b", "[2J", "\x9b", "2J")  # each harmless by itself
     upstream.then(chat_stream(*HOSTILE.values(), tool=NAME), chat_stream(*parts))
     seen = check(chat(tmp_path / "s.db", upstream, "hi"))
@@ -249,7 +249,7 @@ def test_a_chat_cleans_errors_of_the_upstream(tmp_path, upstream):
     assert "clear the screen" in check(log)
 
 
-def test_a_translation_on_a_terminal(tmp_path):
+def test_a_translation_is_clean_on_a_terminal(tmp_path):
     body = {"model": NAME, "max_tokens": 9, "messages": [{"role": "user", "content": EVIL}]}
     file = tmp_path / "body.json"
     file.write_bytes(orjson.dumps(body))
@@ -269,14 +269,14 @@ def test_a_pipe_gets_every_byte(store):
 
 
 @pytest.mark.parametrize("payload", HOSTILE.values(), ids=HOSTILE)
-def test_cleaning_leaves_nothing_to_obey_and_loses_no_letter(payload):
+def test_cleaning_removes_every_control_sequence_and_no_letter(payload):
     cleaned = clean_text(payload)
     assert _UNSAFE.search(cleaned) is None
     assert re.sub(r"\W", "", payload) in re.sub(r"<U\+[0-9A-F]+>|\W", "", cleaned)
     assert json.loads(escape_json(json.dumps(payload, ensure_ascii=False))) == payload
 
 
-def test_ordinary_text_stays_as_it_is():
+def test_ordinary_text_is_unchanged():
     text = "plain\n\ttext, 日本語, עברית, e\u0301, 👩\u200d👩\u200d👧, “quotes”"
     assert clean_text(text) == text
     assert clean_text("a\r\nb") == "a\nb"

@@ -61,7 +61,7 @@ def test_commands_take_a_unique_prefix_of_a_thread(run: Run, address: str) -> No
     assert "'notes'" in run("delete", "notes", "--yes", *at)[1]
 
 
-def test_deleting_a_session_says_that_its_children_go_with_it(run: Run, tmp_path: Path) -> None:
+def test_deleting_a_session_reports_its_children(run: Run, tmp_path: Path) -> None:
     at = ("--store", str(tmp_path / "store.db"))
     with closing(open_store(tmp_path / "store.db")) as store:
         for name in ("work", "work.agent", "work.title"):
@@ -137,7 +137,7 @@ def _read(stamp: str) -> float:
     return datetime.fromisoformat(stamp).timestamp()
 
 
-def test_search_looks_through_every_thread(run: Run, address: str) -> None:
+def test_search_covers_every_thread(run: Run, address: str) -> None:
     at = ("--store", address)
     for name in ("one", "two", "three"):
         run("commit", f"a {name} pelican", "--thread", name, *at)
@@ -181,7 +181,7 @@ REMINDER = "<system-reminder>\nAs you answer, mind the style.\n</system-reminder
     ],
     ids=str,
 )
-def test_the_log_shows_peoples_own_words(
+def test_the_log_shows_what_people_wrote(
     run: Run, message: Message, line: str, tmp_path: Path
 ) -> None:
     with weft.open(tmp_path / "store.db") as thread:
@@ -223,7 +223,7 @@ def test_wrong_values_are_refused(run: Run, words: tuple[str, ...]) -> None:
     assert error.count("\n") == 1
 
 
-def test_json_of_many_threads_has_no_limit(run: Run, tmp_path: Path) -> None:
+def test_json_lists_all_threads(run: Run, tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     with store.transaction():
         for number in range(600):

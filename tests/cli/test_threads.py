@@ -33,7 +33,7 @@ def of_json(result: tuple[int, str, str]) -> Any:
     return json.loads(result[1])
 
 
-def test_a_conversation_from_the_command_line(weft: Any) -> None:
+def test_a_conversation_is_written_on_the_command_line(weft: Any) -> None:
     first = of_json(weft("commit", "hello", "--json"))
     weft("commit", "hi", "--role", "assistant", "--note", "greets back")
     assert of_json(weft("compile", "--json")) == [
@@ -92,7 +92,7 @@ def test_pin_compact_search_and_revert(weft: Any) -> None:
 
 
 @pytest.mark.parametrize("shape", ["dicts", "openai", "anthropic", "responses"])
-def test_compile_prints_every_shape(weft: Any, shape: str) -> None:
+def test_compile_prints_every_format(weft: Any, shape: str) -> None:
     weft("commit", "a")
     assert "a" in json.dumps(of_json(weft("compile", "--format", shape)))
 
@@ -116,7 +116,7 @@ def test_compile_prints_every_shape(weft: Any, shape: str) -> None:
     ],
     ids=" ".join,
 )
-def test_a_failure_is_one_clear_line(weft: Any, words: list[str]) -> None:
+def test_a_failure_prints_one_clear_line(weft: Any, words: list[str]) -> None:
     weft("commit", "a")
     before = weft("log")
     code, out, err = weft(*words)
@@ -127,7 +127,7 @@ def test_a_failure_is_one_clear_line(weft: Any, words: list[str]) -> None:
     assert weft("log") == before
 
 
-def test_a_reading_command_makes_no_store(weft: Any, tmp_path: Path) -> None:
+def test_a_reading_command_creates_no_store(weft: Any, tmp_path: Path) -> None:
     assert weft("log")[0] == 1
     assert not (tmp_path / "store.db").exists()
 

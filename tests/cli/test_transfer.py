@@ -38,7 +38,7 @@ def session(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_session_comes_in_and_goes_out(weft: Any, session: Path) -> None:
+def test_a_session_is_imported_and_exported(weft: Any, session: Path) -> None:
     code, out, err = weft("import", session)
     assert (code, err) == (0, b"")
     lines = out.decode().splitlines()
@@ -49,9 +49,7 @@ def test_a_session_comes_in_and_goes_out(weft: Any, session: Path) -> None:
     assert (code, out, err) == (0, session.read_bytes(), b"")
 
 
-def test_a_list_comes_in_and_goes_out_without_a_word_of_its_format(
-    weft: Any, tmp_path: Path
-) -> None:
+def test_a_list_is_imported_and_exported_without_a_format_option(weft: Any, tmp_path: Path) -> None:
     path = tmp_path / "list.json"
     path.write_bytes(b'[ {"role":"user", "content":"a"} ]')
     weft("import", path)
@@ -61,7 +59,7 @@ def test_a_list_comes_in_and_goes_out_without_a_word_of_its_format(
     assert (code, [row["content"] for row in json.loads(out)], err) == (0, ["a", "b"], b"")
 
 
-def test_an_import_as_json(weft: Any, session: Path) -> None:
+def test_an_import_can_print_json(weft: Any, session: Path) -> None:
     (first,) = json.loads(weft("import", session, "--json")[1])
     assert (first["thread"], first["messages"], first["new"]) == (SESSION, 2, 2)
     assert first["kept"] == {"progress": 1}
@@ -70,7 +68,7 @@ def test_an_import_as_json(weft: Any, session: Path) -> None:
     assert second["new"] == 0
 
 
-def test_a_list_goes_to_the_thread_that_is_named_or_to_the_files_name(
+def test_a_list_is_imported_into_the_named_thread_or_one_named_after_the_file(
     weft: Any, tmp_path: Path
 ) -> None:
     path = tmp_path / "talk.json"
@@ -81,7 +79,7 @@ def test_a_list_goes_to_the_thread_that_is_named_or_to_the_files_name(
     assert names == ["mine", "talk"]  # the newest first
 
 
-def test_several_files_at_once(weft: Any, session: Path, tmp_path: Path) -> None:
+def test_several_files_are_imported_at_once(weft: Any, session: Path, tmp_path: Path) -> None:
     other = tmp_path / "talk.json"
     other.write_text('{"input": "hello"}')
     imported = json.loads(weft("import", session, other, "--json")[1])
@@ -115,7 +113,7 @@ def test_a_body_on_standard_output_is_json(weft: Any, session: Path, format: str
     assert "a" in json.dumps(json.loads(out))
 
 
-def test_an_export_says_what_it_wrote_where_asked(weft: Any, session: Path, tmp_path: Path) -> None:
+def test_an_export_can_report_what_it_wrote(weft: Any, session: Path, tmp_path: Path) -> None:
     weft("import", session)
     path = tmp_path / "body.json"
     words = ["export", "--thread", SESSION, "--format", "anthropic", "-o", path, "--json"]
@@ -136,7 +134,9 @@ def test_an_export_says_what_it_wrote_where_asked(weft: Any, session: Path, tmp_
         (["export", "--thread", SESSION, "--format", "codex", "-o", "/nowhere/x"], "no such file"),
     ],
 )  # fmt: skip
-def test_a_failure_is_one_clear_line(weft: Any, session: Path, words: list[str], line: str) -> None:
+def test_a_failure_prints_one_clear_line(
+    weft: Any, session: Path, words: list[str], line: str
+) -> None:
     weft("import", session)
     code, out, err = weft(*words)
     assert (code, out) == (1, b"")
@@ -145,7 +145,7 @@ def test_a_failure_is_one_clear_line(weft: Any, session: Path, words: list[str],
     assert line in err.decode()
 
 
-def test_a_file_that_cannot_be_read_makes_no_thread(weft: Any, tmp_path: Path) -> None:
+def test_an_unreadable_file_creates_no_thread(weft: Any, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text("{")
     code, _, err = weft("import", bad)

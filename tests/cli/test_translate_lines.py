@@ -24,7 +24,7 @@ FLAGS = ["--from", "anthropic", "--to", "openai-chat"]
     ],
     ids=str,
 )
-def test_a_line_says_what_the_flags_do_not(
+def test_a_line_overrides_the_flags(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], line: Any, flags: list[str], model: str
 ) -> None:
     path = tmp_path / "in.jsonl"
@@ -47,7 +47,7 @@ def test_a_line_says_what_the_flags_do_not(
     ],
     ids=str,
 )
-def test_an_error_names_the_line_and_the_shape(
+def test_an_error_names_the_line_and_the_format(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     line: str,
@@ -63,7 +63,7 @@ def test_an_error_names_the_line_and_the_shape(
     assert told in error["message"]
 
 
-def test_help_shows_a_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_an_example_line(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["translate", "--help"])
     out = capfd.readouterr().out

@@ -32,7 +32,7 @@ def test_gc_says_why_nothing_was_removed(run: Any) -> None:
     assert run("gc", "--days", "0")[1] == "1 commit and 1 entry were removed\n"
 
 
-def test_one_commit_is_one_commit(run: Any) -> None:
+def test_one_commit_is_singular(run: Any) -> None:
     run("commit", "a")
     assert "1 branch, 1 commit  " in run("threads")[1]
     assert run("fsck")[1] == "1 commit, 1 entry: clean\n"
@@ -48,7 +48,7 @@ def test_several_commits_are_plural(run: Any, tmp_path: Path) -> None:
     assert run("fsck")[1] == "1,200 commits, 1,200 entries: clean\n"
 
 
-def test_a_note_that_is_none_has_no_line(run: Any, tmp_path: Path) -> None:
+def test_an_empty_note_has_no_line(run: Any, tmp_path: Path) -> None:
     with weft.open(tmp_path / "store.db") as thread:
         thread.setup(params=Params(temperature=0.5))
     assert "note" not in run("show", "HEAD")[1]
@@ -64,14 +64,14 @@ def test_the_log_names_the_tools_of_a_setup(run: Any, tmp_path: Path) -> None:
     assert lines == ["no tools, no parameters", "tools calculator"]
 
 
-def test_the_log_cuts_lines_in_one_way(run: Any) -> None:
+def test_the_log_truncates_lines_in_one_way(run: Any) -> None:
     run("commit", "word " * 40)
     out = run("log")[1]
     assert "..." not in out
     assert out.endswith("…\n")
 
 
-def test_stats_are_for_people(run: Any) -> None:
+def test_stats_are_formatted_for_people(run: Any) -> None:
     run("commit", "a")
     run("pin", "HEAD")
     out = run("stats")[1]
@@ -80,7 +80,7 @@ def test_stats_are_for_people(run: Any) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_says_what_it_is(run: Any, command: str) -> None:
+def test_every_option_has_a_help_text(run: Any, command: str) -> None:
     out = run(command, "--help")[1]
     assert "FROM_" not in out
     for block in re.split(r"\n  (?=-)", out.split("options:")[1].split("\n\n")[0])[1:]:
@@ -88,7 +88,7 @@ def test_every_option_says_what_it_is(run: Any, command: str) -> None:
         assert told.strip() or "\n" in head, block
 
 
-def test_thread_is_an_option_only_where_it_names_one(run: Any) -> None:
+def test_only_commands_on_one_thread_have_the_thread_option(run: Any) -> None:
     """Commands on a whole store, or with the thread as an argument, accept `--thread` silently."""
     run("commit", "a")
     ignoring = {"fsck": (), "gc": (), "threads": (), "undelete": ("gone",)}
@@ -108,7 +108,7 @@ def test_thread_is_an_option_only_where_it_names_one(run: Any) -> None:
         ("zzzz", "see weft --help"),
     ],
 )
-def test_a_slip_is_told_what_was_meant(run: Any, typed: str, told: str) -> None:
+def test_a_typo_gets_a_suggestion(run: Any, typed: str, told: str) -> None:
     code, out, err = run(typed)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert f"no command {typed!r}" in err
@@ -140,7 +140,7 @@ def test_threads_are_listed_newest_first(run: Any) -> None:
     assert "'old', 'new', 'mid'" in run("log")[2]
 
 
-def test_a_prompt_may_be_a_file_and_a_text_may_be_retained(run: Any, tmp_path: Path) -> None:
+def test_a_prompt_can_be_a_file_and_a_text_can_be_retained(run: Any, tmp_path: Path) -> None:
     for number in range(6):
         run("commit", f"turn {number}")
     path = tmp_path / "prompt.txt"
@@ -153,7 +153,7 @@ def test_a_prompt_may_be_a_file_and_a_text_may_be_retained(run: Any, tmp_path: P
     assert run("compact", "--summary", "about turn 0", "--retain", "turn 0")[0] == 0
 
 
-def test_a_gateway_that_is_not_there_is_told_before_the_program_runs(
+def test_an_unreachable_gateway_is_reported_before_the_program_runs(
     run: Any, tmp_path: Path
 ) -> None:
     mark = tmp_path / "ran"
@@ -163,7 +163,7 @@ def test_a_gateway_that_is_not_there_is_told_before_the_program_runs(
     assert not mark.exists()
 
 
-def test_a_chat_says_how_to_leave_and_what_it_knows(
+def test_a_chat_says_how_to_leave_and_lists_its_commands(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     typed = iter(["/help", "/nonsense", "/quit", "never said"])
@@ -205,19 +205,19 @@ def test_a_missing_store_says_how_to_create_one(run: Any, tmp_path: Path) -> Non
     )
 
 
-def test_what_is_not_part_of_a_thread_is_not_missed_in_it(run: Any) -> None:
+def test_system_members_outside_a_thread_are_not_reported_as_missing(run: Any) -> None:
     run("commit", "a")
     assert run("undelete", "gone")[2] == "weft: no deleted thread 'gone'\n"
     assert run("switch", "gone")[2] == "weft: no branch 'gone' in this thread\n"
 
 
-def test_a_config_that_is_missing_is_named_once(run: Any, tmp_path: Path) -> None:
+def test_a_missing_config_is_named_once(run: Any, tmp_path: Path) -> None:
     config = str(tmp_path / "no.toml")
     _, _, err = run("serve", "--config", config)
     assert err.count(config) == 1
 
 
-def test_a_program_that_is_missing_is_not_asked_for_its_requests(run: Any, tmp_path: Path) -> None:
+def test_a_missing_program_is_not_reported_as_sending_no_requests(run: Any, tmp_path: Path) -> None:
     store = str(tmp_path / "w.db")
     code, _, err = run("run", "--store", store, "--", "no-such-program")
     assert (code, err) == (127, "weft: no program 'no-such-program'\n")

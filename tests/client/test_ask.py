@@ -44,7 +44,7 @@ async def ask_all(url: str, protocol: str) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_failed_answer_is_one_error_and_any_other_is_whole(upstream, protocol):
+def test_a_failed_answer_raises_and_any_other_is_complete(upstream, protocol):
     outcomes = asyncio.run(ask_all(upstream.url, protocol))
     wrong = {
         name: text
@@ -54,7 +54,7 @@ def test_a_failed_answer_is_one_error_and_any_other_is_whole(upstream, protocol)
     assert wrong == {}
 
 
-def test_a_full_window_is_known_as_one_however_it_is_told():
+def test_a_full_context_window_is_recognised_in_every_form():
     """In a status, in a body with status 200, and in a stream."""
     body = orjson.dumps(write_error("anthropic", 400, "prompt is too long: 9 > 8"))
     answers = [
@@ -79,7 +79,7 @@ def test_a_full_window_is_known_as_one_however_it_is_told():
 
 
 @pytest.mark.parametrize("name", ["stop-error", "other-form", "body-object", "page"])
-def test_an_agent_ends_in_an_error_or_with_the_whole_answer(upstream, name):
+def test_an_agent_ends_with_an_error_or_a_complete_answer(upstream, name):
     thread = weft.open()
     agent = weft.Agent(
         thread, PREFIX + name, provider=make_provider("up", "openai-chat", upstream.url)

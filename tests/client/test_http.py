@@ -88,7 +88,7 @@ def test_every_retry_is_reported_before_its_wait_and_without_the_body_of_the_err
     assert asked_before == [1, 2]
 
 
-def test_an_upstream_that_is_not_there_is_a_retry_without_a_status():
+def test_an_unreachable_upstream_is_retried_without_a_status():
     with scripted_upstream() as upstream:
         url = upstream.url  # nothing listens on its port after the block
     provider, retries = make_provider("up", "anthropic", url), list[Retry]()
@@ -105,7 +105,7 @@ def test_an_upstream_that_is_not_there_is_a_retry_without_a_status():
     assert (data["error"], data["delay"]) == ("connection refused", "0.1 s")
 
 
-def test_bytes_that_came_before_a_cut_are_read_although_the_reader_is_late():
+def test_bytes_before_a_disconnect_are_read_by_a_late_reader():
     with scripted_upstream() as upstream:
         upstream.then(Scripted(b"one ", b"two ", b"three", cut=True))
         provider = make_provider("up", "anthropic", upstream.url)
@@ -153,7 +153,7 @@ def ask_at(url):
         ("http://no-such-host.invalid:{port}", "host name is not known"),
     ],
 )
-def test_why_it_cannot_be_reached_is_said_without_its_address(url, words):
+def test_a_connection_error_does_not_name_the_address(url, words):
     port = closed_port()
     message = ask_at(url.format(port=port))
     assert "upstream 'up' cannot be reached" in message
@@ -161,7 +161,7 @@ def test_why_it_cannot_be_reached_is_said_without_its_address(url, words):
     assert not any(part in message for part in (str(port), "127.0.0.1", "no-such-host"))
 
 
-def test_a_server_without_tls_is_no_tls_server():
+def test_a_server_without_tls_is_reported():
     with scripted_upstream() as upstream:
         upstream.then(Scripted(b"{}"))
         message = ask_at(upstream.url.replace("http:", "https:"))
@@ -169,14 +169,14 @@ def test_a_server_without_tls_is_no_tls_server():
     assert "127.0.0.1" not in message
 
 
-def test_an_answer_that_breaks_off_says_so():
+def test_a_truncated_answer_is_reported():
     with scripted_upstream() as upstream:
         upstream.then(Scripted(b"half", cut=True))
         message = ask_at(upstream.url)
     assert "broke off its answer: its body is incomplete" in message
 
 
-def test_a_server_that_does_not_speak_http():
+def test_a_server_that_does_not_speak_http_is_reported():
     def answer(listener):
         connection, _ = listener.accept()
         with connection:

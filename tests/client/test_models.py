@@ -95,7 +95,7 @@ def test_a_model_finds_its_upstream(model, environ, given, found):
         ),
     ],
 )
-def test_what_is_missing_is_said(model, environ, given, words):
+def test_missing_settings_are_named(model, environ, given, words):
     with pytest.raises(ConfigError, match=words):
         find_upstream(model, environ, CATALOG, **given)
 
@@ -120,14 +120,14 @@ def test_what_is_missing_is_said(model, environ, given, words):
         ("https://bücher.example", "characters that a URL cannot have"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_refused(url, words):
+def test_an_unusable_url_is_refused(url, words):
     with pytest.raises(ConfigError, match=words) as refused:
         make_provider("up", "anthropic", url)
     assert "'up': url" in str(refused.value)
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_file_of_upstreams_is_read_without_the_gateways_settings(tmp_path):
+def test_a_config_file_is_read_without_the_gateways_settings(tmp_path):
     path = tmp_path / "weft.toml"
     path.write_text('port = 1\n[[upstream]]\nname = "a"\nprotocol = "gemini"\nurl = "http://a"\n')
     assert [table.name for table in read_tables(str(path))] == ["a"]
@@ -282,17 +282,17 @@ def patterned():
         ("big-1", "openai-chat", patterned(), "a", "big-1"),
     ],
 )
-def test_a_models_name_finds_its_upstream(model, protocol, providers, name, known_as):
+def test_a_model_name_selects_its_upstream(model, protocol, providers, name, known_as):
     route = find_route(model, protocol, providers, CATALOG)
     assert (route.provider.name, route.model) == (name, known_as)
 
 
-def test_the_offline_model_is_the_record_itself():
+def test_the_offline_model_is_a_provider_record():
     assert find_route("weft-offline", "anthropic", (), CATALOG).provider is OFFLINE
 
 
 @pytest.mark.parametrize("providers", [(), standing({}), standing({"OPENAI_API_KEY": "o"})])
-def test_a_model_is_never_tried_at_another_vendors_door(providers):
+def test_a_model_is_never_sent_to_another_vendor(providers):
     with pytest.raises(Refused) as refused:
         find_route("claude-opus-4-8", "openai-chat", providers, CATALOG)
     assert (refused.value.status, refused.value.param) == (404, "model")
@@ -312,7 +312,7 @@ def test_a_model_is_never_tried_at_another_vendors_door(providers):
         ("https://api.example/proxy", "/v1/messages", "https://api.example/proxy/v1/messages"),
     ],
 )
-def test_a_base_may_end_in_v1_or_not(base, path, url):
+def test_a_base_url_may_end_in_v1(base, path, url):
     assert Provider(name="x", protocol="anthropic", base_url=base).url(path) == url
 
 
@@ -331,7 +331,7 @@ def test_a_spec_names_a_provider():
         ("local=telepathy:http://x", "'telepathy'"),
     ],
 )
-def test_a_wrong_spec_is_refused_with_its_place(spec, words):
+def test_an_error_names_the_position_in_a_wrong_spec(spec, words):
     with pytest.raises(ConfigError, match=words):
         read_provider(spec)
 
@@ -344,7 +344,7 @@ def test_a_wrong_spec_is_refused_with_its_place(spec, words):
         ("openai-responses", {"authorization": "Bearer secret"}),
     ],
 )
-def test_a_key_goes_where_its_protocol_wants_it_and_into_no_repr(protocol, headers):
+def test_a_key_is_sent_in_the_protocols_header_and_in_no_repr(protocol, headers):
     provider = make_provider("x", protocol, "http://x", key="secret")
     assert provider.auth_headers() == headers
     assert "secret" not in repr(provider)

@@ -42,13 +42,13 @@ def test_streams_are_translated_to_it_and_back(protocol):
     assert out == frames
 
 
-def test_an_upstream_can_speak_it():
+def test_an_upstream_can_use_it():
     provider = make_provider("mine", "fifth", "https://five.example", key="k")
     assert provider.auth_headers() == {"x-fifth-key": "k"}
     assert not provider.at_vendor
 
 
-def test_a_thread_reads_its_answers_and_writes_its_requests():
+def test_a_thread_decodes_its_answers_and_encodes_its_requests():
     thread = weft.open()
     thread.user("hello")
     thread.assistant({"model": "m", "reply": "yes"})

@@ -40,7 +40,7 @@ def test_only_the_answer_module_uses_the_answer_side_of_a_codec(names, allowed):
     assert readers(*names) == allowed
 
 
-def test_every_product_uses_the_one_translator():
+def test_every_caller_uses_the_one_translator():
     modules = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")

@@ -48,7 +48,7 @@ def test_without_answers_the_request_is_the_same():
 MARK = {"type": "ephemeral"}
 
 
-def test_a_cache_mark_stays_with_the_words_it_was_put_on():
+def test_a_cache_mark_stays_with_its_text():
     marked = [{"type": "text", "text": "ok", "cache_control": MARK}]
     request = replace_answers(chat(words("a"), words(marked)), {(3, 4): THOUGHTFUL})
     body = CODECS["anthropic"].encode_request(request, TARGET).body
@@ -57,7 +57,7 @@ def test_a_cache_mark_stays_with_the_words_it_was_put_on():
     assert text["cache_control"] == MARK
 
 
-def test_a_cache_mark_stays_behind_an_answer_that_was_split():
+def test_a_cache_mark_stays_after_a_split_answer():
     marked = [{"type": "text", "text": "b", "cache_control": MARK}]
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     turns = [
@@ -80,7 +80,7 @@ def test_a_cache_mark_stays_behind_an_answer_that_was_split():
 
 
 @pytest.mark.parametrize("restored", [True, False])
-def test_a_loss_is_told_in_the_paths_of_the_list_that_was_sent(restored):
+def test_a_loss_has_the_path_in_the_sent_list(restored):
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     sound = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
     turns = [
@@ -98,7 +98,7 @@ def test_a_loss_is_told_in_the_paths_of_the_list_that_was_sent(restored):
     assert "messages[4].content[1]" in [loss.path for loss in losses]
 
 
-def test_arguments_that_are_no_json_are_told_where_the_caller_said_them():
+def test_invalid_json_arguments_are_reported_with_the_callers_path():
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{"}}
     request = chat({"role": "assistant", "content": "ok", "tool_calls": [call]})
     whole = said(THOUGHT, Text("ok"), ToolCall("c1", "look", "{"))
@@ -120,7 +120,7 @@ SOLVER = Origin("openai-responses", "r", "o-deployed")
         ({}, None, True),  # which is to store
     ],
 )
-def test_thinking_that_only_its_id_names_goes_where_it_is_stored(item, stores, sent):
+def test_thinking_referenced_by_id_is_restored_from_storage(item, stores, sent):
     reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], **item}
     message = {
         "type": "message",

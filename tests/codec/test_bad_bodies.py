@@ -69,13 +69,13 @@ def attempt(body, source, target):
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"nil", b'{"a": NaN}', b"\xff\xfe", b'{"a": "\xed"}'])
-def test_what_is_not_json_is_refused(text):
+def test_a_body_that_is_not_json_is_refused(text):
     with pytest.raises(weft.Refused, match="not JSON"):
         weft.translate(text, "openai-chat", "anthropic")
 
 
 @pytest.mark.parametrize("text", [b"[]", b'"hi"', b"3", b"null"])
-def test_a_body_that_is_no_object_is_refused(text):
+def test_a_body_that_is_not_an_object_is_refused(text):
     with pytest.raises(weft.Refused, match="not an object"):
         weft.translate(text, "openai-chat", "anthropic")
 
@@ -89,14 +89,14 @@ def test_ten_thousand_nested_lists_are_refused(source, target):
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_a_pit_that_json_can_still_read_breaks_nothing(source, target):
+def test_deep_nesting_that_json_can_read_breaks_nothing(source, target):
     pit = b"[" * 900 + b"]" * 900
     small = orjson.dumps(body_with(source, metadata=0))
     attempt(small.replace(b'"metadata":0', b'"metadata":' + pit), source, target)
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_a_string_of_fifty_megabytes_goes_through_in_bounded_memory(source, target):
+def test_a_string_of_fifty_megabytes_is_translated_in_bounded_memory(source, target):
     size = 50_000_000
     body = orjson.loads(orjson.dumps(body_with(source)).replace(b'"hi"', b'"' + b"x" * size + b'"'))
     tracemalloc.start()
@@ -125,19 +125,19 @@ def cyclic():
     ids=["a cycle", "a key that is no string", "half a character", "a huge integer", "a set"],
 )
 @pytest.mark.parametrize("source", PROTOCOLS)
-def test_a_value_that_json_cannot_say_is_refused_by_its_path(value, path, source):
+def test_a_value_that_json_cannot_express_is_refused_with_its_path(value, path, source):
     error = attempt(body_with(source, metadata={"deep": value}), source, "anthropic")
     assert error is not None
     assert error.param.startswith(path)
 
 
-def test_a_number_that_is_none_is_refused():
+def test_a_nan_is_refused():
     body = body_with("openai-chat", temperature=float("nan"))
     assert attempt(body, "openai-chat", "anthropic").param == "temperature"
 
 
 @pytest.mark.parametrize("target", PROTOCOLS)
-def test_calls_with_one_id_go_through(target):
+def test_calls_with_the_same_id_are_translated(target):
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     messages = [
         {"role": "assistant", "content": None, "tool_calls": [call, call]},
@@ -198,7 +198,7 @@ def samples(protocol, member, count):
 
 
 @pytest.mark.parametrize("source", PROTOCOLS)
-def test_mutated_requests_are_refused_or_go_through(source):
+def test_mutated_requests_are_refused_or_translated(source):
     dice = random.Random(source)
     outcomes = set()
     for body in samples(source, "request", 60):
@@ -209,7 +209,7 @@ def test_mutated_requests_are_refused_or_go_through(source):
 
 
 @pytest.mark.parametrize("source", PROTOCOLS)
-def test_mutated_answers_are_refused_or_go_through(source):
+def test_mutated_answers_are_refused_or_translated(source):
     dice = random.Random(source)
     outcomes = set()
     for body in samples(source, "response", 60):
@@ -225,7 +225,7 @@ def test_mutated_answers_are_refused_or_go_through(source):
 
 
 @pytest.mark.parametrize("source", PROTOCOLS)
-def test_mutated_streams_end_in_an_error_or_go_through(source):
+def test_mutated_streams_end_in_an_error_or_are_translated(source):
     dice = random.Random(source)
     for sse in samples(source, "sse", 12):
         frames = sse.split("\n\n")
@@ -272,14 +272,14 @@ def run(*args, given):
         (b"[" * 10_000, "not JSON"),
     ],
 )
-def test_the_command_says_one_line_and_fails(given, words):
+def test_the_command_prints_one_line_and_fails(given, words):
     done = run("--from", "openai-chat", "--to", "anthropic", given=given)
     lines = done.stderr.decode().strip().splitlines()
     assert (done.returncode != 0, done.stdout, len(lines)) == (True, b"", 1)
     assert words in lines[0]
 
 
-def test_a_bad_line_gets_its_own_error_and_the_others_go_on():
+def test_a_bad_line_gets_its_own_error_and_the_others_continue():
     good = {"id": 3, "source": "openai-chat", "target": "anthropic"}
     lines = [
         b"not json",

@@ -181,7 +181,7 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize(("wire", "message"), MESSAGES)
-def test_a_message_is_read_and_comes_back_equal(wire, message):
+def test_a_message_round_trips(wire, message):
     request = decode(wire)
     assert request.messages == (message,)
     assert encode(request).body["messages"] == [wire]
@@ -226,7 +226,7 @@ def test_a_message_is_read_and_comes_back_equal(wire, message):
         ),
     ],
 )
-def test_a_part_is_read_and_comes_back_equal(part, block):
+def test_a_part_round_trips(part, block):
     wire = {"role": "user", "content": [part]}
     request = decode(wire)
     assert request.messages[0].blocks == (block,)
@@ -251,14 +251,14 @@ def test_a_part_is_read_and_comes_back_equal(part, block):
         ),
     ],
 )
-def test_cache_marks_stand_beside_the_parts(wire, place):
+def test_cache_marks_are_separate_from_the_parts(wire, place):
     wire["content"][0]["cache_control"] = {"type": "ephemeral"}
     request = decode(wire)
     assert request.marks == {place: {"type": "ephemeral"}}
     assert encode(request).body["messages"] == [wire]
 
 
-def test_openais_own_breakpoint_is_a_mark_and_a_loss_elsewhere():
+def test_openais_breakpoint_is_a_mark_and_a_loss_elsewhere():
     mark = {"mode": "explicit"}
     part = {"type": "text", "text": "a", "prompt_cache_breakpoint": mark}
     request = decode({"role": "user", "content": [part]})
@@ -281,7 +281,7 @@ def test_openais_own_breakpoint_is_a_mark_and_a_loss_elsewhere():
         (("tools", 3), "tools[3]"),
     ],
 )
-def test_a_place_is_the_callers_own_path(place, path):
+def test_positions_are_reported_as_the_callers_paths(place, path):
     text = {"type": "text", "text": "a"}
     request = decode(
         {"role": "user", "content": "hi"},
@@ -314,7 +314,7 @@ def test_a_place_is_the_callers_own_path(place, path):
         ({"messages": [], "temperature": "hot"}, "temperature"),
     ],
 )
-def test_a_mistake_is_refused_with_its_path(body, param):
+def test_a_wrong_value_is_refused_with_its_path(body, param):
     with pytest.raises(Refused) as refused:
         CHAT.decode_request({"model": "m", **body}, None)
     assert refused.value.param == param
@@ -358,7 +358,7 @@ def test_a_mistake_is_refused_with_its_path(body, param):
         ({"temperature": None, "seed": 3}, Params(seed=3), {}),
     ],
 )
-def test_parameters_are_read_and_come_back_equal(members, params, rest):
+def test_parameters_round_trip(members, params, rest):
     request = decode(**members)
     assert request.params == params
     assert request.rest == rest
@@ -378,13 +378,13 @@ def test_parameters_are_read_and_come_back_equal(members, params, rest):
         (Params(user="u", store=False), {"user": "u", "store": False}),
     ],
 )
-def test_parameters_of_other_wires(params, members):
+def test_parameters_of_other_protocols(params, members):
     done = encode(foreign(params=params))
     assert done.body == {"model": "gpt-5", "messages": [], **members}
     assert bool(done.losses) == (not members)
 
 
-def test_an_older_model_is_told_max_tokens():
+def test_an_older_model_gets_max_tokens():
     request = Request("gpt-3.5-turbo", (), params=Params(max_tokens=5))
     assert encode(request).body["max_tokens"] == 5
 
@@ -407,13 +407,13 @@ TOOLS = [
         {"tools": [{**TOOLS[0], "cache_control": {"type": "ephemeral"}}]},
     ],
 )
-def test_tools_come_back_equal(members):
+def test_tools_round_trip(members):
     done = encode(decode(**members))
     assert done.body == {"model": "m", "messages": [], **members}
     assert done.losses == []
 
 
-def test_tools_of_other_wires():
+def test_tools_of_other_protocols():
     grammar = {"type": "grammar", "syntax": "lark", "definition": "start: x"}
     raw = {"openai-responses": {"type": "custom", "name": "p", "format": grammar}}
     request = foreign(
@@ -453,7 +453,7 @@ def test_tools_of_other_wires():
 IMAGE = Image(Inline("AA", "image/png"))
 
 
-def test_results_come_first_and_their_media_follow_the_last_of_them():
+def test_results_come_first_and_their_media_follow_the_last_result():
     request = foreign(
         Message("assistant", (ToolCall("a", "f", ""), ToolCall("b", "g", "{}"))),
         Message(
@@ -502,12 +502,12 @@ def test_results_come_first_and_their_media_follow_the_last_of_them():
         ),
     ],
 )
-def test_an_assistant_of_another_wire(blocks, members):
+def test_an_assistant_message_of_another_protocol(blocks, members):
     message = Message("assistant", blocks, origin=Origin("anthropic"))
     assert written(message) == [{"role": "assistant", **members}]
 
 
-def test_thinking_goes_back_to_the_protocol_that_showed_it():
+def test_thinking_goes_back_to_the_protocol_that_it_came_from():
     message = Message("assistant", (Thinking("t"), Text("a")), origin=Origin("openai-chat"))
     assert written(message) == [{"role": "assistant", "reasoning_content": "t", "content": "a"}]
 
@@ -521,13 +521,13 @@ def test_thinking_goes_back_to_the_protocol_that_showed_it():
         (Message("user", (), form="list"), [{"role": "user", "content": ""}]),
     ],
 )
-def test_a_message_with_nothing_left_to_say_is_a_loss(message, messages):
+def test_a_message_that_becomes_empty_is_a_loss(message, messages):
     done = encode(foreign(message))
     assert done.body["messages"] == messages
     assert done.losses
 
 
-def test_text_behind_a_call_loses_its_place_and_says_so():
+def test_text_after_a_call_moves_and_is_reported():
     message = Message("assistant", (ToolCall("a", "f", "{}"), Text("after")))
     done = encode(foreign(message, Message("tool", (ToolResult("a", (Text("x"),)),))))
     assert done.body["messages"][0]["content"] == "after"
@@ -536,7 +536,7 @@ def test_text_behind_a_call_loses_its_place_and_says_so():
     ]
 
 
-def test_a_long_id_is_shortened_the_same_way_in_the_call_and_its_result():
+def test_a_long_id_is_shortened_equally_in_the_call_and_its_result():
     long, other = "x" * 60 + "1", "x" * 60 + "2"
     messages = written(
         Message("assistant", (ToolCall(long, "f", "{}"), ToolCall(other, "f", "{}"))),
@@ -581,7 +581,7 @@ def test_system_policies(system, messages):
         (Opaque("gemini", {"type": "x"}), False),
     ],
 )
-def test_media_that_cannot_travel_is_a_loss(block, sent):
+def test_unsupported_media_is_a_loss(block, sent):
     done = encode(foreign(Message("user", (Text("a"), block))))
     assert bool(done.losses) == (not sent)
     assert (len(done.body["messages"][0]["content"]) == 2) == sent
@@ -618,11 +618,11 @@ def answer(message, finish="stop", **members):
         ),
     ],
 )
-def test_an_answer_comes_back_equal(body):
+def test_an_answer_round_trips(body):
     assert CHAT.encode_response(CHAT.decode_response(body), 9).body == body
 
 
-def test_further_choices_are_kept():
+def test_additional_choices_are_kept():
     body = answer({"role": "assistant", "content": "a"})
     body["choices"].append({**body["choices"][0], "index": 1})
     response = CHAT.decode_response(body)
@@ -663,13 +663,13 @@ def test_finish_reasons(finish, message, kind):
         ("other", "stop"),
     ],
 )
-def test_stops_of_other_wires(stop, word):
+def test_stops_of_other_protocols(stop, word):
     done = CHAT.encode_response(Response(Message("assistant"), stop=Stop(stop)), 9)
     assert done.body["choices"][0]["finish_reason"] == word
     assert bool(done.losses) == (stop not in ("end", "length", "filter"))
 
 
-def test_an_answer_of_another_wire():
+def test_an_answer_of_another_protocol():
     message = Message(
         "assistant",
         (Thinking("t", "s"), Text("a"), Text("b"), ToolCall("c1", "f", "{}")),
@@ -707,7 +707,7 @@ def test_an_answer_of_another_wire():
     assert [loss.level for loss in done.losses] == ["form", "form", "form"]
 
 
-def test_an_error_in_an_answers_clothes_is_an_error():
+def test_an_error_with_status_200_is_an_error():
     with pytest.raises(UpstreamFailed, match="no credit"):
         CHAT.decode_response({"error": {"message": "no credit", "code": 402}})
 
@@ -839,7 +839,7 @@ def test_a_stream_folds_into_its_answer(chunks, blocks):
 
 
 @pytest.mark.parametrize("chunks", [chunks for chunks, _ in STREAMS])
-def test_a_stream_comes_back_as_it_came_cut_at_every_byte(chunks):
+def test_a_stream_round_trips_split_at_every_byte(chunks):
     data = sse(*[{**item, "obfuscation": "xy", "usage": None} for item in chunks])
     whole = events_of(data)
     encoder = CHAT.stream_encoder(0)
@@ -847,7 +847,7 @@ def test_a_stream_comes_back_as_it_came_cut_at_every_byte(chunks):
     assert all(events_of(data, cut) == whole for cut in range(len(data)))
 
 
-def test_a_streams_answer_is_the_whole_answer():
+def test_a_stream_gives_the_same_answer_as_the_body():
     usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
     piece = {"content": [{"token": "a"}]}
     first = chunk({"role": "assistant", "content": "a"})
@@ -873,7 +873,7 @@ def test_a_streams_answer_is_the_whole_answer():
         b"",
     ],
 )
-def test_a_stream_that_breaks_off_is_never_a_success(data):
+def test_a_truncated_stream_is_never_a_success(data):
     events = events_of(data)
     assert sum(isinstance(event, Fail) for event in events) == 1
     assert not any(isinstance(event, End) for event in events)
@@ -883,14 +883,14 @@ def test_a_stream_that_breaks_off_is_never_a_success(data):
         assert b"error" in sent
 
 
-def test_a_dialect_without_a_finish_reason_is_whole_once_it_was_counted():
+def test_a_stream_without_a_finish_reason_is_complete_after_its_usage():
     usage = {"prompt_tokens": 3, "completion_tokens": 2}
     done = folded(sse(chunk({"content": "a"}), {**chunk(), "choices": [], "usage": usage}))
     assert done.error is None
     assert done.response().stop == Stop("end")
 
 
-def test_members_nobody_knows_are_one_event_a_kind():
+def test_unknown_members_are_one_event_per_kind():
     events = events_of(
         sse(chunk({"content": "a"}, x_groq={"a": 1}), chunk({"content": "b"}, x_groq={"b": 2}))
     )
@@ -898,7 +898,7 @@ def test_members_nobody_knows_are_one_event_a_kind():
     assert others == [Other("openai-chat", "x_groq", {"a": 1})]
 
 
-def test_a_stream_of_another_wire():
+def test_a_stream_of_another_protocol():
     encoder = CHAT.stream_encoder(9)
     events = [
         Start("msg_1", "claude", Usage(input=10)),
@@ -957,14 +957,14 @@ def test_a_stream_of_another_wire():
         (0, {"message": "x"}, "server"),
     ],
 )
-def test_errors_are_read_and_come_back_equal(status, error, kind):
+def test_errors_round_trip(status, error, kind):
     body = {"error": error}
     decoded = CHAT.decode_error(body, status)
     assert decoded.kind == kind
     assert CHAT.encode_error(decoded) == (decoded.status, body)
 
 
-def test_the_code_of_a_full_window_is_there_whatever_the_server_wrote():
+def test_the_code_of_a_full_context_window_is_always_set():
     """Codex looks at nothing else."""
     body = {"error": {"message": "This model's maximum context length is 5", "extra": 1}}
     decoded = CHAT.decode_error(body, 400)
@@ -981,20 +981,20 @@ def test_the_code_of_a_full_window_is_there_whatever_the_server_wrote():
         ("rate_limit", 429, "rate_limit_error", "rate_limit_exceeded"),
     ],
 )
-def test_errors_of_other_wires(kind, status, type, code):
+def test_errors_of_other_protocols(kind, status, type, code):
     said = CHAT.encode_error(ApiError(kind, "why", status, param="messages[0]"))
     error = {"message": "why", "type": type, "param": "messages[0]", "code": code}
     assert said == (status, {"error": error})
 
 
 @pytest.mark.parametrize("body", ["<html>bad gateway</html>", None, [], {"error": "plain words"}])
-def test_anything_that_is_no_error_body_is_an_error_all_the_same(body):
+def test_any_other_error_body_is_still_an_error(body):
     error = CHAT.decode_error(body, 502)
     assert error.kind == "server"
     assert error.message
 
 
-def test_recorded_traffic_comes_back_equal():
+def test_recorded_traffic_round_trips():
     for exchange in recorded("openai-chat"):
         request = CHAT.decode_request(exchange["request"], None)
         done = encode(request)
@@ -1005,7 +1005,7 @@ def test_recorded_traffic_comes_back_equal():
             assert CHAT.encode_response(CHAT.decode_response(body), 0).body == body, exchange["id"]
 
 
-def test_recorded_streams_come_back_equal_and_fold():
+def test_recorded_streams_round_trip_and_fold():
     for exchange in recorded("openai-chat"):
         data = exchange.get("sse", "").encode()
         if not data:

@@ -126,20 +126,20 @@ def damaged(value: Any, chance: random.Random) -> Any:
 
 
 @pytest.mark.parametrize(("protocol", "shape"), ROWS)
-def test_a_common_shape_is_read_as_by_the_table(protocol, shape):
+def test_a_common_shape_is_decoded_as_by_the_table(protocol, shape):
     assert not isinstance(decode(protocol, shape), str)
     assert decode(protocol, shape) == decode(protocol, {**shape, ODD: 1})
 
 
 @given(st.sampled_from(ROWS), st.integers(0))
-def test_a_damaged_shape_is_read_as_by_the_table(row, seed):
+def test_a_damaged_shape_is_decoded_as_by_the_table(row, seed):
     protocol, shape = row
     other = damaged(shape, random.Random(seed))
     assert decode(protocol, other) == decode(protocol, {**other, ODD: 1})
 
 
 @pytest.mark.parametrize("protocol", [C, A])
-def test_recorded_messages_are_read_as_by_the_table(protocol):
+def test_recorded_messages_are_decoded_as_by_the_table(protocol):
     lines = recorded(protocol)
     shapes = [
         shape

@@ -37,7 +37,7 @@ SAME = [
 
 
 @pytest.mark.parametrize("block", SAME)
-def test_a_document_comes_back_as_it_was(block):
+def test_a_document_round_trips(block):
     result = {"type": "tool_result", "tool_use_id": "t", "content": [block]}
     call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
     body = asked({"type": "text", "text": "read"}, block)
@@ -68,7 +68,7 @@ HOMES = [
 
 
 @pytest.mark.parametrize(("block", "target", "part", "levels"), HOMES)
-def test_a_document_of_words_has_a_home_elsewhere(block, target, part, levels):
+def test_a_text_document_is_translated_to_every_protocol(block, target, part, levels):
     done = weft.translate(asked({"type": "text", "text": "read"}, block), A, target)
     said = done.body.get("contents") or done.body.get("input") or done.body["messages"]
     assert (said[0].get("content") or said[0]["parts"])[1] == part
@@ -76,7 +76,7 @@ def test_a_document_of_words_has_a_home_elsewhere(block, target, part, levels):
     assert inside == levels
 
 
-def test_a_document_in_a_result_stays_in_it_where_it_is_words():
+def test_a_text_document_in_a_result_stays_there():
     call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "t", "content": [document(WORDS)]}
     body = asked({"type": "text", "text": "read"})
@@ -112,7 +112,7 @@ def files(done):
         ({"title": "a.pdf"}, "a.pdf", []),
     ],
 )
-def test_a_file_has_a_name_where_one_is_needed(target, members, name, path):
+def test_a_file_gets_a_name_if_one_is_required(target, members, name, path):
     body = asked(document(PDF, **members))
     done = weft.translate(body, A, target)
     assert [file["filename"] for file in files(done)] == [name]
@@ -122,7 +122,7 @@ def test_a_file_has_a_name_where_one_is_needed(target, members, name, path):
 
 
 @pytest.mark.parametrize("target", [C, R])
-def test_a_file_in_a_result_has_a_name_too(target):
+def test_a_file_in_a_result_gets_a_name_too(target):
     use = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "t", "content": [document(PDF)]}
     body = asked({"type": "text", "text": "go"})
@@ -144,7 +144,7 @@ def test_a_file_in_a_result_has_a_name_too(target):
         (C, "video/mp4", False),
     ],
 )
-def test_openai_is_sent_no_media_that_it_refuses(target, kind, kept):
+def test_media_that_openai_refuses_is_not_sent(target, kind, kept):
     parts = [{"inlineData": {"mimeType": kind, "data": "QUJD"}}, {"text": "see"}]
     body = {"contents": [{"role": "user", "parts": parts}]}
     done = weft.translate(body, G, target, model="m")

@@ -75,7 +75,7 @@ def test_an_error_beside_an_answer_has_failed() -> None:
             CODECS[protocol].decode_response(body)
 
 
-def test_openrouter_explains_a_failed_choice_beside_it() -> None:
+def test_openrouter_explains_a_failed_choice_in_the_choice() -> None:
     body = write_body(C, "error")
     body["choices"][0]["error"] = {"code": 502, "message": "Provider disconnected"}
     with pytest.raises(UpstreamFailed, match="Provider disconnected") as caught:
@@ -113,13 +113,11 @@ NO_FAILURES = [
 
 
 @pytest.mark.parametrize(("protocol", "body"), NO_FAILURES)
-def test_what_is_only_short_or_still_to_come_has_not_failed(
-    protocol: str, body: dict[str, Any]
-) -> None:
+def test_a_short_or_pending_answer_has_not_failed(protocol: str, body: dict[str, Any]) -> None:
     assert weft.translate_response(body, protocol, protocol).body == body
 
 
-def test_a_call_that_was_not_expected_fails_where_it_is_left_out() -> None:
+def test_an_unexpected_call_fails_where_it_is_omitted() -> None:
     body = write_body(G, "UNEXPECTED_TOOL_CALL")
     with pytest.raises(UpstreamFailed, match="UNEXPECTED_TOOL_CALL"):
         CODECS[G].decode_response(body)
@@ -136,7 +134,7 @@ BROKEN_STREAMS = [
 
 @pytest.mark.parametrize(("protocol", "data"), BROKEN_STREAMS)
 @pytest.mark.parametrize("target", PROTOCOLS)
-def test_a_stream_without_a_beginning_or_in_the_wrong_words_has_failed(
+def test_a_stream_without_a_start_or_in_another_protocol_has_failed(
     protocol: str, data: bytes, target: str
 ) -> None:
     stream = weft.StreamTranslator(protocol, target)
@@ -158,12 +156,12 @@ def test_a_stream_without_a_beginning_or_in_the_wrong_words_has_failed(
         (b"null", "neither"),
     ],
 )
-def test_the_bytes_say_which_form_they_are_in(data: bytes, form: str) -> None:
+def test_the_first_bytes_decide_between_body_and_stream(data: bytes, form: str) -> None:
     assert form_of(data) == form
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_an_answer_is_the_same_in_either_form(protocol: str) -> None:
+def test_an_answer_is_the_same_as_body_and_as_stream(protocol: str) -> None:
     body = decode_answer(CODECS[protocol], orjson.dumps(write_body(protocol)))
     stream = decode_answer(CODECS[protocol], frames_of(protocol))
     assert (body.message.text, body.stop) == (stream.message.text, stream.stop)
@@ -171,7 +169,7 @@ def test_an_answer_is_the_same_in_either_form(protocol: str) -> None:
     assert fold(unfold(body)).message.blocks == body.message.blocks
 
 
-def test_gemini_streams_an_array_to_clients_that_ask_for_no_events() -> None:
+def test_gemini_streams_an_array_to_clients_without_sse() -> None:
     frames = [orjson.loads(frame[6:]) for frame in write_frames(G)]
     assert decode_answer(CODECS[G], orjson.dumps(frames)).message.text == ANSWER
     with pytest.raises(UpstreamFailed):
@@ -180,7 +178,7 @@ def test_gemini_streams_an_array_to_clients_that_ask_for_no_events() -> None:
 
 @pytest.mark.parametrize("data", [b"<html>fine</html>", b"", b"null", b"[]", b'"fine"', b"{half"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_is_neither_form_has_failed(protocol: str, data: bytes) -> None:
+def test_bytes_that_are_neither_body_nor_stream_have_failed(protocol: str, data: bytes) -> None:
     with pytest.raises(UpstreamFailed):
         decode_answer(CODECS[protocol], data)
     events = read(protocol, [data])
@@ -193,7 +191,7 @@ def read(protocol: str, pieces: list[bytes]) -> list[Any]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_body_in_place_of_a_stream_is_read_however_it_is_cut(protocol: str) -> None:
+def test_a_body_instead_of_a_stream_is_read_at_any_split(protocol: str) -> None:
     data = b"\n " + orjson.dumps(write_body(protocol))
     whole = read(protocol, [data])
     assert isinstance(whole[-1], End)
@@ -203,7 +201,7 @@ def test_a_body_in_place_of_a_stream_is_read_however_it_is_cut(protocol: str) ->
 
 @pytest.mark.parametrize("target", PROTOCOLS)
 @pytest.mark.parametrize("source", PROTOCOLS)
-def test_a_body_in_place_of_a_stream_becomes_a_stream(source: str, target: str) -> None:
+def test_a_body_instead_of_a_stream_becomes_a_stream(source: str, target: str) -> None:
     stream = weft.StreamTranslator(source, target)
     sent = stream.feed(orjson.dumps(write_body(source))) + stream.close()
     assert not stream.failed
@@ -211,7 +209,7 @@ def test_a_body_in_place_of_a_stream_becomes_a_stream(source: str, target: str) 
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_an_answer_that_cannot_be_read_is_not_one_that_failed(protocol: str) -> None:
+def test_an_undecodable_answer_is_not_a_failed_one(protocol: str) -> None:
     """A client of the same protocol may know what we do not."""
     body = write_body(protocol)
     body[FIRST[protocol]][0] = "something new"
@@ -219,7 +217,7 @@ def test_an_answer_that_cannot_be_read_is_not_one_that_failed(protocol: str) -> 
         CODECS[protocol].decode_response(body)
 
 
-def test_a_frame_that_cannot_be_read_may_stand_between_two_that_can() -> None:
+def test_an_undecodable_frame_between_two_others_is_skipped() -> None:
     for protocol in PROTOCOLS:
         frames = write_frames(protocol)
         events = read(protocol, [*frames[:2], b"data: []\n\n", *frames[2:]])
@@ -250,7 +248,7 @@ RESTORED = [
 
 
 @pytest.mark.parametrize(("status", "message", "restored"), RESTORED)
-def test_only_an_error_about_restored_content_is_asked_again(
+def test_only_an_error_about_restored_content_is_retried(
     status: int, message: str, restored: bool
 ) -> None:
     body = {"error": {"message": message, "type": "invalid_request_error", "code": None}}
@@ -278,7 +276,7 @@ OVERFLOWS = [
 
 @pytest.mark.parametrize("message", OVERFLOWS)
 @pytest.mark.parametrize("bare", [False, True])
-def test_a_full_window_is_known_by_its_words(message: str, bare: bool) -> None:
+def test_a_full_context_window_is_recognised_by_its_message(message: str, bare: bool) -> None:
     inner = {"message": message, "type": "BadRequestError", "code": 400}
     error = CODECS[C].decode_error({"object": "error", **inner} if bare else {"error": inner}, 400)
     assert (error.kind, error.message) == ("context_length", message)
@@ -287,19 +285,19 @@ def test_a_full_window_is_known_by_its_words(message: str, bare: bool) -> None:
     assert claude["message"] == f"prompt is too long: {message}"
 
 
-def test_a_rate_limit_in_the_same_words_is_a_rate_limit() -> None:
+def test_a_rate_limit_with_a_similar_message_is_a_rate_limit() -> None:
     error = CODECS[C].decode_error({"error": {"message": "too many input tokens"}}, 429)
     assert error.kind == "rate_limit"
 
 
-def test_no_client_asks_again_about_a_full_window() -> None:
+def test_no_client_retries_after_a_full_context_window() -> None:
     """Some servers answer it with 500, which every SDK retries."""
     error = ApiError("context_length", "the context size was exceeded", 500)
     assert {CODECS[protocol].encode_error(error)[0] for protocol in PROTOCOLS} == {400}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_markup_of_a_page_is_nobodys_error_message(protocol: str) -> None:
+def test_html_is_not_used_as_an_error_message(protocol: str) -> None:
     page = "<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
     error = CODECS[protocol].decode_error(page, 502)
     assert error.message == "the upstream answered with a page: 502 Bad Gateway"

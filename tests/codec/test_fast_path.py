@@ -229,13 +229,13 @@ def test_a_simple_conversation_is_written_as_by_the_tables(source, messages):
 
 
 @pytest.mark.parametrize(("source", "messages"), UNUSUAL)
-def test_whatever_else_is_in_a_conversation_is_left_to_the_tables(source, messages):
+def test_any_other_content_is_left_to_the_tables(source, messages):
     body = body_of(messages)
     assert fast(orjson.dumps(body), source, other(source)) is None
     assert_same(body, source, other(source))
 
 
-def test_a_model_that_takes_no_prefill_is_not_sent_one():
+def test_a_model_without_prefill_support_gets_none():
     body = body_of([user(), assistant()])
     assert fast(orjson.dumps(body), "openai-chat", "anthropic") is not None
     body["model"] = "claude-opus-4-8"
@@ -259,7 +259,7 @@ OUT_OF_PLACE = [
 
 
 @pytest.mark.parametrize("messages", INLINE)
-def test_a_model_that_takes_system_messages_inside_gets_them_there(messages):
+def test_a_model_that_accepts_inline_system_messages_gets_them(messages):
     body = {**body_of(messages), "model": "claude-opus-4-8"}
     assert fast(orjson.dumps(body), "openai-chat", "anthropic") is not None
     for options in POLICIES:
@@ -267,7 +267,7 @@ def test_a_model_that_takes_system_messages_inside_gets_them_there(messages):
 
 
 @pytest.mark.parametrize("messages", OUT_OF_PLACE)
-def test_a_system_message_out_of_place_is_left_to_the_tables(messages):
+def test_a_misplaced_system_message_is_left_to_the_tables(messages):
     body = {**body_of(messages), "model": "claude-opus-4-8"}
     assert fast(orjson.dumps(body), "openai-chat", "anthropic") is None
     for options in POLICIES:
@@ -322,7 +322,7 @@ POLICIES = [{}, {"system": "merge"}, {"system": "demote"}, {"model": "gpt-4o"}, 
 
 @pytest.mark.parametrize("options", POLICIES, ids=str)
 @pytest.mark.parametrize("source", SETUPS)
-def test_the_setup_around_it_takes_the_usual_way(source, options):
+def test_the_setup_is_translated_by_the_tables(source, options):
     for setup in SETUPS[source]:
         for start, messages in SIMPLE + UNUSUAL:
             if start == source:
@@ -334,7 +334,7 @@ CHOICES = [message for _, messages in SIMPLE + UNUSUAL for message in messages]
 
 @settings(max_examples=300)
 @given(st.sampled_from(list(SETUPS)), st.lists(st.sampled_from(CHOICES), max_size=8), st.data())
-def test_any_conversation_is_the_same_either_way(source, messages, data):
+def test_any_conversation_gives_the_same_result_on_both_paths(source, messages, data):
     setup = data.draw(st.sampled_from(SETUPS[source]))
     assert_same(body_of(messages, **setup), source, other(source))
 
@@ -376,7 +376,7 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize("source", SETUPS)
-def test_bytes_that_are_not_json_or_say_a_thing_twice_mean_the_same_either_way(source):
+def test_invalid_json_and_duplicate_members_mean_the_same_on_both_paths(source):
     chance = random.Random(7)
     simple = [orjson.dumps(body_of(messages)) for start, messages in SIMPLE if start == source]
     taken = 0
@@ -396,7 +396,7 @@ def test_bytes_that_are_not_json_or_say_a_thing_twice_mean_the_same_either_way(s
     assert taken > 200
 
 
-def test_a_pit_of_lists_is_refused_as_ever():
+def test_deeply_nested_lists_are_refused_on_both_paths():
     pit = b"[" * 100_000 + b"]" * 100_000
     for source in SETUPS:
         body = orjson.dumps(body_of([user(), *USED])).replace(b'{"path":"a"}', pit)
@@ -405,7 +405,7 @@ def test_a_pit_of_lists_is_refused_as_ever():
 
 @pytest.mark.parametrize("source", SETUPS)
 @pytest.mark.parametrize("depth", [240, 253, 300])
-def test_a_setup_too_deep_to_be_written_is_refused_as_ever(source, depth):
+def test_a_deeply_nested_setup_is_refused_on_both_paths(source, depth):
     schema = orjson.loads(b'{"a":' * depth + b"1" + b"}" * depth)
     tool = {"name": "look", "parameters": schema}
     setup = {
@@ -424,7 +424,7 @@ def test_a_setup_too_deep_to_be_written_is_refused_as_ever(source, depth):
 
 
 @pytest.mark.parametrize("source", SETUPS)
-def test_recorded_conversations_are_the_same_either_way(source):
+def test_recorded_conversations_give_the_same_result_on_both_paths(source):
     simple = 0
     for line in recorded(source):
         simple += fast(orjson.dumps(line["request"]), source, other(source)) is not None

@@ -59,7 +59,7 @@ BUDGETS = [
 
 
 @pytest.mark.parametrize(("body", "source", "target", "members", "path"), BUDGETS)
-def test_a_budget_of_thinking_is_an_effort_where_a_model_is_told_one(
+def test_a_thinking_budget_becomes_an_effort_for_models_with_effort(
     body, source, target, members, path
 ):
     done = sent(body, source, target)
@@ -72,7 +72,7 @@ def test_a_budget_of_thinking_is_an_effort_where_a_model_is_told_one(
 
 
 @pytest.mark.parametrize(("body", "source", "target"), [row[:3] for row in BUDGETS])
-def test_and_all_that_comes_back_otherwise_is_named(body, source, target):
+def test_every_difference_after_the_round_trip_is_reported(body, source, target):
     assert not unnamed(body, source, target)
 
 
@@ -84,19 +84,21 @@ NO_EFFORT = [
 
 
 @pytest.mark.parametrize(("body", "source", "target", "model", "member"), NO_EFFORT)
-def test_a_budget_is_reported_where_a_model_is_told_no_effort(body, source, target, model, member):
+def test_a_thinking_budget_is_reported_for_models_without_effort(
+    body, source, target, model, member
+):
     done = sent(body, source, target, model)
     assert member not in done.body
     assert ("thinking_budget_dropped", "4096") in [(loss.code, loss.detail) for loss in done.losses]
 
 
-def test_an_effort_that_the_caller_named_stays_beside_a_budget():
+def test_an_effort_of_the_caller_overrides_the_budget():
     body = {**enabled(20000), "output_config": {"effort": "low"}}
     assert sent(body, A, C).body["reasoning_effort"] == "low"
     assert sent(body, A, R).body["reasoning"] == {"effort": "low"}
 
 
-def test_a_named_effort_is_not_given_up_in_silence():
+def test_a_dropped_effort_is_reported():
     body = claude(thinking={"type": "disabled"}, output_config={"effort": "high"})
     done = sent(body, A, R)
     assert done.body["reasoning"] == {"effort": "high"}
@@ -130,7 +132,7 @@ SCHEMAS = [
 
 
 @pytest.mark.parametrize(("body", "source", "target", "schema", "path"), SCHEMAS)
-def test_the_schema_of_an_object_has_properties(body, source, target, schema, path):
+def test_an_object_schema_gets_properties(body, source, target, schema, path):
     done = sent(body, source, target)
     (tool,) = done.body["tools"]
     assert tool.get("function", tool)["parameters"] == schema
@@ -211,7 +213,7 @@ LEFT_OUT = [
 
 
 @pytest.mark.parametrize(("body", "source", "target", "word", "lost"), LEFT_OUT)
-def test_what_a_side_cannot_say_is_left_out_and_reported(body, source, target, word, lost):
+def test_an_unsupported_value_is_omitted_and_reported(body, source, target, word, lost):
     done = sent(body, source, target, "m")
     assert word not in str(done.body).replace("'", '"')
     filled = {"contents[0]", "input[0]"} - set(lost)  # a message that says nothing is filled
@@ -312,7 +314,7 @@ SAID = [
 
 
 @pytest.mark.parametrize(("body", "source", "target", "steps", "value"), SAID)
-def test_what_can_be_said_in_other_words_is(body, source, target, steps, value):
+def test_a_value_with_an_equivalent_is_translated(body, source, target, steps, value):
     done = sent(body, source, target, "m")
     found = done.body
     for step in steps:
@@ -340,7 +342,7 @@ CHOSEN = {"type": "function", "name": "fs.read"}
         (G, None),
     ],
 )
-def test_a_tool_of_a_namespace_is_chosen_by_its_whole_name(target, choice):
+def test_a_namespaced_tool_is_chosen_by_its_full_name(target, choice):
     body = responses(USER, tools=SPACED, tool_choice=CHOSEN)
     done = sent(body, R, target, "m")
     assert done.body.get("tool_choice") == choice
@@ -348,7 +350,7 @@ def test_a_tool_of_a_namespace_is_chosen_by_its_whole_name(target, choice):
     assert not unnamed(body, R, target)
 
 
-def test_tools_that_nobody_can_be_told_of_leave_no_empty_list():
+def test_unsupported_tools_leave_no_empty_list():
     body = responses(USER, tools=[{"type": "mcp", "server_label": "s", "server_url": "https://x"}])
     done = sent(body, R, A)
     assert "tools" not in done.body
@@ -390,7 +392,7 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("body", "source", "target", "member", "value"), ALLOWED)
-def test_which_tools_may_be_called_is_said_on_every_wire_that_can(
+def test_allowed_tools_are_written_in_every_protocol_that_supports_them(
     body, source, target, member, value
 ):
     done = sent(body, source, target)
@@ -407,7 +409,7 @@ def test_which_tools_may_be_called_is_said_on_every_wire_that_can(
         (FROM_GEMINI, G, "tools[0].functionDeclarations[2]", "any"),
     ],
 )
-def test_and_where_none_can_say_it_the_others_are_not_offered(body, source, lost, kind):
+def test_without_support_only_the_allowed_tools_are_offered(body, source, lost, kind):
     done = sent(body, source, A)
     assert [tool["name"] for tool in done.body["tools"]] == ["a", "b"]
     assert done.body["tool_choice"] == {"type": kind}
@@ -417,7 +419,7 @@ def test_and_where_none_can_say_it_the_others_are_not_offered(body, source, lost
     assert {**home.body, "model": NAME} == {**body, "model": NAME}
 
 
-def test_an_older_chat_model_is_offered_the_allowed_ones_only():
+def test_an_older_chat_model_is_offered_only_the_allowed_tools():
     done = sent(FROM_GEMINI, G, C, "some-model")
     assert [tool["function"]["name"] for tool in done.body["tools"]] == ["a", "b"]
     assert done.body["tool_choice"] == "required"
@@ -425,7 +427,7 @@ def test_an_older_chat_model_is_offered_the_allowed_ones_only():
     assert not unnamed(FROM_GEMINI, G, C)
 
 
-def test_an_allowed_tool_that_is_not_there_is_reported():
+def test_an_allowed_tool_that_is_not_offered_is_reported():
     body = chat(tools=ENTRIES, tool_choice=allowed_in_chat("auto", "a", "nobody"))
     done = sent(body, C, R)
     assert done.body["tool_choice"] == allowed_in_responses("auto", "a")
@@ -469,7 +471,7 @@ def words_in(value):
 
 
 @pytest.mark.parametrize(("body", "source", "target", "words", "path"), WORDS)
-def test_a_block_that_only_its_vendor_knows_says_its_words(body, source, target, words, path):
+def test_a_vendors_block_is_translated_as_its_text(body, source, target, words, path):
     done = sent(body, source, target)
     assert words in words_in(done.body)
     assert meant(done) == [path]
@@ -478,12 +480,12 @@ def test_a_block_that_only_its_vendor_knows_says_its_words(body, source, target,
     assert {**home.body, "model": NAME} == {**body, "model": NAME}
 
 
-def test_what_another_agent_says_is_not_the_assistants():
+def test_messages_of_another_agent_are_not_assistant_messages():
     done = sent(responses(USER, AGENT), R, C)
     assert [message["role"] for message in done.body["messages"]] == ["user", "user"]
 
 
-def test_a_result_without_its_call_says_the_words_of_what_it_holds():
+def test_a_result_without_its_call_becomes_the_text_of_its_content():
     done = sent(claude(result(FOUND)), A, C)
     assert done.body["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": f"[result of toolu_1]\n{READ}"}]}
@@ -510,7 +512,7 @@ SILENT = [
 
 
 @pytest.mark.parametrize(("body", "source", "target", "path"), SILENT)
-def test_a_conversation_of_which_nothing_is_left_is_refused(body, source, target, path):
+def test_a_conversation_with_nothing_translatable_is_refused(body, source, target, path):
     with pytest.raises(weft.Refused) as refused:
         sent(body, source, target)
     assert refused.value.status == 400
@@ -518,7 +520,7 @@ def test_a_conversation_of_which_nothing_is_left_is_refused(body, source, target
 
 
 @pytest.mark.parametrize(("body", "source", "target"), [row[:3] for row in SILENT])
-def test_but_not_where_anything_is(body, source, target):
+def test_a_conversation_with_any_translatable_content_is_sent(body, source, target):
     more = {"role": "user", "parts": [HI]} if source == G else USER
     said = {**body, LISTS[source]: [*body[LISTS[source]], more]}
     assert meant(sent(said, source, target))
@@ -528,7 +530,7 @@ LISTS = {A: "messages", C: "messages", R: "input", G: "contents"}
 
 
 @pytest.mark.parametrize("messages", [[], [{"role": "user", "content": ""}]])
-def test_nor_where_nothing_was_said(messages):
+def test_an_empty_conversation_is_sent(messages):
     done = sent(chat(messages=messages), C, R)
     assert done.body["input"] == messages
     assert done.losses == []
@@ -556,7 +558,7 @@ def chat(*messages, **members):
         ("prompt_cache_retention", "24h"),
     ],
 )
-def test_what_changes_no_answer_is_a_matter_of_form(member, value, target):
+def test_a_change_that_affects_no_answer_is_a_loss_of_form(member, value, target):
     done = weft.translate(chat(**{member: value}), C, target)
     assert meant(done) == []
     assert [loss.path for loss in done.losses].count(member) <= 1
@@ -568,7 +570,7 @@ JSON_WISH = {"generationConfig": {"responseMimeType": "application/json"}}
 @pytest.mark.parametrize(
     ("first", "kind"), [("hi", "json_schema"), ("answer in JSON", "json_object")]
 )
-def test_the_shape_of_an_answer_does_not_change_as_a_conversation_goes_on(first, kind):
+def test_the_response_format_does_not_change_as_a_conversation_continues(first, kind):
     """OpenAI caches a schema as the beginning of a request:
     https://platform.openai.com/docs/guides/prompt-caching#what-can-be-cached"""
     turns = [
@@ -583,6 +585,6 @@ def test_the_shape_of_an_answer_does_not_change_as_a_conversation_goes_on(first,
     assert shapes == [kind, kind]
 
 
-def test_a_wish_not_to_think_is_told_where_the_caller_said_it():
+def test_disabled_thinking_is_reported_at_the_callers_path():
     done = weft.translate(claude(thinking={"type": "disabled"}), A, R)
     assert meant(done) == ["thinking"]

@@ -161,7 +161,7 @@ PARTS: list[tuple[dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("part", "block"), PARTS)
-def test_a_part_is_read_and_written_back(part: dict[str, Any], block: Any) -> None:
+def test_a_part_round_trips(part: dict[str, Any], block: Any) -> None:
     assert decode(ask(part)).messages[0].blocks == (block,)
     assert rewritten(ask(part)) == ask(part)
 
@@ -202,11 +202,11 @@ BODIES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_body_goes_back_as_it_was_spelt(body: dict[str, Any]) -> None:
+def test_a_body_keeps_its_spelling(body: dict[str, Any]) -> None:
     assert rewritten(body) == body
 
 
-def test_results_without_ids_answer_the_oldest_call_of_their_name() -> None:
+def test_results_without_ids_answer_the_oldest_call_with_their_name() -> None:
     call = {"functionCall": {"name": "f", "args": {}}}
     other = {"functionCall": {"name": "g", "args": {}}}
     said = {"functionResponse": {"name": "f", "response": {"output": "x"}}}
@@ -224,7 +224,7 @@ def test_results_without_ids_answer_the_oldest_call_of_their_name() -> None:
     assert rewritten(body) == body
 
 
-def test_an_edited_result_is_written_as_it_reads_now() -> None:
+def test_an_edited_result_is_written_with_its_new_text() -> None:
     own = {"gemini": {"item": ""}}
     result = ToolResult("7", (Text("{broken"),), name="f", ext=own)
     request = Request(MODEL, (Message("assistant", (ToolCall("7", "f", "{}"),)),))
@@ -254,13 +254,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("body", "param"), REFUSED)
-def test_a_wrong_body_is_refused_by_its_path(body: dict[str, Any], param: str) -> None:
+def test_a_wrong_body_is_refused_with_its_path(body: dict[str, Any], param: str) -> None:
     with pytest.raises(Refused) as caught:
         decode(body)
     assert caught.value.param == param
 
 
-def test_the_model_must_be_given() -> None:
+def test_the_model_is_required() -> None:
     with pytest.raises(Refused) as caught:
         CODEC.decode_request(ask({"text": "hi"}), None)
     assert caught.value.param == "model"
@@ -274,7 +274,7 @@ def test_the_model_must_be_given() -> None:
         ("models/g", False, "/v1beta/models/g:generateContent"),  # as the SDK's list names it
     ],
 )
-def test_the_address_names_the_model(model: str, stream: bool, path: str) -> None:
+def test_the_url_names_the_model(model: str, stream: bool, path: str) -> None:
     assert CODEC.request_path(model, stream) == path
 
 
@@ -297,12 +297,14 @@ CONFIGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("config", "params"), CONFIGS)
-def test_a_config_has_its_shared_meaning(config: dict[str, Any], params: dict[str, Any]) -> None:
+def test_a_config_is_decoded_to_shared_parameters(
+    config: dict[str, Any], params: dict[str, Any]
+) -> None:
     read = decode(ask({"text": "x"}, generationConfig=config)).params
     assert {name: getattr(read, name) for name in params} == params
 
 
-def test_a_schema_in_googles_dialect_is_json_schema_to_others() -> None:
+def test_a_google_schema_becomes_json_schema() -> None:
     schema = {
         "type": "OBJECT",
         "properties": {
@@ -332,7 +334,7 @@ CHOICES: list[tuple[dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("config", "choice"), CHOICES)
-def test_a_choice_of_tools_is_said_to_others(config: dict[str, Any], choice: Any) -> None:
+def test_a_tool_choice_is_translated(config: dict[str, Any], choice: Any) -> None:
     tools = [{"functionDeclarations": [{"name": "f"}]}]
     body = ask({"text": "x"}, tools=tools, toolConfig={"functionCallingConfig": config})
     encoded = from_gemini(body)
@@ -424,7 +426,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ([{"type": "text", "text": t} for t in "ab"], {}, {"output": "a\nb"}),
     ],
 )
-def test_P39_a_foreign_result_stays_a_string(
+def test_P39_a_result_of_another_protocol_stays_a_string(
     content: Any, members: dict[str, Any], response: Any
 ) -> None:
     body = to_gemini(tool_round(content, **members)).body
@@ -436,7 +438,9 @@ def test_P39_a_foreign_result_stays_a_string(
     ("model", "inside"),
     [("gemini-3-flash-preview", True), ("gemini-2.5-pro", False)],
 )
-def test_media_of_a_result_stand_where_the_model_takes_them(model: str, inside: bool) -> None:
+def test_media_of_a_result_are_placed_where_the_model_accepts_them(
+    model: str, inside: bool
+) -> None:
     body = to_gemini(tool_round([{"type": "text", "text": "see"}, IMAGE]), model=model).body
     blob = {"inlineData": {"mimeType": "image/png", "data": "QQ=="}}
     result = body["contents"][2]["parts"][0]["functionResponse"]
@@ -448,14 +452,14 @@ def test_media_of_a_result_stand_where_the_model_takes_them(model: str, inside: 
     ("model", "signature"),
     [("gemini-3-pro", "skip_thought_signature_validator"), ("gemini-2.5-pro", None)],
 )
-def test_P27_a_foreign_call_is_signed_where_the_model_demands_it(
+def test_P27_a_call_of_another_protocol_is_signed_if_the_model_requires_it(
     model: str, signature: str | None
 ) -> None:
     body = to_gemini(tool_round("ok"), model=model).body
     assert body["contents"][1]["parts"][0].get("thoughtSignature") == signature
 
 
-def test_P26_foreign_thinking_stays_behind_and_is_reported() -> None:
+def test_P26_thinking_of_another_vendor_is_dropped_and_reported() -> None:
     thinking = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
     said = {"type": "text", "text": "so"}
     body = {
@@ -469,7 +473,7 @@ def test_P26_foreign_thinking_stays_behind_and_is_reported() -> None:
     assert "messages[1].content[0]" in [loss.path for loss in encoded.losses]
 
 
-def test_P49_a_foreign_schema_travels_whole() -> None:
+def test_P49_a_schema_of_another_protocol_is_translated_completely() -> None:
     schema = {"type": "object", "properties": {"a": {"const": 1}}, "$defs": {"x": {}}}
     body = {
         "messages": [{"role": "user", "content": "x"}],
@@ -501,7 +505,7 @@ def test_P49_a_foreign_schema_travels_whole() -> None:
         ),
     ],
 )
-def test_thinking_is_asked_for_in_the_models_own_way(
+def test_thinking_is_requested_as_the_model_expects(
     reasoning: Reasoning, model: str, config: dict[str, Any]
 ) -> None:
     request = Request(model, (Message("user", (Text("x"),)),), params=Params(reasoning=reasoning))
@@ -509,7 +513,7 @@ def test_thinking_is_asked_for_in_the_models_own_way(
     assert body["generationConfig"]["thinkingConfig"] == config
 
 
-def test_a_call_that_had_no_id_gets_a_result_that_has_none() -> None:
+def test_a_call_without_an_id_gets_a_result_without_one() -> None:
     call = ToolCall("call_r_0", "f", "{}", ext={"gemini": {"id": None, "thoughtSignature": "s"}})
     messages = (
         Message("user", (Text("go"),)),
@@ -567,7 +571,7 @@ ANSWERS: list[tuple[dict[str, Any], Stop | None]] = [
 
 
 @pytest.mark.parametrize(("body", "stop"), ANSWERS)
-def test_an_answer_is_read_and_written_back(body: dict[str, Any], stop: Stop | None) -> None:
+def test_an_answer_round_trips(body: dict[str, Any], stop: Stop | None) -> None:
     response = CODEC.decode_response(body)
     assert response.stop == stop
     assert CODEC.encode_response(response, 0).body == body
@@ -585,7 +589,7 @@ def test_usage_counts_thoughts_as_output_and_tools_as_input() -> None:
     assert usage == Usage(15, 5, 4, None, 2, {"gemini": counts})
 
 
-def test_a_foreign_answer_is_one_that_the_sdk_reads() -> None:
+def test_an_answer_of_another_protocol_is_read_by_the_sdk() -> None:
     blocks = (
         Thinking("hm", "foreign"),
         Redacted("sealed"),
@@ -661,7 +665,7 @@ STREAM = (
 )
 
 
-def test_a_stream_means_what_the_whole_answer_means() -> None:
+def test_a_stream_gives_the_same_answer_as_the_body() -> None:
     whole = answer(
         {"text": "hm yes", "thought": True},
         {"text": "so üme"},
@@ -675,17 +679,17 @@ def test_a_stream_means_what_the_whole_answer_means() -> None:
     assert folded == CODEC.decode_response(whole)
 
 
-def test_a_stream_cut_at_every_byte_gives_the_same_events() -> None:
+def test_a_stream_split_at_every_byte_gives_the_same_events() -> None:
     data = sse(*STREAM)
     assert all(events_of(data, size) == events_of(data) for size in (1, 2, 3, 7))
 
 
-def test_a_stream_goes_back_frame_by_frame() -> None:
+def test_a_stream_round_trips_frame_by_frame() -> None:
     assert frame_bodies(events_of(sse(*STREAM))) == list(STREAM)
 
 
 @pytest.mark.parametrize("frames", range(len(STREAM)))
-def test_a_stream_without_a_finish_reason_was_cut_off(frames: int) -> None:
+def test_a_stream_without_a_finish_reason_is_truncated(frames: int) -> None:
     events = events_of(sse(*STREAM[:frames]))
     assert isinstance(events[-1], Fail)
     assert "error" in frame_bodies(events)[-1]
@@ -700,20 +704,20 @@ def test_a_broken_frame_fails_the_stream(data: bytes) -> None:
     assert [type(event) for event in events] == [Fail]
 
 
-def test_an_error_in_the_stream_is_the_streams_end() -> None:
+def test_an_error_in_the_stream_ends_it() -> None:
     error = {"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}
     events = events_of(sse(STREAM[0], error))
     assert events[-1] == Fail(ApiError("overloaded", "busy", 503, "UNAVAILABLE"))
     assert frame_bodies(events) == [STREAM[0], error]
 
 
-def test_a_blocked_prompt_is_an_answer_that_a_filter_stopped() -> None:
+def test_a_blocked_prompt_is_an_answer_stopped_by_a_filter() -> None:
     events = events_of(sse({"promptFeedback": {"blockReason": "SAFETY"}}))
     assert fold(events).stop == Stop("filter", "SAFETY", details={"blockReason": "SAFETY"})
     assert isinstance(events[-1], End)
 
 
-def test_foreign_events_become_frames_that_the_sdk_reads() -> None:
+def test_events_of_other_protocols_become_frames_that_the_sdk_reads() -> None:
     bodies = frame_bodies(
         [
             Start("m1", "claude"),
@@ -750,7 +754,7 @@ def test_foreign_events_become_frames_that_the_sdk_reads() -> None:
         sdk.GenerateContentResponse.model_validate(body)
 
 
-def test_the_last_word_of_a_block_fills_in_what_its_deltas_missed() -> None:
+def test_the_end_of_a_block_adds_what_its_deltas_missed() -> None:
     bodies = frame_bodies(
         [
             Start("m", usage=Usage(5, 0)),
@@ -780,7 +784,7 @@ def test_the_last_word_of_a_block_fills_in_what_its_deltas_missed() -> None:
     }
 
 
-def test_a_cut_off_foreign_stream_ends_in_an_error_and_no_success() -> None:
+def test_a_truncated_stream_of_another_protocol_ends_in_an_error() -> None:
     bodies = frame_bodies(
         [Start("m"), Open(0, Text("a")), Fail(ApiError("server", "gone", 502, "api_error"))]
     )
@@ -819,13 +823,13 @@ ERRORS: list[tuple[dict[str, Any], int, str]] = [
 
 
 @pytest.mark.parametrize(("error", "status", "kind"), ERRORS)
-def test_an_error_is_read_and_written_back(error: dict[str, Any], status: int, kind: str) -> None:
+def test_an_error_round_trips(error: dict[str, Any], status: int, kind: str) -> None:
     decoded = CODEC.decode_error({"error": error}, status)
     assert decoded.kind == kind
     assert CODEC.encode_error(decoded) == (status, {"error": error})
 
 
-def test_a_foreign_error_names_the_field_in_googles_words() -> None:
+def test_an_error_of_another_protocol_names_the_field_in_gemini_spelling() -> None:
     error = ApiError("invalid_request", "is bad", 400, "invalid_request_error", param="tools[0]")
     status, body = CODEC.encode_error(error)
     assert status == 400
@@ -834,16 +838,16 @@ def test_a_foreign_error_names_the_field_in_googles_words() -> None:
 
 
 @pytest.mark.parametrize("body", ["down", None, [], [{"error": {"code": 500, "message": "x"}}]])
-def test_whatever_a_server_says_is_an_error(body: Any) -> None:
+def test_any_error_body_is_an_error(body: Any) -> None:
     assert CODEC.decode_error(body, 500).kind == "server"
 
 
-def test_recorded_requests_come_back_equal() -> None:
+def test_recorded_requests_round_trip() -> None:
     for row in recorded("gemini"):
         assert rewritten(row["request"]) == row["request"], row["id"]
 
 
-def test_recorded_answers_and_streams_come_back_equal() -> None:
+def test_recorded_answers_and_streams_round_trip() -> None:
     for row in recorded("gemini"):
         if row["status"] >= 400:
             decoded = CODEC.decode_error(row["response"], row["status"])
@@ -860,7 +864,7 @@ def test_recorded_answers_and_streams_come_back_equal() -> None:
             assert events_of(data, 11) == events
 
 
-def test_what_we_stream_is_read_again_as_it_was_meant() -> None:
+def test_streams_written_by_weft_are_decoded_correctly() -> None:
     """A stream of another wire's events, written here and read back, says the same."""
     sent = [
         Start("m"),
@@ -883,7 +887,7 @@ def test_what_we_stream_is_read_again_as_it_was_meant() -> None:
     assert folding.response().message.blocks == (Text("ab"), ToolCall("t", "f", '{"x":1}'))
 
 
-def test_an_error_in_an_answers_clothes_is_the_upstreams_failure() -> None:
+def test_an_error_with_status_200_is_an_upstream_failure() -> None:
     body = {"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}
     with pytest.raises(UpstreamFailed) as caught:
         CODEC.decode_response(body)

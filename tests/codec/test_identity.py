@@ -72,7 +72,7 @@ SAME = [
 
 
 @pytest.mark.parametrize(("source", "body"), SAME)
-def test_an_odd_body_comes_home_as_it_was(source, body):
+def test_an_unusual_body_round_trips(source, body):
     for target in WIRES:
         there = weft.translate(body, source, target, model="m")
         home = weft.translate(there.body, target, source, model="m", sidecar=there.sidecar)
@@ -112,7 +112,7 @@ TOLD = [
 
 
 @pytest.mark.parametrize(("made", "target", "path"), TOLD)
-def test_what_an_odd_body_loses_is_told(made, target, path):
+def test_losses_of_an_unusual_body_are_reported(made, target, path):
     source, body = made
     assert path in [loss.path for loss in weft.translate(body, source, target, model="m").losses]
 
@@ -138,7 +138,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("made", "path"), REFUSED)
-def test_a_wrong_type_is_refused_where_it_stands(made, path):
+def test_a_wrong_type_is_refused_with_its_path(made, path):
     source, body = made
     for target in WIRES:
         with pytest.raises(weft.Refused) as refused:
@@ -168,7 +168,7 @@ NESTED = [
 
 
 @pytest.mark.parametrize(("source", "body"), NESTED)
-def test_a_result_holds_only_what_its_target_knows(source, body):
+def test_a_result_has_only_what_its_target_supports(source, body):
     for target in (wire for wire in WIRES if wire != source):
         there = weft.translate(body, source, target, model="m")
         assert faults(REQUESTS, target, there.body) == []
@@ -178,7 +178,7 @@ def test_a_result_holds_only_what_its_target_knows(source, body):
 
 
 @pytest.mark.parametrize("target", WIRES)
-def test_a_stream_that_ends_without_a_reason_ends_well(target):
+def test_a_stream_without_a_stop_reason_ends_normally(target):
     message = {"id": "i", "type": "message", "role": "assistant", "model": "m", "content": []}
     usage = {"input_tokens": 1, "output_tokens": 1}
     said = [

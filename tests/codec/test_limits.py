@@ -68,9 +68,7 @@ LIMITED = [
 
 
 @pytest.mark.parametrize(("body", "source", "target", "member", "value", "lost"), LIMITED)
-def test_a_value_beyond_the_targets_limits_is_brought_within(
-    body, source, target, member, value, lost
-):
+def test_a_value_outside_the_targets_limits_is_adjusted(body, source, target, member, value, lost):
     written, losses = sent(body, source, target)
     for step in member:
         written = written.get(step) if written is not None else None
@@ -78,7 +76,7 @@ def test_a_value_beyond_the_targets_limits_is_brought_within(
 
 
 @pytest.mark.parametrize(("body", "source", "target"), [row[:3] for row in LIMITED])
-def test_what_was_brought_within_comes_home_as_it_was(body, source, target):
+def test_an_adjusted_value_round_trips_with_the_sidecar(body, source, target):
     sent = weft.translate(body, source, target, model="m")
     home = weft.translate(sent.body, target, source, model="m", sidecar=sent.sidecar)
     assert home.body == body
@@ -307,7 +305,7 @@ MODELS = [
 
 
 @pytest.mark.parametrize(("body", "source", "target", "model", "members", "lost"), MODELS)
-def test_what_a_model_refuses_is_not_sent_to_it(body, source, target, model, members, lost):
+def test_parameters_that_a_model_refuses_are_omitted(body, source, target, model, members, lost):
     done = weft.translate(body, source, target, model=model)
     assert {name: done.body.get(name) for name in members} == members
     assert [loss.path for loss in done.losses if loss.level == "meaning"] == lost
@@ -326,7 +324,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("body", "source", "target", "param"), REFUSED)
-def test_a_request_that_no_value_can_mend_is_refused(body, source, target, param):
+def test_a_request_that_cannot_be_adjusted_is_refused(body, source, target, param):
     with pytest.raises(weft.Refused) as refused:
         weft.translate(body, source, target, model="m")
     assert (refused.value.status, refused.value.param) == (400, param)
@@ -364,7 +362,7 @@ DOUBLED = [
 
 @pytest.mark.parametrize(("turns", "calls", "results"), DOUBLED)
 @pytest.mark.parametrize("target", [A, R])
-def test_two_calls_of_one_id_are_told_apart(turns, calls, results, target):
+def test_two_calls_with_the_same_id_get_different_ids(turns, calls, results, target):
     done = weft.translate({"model": "m", "messages": [USER, *turns, USER]}, C, target)
     items = done.body.get("input") or [
         block
@@ -398,7 +396,7 @@ URLS = [
 
 
 @pytest.mark.parametrize(("url", "kind", "lost"), URLS)
-def test_an_image_by_its_address_has_its_type_for_gemini(url, kind, lost):
+def test_an_image_url_gets_its_media_type_for_gemini(url, kind, lost):
     part = {"type": "image_url", "image_url": {"url": url}}
     body, losses = sent(chat(messages=[{"role": "user", "content": [part]}]), C, G)
     file = body["contents"][0]["parts"][0]["fileData"]
@@ -406,7 +404,7 @@ def test_an_image_by_its_address_has_its_type_for_gemini(url, kind, lost):
 
 
 @pytest.mark.parametrize("target", [A, G])
-def test_a_refusal_of_the_past_is_told_to_be_plain_text(target):
+def test_an_earlier_refusal_becomes_plain_text(target):
     turn = {"role": "assistant", "content": None, "refusal": "I cannot."}
     done = weft.translate(chat(messages=[USER, turn, USER]), C, target, model="m")
     assert ("messages[1].refusal", "form") in [(loss.path, loss.level) for loss in done.losses]
@@ -431,7 +429,7 @@ ENDS = [
 
 @pytest.mark.parametrize("as_bytes", [True, False])
 @pytest.mark.parametrize(("body", "content", "lost"), ENDS)
-def test_what_the_assistant_has_begun_does_not_end_in_blanks(body, content, lost, as_bytes):
+def test_a_prefilled_answer_does_not_end_in_white_space(body, content, lost, as_bytes):
     given = orjson.dumps(body) if as_bytes else body
     done = weft.translate(given, C, A, model="claude-opus-4-1")
     written = orjson.loads(done.body) if as_bytes else done.body
@@ -451,7 +449,7 @@ def test_what_the_assistant_has_begun_does_not_end_in_blanks(body, content, lost
         ("data:image/png,x", False),
     ],
 )
-def test_claude_is_shown_no_address_that_it_does_not_fetch(url, kept):
+def test_claude_gets_only_https_urls(url, kept):
     part = {"type": "image_url", "image_url": {"url": url}}
     content = [*texts("see"), part]
     body, losses = sent(chat(messages=[{"role": "user", "content": content}]), C, A)
@@ -482,7 +480,7 @@ NOT_A_NUMBER = [
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize(("body", "source", "place", "param"), NOT_A_NUMBER)
-def test_a_number_that_json_has_not_is_refused_at_any_depth(body, source, place, param, value):
+def test_a_number_that_json_lacks_is_refused_at_any_depth(body, source, place, param, value):
     body = deepcopy(body)
     holder = body
     for step in place[:-1]:
@@ -504,7 +502,7 @@ LEADING = [
     "system", [{}, {"system": "S"}, {"system": [{"type": "text", "text": "S"}]}]
 )
 @pytest.mark.parametrize("count", [1, 2])
-def test_towards_its_own_protocol_no_message_moves(system, count):
+def test_no_message_moves_in_its_own_protocol(system, count):
     body = claude(messages=[*LEADING[:count], USER], **system)
     done = weft.translate(body, A, A)
     assert (done.body, done.losses) == (body, [])

@@ -75,7 +75,7 @@ UNMARKED = [
 
 
 @pytest.mark.parametrize("members", UNMARKED)
-def test_cache_marks_are_the_same_with_and_without_writing_the_whole_body(members):
+def test_cache_marks_are_the_same_on_the_fast_path(members):
     """The gateway marks a parsed body of the upstream's protocol; others are written as a whole."""
     raw = {"model": "m", "max_tokens": 9, **copy.deepcopy(members)}
     before = copy.deepcopy(raw)
@@ -127,7 +127,7 @@ def written_with_thinking(protocol, origin, model, provider=None):
         ((None, "KNOWN"), (None, "glm-4.6")),
     ],
 )
-def test_thinking_never_goes_to_another_provider_or_maker(protocol, maker, target):
+def test_thinking_never_goes_to_another_provider_or_vendor(protocol, maker, target):
     provider, model = target
     origin = Origin(protocol, maker[0], maker[1].replace("KNOWN", KNOWN[protocol]))
     body, codes = written_with_thinking(protocol, origin, model or KNOWN[protocol], provider)
@@ -150,7 +150,7 @@ def test_thinking_never_goes_to_another_provider_or_maker(protocol, maker, targe
         (("one", "KNOWN"), ("one", None)),
     ],
 )
-def test_thinking_goes_back_to_its_maker(protocol, maker, target):
+def test_thinking_goes_back_to_its_vendor(protocol, maker, target):
     """Also under another name, and to other models of the vendor: it decides what they read."""
     known = KNOWN[protocol]
     provider, model = maker[0], maker[1] and maker[1].replace("KNOWN", known)

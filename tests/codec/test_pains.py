@@ -187,7 +187,7 @@ def test_pain_02_a_later_system_message_never_touches_the_prefix(model: str, rol
     assert long["messages"][-1]["role"] == role
 
 
-def test_pain_03_nothing_stands_between_a_call_and_its_result() -> None:
+def test_pain_03_nothing_is_between_a_call_and_its_result() -> None:
     calling = assistant(None, tool_calls=[function_call("t1")])
     system = {"role": "system", "content": "R"}
     body = chat(user("a"), calling, system, tool("t1"))
@@ -224,7 +224,7 @@ def test_pain_04_a_system_message_inside_messages_stays_towards_openai(target: s
     assert listed[1]["content"] == "REMINDER"
 
 
-def test_pain_05_borders_between_blocks_survive() -> None:
+def test_pain_05_block_boundaries_survive() -> None:
     body = messages(
         user("hi"),
         system=[text("S1"), text("S2", cache_control={"type": "ephemeral"})],
@@ -261,7 +261,7 @@ def test_pain_05_borders_between_blocks_survive() -> None:
         ),
     ],
 )
-def test_pain_06_what_is_not_text_in_system_is_refused_by_name(
+def test_pain_06_non_text_system_content_is_refused_by_name(
     source: str, body: Body, param: str, name: str
 ) -> None:
     with pytest.raises(weft.Refused) as refused:
@@ -270,14 +270,14 @@ def test_pain_06_what_is_not_text_in_system_is_refused_by_name(
     assert name in refused.value.message
 
 
-def test_pain_07_developer_and_system_are_told_apart_again() -> None:
+def test_pain_07_developer_and_system_are_restored() -> None:
     body = chat(
         {"role": "developer", "content": "D"}, {"role": "system", "content": "S"}, user("hi")
     )
     assert there_and_back(body, C, M) == body
 
 
-def test_pain_08_the_billing_line_is_for_its_own_vendor_only() -> None:
+def test_pain_08_the_billing_line_goes_only_to_its_own_vendor() -> None:
     line = text("x-anthropic-billing-header: cc_version=1; cch=abc")
     body = messages(user("hi"), system=[line, text("S")])
     for target in (C, R, G):
@@ -318,7 +318,7 @@ def test_pain_09_empty_text_is_never_sent_to_anthropic() -> None:
         to(empty, C, M, strict=True)
 
 
-def test_pain_10_a_model_without_prefill_is_not_left_with_the_last_word() -> None:
+def test_pain_10_a_model_without_prefill_gets_no_trailing_assistant_message() -> None:
     body = responses(user("a"), {"role": "assistant", "content": "b"})
     newer = weft.translate(body, R, M, model="claude-opus-4-8")
     assert newer.body["messages"][-1]["role"] == "user"
@@ -330,7 +330,7 @@ def test_pain_10_a_model_without_prefill_is_not_left_with_the_last_word() -> Non
 # Tools
 
 
-def test_pain_11_results_come_first_and_the_order_comes_back() -> None:
+def test_pain_11_results_come_first_and_the_order_is_restored() -> None:
     body = messages(
         user("a"), assistant([tool_use("t1")]), user([text("T"), tool_result("t1")]), max_tokens=9
     )
@@ -356,7 +356,7 @@ def test_pain_12_an_unpaired_id_is_never_emitted() -> None:
     assert "late" in orjson.dumps(orphan).decode()
 
 
-def test_pain_12_the_last_of_two_results_answers_and_ids_may_be_used_again() -> None:
+def test_pain_12_the_last_of_two_results_is_used_and_ids_can_be_reused() -> None:
     doubled = [tool_result("t1", "first"), tool_result("t1", "second")]
     body = messages(user("a"), assistant([tool_use("t1")]), user(doubled))
     done = sent(body, M, C)
@@ -393,7 +393,9 @@ IDS = [
     ("target", "longest", "pattern"),
     [(M, 256, r"[a-zA-Z0-9_-]+"), (R, 64, r".+"), (C, 40, r".+")],
 )
-def test_pain_13_ids_become_legal_and_stay_apart(target: str, longest: int, pattern: str) -> None:
+def test_pain_13_ids_become_valid_and_stay_distinct(
+    target: str, longest: int, pattern: str
+) -> None:
     source = R if target == C else C
     if source == C:
         calling = assistant(None, tool_calls=[function_call(i) for i in IDS])
@@ -438,7 +440,7 @@ def tool_names(body: Body, target: str) -> list[str]:
 
 
 @pytest.mark.parametrize("target", [C, M, G])
-def test_pain_14_namespaces_are_flattened_and_come_back(target: str) -> None:
+def test_pain_14_namespaces_are_flattened_and_restored(target: str) -> None:
     plain = {"type": "function", "name": "mcp__x__js", "parameters": {"type": "object"}}
     history = [
         user("a"),
@@ -459,7 +461,7 @@ def test_pain_14_namespaces_are_flattened_and_come_back(target: str) -> None:
 
 
 @pytest.mark.parametrize("upstream", [C, M, G])
-def test_pain_14_a_call_comes_back_by_name_and_namespace(upstream: str) -> None:
+def test_pain_14_a_call_is_restored_by_name_and_namespace(upstream: str) -> None:
     request = sent(responses(user("a"), tools=[NAMESPACE]), R, upstream)
     name = tool_names(request.body, upstream)[1]
     told = {
@@ -508,7 +510,7 @@ def test_pain_15_a_freeform_tool_becomes_a_function_with_its_grammar_quoted(targ
     assert there_and_back(body, R, target) == body
 
 
-def test_pain_15_a_model_that_takes_freeform_tools_keeps_them_on_chat() -> None:
+def test_pain_15_a_chat_model_with_freeform_tools_keeps_them() -> None:
     body = responses(user("a"), tools=[PATCH])
     (kept,) = weft.translate(body, R, C, model="gpt-5").body["tools"]
     assert kept["type"] == "custom"
@@ -517,7 +519,7 @@ def test_pain_15_a_model_that_takes_freeform_tools_keeps_them_on_chat() -> None:
 
 
 @pytest.mark.parametrize("upstream", [C, M, G])
-def test_pain_15_its_call_comes_back_raw_byte_by_byte(upstream: str) -> None:
+def test_pain_15_its_call_is_restored_byte_for_byte(upstream: str) -> None:
     request = sent(responses(user("a"), tools=[PATCH]), R, upstream)
     wrapped = orjson.dumps({"input": RAW}).decode()
     told = {
@@ -533,7 +535,7 @@ def test_pain_15_its_call_comes_back_raw_byte_by_byte(upstream: str) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
-def test_pain_15_its_call_comes_back_raw_in_a_stream(size: int) -> None:
+def test_pain_15_its_call_is_restored_in_a_stream(size: int) -> None:
     request = sent(responses(user("a"), tools=[PATCH]), R, C)
     # Some servers escape every character that is not ASCII.
     wrapped = '{"input": "' + RAW.encode("unicode_escape").decode().replace('"', '\\"') + '"}'
@@ -558,7 +560,7 @@ def test_pain_15_its_call_comes_back_raw_in_a_stream(size: int) -> None:
     assert frames[-1]["response"]["output"][0]["input"] == RAW
 
 
-def test_pain_16_parallel_calls_that_interleave_are_kept_apart() -> None:
+def test_pain_16_interleaved_parallel_calls_stay_separate() -> None:
     data = sse(
         chunk(call_delta(0, id="a", type="function", function={"name": "f", "arguments": ""})),
         chunk(call_delta(1, id="b", type="function", function={"name": "g", "arguments": ""})),
@@ -637,7 +639,7 @@ def test_pain_19_a_failed_tool_is_reported_and_restored(target: str) -> None:
         to(body, M, target, strict=True)
 
 
-def test_pain_19_gemini_says_that_a_tool_failed() -> None:
+def test_pain_19_gemini_results_mark_a_failed_tool() -> None:
     failed = tool_result("t1", "boom", is_error=True)
     body = messages(user("a"), assistant([tool_use("t1")]), user([failed]))
     (part,) = to(body, M, G)["contents"][2]["parts"]
@@ -645,7 +647,7 @@ def test_pain_19_gemini_says_that_a_tool_failed() -> None:
 
 
 @pytest.mark.parametrize("target", [C, R])
-def test_pain_20_the_switch_for_parallel_calls(target: str) -> None:
+def test_pain_20_the_parallel_calls_setting_is_translated(target: str) -> None:
     choice = {"type": "auto", "disable_parallel_tool_use": True}
     tools = [{"name": "f", "input_schema": {"type": "object"}}]
     body = messages(user("a"), tools=tools, tool_choice=choice)
@@ -669,7 +671,7 @@ def test_pain_21_a_server_tool_is_never_a_function() -> None:
 
 
 @pytest.mark.parametrize("target", [C, R, G])
-def test_pain_22_words_beside_a_result_stay_behind_it(target: str) -> None:
+def test_pain_22_text_beside_a_result_follows_it(target: str) -> None:
     turn = user([tool_result("t1"), text("now fix it")])
     written = orjson.dumps(to(messages(user("a"), assistant([tool_use("t1")]), turn), M, target))
     assert 0 < written.index(b'"ok"') < written.index(b"now fix it")
@@ -689,7 +691,7 @@ THOUGHTS = [
 
 @pytest.mark.parametrize("client", [C, R, G])
 @pytest.mark.parametrize("whole", [True, False])
-def test_pain_23_24_25_signed_thinking_comes_back_as_it_was(client: str, whole: bool) -> None:
+def test_pain_23_24_25_signed_thinking_round_trips(client: str, whole: bool) -> None:
     told = weft.translate_response(answer(*THOUGHTS, stop="tool_use"), M, client)
     request = echo(told.body, client, whole=whole)
     done = weft.translate(request, client, M, model="claude-x", sidecar=json_of(told.sidecar))
@@ -736,21 +738,21 @@ def echo(body: Body, client: str, *, whole: bool) -> Body:
 
 
 @pytest.mark.parametrize("target", [C, R, G])
-def test_pain_24_requests_keep_several_thoughts_in_order(target: str) -> None:
+def test_pain_24_requests_keep_several_thinking_blocks_in_order(target: str) -> None:
     results = user([tool_result("t1"), tool_result("t2")])
     body = messages(user("a"), assistant(THOUGHTS), results)
     assert there_and_back(body, M, target) == body
 
 
 @pytest.mark.parametrize("target", [M, R, G])
-def test_pain_25_a_signature_without_text_is_kept_at_home(target: str) -> None:
+def test_pain_25_a_signature_without_text_is_kept_for_its_vendor(target: str) -> None:
     body = messages(user("a"), assistant([THOUGHTS[2], text("b")]), user("c"))
     assert to(body, M, M)["messages"][1]["content"][0] == THOUGHTS[2]
     assert there_and_back(body, M, target) == body
 
 
 @pytest.mark.parametrize("target", [C, R, G])
-def test_pain_26_a_foreign_signature_is_withheld(target: str) -> None:
+def test_pain_26_another_vendors_signature_is_not_sent(target: str) -> None:
     body = messages(user("a"), assistant([THOUGHTS[0], text("b")]), user("c"))
     done = sent(body, M, target)
     assert b"s1" not in orjson.dumps(done.body)
@@ -758,7 +760,7 @@ def test_pain_26_a_foreign_signature_is_withheld(target: str) -> None:
 
 
 @pytest.mark.parametrize("client", [M, C, R])
-def test_pain_27_gemini_signatures_travel_beside_clients_that_cannot_carry_them(
+def test_pain_27_gemini_signatures_are_kept_for_clients_that_cannot_store_them(
     client: str,
 ) -> None:
     call = {"functionCall": {"name": "f", "args": {"a": 1}}, "thoughtSignature": "SIG"}
@@ -776,7 +778,7 @@ def test_pain_27_gemini_signatures_travel_beside_clients_that_cannot_carry_them(
     assert cold["contents"][1]["parts"][0]["thoughtSignature"] == "skip_thought_signature_validator"
 
 
-def test_pain_28_a_seal_goes_back_to_its_maker_and_to_nobody_else() -> None:
+def test_pain_28_encrypted_reasoning_goes_only_to_its_vendor() -> None:
     sealed = {"type": "reasoning", "id": "rs1", "summary": [], "encrypted_content": "ENC"}
     body = responses(user("a"), sealed, {"role": "assistant", "content": "b"}, user("c"))
     assert to(body, R, R)["input"][1] == sealed
@@ -845,7 +847,7 @@ PDF = {"type": "base64", "media_type": "application/pdf", "data": "BBBB"}
         assistant([{**tool_use("t2"), "cache_control": HOUR}]),
     ],
 )
-def test_pain_32_34_a_mark_survives_wherever_it_stands(turn: Body) -> None:
+def test_pain_32_34_a_cache_mark_survives_in_any_position(turn: Body) -> None:
     head = [user("a"), assistant([tool_use("t1")])]
     tail = [] if turn["role"] == "user" else [user([tool_result("t2")])]
     closing = [user([tool_result("t1")])] if turn["role"] != "user" else []
@@ -856,7 +858,7 @@ def test_pain_32_34_a_mark_survives_wherever_it_stands(turn: Body) -> None:
         assert any(level == "form" for _, level in losses(body, M, target))
 
 
-def test_pain_32_marks_on_tools_system_and_the_whole() -> None:
+def test_pain_32_marks_on_tools_system_and_the_request() -> None:
     body = messages(
         user("a"),
         system=[text("s", cache_control=HOUR)],
@@ -868,7 +870,7 @@ def test_pain_32_marks_on_tools_system_and_the_whole() -> None:
         assert there_and_back(body, M, target) == body
 
 
-def test_pain_33_of_six_marks_the_last_four_stay() -> None:
+def test_pain_33_the_last_four_of_six_marks_stay() -> None:
     mark = {"type": "ephemeral"}
     parts = [text(str(at), cache_control=mark) for at in range(4)]
     tools = [{"name": "f", "input_schema": {"type": "object"}, "cache_control": mark}]
@@ -993,7 +995,7 @@ def test_pain_40_usage_is_complete_at_the_right_event() -> None:
     assert (told.input, told.cached, told.output, told.reasoning) == (30, 20, 7, 2)
 
 
-def test_pain_41_every_change_of_kind_is_a_block_of_its_own() -> None:
+def test_pain_41_each_kind_of_content_is_a_separate_block() -> None:
     opening = call_delta(0, id="t1", type="function", function={"name": "f", "arguments": "{}"})
     data = sse(
         chunk({"reasoning_content": "r1"}),
@@ -1049,7 +1051,7 @@ CUT = {
 
 @pytest.mark.parametrize("source", PROTOCOLS)
 @pytest.mark.parametrize("target", PROTOCOLS)
-def test_pain_42_a_stream_that_dies_is_never_a_success(source: str, target: str) -> None:
+def test_pain_42_a_truncated_stream_is_never_a_success(source: str, target: str) -> None:
     translator = weft.StreamTranslator(source, target)
     data = translator.feed(CUT[source]) + translator.close()
     last = frames_of(data)[-1]
@@ -1065,7 +1067,7 @@ def test_pain_42_a_stream_that_dies_is_never_a_success(source: str, target: str)
 
 
 @pytest.mark.parametrize("target", [M, C, G])
-def test_pain_43_a_failure_inside_the_stream_is_told(target: str) -> None:
+def test_pain_43_a_failure_inside_the_stream_is_reported(target: str) -> None:
     error = {"code": "insufficient_quota", "message": "no money left"}
     data = sse(
         {"type": "response.created", "response": response(status="in_progress")},
@@ -1085,14 +1087,14 @@ def test_pain_43_a_failure_inside_the_stream_is_told(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", PROTOCOLS)
-def test_pain_43_a_whole_response_that_failed_is_no_answer(target: str) -> None:
+def test_pain_43_a_failed_response_is_not_an_answer(target: str) -> None:
     error = {"code": "server_error", "message": "it broke"}
     with pytest.raises(weft.UpstreamFailed, match="it broke"):
         weft.translate_response(response(status="failed", error=error), R, target)
 
 
 @pytest.mark.parametrize("source", PROTOCOLS)
-def test_pain_45_bytes_may_be_cut_anywhere(source: str) -> None:
+def test_pain_45_bytes_can_be_split_anywhere(source: str) -> None:
     data = CUT[source].replace(b"half", "hä🎉f".encode())
     whole = weft.StreamTranslator(source, M)
     expected = whole.feed(data) + whole.close()
@@ -1193,7 +1195,7 @@ SAID_ALIKE = {"max_tokens", "tool_use", "end_turn", "content_filter"}
 
 
 @pytest.mark.parametrize(("source", "body", "m", "c", "r", "g"), STOPS)
-def test_pain_46_why_an_answer_ended(
+def test_pain_46_stop_reasons_are_translated(
     source: str, body: Body, m: str, c: str, r: str, g: str
 ) -> None:
     for target, word in ((M, m), (C, c), (R, r), (G, g)):
@@ -1205,7 +1207,7 @@ def test_pain_46_why_an_answer_ended(
 
 
 @pytest.mark.parametrize("target", [C, R, G])
-def test_pain_46_a_reason_nobody_knows_is_never_quietly_a_stop(target: str) -> None:
+def test_pain_46_an_unknown_stop_reason_is_reported(target: str) -> None:
     done = weft.translate_response(answer(text("x"), stop="new_reason"), M, target)
     assert ("stop_reason_changed", "new_reason", "meaning") in [
         (loss.code, loss.detail, loss.level) for loss in done.losses
@@ -1277,7 +1279,7 @@ def error_of(protocol: str, message: str) -> Body:
 
 
 @pytest.mark.parametrize(("source", "status", "message"), OVERFLOWS)
-def test_pain_48_a_full_window_is_one_error_in_each_dialect(
+def test_pain_48_a_full_context_window_is_one_error_in_each_protocol(
     source: str, status: int, message: str
 ) -> None:
     body = error_of(source, message)
@@ -1293,11 +1295,13 @@ def test_pain_48_a_full_window_is_one_error_in_each_dialect(
 
 
 @pytest.mark.parametrize(("source", "status", "message"), FILTERED)
-def test_pain_48_other_limits_are_not_the_window(source: str, status: int, message: str) -> None:
+def test_pain_48_other_limits_are_not_context_window_errors(
+    source: str, status: int, message: str
+) -> None:
     assert CODECS[source].decode_error(error_of(source, message), status).kind != "context_length"
 
 
-def test_pain_48_inside_a_stream_too() -> None:
+def test_pain_48_a_full_context_window_inside_a_stream() -> None:
     error = {
         "type": "error",
         "error": {"type": "invalid_request_error"} | {"message": OVERFLOWS[0][2]},
@@ -1322,7 +1326,7 @@ SCHEMA = {
 }
 
 
-def test_pain_49_a_tools_schema_goes_everywhere_as_the_client_wrote_it() -> None:
+def test_pain_49_a_tools_schema_is_translated_unchanged() -> None:
     body = messages(user("a"), tools=[{"name": "f", "input_schema": SCHEMA}])
     assert to(body, M, C)["tools"][0]["function"]["parameters"] == SCHEMA
     assert to(body, M, R)["tools"][0]["parameters"] == SCHEMA
@@ -1332,7 +1336,7 @@ def test_pain_49_a_tools_schema_goes_everywhere_as_the_client_wrote_it() -> None
         assert there_and_back(body, M, target) == body
 
 
-def test_pain_49_what_a_strict_schema_cannot_say_is_left_out_and_named() -> None:
+def test_pain_49_keywords_that_strict_schemas_lack_are_omitted_and_named() -> None:
     shape = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}
     body = chat(user("a"), response_format=shape)
     done = sent(body, C, M)
@@ -1346,7 +1350,7 @@ def test_pain_49_what_a_strict_schema_cannot_say_is_left_out_and_named() -> None
     assert there_and_back(body, C, M) == body
 
 
-def test_pain_49_geminis_dialect_is_read_as_json_schema() -> None:
+def test_pain_49_geminis_schema_format_is_read_as_json_schema() -> None:
     own = {
         "type": "OBJECT",
         "properties": {"b": {"type": "STRING", "nullable": True, "minLength": "2"}},
@@ -1369,7 +1373,7 @@ def test_pain_50_the_default_limit_is_the_models_own() -> None:
     assert there_and_back(chat(user("a")), C, M) == chat(user("a"))
 
 
-def test_pain_50_a_call_that_was_cut_off_is_told_as_cut_off() -> None:
+def test_pain_50_a_truncated_call_is_reported_as_truncated() -> None:
     data = sse(
         {"type": "message_start", "message": answer()},
         {"type": "content_block_start", "index": 0, "content_block": tool_use("t1")},
@@ -1405,7 +1409,7 @@ UNSAID = [
 
 
 @pytest.mark.parametrize(("source", "target", "member", "path"), UNSAID)
-def test_pain_51_no_parameter_is_dropped_in_silence(
+def test_pain_51_no_parameter_is_dropped_silently(
     source: str, target: str, member: Body, path: str
 ) -> None:
     make = {C: chat, M: messages, R: responses}[source]
@@ -1417,7 +1421,7 @@ def test_pain_51_no_parameter_is_dropped_in_silence(
     assert there_and_back(body, source, target) == body
 
 
-def test_pain_52_cached_tokens_are_paid_once() -> None:
+def test_pain_52_cached_tokens_are_counted_once() -> None:
     price = Price(input=5.0, output=25.0, cached=0.5, written=6.25)
     usage = {
         "prompt_tokens": 172_000,
@@ -1438,7 +1442,7 @@ def test_pain_52_cached_tokens_are_paid_once() -> None:
     assert paid == pytest.approx(0.166250)
 
 
-def test_pain_52_every_wire_counts_the_same_tokens() -> None:
+def test_pain_52_every_protocol_counts_the_same_tokens() -> None:
     told = answer(text("x"), cache_read_input_tokens=155, cache_creation_input_tokens=3)
     for target in (C, R, G):
         done = weft.translate_response(told, M, target).body

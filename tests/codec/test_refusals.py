@@ -130,13 +130,13 @@ STOPS = {
 
 
 @pytest.mark.parametrize(("source", "target"), STOPS)
-def test_a_whole_refusal_is_told_in_words_and_by_its_stop(source: str, target: str) -> None:
+def test_a_refusal_has_text_and_a_stop_reason(source: str, target: str) -> None:
     body = weft.translate_response(WHOLE[source], source, target).body
     assert TOLD[target](orjson.loads(orjson.dumps(body))) == ("I cannot", STOPS[source, target])
 
 
 @pytest.mark.parametrize(("source", "target"), STOPS)
-def test_a_streamed_refusal_says_the_same_as_a_whole_one(source: str, target: str) -> None:
+def test_a_streamed_refusal_equals_a_refusal_in_a_body(source: str, target: str) -> None:
     there = weft.StreamTranslator(source, target)
     data = there.feed(sse(*STREAMS[source])) + there.close()
     client = weft.StreamTranslator(target, target)
@@ -147,7 +147,7 @@ def test_a_streamed_refusal_says_the_same_as_a_whole_one(source: str, target: st
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_refusal_goes_home_as_it_came(protocol: str) -> None:
+def test_a_refusal_round_trips(protocol: str) -> None:
     body = weft.translate_response(WHOLE[protocol], protocol, protocol).body
     assert orjson.loads(orjson.dumps(body)) == WHOLE[protocol]
     there = weft.StreamTranslator(protocol, protocol)
@@ -158,7 +158,7 @@ def test_a_refusal_goes_home_as_it_came(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("target", [C, R])
-def test_what_a_caller_is_shown_of_a_refusal_is_what_is_kept(target: str) -> None:
+def test_the_refusal_that_a_caller_sees_is_stored(target: str) -> None:
     """A caller echoes the words it was shown, and its thread must know them."""
     translator = AnswerTranslator(CODECS[A], CODECS[target], origin=Origin(A))
     translator.feed(sse(*STREAMS[A]))
@@ -169,7 +169,7 @@ def test_what_a_caller_is_shown_of_a_refusal_is_what_is_kept(target: str) -> Non
 
 
 @pytest.mark.parametrize("target", [C, R])
-def test_the_maker_is_not_told_its_own_explanation(target: str) -> None:
+def test_a_vendor_does_not_get_its_own_explanation_back(target: str) -> None:
     """With its sidecar an explained refusal comes back as the empty answer that it was."""
     shown = weft.translate_response(WHOLE[A], A, target)
     key = {C: "messages", R: "input"}[target]
@@ -193,7 +193,7 @@ FORBIDDEN = {
 
 @pytest.mark.parametrize("code", FORBIDDEN)
 @pytest.mark.parametrize("target", [A, C, G])
-def test_a_response_that_a_policy_failed_is_a_refusal(target: str, code: str) -> None:
+def test_a_response_that_failed_because_of_a_policy_is_a_refusal(target: str, code: str) -> None:
     error = {"code": code, "message": "I cannot"}
     whole = {"id": "r", "model": "g", "status": "failed", "output": [], "error": error}
     body = orjson.loads(orjson.dumps(weft.translate_response(whole, R, target).body))
@@ -211,13 +211,13 @@ def test_a_response_that_a_policy_failed_is_a_refusal(target: str, code: str) ->
 
 
 @pytest.mark.parametrize("target", [C, R, G])
-def test_a_refusal_that_nobody_explains_is_told_by_its_stop_alone(target: str) -> None:
+def test_a_refusal_without_an_explanation_has_only_its_stop_reason(target: str) -> None:
     body = {**WHOLE[A], "stop_details": {**DETAILS, "explanation": None}}
     done = weft.translate_response(body, A, target)
     assert TOLD[target](orjson.loads(orjson.dumps(done.body))) == ("", STOPS[A, target])
 
 
-def test_a_refusal_comes_to_a_messages_client_as_deltas() -> None:
+def test_a_messages_client_gets_a_refusal_as_deltas() -> None:
     """Clients of that wire take a block's text from its deltas."""
     there = weft.StreamTranslator(R, A)
     data = there.feed(sse(completed({**ITEM, "content": [PART]})))

@@ -10,7 +10,7 @@ def blocks_of(body, number):
     return [block["type"] for block in body["messages"][number]["content"]]
 
 
-def test_an_added_result_stands_before_the_words_of_its_turn():
+def test_an_added_result_is_before_the_text_of_its_turn():
     answered = Message("user", (ToolResult("a", (Text("1"),)), Text("and then?")))
     request = Request("m", (Message("user", (Text("go"),)), CALLS, answered))
     done = weft.encode(request, "anthropic")

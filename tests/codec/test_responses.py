@@ -166,7 +166,7 @@ SAME = [
 
 
 @pytest.mark.parametrize("body", SAME, ids=range(len(SAME)))
-def test_the_same_protocol_gets_back_what_it_wrote(body: dict[str, Any]) -> None:
+def test_the_same_protocol_round_trips(body: dict[str, Any]) -> None:
     encoded = RESPONSES.encode_request(RESPONSES.decode_request(body, None), MODEL)
     assert (encoded.body, encoded.losses) == (body, [])
 
@@ -238,7 +238,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("body", "param"), REFUSED)
-def test_what_cannot_be_read_is_refused_with_its_path(body: dict[str, Any], param: str) -> None:
+def test_an_invalid_body_is_refused_with_its_path(body: dict[str, Any], param: str) -> None:
     with pytest.raises(Refused) as refused:
         RESPONSES.decode_request(body, None)
     assert refused.value.param == param
@@ -263,7 +263,7 @@ def test_context_that_is_not_in_the_body_is_refused_elsewhere(
     assert (refused.value.param, refused.value.status) == (param, 400)
 
 
-def test_W5_an_image_in_a_system_message_is_refused_in_the_callers_words() -> None:
+def test_W5_an_image_in_a_system_message_is_refused_in_the_callers_protocol() -> None:
     content = [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": PIXEL}]
     request = decoded({"role": "developer", "content": content}, {"role": "user", "content": "x"})
     with pytest.raises(Refused, match="'input_image' content part in a developer message") as it:
@@ -285,7 +285,7 @@ PATHS: list[tuple[tuple[int | str, ...], str]] = [
 
 
 @pytest.mark.parametrize(("place", "path"), PATHS)
-def test_places_are_told_in_the_callers_paths(place: Any, path: str) -> None:
+def test_positions_are_reported_as_the_callers_paths(place: Any, path: str) -> None:
     said = [{"type": "output_text", "text": "a"}, {"type": "output_text", "text": "b"}]
     text = {"type": "input_text", "text": "x"}
     request = decoded(
@@ -346,7 +346,7 @@ def test_merged_system_text_is_one_instructions_string() -> None:
     assert (encoded.body["instructions"], encoded.body["input"]) == ("A\n\nB\nC", [HI])
 
 
-def test_a_later_system_message_stays_in_its_place() -> None:
+def test_a_later_system_message_keeps_its_position() -> None:
     body, losses = written(USER, system("now brief"), USER)
     assert body["input"] == [HI, {"role": "system", "content": "now brief"}, HI]
     assert losses == []
@@ -391,14 +391,14 @@ WRITTEN: list[tuple[Message, list[dict[str, Any]], list[str]]] = [
 
 
 @pytest.mark.parametrize(("message", "items", "losses"), WRITTEN)
-def test_an_assistants_turn_of_another_wire(
+def test_an_assistant_turn_of_another_protocol(
     message: Message, items: list[dict[str, Any]], losses: list[str]
 ) -> None:
     body, lost = written(USER, message)
     assert (body["input"][1:], lost) == (items, losses)
 
 
-def test_calls_and_results_of_another_wire() -> None:
+def test_calls_and_results_of_another_protocol() -> None:
     call = said(Text("look"), ToolCall("x" * 80, "read", "{}"), ToolCall("c2", "exec", "ls", True))
     results = Message(
         "user",
@@ -431,7 +431,7 @@ def test_calls_and_results_of_another_wire() -> None:
     ]
 
 
-def test_two_assistant_messages_that_flow_together_are_reported() -> None:
+def test_two_joined_assistant_messages_are_reported() -> None:
     _, losses = written(
         USER,
         said(Text("a"), form="text"),
@@ -462,7 +462,7 @@ PARAMS: list[tuple[Params, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("params", "members", "losses"), PARAMS)
-def test_parameters_of_another_wire(
+def test_parameters_of_another_protocol(
     params: Params, members: dict[str, Any], losses: list[str]
 ) -> None:
     tool = Tool("c", kind="custom")
@@ -471,7 +471,7 @@ def test_parameters_of_another_wire(
     assert lost == losses
 
 
-def test_a_format_is_flat_and_has_a_name() -> None:
+def test_a_format_is_flat_and_named() -> None:
     schema = {"type": "object"}
     shared = decoded(text={"format": {"type": "json_schema", "name": "n", "schema": schema}}).params
     body, losses = written(USER, params=shared)
@@ -479,7 +479,7 @@ def test_a_format_is_flat_and_has_a_name() -> None:
     assert losses == []
 
 
-def test_a_grammar_is_quoted_for_wires_without_one() -> None:
+def test_a_grammar_is_quoted_for_protocols_without_one() -> None:
     grammar = {"type": "grammar", "syntax": "lark", "definition": "start: WORD"}
     request = decoded(tools=[{"type": "custom", "name": "c", "format": grammar}])
     (tool,) = ANTHROPIC.encode_request(request, MODEL).body["tools"]
@@ -487,7 +487,7 @@ def test_a_grammar_is_quoted_for_wires_without_one() -> None:
     assert tool["input_schema"]["required"] == ["input"]
 
 
-def test_tools_inside_the_list_are_tools_elsewhere() -> None:
+def test_tools_inside_the_list_become_tools_elsewhere() -> None:
     read = {"type": "function", "name": "read", "parameters": {"type": "object"}}
     request = decoded(
         {"type": "additional_tools", "role": "developer", "tools": [read]},
@@ -550,7 +550,7 @@ STOPS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("members", "kind"), STOPS)
-def test_an_answer_is_read_and_written_back(members: dict[str, Any], kind: str) -> None:
+def test_an_answer_round_trips(members: dict[str, Any], kind: str) -> None:
     body = {**ANSWER, **members}
     response = RESPONSES.decode_response(body)
     assert response.stop is not None
@@ -577,7 +577,7 @@ FOREIGN = Response(
 )  # fmt: skip
 
 
-def test_an_answer_of_another_wire_is_a_whole_response() -> None:
+def test_an_answer_of_another_protocol_is_a_complete_response() -> None:
     types = pytest.importorskip("openai.types.responses")
     body = RESPONSES.encode_response(FOREIGN, 7).body
     assert types.Response.model_validate(body, strict=True).output_text == "a"
@@ -660,19 +660,19 @@ def test_a_stream_folds_to_the_answer_it_streams() -> None:
     assert fold(events_of(STREAM), Origin(P, model="gpt")) == RESPONSES.decode_response(ANSWER)
 
 
-def test_any_cut_of_the_bytes_gives_the_same_events() -> None:
+def test_any_split_of_the_bytes_gives_the_same_events() -> None:
     whole = events_of(STREAM)
     assert events_of(STREAM, range(1, len(STREAM))) == whole
     for cut in range(1, len(STREAM), 7):
         assert events_of(STREAM, iter([cut])) == whole
 
 
-def test_the_same_protocol_gets_back_every_frame() -> None:
+def test_a_stream_round_trips_frame_by_frame() -> None:
     frames = [orjson.loads(frame.data) for frame in SseParser().feed(STREAM)]
     assert encoded(events_of(STREAM)) == frames
 
 
-def test_deltas_say_all_that_the_finished_items_say() -> None:
+def test_deltas_contain_everything_that_the_finished_items_contain() -> None:
     text: dict[tuple[int, str], str] = {}
     for event in events_of(STREAM):
         if isinstance(event, Delta):
@@ -686,7 +686,7 @@ def test_deltas_say_all_that_the_finished_items_say() -> None:
     }
 
 
-def test_only_what_no_event_means_is_lost_elsewhere() -> None:
+def test_only_events_without_a_meaning_are_lost_elsewhere() -> None:
     encoder = ANTHROPIC.stream_encoder(7)
     for event in events_of(STREAM):
         encoder.send(event)
@@ -694,7 +694,7 @@ def test_only_what_no_event_means_is_lost_elsewhere() -> None:
     assert [loss.detail for loss in events] == ["response.web_search_call.searching"]
 
 
-def test_a_stream_that_breaks_off_fails() -> None:
+def test_a_truncated_stream_fails() -> None:
     cut = STREAM[: STREAM.index(b"event: response.completed")]
     *_, last = events_of(cut)
     assert isinstance(last, Fail)
@@ -721,7 +721,9 @@ FAILURES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("frame", "kind"), FAILURES)
-def test_a_failure_inside_the_stream_is_never_an_end(frame: dict[str, Any], kind: str) -> None:
+def test_a_failure_inside_the_stream_is_never_a_normal_end(
+    frame: dict[str, Any], kind: str
+) -> None:
     events = events_of(stream_of(frame))
     (failure,) = [event.error for event in events if isinstance(event, Fail)]
     assert failure.kind == kind
@@ -747,7 +749,7 @@ FOREIGN_EVENTS: list[Event] = [
 ]
 
 
-def test_events_of_another_wire_become_the_whole_sequence() -> None:
+def test_events_of_another_protocol_become_the_complete_sequence() -> None:
     assert [frame["type"] for frame in encoded(FOREIGN_EVENTS)] == [
         "response.created",
         "response.in_progress",
@@ -772,7 +774,7 @@ def test_events_of_another_wire_become_the_whole_sequence() -> None:
     ]
 
 
-def test_events_of_another_wire_are_valid_and_say_the_same_answer() -> None:
+def test_events_of_another_protocol_are_valid_and_give_the_same_answer() -> None:
     types = pytest.importorskip("openai.types.responses")
     pydantic = pytest.importorskip("pydantic")
     frames = encoded(FOREIGN_EVENTS)
@@ -789,7 +791,7 @@ def test_events_of_another_wire_are_valid_and_say_the_same_answer() -> None:
     ("before", "kind"),
     [([], "error"), ([Start("r", "m"), Open(0, Text("a"))], "response.failed")],
 )
-def test_a_failure_of_another_wire_is_told_in_this_ones_form(
+def test_a_failure_of_another_protocol_is_written_in_this_format(
     before: list[Event], kind: str
 ) -> None:
     frames = encoded([*before, Fail(ApiError("context_length", "prompt is too long", 400))])
@@ -816,12 +818,12 @@ def differing(protocol: str) -> Iterator[str]:
                 yield f"stream {row['id']}"
 
 
-def test_recorded_traffic_is_written_back_as_it_was() -> None:
+def test_recorded_traffic_round_trips() -> None:
     assert list(differing(P)) == []
 
 
 @pytest.mark.parametrize("protocol", ["anthropic", "openai-chat"])
-def test_recorded_answers_of_other_wires_are_valid_here(protocol: str) -> None:
+def test_recorded_answers_of_other_protocols_are_valid_here(protocol: str) -> None:
     types = pytest.importorskip("openai.types.responses")
     answers = [
         row["response"]
@@ -834,7 +836,7 @@ def test_recorded_answers_of_other_wires_are_valid_here(protocol: str) -> None:
         types.Response.model_validate(body, strict=True)
 
 
-def test_an_error_body_goes_both_ways() -> None:
+def test_an_error_body_round_trips() -> None:
     body = {"error": {"message": "no", "type": "invalid_request_error", "param": "input",
                       "code": "context_length_exceeded"}}  # fmt: skip
     error = RESPONSES.decode_error(body, 400)

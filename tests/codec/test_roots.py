@@ -75,7 +75,7 @@ ROOTS = [
 
 @pytest.mark.parametrize(("schema", "root", "lost"), ROOTS)
 @pytest.mark.parametrize("target", [A, R])
-def test_what_was_combined_at_the_root_is_one_object(schema, root, lost, target):
+def test_combined_schemas_at_the_root_become_one_object(schema, root, lost, target):
     done = weft.translate(offer(schema), C, target)
     assert schemas(done.body) == [root]
     paths = [loss.path for loss in done.losses if loss.level == "meaning"]
@@ -84,7 +84,7 @@ def test_what_was_combined_at_the_root_is_one_object(schema, root, lost, target)
     assert home.body["tools"] == offer(schema)["tools"]
 
 
-def test_openai_refuses_more_than_claude():
+def test_openai_refuses_more_schemas_than_anthropic():
     schema = {**CITY, "not": {"required": ["lat"]}}
     assert schemas(weft.translate(offer(schema), C, A).body) == [schema]
     assert schemas(weft.translate(offer(schema), C, R).body) == [CITY]
@@ -109,7 +109,7 @@ def test_openai_refuses_more_than_claude():
     ],
 )
 @pytest.mark.parametrize("as_bytes", [True, False])
-def test_a_root_says_that_it_is_an_object(schema, root, as_bytes):
+def test_a_root_has_the_type_object(schema, root, as_bytes):
     body = {
         "model": "m",
         "max_tokens": 9,
@@ -122,7 +122,7 @@ def test_a_root_says_that_it_is_an_object(schema, root, as_bytes):
     assert "tools[0].input_schema" in [loss.path for loss in done.losses]
 
 
-def test_gemini_is_told_it_too_but_not_of_a_tool_that_takes_nothing():
+def test_gemini_gets_a_type_except_for_tools_without_parameters():
     for schema, root in (({"$schema": "s"}, {"type": "object", "$schema": "s"}), ({}, None)):
         done = weft.translate(offer(schema), C, G)
         (entry,) = done.body["tools"]

@@ -197,7 +197,7 @@ WORDS = {
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_of_ours_is_read_by_the_sdk(name, protocol):
+def test_a_stream_written_by_weft_is_read_by_the_sdk(name, protocol):
     encoder = CODECS[protocol].stream_encoder(0)
     stop = Stop("tool" if "call" in name else "end")
     events = [
@@ -219,7 +219,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_a_stream_that_breaks_off_is_no_success_to_the_sdk(source, target):
+def test_a_truncated_stream_is_not_a_success_for_the_sdk(source, target):
     encoder = CODECS[source].stream_encoder(0)
     events = [Start("id_1", "m"), Open(0, Text("")), Delta(0, "text", "hel")]
     half = b"".join(write_frame(frame) for event in events for frame in encoder.send(event))

@@ -89,16 +89,16 @@ def test_a_plain_body_passes(protocol):
 
 
 @pytest.mark.parametrize(("protocol", "planted"), PLANTED)
-def test_a_planted_request_fails(protocol, planted):
+def test_an_invalid_request_fails(protocol, planted):
     assert faults(REQUESTS, protocol, GOOD[protocol] | planted)
 
 
 @pytest.mark.parametrize(("protocol", "planted"), PLANTED_ANSWERS)
-def test_a_planted_answer_fails(protocol, planted):
+def test_an_invalid_answer_fails(protocol, planted):
     assert faults(RESPONSES, protocol, _answer(protocol) | planted)
 
 
-def test_sampling_parameters_are_those_of_the_version_we_speak():
+def test_sampling_parameters_match_the_api_version():
     assert dict(CODECS["anthropic"].http.headers) == {"anthropic-version": "2023-06-01"}
 
 
@@ -111,14 +111,14 @@ def _answer(protocol):
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 @given(data=st.data())
 @quick
-def test_made_up_requests_are_what_the_sdk_would_send(source, target, data):
+def test_generated_requests_match_the_sdk_types(source, target, data):
     body = data.draw(BODIES[source])
     done = weft.translate(body, source, target, model=MODEL.get(source))
     assert faults(REQUESTS, target, done.body) == []
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_recorded_requests_are_what_the_sdk_would_send(source, target):
+def test_recorded_requests_match_the_sdk_types(source, target):
     judged = 0
     for exchange in recorded(source):
         try:
@@ -131,7 +131,7 @@ def test_recorded_requests_are_what_the_sdk_would_send(source, target):
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_recorded_answers_are_what_the_sdk_reads(source, target):
+def test_recorded_answers_are_read_by_the_sdk(source, target):
     judged = 0
     for exchange in recorded(source):
         if exchange["status"] >= 400 or "response" not in exchange:
@@ -146,7 +146,7 @@ def test_recorded_answers_are_what_the_sdk_reads(source, target):
 
 
 @pytest.mark.parametrize("target", PROTOCOLS)
-def test_what_real_clients_sent_goes_out_as_the_sdk_would_send_it(target):
+def test_requests_of_real_clients_match_the_sdk_types(target):
     seen = 0
     sent = [(source, *found) for source in PROTOCOLS for found in sent_by_clients(source)]
     for source, name, body in sent:

@@ -34,7 +34,7 @@ X, Y = {"x": "é"}, {"y": 2}
     ],
     ids=["nothing", "a member", "an inner one", "one more", "another order", "an item less", "new"],
 )
-def test_only_what_differs_is_written_anew(change: dict[str, Any], expected: bytes) -> None:
+def test_only_changed_values_are_rewritten(change: dict[str, Any], expected: bytes) -> None:
     assert splice(TEXT, VALUE, {**VALUE, **change}) == expected
 
 
@@ -49,7 +49,7 @@ def test_only_what_differs_is_written_anew(change: dict[str, Any], expected: byt
         (b"[1]", {"a": [1]}, b'{"a":[1]}'),
     ],
 )
-def test_other_shapes(text: bytes, new: Any, expected: bytes) -> None:
+def test_other_values_are_rewritten_completely(text: bytes, new: Any, expected: bytes) -> None:
     assert splice(text, json.loads(text), new) == expected
 
 
@@ -61,7 +61,7 @@ JSON = st.recursive(
 
 
 @given(JSON, JSON, st.sampled_from([None, 1, "\t "]), st.booleans())
-def test_it_says_the_new_value_whatever_the_two_are(
+def test_the_result_equals_the_new_value_for_any_two_values(
     old: Any, new: Any, indent: Any, escaped: bool
 ) -> None:
     text = json.dumps(old, indent=indent, ensure_ascii=escaped).encode()

@@ -147,7 +147,7 @@ SPARE: dict[str, tuple[list[Body], list[Any]]] = {
 
 @pytest.mark.parametrize("target", [A, C, G])
 @pytest.mark.parametrize("name", SPARE)
-def test_whatever_a_response_says_in_one_place_only_is_said(name: str, target: str) -> None:
+def test_content_that_appears_only_once_in_a_response_is_read(name: str, target: str) -> None:
     frames, wanted = SPARE[name]
     for opening in ([CREATED], []):
         assert said(stream(R, target, *opening, *frames)[1]) == wanted
@@ -204,12 +204,12 @@ THOUGHTS: dict[str, tuple[list[Body], str]] = {
 
 @pytest.mark.parametrize("target", [A, G])
 @pytest.mark.parametrize("name", THOUGHTS)
-def test_thoughts_are_told_however_little_announces_them(name: str, target: str) -> None:
+def test_thinking_is_read_without_a_start_event(name: str, target: str) -> None:
     frames, wanted = THOUGHTS[name]
     assert said(stream(R, target, CREATED, *frames, completed())[1]) == [wanted]
 
 
-def test_a_stream_that_announces_nothing_still_begins() -> None:
+def test_a_stream_without_a_start_event_still_begins() -> None:
     frames, _ = stream(R, A, event("output_text.delta", content_index=0, delta="hi"), completed())
     assert [frame["type"] for frame in frames] == [
         "message_start",
@@ -273,7 +273,7 @@ def ended(usage: Body, **delta: Any) -> Body:
         ),
     ],
 )
-def test_counts_of_the_first_and_the_last_event_make_one_sum(
+def test_usage_of_the_first_and_the_last_event_is_combined(
     target: str, first: Body, last: Body, counts: tuple[int, int]
 ) -> None:
     _, answer = stream(A, target, *messages(ended(last), usage=first))
@@ -285,7 +285,7 @@ def test_counts_of_the_first_and_the_last_event_make_one_sum(
 
 
 @pytest.mark.parametrize("target", [A, C, G])
-def test_counts_that_only_the_first_event_of_a_response_tells_are_told(target: str) -> None:
+def test_usage_that_only_the_first_event_has_is_reported(target: str) -> None:
     counts = {
         "input_tokens": 9,
         "output_tokens": 1,
@@ -297,7 +297,7 @@ def test_counts_that_only_the_first_event_of_a_response_tells_are_told(target: s
     assert (answer.usage.input, answer.usage.output, answer.usage.cached) == (9, 1, 3)
 
 
-def test_a_call_that_is_streamed_loses_nothing() -> None:
+def test_a_streamed_call_loses_nothing() -> None:
     there = weft.StreamTranslator(R, A)
     frames = [
         CREATED,
@@ -313,7 +313,7 @@ def test_a_call_that_is_streamed_loses_nothing() -> None:
     assert [loss.code for loss in empty.losses] == ["empty_arguments_added"]
 
 
-def test_the_text_of_a_custom_call_is_json_to_a_client_without_them() -> None:
+def test_a_custom_calls_text_is_json_for_clients_without_custom_calls() -> None:
     custom = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "p", "input": ""}
     frames, answer = stream(
         R,
@@ -339,7 +339,7 @@ FAILED = [
 
 
 @pytest.mark.parametrize(("code", "status", "word"), FAILED)
-def test_a_failure_is_one_that_its_client_retries_only_where_that_helps(
+def test_a_failure_is_marked_as_retryable_only_if_a_retry_helps(
     code: str, status: int, word: str
 ) -> None:
     error = {"code": code, "message": "said so"}
@@ -352,7 +352,7 @@ def test_a_failure_is_one_that_its_client_retries_only_where_that_helps(
 
 
 @pytest.mark.parametrize("code", ["content_filter", "bio_policy", "invalid_prompt"])
-def test_an_error_event_about_the_prompt_is_not_one_to_retry(code: str) -> None:
+def test_an_error_event_about_the_prompt_is_not_retryable(code: str) -> None:
     frames, _ = stream(R, A, CREATED, {"type": "error", "code": code, "message": "said so"})
     assert frames[-1]["error"] == {"type": "invalid_request_error", "message": "said so"}
 
@@ -364,7 +364,7 @@ def test_a_failure_without_a_reason_says_so() -> None:
 
 
 @pytest.mark.parametrize("target", [C, R, G])
-def test_nothing_is_said_behind_the_end(target: str) -> None:
+def test_nothing_follows_the_end_event(target: str) -> None:
     block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text"}}
     ghost = {**block, "content_block": {"type": "text", "text": "ghost"}}
     frames = [*messages(ended({"output_tokens": 1})), ghost]

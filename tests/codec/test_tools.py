@@ -48,7 +48,7 @@ def offered(*tools: Tool) -> tuple[list[str], dict[str, Any]]:
         ("é", "ü", "_____"),
     ],
 )
-def test_a_flat_name(name: str, namespace: str | None, flat: str) -> None:
+def test_a_flat_name_is_valid(name: str, namespace: str | None, flat: str) -> None:
     [made], _ = offered(Tool(name, namespace=namespace))
     assert LEGAL.fullmatch(made)
     assert made == flat or re.fullmatch(re.escape(flat) + "[0-9a-f]{8}", made)
@@ -81,7 +81,7 @@ pieces = st.text(alphabet="ab_.-é", min_size=1, max_size=70)
 
 
 @given(st.lists(st.tuples(pieces, st.none() | pieces), unique=True, min_size=1, max_size=8))
-def test_names_are_legal_apart_and_come_back(tools: list[tuple[str, str | None]]) -> None:
+def test_names_are_valid_distinct_and_restored(tools: list[tuple[str, str | None]]) -> None:
     made, calls = offered(*(Tool(name, namespace=group) for name, group in tools))
     assert all(LEGAL.fullmatch(name) for name in made)
     assert len(set(made)) == len(tools)
@@ -90,7 +90,7 @@ def test_names_are_legal_apart_and_come_back(tools: list[tuple[str, str | None]]
     assert [(call.name, call.namespace) for call in back] == tools
 
 
-def test_history_choice_and_definition_agree() -> None:
+def test_history_choice_and_definition_use_the_same_name() -> None:
     call = Message("assistant", (ToolCall("c1", "js", "{}", namespace="x"),))
     result = Message("tool", (ToolResult("c1", (Text("done"),)),))
     tools = (Tool("x__js"), Tool("js", namespace="x"))
@@ -103,7 +103,7 @@ def test_history_choice_and_definition_agree() -> None:
     assert done.calls == {name: {"name": "js", "namespace": "x"}}
 
 
-def test_plain_tools_are_left_alone() -> None:
+def test_plain_tools_are_unchanged() -> None:
     done = encode(Request("m", (HELLO,), (Tool("f"),)))
     assert [tool["function"]["name"] for tool in done.body["tools"]] == ["f"]
     assert (done.calls, done.losses) == ({}, [])
@@ -171,7 +171,9 @@ def read_stream(source: str, calls: dict[str, Any], data: bytes) -> tuple[tuple[
     ],
 )
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-def test_a_streamed_custom_call_is_the_whole_one(arguments: str, text: str, size: int) -> None:
+def test_a_streamed_custom_call_equals_the_one_in_a_body(
+    arguments: str, text: str, size: int
+) -> None:
     whole = (ToolCall("c", "p", text, custom=True),)
     assert read_calls(ODD, function("p", arguments)) == whole
     blocks, _ = read_stream("openai-chat", ODD, chat_call("p", arguments, size))
@@ -192,7 +194,7 @@ def test_a_custom_call_under_a_flat_name_keeps_its_text(text: str) -> None:
 
 
 @given(st.text(), st.integers(1, 9), st.booleans())
-def test_any_text_survives_being_wrapped(text: str, size: int, ascii_only: bool) -> None:
+def test_any_text_survives_wrapping(text: str, size: int, ascii_only: bool) -> None:
     wrapped = json.dumps({"input": text}, ensure_ascii=ascii_only)
     blocks, out = read_stream("openai-chat", ODD, chat_call("p", wrapped, size))
     assert blocks == (ToolCall("c", "p", text, custom=True),)
@@ -207,7 +209,7 @@ def test_a_damaged_table_is_refused() -> None:
 
 
 @given(st.sets(st.text(min_size=1, max_size=50), min_size=1, max_size=20))
-def test_ids_that_fit_stay_apart(ids: set[str]) -> None:
+def test_shortened_ids_stay_distinct(ids: set[str]) -> None:
     """Chat takes ids of at most 40 characters."""
     made = chat_ids(sorted(ids))
     assert all(len(call_id) <= 40 for call_id in made)
@@ -227,7 +229,7 @@ def chat_ids(ids: list[str]) -> list[str]:
     return made
 
 
-def test_a_function_of_the_first_api_is_a_tool_where_its_body_is_gone() -> None:
+def test_a_deprecated_function_becomes_a_tool_without_its_original_body() -> None:
     """A thread keeps the tools of a body, and offers them with the next one."""
     body = {
         "model": "m",

@@ -200,7 +200,7 @@ def test_every_fact_is_kept_or_reported(fact: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_nothing_hidden_becomes_visible(target: str) -> None:
+def test_nothing_hidden_becomes_visible_output(target: str) -> None:
     written = orjson.dumps(weft.translate(TORTURE, "anthropic", target, model=MODELS[target]).body)
     assert b"secret plan" not in written
     assert b"SIG" not in written
@@ -210,7 +210,9 @@ def test_nothing_hidden_becomes_visible(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("as_bytes", [False, True])
-def test_there_and_back_with_the_sidecar_is_the_request_itself(target: str, as_bytes: bool) -> None:
+def test_the_round_trip_with_the_sidecar_gives_the_original_request(
+    target: str, as_bytes: bool
+) -> None:
     given: Any = orjson.dumps(TORTURE) if as_bytes else TORTURE
     done = weft.translate(given, "anthropic", target)
     sidecar = orjson.loads(orjson.dumps(done.sidecar))
@@ -219,7 +221,7 @@ def test_there_and_back_with_the_sidecar_is_the_request_itself(target: str, as_b
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_without_the_sidecar_the_way_back_differs_only_by_what_was_reported(target: str) -> None:
+def test_the_round_trip_without_the_sidecar_differs_only_by_reported_losses(target: str) -> None:
     done = weft.translate(TORTURE, "anthropic", target)
     back = weft.translate(done.body, target, "anthropic", model=TORTURE["model"]).body
     assert back != TORTURE
@@ -236,7 +238,7 @@ def test_without_the_sidecar_the_way_back_differs_only_by_what_was_reported(targ
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_strict_refuses_it_by_the_callers_own_path(target: str) -> None:
+def test_strict_refuses_it_with_the_callers_path(target: str) -> None:
     with pytest.raises(weft.Refused) as refused:
         weft.translate(TORTURE, "anthropic", target, strict=True)
     assert refused.value.status == 400

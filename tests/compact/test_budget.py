@@ -95,7 +95,7 @@ def said(role: str, text: str, **fields) -> Row:
         ),  # unread: it stays
     ],
 )
-def test_what_must_stay_stays_and_recent_messages_fill_the_rest(
+def test_required_messages_stay_and_recent_messages_fill_the_rest(
     thread: tuple[str, ...], budget: int, kept: str
 ) -> None:
     planned = plan_budget(rows(*thread), budget, count=words)
@@ -112,7 +112,7 @@ def test_what_must_stay_stays_and_recent_messages_fill_the_rest(
         (("u:a", "a:b", "u:c", "a:d e f"), 5),  # the answer to the last request stays with it
     ],
 )
-def test_a_budget_below_what_must_stay_is_refused_with_what_it_takes(
+def test_a_budget_that_is_too_small_is_refused_with_the_minimum(
     thread: tuple[str, ...], needed: int
 ) -> None:
     made = rows(*thread)
@@ -142,14 +142,14 @@ def cost_of(made) -> int:
         (9, "s:r|u:a|u:b|a:!c1|t:=c1|u:c|a:d"),
     ],
 )
-def test_keep_is_the_number_of_turns_that_stay(keep: int, kept: str) -> None:
+def test_keep_is_the_number_of_kept_turns(keep: int, kept: str) -> None:
     made = rows("s:r", "u:a", "u:b", "a:!c1", "t:=c1", "u:c", "a:d")
     planned = plan_budget(made, 100, keep=keep, count=words)
     shown = ["u:SUMMARY" if row.kind == "summary" else write([row])[0] for row in planned.rows]
     assert shown == kept.split("|")
 
 
-def test_a_summary_is_at_most_a_quarter_of_what_it_stands_for() -> None:
+def test_a_summary_is_at_most_a_quarter_of_what_it_replaces() -> None:
     old = [said("user", f"Fact {n}: file_{n}.py has {n}{n} lines.") for n in range(200)]
     planned = plan_budget([*old, said("user", "Go on.")], 100_000, keep=1, count=count)
     assert cost(planned.rows[:1]) <= cost(old) / 4
@@ -213,7 +213,7 @@ def test_every_sentence_of_the_summary_is_verbatim_and_in_order() -> None:
         assert places == sorted(places)
 
 
-def test_nothing_named_in_the_summary_is_missing_from_the_source() -> None:
+def test_the_summary_names_only_what_the_source_has() -> None:
     source = "\n".join(row.message.text for row in STORY)
     text = story_summary(170)
     quotes, names = split_summary(text)
@@ -224,7 +224,7 @@ def test_nothing_named_in_the_summary_is_missing_from_the_source() -> None:
     assert [name for name in named if not occurs(name, source)] == []
 
 
-def test_the_summary_says_who_wrote_it_in_few_tokens_and_ends_with_an_index() -> None:
+def test_the_summary_names_its_author_in_two_dozen_tokens_and_ends_with_an_index() -> None:
     parts = story_summary(180).split("\n\n")
     assert parts[0] == HEADER
     assert parts.pop() == END
@@ -273,9 +273,7 @@ STEPS = [
     "thread", [SHOP, SUMS, STEPS, STORY], ids=["shop", "sums", "steps", "story"]
 )
 @pytest.mark.parametrize("percent", range(5, 100, 5))
-def test_every_fold_leaves_a_line_that_holds_something_of_it(
-    thread: list[Row], percent: int
-) -> None:
+def test_every_compacted_part_keeps_a_line_of_its_content(thread: list[Row], percent: int) -> None:
     budget = cost(thread) * percent // 100
     try:
         planned = plan_budget(thread, budget, count=count)
@@ -294,9 +292,7 @@ def test_every_fold_leaves_a_line_that_holds_something_of_it(
 
 
 @pytest.mark.parametrize(("thread", "share"), [(SHOP, 0.7), (SUMS, 0.75), (STEPS, 0.6)])
-def test_answers_are_kept_and_the_questions_they_answer_are_not(
-    thread: list[Row], share: float
-) -> None:
+def test_answers_are_kept_and_their_questions_are_not(thread: list[Row], share: float) -> None:
     planned = plan_budget(thread, int(cost(thread) * share), count=count)
     (summary,) = [row.message.text for row in planned.rows if row.kind == "summary"]
     assert "assistant:\n- " in summary
@@ -312,9 +308,7 @@ def test_answers_are_kept_and_the_questions_they_answer_are_not(
         ("Use port 9000 for the server.", "The server listens on port 9000.", True),  # a wish
     ],
 )
-def test_a_question_stays_only_where_nothing_answers_it(
-    asked: str, answer: str, kept: bool
-) -> None:
+def test_a_question_is_kept_only_without_an_answer(asked: str, answer: str, kept: bool) -> None:
     summary = extract_summary([said("user", asked), said("assistant", answer)], 500, count)
     assert summary is not None
     assert (asked in summary.text) is kept
@@ -332,9 +326,7 @@ def test_a_question_stays_only_where_nothing_answers_it(
         ("Between 2024 300 were sold.", "number", "2024"),  # no group: four digits stand before
     ],
 )
-def test_a_figure_is_found_whole_however_its_thousands_are_set_apart(
-    text: str, kind: str, name: str
-) -> None:
+def test_a_number_is_found_with_any_thousands_separator(text: str, kind: str, name: str) -> None:
     assert (kind, name) == next(iter(find_entities(text)))
 
 
@@ -347,7 +339,7 @@ def test_a_figure_is_found_whole_however_its_thousands_are_set_apart(
         ("assistant", "-1 is not allowed in here", "\n- -1 is not allowed in here"),  # no mark
     ],
 )
-def test_a_line_of_a_list_has_one_mark(role: str, line: str, told: str) -> None:
+def test_a_list_item_has_one_bullet(role: str, line: str, told: str) -> None:
     summary = extract_summary([said(role, line)], 300, count)
     assert summary is not None
     assert told in summary.text
@@ -362,7 +354,7 @@ def test_an_index_has_no_line_without_a_name() -> None:
     assert "\n\nNumbers:" not in summary.text
 
 
-def test_an_index_that_is_cut_says_how_much_is_missing() -> None:
+def test_a_truncated_index_says_how_much_is_missing() -> None:
     thread = [said("user", f"Read src/part_{n}.py now.") for n in range(60)]
     summary = extract_summary(thread, 200, count)
     assert summary is not None
@@ -384,7 +376,7 @@ def test_an_index_that_is_cut_says_how_much_is_missing() -> None:
         ((), "- empty messages"),
     ],
 )
-def test_a_summary_of_next_to_nothing_still_says_what_it_was(blocks, told: str) -> None:
+def test_a_summary_of_a_tiny_thread_still_says_what_it_was(blocks, told: str) -> None:
     summary = extract_summary([Row(b"0" * 20, Message("user", blocks))], 100, count)
     assert summary is not None
     assert told in summary.text
@@ -400,9 +392,7 @@ def test_a_summary_of_next_to_nothing_still_says_what_it_was(blocks, told: str) 
         (3, "s:r|u:a|a:p|u:b|a:x|u:c|a:d"),  # nothing is older
     ],
 )
-def test_a_callers_own_summary_stands_for_all_but_the_turns_to_keep(
-    keep: int | None, kept: str
-) -> None:
+def test_a_callers_summary_replaces_all_but_the_kept_turns(keep: int | None, kept: str) -> None:
     made = rows("s:r", "u:a", "*a:p", "u:b", "a:x", "u:c", "a:d")
     written = write(plan_summary(made, "S", keep=keep, count=words).rows)
     marked = f"u:{mark_summary('S').text.replace(' ', '_')}"
@@ -422,12 +412,14 @@ def test_a_callers_own_summary_stands_for_all_but_the_turns_to_keep(
         ),
     ],
 )
-def test_a_callers_own_summary_is_refused_by_name(summary: str, options, refusal: str) -> None:
+def test_a_wrong_summary_of_the_caller_is_refused_by_name(
+    summary: str, options, refusal: str
+) -> None:
     with pytest.raises(ThreadError, match=refusal):
         plan_summary(rows("u:a", "a:b", "u:c"), summary, count=words, **options)
 
 
-def test_a_summary_of_a_summary_keeps_the_first_ones_sentences() -> None:
+def test_a_summary_of_a_summary_keeps_its_sentences() -> None:
     first = plan_budget(STORY, 230, count=count).rows
     longer = [*first, *[said("assistant", f"Turn {n} went by quietly.") for n in range(30)]]
     second = plan_budget([*longer, said("user", "And now?")], 240, count=count).rows
@@ -437,7 +429,7 @@ def test_a_summary_of_a_summary_keeps_the_first_ones_sentences() -> None:
     assert "must never touch vendor/lib.js" in texts[0]
 
 
-def test_pins_and_the_last_request_survive_five_compactions_byte_by_byte() -> None:
+def test_pins_and_the_last_request_survive_five_compactions_byte_for_byte() -> None:
     rules = [said("user", f"Rule {n}: keep file_{n}.py.", priority="pinned") for n in range(5)]
     thread: list[Row] = [said("system", "s"), *rules]
     request = said("user", "Please do A, then B,\n  then C.")
@@ -475,7 +467,7 @@ def test_a_thread_of_one_request_and_many_tool_rounds_still_compacts() -> None:
         ("and a or b / c", {}),
     ],
 )
-def test_entities_are_found_as_they_are_spelt(text: str, found: dict[str, list[str]]) -> None:
+def test_entities_keep_their_spelling(text: str, found: dict[str, list[str]]) -> None:
     names: dict[str, list[str]] = {}
     for kind, name in find_entities(text):
         names.setdefault(kind, []).append(name)
@@ -502,7 +494,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_reading_a_hostile_text_takes_linear_time(text: str) -> None:
+def test_hostile_text_is_read_in_linear_time(text: str) -> None:
     def read(text: str) -> None:
         for _ in find_entities(text):
             pass

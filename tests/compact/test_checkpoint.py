@@ -9,13 +9,13 @@ from weft.errors import ThreadError
 from weft.model import Block, Checkpoint, Message, Text
 
 
-def test_the_same_place_has_the_same_id_and_another_place_another() -> None:
+def test_ids_are_stable_and_unique_per_position() -> None:
     assert generate_checkpoint_id("p", "hi", set()) == generate_checkpoint_id("p", "hi", set())
     places = [("p", "hi"), ("q", "hi"), ("p", "ho"), ("ph", "i"), ("", "phi"), ("p", "\ud800")]
     assert len({generate_checkpoint_id(parent, text, set()) for parent, text in places}) == 6
 
 
-def test_an_id_that_is_taken_is_never_given_again() -> None:
+def test_an_existing_id_is_never_reused() -> None:
     taken: set[str] = set()
     for _ in range(300):
         taken.add(generate_checkpoint_id("parent", "text", taken))
@@ -24,7 +24,7 @@ def test_an_id_that_is_taken_is_never_given_again() -> None:
 
 
 @pytest.mark.parametrize("id", ["", "abc", "abcdefg", "ABCDEF", "abc de", "abcde\n", "äbcdef"])
-def test_what_is_not_six_of_the_alphabet_is_no_checkpoint(id: str) -> None:
+def test_text_that_is_not_six_letters_of_the_alphabet_is_not_a_checkpoint(id: str) -> None:
     with pytest.raises(ThreadError, match="not a checkpoint id"):
         create_checkpoint_content(id)
 
@@ -41,7 +41,7 @@ def test_what_is_not_six_of_the_alphabet_is_no_checkpoint(id: str) -> None:
         (Text("<checkpoint:abc123>", ext={"anthropic": {"citations": []}}), None),
     ],
 )
-def test_a_text_block_is_read_back_only_when_it_is_wholly_the_threads_marker(
+def test_a_text_block_is_a_marker_only_if_it_is_exactly_the_threads(
     block: Text, read: Block | None
 ) -> None:
     message = Message("user", (Text("hi"), block))

@@ -45,7 +45,7 @@ def modules(t: Thread, many: int) -> None:
 
 
 @pytest.mark.parametrize("wish", [{"keep": 3}, {"budget": 1100}])
-def test_every_name_is_put_back_where_there_is_room(t: Thread, wish: dict[str, Any]) -> None:
+def test_every_name_is_added_if_there_is_room(t: Thread, wish: dict[str, Any]) -> None:
     modules(t, 40)
     with writer(says("They read modules.")) as (_, model):
         seen = t.compact(model=model, preview=True, **wish)
@@ -58,7 +58,7 @@ def test_every_name_is_put_back_where_there_is_room(t: Thread, wish: dict[str, A
     assert done.tokens_after <= seen.tokens_after
 
 
-def test_names_without_room_are_counted_and_the_summary_says_how_to_get_them(t: Thread) -> None:
+def test_names_without_room_are_counted_and_the_summary_says_how_to_find_them(t: Thread) -> None:
     modules(t, 60)
     with writer(says("They read modules.")) as (_, model):
         done = t.compact(model=model, budget=260)
@@ -82,14 +82,14 @@ def test_names_without_room_are_counted_and_the_summary_says_how_to_get_them(t: 
         ("We have 48 211 users.", "There are 48 212 users.", False),
     ],
 )
-def test_a_figure_is_the_same_however_its_thousands_are_set_apart(
+def test_a_number_is_the_same_with_any_thousands_separator(
     source: str, written: str, sound: bool
 ) -> None:
     ground = read_ground([Row(None, Message("user", (Text(source),)))])
     assert (check_summary(written, ground).dropped == ()) is sound
 
 
-def test_a_retained_line_of_a_list_has_one_mark(t: Thread) -> None:
+def test_a_retained_list_item_has_one_bullet(t: Thread) -> None:
     t.user("- first line\nsecond line")
     talk(t, 4)
     with writer(says("They talked.")) as (_, model):
@@ -97,14 +97,14 @@ def test_a_retained_line_of_a_list_has_one_mark(t: Thread) -> None:
     assert ":\n- first line\n- second line\n" in summary_of(t)
 
 
-def test_a_preview_that_may_not_get_shorter_says_so(t: Thread) -> None:
+def test_a_preview_that_may_save_nothing_says_so(t: Thread) -> None:
     talk(t, 2)
     seen = t.compact(model="weft-offline", preview=True)
     assert seen.tokens_after >= seen.tokens_before
     assert "may save nothing" in str(seen)
 
 
-def test_a_fold_that_saves_nothing_lands_only_by_force(t: Thread) -> None:
+def test_a_compaction_that_saves_nothing_needs_force(t: Thread) -> None:
     talk(t, 2)
     before = state_of(t)
     with (
@@ -115,7 +115,7 @@ def test_a_fold_that_saves_nothing_lands_only_by_force(t: Thread) -> None:
     assert state_of(t) == before
 
 
-def test_a_fold_that_is_longer_than_before_lands_by_force_and_says_that_it_is_longer(
+def test_a_compaction_that_grows_the_thread_needs_force_and_says_so(
     t: Thread,
 ) -> None:
     talk(t, 2)
@@ -135,5 +135,5 @@ def test_a_fold_that_is_longer_than_before_lands_by_force_and_says_that_it_is_lo
         ("He said:\nno.", "He said: no."),
     ],
 )
-def test_a_listed_summary_begins_with_its_first_real_words(text: str, words: str) -> None:
+def test_a_listed_summary_begins_with_its_first_text(text: str, words: str) -> None:
     assert SummaryBatch(Batch(text), None).words == words

@@ -34,12 +34,12 @@ def test_a_question_and_its_short_answer_stay_together() -> None:
     assert "User: B. Frankfurt first." in decisions
 
 
-def test_a_correction_replaces_what_it_corrects() -> None:
+def test_a_correction_replaces_the_corrected_statement() -> None:
     facts = sections(MIGRATION)["Facts that changed"]
     assert "- No wait, Dublin first. (was: Frankfurt)" in facts
 
 
-def test_courtesies_are_left_out_and_of_repeated_lines_the_last_one_stays() -> None:
+def test_greetings_are_omitted_and_the_last_of_repeated_lines_stays() -> None:
     text = "\n".join(sections(MIGRATION).values())
     assert "appreciate" not in text
     assert "welcome" not in text
@@ -75,12 +75,12 @@ def test_a_rule_is_kept_in_the_users_words(rule: str) -> None:
         "Must it be so slow?",
     ],
 )
-def test_a_story_or_a_question_is_no_rule(text: str) -> None:
+def test_a_narrative_or_a_question_is_not_a_rule(text: str) -> None:
     rows = talk(f"Fix the parser in src/parse.py. {text}", "I will look at it now.")
     assert text not in sections(rows).get("Rules (the user's words)", "")
 
 
-def test_what_a_client_puts_into_the_users_message_is_not_the_users() -> None:
+def test_text_added_by_a_client_is_not_the_users() -> None:
     rows = number(
         [
             Message("user", (Text("<command-name>/plan</command-name>"),)),
@@ -104,7 +104,7 @@ def test_what_a_client_puts_into_the_users_message_is_not_the_users() -> None:
     assert "never mention" not in state.get("user", "")
 
 
-def test_files_commands_and_errors_say_their_last_state() -> None:
+def test_files_commands_and_errors_have_their_last_state() -> None:
     edit = {"file_path": "src/money.py", "old_string": "a", "new_string": "x = to_cents(total)"}
     uses = [
         ("Read", {"file_path": "src/money.py"}, "def split(total): ..."),
@@ -121,7 +121,7 @@ def test_files_commands_and_errors_say_their_last_state() -> None:
     assert state["Goal"] == "- Fix the rounding of invoices."
 
 
-def test_open_tasks_are_those_of_the_last_list() -> None:
+def test_open_tasks_come_from_the_last_list() -> None:
     def todos(*statuses: str) -> dict:
         names = ("Read the parser", "Write a test", "Fix the bug")
         return {
@@ -156,7 +156,7 @@ def test_a_series_of_log_lines_is_one_line_and_no_index() -> None:
         ("We saw it, e.g. In the log of 7 May. It was late.", "- We saw it, e.g. In the log"),
     ],
 )
-def test_a_sentence_ends_where_it_ends(text: str, sentence: str) -> None:
+def test_sentences_are_split_correctly(text: str, sentence: str) -> None:
     summary = extract_summary(talk(text), 500, count)
     assert summary is not None
     assert sentence in summary.text
@@ -177,7 +177,7 @@ def test_every_compaction_starts_from_the_original_messages() -> None:
         assert text.count("[Summary of earlier messages") == 1
 
 
-def test_a_summary_that_somebody_wrote_is_read_beside_the_messages() -> None:
+def test_a_summary_by_a_person_is_read_with_the_messages() -> None:
     with weft.open() as thread:
         thread.user("The build of src/app.py fails with exit status 117.")
         thread.assistant("I see that src/app.py imports a module that is gone.")
@@ -196,7 +196,7 @@ RULES = "Rules (the user's words)"
 FILLER = "The survey covers another part of the building, and nothing in it was changed. " * 6
 
 
-def test_a_duty_of_the_user_belongs_to_the_goal_and_is_no_rule() -> None:
+def test_the_users_own_task_belongs_to_the_goal_and_is_not_a_rule() -> None:
     rows = talk(
         "I have to organise our offsite and have never done that. Please plan it with me.",
         "Gladly.",
@@ -208,7 +208,7 @@ def test_a_duty_of_the_user_belongs_to_the_goal_and_is_no_rule() -> None:
     assert RULES not in read
 
 
-def test_clear_rules_come_before_sentences_that_may_be_none() -> None:
+def test_clear_rules_come_before_uncertain_ones() -> None:
     rules = [f"Never touch the folder number {n} of the archive." for n in range(4)]
     chat = [f"The lamp in room {n} is only red, and nobody touched it." for n in range(12)]
     rows = talk("Check the building.", *[text for n in range(12) for text in (chat[n], "I see.")])
@@ -250,7 +250,7 @@ def test_a_short_question_is_quoted_with_its_options() -> None:
     assert "slots on Monday at 17:00 and on Tuesday" in sections(rows)["Decisions"]
 
 
-def test_the_error_of_any_tool_is_a_current_error_until_it_works() -> None:
+def test_a_tools_error_is_current_until_the_tool_works() -> None:
     refused = '{"status": "error", "code": "E-4031", "message": "the queue is closed until 08:00"}'
     messages = work(
         ("fetch", {"url": "https://a.example/x"}, "HTTP 503 Service Unavailable"),
@@ -264,7 +264,7 @@ def test_the_error_of_any_tool_is_a_current_error_until_it_works() -> None:
     assert "503" not in errors
 
 
-def test_the_users_change_is_stated_even_if_nothing_names_the_old_value() -> None:
+def test_a_users_change_is_stated_even_without_the_old_value() -> None:
     rows = talk(
         "We are 34 people and need a house for the offsite.",
         "I look for one.",
@@ -274,7 +274,7 @@ def test_the_users_change_is_stated_even_if_nothing_names_the_old_value() -> Non
     assert "so we are 33 now." in sections(rows)["Facts that changed"]
 
 
-def test_what_an_agent_is_about_to_do_replaces_no_fact() -> None:
+def test_an_announced_action_replaces_no_fact() -> None:
     rows = talk(
         "Implement the epic gqc.",
         "Let me mark the epic gqc.1 and start with 2 tasks. There are 4 new tasks under gqc.4.",
@@ -284,7 +284,7 @@ def test_what_an_agent_is_about_to_do_replaces_no_fact() -> None:
     assert "Facts that changed" not in sections(rows)
 
 
-def test_log_lines_are_neither_lines_nor_names() -> None:
+def test_log_lines_are_neither_content_nor_names() -> None:
     words = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
     log = "\n".join(
         f"1{n}:0{n}:12 INFO worker-{n}{n}: step {word} took {n} ms" for n, word in enumerate(words)
@@ -316,7 +316,7 @@ def test_lists_in_files_have_one_bullet() -> None:
     assert "- - " not in summary.text
 
 
-def test_what_the_last_request_asks_about_comes_first() -> None:
+def test_content_related_to_the_last_request_comes_first() -> None:
     answers = [
         f"Order LO-{n}{n}{n} for the customer of floor {n} is booked, and more is to come soon."
         for n in range(30)
@@ -327,7 +327,7 @@ def test_what_the_last_request_asks_about_comes_first() -> None:
     assert answers[11] in compacted(messages, 160)
 
 
-def test_a_notice_of_the_client_is_no_request() -> None:
+def test_a_client_notice_is_not_a_request() -> None:
     notice = (
         "<task-notification>\n<task-id>b0</task-id>\n</task-notification>\nRead the output file"
     )
@@ -340,7 +340,7 @@ def test_a_notice_of_the_client_is_no_request() -> None:
     assert requests[0] == "Implement the parser for invoices."
 
 
-def test_originals_are_read_in_their_order_after_several_compactions() -> None:
+def test_originals_keep_their_order_after_several_compactions() -> None:
     """A summary may stand after a request that came later than what it replaced."""
     with weft.open() as t:
         t.user("Write a report about heat pumps in old houses.")
@@ -354,7 +354,7 @@ def test_originals_are_read_in_their_order_after_several_compactions() -> None:
     assert "Goal:\n- Write a report about heat pumps in old houses." in summary
 
 
-def test_a_rule_that_a_model_leaves_out_stays_in_the_users_words() -> None:
+def test_a_rule_that_a_model_omits_stays_in_the_users_words() -> None:
     rules = [f"Never open the archive of the year {1990 + n}." for n in range(5)]
     answers = [says("They worked on the archive and went on with it.")] * 6
     with writer(*answers) as (_, asker), weft.open() as t:

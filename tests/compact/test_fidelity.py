@@ -36,7 +36,7 @@ GROUND = read_ground([Row(None, message) for message in SOURCE])
         "There are 48 211 lines in release 7.31 (v3.4).",
     ],
 )
-def test_a_true_sentence_stays_as_it_is(sentence: str) -> None:
+def test_a_correct_sentence_is_unchanged(sentence: str) -> None:
     checked = check_summary(sentence, GROUND)
     assert (checked.text, checked.dropped, checked.marked) == (sentence, (), ())
 
@@ -53,7 +53,7 @@ def test_a_true_sentence_stays_as_it_is(sentence: str) -> None:
         ("In billing/money.py, round_ammount rounds.", "round_ammount"),
     ],
 )
-def test_a_doubtful_name_is_marked_and_its_sentence_stays(sentence: str, name: str) -> None:
+def test_an_unverified_name_is_marked_and_its_sentence_stays(sentence: str, name: str) -> None:
     checked = check_summary(sentence, GROUND)
     assert checked.marked == (name,)
     assert checked.dropped == ()
@@ -61,7 +61,7 @@ def test_a_doubtful_name_is_marked_and_its_sentence_stays(sentence: str, name: s
     assert checked.text.replace(" [unverified]", "") == sentence
 
 
-def test_a_short_sentence_of_nothing_but_invented_names_is_removed() -> None:
+def test_a_short_sentence_with_only_invented_names_is_removed() -> None:
     checked = check_summary("They fixed round_amount. They read src/nowhere.py too.", GROUND)
     assert checked.text == "They fixed round_amount."
     assert checked.dropped == ("They read src/nowhere.py too.",)

@@ -54,11 +54,11 @@ SMALL = 260
         ),
     ],
 )
-def test_a_decision_is_shown_with_what_came_of_it(talked: tuple[str, ...], later: str) -> None:
+def test_a_decision_is_shown_with_its_outcome(talked: tuple[str, ...], later: str) -> None:
     assert f"\n  Later: {later}" in sections(talk(*talked))[DECISIONS]
 
 
-def test_a_later_sentence_about_something_else_is_no_outcome() -> None:
+def test_a_later_sentence_about_something_else_is_not_an_outcome() -> None:
     rows = talk(
         "Plan the meeting in Porto.",
         "The hotel Douro has 40 rooms at 128 euros. Shall I ask for an offer?",
@@ -92,7 +92,7 @@ def test_a_later_sentence_about_something_else_is_no_outcome() -> None:
         ("下午可以去博物馆或者坐船。", "坐船吧，博物馆太远了。", "好的，周四下午两点坐船。"),
     ],
 )
-def test_what_the_assistant_confirms_is_a_decision(
+def test_a_confirmation_by_the_assistant_is_a_decision(
     proposal: str, reply: str, confirmation: str
 ) -> None:
     rows = talk("Plan our day in the city.", proposal, reply, confirmation, "What does it cost?")
@@ -112,7 +112,7 @@ def test_a_choice_without_a_confirmation_is_quoted() -> None:
     assert "- User: Porto then. Which hotels can take us?" in sections(rows)[DECISIONS]
 
 
-def test_an_answer_or_a_report_is_no_decision() -> None:
+def test_an_answer_or_a_report_is_not_a_decision() -> None:
     messages = [
         user("Look at the sales of March."),
         *work(("sql", {"query": "select 1"}, "1,911")),
@@ -163,14 +163,14 @@ def test_a_short_summary_has_the_confirmation_instead_of_the_exchange() -> None:
         ("原因是批次HP-7的粘合剂过多。", "原因可能是炉子。"),
     ],
 )
-def test_a_cause_that_was_found_is_a_finding_and_a_guess_is_none(finding: str, other: str) -> None:
+def test_a_confirmed_cause_is_a_finding_and_a_guess_is_not(finding: str, other: str) -> None:
     rows = talk("Find out why the plates crack.", f"{other} I look.", "ok", f"{finding} I go on.")
     findings = sections(rows)[FINDINGS]
     assert finding in findings
     assert other not in findings
 
 
-def test_a_value_that_a_statement_denies_is_replaced() -> None:
+def test_a_denied_value_is_replaced() -> None:
     rows = talk(
         "The customer Halden needs 50 plates by 28 November. Plan the runs.",
         "I plan the runs.",
@@ -182,7 +182,7 @@ def test_a_value_that_a_statement_denies_is_replaced() -> None:
     assert "they now need 64 plates, not 50." in read[FACTS]
 
 
-def test_a_short_summary_has_no_sentences_that_say_little_alone() -> None:
+def test_a_short_summary_omits_sentences_that_need_context() -> None:
     rows = talk(
         "Get the error rate of checkout down.",
         "The pool `orders-rw` has 159 of 200 connections open.",

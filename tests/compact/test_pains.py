@@ -327,7 +327,7 @@ def test_14_originals_are_found_in_bounded_pages():
 
 
 @pytest.mark.parametrize("path", ["budget", "keep", "model", "own", "ranges"])
-def test_15_pins_are_kept_on_every_path(path):
+def test_15_pins_are_kept_in_every_mode(path):
     with weft.open(checkpoints=True) as t:
         talk(t, 4)
         pin = t.user("Never push to main.")
@@ -389,7 +389,7 @@ def test_17_a_summary_request_can_extend_the_live_request():
         assert all(info.metadata["method"] == "model" for info in t.log() if info.kind == "compact")
 
 
-def test_18_no_thinking_stays_behind_a_change_of_its_prefix():
+def test_18_no_thinking_stays_after_a_change_of_its_prefix():
     with weft.open() as t:
         for n in range(8):
             t.user(f"Question {n}. " * 30)
@@ -440,7 +440,7 @@ def test_21_many_images_fit_after_a_compaction():
         assert len(orjson.dumps(t.compile().to_anthropic())) < 20_000_000
 
 
-def test_22_one_wrong_report_of_usage_triggers_nothing():
+def test_22_one_wrong_usage_report_triggers_nothing():
     gauge = Gauge().learn(50_000, 60_000, 200_000).learn(50_400, 121_000, 200_000)
     assert gauge.measure(50_400) < 65_000
 
@@ -545,7 +545,7 @@ def test_29_a_branch_comes_back_after_a_compaction():
         assert_valid(t)
 
 
-def test_30_open_work_is_still_there():
+def test_30_open_tasks_are_kept():
     with weft.open() as t:
         talk(t, 12)
         todo = [
@@ -566,7 +566,7 @@ def test_30_open_work_is_still_there():
         assert "ask" in calls
 
 
-def test_31_no_word_of_the_user_is_made_up():
+def test_31_no_text_of_the_user_is_invented():
     with weft.open() as t:
         talk(t, 12)
         t.user("Clean up.")
@@ -581,7 +581,7 @@ def test_31_no_word_of_the_user_is_made_up():
                 assert row.kind != "summary" or row.message.text.startswith("[Summary of")
 
 
-def test_32_native_compactions_are_carried_byte_exact():
+def test_32_native_compactions_are_kept_byte_for_byte():
     block = {"type": "compaction", "content": "They met.", "signature": "abc=="}
     body = {
         "model": "claude-opus-4-8",
@@ -630,7 +630,7 @@ def test_33_equal_outputs_are_stored_once(tmp_path):
     assert sizes[1] - sizes[0] < 15 * len(output)
 
 
-def test_34_a_summary_says_that_it_is_one_and_invents_no_name():
+def test_34_a_summary_is_marked_and_invents_no_name():
     invented = "The bug is in src/invented.py. They read src/module_0.py."
     with weft.open() as t, writer(says(invented)) as (_, model):
         talk(t, 10)
@@ -642,7 +642,7 @@ def test_34_a_summary_says_that_it_is_one_and_invents_no_name():
 
 
 @pytest.mark.parametrize("mode", ["extract", "model", "own"])
-def test_35_a_key_does_not_land_in_a_summary(mode):
+def test_35_a_key_is_not_copied_into_a_summary(mode):
     key = "sk-ant-api03-" + "Ab3dEf7H" * 6
     with weft.open() as t, writer(says(f"The user set the key {key} in pay.py.")) as (_, model):
         t.user(f"You must always use the key {key} in src/pay.py.")
@@ -658,7 +658,7 @@ def test_35_a_key_does_not_land_in_a_summary(mode):
         assert any(key in message.text for message in t.compile(at=t.log()[1].id).messages)
 
 
-def test_a_summariser_that_is_down_does_not_end_a_run():
+def test_an_unavailable_summariser_does_not_end_a_run():
     with weft.open() as t, scripted_upstream() as upstream:
         answer = rounds(14)
         upstream.rule = lambda raw: answer(raw) if b'"tools"' in raw else DOWN

@@ -42,7 +42,7 @@ def test_each_message_has_an_action_and_a_reason(options):
         assert all(change.reason for change in seen.changes)
 
 
-def test_a_preview_of_ranges_says_it_too():
+def test_a_preview_of_ranges_has_them_too():
     with weft.open(checkpoints=True) as t:
         talk(t, 4)
         first, second = [point.id for point in t.checkpoints()][:2]
@@ -52,7 +52,7 @@ def test_a_preview_of_ranges_says_it_too():
         assert actions.count("added") == 1
 
 
-def test_the_command_shows_it(tmp_path, capsys):
+def test_the_command_prints_them(tmp_path, capsys):
     path = str(tmp_path / "a.db")
     with weft.open(path) as t:
         work(t)

@@ -37,7 +37,7 @@ THREAD = ("s:rules", "u:one @aaaaaa", "a:two", "u:three @bbbbbb", "a:four", "u:f
         (("u:a @aaaaaa", "-a:b", "u:c @bbbbbb", "a:d"), "aaaaaa", "bbbbbb", "u:a @aaaaaa|a:S|a:d"),
     ],
 )
-def test_a_range_is_the_blocks_behind_from_up_to_and_with_to(
+def test_a_range_is_the_blocks_after_from_up_to_and_including_to(
     thread: tuple[str, ...], from_: str | None, to: str | None, left: str
 ) -> None:
     assert write(plan(rows(*thread), fold(from_, to)).rows) == left.split("|")
@@ -64,7 +64,7 @@ def test_a_range_is_the_blocks_behind_from_up_to_and_with_to(
          "u:a ~r|a:?t b|a:S|a:d"),
     ],
 )  # fmt: skip
-def test_pins_stay_as_they_are_before_the_summary(
+def test_pins_stay_before_the_summary(
     thread: tuple[str, ...], from_: str | None, to: str | None, left: str
 ) -> None:
     made = rows(*thread)
@@ -74,7 +74,7 @@ def test_pins_stay_as_they_are_before_the_summary(
     assert all(row in planned.rows for row in made if row.priority == "pinned")
 
 
-def test_the_plan_names_the_pins_that_stood_in_a_range() -> None:
+def test_the_plan_names_the_pins_inside_a_range() -> None:
     made = rows("*u:outside @aaaaaa", "*a:inside", "u:b @bbbbbb")
     planned = plan(made, fold("aaaaaa", "bbbbbb"))
     assert [(pin.id, pin.preview) for pin in planned.pins_kept] == [(made[1].id.hex(), "inside")]
@@ -94,7 +94,7 @@ def test_the_plan_names_the_pins_that_stood_in_a_range() -> None:
         (("u:@aaaaaa", "a:!c1", "u:=c1 @bbbbbb =c2", "a:x"), None, "bbbbbb", "a:S|u:=c2|a:x"),
     ],
 )  # fmt: skip
-def test_a_pair_goes_or_stays_whole(
+def test_a_call_and_its_result_are_removed_or_kept_together(
     thread: tuple[str, ...], from_: str | None, to: str | None, left: str
 ) -> None:
     assert write(plan(rows(*thread), fold(from_, to)).rows) == left.split("|")
@@ -108,7 +108,7 @@ def test_a_pair_goes_or_stays_whole(
         ("after", "u:a ~r @aaaaaa|a:?t #d b|u:c ~r @bbbbbb|a:S|a:f", ["thinking"]),
     ],
 )  # fmt: skip
-def test_stripping_is_everywhere_or_behind_the_first_range(
+def test_stripping_applies_everywhere_or_after_the_first_range(
     strip: str, left: str, gone: list[str]
 ) -> None:
     made = rows(
@@ -140,7 +140,7 @@ def test_text_that_looks_like_a_reminder_stays() -> None:
         ([fold(None, None), fold("aaaaaa", "bbbbbb")], "replacements[1]", "shares blocks"),
     ],
 )
-def test_a_wrong_range_is_refused_by_the_name_of_its_field(
+def test_a_wrong_range_is_refused_with_its_field(
     replacements: list[Replacement], field: str, words: str
 ) -> None:
     made = rows(*THREAD)
@@ -158,12 +158,12 @@ def test_a_thread_without_turns_is_refused(thread: tuple[str, ...], words: str) 
         plan(rows(*thread), fold(None, None))
 
 
-def test_a_checkpoint_that_stands_twice_is_refused() -> None:
+def test_a_duplicate_checkpoint_is_refused() -> None:
     with pytest.raises(CompactRefused, match="more than once"):
         plan(rows("u:a @aaaaaa", "a:b", "u:a @aaaaaa"), fold(None, "aaaaaa"))
 
 
-def test_a_marker_of_another_thread_is_no_address() -> None:
+def test_a_marker_of_another_thread_is_not_a_checkpoint() -> None:
     with pytest.raises(CompactRefused, match="not in this thread; there are none"):
         plan_replacements(rows("u:a @aaaaaa", "a:b"), [fold(None, "aaaaaa")], known=set())
 
@@ -185,14 +185,14 @@ def test_a_marker_of_another_thread_is_no_address() -> None:
          "a:S|a:I_compacted_the_thread|u:x @bbbbbb"),
     ],
 )  # fmt: skip
-def test_the_agents_own_call_becomes_words(
+def test_the_agents_own_call_becomes_text(
     thread: tuple[str, ...], from_: str | None, to: str | None, left: str
 ) -> None:
     planned = plan(rows(*thread), fold(from_, to), call_id="me")
     assert write(planned.rows) == left.split("|")
 
 
-def test_a_plan_names_the_calls_that_lost_their_place_before_their_results() -> None:
+def test_a_plan_names_the_dropped_open_calls() -> None:
     planned = plan(rows("u:q @aaaaaa", "a:!me !c1"), fold("aaaaaa", None), call_id="me")
     assert planned.dropped_calls == ("c1",)
 
@@ -202,7 +202,7 @@ def test_a_compact_call_in_a_pinned_message_is_refused() -> None:
         plan(rows("u:q @aaaaaa", "*a:!me"), fold(None, "aaaaaa"), call_id="me")
 
 
-def test_a_content_of_null_becomes_words_that_can_be_written() -> None:
+def test_null_content_becomes_text_that_can_be_encoded() -> None:
     call = Message("assistant", (ToolCall("me", "compact", "{}"),), form="null")
     made = [*rows("u:q @aaaaaa"), Row(b"9" * 20, call)]
     assert plan(made, fold(None, "aaaaaa"), call_id="me").rows[-1].message.form == ""
@@ -217,7 +217,7 @@ def test_untouched_rows_are_the_same_objects_and_changed_ones_keep_their_slot() 
     assert new[4] is made[4]
 
 
-def test_the_record_says_what_was_folded_and_stripped() -> None:
+def test_the_record_lists_replaced_and_stripped_content() -> None:
     made = rows("u:a ~note @aaaaaa", "a:?why b", "*a:p", "u:c @bbbbbb", "a:e")
     record = plan(made, fold("aaaaaa", "bbbbbb")).record()
     slots = [row.id.hex() for row in made]

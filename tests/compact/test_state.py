@@ -45,7 +45,7 @@ FILLER = "The survey covers another part of the building, and nothing in it was 
         ("納期は金曜です。予算は未定です。", ["納期は金曜です。", "予算は未定です。"]),
     ],
 )
-def test_a_text_is_divided_where_its_sentences_end(text: str, sentences: list[str]) -> None:
+def test_a_text_is_split_into_sentences(text: str, sentences: list[str]) -> None:
     summary = extract_summary(talk(text), 500, count)
     assert summary is not None
     bullets = {line[2:] for line in summary.text.splitlines() if line.startswith("- ")}
@@ -109,7 +109,7 @@ def test_a_changed_fact_is_stated_with_its_old_value(old: str, new: str, fact: s
     assert fact in sections(rows)[FACTS]
 
 
-def test_the_assistants_confirmation_tells_what_the_user_changed() -> None:
+def test_the_assistants_confirmation_identifies_the_users_change() -> None:
     rows = talk(
         "Plan our trip. The budget is 7,500 euros for everything but food.",
         "I will.",
@@ -127,7 +127,7 @@ def test_the_assistants_confirmation_tells_what_the_user_changed() -> None:
         "but I do want the 46 now in any case, not instead of it",
     ],
 )
-def test_a_complaint_or_a_demand_is_no_changed_fact(text: str) -> None:
+def test_a_complaint_or_a_demand_is_not_a_changed_fact(text: str) -> None:
     rows = talk("My line is down since 4 March.", "The technician comes on Friday at 17:00.", text)
     assert text not in sections(rows).get(FACTS, "")
 
@@ -154,7 +154,7 @@ def test_a_statement_with_many_values_is_not_replaced_by_a_change_of_one() -> No
         "the cable looks fine to me, nobody touched it.",
     ],
 )
-def test_what_happened_and_what_may_be_chosen_is_no_rule(text: str) -> None:
+def test_events_and_options_are_not_rules(text: str) -> None:
     rows = talk(f"Help me with the move to Leeds. {text}", "I will look at it now.")
     assert text not in sections(rows).get(RULES, "")
 
@@ -172,12 +172,12 @@ def test_what_happened_and_what_may_be_chosen_is_no_rule(text: str) -> None:
         "花粉アレルギーがあるので窓を必ず閉めてください。",
     ],
 )
-def test_needs_formats_and_conditions_are_rules(rule: str) -> None:
+def test_requirements_formats_and_conditions_are_rules(rule: str) -> None:
     rows = talk("Help me move.", "I will.", f"One thing. {rule}", "Yes.", "Pack the boxes.", "Yes.")
     assert rule in sections(rows)[RULES]
 
 
-def test_an_answer_is_no_rule_but_a_rule_in_an_answer_is_one() -> None:
+def test_an_answer_is_not_a_rule_but_can_contain_one() -> None:
     rows = talk(
         "Write the slide.",
         "Should it recommend (A) the campaign, (B) both, or (C) a rollback of the price as well?",
@@ -190,7 +190,7 @@ def test_an_answer_is_no_rule_but_a_rule_in_an_answer_is_one() -> None:
     assert "User: B. no rollback." in read["Decisions"]
 
 
-def test_what_a_goal_or_a_decision_says_is_marked_if_it_changed_later() -> None:
+def test_a_later_changed_goal_or_decision_is_marked() -> None:
     rows = talk(
         "We are 34 people from Lyon, Porto, Gdansk, Leeds and Cork. Plan our meeting.",
         "The train leaves at 8:15. Shall I take it?",
@@ -218,7 +218,7 @@ def test_what_a_goal_or_a_decision_says_is_marked_if_it_changed_later() -> None:
         ("稍后告诉你。请先写草稿，不要写人名。", "好的，继续"),
     ],
 )
-def test_work_that_a_reply_asks_for_is_the_current_request(reply: str, last: str) -> None:
+def test_work_requested_in_a_reply_is_the_current_request(reply: str, last: str) -> None:
     messages = [user("Find out why the pump stopped."), assistant("I look. " + FILLER)]
     messages += [user("Please note the pressure of the tank."), assistant("Noted. " + FILLER)]
     messages += [assistant("I have no key for the archive. Could you give me one?"), user(reply)]
@@ -228,7 +228,7 @@ def test_work_that_a_reply_asks_for_is_the_current_request(reply: str, last: str
     assert any(word in request for word in ("write the draft", "Schreib", "请先写草稿"))
 
 
-def test_a_question_is_quoted_with_the_option_that_was_taken() -> None:
+def test_a_question_is_quoted_with_the_chosen_option() -> None:
     rows = talk(
         "Get us to the airport.",
         "Two offers fit: Moor Coaches at 7:30 and Vale Minibus at 7:40. Vale has a lift. Nobody of "
@@ -242,7 +242,7 @@ def test_a_question_is_quoted_with_the_option_that_was_taken() -> None:
     assert "a cottage near Hull for 460 euros" in decisions
 
 
-def test_a_text_about_errors_that_a_command_prints_is_no_current_error() -> None:
+def test_error_text_printed_by_a_command_is_not_a_current_error() -> None:
     issue = (
         "Fix the importer\n- Show an error if the file is not found\n- It failed in May, see log"
     )
@@ -276,7 +276,7 @@ def test_an_item_that_does_not_fit_does_not_end_the_state_block() -> None:
     assert "on 11 March now. (was: 4 March)" in sections(rows, 110)[FACTS]
 
 
-def test_how_often_a_thread_was_compacted_does_not_change_what_it_keeps() -> None:
+def test_the_number_of_compactions_does_not_change_what_is_kept() -> None:
     messages = [user("Plan the fair. We are 34 people. Never book without my yes.")]
     for n in range(30):
         messages += [assistant(f"Stand {n} costs {n * 70 + 11} euros. " + FILLER)]

@@ -30,7 +30,7 @@ from weft.errors import CompactRefused
         ({"replacements": [{"summary": "", "form": "aaaaaa"}]}, "replacements[0].form"),
     ],
 )
-def test_wrong_input_is_refused_by_the_name_of_its_field(input: object, field: str) -> None:
+def test_wrong_input_is_refused_with_its_field(input: object, field: str) -> None:
     with pytest.raises(CompactRefused) as refused:
         validate_compact_input(input)
     assert refused.value.field == field
@@ -47,11 +47,11 @@ def test_wrong_input_is_refused_by_the_name_of_its_field(input: object, field: s
         (Replacement(summary="s", to="bbbbbb"), Replacement(summary="s", to="bbbbbb")),
     ],
 )
-def test_right_input_is_read(input: object, read: Replacement) -> None:
+def test_valid_input_is_read(input: object, read: Replacement) -> None:
     assert validate_compact_input({"replacements": [input]}) == (read,)
 
 
-def test_input_may_be_the_text_that_the_model_wrote() -> None:
+def test_input_can_be_the_models_text() -> None:
     written = '{"replacements": [{"from": "aaaaaa", "summary": "s"}]}'
     assert validate_compact_input(written) == (Replacement(summary="s", from_="aaaaaa"),)
 

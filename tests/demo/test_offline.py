@@ -68,7 +68,7 @@ def calls(request):
         ([user("one"), assistant("two"), user("Summarise it.")], "- You said: one"),
     ],
 )
-def test_it_answers_about_the_conversation_it_was_given(messages, said):
+def test_it_answers_about_the_conversation(messages, said):
     assert said in words(ask(*messages))
 
 
@@ -77,7 +77,7 @@ def test_the_same_request_gives_the_same_events():
     assert list(answer_offline(request)) == list(answer_offline(request))
 
 
-def test_it_streams_word_by_word_and_ends():
+def test_it_streams_word_by_word_and_stops():
     events = list(answer_offline(ask(user("hello there"))))
     assert sum(isinstance(event, Delta) for event in events) > 10
     assert isinstance(events[-1], End)
@@ -106,12 +106,12 @@ def test_it_calls_a_tool_that_the_user_asks_for(text, arguments):
         (None, []),
     ],
 )
-def test_tool_choice_is_kept(choice, expected):
+def test_tool_choice_is_respected(choice, expected):
     request = ask(user("hello in Paris"), tools=[WEATHER], tool_choice=choice)
     assert [name for name, _ in calls(request)] == expected
 
 
-def test_it_tells_what_a_tool_answered():
+def test_it_reports_a_tools_result():
     turn = assistant(ToolCall("c1", "get_weather", "{}"))
     result = Message("tool", (ToolResult("c1", (Text("sunny"),)),))
     assert words(ask(user("use it"), turn, result)) == "`get_weather` answered: sunny"
@@ -133,12 +133,12 @@ def test_it_compacts_up_to_the_turn_before_the_last():
     assert "one" in replacement["summary"]
 
 
-def test_a_turn_without_words_makes_it_go_on():
+def test_a_turn_without_text_makes_it_continue():
     tail = Message("user", (Reminder("The thread was compacted."), Checkpoint("dddddd")))
     assert words(ask(user("one"), assistant("two"), tail)).startswith("I go on")
 
 
-def test_a_demanded_schema_is_filled():
+def test_a_required_schema_is_filled():
     schema = {
         "type": "object",
         "properties": {"city": {"$ref": "#/$defs/C"}, "n": {"type": "integer"}},
@@ -157,11 +157,11 @@ def test_a_demanded_schema_is_filled():
         ({"stop": ("This",)}, "sequence"),
     ],
 )
-def test_the_answer_says_why_it_ends(params, kind):
+def test_the_answer_has_a_stop_reason(params, kind):
     assert fold(answer_offline(ask(user("hello"), **params))).stop.kind == kind
 
 
-def test_it_thinks_where_it_is_asked_to():
+def test_it_thinks_if_thinking_is_requested():
     blocks = fold(answer_offline(ask(user("hi"), reasoning=Reasoning("on")))).message.blocks
     assert isinstance(blocks[0], Thinking)
     assert blocks[0].signature
@@ -222,16 +222,16 @@ def test_only_the_tool_that_is_asked_for_is_called(text, called):
         ("use a tool", (), "no tools"),
     ],
 )
-def test_where_no_tool_fits_it_says_which_there_are(text, tools, said):
+def test_if_no_tool_fits_it_lists_the_tools(text, tools, said):
     assert said in words(ask(user(text), tools=tools))
 
 
-def test_a_forced_choice_is_not_a_wish_to_compact():
+def test_a_forced_choice_is_not_a_request_to_compact():
     request = ask(user("hello"), tools=DESK, tool_choice=ToolChoice("any"))
     assert [name for name, _ in calls(request)] == ["calculate"]
 
 
-def test_an_expression_is_taken_from_the_words():
+def test_an_expression_is_taken_from_the_text():
     request = ask(user("What is (12 + 30) * 2? Use a tool."), tools=DESK)
     assert calls(request) == [("calculate", {"expression": "(12 + 30) * 2"})]
 
@@ -247,7 +247,7 @@ def folded():
     return given["replacements"][0]["summary"]
 
 
-def test_the_summary_it_writes_holds_the_facts():
+def test_its_summary_contains_the_facts():
     summary = folded()
     assert all(fact in summary for fact in (*FACTS, "`now` answered: noon."))
     assert "offline model" not in summary
@@ -256,21 +256,21 @@ def test_the_summary_it_writes_holds_the_facts():
 @pytest.mark.parametrize(
     "question", ["How many cats do I keep?", "Summarise it.", "What is my name?"]
 )
-def test_after_a_compaction_the_users_words_stay_the_users(question):
+def test_after_a_compaction_user_text_stays_user_text(question):
     after = words(ask(assistant(folded()), user(question)))
     assert "I said" not in after
     assert any(fact in after for fact in FACTS)
 
 
 @pytest.mark.parametrize("role", ["user", "assistant"])
-def test_the_engines_own_summary_is_read_by_its_speakers(role):
+def test_an_engine_summary_is_read_by_role(role):
     lines = ("[Summary of earlier messages by the engine]", "", "user:", "- I live in Lyon.", "")
     summary = Message(role, (Text("\n".join((*lines, "assistant:", "- Noted: Lyon in France."))),))
     after = words(ask(summary, assistant("Go on."), user("Where do I live?")))
     assert after == "You said earlier: “I live in Lyon.”"
 
 
-def test_what_it_says_of_its_tools_is_no_fact():
+def test_its_text_about_tools_is_not_a_fact():
     said = [user("Use a tool: list the files."), assistant("My tools are `now`; name one.")]
     [(_, given)] = calls(ask(*said, *said, user("Please compact."), tools=OWN))
     summary = given["replacements"][0]["summary"]
@@ -278,7 +278,7 @@ def test_what_it_says_of_its_tools_is_no_fact():
     assert "My tools" not in summary
 
 
-def test_a_second_compaction_keeps_what_the_first_kept():
+def test_a_second_compaction_keeps_the_facts_of_the_first():
     again = ask(
         assistant(folded()),
         user("One more thing."),

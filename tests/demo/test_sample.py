@@ -21,7 +21,7 @@ def test_an_empty_store_gets_the_sample():
     assert thread.log()[-1].metadata == {"sample": True}
 
 
-def test_the_sample_s_pins_came_through_its_compaction_word_for_word():
+def test_the_samples_pins_survive_its_compaction_unchanged():
     store = open_store(None)
     ensure_sample(store)
     thread = open_thread(store, SAMPLE)
@@ -32,7 +32,7 @@ def test_the_sample_s_pins_came_through_its_compaction_word_for_word():
     assert [message for message in pinned if message not in thread.compile().messages] == []
 
 
-def test_what_the_sample_folded_can_be_taken_back():
+def test_the_samples_compaction_can_be_reverted():
     store = open_store(None)
     ensure_sample(store)
     thread = open_thread(store, SAMPLE)
@@ -43,7 +43,7 @@ def test_what_the_sample_folded_can_be_taken_back():
     assert "longest page query" in thread.compile().to_text()
 
 
-def test_a_store_that_holds_a_thread_is_left_alone():
+def test_a_store_with_threads_is_unchanged():
     store = open_store(None)
     open_thread(store, "mine").user("hi")
     ensure_sample(store)
@@ -56,7 +56,7 @@ def find_tool(store, name):
     return next(function for function in functions if function.__name__ == name)
 
 
-def test_a_deleted_sample_does_not_come_back():
+def test_a_deleted_sample_is_not_recreated():
     store = open_store(None)
     ensure_sample(store)
     open_thread(store, SAMPLE).delete()
@@ -74,7 +74,7 @@ def test_a_deleted_sample_does_not_come_back():
         ("1 / 8", "0.125"),
     ],
 )
-def test_calculate_works_out_arithmetic(expression, result):
+def test_calculate_evaluates_arithmetic(expression, result):
     assert find_tool(open_store(None), "calculate")(expression) == result
 
 
@@ -100,7 +100,7 @@ def test_calculate_refuses_anything_else(expression):
         calculate(expression)
 
 
-def test_search_threads_finds_what_was_said_anywhere():
+def test_search_threads_finds_text_in_any_thread():
     store = open_store(None)
     open_thread(store, "one").user("the vault's word is marzipan")
     search = find_tool(store, "search_threads")

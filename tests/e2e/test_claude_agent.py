@@ -141,7 +141,7 @@ def text_of(events: list[Any]) -> str:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_thread_is_driven_and_recorded_whatever_the_upstream_speaks(
+def test_a_thread_is_driven_and_recorded_with_every_upstream_protocol(
     mock: Any, tmp_path: Path, protocol: str
 ) -> None:
     with driver(tmp_path, mock, protocol) as driven:
@@ -308,7 +308,7 @@ class Page:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_whole_circle_from_the_page_and_back(
+def test_a_run_from_the_page_through_claude_code_and_back(
     browser: Any, mock: Any, tmp_path: Path, protocol: str
 ) -> None:
     with page_server(tmp_path, f"--upstream=mock={protocol}:{mock.url}") as gateway:
@@ -348,7 +348,7 @@ def test_the_whole_circle_from_the_page_and_back(
             assert "compact" in [info.kind for info in thread.log(limit=10)]
 
 
-def test_a_run_that_is_stopped_keeps_its_text_and_can_be_asked_again(
+def test_a_run_that_is_stopped_keeps_its_text_and_can_be_retried(
     browser: Any, tmp_path: Path
 ) -> None:
     gate = threading.Event()
@@ -382,7 +382,7 @@ def test_a_run_that_is_stopped_keeps_its_text_and_can_be_asked_again(
             assert (names, list(thread.branches())) == (["stopped"], ["main"])
 
 
-def test_with_keys_it_works_for_the_caller_whose_run_it_is(mock: Any, tmp_path: Path) -> None:
+def test_with_keys_it_runs_for_the_caller_who_started_it(mock: Any, tmp_path: Path) -> None:
     async def talk(url: str) -> list[Any]:
         frames: list[Any] = []
         async with (

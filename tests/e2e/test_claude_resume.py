@@ -53,7 +53,7 @@ def claude(tmp_path: Path, request: pytest.FixtureRequest) -> Claude:
     return Claude(binary, tmp_path, mock)
 
 
-def test_a_resumed_session_holds_the_turns_of_a_reverted_compaction(claude: Claude) -> None:
+def test_a_resumed_session_has_the_turns_of_a_reverted_compaction(claude: Claude) -> None:
     claude("Please use the tool to print a greeting. QUINCE")
     claude("--continue", "Say hello. MEDLAR")
     claude("--continue", "/compact")
@@ -73,7 +73,7 @@ def test_a_resumed_session_holds_the_turns_of_a_reverted_compaction(claude: Clau
     assert "This session is being continued" not in asked
 
 
-def test_a_thread_of_our_own_can_be_resumed(claude: Claude) -> None:
+def test_a_thread_created_in_weft_can_be_resumed(claude: Claude) -> None:
     thread = weft.open(thread="own")
     thread.user("Remember the word PLUM.")
     thread.assistant("I remember PLUM.")
@@ -86,7 +86,7 @@ def test_a_thread_of_our_own_can_be_resumed(claude: Claude) -> None:
     assert "I remember PLUM." in asked
 
 
-def test_turns_edited_added_and_folded_here_are_what_is_resumed(claude: Claude) -> None:
+def test_edited_added_and_compacted_turns_are_resumed(claude: Claude) -> None:
     claude("Say hello. QUINCE")
     claude("--continue", "Say hello. MEDLAR")
     (file,) = claude.folder.glob("*.jsonl")
@@ -109,7 +109,7 @@ def test_turns_edited_added_and_folded_here_are_what_is_resumed(claude: Claude) 
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_session_that_was_compacted_here_is_resumed_from_the_summary(
+def test_a_session_compacted_in_weft_is_resumed_from_the_summary(
     claude: Claude, times: int
 ) -> None:
     claude("Please use the tool to print a greeting. QUINCE")

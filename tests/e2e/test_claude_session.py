@@ -81,7 +81,7 @@ def edits(file: Path) -> list[Answer]:
 
 
 @pytest.mark.parametrize("upstream", UPSTREAM_NAMES.values())
-def test_six_edits_in_a_row_are_one_branch(claude: Claude, upstream: str) -> None:
+def test_six_edits_in_a_row_stay_on_one_branch(claude: Claude, upstream: str) -> None:
     module = claude.project / "module.py"
     module.write_text("".join(f"name_{number} = 0\n" for number in range(EDITS)))
     claude("Number the names.", upstream=upstream, answers=edits(module))
@@ -118,7 +118,7 @@ def _import(claude: Claude) -> Any:
         store.close()
 
 
-def test_the_file_of_a_recorded_session_is_its_thread(claude: Claude) -> None:
+def test_the_file_of_a_recorded_session_equals_its_thread(claude: Claude) -> None:
     module = claude.project / "module.py"
     module.write_text("".join(f"name_{number} = 0\n" for number in range(EDITS)))
     claude("Number the names.", upstream="c", answers=edits(module))
@@ -130,7 +130,7 @@ def test_the_file_of_a_recorded_session_is_its_thread(claude: Claude) -> None:
         assert thread.branches().keys() == {"main"}
 
 
-def test_an_imported_session_goes_on_in_its_thread(claude: Claude) -> None:
+def test_an_imported_session_continues_in_its_thread(claude: Claude) -> None:
     module = claude.project / "module.py"
     module.write_text("".join(f"name_{number} = 0\n" for number in range(EDITS)))
     claude("Number the names.", upstream="c", answers=edits(module))
@@ -225,7 +225,7 @@ def _messages_stream(tokens: int, block: Any, arguments: Any = None) -> Scripted
     return Scripted("".join(frames).encode())
 
 
-def test_a_session_goes_on_beyond_the_window_of_its_model(tmp_path: Path) -> None:
+def test_a_session_continues_beyond_its_models_context_window(tmp_path: Path) -> None:
     """`auto_compact`: the compacted view goes upstream, and every result is read once."""
     require_binary("WEFT_CLAUDE")
     config = tmp_path / "weft.toml"

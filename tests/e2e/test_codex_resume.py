@@ -67,7 +67,7 @@ def codex(tmp_path: Path, request: pytest.FixtureRequest) -> Codex:
 
 
 @pytest.mark.parametrize("provider", ["mock", "OpenAI"])
-def test_a_resumed_session_holds_the_turns_of_a_reverted_compaction(
+def test_a_resumed_session_has_the_turns_of_a_reverted_compaction(
     codex: Codex, provider: str
 ) -> None:
     codex.configure(provider)
@@ -92,7 +92,7 @@ def test_a_resumed_session_holds_the_turns_of_a_reverted_compaction(
     assert '"type": "compaction"' not in asked
 
 
-def test_a_thread_of_our_own_can_be_resumed(codex: Codex) -> None:
+def test_a_thread_created_in_weft_can_be_resumed(codex: Codex) -> None:
     thread = weft.open(thread="own")
     thread.user("Remember the word PLUM.")
     thread.assistant("I remember PLUM.")
@@ -103,7 +103,7 @@ def test_a_thread_of_our_own_can_be_resumed(codex: Codex) -> None:
     assert "I remember PLUM." in asked
 
 
-def test_turns_edited_added_and_folded_here_are_what_is_resumed(codex: Codex) -> None:
+def test_edited_added_and_compacted_turns_are_resumed(codex: Codex) -> None:
     codex("Say hello. QUINCE")
     codex("resume", "--last", "Say hello. MEDLAR")
     (file,) = codex.rollouts()
@@ -132,9 +132,7 @@ def test_turns_edited_added_and_folded_here_are_what_is_resumed(codex: Codex) ->
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_rollout_that_was_compacted_here_is_resumed_from_the_summary(
-    codex: Codex, times: int
-) -> None:
+def test_a_rollout_compacted_in_weft_is_resumed_from_the_summary(codex: Codex, times: int) -> None:
     codex("Please use the tool to print a greeting. QUINCE")
     codex("resume", "--last", "Say hello. MEDLAR")
     codex("resume", "--last", "Say hello. SORREL")

@@ -83,7 +83,7 @@ def edits(lead: str, old: int, new: int) -> list[Answer]:
     return [*calls, Answer((f"{lead}: all six are changed. ",))]
 
 
-def test_edits_an_abort_and_a_resumed_session_are_one_branch(codex: Codex) -> None:
+def test_edits_an_abort_and_a_resumed_session_stay_on_one_branch(codex: Codex) -> None:
     module = codex.project / "module.py"
     module.write_text("".join(f"name_{number} = 0\n" for number in range(EDITS)))
     codex("Number the names.", answers=edits("First", 0, 1))

@@ -171,7 +171,7 @@ def test_a_session_is_watched_in_a_browser_and_in_a_terminal(
 
 
 @pytest.mark.parametrize("protocol", ["anthropic", "openai-chat", "openai-responses", "gemini"])
-def test_a_session_is_watched_whatever_the_upstream_speaks(
+def test_a_session_is_watched_with_every_upstream_protocol(
     binary: str, mock: Any, tmp_path: Path, protocol: str
 ) -> None:
     store = tmp_path / "weft.db"

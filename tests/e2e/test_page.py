@@ -99,7 +99,7 @@ def test_a_tool_that_fails_is_shown_as_an_error(tab):
     wait_for_text(page, "divides by zero", ".tool .result")
 
 
-def test_the_agent_compacts_and_the_log_takes_it_back(tab):
+def test_the_agent_compacts_and_the_log_reverts_it(tab):
     page = tab("long")
     for number in range(4):
         say(page, f"Remember the figure {number}{number}{number}, it is figure number {number}.")
@@ -118,7 +118,7 @@ def test_the_agent_compacts_and_the_log_takes_it_back(tab):
     wait_for_text(page, "figure number 0")
 
 
-def test_the_compact_button_shows_before_it_does_and_undo_takes_it_back(tab):
+def test_the_compact_button_shows_a_preview_and_undo_reverts_it(tab):
     page = tab("button")
     for number in range(4):
         say(page, f"Note {number}: " + "the quick brown fox jumps over the lazy dog. " * 20)
@@ -138,7 +138,7 @@ def test_the_compact_button_shows_before_it_does_and_undo_takes_it_back(tab):
     expect(page.locator("#conversation > .row.user")).to_have_count(4)
 
 
-def test_a_compaction_is_shown_once_where_it_happened(tab):
+def test_a_compaction_is_shown_once_at_its_position(tab):
     page = tab("in place")
     for number in range(4):
         say(page, f"Remember the figure {number}{number}{number}, it is figure number {number}.")
@@ -172,7 +172,7 @@ def test_a_toast_covers_no_message(tab):
     }""")
 
 
-def test_an_error_is_a_sentence_and_names_no_field(tab):
+def test_an_error_is_a_sentence_without_field_names(tab):
     page = tab("no model")
     page.fill("#model", "mystery")
     page.fill("#words", "hello")
@@ -181,7 +181,7 @@ def test_an_error_is_a_sentence_and_names_no_field(tab):
     expect(page.locator("#toast.error")).to_have_text(sentence)
 
 
-def test_a_thread_is_listed_by_its_first_words_on_one_line(tab):
+def test_a_thread_is_listed_by_its_first_text_on_one_line(tab):
     page = tab("named-20260101")
     say(page, "Where did the long winding road to the old mill by the river lead us? " * 2)
     entry = page.locator('.thread[data-thread="named-20260101"]')
@@ -191,7 +191,7 @@ def test_a_thread_is_listed_by_its_first_words_on_one_line(tab):
     wait_until(page, lambda: entry.evaluate(height), lambda pixels: 0 < pixels < 70)
 
 
-def test_the_page_opens_on_what_its_reader_saw_last_not_on_what_programs_wrote(new_tab, served):
+def test_the_page_opens_on_the_thread_that_was_viewed_last(new_tab, served):
     body = {"model": "weft-offline", "max_tokens": 99}
     ask(served, "/v1/messages", {**body, "messages": [{"role": "user", "content": "by API"}]})
     page = new_tab(served)
@@ -207,7 +207,7 @@ def test_the_page_opens_on_what_its_reader_saw_last_not_on_what_programs_wrote(n
     expect(again.locator("#title")).to_have_text("mine")
 
 
-def test_pins_and_skips_are_marked_and_taken_back(tab):
+def test_pins_and_skips_are_shown_and_can_be_removed(tab):
     page = tab("marks")
     say(page, "Keep this.")
     page.click(".row.user .acts button:has-text('Pin')", force=True)
@@ -220,7 +220,7 @@ def test_pins_and_skips_are_marked_and_taken_back(tab):
     page.wait_for_selector(".row.user.normal")
 
 
-def test_a_branch_is_made_switched_to_and_left(tab):
+def test_a_branch_is_created_switched_to_and_left(tab):
     page = tab("branches")
     say(page, "On the trunk.")
     page.click("#new-branch")
@@ -234,7 +234,7 @@ def test_a_branch_is_made_switched_to_and_left(tab):
     wait_for_no_text(page, "On the idea.")
 
 
-def test_the_search_finds_threads_by_what_was_said_in_them(tab):
+def test_the_search_finds_threads_by_their_text(tab):
     page = tab("searched")
     say(page, "The password of the vault is marzipan.")
     page.fill("#search", "marzipan")
@@ -246,7 +246,7 @@ def test_the_search_finds_threads_by_what_was_said_in_them(tab):
     page.wait_for_selector("#threads .empty")
 
 
-def test_enter_sends_and_shift_enter_makes_a_line(tab):
+def test_enter_sends_and_shift_enter_inserts_a_line(tab):
     page = tab("keys")
     page.press("#words", "Enter")  # nothing to send
     page.type("#words", "one")
@@ -278,7 +278,7 @@ def test_a_message_cannot_run_anything(tab, words):
     assert_nothing_ran(page)
 
 
-def test_a_tool_is_asked_about_and_neither_question_nor_output_can_run_anything(tab):
+def test_permission_questions_and_tool_output_cannot_run_anything(tab):
     page, other = tab("attacked-tool"), tab("attacked-tool")
     page.fill("#words", f'Please use search_threads with "{ATTACK} zzz"')
     page.press("#words", "Enter")
@@ -332,7 +332,7 @@ def test_a_system_event_cannot_run_anything(tab, key):
     assert_nothing_ran(page)
 
 
-def test_two_tabs_never_hear_each_other(tab):
+def test_two_tabs_do_not_receive_each_others_events(tab):
     first, second = tab("tab-one"), tab("tab-two")
     first.fill("#words", "The first tab speaks.")
     second.fill("#words", "The second tab speaks.")
@@ -346,7 +346,7 @@ def test_two_tabs_never_hear_each_other(tab):
 
 
 @pytest.mark.parametrize("width", [360, 768, 1024, 1920])
-def test_nothing_is_cut_off_at_any_width(tab, width):
+def test_nothing_is_clipped_at_any_width(tab, width):
     page = tab(SAMPLE, width=width, height=740)
     page.wait_for_selector(".fold")
     page.wait_for_function("width => document.scrollingElement?.scrollWidth <= width", arg=width)
@@ -369,7 +369,7 @@ def test_every_control_has_a_name(tab):
     wait_until(page, lambda: page.evaluate(unnamed), [])
 
 
-def test_the_page_comes_back_after_the_server_did(new_tab, tmp_path):
+def test_the_page_reconnects_after_a_server_restart(new_tab, tmp_path):
     with serving(tmp_path) as url:
         page = new_tab(url, "back")
     page.wait_for_selector("#offline:not([hidden])")
@@ -395,7 +395,7 @@ def test_the_page_comes_back_after_the_server_did(new_tab, tmp_path):
         (f"/api/search?thread={SAMPLE}", 400, "q"),
     ],
 )
-def test_a_bad_question_is_refused_by_its_place(served, path, status, place):
+def test_an_invalid_request_is_refused_with_its_field(served, path, status, place):
     code, body = ask(served, path)
     assert (code, body["error"]["place"]) == (status, place)
     assert "Traceback" not in body["error"]["message"]
@@ -419,7 +419,7 @@ def test_a_bad_question_is_refused_by_its_place(served, path, status, place):
         ("/api/render", {"text": 7}, 400, "text"),
     ],
 )
-def test_a_bad_wish_is_refused_and_changes_nothing(served, path, body, status, place):
+def test_an_invalid_command_is_refused_and_changes_nothing(served, path, body, status, place):
     before = ask(served, f"/api/thread?thread={SAMPLE}")[1]["head"]
     code, answer = ask(served, path, body)
     assert (code, answer["error"]["place"]) == (status, place)
@@ -469,14 +469,14 @@ def apart(work):
         ({"type": "say", "text": "x" * 1_100_000, "thread": "x"}, "frame"),
     ],
 )
-def test_a_bad_frame_is_answered_and_changes_nothing(served, frame, place):
+def test_an_invalid_frame_is_answered_and_changes_nothing(served, frame, place):
     before = ask(served, "/api/threads")[1]
     [answer] = talk(served, frame)
     assert (answer["type"], answer["scope"], answer["place"]) == ("error", "frame", place)
     assert ask(served, "/api/threads")[1] == before
 
 
-def test_a_bad_frame_does_not_end_a_run(served):
+def test_an_invalid_frame_does_not_end_a_run(served):
     frames = [{"type": "say", "text": "hello", "thread": "framed"}, "not json"]
     answers = talk(served, *frames, until={"started", "error", "message_complete"})
     [error] = [answer for answer in answers if answer["type"] == "error"]
@@ -486,13 +486,13 @@ def test_a_bad_frame_does_not_end_a_run(served):
 LONG = "Say something long. " + "words and more words, " * 300
 
 
-def test_a_second_word_waits_for_the_end_of_the_first_answer(served):
+def test_a_second_message_waits_for_the_end_of_the_first_answer(served):
     frame = {"type": "say", "text": LONG, "thread": "twice"}
     answers = talk(served, frame, frame, until={"started", "queued"})
     assert "error" not in [answer["type"] for answer in answers]
 
 
-def test_an_interrupt_ends_the_run_and_the_connection_goes_on(served):
+def test_an_interrupt_ends_the_run_and_keeps_the_connection(served):
     async def conversation():
         async with aiohttp.ClientSession() as session, session.ws_connect(served + "/ws") as socket:
             told = []
@@ -509,7 +509,7 @@ def test_an_interrupt_ends_the_run_and_the_connection_goes_on(served):
     assert "message_complete" not in apart(conversation)
 
 
-def test_a_foreign_page_may_not_talk(served):
+def test_a_page_of_another_origin_is_refused(served):
     async def knock():
         async with aiohttp.ClientSession() as session:
             foreign = {"Origin": "https://evil.example"}
@@ -520,7 +520,7 @@ def test_a_foreign_page_may_not_talk(served):
         apart(knock)
 
 
-def test_a_very_long_thread_opens_on_its_end_and_shows_the_rest_when_scrolled(tab, served):
+def test_a_very_long_thread_opens_at_its_end_and_loads_more_on_scroll(tab, served):
     body = {"model": "weft-offline", "max_tokens": 50, "messages": []}
     for number in range(230):
         body["messages"] += [
@@ -542,7 +542,7 @@ def test_a_very_long_thread_opens_on_its_end_and_shows_the_rest_when_scrolled(ta
     page.wait_for_selector("#conversation :text('the last question')")
 
 
-def test_what_another_program_writes_appears_by_itself(tab, served):
+def test_messages_of_another_program_appear_automatically(tab, served):
     page = tab("watched")
     say(page, "I am watching.")
     other = {"type": "say", "thread": "watched", "text": "Somebody else speaks."}
@@ -575,7 +575,7 @@ FAINT = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_stands_out_from_its_ground(tab, scheme):
+def test_every_text_has_enough_contrast(tab, scheme):
     page = tab(color_scheme=scheme)
     page.wait_for_selector(".fold")
     page.click(".commit.compact summary")

@@ -83,7 +83,7 @@ def open_graph(page):
     page.wait_for_selector(".graph-row")
 
 
-def test_the_graph_shows_all_branches_and_reads_any_commit(tab, store):
+def test_the_graph_shows_all_branches_and_opens_any_commit(tab, store):
     add_plan(store, "plan")
     page = tab("plan")
     open_graph(page)
@@ -212,7 +212,7 @@ def wait_for_answer(page, branch):
     )
 
 
-def test_a_message_can_be_branched_edited_and_answered_again(tab, store):
+def test_a_message_can_be_branched_edited_and_retried(tab, store):
     with weft.open(store, "again") as thread:
         thread.user("Tell me about **red** apples.")
         thread.assistant("They are sweet.")
@@ -338,7 +338,7 @@ def start_model_compaction(page, row):
     page.click("#compact-commit")
 
 
-def test_a_chosen_range_is_compacted_and_a_model_is_shown_at_work(tab, store, upstream):
+def test_a_selected_range_is_compacted_and_a_model_is_shown_at_work(tab, store, upstream):
     with weft.open(store, "fold") as thread:
         for number in range(5):
             thread.user(f"Question {number}: where is figure {number}{number}7?")

@@ -61,7 +61,7 @@ def url(folder):
         yield address
 
 
-def test_nothing_of_a_message_runs_or_is_fetched(new_tab, url, folder):
+def test_no_content_of_a_message_runs_or_is_fetched(new_tab, url, folder):
     everything = "\n\n".join(MARKUP)
     svg = Inline(base64.b64encode(MARKUP[3].encode()).decode(), "image/svg+xml")
     blocks = (
@@ -122,7 +122,7 @@ def test_nothing_of_a_message_runs_or_is_fetched(new_tab, url, folder):
     assert [each for each in page.requests if not each.startswith(url)] == []
 
 
-def test_a_huge_message_leaves_the_page_usable(new_tab, url, folder):
+def test_a_huge_message_does_not_block_the_page(new_tab, url, folder):
     with weft.thread.open(folder / "weft.db", "large") as thread:
         thread.user("x" * LARGE)
         thread.assistant("a short answer")

@@ -78,7 +78,7 @@ def test_the_palette_runs_commands_and_opens_threads_and_branches(tab, folder):
     assert_nothing_ran(page)
 
 
-def test_shortcuts_work_outside_of_texts_and_can_be_turned_off(tab):
+def test_shortcuts_work_outside_of_text_fields_and_can_be_turned_off(tab):
     page = tab()
     page.focus("#scroll")
     page.keyboard.press("m")
@@ -121,7 +121,7 @@ def wait_for_one_stop(page):
     wait_until(page, lambda: page.evaluate(STOPS), lambda stops: stops < 30)
 
 
-def test_lists_are_one_stop_each_and_the_arrow_keys_move_in_them(tab, folder):
+def test_lists_are_one_tab_stop_each_and_the_arrow_keys_move_in_them(tab, folder):
     with weft.thread.open(folder / "weft.db", "many-stops") as thread:
         for number in range(120):
             thread.user(f"question {number}")
@@ -164,7 +164,7 @@ def test_lists_are_one_stop_each_and_the_arrow_keys_move_in_them(tab, folder):
     wait_for_thread(page, name)
 
 
-def test_axe_finds_nothing_in_any_state_of_the_page(tab, axe, folder):
+def test_axe_finds_no_violation_in_any_state_of_the_page(tab, axe, folder):
     with weft.thread.open(folder / "weft.db", "for-axe") as thread:
         thread.system("Be brief.")
         long_line = "x" * 400

@@ -97,7 +97,7 @@ def with_a_call(number):
 # Live.
 
 
-def test_the_answer_to_another_program_is_seen_while_it_streams(tab, url, upstream):
+def test_an_answer_to_another_program_is_shown_while_it_streams(tab, url, upstream):
     Program(url, "streams", "hello").finish()
     page = tab("streams")
     wait_for_text(page, "An answer to: hello")
@@ -116,7 +116,7 @@ def test_the_answer_to_another_program_is_seen_while_it_streams(tab, url, upstre
     expect(texts).to_have_count(1)
 
 
-def test_a_tab_that_opens_in_the_middle_sees_what_has_streamed(tab, url, upstream):
+def test_a_tab_opened_during_an_answer_shows_the_streamed_text(tab, url, upstream):
     program = Program(url, "joins", "HELD from the start")
     first = tab("joins")
     first.wait_for_selector(f".live :text('{HELD_TEXT.strip()}')")
@@ -128,7 +128,7 @@ def test_a_tab_that_opens_in_the_middle_sees_what_has_streamed(tab, url, upstrea
     program.finish()
 
 
-def test_a_failure_of_another_program_s_exchange_stays_with_its_reason(tab, url):
+def test_a_failed_exchange_of_another_program_stays_with_its_reason(tab, url):
     Program(url, "fails", "hello").finish()
     page = tab("fails")
     wait_for_text(page, "An answer to: hello")
@@ -150,7 +150,7 @@ def test_a_failure_of_another_program_s_exchange_stays_with_its_reason(tab, url)
     page.wait_for_selector(".attempt button:text('Retry')")
 
 
-def test_what_one_reads_stays_as_it_is_when_messages_arrive(tab, url, store, upstream):
+def test_the_reading_position_stays_when_messages_arrive(tab, url, store, upstream):
     write(store, "reading", *[m for number in range(12) for m in with_a_call(number)])
     page = tab("reading")
     wait_for_text(page, "answer 11")
@@ -181,7 +181,7 @@ def test_what_one_reads_stays_as_it_is_when_messages_arrive(tab, url, store, ups
     program.finish()
 
 
-def test_a_result_arrives_in_the_panel_that_is_open(tab, store):
+def test_a_result_appears_in_its_open_panel(tab, store):
     messages = with_a_call(1)
     write(store, "results", *messages[:2])
     page = tab("results")
@@ -193,7 +193,7 @@ def test_a_result_arrives_in_the_panel_that_is_open(tab, store):
     page.wait_for_function("() => window.panel.isConnected && window.panel.open")
 
 
-def test_a_panel_opened_while_it_streams_stays_open(tab, url, upstream):
+def test_a_panel_opened_during_streaming_stays_open(tab, url, upstream):
     Program(url, "opened", "hello").finish()
     page = tab("opened")
     gate = threading.Event()
@@ -222,7 +222,7 @@ def test_a_panel_opened_while_it_streams_stays_open(tab, url, upstream):
     expect(page.locator(".row[data-id] .tool .excerpt")).to_have_text("ls -la")
 
 
-def test_a_pin_changes_one_row_and_nothing_else(tab, store):
+def test_a_pin_changes_only_one_row(tab, store):
     ids = write(store, "pinned-live", *[m for n in range(5) for m in with_a_call(n)])
     page = tab("pinned-live")
     page.click('[data-call="call_2"] summary')
@@ -234,7 +234,7 @@ def test_a_pin_changes_one_row_and_nothing_else(tab, store):
     expect(page.locator('[data-call="call_2"][open]')).to_have_count(1)
 
 
-def test_many_pieces_are_few_changes_of_the_document(tab, store):
+def test_many_deltas_cause_few_document_changes(tab, store):
     write(store, "flood", *with_a_call(0))
     page = tab("flood")
     address = {"exchange": "e", "thread": "flood", "branch": "main"}
@@ -259,7 +259,7 @@ def test_many_pieces_are_few_changes_of_the_document(tab, store):
 # Reading.
 
 
-def test_a_session_reads_like_the_session(tab, url):
+def test_a_session_is_shown_like_in_its_client(tab, url):
     tools = [
         {"name": name, "description": f"{name} things", "input_schema": {"type": "object"}}
         for name in ("Bash", "Edit")
@@ -330,7 +330,7 @@ def test_a_call_is_one_line_that_opens_to_input_and_output(tab, store):
     expect(times).to_have_text([re.compile(":")] * 3)  # the row of the result is part of the call
 
 
-def test_a_long_result_is_cut_and_shown_in_full_when_asked(tab, store):
+def test_a_long_result_is_truncated_and_shown_in_full_on_request(tab, store):
     question, call, _, _ = with_a_call(4)
     result = Message("user", (ToolResult("call_4", (Text("line\n" * 10_000 + "the end"),)),))
     write(store, "long-result", question, call, result)
@@ -343,7 +343,7 @@ def test_a_long_result_is_cut_and_shown_in_full_when_asked(tab, store):
     expect(page.locator(".tool .more")).to_have_count(0)
 
 
-def test_side_threads_are_nested_under_their_session(tab, store):
+def test_child_threads_are_nested_under_their_session(tab, store):
     for name in ("family", "family.agent", "family.agent.2", "unfamily"):
         write(store, name, Message("user", (Text(f"first words of {name}"),)))
     page = tab("family")
@@ -362,7 +362,7 @@ def test_side_threads_are_nested_under_their_session(tab, store):
     wait_for_text(page, "first words of family.agent")
 
 
-def test_hostile_context_of_a_client_is_text(tab, store):
+def test_hostile_client_context_is_shown_as_text(tab, store):
     attack = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>"
     text = f"<system-reminder>{attack}</system-reminder> hello {attack}"
     write(store, "hostile", Message("user", (Text(text),)))
@@ -386,7 +386,7 @@ def long_thread(folder):
 
 
 @pytest.mark.usefixtures("long_thread")
-def test_a_long_thread_opens_on_its_end_and_scrolls_to_its_beginning(tab):
+def test_a_long_thread_opens_at_its_end_and_scrolls_to_its_start(tab):
     page = tab("long")
     page.wait_for_selector(f":text-is('message {LONG - 1}')")
     few_rows(page)
@@ -460,7 +460,7 @@ def test_a_search_hit_opens_at_any_depth(tab, long_thread, store):
     wait_for_text(page, "An aside.")
 
 
-def test_a_link_to_a_message_that_is_gone_says_so(tab, store):
+def test_a_link_to_a_missing_message_says_so(tab, store):
     ids = write(store, "gone", *with_a_call(0))
     with weft.thread.open(store, "gone") as thread:
         thread.undo()
@@ -469,7 +469,7 @@ def test_a_link_to_a_message_that_is_gone_says_so(tab, store):
     wait_for_text(page, "text 0")
 
 
-def test_a_link_to_a_compacted_message_opens_the_thread_as_it_was(tab, store):
+def test_a_link_to_a_compacted_message_opens_the_earlier_thread(tab, store):
     with weft.thread.open(store, "compacted-link") as thread:
         first = thread.user("the needle in the haystack").id
         for number in range(30):

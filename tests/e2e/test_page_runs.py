@@ -95,7 +95,7 @@ def by_client(url, text, model=MODEL):
 # The composer.
 
 
-def test_the_model_box_shows_the_thread_s_own_model_also_after_a_reload(tab, url):
+def test_the_model_box_shows_the_threads_model_also_after_a_reload(tab, url):
     thread = by_client(url, "a program speaks")
     page = tab(thread)
     for _ in range(2):
@@ -115,7 +115,7 @@ def test_a_choice_of_model_survives_a_reload(tab, url):
     expect(page.locator("#model")).to_have_value("weft-offline")
 
 
-def test_a_thread_whose_model_nobody_serves_says_so_and_asks_to_choose(tab, url):
+def test_an_unavailable_model_is_reported_and_another_can_be_chosen(tab, url):
     page = tab(by_client(url, "to an old model", model="retired-model"))
     wait_for_text(page, "retired-model answered last here", "#model-problem")
     expect(page.locator("#model")).to_have_value("")
@@ -160,7 +160,7 @@ def test_a_send_that_would_compact_asks_first_and_a_no_changes_nothing(tab, url,
     assert compactions(url, "fold-no") == 0
 
 
-def test_a_send_compacts_after_a_yes_and_says_where(tab, url, folder):
+def test_a_send_compacts_after_a_yes_and_shows_where(tab, url, folder):
     fill(folder, "fold-yes")
     page = tab("fold-yes")
     page.fill("#model", "weft-offline")
@@ -183,7 +183,7 @@ def test_a_send_compacts_after_a_yes_and_says_where(tab, url, folder):
     page.wait_for_selector("[data-subtype=compaction_remark]")
 
 
-def test_a_send_may_go_out_without_compacting(tab, url, folder):
+def test_a_send_can_skip_the_compaction(tab, url, folder):
     fill(folder, "fold-without")
     page = tab("fold-without")
     page.fill("#model", "weft-offline")
@@ -198,7 +198,7 @@ def test_a_send_may_go_out_without_compacting(tab, url, folder):
 
 
 @pytest.mark.parametrize(("button", "count"), [("Compact and go on", 1), ("Go on without", 0)])
-def test_a_run_that_outgrows_the_window_asks_before_it_compacts(
+def test_a_run_that_exceeds_the_window_asks_before_it_compacts(
     tab, url, folder, upstream, button, count
 ):
     thread = f"grows-{count}"
@@ -231,7 +231,7 @@ def test_the_gauge_marks_where_compaction_starts(tab, url, folder):
     expect(page.locator("#gauge-mark")).to_be_visible()
 
 
-def test_a_model_that_is_being_typed_is_not_replaced(tab, folder):
+def test_a_model_name_is_not_replaced_while_it_is_typed(tab, folder):
     fill(folder, "typed", 2)
     waiting, passing = [], []
 
@@ -253,7 +253,7 @@ def test_a_model_that_is_being_typed_is_not_replaced(tab, folder):
 # Leaving a thread while it runs.
 
 
-def test_another_thread_can_be_used_while_one_runs_and_the_run_goes_on(tab, upstream):
+def test_another_thread_can_be_used_during_a_run(tab, upstream):
     page = tab("run-b")
     send(page, "first words in b")
     wait_for_end(page)
@@ -280,7 +280,7 @@ def test_another_thread_can_be_used_while_one_runs_and_the_run_goes_on(tab, upst
     expect(page.locator(".attempt")).to_have_count(0)
 
 
-def test_a_reload_joins_the_run_with_all_that_was_streamed(tab, upstream):
+def test_a_reload_joins_the_run_with_all_streamed_text(tab, upstream):
     page = tab("reloaded")
     send(page, "HELD please")
     wait_for_text(page, HELD_TEXT.strip())
@@ -315,7 +315,7 @@ def test_a_branch_can_be_changed_during_a_run(tab, upstream):
     wait_for_text(page, "and the second half.")
 
 
-def test_a_second_tab_sees_the_run_and_what_it_says_is_queued(tab):
+def test_a_second_tab_sees_the_run_and_its_messages_are_queued(tab):
     first, second = tab("two-tabs"), tab("two-tabs")
     send(first, "HELD please")
     second.wait_for_selector("#stop:not([hidden])")
@@ -339,9 +339,7 @@ def test_a_second_tab_sees_the_run_and_what_it_says_is_queued(tab):
         expect(page.locator(".row.user")).to_have_count(2)
 
 
-def test_the_page_is_not_wedged_by_a_server_that_comes_back_without_the_run(
-    tab, tmp_path, upstream
-):
+def test_the_page_recovers_if_the_server_restarts_without_the_run(tab, tmp_path, upstream):
     options = ("--store", str(tmp_path / "w.db"), f"--upstream=mock=anthropic:{upstream.url}")
     with serving(tmp_path, *options) as address:
         page = tab("restarted", address)
@@ -364,7 +362,7 @@ def test_the_page_is_not_wedged_by_a_server_that_comes_back_without_the_run(
 # Failures stay.
 
 
-def test_a_failure_stays_with_its_reason_and_retry_asks_again_without_repeating(tab):
+def test_a_failure_stays_with_its_reason_and_retry_does_not_repeat_the_message(tab):
     page = tab("failed")
     send(page, "REFUSED please")
     wait_for_end(page)
@@ -383,7 +381,7 @@ def test_a_failure_stays_with_its_reason_and_retry_asks_again_without_repeating(
     expect(page.locator("button:has-text('Retry')")).to_have_count(0)
 
 
-def test_an_answer_that_breaks_off_is_kept_with_its_reason(tab):
+def test_a_truncated_answer_is_kept_with_its_reason(tab):
     page = tab("cut")
     send(page, "CUT please")
     wait_for_end(page)
@@ -394,7 +392,7 @@ def test_an_answer_that_breaks_off_is_kept_with_its_reason(tab):
             renew(page)
 
 
-def test_stop_keeps_what_was_streamed(tab):
+def test_stop_keeps_the_streamed_text(tab):
     page = tab("stop-keeps")
     send(page, "HELD please")
     wait_for_text(page, HELD_TEXT.strip())
@@ -425,7 +423,7 @@ def test_a_reason_cannot_run_anything(tab, upstream):
 # What a model cannot be sent.
 
 
-def test_a_run_shows_what_its_model_could_not_be_sent_also_after_a_reload(tab, folder):
+def test_a_run_shows_the_losses_of_its_request_also_after_a_reload(tab, folder):
     with weft.thread.open(str(folder / "weft.db"), "losing") as opened:
         for number in range(3):
             opened.user(f"question {number}")
@@ -443,7 +441,7 @@ def test_a_run_shows_what_its_model_could_not_be_sent_also_after_a_reload(tab, f
         reload(page)
 
 
-def test_a_run_that_loses_nothing_shows_no_such_card(tab):
+def test_a_run_without_losses_shows_no_card(tab):
     page = tab("losing nothing")
     send(page, "hello")
     wait_for_end(page)
@@ -482,7 +480,7 @@ def test_a_compaction_is_one_card_from_its_start_to_its_end(tab, url, folder, up
     assert compactions(url, "slow-summary") == 1
 
 
-def test_a_summary_that_fails_is_told_with_its_reason_and_stays(tab, folder, upstream):
+def test_a_failed_summary_is_shown_with_its_reason(tab, folder, upstream):
     fill(folder, "no-summary")
     upstream.summary = lambda: refusal("no summary today")
     page = tab("no-summary")

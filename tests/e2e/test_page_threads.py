@@ -83,7 +83,7 @@ def test_a_name_that_is_taken_is_refused_in_the_dialog(tab, store):
     assert {"second", "third"} <= names(store)
 
 
-def test_nothing_is_deleted_without_a_yes(tab, store):
+def test_nothing_is_deleted_without_confirmation(tab, store):
     add_thread(store, "kept")
     page = tab("kept")
     page.click("#delete")
@@ -95,7 +95,7 @@ def test_nothing_is_deleted_without_a_yes(tab, store):
     assert "kept" in names(store)
 
 
-def test_a_deletion_can_be_undone_at_once(tab, store):
+def test_a_deletion_can_be_undone_immediately(tab, store):
     add_thread(store, "by mistake", "do not lose this")
     page = tab("by mistake")
     delete(page)
@@ -122,7 +122,7 @@ def test_a_deleted_thread_is_listed_until_it_is_restored(tab, store):
     expect(row).to_have_count(0)
 
 
-def test_a_name_that_is_used_again_is_not_overwritten_by_a_restore(tab, store):
+def test_restoring_a_thread_does_not_overwrite_a_reused_name(tab, store):
     add_thread(store, "twice", "the deleted one")
     page = tab("twice")
     delete(page)
@@ -134,7 +134,7 @@ def test_a_name_that_is_used_again_is_not_overwritten_by_a_restore(tab, store):
         assert thread.compile().messages[0].text == "the new one"
 
 
-def test_a_thread_that_does_not_exist_yet_has_nothing_to_rename_or_delete(tab):
+def test_an_unsaved_thread_cannot_be_renamed_or_deleted(tab):
     page = tab("not written yet")
     page.wait_for_selector(".empty")
     expect(page.locator("#rename")).to_be_disabled()

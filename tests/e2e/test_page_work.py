@@ -140,7 +140,7 @@ addEventListener('DOMContentLoaded', () => {
 """
 
 
-def test_many_deltas_a_second_change_the_document_at_most_once_a_frame(url, upstream, new_tab):
+def test_many_deltas_change_the_document_at_most_once_per_frame(url, upstream, new_tab):
     """500 deltas a second: the work of the page depends on its frames, not on the deltas."""
     words = [f"word{number} " for number in range(DELTAS)]
     upstream.answers["be quick"] = lambda: streamed(*words, pause=0.002)
@@ -159,7 +159,7 @@ def test_many_deltas_a_second_change_the_document_at_most_once_a_frame(url, upst
     assert page.errors == []
 
 
-def test_a_change_while_a_branch_is_opened_does_not_keep_what_streamed(url, upstream, new_tab):
+def test_opening_a_branch_discards_the_streamed_text_of_the_other(url, upstream, new_tab):
     page = new_tab(url, "left")
     send(page, "hello")
     expect(page.locator("#send")).to_be_visible(timeout=PATIENCE)

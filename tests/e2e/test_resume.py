@@ -58,7 +58,7 @@ class Person:
 
 @pytest.mark.parametrize("protocol", ["anthropic", "openai-responses"])
 @pytest.mark.parametrize("variable", CLIENTS)
-def test_a_person_goes_back_to_a_turn(
+def test_a_session_is_resumed_from_an_earlier_turn(
     variable: str, protocol: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     binary = require_binary(variable)

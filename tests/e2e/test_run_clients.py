@@ -32,7 +32,7 @@ QUIET_ALL = (
 
 @pytest.mark.parametrize("protocol", ["anthropic", "openai-chat", "openai-responses", "gemini"])
 @pytest.mark.parametrize("variable", COMMANDS)
-def test_a_client_uses_its_tool_with_another_model(
+def test_a_client_calls_its_tool_with_another_model(
     variable: str, protocol: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     binary = require_binary(variable)

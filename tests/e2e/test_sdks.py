@@ -169,7 +169,7 @@ def test_gemini_answers_and_calls_a_tool(gemini, streams):
     assert final[-1].usage_metadata.total_token_count > 0
 
 
-def test_geminis_own_function_calling_goes_to_the_end(gemini):
+def test_geminis_automatic_function_calling_completes(gemini):
     ran = []
 
     def weather_of(city: str) -> str:
@@ -182,7 +182,7 @@ def test_geminis_own_function_calling_goes_to_the_end(gemini):
     assert ANSWER in final.text
 
 
-def test_gemini_counts_lists_and_is_told_in_its_own_words(gemini):
+def test_gemini_counts_tokens_lists_models_and_gets_its_own_errors(gemini):
     assert gemini.models.count_tokens(model=MODEL, contents="hello").total_tokens > 0
     assert f"models/{MODEL}" in [model.name for model in gemini.models.list()]
     assert gemini.models.get(model=MODEL).display_name == MODEL
@@ -192,7 +192,7 @@ def test_gemini_counts_lists_and_is_told_in_its_own_words(gemini):
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta"])
-def test_a_gemini_stream_is_an_array_unless_events_are_asked_for(gateway, version):
+def test_a_gemini_stream_is_an_array_without_alt_sse(gateway, version):
     body = {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
     url = f"{gateway.url}/{version}/models/{MODEL}:streamGenerateContent"
     status, headers, array = post(url, body)
@@ -234,7 +234,7 @@ def test_a_gemini_upstream_answers_every_protocol(tmp_path):
     assert {seen["headers"]["x-goog-api-key"] for seen in upstream.seen} == {"secret"}
 
 
-def test_ids_have_the_shape_of_their_protocol_and_are_unique(claude, gpt):
+def test_ids_have_the_format_of_their_protocol_and_are_unique(claude, gpt):
     said = [{"role": "user", "content": "hello"}]
     asks = {
         "msg_": lambda: claude.messages.create(model=MODEL, max_tokens=99, messages=said),
@@ -247,7 +247,7 @@ def test_ids_have_the_shape_of_their_protocol_and_are_unique(claude, gpt):
         assert all(id.startswith(prefix) for id in ids)
 
 
-def test_anthropics_own_tool_runner_goes_to_the_end(claude):
+def test_anthropics_tool_runner_completes(claude):
     ran = []
 
     @anthropic.beta_tool
@@ -263,7 +263,7 @@ def test_anthropics_own_tool_runner_goes_to_the_end(claude):
     assert ANSWER in final.content[0].text
 
 
-def test_a_conversation_left_with_the_server_is_continued_by_its_id(gateway, gpt):
+def test_a_conversation_stored_by_the_server_is_continued_by_id(gateway, gpt):
     first = gpt.responses.create(model=MODEL, instructions="Be brief.", input="I keep two cats.")
     given = {"model": MODEL, "input": "How many cats?", "previous_response_id": first.id}
     second = gpt.responses.with_raw_response.create(**given)
@@ -275,7 +275,7 @@ def test_a_conversation_left_with_the_server_is_continued_by_its_id(gateway, gpt
         gpt.responses.create(model=MODEL, input="x", previous_response_id="resp_unknown")
 
 
-def test_words_arrive_one_by_one(claude, gpt):
+def test_text_arrives_in_deltas(claude, gpt):
     message = [{"role": "user", "content": "hello"}]
     with claude.messages.stream(model=MODEL, max_tokens=500, messages=message) as stream:
         words = list(stream.text_stream)
@@ -294,7 +294,7 @@ def test_tokens_are_counted_and_models_are_listed(claude, gpt):
     assert MODEL in [model.id for model in gpt.models.list()]
 
 
-def test_a_conversation_may_change_its_protocol_and_stays_one_thread(gateway, claude, gpt):
+def test_a_conversation_can_change_its_protocol_and_stays_one_thread(gateway, claude, gpt):
     said = [{"role": "user", "content": "I keep two cats, and it is Sunday."}]
     first = claude.messages.with_raw_response.create(model=MODEL, max_tokens=500, messages=said)
     text = first.parse().content[0].text
@@ -324,7 +324,7 @@ def test_a_conversation_may_change_its_protocol_and_stays_one_thread(gateway, cl
     ],
     ids=["messages", "chat", "responses"],
 )
-def test_a_wrong_body_is_the_sdks_own_error(claude, gpt, ask, error):
+def test_a_wrong_body_raises_the_sdks_own_error(claude, gpt, ask, error):
     with pytest.raises(error) as raised:
         ask(claude, gpt)
     assert "content" in str(raised.value)
@@ -378,7 +378,7 @@ def stream_responses(url):
     ],
     ids=["messages", "chat", "responses"],
 )
-def test_an_upstream_cut_in_the_middle_is_the_sdks_own_error(tmp_path, protocol, ask, error):
+def test_a_truncated_upstream_answer_raises_the_sdks_own_error(tmp_path, protocol, ask, error):
     with scripted_upstream() as upstream:
         upstream.then(Scripted(CUTS[protocol], cut=True))
         flags = ("--upstream", f"up={protocol}:{upstream.url}")

@@ -173,7 +173,7 @@ def test_a_thread_is_renamed_during_an_exchange_and_its_name_is_used_again(
         assert branches(gateway.store, thread) == ["main"]
 
 
-def test_a_late_answer_of_another_gateway_does_not_take_the_thread(pair, model, pool):
+def test_a_late_answer_of_another_gateway_does_not_move_the_thread(pair, model, pool):
     """The client gave up and asked again; a load balancer sent it to the other gateway."""
     one, two = pair
     for goes_on in (False, True):
@@ -192,7 +192,7 @@ def test_a_late_answer_of_another_gateway_does_not_take_the_thread(pair, model, 
         assert branches(one.store, thread) == ["main", "answer-1-of-turn-2"]
 
 
-def test_a_hundred_changes_in_the_page_stay_in_force(gateway, model):
+def test_a_hundred_changes_in_the_page_stay_in_effect(gateway, model):
     session = start(gateway, "claude code", model)
     thread = session.threads[0]
     row = next(row for row in read_rows(gateway, thread) if row["role"] == "user")
@@ -231,7 +231,7 @@ CHANGES = [edit_in_page, compact_in_page, compact_range_in_page, compact_in_term
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("client", CROSSED)
-def test_a_change_during_an_answer_is_in_force_from_then_on(gateway, model, pool, client, change):
+def test_a_change_during_an_answer_stays_in_effect(gateway, model, pool, client, change):
     session = start(gateway, client, model)
     session.say(f"Question 1. {'Many words. ' * 40}", rounds=1)
     thread = session.threads[0]
@@ -266,9 +266,7 @@ def undo_in_page(gateway, thread, _):
 
 
 @pytest.mark.parametrize("change", [merge_in_page, pick_in_page, undo_in_page])
-def test_other_messages_on_the_branch_during_an_answer_stay_on_a_branch(
-    gateway, model, pool, change
-):
+def test_messages_added_during_an_answer_stay_on_a_branch(gateway, model, pool, change):
     """The client knows nothing of them: HEAD follows the client, and they keep a name."""
     session = start(gateway, "claude code", model)
     thread = session.threads[0]
@@ -284,7 +282,7 @@ def test_other_messages_on_the_branch_during_an_answer_stay_on_a_branch(
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGKILL])
-def test_a_gateway_that_ends_in_the_middle_of_answers_loses_no_session(tmp_path, model, pool, kind):
+def test_a_gateway_killed_during_answers_loses_no_session(tmp_path, model, pool, kind):
     with serving(tmp_path, model, drain=0) as gateway:
         sessions = [start(gateway, client, model) for client in CROSSED]
         turns = [HeldTurn(session, "one", pool) for session in sessions]
@@ -353,7 +351,7 @@ def test_a_rolling_upgrade_loses_nothing(tmp_path, model, pool):
             assert branches(new.store, session.threads[0]) == ["main"]
 
 
-def test_callers_with_equal_words_and_equal_session_names_share_nothing(tmp_path, model):
+def test_callers_with_equal_text_and_equal_session_names_share_nothing(tmp_path, model):
     """Each key has its own threads, whatever the words, the session and the ids in it are."""
     keys = {"alice": "key-of-alice-0123456789", "bob": "key-of-bob-0123456789"}
     with serving(tmp_path, model, WEFT_API_KEYS=",".join(keys.values())) as gateway:
@@ -380,7 +378,7 @@ def test_callers_with_equal_words_and_equal_session_names_share_nothing(tmp_path
             check(gateway, alice)
 
 
-def test_clients_that_send_the_same_session_name_get_threads_of_their_own(gateway, model, pool):
+def test_clients_with_the_same_session_name_get_separate_threads(gateway, model, pool):
     """Somebody put a constant into `x-session-id`. Some of them even open with equal words."""
     name = f"constant-{os.urandom(4).hex()}"
     for words in (("Alpha", "Beta", "Gamma"), ("hi", "hi", "hi")):
@@ -419,7 +417,7 @@ def stop_reading(session: Session, text: str) -> None:
 
 
 @pytest.mark.parametrize("client", CROSSED)
-def test_a_client_that_goes_away_in_the_middle_of_an_answer_goes_on_later(gateway, model, client):
+def test_a_client_that_disconnects_during_an_answer_can_continue_later(gateway, model, client):
     session = start(gateway, client, model)
     thread = session.threads[0]
     stop_reading(session, "one")
@@ -447,7 +445,7 @@ time.time = now
 """
 
 
-def test_a_clock_that_jumps_changes_no_order(tmp_path, model):
+def test_a_clock_jump_changes_no_order(tmp_path, model):
     with serving(tmp_path, model, launch=f"{CLOCK}\n{LAUNCH}") as gateway:
         sessions = [start(gateway, client, model) for client in SOME]
         for offset in (-400 * 86400, 400 * 86400, -10, 0):
@@ -464,7 +462,7 @@ def test_a_clock_that_jumps_changes_no_order(tmp_path, model):
         assert {session.threads[0] for session in sessions} <= set(listed)
 
 
-def test_a_thread_that_is_deleted_during_an_answer_can_be_restored(gateway, model, pool):
+def test_a_thread_deleted_during_an_answer_can_be_restored(gateway, model, pool):
     session = start(gateway, "claude code", model)
     thread = session.threads[0]
     turn = HeldTurn(session, "one", pool)
@@ -484,7 +482,7 @@ def test_a_thread_that_is_deleted_during_an_answer_can_be_restored(gateway, mode
     assert line_of(gateway.store, new) == squeezed(session.texts())
 
 
-def test_a_full_disk_in_the_middle_of_a_session_costs_no_private_state(tmp_path, model):
+def test_a_full_disk_during_a_session_loses_no_private_state(tmp_path, model):
     """No file of the gateway can grow: records go to the space that the journal has reserved."""
     folder = tmp_path / "full"
     folder.mkdir()

@@ -34,7 +34,7 @@ LOCAL = {"host": "127.0.0.1:8787"}
         (KEYED, {"host": "weft.example", "x-api-key": "good"}, None),
     ],
 )
-def test_a_caller_is_let_in_or_not(settings, headers, status):
+def test_a_caller_is_accepted_or_refused(settings, headers, status):
     if status is None:
         admit(headers, settings)
         return
@@ -43,7 +43,7 @@ def test_a_caller_is_let_in_or_not(settings, headers, status):
     assert refused.value.status == status
 
 
-def test_threads_of_one_key_are_apart_from_anothers():
+def test_threads_of_different_keys_are_separate():
     keys = frozenset(sha256(key).hexdigest() for key in (b"a", b"b"))
     settings = Settings(keys=keys)
     assert admit({"x-api-key": "a"}, settings) != admit({"x-api-key": "b"}, settings)

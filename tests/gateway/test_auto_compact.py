@@ -111,7 +111,7 @@ def serve(folder, vendor, *lines, window=WINDOW):
 
 
 @pytest.mark.parametrize("protocol", ["anthropic", "chat"])
-def test_a_session_goes_on_beyond_the_window(tmp_path, vendor, protocol):
+def test_a_session_continues_beyond_the_window(tmp_path, vendor, protocol):
     with serve(tmp_path, vendor, "auto_compact = true") as gateway:
         client = Client(gateway.url, protocol)
         assert {client.say(question(n)) for n in range(40)} == {200}
@@ -186,7 +186,7 @@ def compactions(gateway):
         return [info for info in t.log() if info.kind == "compact"]
 
 
-def test_a_model_writes_the_summary_while_the_session_goes_on(tmp_path, vendor):
+def test_a_model_writes_the_summary_while_the_session_continues(tmp_path, vendor):
     vendor.summary = lambda: answer("The user asked about src/part_0.py and other files.", 100)
     with serve(tmp_path, vendor, *SETTINGS) as gateway:
         client = Client(gateway.url)
@@ -214,7 +214,7 @@ def hang(released):
 
 
 @pytest.mark.parametrize("kind", ["hangs", "fails", "apologises"])
-def test_a_summariser_that_does_not_work_blocks_no_send(tmp_path, vendor, kind):
+def test_a_broken_summariser_does_not_block_a_request(tmp_path, vendor, kind):
     released = threading.Event()
     error = orjson.dumps({"type": "error", "error": {"type": "api_error", "message": "down"}})
     vendor.summary = {
@@ -238,7 +238,7 @@ def test_a_summariser_that_does_not_work_blocks_no_send(tmp_path, vendor, kind):
         released.set()
 
 
-def test_a_compaction_that_lands_while_the_upstream_works_makes_no_second_branch(tmp_path, vendor):
+def test_a_compaction_committed_during_an_upstream_call_makes_no_second_branch(tmp_path, vendor):
     started, released = threading.Event(), threading.Event()
     with serve(tmp_path, vendor) as gateway:
         client = Client(gateway.url)

@@ -92,7 +92,7 @@ def gateway(tmp_path_factory, upstream):
         yield running
 
 
-def test_the_trigger_is_asked_in_words_and_answered_with_one_item(gateway, upstream):
+def test_the_trigger_becomes_a_text_request_and_the_answer_one_item(gateway, upstream):
     upstream.then(streamed(["The user wants quinces; ", "two are peeled."]))
     status, _, data = post(
         f"{gateway.url}/v1/responses", body(CALL, RESULT, TRIGGER, stream=True, text={})
@@ -111,7 +111,7 @@ def test_the_trigger_is_asked_in_words_and_answered_with_one_item(gateway, upstr
     assert frames[-1]["response"]["usage"]["input_tokens"] == 90
 
 
-def test_the_item_that_comes_back_is_a_message_for_the_upstream_and_the_record(gateway, upstream):
+def test_the_returned_item_becomes_a_message_for_the_upstream_and_the_record(gateway, upstream):
     session = {"session-id": "quince"}
     upstream.then(whole(text("Shall I?")))
     post(f"{gateway.url}/v1/responses", body(), session)
@@ -146,7 +146,7 @@ def test_the_offline_model_compacts_too(gateway):
 
 
 @pytest.mark.parametrize("asked", [body(CALL, RESULT), body() | {"input": "Peel quinces."}])
-def test_the_endpoint_answers_with_the_list_to_go_on_with(gateway, upstream, asked):
+def test_the_endpoint_returns_the_list_to_continue_with(gateway, upstream, asked):
     upstream.then(whole(text(SUMMARY)))
     status, _, data = post(f"{gateway.url}/v1/responses/compact", asked)
     answer = orjson.loads(data)
@@ -159,14 +159,14 @@ def test_the_endpoint_answers_with_the_list_to_go_on_with(gateway, upstream, ask
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_no_words_are_no_summary(gateway, upstream, stream):
+def test_an_empty_answer_is_not_a_summary(gateway, upstream, stream):
     upstream.then(streamed([]) if stream else whole())
     status, _, data = post(f"{gateway.url}/v1/responses", body(TRIGGER, stream=stream))
     assert status == 502
     assert "wrote none" in orjson.loads(data)["error"]["message"]
 
 
-def test_an_upstream_of_the_clients_own_protocol_compacts_itself(tmp_path, upstream):
+def test_an_upstream_with_the_same_protocol_compacts_natively(tmp_path, upstream):
     reply = {
         "id": "resp_1",
         "object": "response",
@@ -192,7 +192,7 @@ def test_an_upstream_of_the_clients_own_protocol_compacts_itself(tmp_path, upstr
 
 
 @pytest.mark.parametrize("compacted_by", ["trigger", "answer"])
-def test_a_sealed_item_of_another_vendor_is_text_for_this_one(tmp_path, upstream, compacted_by):
+def test_another_vendors_encrypted_item_is_sent_as_text(tmp_path, upstream, compacted_by):
     """What the item stood for is read from the thread; the item itself stays as it is."""
     item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAtheirs"}
     rule = "Never peel the green quinces of crate QC-4711."
@@ -257,12 +257,12 @@ def test_a_sealed_item_of_another_vendor_is_text_for_this_one(tmp_path, upstream
         None,
     ],
 )
-def test_what_was_not_sealed_here_stays(item):
+def test_items_that_weft_did_not_create_are_unchanged(item):
     assert open_summaries({"input": [item]}) == {"input": [item]}
     assert open_summaries({"input": item}) == {"input": item}
 
 
-def test_a_question_without_tools_chooses_none_of_them():
+def test_a_request_without_tools_has_no_tool_choice():
     asked = ask_for_summary({"input": [TRIGGER]})
     assert asked.keys() == {"input"}
     [question] = asked["input"]

@@ -29,7 +29,7 @@ def weft_command(folder, *words, stdin=""):
     )
 
 
-def test_a_port_in_use_is_one_clear_line(tmp_path):
+def test_a_port_in_use_prints_one_clear_line(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -49,14 +49,14 @@ def test_a_port_in_use_is_one_clear_line(tmp_path):
         (["--store", "."], "'.'"),
     ],
 )
-def test_a_wrong_setting_is_one_clear_line(tmp_path, flags, words):
+def test_a_wrong_setting_prints_one_clear_line(tmp_path, flags, words):
     done = weft_command(tmp_path, "serve", "--port", "0", *flags)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert words in done.stderr
 
 
-def test_run_starts_a_gateway_for_one_program_alone(tmp_path):
+def test_run_starts_a_gateway_for_one_program(tmp_path):
     done = weft_command(tmp_path, "run", "--store", "s.db", "--", sys.executable, "-c", SHOW)
     anthropic, openai = done.stdout.split()
     assert done.returncode == 0
@@ -66,7 +66,7 @@ def test_run_starts_a_gateway_for_one_program_alone(tmp_path):
         assert probe.connect_ex(("127.0.0.1", port)) != 0, "the gateway ends with the program"
 
 
-def test_run_uses_a_gateway_that_is_there(tmp_path):
+def test_run_uses_an_existing_gateway(tmp_path):
     with weft_serve(tmp_path) as gateway:
         words = ["run", "--url", gateway.url, "--", sys.executable, "-c", SHOW]
         assert weft_command(tmp_path, *words).stdout.split()[0] == gateway.url
@@ -80,12 +80,12 @@ def test_run_uses_a_gateway_that_is_there(tmp_path):
         (["--"], 2),
     ],
 )
-def test_run_ends_as_its_program_ends(tmp_path, words, code):
+def test_run_exits_with_the_code_of_its_program(tmp_path, words, code):
     with weft_serve(tmp_path) as gateway:
         assert weft_command(tmp_path, "run", "--url", gateway.url, *words).returncode == code
 
 
-def test_chat_says_one_thing_and_keeps_it(tmp_path):
+def test_chat_sends_one_message_and_stores_it(tmp_path):
     done = weft_command(tmp_path, "chat", "--store", "c.db", "hello", "there")
     assert done.returncode == 0
     assert "You said: “hello there”" in done.stdout
@@ -93,7 +93,7 @@ def test_chat_says_one_thing_and_keeps_it(tmp_path):
         assert [message.role for message in thread.compile().messages] == ["user", "assistant"]
 
 
-def test_chat_reads_lines_and_shows_what_happens(tmp_path):
+def test_chat_reads_lines_and_prints_events(tmp_path):
     lines = "I live in Lyon.\nWhat else?\nPlease compact the thread.\n"
     done = weft_command(tmp_path, "chat", "--store", "c.db", stdin=lines)
     assert done.returncode == 0
@@ -107,7 +107,7 @@ def test_chat_prints_events_as_json(tmp_path):
     assert {event["type"] for event in events} == {"text_delta", "usage", "message_complete"}
 
 
-def test_chat_with_an_upstream_that_is_not_there_fails(tmp_path):
+def test_chat_with_an_unreachable_upstream_fails(tmp_path):
     words = [
         "--store",
         "c.db",
@@ -125,7 +125,7 @@ def test_chat_with_an_upstream_that_is_not_there_fails(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "sampled"), [([], True), (["--no-sample"], False), (["--store", "x.db"], False)]
 )
-def test_the_sample_is_only_for_the_usual_store_of_serve(tmp_path, flags, sampled):
+def test_the_sample_is_added_only_to_serves_default_store(tmp_path, flags, sampled):
     with serving(tmp_path, "--port", "0", *flags) as url:
         threads = orjson.loads(urlopen(f"{url}/api/threads").read())["threads"]
     assert bool(threads) == sampled
@@ -137,7 +137,7 @@ def test_run_leaves_an_empty_store_empty(tmp_path):
     assert list(weft.thread.threads(tmp_path / "x.db")) == []
 
 
-def test_serve_says_where_the_threads_are_kept(tmp_path):
+def test_serve_prints_the_path_of_the_store(tmp_path):
     words = [sys.executable, "-c", LAUNCH, "serve", "--port", "0", "--store", "x.db"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         lines = [process.stdout.readline() for _ in range(2)]
@@ -154,20 +154,20 @@ print(answer.content[0].text)
 """
 
 
-def test_run_gives_a_key_to_an_sdk_that_needs_one_to_start(tmp_path):
+def test_run_sets_a_key_for_an_sdk_that_requires_one(tmp_path):
     done = weft_command(tmp_path, "run", "--store", "s.db", "--", sys.executable, "-c", ASK)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert done.stderr == ""
 
 
-def test_run_says_if_no_request_arrived(tmp_path):
+def test_run_reports_if_no_request_arrived(tmp_path):
     done = weft_command(tmp_path, "run", "--store", "s.db", "--", sys.executable, "-c", "pass")
     assert done.returncode == 0
     assert "no request of" in done.stderr
 
 
-def test_run_configures_codex_by_its_option(tmp_path):
+def test_run_configures_codex_with_an_option(tmp_path):
     """Codex does not read OPENAI_BASE_URL."""
     codex = tmp_path / "codex"
     codex.write_text(f"#!{sys.executable}\nimport sys; print(*sys.argv[1:])")

@@ -41,7 +41,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("protocol", HOMES)
-def test_the_vendors_own_host_gets_the_headers_that_it_reads(protocol):
+def test_the_vendors_host_gets_the_clients_headers(protocol):
     provider = make_provider("x", protocol, HOMES[protocol])
     assert upstream_credentials(SECRETS, OPEN, provider, protocol) == OWN[protocol]
 
@@ -68,7 +68,7 @@ def test_no_other_host_gets_a_clients_key(protocol, change):
     "url",
     ["https://API.anthropic.com", "https://api.anthropic.com:443", "https://api.anthropic.com/v1/"],
 )
-def test_the_vendors_host_may_be_spelt_otherwise(url):
+def test_the_vendors_host_is_recognised_in_other_spellings(url):
     provider = make_provider("x", "anthropic", url)
     assert upstream_credentials(SECRETS, OPEN, provider, "anthropic") == OWN["anthropic"]
 
@@ -83,7 +83,7 @@ def test_the_vendors_host_may_be_spelt_otherwise(url):
         (Settings(host="0.0.0.0"), True, False),
     ],
 )
-def test_pass_through_is_for_the_same_protocol_on_loopback(protocol, settings, same, paid):
+def test_pass_through_needs_the_same_protocol_and_loopback(protocol, settings, same, paid):
     provider = make_provider("x", protocol, "http://x", pass_through=True)
     asked = protocol if same else next(other for other in HOMES if other != protocol)
     credentials = upstream_credentials(SECRETS, settings, provider, asked)
@@ -91,7 +91,7 @@ def test_pass_through_is_for_the_same_protocol_on_loopback(protocol, settings, s
 
 
 @pytest.mark.parametrize("protocol", HOMES)
-def test_a_configured_key_is_the_only_one_that_goes(protocol):
+def test_only_the_configured_key_is_sent(protocol):
     provider = make_provider("x", protocol, HOMES[protocol], key="ours", pass_through=True)
     credentials = upstream_credentials(SECRETS, OPEN, provider, protocol)
     assert credentials == provider.auth_headers()
@@ -109,7 +109,7 @@ def test_a_configured_key_is_the_only_one_that_goes(protocol):
         ({}, "gemini", False),
     ],
 )
-def test_only_a_key_of_the_protocols_vendor_counts(headers, protocol, brings):
+def test_only_a_key_of_the_protocols_vendor_is_forwarded(headers, protocol, brings):
     assert brings_credentials(headers, OPEN, protocol) is brings
 
 
@@ -155,7 +155,7 @@ NOISE = {
 
 @pytest.mark.parametrize("protocol", HOMES)
 @pytest.mark.parametrize("name", ["open", "closed"])
-def test_what_an_upstream_really_receives(gateway, upstream, protocol, name):
+def test_the_upstream_receives_only_the_allowed_headers(gateway, upstream, protocol, name):
     upstream.seen.clear()
     model = f"{protocol}-{name}/m"
     path = REQUEST_PATHS[protocol].format(model=model)
@@ -168,7 +168,7 @@ def test_what_an_upstream_really_receives(gateway, upstream, protocol, name):
     assert set(NOISE) & set(request["headers"]) == {"x-harmless"}
 
 
-def test_headers_that_connection_names_end_here(gateway, upstream):
+def test_headers_named_by_connection_are_not_forwarded(gateway, upstream):
     upstream.seen.clear()
     headers = {"connection": "keep-alive, X-Hop", "x-hop": "1", "x-harmless": "yes"}
     parts = urlsplit(gateway.url)
@@ -181,7 +181,7 @@ def test_headers_that_connection_names_end_here(gateway, upstream):
     assert ("x-hop" in headers_received, headers_received["x-harmless"]) == (False, "yes")
 
 
-def test_the_flag_of_the_command_opens_an_upstream_too(tmp_path, upstream):
+def test_the_command_line_flag_enables_pass_through(tmp_path, upstream):
     upstream.seen.clear()
     flags = ("--upstream", f"up=anthropic:{upstream.url}", "--pass-through", "up")
     with weft_serve(tmp_path, *flags) as gateway:
@@ -202,7 +202,7 @@ def test_no_key_is_written_to_the_log_or_the_store(gateway, upstream):
     assert not [request for request in upstream.seen if "in-the-query" in request["path"]]
 
 
-def test_a_configured_key_that_is_not_there_stops_the_start(tmp_path):
+def test_a_missing_configured_key_prevents_the_start(tmp_path):
     path = tmp_path / "weft.toml"
     path.write_text(
         '[[upstream]]\nname = "groq"\nprotocol = "openai-chat"\n'
@@ -224,13 +224,13 @@ def test_a_configured_key_that_is_not_there_stops_the_start(tmp_path):
         (Flags(), {"WEFT_API_KEYS": " , "}, "WEFT_API_KEYS"),
     ],
 )
-def test_a_key_that_cannot_be_used_is_named_and_not_shown(flags, environ, words):
+def test_an_unusable_key_is_named_and_not_shown(flags, environ, words):
     with pytest.raises(ConfigError, match=words) as refused:
         read_settings(flags, environ)
     assert not any(key in str(refused.value) for key in environ.values() if key.strip(" ,"))
 
 
-def test_a_key_nobody_wrote_down_is_optional():
+def test_a_key_that_is_not_configured_is_optional():
     [provider] = read_settings(Flags(upstreams=["up=anthropic:http://x"]), {}).providers
     assert provider.key is None
 

@@ -68,11 +68,11 @@ def keyed(tmp_path_factory):
         ("/", {}, 401),
     ],
 )
-def test_with_keys_every_door_asks_for_one(keyed, path, headers, status):
+def test_with_keys_every_endpoint_requires_one(keyed, path, headers, status):
     assert post(keyed.url + path, MESSAGES, headers)[0] == status
 
 
-def test_a_refused_caller_is_told_in_its_dialect_and_a_browser_how_to_show_its_key(keyed):
+def test_a_refused_caller_gets_its_error_format_and_a_browser_gets_instructions(keyed):
     _, _, body = post(f"{keyed.url}/v1/messages", MESSAGES)
     assert orjson.loads(body)["error"]["type"] == "authentication_error"
     _, headers, _ = post(keyed.url, b"")
@@ -81,7 +81,7 @@ def test_a_refused_caller_is_told_in_its_dialect_and_a_browser_how_to_show_its_k
     assert post(keyed.url, b"", shown)[0] == 405  # let in, and `/` is not posted to
 
 
-def test_threads_of_two_keys_stay_apart(keyed):
+def test_threads_of_two_keys_are_separate(keyed):
     url, key = f"{keyed.url}/v1/messages", {"x-api-key": "one"}
     _, first, data = post(url, MESSAGES, key)
     answer = {"role": "assistant", "content": orjson.loads(data)["content"]}
@@ -92,7 +92,7 @@ def test_threads_of_two_keys_stay_apart(keyed):
     assert names[1] == first["x-weft-thread"] != names[0]
 
 
-def test_nothing_is_kept_where_nothing_is_to_be_kept(tmp_path):
+def test_nothing_is_stored_if_recording_is_off(tmp_path):
     with weft_serve(tmp_path, "--no-record") as gateway:
         status, headers, _ = post(f"{gateway.url}/v1/messages", MESSAGES)
         assert (status, "x-weft-thread" in headers) == (200, False)
@@ -107,7 +107,7 @@ def test_the_store_is_private_to_its_owner(translated):
     assert stat.S_IMODE(translated.store.stat().st_mode) & 0o077 == 0
 
 
-def test_another_protocols_upstream_is_asked_in_its_own_words(translated, upstream):
+def test_an_upstream_of_another_protocol_gets_its_own_format(translated, upstream):
     upstream.then(Scripted(orjson.dumps(CHAT_ANSWER), kind="application/json"))
     body = {**MESSAGES, "model": "gpt-x", "system": "Be brief.", "top_k": 3}
     headers = {"x-api-key": "sk-mine", "anthropic-beta": "b1"}
@@ -150,7 +150,7 @@ def test_another_protocols_upstream_is_asked_in_its_own_words(translated, upstre
     ],
     ids=["context", "rate", "auth", "page", "nonsense", "redirect"],
 )
-def test_an_upstreams_error_is_told_in_the_callers_dialect(
+def test_an_upstream_error_uses_the_callers_format(
     translated, upstream, answer, status, kind, words
 ):
     upstream.then(answer)
@@ -164,7 +164,7 @@ def test_an_upstreams_error_is_told_in_the_callers_dialect(
         assert headers["retry-after"] == "9"
 
 
-def test_many_callers_at_once_are_each_answered_and_each_kept(translated):
+def test_many_concurrent_callers_are_answered_and_recorded(translated):
     def talk(number):
         messages = [{"role": "user", "content": f"caller {number}"}]
         for _ in range(3):
@@ -197,7 +197,7 @@ def test_many_callers_at_once_are_each_answered_and_each_kept(translated):
         ("/v1/chat/completion", {}, lambda body: body["error"]["type"]),
     ],
 )
-def test_a_path_that_is_not_there_is_told_in_a_dialect_with_those_that_are(
+def test_an_unknown_path_lists_the_known_ones_in_the_callers_format(
     translated, path, headers, read
 ):
     status, reply_headers, data = post(translated.url + path, b"{}", headers)
@@ -216,7 +216,7 @@ def test_a_path_that_is_not_there_is_told_in_a_dialect_with_those_that_are(
         ("/v1beta/models/weft-offline:generateContent", "contents"),
     ],
 )
-def test_nothing_said_is_a_wrong_request(translated, path, member):
+def test_a_request_without_messages_is_refused(translated, path, member):
     status, _, data = post(
         translated.url + path, {"model": "weft-offline", "max_tokens": 9, member: []}
     )
@@ -232,7 +232,7 @@ def test_nothing_said_is_a_wrong_request(translated, path, member):
         ("/v1/responses", {"input": "hi"}),
     ],
 )
-def test_a_model_that_nobody_pays_for_is_refused_here(tmp_path, path, body):
+def test_a_model_without_a_key_is_refused_locally(tmp_path, path, body):
     with weft_serve(tmp_path) as gateway:
         status, _, data = post(gateway.url + path, {**body, "model": "mystery"})
     assert status == 404

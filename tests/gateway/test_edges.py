@@ -76,7 +76,7 @@ SIX = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopba
         pytest.param("::1", marks=SIX),
     ],
 )
-def test_every_spelling_of_this_machine_is_listened_on(tmp_path, host):
+def test_every_spelling_of_localhost_is_served(tmp_path, host):
     with weft_serve(tmp_path, "--host", host) as gateway:
         assert urlsplit(gateway.url).hostname == host.strip("[]").lower()
         assert get(gateway.url, "/healthz", {}) == 200
@@ -99,7 +99,7 @@ def test_every_spelling_of_this_machine_is_listened_on(tmp_path, host):
         {"origin": "http://127.0.0.1:port"},
     ],
 )
-def test_a_malformed_host_or_origin_is_the_callers_fault(gateway, keyed, path, headers):
+def test_a_malformed_host_or_origin_is_a_client_error(gateway, keyed, path, headers):
     if path == "/healthz":  # says nothing about anybody
         assert get(gateway.url, path, headers) in (200, 400)
         return
@@ -137,9 +137,7 @@ def tool_body(protocol, schema):
 
 @pytest.mark.parametrize("protocol", UPSTREAM_NAMES)
 @pytest.mark.parametrize("behind", UPSTREAM_NAMES)
-def test_a_deep_body_is_carried_and_one_that_is_too_deep_refused(
-    gateway, upstream, protocol, behind
-):
+def test_a_deep_body_is_accepted_and_a_too_deep_one_refused(gateway, upstream, protocol, behind):
     refused = Scripted(b'{"error": {"message": "no"}}', status=400, kind="application/json")
     model = f"{UPSTREAM_NAMES[behind]}/m"
     url = gateway.url + REQUEST_PATHS[protocol].format(model=model)
@@ -150,7 +148,7 @@ def test_a_deep_body_is_carried_and_one_that_is_too_deep_refused(
         assert asked or "nested" in orjson.loads(data)["error"]["message"]
 
 
-def test_a_body_that_the_parser_itself_refuses_is_the_callers_fault(gateway):
+def test_a_body_that_the_parser_refuses_is_a_client_error(gateway):
     for path in ("/v1/messages", "/v1/messages/count_tokens"):
         assert post(gateway.url + path, b"[" * 200_000)[0] == 400
 
@@ -213,12 +211,12 @@ def test_a_compressed_body_that_cannot_be_read_is_refused(encoding, body, status
         ("a\x00b", b"a\\x00b"),
     ],
 )
-def test_a_header_is_one_line_of_printable_ascii(value, sent):
+def test_a_header_must_be_one_line_of_printable_ascii(value, sent):
     assert header_bytes(value) == sent
 
 
 @pytest.mark.parametrize("value", ["a\x01b", "a\x7fb", "a\x1b[2Jb", "caf\u00e9"])
-def test_a_control_byte_in_an_upstreams_header_does_not_lose_the_answer(gateway, upstream, value):
+def test_a_control_byte_in_an_upstream_header_does_not_lose_the_answer(gateway, upstream, value):
     answer = b'{"error": {"message": "the answer"}}'
     kind = "application/json"
     upstream.then(Scripted(answer, status=400, kind=kind, headers=[("request-id", value)]))
@@ -238,7 +236,7 @@ def test_a_control_byte_in_an_upstreams_header_does_not_lose_the_answer(gateway,
         ("PUT", "/v1/messages"),
     ],
 )
-def test_without_a_key_nothing_is_told_about_paths(gateway, keyed, method, path):
+def test_without_a_key_no_paths_are_listed(gateway, keyed, method, path):
     assert get(keyed.url, path, {}, method) == 401
     known = get(keyed.url, path, {"x-api-key": "one"}, method)
     assert known == get(gateway.url, path, {}, method)

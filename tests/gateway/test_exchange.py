@@ -86,7 +86,7 @@ def logged(gateway, model):
 @pytest.mark.parametrize(
     ("body", "answer"), [(BODY, WHOLE), (STREAMED, STREAM)], ids=["whole", "streamed"]
 )
-def test_the_same_protocol_passes_byte_by_byte(gateway, upstream, body, answer):
+def test_the_same_protocol_is_forwarded_byte_for_byte(gateway, upstream, body, answer):
     upstream.then(answer)
     headers = {"x-api-key": "sk-mine", "anthropic-beta": "b1", "x-weft-thread": "bytes"}
     status, reply_headers, data = post(f"{gateway.url}/v1/messages?beta=true", body, headers)
@@ -100,7 +100,7 @@ def test_the_same_protocol_passes_byte_by_byte(gateway, upstream, body, answer):
     assert reply_headers["x-weft-losses"] == "0"
 
 
-def test_a_model_named_behind_its_upstream_is_renamed_and_nothing_else(gateway, upstream):
+def test_a_model_prefixed_by_its_upstream_is_only_renamed(gateway, upstream):
     upstream.then(WHOLE)
     post(f"{gateway.url}/v1/messages", BODY.replace(b"claude-x", b"up/claude-x"))
     sent_body = upstream.seen[0]["body"]
@@ -124,7 +124,7 @@ def test_an_exchange_becomes_a_thread_and_the_next_turn_extends_it(gateway, upst
     ]
 
 
-def test_a_request_that_is_sent_again_adds_nothing_but_its_answer(gateway, upstream):
+def test_a_repeated_request_adds_only_its_answer(gateway, upstream):
     refused = Scripted(b'{"type":"error"}', status=529, kind="application/json")
     upstream.then(refused, WHOLE)
     body = turn("again and again")
@@ -134,7 +134,7 @@ def test_a_request_that_is_sent_again_adds_nothing_but_its_answer(gateway, upstr
     assert texts_of(gateway, second) == [("user", "again and again"), ("assistant", "Hello there.")]
 
 
-def test_a_conversation_that_leaves_the_known_road_becomes_a_branch(gateway, upstream):
+def test_a_conversation_that_diverges_becomes_a_branch(gateway, upstream):
     upstream.then(WHOLE)
     first = turn("the root of it")
     session = {"x-session-id": "roads"}
@@ -159,7 +159,7 @@ def test_a_conversation_that_leaves_the_known_road_becomes_a_branch(gateway, ups
         ({"x-weft-thread": "my-thread"}, {}, "my-thread"),
     ],
 )
-def test_a_session_that_the_client_names_is_the_thread(gateway, upstream, headers, more, name):
+def test_a_session_named_by_the_client_is_the_thread(gateway, upstream, headers, more, name):
     upstream.then(WHOLE)
     body = turn(f"in {name}", **more)
     _, reply_headers, _ = post(f"{gateway.url}/v1/messages", body, headers)
@@ -169,7 +169,7 @@ def test_a_session_that_the_client_names_is_the_thread(gateway, upstream, header
     assert reply_headers["x-weft-thread"] == f"{name}.2"  # a sub-agent of the same session
 
 
-def test_a_refusal_of_the_upstream_keeps_its_bytes_and_its_pace(gateway, upstream):
+def test_an_upstream_error_keeps_its_bytes_and_retry_headers(gateway, upstream):
     error = b'{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}'
     headers = [("retry-after", "17"), ("request-id", "req_1"), ("server-secret", "no")]
     upstream.then(Scripted(error, status=429, kind="application/json", headers=headers))
@@ -181,7 +181,7 @@ def test_a_refusal_of_the_upstream_keeps_its_bytes_and_its_pace(gateway, upstrea
 
 
 @pytest.mark.parametrize("count", [1, 3, 6])
-def test_an_upstream_cut_in_the_middle_ends_in_an_error_event(gateway, upstream, count):
+def test_an_upstream_that_disconnects_ends_in_an_error_event(gateway, upstream, count):
     upstream.then(Scripted(*stream("Hello ", "there.")[:count], cut=True))
     model = f"claude-cut-{count}"
     body = {**turn(f"cut after {count}", stream=True), "model": model}
@@ -201,7 +201,7 @@ def test_an_upstream_cut_in_the_middle_ends_in_an_error_event(gateway, upstream,
     ],
 )
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
-def test_an_upstream_that_fails_at_once_is_an_error_with_its_status(
+def test_an_upstream_that_fails_at_once_gives_an_error_with_its_status(
     gateway, upstream, path, error_type, status, code
 ):
     error_frame = sse("error", error={"type": error_type, "message": "later"})
@@ -216,13 +216,13 @@ def test_an_upstream_that_fails_at_once_is_an_error_with_its_status(
     assert logged(gateway, model)["outcome"] == "upstream_failed"
 
 
-def test_a_body_cut_in_the_middle_is_an_error(gateway, upstream):
+def test_a_truncated_body_is_an_error(gateway, upstream):
     upstream.then(Scripted(WHOLE.pieces[0][:40], kind="application/json", cut=True))
     status, _, data = post(f"{gateway.url}/v1/messages", BODY)
     assert (status, orjson.loads(data)["error"]["type"]) == (502, "api_error")
 
 
-def test_a_silence_is_filled_with_pings(gateway, upstream):
+def test_an_idle_stream_gets_pings(gateway, upstream):
     upstream.then(Scripted(*stream("Hello ", "there."), pause=0.3))
     _, _, data = post(f"{gateway.url}/v1/messages", STREAMED)
     assert b"event: ping" in data
@@ -244,7 +244,7 @@ def test_a_silence_is_filled_with_pings(gateway, upstream):
     ],
     ids=["cut", "list", "bare", "types", "large", "bomb", "plain", "brotli", "page"],
 )
-def test_bad_input_is_refused_in_the_callers_dialect(
+def test_bad_input_is_refused_in_the_callers_format(
     gateway, upstream, body, headers, status, words
 ):
     upstream.then(WHOLE)
@@ -254,7 +254,7 @@ def test_bad_input_is_refused_in_the_callers_dialect(
     assert not upstream.seen
 
 
-def test_a_body_that_we_cannot_read_is_left_to_its_own_vendor(gateway, upstream):
+def test_a_body_that_weft_cannot_decode_is_forwarded_to_its_vendor(gateway, upstream):
     upstream.then(WHOLE)
     body = BODY.replace(b'"hi"', b"7")
     status, headers, data = post(f"{gateway.url}/v1/messages", body)
@@ -269,7 +269,7 @@ def test_a_compressed_body_is_read(gateway, upstream):
     assert (status, upstream.seen[0]["body"]) == (200, BODY)
 
 
-def test_a_caller_that_hangs_up_is_noticed(gateway, upstream):
+def test_a_disconnected_caller_is_noticed(gateway, upstream):
     upstream.then(Scripted(*stream(*["word "] * 600), pause=0.1))  # it ends after the deadline
     parts = urlsplit(gateway.url)
     connection = http.client.HTTPConnection(parts.hostname, parts.port)
@@ -279,7 +279,7 @@ def test_a_caller_that_hangs_up_is_noticed(gateway, upstream):
     gateway.await_lines(1, lambda line: line.get("outcome") == "client_left")
 
 
-def test_tokens_are_counted_by_the_upstream_or_here(gateway, upstream):
+def test_tokens_are_counted_by_the_upstream_or_locally(gateway, upstream):
     upstream.then(Scripted(b'{"input_tokens": 77}', kind="application/json"))
     url = f"{gateway.url}/v1/messages/count_tokens"
     assert orjson.loads(post(url, BODY)[2]) == {"input_tokens": 77}
@@ -297,19 +297,19 @@ NO_COUNTS = [
 
 
 @pytest.mark.parametrize("answer", NO_COUNTS)
-def test_an_answer_without_a_count_is_no_count(gateway, upstream, answer):
+def test_an_upstream_answer_without_a_count_is_not_used(gateway, upstream, answer):
     upstream.then(answer)
     status, _, data = post(f"{gateway.url}/v1/messages/count_tokens", BODY)
     assert (status, orjson.loads(data)["type"]) == (502, "error")
 
 
-def test_models_of_the_upstreams_are_listed_with_ours(gateway):
+def test_models_of_the_upstreams_are_listed_with_the_offline_model(gateway):
     with urlopen(f"{gateway.url}/v1/models") as reply:
         ids = [row["id"] for row in orjson.loads(reply.read())["data"]]
     assert ids == ["scripted-model", "weft-offline"]
 
 
-def test_codex_is_sent_from_its_websocket_to_plain_http(gateway):
+def test_codex_falls_back_from_websocket_to_http(gateway):
     parts = urlsplit(gateway.url)
     connection = http.client.HTTPConnection(parts.hostname, parts.port)
     headers = {
@@ -323,7 +323,7 @@ def test_codex_is_sent_from_its_websocket_to_plain_http(gateway):
     connection.close()
 
 
-def test_no_secret_and_no_word_is_logged_or_stored(gateway, upstream):
+def test_no_secret_and_no_content_is_logged_or_stored(gateway, upstream):
     upstream.then(WHOLE)
     headers = {"x-api-key": "sk-very-secret", "authorization": "Bearer sk-very-secret"}
     post(f"{gateway.url}/v1/messages", turn("a private word"), headers)
@@ -333,7 +333,7 @@ def test_no_secret_and_no_word_is_logged_or_stored(gateway, upstream):
     assert not any(b"sk-very-secret" in path.read_bytes() for path in files)
 
 
-def test_every_exchange_has_one_line(gateway, upstream):
+def test_every_exchange_logs_one_line(gateway, upstream):
     upstream.then(WHOLE)
     body = BODY.replace(b"claude-x", b"claude-once")
     post(f"{gateway.url}/v1/messages", body)
@@ -358,7 +358,7 @@ def test_every_exchange_has_one_line(gateway, upstream):
     ],
     ids=["page", "page for a stream", "nothing", "an error with status 200"],
 )
-def test_what_is_no_answer_is_no_success(gateway, upstream, answer, body):
+def test_a_response_that_is_not_an_answer_is_an_error(gateway, upstream, answer, body):
     upstream.then(answer)
     status, _, data = post(f"{gateway.url}/v1/messages", body)
     assert status >= 500
@@ -372,7 +372,7 @@ def test_a_stream_that_ends_in_half_a_frame_ends_in_an_error_event(gateway, upst
     assert b"event: error" in data.split(b"not json")[1]
 
 
-def test_a_path_that_nobody_has_is_not_a_model_that_nobody_has(gateway):
+def test_an_unknown_path_is_not_an_unknown_model(gateway):
     """https://platform.openai.com/docs/guides/error-codes: clients look at the code."""
     status, _, data = post(f"{gateway.url}/v1/embeddings", {"model": "m", "input": "words"})
     error = orjson.loads(data)["error"]

@@ -16,7 +16,7 @@ from weft.gateway import read_address
         ("/v1/messages", None, None),
     ],
 )
-def test_a_path_names_the_model_and_the_manner(path, model, streams):
+def test_a_path_names_the_model_and_the_method(path, model, streams):
     address = read_address(path)
     assert (address.model, address.streams) == (model, streams)
 
@@ -30,5 +30,5 @@ def test_a_path_names_the_model_and_the_manner(path, model, streams):
         ("streamGenerateContent", "alt=sse&key=s", "/v1/models/m:streamGenerateContent?alt=sse"),
     ],
 )
-def test_an_upstream_is_asked_for_events_and_sees_no_key_in_the_address(method, query, path):
+def test_an_upstream_is_asked_for_sse_and_gets_no_key_in_the_url(method, query, path):
     assert read_address(f"/v1/models/known-here-as:{method}").path("m", query) == path

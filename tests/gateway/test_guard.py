@@ -157,7 +157,7 @@ def test_broken_framing_ends_in_an_error_at_once(patient, upstream, client, targ
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("behaviour", HANGS)
 @pytest.mark.parametrize(("client", "target"), PAIRS)
-def test_a_client_that_leaves_ends_the_upstream_call(
+def test_a_disconnected_client_ends_the_upstream_call(
     patient, upstream, client, target, behaviour, streams
 ):
     left, requests = upstream.left, upstream.requests
@@ -169,7 +169,7 @@ def test_a_client_that_leaves_ends_the_upstream_call(
     upstream.await_left(left + 1)
 
 
-def test_a_client_that_leaves_while_tokens_are_counted_ends_the_call(patient, upstream):
+def test_a_client_that_disconnects_during_a_token_count_ends_the_call(patient, upstream):
     left, requests = upstream.left, upstream.requests
     path, body = ask("anthropic", "anthropic", "before-headers", False)
     connection = connect(patient)
@@ -180,7 +180,7 @@ def test_a_client_that_leaves_while_tokens_are_counted_ends_the_call(patient, up
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
-def test_an_answer_that_never_ends_is_ended(impatient, streams):
+def test_an_endless_answer_is_ended(impatient, streams):
     """Bytes come all the time, so only the deadline of the whole call can end it."""
     status, data = send(impatient, *ask("anthropic", "anthropic", "drip", streams))
     assert is_error("anthropic", data) if streams else status == 504
@@ -200,7 +200,7 @@ def await_answer(gateway, protocol):
         assert time.monotonic() < deadline
 
 
-def test_a_call_that_finds_no_free_connection_is_told_so(narrow, upstream):
+def test_a_call_without_a_free_connection_gets_an_error(narrow, upstream):
     left, requests = upstream.left, upstream.requests
     path, body = ask("anthropic", "anthropic", "before-headers", False)
     waiting = [connect(narrow) for _ in range(20)]
@@ -216,7 +216,7 @@ def test_a_call_that_finds_no_free_connection_is_told_so(narrow, upstream):
     await_answer(narrow, "anthropic")
 
 
-def test_calls_that_clients_left_do_not_use_up_the_connections(narrow, upstream):
+def test_abandoned_calls_free_their_connections(narrow, upstream):
     for round in range(3):
         left, requests = upstream.left, upstream.requests
         path, body = ask("openai-chat", "openai-chat", "mid-body", round == 1)
@@ -254,7 +254,7 @@ def test_the_official_clients_raise(impatient):
     chat.close()
 
 
-def test_the_log_says_why_and_whether_a_part_arrived(tmp_path, upstream):
+def test_the_log_has_the_reason_and_whether_a_part_arrived(tmp_path, upstream):
     # A gateway of its own: an earlier test's exchange may still write its line.
     with start(tmp_path, upstream, PATIENT) as gateway:
         left, requests = upstream.left, upstream.requests
@@ -277,7 +277,7 @@ def test_the_log_says_why_and_whether_a_part_arrived(tmp_path, upstream):
 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_running_answers_after_the_grace(tmp_path, upstream, number, streams):
+def test_a_signal_ends_running_answers_after_the_grace_period(tmp_path, upstream, number, streams):
     with start(tmp_path, upstream, PATIENT) as gateway:
         requests, left = upstream.requests, upstream.left
         path, body = ask("openai-responses", "anthropic", "mid-body", streams)
@@ -296,7 +296,7 @@ def test_a_signal_ends_running_answers_after_the_grace(tmp_path, upstream, numbe
         assert "Traceback" not in gateway.log()
 
 
-def test_a_running_answer_may_finish_within_the_grace(tmp_path, upstream):
+def test_a_running_answer_can_finish_within_the_grace_period(tmp_path, upstream):
     config = PATIENT.replace("0.3", "20")
     with start(tmp_path, upstream, config) as gateway:
         connection = connect(gateway)
@@ -379,7 +379,7 @@ class Client:
         self.received.put_nowait({"type": "http.disconnect"})
 
 
-def test_nothing_is_left_running_after_failures_and_clients_that_leave(tmp_path, upstream):
+def test_nothing_keeps_running_after_failures_and_disconnects(tmp_path, upstream):
     """Tasks and sockets are counted in the process that serves."""
     providers = tuple(
         make_provider(name, protocol, upstream.url) for protocol, name in UPSTREAM_NAMES.items()
@@ -438,7 +438,7 @@ def tuned():
 
 
 @pytest.mark.usefixtures("tuned")
-def test_a_huge_body_leaves_the_loop_to_the_others(tmp_path, upstream):
+def test_a_huge_body_does_not_block_the_event_loop(tmp_path, upstream):
     """The most CPU time that the loop's thread takes at once is compared with that of the whole
     process: on the loop itself, translating such a body is most of it."""
     provider = make_provider("g", "gemini", upstream.url)

@@ -62,7 +62,7 @@ def thinking(tmp_path_factory):
         (None, "x-anthropic-billing-header: cc_version=2.1.1;\n"),  # a proxy joined two blocks
     ],
 )
-def test_nobodys_thinking_reaches_another_conversation(thinking, cache_key, lead):
+def test_no_thinking_reaches_another_conversation(thinking, cache_key, lead):
     gateway, upstream = thinking
     url = f"{gateway.url}/v1/chat/completions"
     opening = f"hi {cache_key} {lead[:9]}"
@@ -81,7 +81,7 @@ def test_nobodys_thinking_reaches_another_conversation(thinking, cache_key, lead
         assert headers["x-weft-thread"] == threads[name]
 
 
-def test_equal_conversations_get_threads_of_their_own_and_nobodys_thinking(thinking):
+def test_equal_conversations_get_separate_threads_and_no_foreign_thinking(thinking):
     gateway, upstream = thinking
     url = f"{gateway.url}/v1/chat/completions"
     opened = {post(url, chat("same", "equal"))[1]["x-weft-thread"] for _ in range(5)}
@@ -125,7 +125,7 @@ RESPONSE = {
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_state_at_the_vendor_belongs_to_the_key_that_made_it(tmp_path, restart):
+def test_vendor_side_state_belongs_to_the_key_that_created_it(tmp_path, restart):
     """All keys reach the vendor with the operator's one, so the vendor cannot tell them apart."""
     keys = {"WEFT_API_KEYS": "key-one,key-two"}
     one, two = ({"authorization": f"Bearer key-{name}"} for name in ("one", "two"))
@@ -189,7 +189,7 @@ def texts(gateway, thread):
 
 
 @pytest.mark.parametrize("client", ["anthropic", "openai-chat", "openai-responses", "gemini"])
-def test_an_answer_that_is_cut_is_kept_as_an_attempt_and_forks_nothing(gateway, upstream, client):
+def test_a_truncated_answer_is_kept_as_an_attempt_without_a_branch(gateway, upstream, client):
     session = f"cut-{client}"
     headers = {"x-weft-thread": session}
     url, body = request_of(client, gateway.url, "hi", stream=True)
@@ -231,7 +231,7 @@ def request_of(client, base, text, *, stream=False):
     return f"{base}{paths[client]}", translated
 
 
-def test_an_answer_that_its_client_abandons_is_kept_as_an_attempt(gateway, upstream):
+def test_an_answer_abandoned_by_its_client_is_kept_as_an_attempt(gateway, upstream):
     upstream.then(Scripted(*CUT, *[b": wait\n\n"] * 1200, pause=0.05))
     url, body = request_of("openai-chat", gateway.url, "hi", stream=True)
     headers = {"content-type": "application/json", "x-weft-thread": "abandoned"}
@@ -266,7 +266,7 @@ def test_a_locked_store_delays_no_answer_and_loses_nothing(tmp_path):
     assert_recorded(tmp_path / "weft.db", 20)
 
 
-def test_an_answer_that_is_only_in_the_journal_can_be_continued_by_its_id(tmp_path):
+def test_an_answer_still_in_the_journal_can_be_continued_by_its_id(tmp_path):
     with scripted_upstream() as upstream:
         upstream.then(WHOLE)
         flag = f"--upstream=a=anthropic:{upstream.url}"
@@ -320,7 +320,7 @@ def test_a_running_gateway_takes_over_the_journal_of_a_killed_one(tmp_path):
     assert_recorded(tmp_path / "weft.db", 4)
 
 
-def test_the_server_ends_while_another_process_holds_the_store(tmp_path):
+def test_the_server_stops_while_another_process_locks_the_store(tmp_path):
     with scripted_upstream() as upstream:
         upstream.then(WHOLE)
         flag = f"--upstream=a=anthropic:{upstream.url}"
@@ -334,7 +334,7 @@ def test_the_server_ends_while_another_process_holds_the_store(tmp_path):
             gateway.process.wait(timeout=60)
 
 
-def test_a_stream_without_an_end_never_shows_the_mark_of_one(gateway, upstream):
+def test_a_truncated_stream_never_has_an_end_marker(gateway, upstream):
     choice = {"index": 0, "delta": {"content": "par"}, "finish_reason": None}
     chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     first = b"data: " + orjson.dumps({**chunk, "choices": [choice]}) + b"\n\n"
@@ -346,7 +346,7 @@ def test_a_stream_without_an_end_never_shows_the_mark_of_one(gateway, upstream):
     assert b"[DONE]" not in data[: data.index(b"error")]
 
 
-def test_thinking_does_not_come_back_by_equality_while_records_wait(tmp_path):
+def test_thinking_is_not_restored_by_equality_while_records_are_pending(tmp_path):
     """Another conversation's equal answer may be among the records that wait."""
     with scripted_upstream() as upstream:
         upstream.rule = thinking_upstream
@@ -362,7 +362,7 @@ def test_thinking_does_not_come_back_by_equality_while_records_wait(tmp_path):
             assert b"I was told" not in upstream.seen[-1]["body"]
 
 
-def test_records_that_wait_are_replayed_at_the_next_start(tmp_path):
+def test_pending_records_are_replayed_at_the_next_start(tmp_path):
     with scripted_upstream() as upstream:
         upstream.then(WHOLE)
         flag = f"--upstream=a=anthropic:{upstream.url}"
@@ -378,7 +378,7 @@ def test_records_that_wait_are_replayed_at_the_next_start(tmp_path):
     assert_recorded(tmp_path / "weft.db", 10)
 
 
-def test_an_answer_is_delivered_where_nothing_can_be_recorded(tmp_path):
+def test_an_answer_is_delivered_even_if_recording_fails(tmp_path):
     """Neither the store nor the journal can be written: the page and the log say so."""
     with scripted_upstream() as upstream:
         upstream.then(WHOLE)

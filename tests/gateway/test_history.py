@@ -58,7 +58,7 @@ def add_forked(gateway, name):
     return ids
 
 
-def test_the_graph_has_every_commit_once_with_lanes_and_refs(gateway):
+def test_the_graph_has_every_commit_once_with_columns_and_refs(gateway):
     ids = add_forked(gateway, "graph")
     graph = read(gateway, "/api/graph", thread="graph")
     rows = {id: number for number, (id, *_) in enumerate(graph["commits"])}
@@ -102,7 +102,7 @@ def test_a_thread_without_commits_has_an_empty_graph(gateway):
     assert graph == {"commits": [], "lanes": 0, "refs": {}, "branches": []}
 
 
-def test_an_earlier_commit_is_read_as_it_was(gateway):
+def test_an_earlier_commit_shows_the_thread_at_that_time(gateway):
     ids = add_forked(gateway, "travel")
     newest = read(gateway, "/api/rows", thread="travel")
     assert newest["commit"] is None
@@ -129,7 +129,7 @@ def test_a_branch_starts_at_any_commit(gateway):
     assert refused(write, gateway, "/api/branch", **{**branch, "name": "x", "at": "77"})[0] == 404
 
 
-def test_a_branch_ends_with_a_message_or_before_an_answer(gateway):
+def test_a_branch_can_end_with_a_message_or_before_an_answer(gateway):
     with weft.open(gateway.store, "again") as thread:
         for number in range(4):
             thread.user(f"question {number} " + "with more words " * 20)
@@ -165,7 +165,7 @@ def test_a_branch_ends_with_a_message_or_before_an_answer(gateway):
         assert set(thread.branches()) == {"main", "main-2", "main-3", "e"}
 
 
-def test_an_edit_that_is_refused_leaves_no_branch(gateway):
+def test_a_refused_edit_leaves_no_branch(gateway):
     with weft.open(gateway.store, "no-edit") as thread:
         thread.user("hello")
         setup = thread.setup(params=weft.Params(temperature=0.5)).id
@@ -187,7 +187,7 @@ def add_conflict(gateway, name):
     return question
 
 
-def test_a_difference_has_its_lines_and_words(gateway):
+def test_a_diff_has_lines_and_words(gateway):
     question = add_conflict(gateway, "diff")
     labels = {row[4] for row in read(gateway, "/api/graph", thread="diff")["commits"]}
     assert "Write to the blue file tonight." in labels  # an edit is shown with its text
@@ -227,7 +227,7 @@ def test_a_difference_has_its_lines_and_words(gateway):
         ("a\n" * 3000, "b\n" * 3000, [["-", "a\n" * 3000], ["+", "b\n" * 3000]]),  # as a whole
     ],
 )
-def test_the_words_of_two_texts(before, after, pieces):
+def test_the_word_diff_of_two_texts(before, after, pieces):
     assert compare_words(before, after) == pieces
 
 
@@ -272,7 +272,7 @@ def test_a_wrong_answer_to_a_conflict_is_refused(gateway):
         assert refused(write, gateway, "/api/merge", **fields)[::2] == (400, place)
 
 
-def test_a_commit_is_picked_from_another_branch(gateway):
+def test_a_commit_is_cherry_picked_from_another_branch(gateway):
     add_conflict(gateway, "pick")
     with weft.open(gateway.store, "pick", branch="side") as side:
         picked = side.head.id

@@ -372,7 +372,7 @@ def test_a_client_that_drops_old_turns_stays_on_its_branch(
 
 
 @pytest.mark.parametrize("hint", ["s", None])
-def test_a_result_that_the_client_clears_after_its_answer_is_no_edit(store, gateway, hint):
+def test_a_result_that_the_client_clears_after_its_answer_is_not_an_edit(store, gateway, hint):
     """The last answer has no call, so the token is before the cleared result."""
     echo = Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", "{}")))
     gateway.reply(gateway.ask(request("a"), hint=hint), thinking("x", id=UNIQUE))
@@ -523,7 +523,7 @@ def test_a_session_keeps_its_other_conversations_beside_it(gateway):
     ]
 
 
-def test_of_two_conversations_that_read_alike_the_one_with_this_setup_goes_on(gateway):
+def test_of_two_conversations_that_read_alike_the_one_with_this_setup_continues(gateway):
     first = gateway.turn(request("a", system="one"), "b", hint="s")
     second = gateway.turn(request("a", system="two"), "b", hint="s")
     assert first.thread != second.thread
@@ -867,7 +867,7 @@ def test_an_answer_that_comes_back_in_pieces_is_one(gateway):
 
 
 @pytest.mark.parametrize("hint", [None, "s"])
-def test_a_failed_request_that_comes_again_goes_on_in_its_thread(store, gateway, hint):
+def test_a_failed_request_that_comes_again_continues_in_its_thread(store, gateway, hint):
     first = gateway.ask(request("a"), hint=hint)
     gateway.fail(first)
     second = gateway.ask(request("a"), hint=hint)
@@ -1147,7 +1147,7 @@ def test_different_names_are_different_sessions(values):
         ({"x-stainless-retry-count": "2"}, True),
     ],
 )
-def test_an_sdk_says_that_it_asks_again(headers, retry):
+def test_an_sdk_says_that_it_retries(headers, retry):
     assert is_retry(headers) is retry
 
 
@@ -1247,7 +1247,7 @@ def test_import_live_and_import_again_is_one_line(store, gateway):
     assert shown(store, SESSION) == ["a", "b", "c", "d", "e", "f"]
 
 
-def test_an_imported_session_with_calls_goes_on_with_other_results(store, gateway):
+def test_an_imported_session_with_calls_continues_with_other_results(store, gateway):
     """The client clears old results; the calls are still the same."""
     (imported,) = weft.thread.import_bytes(store, session_file("a", "b", calls=True))
     call = ToolCall("toolu_1x7Yq9Lz4Kp2", "Bash", '{"command": "toolu_1x7Yq9Lz4Kp2", "timeout": 5}')

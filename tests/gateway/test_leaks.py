@@ -307,7 +307,7 @@ def test_a_session_name_that_several_share_proves_nothing(
 
 @pytest.mark.parametrize("upstream", [each for each in PROTOCOLS if each != "openai-responses"])
 @pytest.mark.parametrize("echo", ["previous", "mixed"])
-def test_an_answers_id_brings_back_nothing_of_an_equal_conversation(
+def test_an_answers_id_restores_nothing_of_an_equal_conversation(
     open_gateway: Gateway, thinker: ThinkingUpstream, upstream: str, echo: str
 ) -> None:
     """The first one may be filed with the second one's opening, and then names its answer."""

@@ -151,7 +151,7 @@ def test_a_client_that_reads_nothing_does_not_keep_its_place(small, body):
         assert small.await_lines(before + 1, is_about_it)[before]["outcome"] == "client_left"
 
 
-def test_more_streams_than_the_server_library_takes_by_itself(tmp_path):
+def test_more_streams_than_the_server_library_takes_automatically(tmp_path):
     """Granian's own default is 128 connections."""
     with (
         stuck_upstream() as upstream,

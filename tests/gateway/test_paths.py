@@ -119,7 +119,7 @@ def test_a_model_name_has_a_limit(gateway, upstream):
         ("a=1&a=2", "a=1&a=2"),
     ],
 )
-def test_a_query_is_encoded_anew(gateway, upstream, protocol, query, encoded):
+def test_a_query_is_encoded_again(gateway, upstream, protocol, query, encoded):
     upstream.then(REFUSED)
     model = f"{UPSTREAM_NAMES[protocol]}/m"
     path = REQUEST_PATHS[protocol].format(model=model)

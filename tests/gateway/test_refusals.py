@@ -53,7 +53,9 @@ PAIRS = [(client, protocol) for client in UPSTREAM_NAMES for protocol in LONG if
 
 
 @pytest.mark.parametrize(("client", "protocol"), PAIRS)
-def test_a_full_window_is_told_at_once_and_asked_about_once(gateway, upstream, client, protocol):
+def test_a_full_context_window_is_told_at_once_and_asked_about_once(
+    gateway, upstream, client, protocol
+):
     whole = Scripted(orjson.dumps(ANSWERS[protocol]), kind=KIND)
     upstream_error = refusal(protocol, LONG[protocol])
     status, _, data = second_turn(
@@ -102,7 +104,7 @@ OTHERS = [(400, "max_tokens: must be positive"), (404, "The model does not exist
 
 
 @pytest.mark.parametrize(("status", "message"), OTHERS)
-def test_an_error_about_anything_else_is_not_asked_again(gateway, upstream, status, message):
+def test_an_error_about_anything_else_is_not_retried(gateway, upstream, status, message):
     reply_status, _, _ = second_turn(
         gateway, upstream, "openai-chat", "anthropic", f"other-{status}",
         refusal("anthropic", message, status),
@@ -119,7 +121,7 @@ SAME = [  # servers that speak a vendor's protocol, and have words of their own
 
 
 @pytest.mark.parametrize(("protocol", "message", "status"), SAME)
-def test_a_full_window_is_recognisable_also_in_the_same_protocol(
+def test_a_full_context_window_is_recognisable_also_in_the_same_protocol(
     gateway, upstream, protocol, message, status
 ):
     model = f"{UPSTREAM_NAMES[protocol]}/m"
@@ -140,7 +142,7 @@ def test_an_error_of_the_same_protocol_that_needs_no_words_keeps_its_bytes(gatew
 
 
 @pytest.mark.parametrize("protocol", LONG)
-def test_codex_reads_a_full_window_in_the_stream(gateway, upstream, protocol):
+def test_codex_reads_a_full_context_window_in_the_stream(gateway, upstream, protocol):
     """It takes a status of 400 for a request that is wrong, and never compacts."""
     upstream.then(refusal(protocol, LONG[protocol]))
     client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="k", max_retries=0)

@@ -109,7 +109,7 @@ def eventually(check):
     return value
 
 
-def test_a_run_goes_on_when_its_tab_is_closed(gateway, upstream):
+def test_a_run_continues_when_its_tab_is_closed(gateway, upstream):
     async def leave(tab):
         await tab.say("left", "HELD please")
         await tab.until("text_delta")
@@ -282,7 +282,7 @@ def test_undo_and_redo_wait_for_the_end_of_a_run(gateway, upstream):
     assert talk(gateway, run) == [409, 409, 409]
 
 
-def test_a_thread_is_renamed_deleted_and_brought_back(gateway):
+def test_a_thread_is_renamed_deleted_and_restored(gateway):
     with weft.thread.open(str(gateway.store), "first name") as opened:
         opened.user("hello")
 

@@ -133,7 +133,7 @@ def test_a_streamed_answer_has_its_receipt(gateway, upstream, protocol, words):
     assert show(gateway.store, thread)[0] == upstream.seen[0]["body"]
 
 
-def test_a_body_is_kept_however_it_is_spelt(plain, upstream):
+def test_a_body_is_kept_however_it_is_spelled(plain, upstream):
     upstream.then(answer("anthropic"))
     url, headers = f"{plain.url}/v1/messages", {"x-weft-thread": "odd", "x-api-key": "sk-mine"}
     post(url, ODD % b"", headers)
@@ -145,7 +145,7 @@ def test_a_body_is_kept_however_it_is_spelt(plain, upstream):
     assert b"sk-mine" not in written
 
 
-def test_the_model_inside_reads_the_callers_own_bytes(plain):
+def test_the_offline_model_reads_the_callers_own_bytes(plain):
     body = b'{"model": "weft-offline", "max_tokens":50,"messages":[{"role":"user","content":"hi"}]}'
     post(f"{plain.url}/v1/messages", body, {"x-weft-thread": "inside"})
     assert show(plain.store, "inside") == (body, "", 0)

@@ -34,7 +34,7 @@ def test_the_vendors_stand_ready_with_the_keys_of_the_environment():
     ]
 
 
-def test_upstreams_of_ones_own_stand_alone_and_find_their_key(tmp_path):
+def test_custom_upstreams_stand_alone_and_find_their_key(tmp_path):
     path = config(
         tmp_path,
         '[[upstream]]\nname = "a"\nprotocol = "anthropic"\nurl = "http://a"\nkey_env = "MINE"\n',

@@ -55,7 +55,7 @@ def test_a_text_is_found_in_every_spelling(name: str, depth: int) -> None:
     assert json.loads(cleaned) == {"before": "x /", "text": "[forgotten]", "after": "y"}
 
 
-def test_what_says_something_else_stays_byte_by_byte() -> None:
+def test_what_says_something_else_stays_byte_for_byte() -> None:
     data = '{"text":"a \\\\/ b, a\\\\u002fc and \\\\ude00"}'
     assert without(data, SECRET) == data
 

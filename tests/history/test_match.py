@@ -31,7 +31,7 @@ OTHER = [
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)
-def test_respelt_messages_have_one_key(one, other):
+def test_respelled_messages_have_one_key(one, other):
     assert match_key(one) == match_key(other)
 
 

@@ -60,7 +60,7 @@ def run_jobs(jobs):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_recorded_body_comes_back_equal(protocol):
+def test_every_recorded_body_round_trips(protocol):
     for exchange in recorded(protocol):
         body = exchange["request"]
         done = weft.translate(body, protocol, protocol, model=MODEL.get(protocol))

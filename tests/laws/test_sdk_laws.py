@@ -74,7 +74,7 @@ def test_the_types_own_bodies_are_what_the_types_allow(protocol):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_law_1_the_same_protocol_comes_back_equal(protocol):
+def test_law_1_the_same_protocol_round_trips(protocol):
     refused = []
     for body, model in requests(protocol):
         done = translated(body, model, protocol, protocol, refused)

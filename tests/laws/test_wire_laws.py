@@ -41,7 +41,7 @@ def over_the_wire(value):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @given(data=st.data())
 @thorough
-def test_law_1_the_same_protocol_comes_back_equal(protocol, data):
+def test_law_1_the_same_protocol_round_trips(protocol, data):
     body = data.draw(BODIES[protocol])
     done = weft.translate(orjson.dumps(body), protocol, protocol, model=MODEL.get(protocol))
     assert orjson.loads(done.body) == body
@@ -49,7 +49,7 @@ def test_law_1_the_same_protocol_comes_back_equal(protocol, data):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_law_1_recorded_bodies_come_back_equal(protocol):
+def test_law_1_recorded_bodies_round_trip(protocol):
     for exchange in recorded(protocol):
         body = exchange["request"]
         done = weft.translate(body, protocol, protocol, model=MODEL.get(protocol))
@@ -142,7 +142,7 @@ def test_law_3_any_cut_of_the_bytes_gives_the_same_events(protocol, data):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_law_3_recorded_streams_byte_by_byte(protocol):
+def test_law_3_recorded_streams_byte_for_byte(protocol):
     streams = {row["id"]: row.get("sse", "").encode() for row in recorded(protocol)}
     short = {id: stream for id, stream in streams.items() if 0 < len(stream) < 60_000}
     assert short

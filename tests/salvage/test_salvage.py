@@ -416,7 +416,7 @@ def test_what_was_never_a_store_is_left_as_it_is(content: bytes, tmp_path: Path)
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_the_database_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
+def test_the_database_of_another_program_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "theirs.db"
     db = sqlite3.connect(path)
     db.execute("create table notes (key integer primary key, a blob, b blob)")

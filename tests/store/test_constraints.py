@@ -96,7 +96,7 @@ def old(request: pytest.FixtureRequest) -> tuple[str, Callable[[str], None]]:
     return address, execute
 
 
-def test_all_of_it_is_there_and_goes_on(old: tuple[str, Callable[[str], None]]) -> None:
+def test_all_of_it_is_there_and_continues(old: tuple[str, Callable[[str], None]]) -> None:
     address, _ = old
     with weft.open(address) as t:
         assert [m.text for m in t.compile().messages] == ["hello", "hi"]

@@ -213,7 +213,7 @@ def test_a_prefix_finds_its_ids_in_order(store: Store) -> None:
     assert len(store.find("t", "", limit=4)) == 4
 
 
-def test_a_transaction_is_taken_back_whole(store: Store) -> None:
+def test_a_transaction_is_reverted_whole(store: Store) -> None:
     land(store, "a")
     with pytest.raises(RefMoved), store.transaction():
         land(store, "wrong", "a", old="zzz")
@@ -389,7 +389,7 @@ def test_an_attempt_needs_its_commit(store: Store) -> None:
     assert store.attempts("t") == []
 
 
-def test_an_attempt_is_taken_back_with_its_transaction(store: Store) -> None:
+def test_an_attempt_is_reverted_with_its_transaction(store: Store) -> None:
     graph(store, "a")
     with pytest.raises(KeyError), store.transaction():  # noqa: PT012
         land(store, "b", "a", ref="a", old="a")
@@ -412,7 +412,7 @@ def fail_inside(store: Store, *landings: tuple[str, str]) -> None:
         raise KeyError
 
 
-def test_a_nested_transaction_is_taken_back_alone(store: Store) -> None:
+def test_a_nested_transaction_is_reverted_alone(store: Store) -> None:
     land(store, "a")
     with store.transaction():
         land(store, "b", "a", old="a")
@@ -518,7 +518,7 @@ def test_a_link_to_a_commit_that_is_not_there_is_not_made(store):
     assert store.find_links([b"k"]) == []
 
 
-def test_links_are_taken_back_with_their_transaction(store):
+def test_links_are_reverted_with_their_transaction(store):
     land(store, "a")
     with pytest.raises(KeyError), store.transaction():  # noqa: PT012
         store.add_links("t", [(b"k", id_of("a"))])
@@ -594,7 +594,7 @@ def test_a_thread_has_a_parent_a_kind_and_a_title(store: Store) -> None:
     assert store.read_thread("child") == child
 
 
-def test_a_rename_is_taken_back_with_its_transaction(store: Store) -> None:
+def test_a_rename_is_reverted_with_its_transaction(store: Store) -> None:
     land(store, "a")
     with suppress(ZeroDivisionError), store.transaction():
         store.rename_thread("t", "new")

@@ -181,7 +181,7 @@ def test_what_other_rows_know_is_put_right(sql: str, named: str, path: Path) -> 
     ],
     ids=["an entry", "a commit", "the newest"],
 )
-def test_what_nothing_brings_back_costs_no_more_than_itself(
+def test_what_nothing_restores_costs_no_more_than_itself(
     sql: str, left: list[str], after: list[str] | None, path: Path
 ) -> None:
     break_it(path, sql)

@@ -39,7 +39,7 @@ def test_another_connection_that_moved_the_ref_is_seen(tmp_path: Path) -> None:
     other.close()
 
 
-def test_a_line_that_another_handle_went_on_with_is_left(tmp_path: Path) -> None:
+def test_a_line_that_another_handle_continued_with_is_left(tmp_path: Path) -> None:
     """The branch stays where it is remembered, but a child of its head has taken the line."""
     one, other = weft.open(tmp_path / "a.db"), weft.open(tmp_path / "a.db")
     one.user("a")

@@ -64,7 +64,7 @@ def test_everything_is_there_again(store: Store, other: Store) -> None:
     assert archive_bytes(other, ["work", "other"]) == data
 
 
-def test_the_log_goes_on_where_it_was(store: Store, other: Store) -> None:
+def test_the_log_continues_where_it_was(store: Store, other: Store) -> None:
     import_bytes(other, archive_bytes(store, ["work"]))
     thread = weft.open(other, "work")
     thread.undo()  # the note
@@ -82,7 +82,7 @@ def test_restoring_twice_changes_nothing(store: Store) -> None:
     assert archive_bytes(store, ["work", "other"]) == data
 
 
-def test_a_thread_that_grew_goes_on(store: Store) -> None:
+def test_a_thread_that_grew_continues(store: Store) -> None:
     other = MemoryStore()
     import_bytes(other, archive_bytes(store, ["other"]))
     weft.open(store, "other").user("y")
@@ -136,7 +136,7 @@ def test_a_changed_byte_is_noticed(store: Store, place: float) -> None:
         (lambda _: b"", "middle of a line"),
     ],
 )
-def test_what_is_no_whole_archive_is_refused(
+def test_what_is_not_a_complete_archive_is_refused(
     store: Store, change: Callable[[bytes], bytes], words: str
 ) -> None:
     with pytest.raises(WeftError, match=words):

@@ -79,7 +79,7 @@ def test_the_state_says_whether_anything_arrived(message: Message | None, state:
     assert t.record_attempt(message, reason="cut").state == state
 
 
-def test_attempts_of_another_branch_are_not_this_one_s() -> None:
+def test_attempts_of_another_branch_are_not_this_ones() -> None:
     t = weft.open()
     first = t.user("q")
     t.branch("side")

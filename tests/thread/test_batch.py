@@ -127,7 +127,7 @@ def three(t: Thread) -> None:
             t.user(text)
 
 
-def test_undo_takes_back_a_whole_batch(store: Store) -> None:
+def test_undo_undoes_a_whole_batch(store: Store) -> None:
     t = weft.open(store)
     t.user("before")
     three(t)

@@ -75,7 +75,7 @@ def test_a_note_and_its_alias_together_are_refused(thread: weft.Thread, name: st
 
 
 @pytest.mark.parametrize("argument", ["note", "message"])
-def test_a_note_that_is_no_text_is_refused(thread: weft.Thread, argument: str) -> None:
+def test_a_note_that_is_not_text_is_refused(thread: weft.Thread, argument: str) -> None:
     with pytest.raises(WrongValue, match=f"{argument} must be a string"):
         WRITES["user"](thread, **{argument: 5})
 

@@ -120,7 +120,7 @@ def test_a_text_function_that_fails_or_gives_no_text_is_named():
         assert len(thread.compile()) == 0
 
 
-def test_metadata_of_ones_own_is_not_overwritten():
+def test_custom_metadata_is_not_overwritten():
     with weft.open() as thread, pytest.raises(weft.ThreadError, match="metadata"):
         thread.commit(REPORT, metadata={"content": "mine"})
 

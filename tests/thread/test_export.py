@@ -63,9 +63,7 @@ def fold_of(thread: weft.Thread) -> Any:
     return next(info for info in thread.log() if info.kind == "compact")
 
 
-def test_a_compaction_that_was_taken_back_leaves_no_boundary(
-    session: Session, store: Store
-) -> None:
+def test_a_compaction_that_was_reverted_leaves_no_boundary(session: Session, store: Store) -> None:
     thread = weft.open(store, SESSION)
     assert spoken(written(store)) == ["SUMMARY", "c", "d"]
     thread.revert(fold_of(thread))
@@ -140,7 +138,7 @@ def test_an_earlier_point_exports_what_was_there_then(session: Session, store: S
     assert written(store) == session.data
 
 
-def test_a_merged_rewind_stands_behind_the_turns_it_was_merged_to() -> None:
+def test_a_merged_rewind_follows_the_turns_it_was_merged_to() -> None:
     session = Session()
     session.user("a")
     fork = session.says("m1", "b")

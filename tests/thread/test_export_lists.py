@@ -92,7 +92,7 @@ PART = {"type": "input_text", "text": "more"}
         (RESPONSES, "input", NEXT),
     ],
 )
-def test_what_was_added_stands_behind_the_rest(value: Any, member: str | None, more: Any) -> None:
+def test_what_was_added_follows_the_rest(value: Any, member: str | None, more: Any) -> None:
     store = taken(value)
     weft.open(store, "t").user("more")
     exported, losses = written(store)
@@ -186,7 +186,7 @@ def test_what_is_forgotten_is_in_no_file_that_came_in(secret: str) -> None:
     json.loads(data)
 
 
-def test_a_file_that_forget_took_apart_is_written_anew() -> None:
+def test_a_file_that_forget_took_apart_is_written_again() -> None:
     store = taken([{"role": "user", "content": "a word"}])
     forget(store, '"content"')
     weft.open(store, "t").user("more")

@@ -72,7 +72,7 @@ def test_a_result_may_come_before_the_next_call_of_its_answer(store: Store) -> N
     assert export_bytes(store, SESSION, "claude-code")[0] == session.data
 
 
-def test_a_turn_that_was_taken_back_is_a_branch(store: Store) -> None:
+def test_a_turn_that_was_reverted_is_a_branch(store: Store) -> None:
     session = Session()
     session.user("a")
     fork = session.says("m1", "b")
@@ -161,7 +161,7 @@ def test_an_answer_that_reports_a_failed_request_is_kept_and_not_sent(store: Sto
         '{"returns":1}\r',
     ],
 )
-def test_whatever_stands_between_turns_comes_out_again(store: Store, line: str) -> None:
+def test_whatever_is_between_turns_comes_out_again(store: Store, line: str) -> None:
     session = Session()
     session.raw(line)
     session.user("a")

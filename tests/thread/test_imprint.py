@@ -56,7 +56,7 @@ def sends(t: Thread, body: bytes, text: str = "go on") -> CommitInfo:
 
 
 @given(bodies(), bodies(), st.lists(bodies(), max_size=3))
-def test_a_body_comes_back_byte_by_byte(body: bytes, before: bytes, known: list[bytes]) -> None:
+def test_a_body_comes_back_byte_for_byte(body: bytes, before: bytes, known: list[bytes]) -> None:
     for last in (before, body, body[: len(body) // 2].decode(errors="ignore").encode()):
         with weft.open() as t:
             for text in known:
@@ -67,7 +67,7 @@ def test_a_body_comes_back_byte_by_byte(body: bytes, before: bytes, known: list[
 
 
 @given(st.dictionaries(WORDS, VALUES), VALUES, bodies())
-def test_a_body_with_tools_comes_back_byte_by_byte(
+def test_a_body_with_tools_comes_back_byte_for_byte(
     members: dict[str, Any], value: Any, before: bytes
 ) -> None:
     tools = orjson.dumps(value)
@@ -241,7 +241,7 @@ def test_odd_json_comes_back_as_it_left(
 
 
 @pytest.mark.parametrize("body", [b"", b'plain "words', b"\xef\xbb\xbf{}", b"[" * 3000])
-def test_what_is_no_json_is_shown_as_words(
+def test_what_is_not_json_is_shown_as_words(
     body: bytes, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     with weft.open(tmp_path / "weft.db") as t:

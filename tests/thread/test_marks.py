@@ -131,7 +131,7 @@ def test_blame_names_the_commit_that_brought_a_text(t: Thread) -> None:
 
 
 @pytest.mark.parametrize("word", ["a", "be", "add", "A"])
-def test_a_short_word_is_no_id_though_it_has_only_hex_digits(t: Thread, word: str) -> None:
+def test_a_short_word_is_not_an_id_though_it_has_only_hex_digits(t: Thread, word: str) -> None:
     for number in range(40):
         t.user(f"A man may be told to add {number} of a kind")
     for find in (t.blame, t.recall):

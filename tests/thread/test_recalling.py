@@ -103,7 +103,7 @@ def test_an_edited_line_is_recalled_as_it_was_edited() -> None:
         assert thread.recall_page(id).body == "The key is 2."
 
 
-def test_words_are_listed_in_snippets_that_go_on() -> None:
+def test_words_are_listed_in_snippets_that_continue() -> None:
     with weft.open() as thread:
         for n in range(30):
             thread.user(f"Part {n}: " + "filler " * 300 + f"needle_{n} found " + "filler " * 300)

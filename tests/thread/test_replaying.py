@@ -271,7 +271,7 @@ def test_a_merge_takes_the_setup_that_one_side_changed(
     assert [tool.name for tool in t.compile().tools] == [ours or "base"]
 
 
-def test_a_setup_is_taken_back_like_anything_else(t: Thread) -> None:
+def test_a_setup_is_reverted_like_anything_else(t: Thread) -> None:
     talk(t, "x")
     t.setup(tools=[{"name": "one"}])
     second = t.setup(tools=[{"name": "two"}])

@@ -129,7 +129,7 @@ def test_a_failure_and_a_success_are_a_conflict() -> None:
     assert result.is_error
 
 
-def test_each_call_of_a_turn_is_settled_by_itself() -> None:
+def test_each_call_of_a_turn_is_settled_automatically() -> None:
     t = weft.open()
     calls = tuple(ToolCall(name, "f", "{}") for name in ("c1", "c2", "c3"))
     t.commit_message(Message("assistant", calls))
@@ -281,7 +281,7 @@ def test_a_message_that_says_more_than_a_second_result_keeps_the_rest() -> None:
     assert texts_of(t) == ["", "main result", "and look at this"]
 
 
-def test_a_settled_merge_is_taken_back_and_merged_on(store: Store) -> None:
+def test_a_settled_merge_is_reverted_and_merged_on(store: Store) -> None:
     t = answered_twice(store)
     before = texts_of(t)
     merged = t.merge("f", "theirs")

@@ -110,7 +110,7 @@ def test_thinking_that_a_merge_or_a_pick_brings_behind_other_words_is_not_sent()
     assert thoughts(t) == ["sig-two", "sig-four"]
 
 
-def test_no_other_line_loses_its_blocks_on_any_wire() -> None:
+def test_no_other_line_loses_its_blocks_on_any_protocol() -> None:
     t, ids = thinking_thread()
     t.edit(ids["one"], "1")
     contents = [row["content"] for row in t.compile().to_openai()]
@@ -177,7 +177,7 @@ def test_a_compaction_says_what_the_cache_loses() -> None:
     assert "cached prefix" in str(preview)
 
 
-def test_what_a_model_was_sent_is_said_again_byte_by_byte(tmp_path: Path) -> None:
+def test_what_a_model_was_sent_is_said_again_byte_for_byte(tmp_path: Path) -> None:
     with weft.open(tmp_path / "a.db") as t:
         t.system("be brief")
         id = t.user("hello").id

@@ -137,7 +137,7 @@ def test_a_pick_asks_about_it_too() -> None:
     assert setup_of(t) == ("y", 0.9)
 
 
-def test_a_setup_that_was_changed_since_is_not_taken_back_unasked() -> None:
+def test_a_setup_that_was_changed_since_is_not_reverted_unasked() -> None:
     t = weft.open()
     t.user("a")
     equip(t, ("b", None))

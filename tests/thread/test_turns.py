@@ -202,7 +202,7 @@ def test_an_sdks_object_is_its_dict() -> None:
 
 
 @pytest.mark.parametrize("answer", [{"foo": 1}, 42, ["a"]])
-def test_what_is_no_answer_is_refused(answer: Any) -> None:
+def test_what_is_not_an_answer_is_refused(answer: Any) -> None:
     t = weft.open()
     with pytest.raises(ThreadError):
         t.assistant(answer)
@@ -266,7 +266,7 @@ def test_after_a_rewrite_the_prefix_is_what_shows(scoped: weft.Thread) -> None:
 S = mark_summary("S").text
 
 
-def test_a_summary_of_ones_own_stands_for_all_but_the_turns_to_keep() -> None:
+def test_a_custom_summary_replaces_all_but_the_turns_to_keep() -> None:
     t = weft.open()
     t.system("rules")
     rule = t.user("never touch the API")

@@ -90,7 +90,7 @@ def test_new_work_on_another_branch_does_not_keep_a_redo_away(store: Store) -> N
         a.redo()
 
 
-def test_two_writers_on_one_branch_take_back_the_newest(store: Store) -> None:
+def test_two_writers_on_one_branch_undo_the_newest(store: Store) -> None:
     a, b = weft.open(store), on(store, "main")
     a.user("a")
     b.user("b")
@@ -132,7 +132,7 @@ def test_a_switch_of_another_handle_is_stepped_over(store: Store) -> None:
     assert b.current == "x"
 
 
-def test_a_handle_that_goes_on_where_the_thread_stood_takes_back_the_switch(store: Store) -> None:
+def test_a_handle_that_continues_where_the_thread_stood_undoes_the_switch(store: Store) -> None:
     a = weft.open(store)
     a.user("1")
     a.branch("x")
@@ -217,7 +217,7 @@ def test_a_batch_that_fails_leaves_undo_as_it_was(store: Store) -> None:
     assert str(a.undo()) == "branch 'x'"
 
 
-def test_undo_after_a_merge_takes_back_the_merge_alone(store: Store) -> None:
+def test_undo_after_a_merge_undoes_the_merge_alone(store: Store) -> None:
     a = weft.open(store)
     a.user("1")
     a.branch("x")
@@ -341,7 +341,7 @@ def test_a_handle_on_a_deleted_branch_begins_no_new_history(store: Store) -> Non
     assert texts_of(again) == ["rules", "question", "next", "goes on"]
 
 
-def test_a_cleared_or_undone_branch_goes_on(store: Store) -> None:
+def test_a_cleared_or_undone_branch_continues(store: Store) -> None:
     t = weft.open(store, "job")
     t.user("question")
     t.clear()

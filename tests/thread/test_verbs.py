@@ -98,7 +98,7 @@ def test_an_edit_of_a_tool_result_changes_its_answer(t: Thread) -> None:
     assert t.compile().to_openai()[1] == {"role": "tool", "tool_call_id": "c1", "content": "5"}
 
 
-def test_skip_hides_and_annotate_brings_back(t: Thread) -> None:
+def test_skip_hides_and_annotate_restores(t: Thread) -> None:
     ids = talk(t, "a b c")
     t.skip(ids[1])
     assert texts_of(t) == ["u:a", "u:c"]
@@ -298,7 +298,7 @@ def test_undo_after_new_work_takes_the_new_work_first(t: Thread) -> None:
     assert texts_of(t) == []
 
 
-def test_undo_takes_back_branch_switch_and_merge(t: Thread) -> None:
+def test_undo_undoes_branch_switch_and_merge(t: Thread) -> None:
     talk(t, "a")
     t.branch("f")
     t.switch("f")
@@ -486,7 +486,7 @@ def test_text_that_looks_like_a_special_token_is_stored_and_counted(t: Thread) -
     assert texts_of(t) == ["u:<|endoftext|>"]
 
 
-def test_what_is_no_json_is_refused_and_nothing_is_written(t: Thread) -> None:
+def test_what_is_not_json_is_refused_and_nothing_is_written(t: Thread) -> None:
     with pytest.raises(ThreadError):
         t.user("a", metadata={"x": object()})
     assert t.log() == []

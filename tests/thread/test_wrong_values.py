@@ -92,7 +92,7 @@ WRITES: dict[str, tuple[str, Verb]] = {
 
 
 @pytest.mark.parametrize(("field", "verb"), WRITES.values(), ids=WRITES.keys())
-def test_a_wrong_type_is_refused_by_name_and_nothing_lands(
+def test_a_wrong_type_is_refused_by_name_and_nothing_is_committed(
     field: str, verb: Verb, tmp_path: Path
 ) -> None:
     with weft.open(tmp_path / "a.db") as t:
@@ -143,7 +143,7 @@ def test_asking_for_threads_makes_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "nope.db").exists()
 
 
-def test_a_database_of_somebody_else_is_not_written_into(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_not_written_into(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE customers (name TEXT)")
