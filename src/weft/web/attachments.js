@@ -12,139 +12,139 @@ const FILE_LIMIT = 20 * MEGABYTE;
 const FILES = 10;
 
 export class Attachments {
-  /** `say(text, isError)` shows one line. */
-  constructor({ say }) {
-    this.say = say;
-    this.files = []; // {name, size, upload?, failed?}
-    this.list = byId("attachments");
-    const input = byId("attach-input");
-    byId("attach").addEventListener("click", () => input.click());
-    input.addEventListener("change", () => {
-      this.add(input.files);
-      input.value = ""; // the same file can be chosen again
-    });
-    byId("words").addEventListener("paste", (event) => this.paste(event));
-    this.acceptDrops(document.querySelector("main"));
-  }
+	/** `say(text, isError)` shows one line. */
+	constructor({ say }) {
+		this.say = say;
+		this.files = []; // {name, size, upload?, failed?}
+		this.list = byId("attachments");
+		const input = byId("attach-input");
+		byId("attach").addEventListener("click", () => input.click());
+		input.addEventListener("change", () => {
+			this.add(input.files);
+			input.value = ""; // the same file can be chosen again
+		});
+		byId("words").addEventListener("paste", (event) => this.paste(event));
+		this.acceptDrops(document.querySelector("main"));
+	}
 
-  /** Files that are dropped anywhere on the conversation. */
-  acceptDrops(area) {
-    const hasFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
-    area.addEventListener("dragover", (event) => {
-      if (!hasFiles(event)) return;
-      event.preventDefault();
-      area.classList.add("dropping");
-    });
-    area.addEventListener("dragleave", (event) => {
-      if (!area.contains(event.relatedTarget)) area.classList.remove("dropping");
-    });
-    area.addEventListener("drop", (event) => {
-      area.classList.remove("dropping");
-      if (!hasFiles(event)) return;
-      event.preventDefault();
-      this.add(event.dataTransfer.files);
-    });
-  }
+	/** Files that are dropped anywhere on the conversation. */
+	acceptDrops(area) {
+		const hasFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
+		area.addEventListener("dragover", (event) => {
+			if (!hasFiles(event)) return;
+			event.preventDefault();
+			area.classList.add("dropping");
+		});
+		area.addEventListener("dragleave", (event) => {
+			if (!area.contains(event.relatedTarget)) area.classList.remove("dropping");
+		});
+		area.addEventListener("drop", (event) => {
+			area.classList.remove("dropping");
+			if (!hasFiles(event)) return;
+			event.preventDefault();
+			this.add(event.dataTransfer.files);
+		});
+	}
 
-  /** A pasted image or file is attached; pasted text goes into the box as usual. */
-  paste(event) {
-    const files = event.clipboardData?.files ?? [];
-    if (!files.length) return;
-    event.preventDefault();
-    this.add(files);
-  }
+	/** A pasted image or file is attached; pasted text goes into the box as usual. */
+	paste(event) {
+		const files = event.clipboardData?.files ?? [];
+		if (!files.length) return;
+		event.preventDefault();
+		this.add(files);
+	}
 
-  async add(files) {
-    for (const file of [...files]) {
-      if (this.files.length >= FILES) {
-        this.say(`A message takes at most ${FILES} files.`, true);
-        return;
-      }
-      if (file.size > FILE_LIMIT) {
-        const size = fileSize(file.size);
-        this.say(`${file.name} is too large: ${size}. The limit is ${fileSize(FILE_LIMIT)}.`, true);
-        continue;
-      }
-      await this.send(file);
-    }
-  }
+	async add(files) {
+		for (const file of [...files]) {
+			if (this.files.length >= FILES) {
+				this.say(`A message takes at most ${FILES} files.`, true);
+				return;
+			}
+			if (file.size > FILE_LIMIT) {
+				const size = fileSize(file.size);
+				this.say(`${file.name} is too large: ${size}. The limit is ${fileSize(FILE_LIMIT)}.`, true);
+				continue;
+			}
+			await this.send(file);
+		}
+	}
 
-  async send(file) {
-    const entry = { name: file.name || "pasted file", size: file.size };
-    this.files.push(entry);
-    this.show();
-    try {
-      entry.upload = await upload("/api/upload", { name: entry.name }, file);
-    } catch (error) {
-      this.files = this.files.filter((each) => each !== entry);
-      this.say(error.message, true);
-    }
-    this.show();
-  }
+	async send(file) {
+		const entry = { name: file.name || "pasted file", size: file.size };
+		this.files.push(entry);
+		this.show();
+		try {
+			entry.upload = await upload("/api/upload", { name: entry.name }, file);
+		} catch (error) {
+			this.files = this.files.filter((each) => each !== entry);
+			this.say(error.message, true);
+		}
+		this.show();
+	}
 
-  get isUploading() {
-    return this.files.some((entry) => !entry.upload);
-  }
+	get isUploading() {
+		return this.files.some((entry) => !entry.upload);
+	}
 
-  /** The hashes of the files, for the message. */
-  get ids() {
-    return this.files.filter((entry) => entry.upload).map((entry) => entry.upload.id);
-  }
+	/** The hashes of the files, for the message. */
+	get ids() {
+		return this.files.filter((entry) => entry.upload).map((entry) => entry.upload.id);
+	}
 
-  clear() {
-    this.files = [];
-    this.show();
-  }
+	clear() {
+		this.files = [];
+		this.show();
+	}
 
-  remove(entry) {
-    this.files = this.files.filter((each) => each !== entry);
-    this.show();
-    byId("words").focus();
-  }
+	remove(entry) {
+		this.files = this.files.filter((each) => each !== entry);
+		this.show();
+		byId("words").focus();
+	}
 
-  show() {
-    refill(this.list, ...this.files.map((entry) => this.chip(entry)));
-  }
+	show() {
+		refill(this.list, ...this.files.map((entry) => this.chip(entry)));
+	}
 
-  chip(entry) {
-    const { name, size } = entry;
-    const image = entry.upload?.shown
-      ? el("img", { src: `/api/upload?id=${entry.upload.id}`, alt: "" })
-      : el("span", { class: "icon", "aria-hidden": "true" }, "▤");
-    const remove = {
-      type: "button",
-      class: "quiet",
-      "aria-label": `Remove ${name}`,
-      onclick: () => this.remove(entry),
-    };
-    return el(
-      "li",
-      { class: "chip" },
-      image,
-      el("span", { class: "chip-name", title: name }, name),
-      el("span", { class: "muted" }, entry.upload ? fileSize(size) : "uploading …"),
-      el("button", remove, "×"),
-    );
-  }
+	chip(entry) {
+		const { name, size } = entry;
+		const image = entry.upload?.shown
+			? el("img", { src: `/api/upload?id=${entry.upload.id}`, alt: "" })
+			: el("span", { class: "icon", "aria-hidden": "true" }, "▤");
+		const remove = {
+			type: "button",
+			class: "quiet",
+			"aria-label": `Remove ${name}`,
+			onclick: () => this.remove(entry),
+		};
+		return el(
+			"li",
+			{ class: "chip" },
+			image,
+			el("span", { class: "chip-name", title: name }, name),
+			el("span", { class: "muted" }, entry.upload ? fileSize(size) : "uploading …"),
+			el("button", remove, "×"),
+		);
+	}
 }
 
 /** "1.4 MB" */
 export function fileSize(bytes) {
-  if (bytes >= MEGABYTE) return `${(bytes / MEGABYTE).toFixed(1)} MB`;
-  return bytes >= 1024 ? `${Math.round(bytes / 1024)} KB` : `${bytes} B`;
+	if (bytes >= MEGABYTE) return `${(bytes / MEGABYTE).toFixed(1)} MB`;
+	return bytes >= 1024 ? `${Math.round(bytes / 1024)} KB` : `${bytes} B`;
 }
 
 /** Media of a message: an image, or a link to a file. Nothing is fetched from other servers. */
 export function mediaNode(part, place) {
-  const { name, media_type, size, source, address, shown } = part;
-  const facts = [media_type, size === null ? null : fileSize(size)].filter(Boolean).join(", ");
-  if (!address?.row && !address?.call) {
-    const label = source ? `${name} at ${source}, not loaded` : `${name} (${facts})`;
-    return el("p", { class: "note" }, `[${label}]`);
-  }
-  const fields = Object.entries({ ...place, ...address }).filter(([, value]) => value != null);
-  const url = `/api/media?${new URLSearchParams(fields)}`;
-  if (!shown) return el("p", { class: "media" }, el("a", { href: url, download: name }, `${name} (${facts})`));
-  const image = el("img", { src: url, alt: `${name}, ${facts}`, loading: "lazy" });
-  return el("a", { class: "media", href: url, target: "_blank", rel: "noopener" }, image);
+	const { name, media_type, size, source, address, shown } = part;
+	const facts = [media_type, size === null ? null : fileSize(size)].filter(Boolean).join(", ");
+	if (!address?.row && !address?.call) {
+		const label = source ? `${name} at ${source}, not loaded` : `${name} (${facts})`;
+		return el("p", { class: "note" }, `[${label}]`);
+	}
+	const fields = Object.entries({ ...place, ...address }).filter(([, value]) => value != null);
+	const url = `/api/media?${new URLSearchParams(fields)}`;
+	if (!shown) return el("p", { class: "media" }, el("a", { href: url, download: name }, `${name} (${facts})`));
+	const image = el("img", { src: url, alt: `${name}, ${facts}`, loading: "lazy" });
+	return el("a", { class: "media", href: url, target: "_blank", rel: "noopener" }, image);
 }

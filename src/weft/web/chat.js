@@ -10,314 +10,314 @@ const STOPPED = "stopped"; // the reason of an attempt that a person stopped
 const CLIENT_LEFT = 499; // the status of an attempt whose client closed the connection
 
 export class Chat {
-  /**
-   * `actions`: {pin, skip, restore, permalink} for a row, {openFold} for a commit, {retry}.
-   * `load(first, count)` reads rows; `address()` names the thread and branch.
-   */
-  constructor({ table, actions, load, address }) {
-    this.table = table;
-    this.actions = actions;
-    this.address = address;
-    this.list = byId("conversation");
-    this.facts = { attempts: [], remarks: [] };
-    const makeItem = (row, old, index) => this.item(row, old, index);
-    this.rows = new RowList({ scroller: byId("scroll"), list: this.list, load, makeItem });
-    this.followEnd();
-  }
+	/**
+	 * `actions`: {pin, skip, restore, permalink} for a row, {openFold} for a commit, {retry}.
+	 * `load(first, count)` reads rows; `address()` names the thread and branch.
+	 */
+	constructor({ table, actions, load, address }) {
+		this.table = table;
+		this.actions = actions;
+		this.address = address;
+		this.list = byId("conversation");
+		this.facts = { attempts: [], remarks: [] };
+		const makeItem = (row, old, index) => this.item(row, old, index);
+		this.rows = new RowList({ scroller: byId("scroll"), list: this.list, load, makeItem });
+		this.followEnd();
+	}
 
-  /** Keep the end in view while it grows, if the reader is there. */
-  followEnd() {
-    const scroller = byId("scroll");
-    let isAtEnd = true;
-    scroller.addEventListener("scroll", () => (isAtEnd = this.atEnd()), { passive: true });
-    const follow = () => {
-      const { classList } = document.body;
-      if (isAtEnd && (classList.contains("running") || classList.contains("watching"))) {
-        scroller.scrollTop = scroller.scrollHeight;
-      }
-    };
-    new ResizeObserver(follow).observe(this.list);
-  }
+	/** Keep the end in view while it grows, if the reader is there. */
+	followEnd() {
+		const scroller = byId("scroll");
+		let isAtEnd = true;
+		scroller.addEventListener("scroll", () => (isAtEnd = this.atEnd()), { passive: true });
+		const follow = () => {
+			const { classList } = document.body;
+			if (isAtEnd && (classList.contains("running") || classList.contains("watching"))) {
+				scroller.scrollTop = scroller.scrollHeight;
+			}
+		};
+		new ResizeObserver(follow).observe(this.list);
+	}
 
-  clear() {
-    this.rows.clear();
-    this.setup = null;
-  }
+	clear() {
+		this.rows.clear();
+		this.setup = null;
+	}
 
-  /** Show another thread, or a thread whose rows are all different. */
-  show(view) {
-    this.facts = view;
-    this.rows.show(view.total, view.first, view.rows);
-    this.clearTail();
-    this.showSetup(view.setup);
-    this.showEmpty();
-  }
+	/** Show another thread, or a thread whose rows are all different. */
+	show(view) {
+		this.facts = view;
+		this.rows.show(view.total, view.first, view.rows);
+		this.clearTail();
+		this.showSetup(view.setup);
+		this.showEmpty();
+	}
 
-  /** Show what has changed; false if the whole thread has to be read. `clear` removes what streamed
-   *  before; panels that were opened in it stay open. */
-  update(view, clear) {
-    const lastRow = this.lastId();
-    const open = this.openPanels();
-    this.facts = view;
-    if (!this.rows.update(view.total, view.first, view.rows, view.updated)) return false;
-    clear();
-    this.showSetup(view.setup);
-    this.showEmpty();
-    this.openAgain(open, lastRow);
-    return true;
-  }
+	/** Show what has changed; false if the whole thread has to be read. `clear` removes what streamed
+	 *  before; panels that were opened in it stay open. */
+	update(view, clear) {
+		const lastRow = this.lastId();
+		const open = this.openPanels();
+		this.facts = view;
+		if (!this.rows.update(view.total, view.first, view.rows, view.updated)) return false;
+		clear();
+		this.showSetup(view.setup);
+		this.showEmpty();
+		this.openAgain(open, lastRow);
+		return true;
+	}
 
-  /** Show a thread whose earlier rows have changed; rows that stay keep their nodes. */
-  replace(view) {
-    this.facts = view;
-    this.rows.show(view.total, view.first, view.rows);
-    this.showSetup(view.setup);
-    this.showEmpty();
-  }
+	/** Show a thread whose earlier rows have changed; rows that stay keep their nodes. */
+	replace(view) {
+		this.facts = view;
+		this.rows.show(view.total, view.first, view.rows);
+		this.showSetup(view.setup);
+		this.showEmpty();
+	}
 
-  /** The first row in the view, and where it is. */
-  anchor() {
-    const { top } = byId("scroll").getBoundingClientRect();
-    for (const node of this.list.querySelectorAll(":scope > [data-id]:not([hidden])")) {
-      const box = node.getBoundingClientRect();
-      if (box.bottom > top) return { id: node.dataset.id, top: box.top };
-    }
-    return null;
-  }
+	/** The first row in the view, and where it is. */
+	anchor() {
+		const { top } = byId("scroll").getBoundingClientRect();
+		for (const node of this.list.querySelectorAll(":scope > [data-id]:not([hidden])")) {
+			const box = node.getBoundingClientRect();
+			if (box.bottom > top) return { id: node.dataset.id, top: box.top };
+		}
+		return null;
+	}
 
-  /** Bring the row of an anchor back to its place; false if it is not there. */
-  restore(anchor) {
-    const node = anchor && this.rows.find(anchor.id);
-    if (!node) return false;
-    byId("scroll").scrollTop += node.getBoundingClientRect().top - anchor.top;
-    return true;
-  }
+	/** Bring the row of an anchor back to its place; false if it is not there. */
+	restore(anchor) {
+		const node = anchor && this.rows.find(anchor.id);
+		if (!node) return false;
+		byId("scroll").scrollTop += node.getBoundingClientRect().top - anchor.top;
+		return true;
+	}
 
-  showEmpty() {
-    this.hideEmpty();
-    if (!this.rows.total && !this.rows.hasTail) this.append(emptyThread());
-  }
+	showEmpty() {
+		this.hideEmpty();
+		if (!this.rows.total && !this.rows.hasTail) this.append(emptyThread());
+	}
 
-  lastId() {
-    return this.rows.rows.get(this.rows.total - 1)?.id;
-  }
+	lastId() {
+		return this.rows.rows.get(this.rows.total - 1)?.id;
+	}
 
-  /** The keys of panels that are open in what streams. */
-  openPanels() {
-    const panels = this.list.querySelectorAll("li:not([data-id]) details");
-    return [...panels].filter(({ open }) => open).map(({ dataset }) => dataset.key);
-  }
+	/** The keys of panels that are open in what streams. */
+	openPanels() {
+		const panels = this.list.querySelectorAll("li:not([data-id]) details");
+		return [...panels].filter(({ open }) => open).map(({ dataset }) => dataset.key);
+	}
 
-  openAgain(keys, lastRow) {
-    if (!keys.length) return;
-    const start = lastRow ? this.rows.find(lastRow) : null;
-    for (const panel of this.list.querySelectorAll("[data-id] details")) {
-      const isNew = !start || start.compareDocumentPosition(panel) & Node.DOCUMENT_POSITION_FOLLOWING;
-      if (isNew && keys.includes(panel.dataset.key)) panel.open = true;
-    }
-  }
+	openAgain(keys, lastRow) {
+		if (!keys.length) return;
+		const start = lastRow ? this.rows.find(lastRow) : null;
+		for (const panel of this.list.querySelectorAll("[data-id] details")) {
+			const isNew = !start || start.compareDocumentPosition(panel) & Node.DOCUMENT_POSITION_FOLLOWING;
+			if (isNew && keys.includes(panel.dataset.key)) panel.open = true;
+		}
+	}
 
-  /** Add a node behind the rows. */
-  append(node) {
-    this.list.append(node);
-  }
+	/** Add a node behind the rows. */
+	append(node) {
+		this.list.append(node);
+	}
 
-  /** Remove everything behind the rows. */
-  clearTail() {
-    this.rows.clearTail();
-  }
+	/** Remove everything behind the rows. */
+	clearTail() {
+		this.rows.clearTail();
+	}
 
-  hideEmpty() {
-    this.list.querySelector(".empty")?.remove();
-  }
+	hideEmpty() {
+		this.list.querySelector(".empty")?.remove();
+	}
 
-  /** The tools that models are sent, in one line that opens. */
-  showSetup(setup) {
-    const json = JSON.stringify(setup);
-    if (json === this.setupJson && this.setup?.isConnected) return;
-    this.setupJson = json;
-    this.setup?.remove();
-    if (!setup) return;
-    const lines = setup.tools.map(({ name, description }) =>
-      el("li", {}, el("code", {}, name), ` ${description}`),
-    );
-    const size = `${plural(setup.tools.length, "tool")}, ${count(setup.characters)} characters`;
-    const panel = el("details", { "data-key": "setup" }, el("summary", {}, size), el("ul", {}, ...lines));
-    this.setup = el("li", { class: "setup" }, panel);
-    this.list.prepend(this.setup);
-  }
+	/** The tools that models are sent, in one line that opens. */
+	showSetup(setup) {
+		const json = JSON.stringify(setup);
+		if (json === this.setupJson && this.setup?.isConnected) return;
+		this.setupJson = json;
+		this.setup?.remove();
+		if (!setup) return;
+		const lines = setup.tools.map(({ name, description }) =>
+			el("li", {}, el("code", {}, name), ` ${description}`),
+		);
+		const size = `${plural(setup.tools.length, "tool")}, ${count(setup.characters)} characters`;
+		const panel = el("details", { "data-key": "setup" }, el("summary", {}, size), el("ul", {}, ...lines));
+		this.setup = el("li", { class: "setup" }, panel);
+		this.list.prepend(this.setup);
+	}
 
-  item(row, old, index) {
-    const item = old ?? new RowItem({ actions: this.actions, address: this.address });
-    const { attempts, remarks, unanswered, running } = this.facts;
-    const extras = {
-      fold: row.fold,
-      attempts: attempts.filter(({ after }) => after === row.id),
-      remarks: remarks.filter(({ after }) => after === row.id),
-      isOpen: unanswered && index === this.rows.total - 1,
-      running,
-    };
-    item.update(row, JSON.stringify(extras), () => ({
-      before: this.compaction(extras.fold),
-      after: this.afterRow(extras),
-    }));
-    return item;
-  }
+	item(row, old, index) {
+		const item = old ?? new RowItem({ actions: this.actions, address: this.address });
+		const { attempts, remarks, unanswered, running } = this.facts;
+		const extras = {
+			fold: row.fold,
+			attempts: attempts.filter(({ after }) => after === row.id),
+			remarks: remarks.filter(({ after }) => after === row.id),
+			isOpen: unanswered && index === this.rows.total - 1,
+			running,
+		};
+		item.update(row, JSON.stringify(extras), () => ({
+			before: this.compaction(extras.fold),
+			after: this.afterRow(extras),
+		}));
+		return item;
+	}
 
-  /** The card of the compaction that added a row; shown above it. */
-  compaction(fold) {
-    if (!fold) return [];
-    const compact_metadata = { pre_tokens: fold.before, post_tokens: fold.after };
-    const event = { type: "system", subtype: COMPACTED, compact_metadata };
-    return finishedCards(this.table, [event]).map(({ node }) => node);
-  }
+	/** The card of the compaction that added a row; shown above it. */
+	compaction(fold) {
+		if (!fold) return [];
+		const compact_metadata = { pre_tokens: fold.before, post_tokens: fold.after };
+		const event = { type: "system", subtype: COMPACTED, compact_metadata };
+		return finishedCards(this.table, [event]).map(({ node }) => node);
+	}
 
-  /** What is shown after a row: attempts to answer it, and reports of runs. */
-  afterRow({ attempts, remarks, isOpen, running }) {
-    const nodes = attempts.map((attempt, index) =>
-      isOpen && index === attempts.length - 1
-        ? this.lastAttempt(attempt, !running)
-        : this.oldAttempt(attempt),
-    );
-    if (isOpen && !attempts.length && !running) nodes.push(this.unanswered());
-    return [...nodes, ...remarks.flatMap(({ events }) => this.reports(events))];
-  }
+	/** What is shown after a row: attempts to answer it, and reports of runs. */
+	afterRow({ attempts, remarks, isOpen, running }) {
+		const nodes = attempts.map((attempt, index) =>
+			isOpen && index === attempts.length - 1
+				? this.lastAttempt(attempt, !running)
+				: this.oldAttempt(attempt),
+		);
+		if (isOpen && !attempts.length && !running) nodes.push(this.unanswered());
+		return [...nodes, ...remarks.flatMap(({ events }) => this.reports(events))];
+	}
 
-  /** What a finished run reported. A compaction has its own card among the rows; this one links
-   *  to it. */
-  reports(events) {
-    return finishedCards(this.table, events).map(({ node }) => {
-      if (node.dataset.subtype === COMPACTED) {
-        node.dataset.subtype = "compaction_remark";
-        node.append(this.button("Show where", () => this.toCompaction(), "quiet"));
-      }
-      return node;
-    });
-  }
+	/** What a finished run reported. A compaction has its own card among the rows; this one links
+	 *  to it. */
+	reports(events) {
+		return finishedCards(this.table, events).map(({ node }) => {
+			if (node.dataset.subtype === COMPACTED) {
+				node.dataset.subtype = "compaction_remark";
+				node.append(this.button("Show where", () => this.toCompaction(), "quiet"));
+			}
+			return node;
+		});
+	}
 
-  /** The newest attempt at an unanswered message: the part that arrived, the reason, and Retry. */
-  lastAttempt(attempt, mayRetry) {
-    const reason = el("div", { class: "prose" }, describe(attempt));
-    const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
-    const retry = mayRetry ? this.button("Retry", this.actions.retry) : null;
-    const tone = isStopped(attempt) ? "grey" : "red";
-    const box = el(
-      "div",
-      { class: `system-message ${tone}`, role: "alert" },
-      tone === "red" ? icon : null,
-      reason,
-      retry,
-    );
-    return el("li", { class: `attempt ${attempt.state}` }, ...this.partial(attempt), box);
-  }
+	/** The newest attempt at an unanswered message: the part that arrived, the reason, and Retry. */
+	lastAttempt(attempt, mayRetry) {
+		const reason = el("div", { class: "prose" }, describe(attempt));
+		const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
+		const retry = mayRetry ? this.button("Retry", this.actions.retry) : null;
+		const tone = isStopped(attempt) ? "grey" : "red";
+		const box = el(
+			"div",
+			{ class: `system-message ${tone}`, role: "alert" },
+			tone === "red" ? icon : null,
+			reason,
+			retry,
+		);
+		return el("li", { class: `attempt ${attempt.state}` }, ...this.partial(attempt), box);
+	}
 
-  /** An earlier attempt: one line that opens. */
-  oldAttempt(attempt) {
-    const line = el("summary", {}, describe(attempt));
-    return el(
-      "li",
-      { class: `attempt old ${attempt.state}` },
-      el("details", { "data-key": `attempt:${attempt.created}` }, line, ...this.partial(attempt)),
-    );
-  }
+	/** An earlier attempt: one line that opens. */
+	oldAttempt(attempt) {
+		const line = el("summary", {}, describe(attempt));
+		return el(
+			"li",
+			{ class: `attempt old ${attempt.state}` },
+			el("details", { "data-key": `attempt:${attempt.created}` }, line, ...this.partial(attempt)),
+		);
+	}
 
-  /** The part of an answer that arrived. */
-  partial(attempt) {
-    if (!attempt.parts.length) return [];
-    const name = el("span", { class: "name" }, "Assistant");
-    const badge = el("span", { class: "badge" }, "not finished");
-    const parts = attempt.parts.map((part, index) =>
-      makePart(part, `${attempt.created}:${index}`, this.address),
-    );
-    return [el("header", { class: "who" }, name, badge), el("div", { class: "body" }, ...parts)];
-  }
+	/** The part of an answer that arrived. */
+	partial(attempt) {
+		if (!attempt.parts.length) return [];
+		const name = el("span", { class: "name" }, "Assistant");
+		const badge = el("span", { class: "badge" }, "not finished");
+		const parts = attempt.parts.map((part, index) =>
+			makePart(part, `${attempt.created}:${index}`, this.address),
+		);
+		return [el("header", { class: "who" }, name, badge), el("div", { class: "body" }, ...parts)];
+	}
 
-  unanswered() {
-    return el(
-      "li",
-      { class: "attempt none" },
-      el(
-        "div",
-        { class: "system-message grey" },
-        el("div", { class: "prose" }, "No answer yet."),
-        this.button("Ask now", this.actions.retry),
-      ),
-    );
-  }
+	unanswered() {
+		return el(
+			"li",
+			{ class: "attempt none" },
+			el(
+				"div",
+				{ class: "system-message grey" },
+				el("div", { class: "prose" }, "No answer yet."),
+				this.button("Ask now", this.actions.retry),
+			),
+		);
+	}
 
-  button(label, run, kind = null) {
-    return el("button", { type: "button", class: kind, onclick: () => run() }, label);
-  }
+	button(label, run, kind = null) {
+		return el("button", { type: "button", class: kind, onclick: () => run() }, label);
+	}
 
-  fail(message) {
-    const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
-    this.append(
-      el(
-        "li",
-        { class: "system-message red" },
-        icon,
-        el("div", { class: "prose", role: "alert" }, message),
-      ),
-    );
-    this.toEnd();
-  }
+	fail(message) {
+		const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
+		this.append(
+			el(
+				"li",
+				{ class: "system-message red" },
+				icon,
+				el("div", { class: "prose", role: "alert" }, message),
+			),
+		);
+		this.toEnd();
+	}
 
-  /** Mark the first row of a range; null: no mark. */
-  markRange(id) {
-    this.list.querySelector(".range-start")?.classList.remove("range-start");
-    if (id) this.rows.find(id)?.classList.add("range-start");
-  }
+	/** Mark the first row of a range; null: no mark. */
+	markRange(id) {
+		this.list.querySelector(".range-start")?.classList.remove("range-start");
+		if (id) this.rows.find(id)?.classList.add("range-start");
+	}
 
-  atEnd() {
-    return this.rows.atEnd();
-  }
+	atEnd() {
+		return this.rows.atEnd();
+	}
 
-  toEnd() {
-    return this.rows.toEnd();
-  }
+	toEnd() {
+		return this.rows.toEnd();
+	}
 
-  /** Bring a row into view, and focus it. */
-  reveal(id) {
-    const node = this.rows.find(id);
-    if (!node) return false;
-    node.scrollIntoView({ block: "center" });
-    node.focus({ preventScroll: true });
-    return true;
-  }
+	/** Bring a row into view, and focus it. */
+	reveal(id) {
+		const node = this.rows.find(id);
+		if (!node) return false;
+		node.scrollIntoView({ block: "center" });
+		node.focus({ preventScroll: true });
+		return true;
+	}
 
-  /** Bring the newest compaction into view. */
-  toCompaction() {
-    const cards = this.list.querySelectorAll(`[data-subtype="${COMPACTED}"]`);
-    if (cards.length) cards[cards.length - 1].scrollIntoView({ block: "center" });
-    else if (this.facts.summary) this.actions.openRow(this.facts.summary);
-  }
+	/** Bring the newest compaction into view. */
+	toCompaction() {
+		const cards = this.list.querySelectorAll(`[data-subtype="${COMPACTED}"]`);
+		if (cards.length) cards[cards.length - 1].scrollIntoView({ block: "center" });
+		else if (this.facts.summary) this.actions.openRow(this.facts.summary);
+	}
 }
 
 /** Whether a person stopped the answer, here or in the client that asked for it. */
 function isStopped({ reason, status }) {
-  return reason === STOPPED || status === CLIENT_LEFT;
+	return reason === STOPPED || status === CLIENT_LEFT;
 }
 
 /** Why there is no answer, in one sentence. */
 function describe({ reason, status, state, model }) {
-  const isPartial = state === "partial";
-  const wasStopped = isStopped({ reason, status });
-  if (wasStopped && isPartial)
-    return "Stopped. This part of the answer is kept here, but it is not sent to models.";
-  if (wasStopped) return "Stopped before an answer came.";
-  const what = isPartial ? "The answer broke off" : `${model ?? "The model"} did not answer`;
-  return `${what}: ${reason ?? "no reason was recorded"}${status ? ` (${status})` : ""}`;
+	const isPartial = state === "partial";
+	const wasStopped = isStopped({ reason, status });
+	if (wasStopped && isPartial)
+		return "Stopped. This part of the answer is kept here, but it is not sent to models.";
+	if (wasStopped) return "Stopped before an answer came.";
+	const what = isPartial ? "The answer broke off" : `${model ?? "The model"} did not answer`;
+	return `${what}: ${reason ?? "no reason was recorded"}${status ? ` (${status})` : ""}`;
 }
 
 function emptyThread() {
-  return el(
-    "li",
-    { class: "empty" },
-    el("h2", {}, "No messages yet"),
-    el(
-      "p",
-      {},
-      "Write below. Every message becomes a commit that you can search, compact and undo.",
-    ),
-  );
+	return el(
+		"li",
+		{ class: "empty" },
+		el("h2", {}, "No messages yet"),
+		el(
+			"p",
+			{},
+			"Write below. Every message becomes a commit that you can search, compact and undo.",
+		),
+	);
 }

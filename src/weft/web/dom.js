@@ -3,80 +3,80 @@
 
 /** An element: `el("button", {class: "quiet", onclick}, "Pin")`. Strings become text nodes. */
 export function el(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else node.setAttribute(name, value === true ? "" : String(value));
-  }
-  node.append(...children.filter((child) => child !== null && child !== undefined));
-  return node;
+	const node = document.createElement(tag);
+	for (const [name, value] of Object.entries(attributes)) {
+		if (value === null || value === undefined || value === false) continue;
+		if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+		else node.setAttribute(name, value === true ? "" : String(value));
+	}
+	node.append(...children.filter((child) => child !== null && child !== undefined));
+	return node;
 }
 
 /** Fill a node with HTML that the server's sanitiser wrote. */
 export function trusted(node, html) {
-  node.innerHTML = html;
-  return node;
+	node.innerHTML = html;
+	return node;
 }
 
 /** Replace the children of a node. */
 export function refill(node, ...children) {
-  node.replaceChildren(...children.filter((child) => child !== null && child !== undefined));
-  return node;
+	node.replaceChildren(...children.filter((child) => child !== null && child !== undefined));
+	return node;
 }
 
 export function byId(id) {
-  return document.getElementById(id);
+	return document.getElementById(id);
 }
 
 /** 12,345 in the reader's locale. */
 export function count(number) {
-  return Number(number ?? 0).toLocaleString();
+	return Number(number ?? 0).toLocaleString();
 }
 
 export function plural(number, one, many = `${one}s`) {
-  return `${count(number)} ${number === 1 ? one : many}`;
+	return `${count(number)} ${number === 1 ? one : many}`;
 }
 
 /** "3 min ago", from seconds since 1970. */
 export function ago(seconds) {
-  if (!seconds) return "";
-  const past = Math.max(0, Date.now() / 1000 - seconds);
-  for (const [size, unit] of [
-    [86400, "d"],
-    [3600, "h"],
-    [60, "min"],
-  ]) {
-    if (past >= size) return `${Math.floor(past / size)} ${unit} ago`;
-  }
-  return "just now";
+	if (!seconds) return "";
+	const past = Math.max(0, Date.now() / 1000 - seconds);
+	for (const [size, unit] of [
+		[86400, "d"],
+		[3600, "h"],
+		[60, "min"],
+	]) {
+		if (past >= size) return `${Math.floor(past / size)} ${unit} ago`;
+	}
+	return "just now";
 }
 
 /** Make `nodes` the children of a parent between two of its children (both may be null). Nodes that
  *  are already in place are not touched, so focus, selection and scroll positions survive. */
 export function reconcile(parent, nodes, after = null, before = null) {
-  const wanted = new Set(nodes);
-  let next = after ? after.nextSibling : parent.firstChild;
-  for (let node = next; node && node !== before; ) {
-    const following = node.nextSibling;
-    if (!wanted.has(node)) node.remove();
-    node = following;
-  }
-  next = after ? after.nextSibling : parent.firstChild;
-  for (const node of nodes) {
-    if (node === next) next = next.nextSibling;
-    else parent.insertBefore(node, next);
-  }
+	const wanted = new Set(nodes);
+	let next = after ? after.nextSibling : parent.firstChild;
+	for (let node = next; node && node !== before; ) {
+		const following = node.nextSibling;
+		if (!wanted.has(node)) node.remove();
+		node = following;
+	}
+	next = after ? after.nextSibling : parent.firstChild;
+	for (const node of nodes) {
+		if (node === next) next = next.nextSibling;
+		else parent.insertBefore(node, next);
+	}
 }
 
 /** Open the panels of a new node that are open in the old one; panels are matched by `data-key`. */
 export function keepOpen(old, node) {
-  const panels = (root) => [root, ...root.querySelectorAll("details")].filter((each) => each.matches("details"));
-  const isOpen = new Map(panels(old).map((each) => [each.dataset.key, each.open]));
-  for (const each of panels(node)) {
-    if (isOpen.has(each.dataset.key)) each.open = isOpen.get(each.dataset.key);
-  }
-  return node;
+	const panels = (root) => [root, ...root.querySelectorAll("details")].filter((each) => each.matches("details"));
+	const isOpen = new Map(panels(old).map((each) => [each.dataset.key, each.open]));
+	for (const each of panels(node)) {
+		if (isOpen.has(each.dataset.key)) each.open = isOpen.get(each.dataset.key);
+	}
+	return node;
 }
 
 const TIME = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" });
@@ -84,8 +84,8 @@ const DATE = new Intl.DateTimeFormat(); // made once: that takes longer than to 
 
 /** "14:03", with the date unless it is today's; from seconds since 1970. */
 export function clock(seconds) {
-  const date = new Date(seconds * 1000);
-  const time = TIME.format(date);
-  const isToday = date.toDateString() === new Date().toDateString();
-  return isToday ? time : `${DATE.format(date)} ${time}`;
+	const date = new Date(seconds * 1000);
+	const time = TIME.format(date);
+	const isToday = date.toDateString() === new Date().toDateString();
+	return isToday ? time : `${DATE.format(date)} ${time}`;
 }

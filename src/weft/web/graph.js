@@ -18,350 +18,350 @@ const DRAG = 4; // pixels that make a click a drag
 const SVG = "http://www.w3.org/2000/svg";
 
 const KINDS = {
-  "": "All kinds",
-  messages: "Messages",
-  compact: "Compactions",
-  merge: "Merges",
-  edit: "Edits",
-  revert: "Reverts",
-  annotate: "Pins and skips",
-  note: "Notes",
+	"": "All kinds",
+	messages: "Messages",
+	compact: "Compactions",
+	merge: "Merges",
+	edit: "Edits",
+	revert: "Reverts",
+	annotate: "Pins and skips",
+	note: "Notes",
 };
 const CHANGES = ["compact", "merge", "edit", "revert", "annotate", "note", "setup", "splice"];
 
 export class Graph {
-  /** `actions`: {read(commit)}; `commands(commit)` are the buttons for a commit: [{label, run}]. */
-  constructor({ actions, commands }) {
-    Object.assign(this, { actions, commands, zoom: 1, active: -1, all: [], rows: [], chunks: [] });
-    this.items = new Map(); // the drawn rows by commit
-    this.scroller = byId("graph-scroll");
-    this.sizer = byId("graph-sizer");
-    this.list = byId("graph-list");
-    this.svg = document.createElementNS(SVG, "svg");
-    this.svg.setAttribute("aria-hidden", "true");
-    this.sizer.prepend(this.svg);
-    const kinds = Object.entries(KINDS).map(([value, label]) => el("option", { value }, label));
-    refill(byId("graph-kind"), ...kinds);
-    this.addListeners();
-  }
+	/** `actions`: {read(commit)}; `commands(commit)` are the buttons for a commit: [{label, run}]. */
+	constructor({ actions, commands }) {
+		Object.assign(this, { actions, commands, zoom: 1, active: -1, all: [], rows: [], chunks: [] });
+		this.items = new Map(); // the drawn rows by commit
+		this.scroller = byId("graph-scroll");
+		this.sizer = byId("graph-sizer");
+		this.list = byId("graph-list");
+		this.svg = document.createElementNS(SVG, "svg");
+		this.svg.setAttribute("aria-hidden", "true");
+		this.sizer.prepend(this.svg);
+		const kinds = Object.entries(KINDS).map(([value, label]) => el("option", { value }, label));
+		refill(byId("graph-kind"), ...kinds);
+		this.addListeners();
+	}
 
-  addListeners() {
-    this.scroller.addEventListener("scroll", () => this.draw(), { passive: true });
-    new ResizeObserver(() => this.draw()).observe(this.scroller);
-    for (const id of ["graph-branch", "graph-kind", "graph-text"])
-      byId(id).addEventListener("input", () => this.filter());
-    byId("graph-in").addEventListener("click", () => this.setZoom(this.zoom * 1.25));
-    byId("graph-out").addEventListener("click", () => this.setZoom(this.zoom / 1.25));
-    this.scroller.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
-    this.list.addEventListener("keydown", (event) => this.key(event));
-    this.scroller.addEventListener("click", (event) => this.click(event));
-    this.addPanning();
-  }
+	addListeners() {
+		this.scroller.addEventListener("scroll", () => this.draw(), { passive: true });
+		new ResizeObserver(() => this.draw()).observe(this.scroller);
+		for (const id of ["graph-branch", "graph-kind", "graph-text"])
+			byId(id).addEventListener("input", () => this.filter());
+		byId("graph-in").addEventListener("click", () => this.setZoom(this.zoom * 1.25));
+		byId("graph-out").addEventListener("click", () => this.setZoom(this.zoom / 1.25));
+		this.scroller.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+		this.list.addEventListener("keydown", (event) => this.key(event));
+		this.scroller.addEventListener("click", (event) => this.click(event));
+		this.addPanning();
+	}
 
-  /** Drag with the mouse to pan; touch screens pan by themselves. */
-  addPanning() {
-    const { scroller } = this;
-    scroller.addEventListener("pointerdown", (event) => {
-      if (event.button !== 0 || event.pointerType !== "mouse" || event.target.closest(".grip")) return;
-      const start = { x: event.clientX, y: event.clientY };
-      const from = { left: scroller.scrollLeft, top: scroller.scrollTop };
-      const move = ({ clientX, clientY }) => {
-        const [x, y] = [clientX - start.x, clientY - start.y];
-        if (!this.isDragged && Math.hypot(x, y) < DRAG) return;
-        this.isDragged = true;
-        scroller.classList.add("dragged");
-        scroller.scrollTo(from.left - x, from.top - y);
-      };
-      const end = () => {
-        removeEventListener("pointermove", move);
-        scroller.classList.remove("dragged");
-        setTimeout(() => (this.isDragged = false)); // the click of this drag comes first
-      };
-      addEventListener("pointermove", move);
-      addEventListener("pointerup", end, { once: true });
-    });
-  }
+	/** Drag with the mouse to pan; touch screens pan by themselves. */
+	addPanning() {
+		const { scroller } = this;
+		scroller.addEventListener("pointerdown", (event) => {
+			if (event.button !== 0 || event.pointerType !== "mouse" || event.target.closest(".grip")) return;
+			const start = { x: event.clientX, y: event.clientY };
+			const from = { left: scroller.scrollLeft, top: scroller.scrollTop };
+			const move = ({ clientX, clientY }) => {
+				const [x, y] = [clientX - start.x, clientY - start.y];
+				if (!this.isDragged && Math.hypot(x, y) < DRAG) return;
+				this.isDragged = true;
+				scroller.classList.add("dragged");
+				scroller.scrollTo(from.left - x, from.top - y);
+			};
+			const end = () => {
+				removeEventListener("pointermove", move);
+				scroller.classList.remove("dragged");
+				setTimeout(() => (this.isDragged = false)); // the click of this drag comes first
+			};
+			addEventListener("pointermove", move);
+			addEventListener("pointerup", end, { once: true });
+		});
+	}
 
-  /** Read the graph of a thread. If reads overlap, only the newest one is shown. */
-  async load(thread) {
-    this.reads = (this.reads ?? 0) + 1;
-    const number = this.reads;
-    try {
-      const data = await get("/api/graph", { thread });
-      if (number === this.reads) this.show(thread, data);
-    } catch (error) {
-      if (number === this.reads) byId("graph-facts").textContent = error.message;
-    }
-  }
+	/** Read the graph of a thread. If reads overlap, only the newest one is shown. */
+	async load(thread) {
+		this.reads = (this.reads ?? 0) + 1;
+		const number = this.reads;
+		try {
+			const data = await get("/api/graph", { thread });
+			if (number === this.reads) this.show(thread, data);
+		} catch (error) {
+			if (number === this.reads) byId("graph-facts").textContent = error.message;
+		}
+	}
 
-  show(thread, data) {
-    const isOther = thread !== this.thread;
-    this.thread = thread;
-    this.refs = data.refs;
-    this.all = data.commits.map(([id, kind, lane, created, label, parents], index) => ({
-      id, kind, lane, created, label, parents, index, refs: data.refs[id] ?? [],
-    }));
-    const chosen = isOther ? "" : byId("graph-branch").value;
-    refill(
-      byId("graph-branch"),
-      el("option", { value: "" }, "All branches"),
-      ...data.branches.map((name) => el("option", { value: name }, name)),
-    );
-    byId("graph-branch").value = data.branches.includes(chosen) ? chosen : "";
-    if (isOther) {
-      byId("graph-text").value = byId("graph-kind").value = "";
-      this.scroller.scrollTo(0, 0);
-      this.selected = null;
-    }
-    this.filter();
-  }
+	show(thread, data) {
+		const isOther = thread !== this.thread;
+		this.thread = thread;
+		this.refs = data.refs;
+		this.all = data.commits.map(([id, kind, lane, created, label, parents], index) => ({
+			id, kind, lane, created, label, parents, index, refs: data.refs[id] ?? [],
+		}));
+		const chosen = isOther ? "" : byId("graph-branch").value;
+		refill(
+			byId("graph-branch"),
+			el("option", { value: "" }, "All branches"),
+			...data.branches.map((name) => el("option", { value: name }, name)),
+		);
+		byId("graph-branch").value = data.branches.includes(chosen) ? chosen : "";
+		if (isOther) {
+			byId("graph-text").value = byId("graph-kind").value = "";
+			this.scroller.scrollTo(0, 0);
+			this.selected = null;
+		}
+		this.filter();
+	}
 
-  /** Show the commits that match the filters; lines lead to the next ancestor that is shown. */
-  filter() {
-    const [branch, kind] = [byId("graph-branch").value, byId("graph-kind").value];
-    const words = byId("graph-text").value.trim().toLowerCase();
-    const reachable = branch ? this.reachable(branch) : null;
-    const matches = (commit) =>
-      (!reachable || reachable.has(commit.index)) &&
-      (!kind || (kind === "messages" ? !CHANGES.includes(commit.kind) : commit.kind === kind)) &&
-      (!words ||
-        commit.label.toLowerCase().includes(words) ||
-        commit.id.startsWith(words) ||
-        commit.refs.some((name) => name.toLowerCase().includes(words)));
-    this.rows = this.all.filter(matches);
-    const places = new Map(this.rows.map((commit, row) => [commit.index, row]));
-    const nearest = new Array(this.all.length);
-    for (let index = this.all.length - 1; index >= 0; index -= 1) {
-      const parent = this.all[index].parents[0];
-      nearest[index] = places.get(index) ?? (parent ? nearest[parent[0]] : undefined);
-    }
-    this.connect(nearest);
-    this.active = Math.min(this.active, this.rows.length - 1);
-    if (this.selected) this.active = this.rows.findIndex(({ id }) => id === this.selected);
-    byId("graph-facts").textContent =
-      this.rows.length === this.all.length
-        ? plural(this.all.length, "commit")
-        : `${count(this.rows.length)} of ${plural(this.all.length, "commit")}`;
-    this.draw(true);
-    this.showCommands();
-  }
+	/** Show the commits that match the filters; lines lead to the next ancestor that is shown. */
+	filter() {
+		const [branch, kind] = [byId("graph-branch").value, byId("graph-kind").value];
+		const words = byId("graph-text").value.trim().toLowerCase();
+		const reachable = branch ? this.reachable(branch) : null;
+		const matches = (commit) =>
+			(!reachable || reachable.has(commit.index)) &&
+			(!kind || (kind === "messages" ? !CHANGES.includes(commit.kind) : commit.kind === kind)) &&
+			(!words ||
+				commit.label.toLowerCase().includes(words) ||
+				commit.id.startsWith(words) ||
+				commit.refs.some((name) => name.toLowerCase().includes(words)));
+		this.rows = this.all.filter(matches);
+		const places = new Map(this.rows.map((commit, row) => [commit.index, row]));
+		const nearest = new Array(this.all.length);
+		for (let index = this.all.length - 1; index >= 0; index -= 1) {
+			const parent = this.all[index].parents[0];
+			nearest[index] = places.get(index) ?? (parent ? nearest[parent[0]] : undefined);
+		}
+		this.connect(nearest);
+		this.active = Math.min(this.active, this.rows.length - 1);
+		if (this.selected) this.active = this.rows.findIndex(({ id }) => id === this.selected);
+		byId("graph-facts").textContent =
+			this.rows.length === this.all.length
+				? plural(this.all.length, "commit")
+				: `${count(this.rows.length)} of ${plural(this.all.length, "commit")}`;
+		this.draw(true);
+		this.showCommands();
+	}
 
-  /** The positions of the commits that a branch reaches. */
-  reachable(branch) {
-    const head = this.all.find(({ refs }) => refs.includes(branch));
-    const known = new Set();
-    const waiting = head ? [head.index] : [];
-    while (waiting.length) {
-      const index = waiting.pop();
-      if (known.has(index)) continue;
-      known.add(index);
-      for (const [parent] of this.all[index].parents) waiting.push(parent);
-    }
-    return known;
-  }
+	/** The positions of the commits that a branch reaches. */
+	reachable(branch) {
+		const head = this.all.find(({ refs }) => refs.includes(branch));
+		const known = new Set();
+		const waiting = head ? [head.index] : [];
+		while (waiting.length) {
+			const index = waiting.pop();
+			if (known.has(index)) continue;
+			known.add(index);
+			for (const [parent] of this.all[index].parents) waiting.push(parent);
+		}
+		return known;
+	}
 
-  /** Make the lines between the shown rows, and an index of them by position. */
-  connect(nearest) {
-    this.chunks = [];
-    const add = (edge) => {
-      const last = Math.floor(edge.to / CHUNK);
-      for (let chunk = Math.floor(edge.from / CHUNK); chunk <= last; chunk += 1)
-        (this.chunks[chunk] ??= []).push(edge);
-    };
-    this.rows.forEach((commit, row) => {
-      for (const [parent, lane] of commit.parents) {
-        const to = nearest[parent];
-        if (to === undefined || to <= row) continue;
-        const skips = this.rows[to].index !== parent;
-        add({ from: row, to, lane, start: commit.lane, end: this.rows[to].lane, skips });
-      }
-    });
-  }
+	/** Make the lines between the shown rows, and an index of them by position. */
+	connect(nearest) {
+		this.chunks = [];
+		const add = (edge) => {
+			const last = Math.floor(edge.to / CHUNK);
+			for (let chunk = Math.floor(edge.from / CHUNK); chunk <= last; chunk += 1)
+				(this.chunks[chunk] ??= []).push(edge);
+		};
+		this.rows.forEach((commit, row) => {
+			for (const [parent, lane] of commit.parents) {
+				const to = nearest[parent];
+				if (to === undefined || to <= row) continue;
+				const skips = this.rows[to].index !== parent;
+				add({ from: row, to, lane, start: commit.lane, end: this.rows[to].lane, skips });
+			}
+		});
+	}
 
-  // Drawing.
+	// Drawing.
 
-  get height() {
-    return ROW * this.zoom;
-  }
+	get height() {
+		return ROW * this.zoom;
+	}
 
-  get lane() {
-    return LANE * Math.max(0.6, this.zoom);
-  }
+	get lane() {
+		return LANE * Math.max(0.6, this.zoom);
+	}
 
-  x(lane) {
-    return (lane + 0.75) * this.lane;
-  }
+	x(lane) {
+		return (lane + 0.75) * this.lane;
+	}
 
-  draw() {
-    const { height, scroller } = this;
-    if (!scroller.clientHeight) return; // the panel is not shown
-    this.sizer.style.height = `${this.rows.length * height}px`;
-    const first = Math.max(0, Math.floor(scroller.scrollTop / height) - MARGIN);
-    const inView = Math.ceil(scroller.clientHeight / height) + 2 * MARGIN;
-    const last = Math.min(this.rows.length, first + inView);
-    const edges = this.edgesBetween(first, last);
-    const lanes = Math.max(0, ...edges.flatMap(({ lane, start, end }) => [lane, start, end]));
-    this.drawLines(first, last, edges, lanes + 1);
-    this.drawRows(first, last, this.x(lanes + 0.75));
-  }
+	draw() {
+		const { height, scroller } = this;
+		if (!scroller.clientHeight) return; // the panel is not shown
+		this.sizer.style.height = `${this.rows.length * height}px`;
+		const first = Math.max(0, Math.floor(scroller.scrollTop / height) - MARGIN);
+		const inView = Math.ceil(scroller.clientHeight / height) + 2 * MARGIN;
+		const last = Math.min(this.rows.length, first + inView);
+		const edges = this.edgesBetween(first, last);
+		const lanes = Math.max(0, ...edges.flatMap(({ lane, start, end }) => [lane, start, end]));
+		this.drawLines(first, last, edges, lanes + 1);
+		this.drawRows(first, last, this.x(lanes + 0.75));
+	}
 
-  edgesBetween(first, last) {
-    const edges = new Set();
-    for (let chunk = Math.floor(first / CHUNK); chunk <= Math.floor(last / CHUNK); chunk += 1)
-      for (const edge of this.chunks[chunk] ?? [])
-        if (edge.from < last && edge.to >= first) edges.add(edge);
-    return [...edges];
-  }
+	edgesBetween(first, last) {
+		const edges = new Set();
+		for (let chunk = Math.floor(first / CHUNK); chunk <= Math.floor(last / CHUNK); chunk += 1)
+			for (const edge of this.chunks[chunk] ?? [])
+				if (edge.from < last && edge.to >= first) edges.add(edge);
+		return [...edges];
+	}
 
-  drawLines(first, last, edges, lanes) {
-    const { svg, height } = this;
-    const [above, below] = [-2 * height, (last - first + 2) * height];
-    const y = (row) => Math.min(below, Math.max(above, (row - first + 0.5) * height));
-    const path = ({ from, to, lane, start, end }) => {
-      const [x0, xl, x1] = [this.x(start), this.x(lane), this.x(end)];
-      const bend = height / 2;
-      const [top, bottom] = [y(from), y(to)];
-      if (to === from + 1 && lane !== start) return `M${x0} ${top}C${x0} ${top + bend} ${x1} ${bottom - bend} ${x1} ${bottom}`;
-      const turn = y(from + 1);
-      const join = y(to - 1);
-      const head = xl === x0 ? `M${x0} ${top}` : `M${x0} ${top}C${x0} ${top + bend} ${xl} ${turn - bend} ${xl} ${turn}`;
-      const tail = xl === x1 ? `L${x1} ${bottom}` : `L${xl} ${join}C${xl} ${join + bend} ${x1} ${bottom - bend} ${x1} ${bottom}`;
-      return head + tail;
-    };
-    const nodes = edges.map((edge) =>
-      shape("path", { d: path(edge), class: `edge lane-${edge.lane % COLOURS}${edge.skips ? " skips" : ""}` }),
-    );
-    for (let row = first; row < last; row += 1) {
-      const { lane, kind, id } = this.rows[row];
-      const [x, radius] = [this.x(lane), Math.max(2, 4.5 * Math.min(1, this.zoom))];
-      const name = `dot lane-${lane % COLOURS} ${kind}${id === this.reading ? " reading" : ""}`;
-      const box = { x: x - radius, y: y(row) - radius, width: 2 * radius, height: 2 * radius, class: name };
-      nodes.push(kind === "compact" ? shape("rect", box) : shape("circle", { cx: x, cy: y(row), r: radius, class: name }));
-    }
-    svg.setAttribute("width", Math.ceil(this.x(lanes)));
-    svg.setAttribute("height", Math.max(0, (last - first) * height));
-    svg.style.top = `${first * height}px`;
-    svg.replaceChildren(...nodes);
-  }
+	drawLines(first, last, edges, lanes) {
+		const { svg, height } = this;
+		const [above, below] = [-2 * height, (last - first + 2) * height];
+		const y = (row) => Math.min(below, Math.max(above, (row - first + 0.5) * height));
+		const path = ({ from, to, lane, start, end }) => {
+			const [x0, xl, x1] = [this.x(start), this.x(lane), this.x(end)];
+			const bend = height / 2;
+			const [top, bottom] = [y(from), y(to)];
+			if (to === from + 1 && lane !== start) return `M${x0} ${top}C${x0} ${top + bend} ${x1} ${bottom - bend} ${x1} ${bottom}`;
+			const turn = y(from + 1);
+			const join = y(to - 1);
+			const head = xl === x0 ? `M${x0} ${top}` : `M${x0} ${top}C${x0} ${top + bend} ${xl} ${turn - bend} ${xl} ${turn}`;
+			const tail = xl === x1 ? `L${x1} ${bottom}` : `L${xl} ${join}C${xl} ${join + bend} ${x1} ${bottom - bend} ${x1} ${bottom}`;
+			return head + tail;
+		};
+		const nodes = edges.map((edge) =>
+			shape("path", { d: path(edge), class: `edge lane-${edge.lane % COLOURS}${edge.skips ? " skips" : ""}` }),
+		);
+		for (let row = first; row < last; row += 1) {
+			const { lane, kind, id } = this.rows[row];
+			const [x, radius] = [this.x(lane), Math.max(2, 4.5 * Math.min(1, this.zoom))];
+			const name = `dot lane-${lane % COLOURS} ${kind}${id === this.reading ? " reading" : ""}`;
+			const box = { x: x - radius, y: y(row) - radius, width: 2 * radius, height: 2 * radius, class: name };
+			nodes.push(kind === "compact" ? shape("rect", box) : shape("circle", { cx: x, cy: y(row), r: radius, class: name }));
+		}
+		svg.setAttribute("width", Math.ceil(this.x(lanes)));
+		svg.setAttribute("height", Math.max(0, (last - first) * height));
+		svg.style.top = `${first * height}px`;
+		svg.replaceChildren(...nodes);
+	}
 
-  drawRows(first, last, left) {
-    const items = [];
-    const old = this.items;
-    this.items = new Map();
-    for (let row = first; row < last; row += 1) {
-      const commit = this.rows[row];
-      const key = JSON.stringify([row, this.rows.length, row === this.active, this.reading === commit.id, commit.refs]);
-      const known = old.get(commit.id);
-      const node = known?.key === key ? known.node : this.item(commit, row);
-      this.items.set(commit.id, { key, node });
-      node.style.top = `${row * this.height}px`;
-      node.style.height = `${this.height}px`;
-      node.style.paddingLeft = `${left}px`;
-      items.push(node);
-    }
-    this.list.classList.toggle("tiny", this.zoom < TINY);
-    reconcile(this.list, items);
-    const active = this.rows[this.active];
-    if (active) this.list.setAttribute("aria-activedescendant", `graph-${active.id}`);
-    else this.list.removeAttribute("aria-activedescendant");
-  }
+	drawRows(first, last, left) {
+		const items = [];
+		const old = this.items;
+		this.items = new Map();
+		for (let row = first; row < last; row += 1) {
+			const commit = this.rows[row];
+			const key = JSON.stringify([row, this.rows.length, row === this.active, this.reading === commit.id, commit.refs]);
+			const known = old.get(commit.id);
+			const node = known?.key === key ? known.node : this.item(commit, row);
+			this.items.set(commit.id, { key, node });
+			node.style.top = `${row * this.height}px`;
+			node.style.height = `${this.height}px`;
+			node.style.paddingLeft = `${left}px`;
+			items.push(node);
+		}
+		this.list.classList.toggle("tiny", this.zoom < TINY);
+		reconcile(this.list, items);
+		const active = this.rows[this.active];
+		if (active) this.list.setAttribute("aria-activedescendant", `graph-${active.id}`);
+		else this.list.removeAttribute("aria-activedescendant");
+	}
 
-  item(commit, row) {
-    const chips = commit.refs.map((name) => {
-      const isTag = name.startsWith("tag:");
-      return el("span", { class: isTag ? "ref tag" : "ref", "data-branch": isTag ? null : name }, isTag ? name.slice(4) : name);
-    });
-    return el(
-      "li",
-      {
-        id: `graph-${commit.id}`,
-        role: "option",
-        class: `graph-row kind-${commit.kind}${row === this.active ? " active" : ""}`,
-        "data-row": row,
-        "aria-selected": String(commit.id === this.reading || row === this.active),
-        "aria-setsize": this.rows.length,
-        "aria-posinset": row + 1,
-        "aria-current": commit.id === this.reading ? "true" : null,
-        title: `${commit.id.slice(0, 7)} ${commit.kind}, ${clock(commit.created)}`,
-      },
-      grip(commit.id),
-      ...chips,
-      el("span", { class: "graph-kind" }, commit.kind),
-      el("span", { class: "graph-label" }, commit.label),
-      el("time", { class: "meta" }, clock(commit.created)),
-    );
-  }
+	item(commit, row) {
+		const chips = commit.refs.map((name) => {
+			const isTag = name.startsWith("tag:");
+			return el("span", { class: isTag ? "ref tag" : "ref", "data-branch": isTag ? null : name }, isTag ? name.slice(4) : name);
+		});
+		return el(
+			"li",
+			{
+				id: `graph-${commit.id}`,
+				role: "option",
+				class: `graph-row kind-${commit.kind}${row === this.active ? " active" : ""}`,
+				"data-row": row,
+				"aria-selected": String(commit.id === this.reading || row === this.active),
+				"aria-setsize": this.rows.length,
+				"aria-posinset": row + 1,
+				"aria-current": commit.id === this.reading ? "true" : null,
+				title: `${commit.id.slice(0, 7)} ${commit.kind}, ${clock(commit.created)}`,
+			},
+			grip(commit.id),
+			...chips,
+			el("span", { class: "graph-kind" }, commit.kind),
+			el("span", { class: "graph-label" }, commit.label),
+			el("time", { class: "meta" }, clock(commit.created)),
+		);
+	}
 
-  /** Mark the commit that is read now; null: the newest. */
-  mark(id) {
-    this.reading = id;
-    this.draw();
-  }
+	/** Mark the commit that is read now; null: the newest. */
+	mark(id) {
+		this.reading = id;
+		this.draw();
+	}
 
-  setZoom(zoom, at = this.scroller.clientHeight / 2) {
-    const row = (this.scroller.scrollTop + at) / this.height;
-    this.zoom = Math.min(LARGEST, Math.max(SMALLEST, zoom));
-    this.sizer.style.height = `${this.rows.length * this.height}px`;
-    this.scroller.scrollTop = row * this.height - at;
-    this.draw();
-  }
+	setZoom(zoom, at = this.scroller.clientHeight / 2) {
+		const row = (this.scroller.scrollTop + at) / this.height;
+		this.zoom = Math.min(LARGEST, Math.max(SMALLEST, zoom));
+		this.sizer.style.height = `${this.rows.length * this.height}px`;
+		this.scroller.scrollTop = row * this.height - at;
+		this.draw();
+	}
 
-  // Mouse and keyboard.
+	// Mouse and keyboard.
 
-  wheel(event) {
-    if (!event.ctrlKey && !event.metaKey) return; // plain wheel scrolls
-    event.preventDefault();
-    const { top } = this.scroller.getBoundingClientRect();
-    this.setZoom(this.zoom * (event.deltaY < 0 ? 1.15 : 1 / 1.15), event.clientY - top);
-  }
+	wheel(event) {
+		if (!event.ctrlKey && !event.metaKey) return; // plain wheel scrolls
+		event.preventDefault();
+		const { top } = this.scroller.getBoundingClientRect();
+		this.setZoom(this.zoom * (event.deltaY < 0 ? 1.15 : 1 / 1.15), event.clientY - top);
+	}
 
-  click(event) {
-    if (this.isDragged) return;
-    const { top } = this.sizer.getBoundingClientRect();
-    const row = Math.floor((event.clientY - top) / this.height);
-    if (row < 0 || row >= this.rows.length) return;
-    this.list.focus({ preventScroll: true });
-    this.select(row);
-    this.actions.read(this.rows[row]);
-  }
+	click(event) {
+		if (this.isDragged) return;
+		const { top } = this.sizer.getBoundingClientRect();
+		const row = Math.floor((event.clientY - top) / this.height);
+		if (row < 0 || row >= this.rows.length) return;
+		this.list.focus({ preventScroll: true });
+		this.select(row);
+		this.actions.read(this.rows[row]);
+	}
 
-  key(event) {
-    const page = Math.max(1, Math.floor(this.scroller.clientHeight / this.height) - 1);
-    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity }[event.key];
-    if (step !== undefined) this.select(Math.min(this.rows.length - 1, Math.max(0, this.active + step)));
-    else if (event.key === "+" || event.key === "-") this.setZoom(this.zoom * (event.key === "+" ? 1.25 : 0.8));
-    else if (event.key === "Enter" && this.rows[this.active]) this.actions.read(this.rows[this.active]);
-    else return;
-    event.preventDefault();
-  }
+	key(event) {
+		const page = Math.max(1, Math.floor(this.scroller.clientHeight / this.height) - 1);
+		const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity }[event.key];
+		if (step !== undefined) this.select(Math.min(this.rows.length - 1, Math.max(0, this.active + step)));
+		else if (event.key === "+" || event.key === "-") this.setZoom(this.zoom * (event.key === "+" ? 1.25 : 0.8));
+		else if (event.key === "Enter" && this.rows[this.active]) this.actions.read(this.rows[this.active]);
+		else return;
+		event.preventDefault();
+	}
 
-  /** Select a row: it is outlined, in view, and its commands are below the graph. */
-  select(row) {
-    this.active = row;
-    this.selected = this.rows[row]?.id ?? null;
-    const { scroller, height } = this;
-    const top = row * height;
-    if (top < scroller.scrollTop) scroller.scrollTop = top;
-    else if (top + height > scroller.scrollTop + scroller.clientHeight)
-      scroller.scrollTop = top + height - scroller.clientHeight;
-    this.draw();
-    this.showCommands();
-  }
+	/** Select a row: it is outlined, in view, and its commands are below the graph. */
+	select(row) {
+		this.active = row;
+		this.selected = this.rows[row]?.id ?? null;
+		const { scroller, height } = this;
+		const top = row * height;
+		if (top < scroller.scrollTop) scroller.scrollTop = top;
+		else if (top + height > scroller.scrollTop + scroller.clientHeight)
+			scroller.scrollTop = top + height - scroller.clientHeight;
+		this.draw();
+		this.showCommands();
+	}
 
-  showCommands() {
-    const commit = this.rows[this.active];
-    const bar = byId("graph-commands");
-    bar.hidden = !commit;
-    if (!commit) return;
-    const buttons = this.commands(commit).map(({ label, run, title }) =>
-      el("button", { type: "button", class: "quiet", title, onclick: () => run(commit) }, label),
-    );
-    refill(bar, el("p", { class: "meta" }, el("code", {}, commit.id.slice(0, 7)), ` ${commit.kind}, ${clock(commit.created)}`), el("div", { class: "line" }, ...buttons));
-  }
+	showCommands() {
+		const commit = this.rows[this.active];
+		const bar = byId("graph-commands");
+		bar.hidden = !commit;
+		if (!commit) return;
+		const buttons = this.commands(commit).map(({ label, run, title }) =>
+			el("button", { type: "button", class: "quiet", title, onclick: () => run(commit) }, label),
+		);
+		refill(bar, el("p", { class: "meta" }, el("code", {}, commit.id.slice(0, 7)), ` ${commit.kind}, ${clock(commit.created)}`), el("div", { class: "line" }, ...buttons));
+	}
 }
 
 function shape(tag, attributes) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  return node;
+	const node = document.createElementNS(SVG, tag);
+	for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+	return node;
 }

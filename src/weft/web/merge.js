@@ -7,24 +7,24 @@ import { openDialog } from "./dialog.js";
 import { describe, diffLines, words } from "./diff.js";
 
 const KINDS = {
-  edited: "Both sides changed this message.",
-  skipped: "One side left this message out, the other changed it.",
-  folded: "One side compacted this message, the other changed or compacted it too.",
-  answered: "Both sides have a result of this call.",
-  setup: "Both sides changed the tools or parameters.",
+	edited: "Both sides changed this message.",
+	skipped: "One side left this message out, the other changed it.",
+	folded: "One side compacted this message, the other changed or compacted it too.",
+	answered: "Both sides have a result of this call.",
+	setup: "Both sides changed the tools or parameters.",
 };
 
 /** Preview a merge of the branch `name` into `branch`, then do it. `done(answer)` follows. */
 export function openMerge({ thread, branch, name, done }) {
-  const request = { path: "/api/merge", fields: { thread, branch, name } };
-  return openPreview({ request, title: `Merge ${name} into ${branch}`, label: "Merge", done });
+	const request = { path: "/api/merge", fields: { thread, branch, name } };
+	return openPreview({ request, title: `Merge ${name} into ${branch}`, label: "Merge", done });
 }
 
 /** Preview applying one commit to a branch, then do it. */
 export function openCherryPick({ thread, branch, id, done }) {
-  const request = { path: "/api/cherry-pick", fields: { thread, branch, id } };
-  const title = `Apply commit ${id.slice(0, 7)} to ${branch}`;
-  return openPreview({ request, title, label: "Apply", done });
+	const request = { path: "/api/cherry-pick", fields: { thread, branch, id } };
+	const title = `Apply commit ${id.slice(0, 7)} to ${branch}`;
+	return openPreview({ request, title, label: "Apply", done });
 }
 
 const COMMIT = "application/x-weft-commit";
@@ -32,150 +32,150 @@ const DROP = "#drop-branches li, #graph-list .ref[data-branch]";
 
 /** A handle to drag a message or commit onto a branch. Menus have the same for the keyboard. */
 export function grip(id) {
-  const ondragstart = (event) => {
-    event.dataTransfer.setData(COMMIT, id);
-    event.dataTransfer.effectAllowed = "copy";
-  };
-  const title = "Drag onto a branch to apply it there";
-  return el("span", { class: "grip", draggable: "true", "aria-hidden": "true", title, ondragstart });
+	const ondragstart = (event) => {
+		event.dataTransfer.setData(COMMIT, id);
+		event.dataTransfer.effectAllowed = "copy";
+	};
+	const title = "Drag onto a branch to apply it there";
+	return el("span", { class: "grip", draggable: "true", "aria-hidden": "true", title, ondragstart });
 }
 
 /** While a handle is dragged, list the branches; `pick(id, branch)` is called for the one under it.
  *  The names of branches in the graph are targets, too. */
 export function addDropTargets({ branches, pick }) {
-  let list = null;
-  const targetOf = (event) =>
-    event.dataTransfer.types.includes(COMMIT) ? event.target.closest?.(DROP) : null;
-  const mark = (target) => {
-    document.querySelector(".drop-target")?.classList.remove("drop-target");
-    target?.classList.add("drop-target");
-  };
-  addEventListener("dragstart", (event) => {
-    if (!event.dataTransfer.types.includes(COMMIT)) return;
-    const items = branches().map((name) => el("li", { "data-branch": name }, name));
-    list = el("ul", { id: "drop-branches" }, ...items);
-    // Not at once: Chromium ends a drag if the document changes while it starts.
-    setTimeout(() => list && document.querySelector("main").append(list));
-  });
-  addEventListener("dragover", (event) => {
-    const target = targetOf(event);
-    mark(target);
-    if (target) event.preventDefault();
-  });
-  addEventListener("drop", (event) => {
-    const target = targetOf(event);
-    if (!target) return;
-    event.preventDefault();
-    pick(event.dataTransfer.getData(COMMIT), target.dataset.branch);
-  });
-  addEventListener("dragend", () => {
-    mark(null);
-    list?.remove();
-    list = null;
-  });
+	let list = null;
+	const targetOf = (event) =>
+		event.dataTransfer.types.includes(COMMIT) ? event.target.closest?.(DROP) : null;
+	const mark = (target) => {
+		document.querySelector(".drop-target")?.classList.remove("drop-target");
+		target?.classList.add("drop-target");
+	};
+	addEventListener("dragstart", (event) => {
+		if (!event.dataTransfer.types.includes(COMMIT)) return;
+		const items = branches().map((name) => el("li", { "data-branch": name }, name));
+		list = el("ul", { id: "drop-branches" }, ...items);
+		// Not at once: Chromium ends a drag if the document changes while it starts.
+		setTimeout(() => list && document.querySelector("main").append(list));
+	});
+	addEventListener("dragover", (event) => {
+		const target = targetOf(event);
+		mark(target);
+		if (target) event.preventDefault();
+	});
+	addEventListener("drop", (event) => {
+		const target = targetOf(event);
+		if (!target) return;
+		event.preventDefault();
+		pick(event.dataTransfer.getData(COMMIT), target.dataset.branch);
+	});
+	addEventListener("dragend", () => {
+		mark(null);
+		list?.remove();
+		list = null;
+	});
 }
 
 async function openPreview({ request: { path, fields }, title, label, done }) {
-  const answers = new Map();
-  const commit = async () => {
-    const body = answers.size ? { ...fields, answers: resolve(answers) } : fields;
-    await done(await post(path, body));
-  };
-  const dialog = openDialog({
-    id: "merge-dialog",
-    title,
-    wide: true,
-    body: [el("p", { class: "muted" }, "Preparing the preview …")],
-    buttons: [{ label, run: commit, id: "merge-commit" }],
-  });
-  const button = dialog.foot.querySelector("#merge-commit");
-  button.disabled = true;
-  try {
-    const preview = await post(path, { ...fields, preview: true });
-    show(dialog.body, preview, answers, (isReady) => (button.disabled = !isReady));
-  } catch (error) {
-    refill(dialog.body);
-    dialog.fail(error.message);
-  }
+	const answers = new Map();
+	const commit = async () => {
+		const body = answers.size ? { ...fields, answers: resolve(answers) } : fields;
+		await done(await post(path, body));
+	};
+	const dialog = openDialog({
+		id: "merge-dialog",
+		title,
+		wide: true,
+		body: [el("p", { class: "muted" }, "Preparing the preview …")],
+		buttons: [{ label, run: commit, id: "merge-commit" }],
+	});
+	const button = dialog.foot.querySelector("#merge-commit");
+	button.disabled = true;
+	try {
+		const preview = await post(path, { ...fields, preview: true });
+		show(dialog.body, preview, answers, (isReady) => (button.disabled = !isReady));
+	} catch (error) {
+		refill(dialog.body);
+		dialog.fail(error.message);
+	}
 }
 
 function show(body, preview, answers, ready) {
-  const { lines, conflicts, fast_forward, setup_changes } = preview;
-  const isNothing = !lines.length && !conflicts.length && !setup_changes.length;
-  const left = el("p", { role: "status", class: "conflicts-left" });
-  const update = () => {
-    const open = conflicts.filter(({ id }) => !isAnswered(answers.get(id))).length;
-    left.textContent = conflicts.length
-      ? open
-        ? `${plural(open, "conflict")} left to resolve.`
-        : "All conflicts are resolved."
-      : "";
-    ready(!isNothing && open === 0);
-  };
-  const facts = [describe(preview)];
-  if (fast_forward) facts.push("Nothing else was written here, so the branch only moves forward.");
-  if (setup_changes.length) facts.push(`Changes ${setup_changes.join(", ")} of the requests.`);
-  if (preview.cache_lost) facts.push(`${count(preview.cache_lost)} tokens of cached prompt would be read again.`);
-  refill(
-    body,
-    el("p", { class: "muted" }, isNothing ? "There is nothing new to bring in." : facts.join(" ")),
-    ...conflicts.map((conflict, index) => conflictBox(conflict, index, answers, update)),
-    conflicts.length ? left : null,
-    lines.length ? el("h3", {}, "What changes here") : null,
-    el("div", { class: "diff" }, ...diffLines(preview)),
-  );
-  update();
+	const { lines, conflicts, fast_forward, setup_changes } = preview;
+	const isNothing = !lines.length && !conflicts.length && !setup_changes.length;
+	const left = el("p", { role: "status", class: "conflicts-left" });
+	const update = () => {
+		const open = conflicts.filter(({ id }) => !isAnswered(answers.get(id))).length;
+		left.textContent = conflicts.length
+			? open
+				? `${plural(open, "conflict")} left to resolve.`
+				: "All conflicts are resolved."
+			: "";
+		ready(!isNothing && open === 0);
+	};
+	const facts = [describe(preview)];
+	if (fast_forward) facts.push("Nothing else was written here, so the branch only moves forward.");
+	if (setup_changes.length) facts.push(`Changes ${setup_changes.join(", ")} of the requests.`);
+	if (preview.cache_lost) facts.push(`${count(preview.cache_lost)} tokens of cached prompt would be read again.`);
+	refill(
+		body,
+		el("p", { class: "muted" }, isNothing ? "There is nothing new to bring in." : facts.join(" ")),
+		...conflicts.map((conflict, index) => conflictBox(conflict, index, answers, update)),
+		conflicts.length ? left : null,
+		lines.length ? el("h3", {}, "What changes here") : null,
+		el("div", { class: "diff" }, ...diffLines(preview)),
+	);
+	update();
 }
 
 /** One conflict: both sides, and a choice. */
 function conflictBox(conflict, index, answers, update) {
-  const { id, kind, role, ours, theirs } = conflict;
-  const textOf = (name) => {
-    const text = { ours, theirs }[name];
-    if (text === null) return [el("i", {}, kind === "folded" ? "(compacted)" : "(removed)")];
-    return conflict.words ? words(conflict.words, name === "ours" ? "before" : "after") : [text];
-  };
-  const edited = el("textarea", { rows: 4, "aria-label": "Your text", hidden: true });
-  edited.value = ours ?? theirs ?? "";
-  const choices = [
-    ["ours", "Keep ours"],
-    ["theirs", "Take theirs"],
-    ["concat", "Both"],
-    ...(kind === "setup" ? [] : [["text", "Edit …"]]),
-  ];
-  const choose = (choice) => {
-    edited.hidden = choice !== "text";
-    answers.set(id, choice === "text" ? edited : choice);
-    if (choice === "text") edited.focus();
-    update();
-  };
-  edited.addEventListener("input", update);
-  const radios = choices.map(([value, label]) => {
-    const input = el("input", { type: "radio", name: `conflict-${index}`, value, onchange: () => choose(value) });
-    return el("label", {}, input, ` ${label}`);
-  });
-  return el(
-    "fieldset",
-    { class: "conflict", "data-conflict": id },
-    el("legend", {}, `Conflict ${index + 1}: ${role}`),
-    el("p", { class: "muted" }, KINDS[kind] ?? kind),
-    el(
-      "div",
-      { class: "diff-line changed" },
-      el("div", { class: "diff-side before" }, el("p", { class: "diff-who" }, el("b", {}, "Ours")), el("div", { class: "diff-text" }, ...textOf("ours"))),
-      el("div", { class: "diff-side after" }, el("p", { class: "diff-who" }, el("b", {}, "Theirs")), el("div", { class: "diff-text" }, ...textOf("theirs"))),
-    ),
-    el("div", { class: "choices" }, ...radios),
-    edited,
-  );
+	const { id, kind, role, ours, theirs } = conflict;
+	const textOf = (name) => {
+		const text = { ours, theirs }[name];
+		if (text === null) return [el("i", {}, kind === "folded" ? "(compacted)" : "(removed)")];
+		return conflict.words ? words(conflict.words, name === "ours" ? "before" : "after") : [text];
+	};
+	const edited = el("textarea", { rows: 4, "aria-label": "Your text", hidden: true });
+	edited.value = ours ?? theirs ?? "";
+	const choices = [
+		["ours", "Keep ours"],
+		["theirs", "Take theirs"],
+		["concat", "Both"],
+		...(kind === "setup" ? [] : [["text", "Edit …"]]),
+	];
+	const choose = (choice) => {
+		edited.hidden = choice !== "text";
+		answers.set(id, choice === "text" ? edited : choice);
+		if (choice === "text") edited.focus();
+		update();
+	};
+	edited.addEventListener("input", update);
+	const radios = choices.map(([value, label]) => {
+		const input = el("input", { type: "radio", name: `conflict-${index}`, value, onchange: () => choose(value) });
+		return el("label", {}, input, ` ${label}`);
+	});
+	return el(
+		"fieldset",
+		{ class: "conflict", "data-conflict": id },
+		el("legend", {}, `Conflict ${index + 1}: ${role}`),
+		el("p", { class: "muted" }, KINDS[kind] ?? kind),
+		el(
+			"div",
+			{ class: "diff-line changed" },
+			el("div", { class: "diff-side before" }, el("p", { class: "diff-who" }, el("b", {}, "Ours")), el("div", { class: "diff-text" }, ...textOf("ours"))),
+			el("div", { class: "diff-side after" }, el("p", { class: "diff-who" }, el("b", {}, "Theirs")), el("div", { class: "diff-text" }, ...textOf("theirs"))),
+		),
+		el("div", { class: "choices" }, ...radios),
+		edited,
+	);
 }
 
 function isAnswered(answer) {
-  return typeof answer === "string" || Boolean(answer?.value.trim());
+	return typeof answer === "string" || Boolean(answer?.value.trim());
 }
 
 /** The answers as the server takes them. */
 function resolve(answers) {
-  const entries = [...answers].map(([id, answer]) => [id, typeof answer === "string" ? answer : answer.value]);
-  return Object.fromEntries(entries);
+	const entries = [...answers].map(([id, answer]) => [id, typeof answer === "string" ? answer : answer.value]);
+	return Object.fromEntries(entries);
 }

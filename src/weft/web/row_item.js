@@ -10,227 +10,227 @@ import { grip } from "./merge.js";
 import { ToolPanel } from "./tool_panel.js";
 
 const SPEAKERS = {
-  user: "You",
-  assistant: "Assistant",
-  system: "System",
-  developer: "System",
-  tool: "Tool",
+	user: "You",
+	assistant: "Assistant",
+	system: "System",
+	developer: "System",
+	tool: "Tool",
 };
 const HIDDEN = ["checkpoint"];
 const SYSTEM = ["system", "developer"];
 
 export class RowItem {
-  /** `actions`: {pin, skip, restore, openFold, permalink}; `address()` names thread and branch. */
-  constructor({ actions, address }) {
-    this.actions = actions;
-    this.address = address;
-    this.node = el("li", { tabindex: -1 });
-    this.head = el("header", { class: "who" });
-    this.body = el("div", { class: "body" });
-    this.parts = new Map();
-    this.before = [];
-    this.after = [];
-  }
+	/** `actions`: {pin, skip, restore, openFold, permalink}; `address()` names thread and branch. */
+	constructor({ actions, address }) {
+		this.actions = actions;
+		this.address = address;
+		this.node = el("li", { tabindex: -1 });
+		this.head = el("header", { class: "who" });
+		this.body = el("div", { class: "body" });
+		this.parts = new Map();
+		this.before = [];
+		this.after = [];
+	}
 
-  get nodes() {
-    return [...this.before, this.node, ...this.after];
-  }
+	get nodes() {
+		return [...this.before, this.node, ...this.after];
+	}
 
-  /** Show a row; `extras()` makes the nodes before and after it, if `key` has changed. */
-  update(row, key, extras) {
-    const json = JSON.stringify(row);
-    if (json !== this.json) this.setRow(row);
-    this.json = json;
-    if (key !== this.key) {
-      const { before, after } = extras();
-      after.forEach((node, index) => this.after[index] && keepOpen(this.after[index], node));
-      Object.assign(this, { before, after, key });
-    }
-  }
+	/** Show a row; `extras()` makes the nodes before and after it, if `key` has changed. */
+	update(row, key, extras) {
+		const json = JSON.stringify(row);
+		if (json !== this.json) this.setRow(row);
+		this.json = json;
+		if (key !== this.key) {
+			const { before, after } = extras();
+			after.forEach((node, index) => this.after[index] && keepOpen(this.after[index], node));
+			Object.assign(this, { before, after, key });
+		}
+	}
 
-  setRow(row) {
-    this.row = row;
-    const shown = row.parts.filter(({ type, merged }) => !merged && !HIDDEN.includes(type));
-    this.node.dataset.id = row.id;
-    this.node.hidden = !shown.length; // its results are shown with their calls
-    this.node.className = shown.length
-      ? `row ${side(row.role)} ${row.kind} ${row.priority}`
-      : "row merged";
-    this.setHead(row);
-    this.setParts(shown);
-    this.wrap(row);
-  }
+	setRow(row) {
+		this.row = row;
+		const shown = row.parts.filter(({ type, merged }) => !merged && !HIDDEN.includes(type));
+		this.node.dataset.id = row.id;
+		this.node.hidden = !shown.length; // its results are shown with their calls
+		this.node.className = shown.length
+			? `row ${side(row.role)} ${row.kind} ${row.priority}`
+			: "row merged";
+		this.setHead(row);
+		this.setParts(shown);
+		this.wrap(row);
+	}
 
-  setHead(row) {
-    const focused = this.head.contains(document.activeElement)
-      ? document.activeElement.dataset.act
-      : null;
-    const isReminder = row.parts.every(({ type }) => ["reminder", "checkpoint"].includes(type));
-    const speaker = isReminder ? "Weft" : (SPEAKERS[row.role] ?? row.role); // the agent loop wrote it
-    const badge = { pinned: "pinned", important: "important", skip: "skipped" }[row.priority];
-    this.head.replaceChildren(
-      row.id && row.kind !== "summary" ? grip(row.id) : "",
-      el("span", { class: "name" }, row.kind === "summary" ? "Summary" : speaker),
-      ...(badge ? [el("span", { class: "badge" }, badge)] : []),
-      ...this.facts(row),
-      el("span", { class: "acts" }, ...this.acts(row), this.actions.menu(row)),
-    );
-    if (focused) this.head.querySelector(`[data-act="${focused}"]`)?.focus({ preventScroll: true });
-  }
+	setHead(row) {
+		const focused = this.head.contains(document.activeElement)
+			? document.activeElement.dataset.act
+			: null;
+		const isReminder = row.parts.every(({ type }) => ["reminder", "checkpoint"].includes(type));
+		const speaker = isReminder ? "Weft" : (SPEAKERS[row.role] ?? row.role); // the agent loop wrote it
+		const badge = { pinned: "pinned", important: "important", skip: "skipped" }[row.priority];
+		this.head.replaceChildren(
+			row.id && row.kind !== "summary" ? grip(row.id) : "",
+			el("span", { class: "name" }, row.kind === "summary" ? "Summary" : speaker),
+			...(badge ? [el("span", { class: "badge" }, badge)] : []),
+			...this.facts(row),
+			el("span", { class: "acts" }, ...this.acts(row), this.actions.menu(row)),
+		);
+		if (focused) this.head.querySelector(`[data-act="${focused}"]`)?.focus({ preventScroll: true });
+	}
 
-  facts(row) {
-    const { created, model, usage } = row;
-    const facts = [];
-    if (created) {
-      const date = new Date(created * 1000);
-      const label = clock(created);
-      const title = `${date.toLocaleString()}: link to this message`;
-      const link = { class: "time", href: this.actions.permalink(row.id), title };
-      facts.push(el("a", link, el("time", { datetime: date.toISOString() }, label)));
-    }
-    if (model && row.role === "assistant") facts.push(el("span", { class: "tokens model" }, model));
-    const price = usage?.cost ? `, ${dollars(usage.cost)}` : "";
-    const took = (row.seconds ? `, ${row.seconds} s` : "") + (row.stop ? `, ${row.stop}` : "");
-    const reported = usage?.output
-      ? `${count(usage.input)} in, ${count(usage.output)} out${price}${took}`
-      : plural(row.tokens, "token");
-    facts.push(el("span", { class: "tokens" }, reported));
-    return facts;
-  }
+	facts(row) {
+		const { created, model, usage } = row;
+		const facts = [];
+		if (created) {
+			const date = new Date(created * 1000);
+			const label = clock(created);
+			const title = `${date.toLocaleString()}: link to this message`;
+			const link = { class: "time", href: this.actions.permalink(row.id), title };
+			facts.push(el("a", link, el("time", { datetime: date.toISOString() }, label)));
+		}
+		if (model && row.role === "assistant") facts.push(el("span", { class: "tokens model" }, model));
+		const price = usage?.cost ? `, ${dollars(usage.cost)}` : "";
+		const took = (row.seconds ? `, ${row.seconds} s` : "") + (row.stop ? `, ${row.stop}` : "");
+		const reported = usage?.output
+			? `${count(usage.input)} in, ${count(usage.output)} out${price}${took}`
+			: plural(row.tokens, "token");
+		facts.push(el("span", { class: "tokens" }, reported));
+		return facts;
+	}
 
-  acts(row) {
-    const act = (name, label, run, hint) =>
-      el(
-        "button",
-        {
-          type: "button",
-          class: "quiet",
-          title: hint,
-          "data-act": name,
-          "data-now": true, // not for an earlier commit
-          onclick: () => run(row.id),
-        },
-        label,
-      );
-    if (row.priority === "pinned" || row.priority === "skip") {
-      const label = row.priority === "skip" ? "Include again" : "Unpin";
-      return [act("restore", label, this.actions.restore, "Back to normal")];
-    }
-    return [
-      act("pin", "Pin", this.actions.pin, "Every compaction keeps this message as it is"),
-      act("skip", "Skip", this.actions.skip, "Leave this message out of what the model sees"),
-    ];
-  }
+	acts(row) {
+		const act = (name, label, run, hint) =>
+			el(
+				"button",
+				{
+					type: "button",
+					class: "quiet",
+					title: hint,
+					"data-act": name,
+					"data-now": true, // not for an earlier commit
+					onclick: () => run(row.id),
+				},
+				label,
+			);
+		if (row.priority === "pinned" || row.priority === "skip") {
+			const label = row.priority === "skip" ? "Include again" : "Unpin";
+			return [act("restore", label, this.actions.restore, "Back to normal")];
+		}
+		return [
+			act("pin", "Pin", this.actions.pin, "Every compaction keeps this message as it is"),
+			act("skip", "Skip", this.actions.skip, "Leave this message out of what the model sees"),
+		];
+	}
 
-  setParts(parts) {
-    const old = this.parts;
-    this.parts = new Map();
-    const nodes = parts.map((part, index) => {
-      const key = part.type === "call" ? `call:${part.id}` : `${part.type}:${index}`;
-      const view = patchPart(old.get(key), part, key, this.address);
-      this.parts.set(key, view);
-      return view.node;
-    });
-    reconcile(this.body, nodes);
-  }
+	setParts(parts) {
+		const old = this.parts;
+		this.parts = new Map();
+		const nodes = parts.map((part, index) => {
+			const key = part.type === "call" ? `call:${part.id}` : `${part.type}:${index}`;
+			const view = patchPart(old.get(key), part, key, this.address);
+			this.parts.set(key, view);
+			return view.node;
+		});
+		reconcile(this.body, nodes);
+	}
 
-  /** Summaries and system prompts are inside a panel. */
-  wrap(row) {
-    const kind = row.fold ? "fold" : SYSTEM.includes(row.role) ? "prompt" : "plain";
-    if (kind !== this.kind) {
-      this.kind = kind;
-      this.panel = kind === "plain" ? null : el("details", { class: kind, "data-key": kind });
-      if (this.panel) {
-        this.panel.open = kind === "fold";
-        this.label = el("summary", {});
-        this.panel.append(this.label, this.body);
-      }
-      if (kind === "fold") this.panel.append(this.foldButton());
-    }
-    if (kind === "fold") this.label.textContent = `${plural(row.fold.dropped, "message")} summarised here`;
-    if (kind === "prompt") this.label.textContent = `System prompt, ${plural(row.tokens, "token")}`;
-    const notes = (row.notes ?? []).map(({ text, created }) =>
-      el("p", { class: "row-note" }, el("b", {}, "Note "), text, el("span", { class: "tokens" }, ` ${clock(created)}`)),
-    );
-    reconcile(this.node, [this.head, this.panel ?? this.body, ...notes]);
-  }
+	/** Summaries and system prompts are inside a panel. */
+	wrap(row) {
+		const kind = row.fold ? "fold" : SYSTEM.includes(row.role) ? "prompt" : "plain";
+		if (kind !== this.kind) {
+			this.kind = kind;
+			this.panel = kind === "plain" ? null : el("details", { class: kind, "data-key": kind });
+			if (this.panel) {
+				this.panel.open = kind === "fold";
+				this.label = el("summary", {});
+				this.panel.append(this.label, this.body);
+			}
+			if (kind === "fold") this.panel.append(this.foldButton());
+		}
+		if (kind === "fold") this.label.textContent = `${plural(row.fold.dropped, "message")} summarised here`;
+		if (kind === "prompt") this.label.textContent = `System prompt, ${plural(row.tokens, "token")}`;
+		const notes = (row.notes ?? []).map(({ text, created }) =>
+			el("p", { class: "row-note" }, el("b", {}, "Note "), text, el("span", { class: "tokens" }, ` ${clock(created)}`)),
+		);
+		reconcile(this.node, [this.head, this.panel ?? this.body, ...notes]);
+	}
 
-  foldButton() {
-    const open = () => this.actions.openFold(this.row.fold.commit);
-    return el("button", { type: "button", class: "quiet", onclick: open }, "Show what was removed, or revert");
-  }
+	foldButton() {
+		const open = () => this.actions.openFold(this.row.fold.commit);
+		return el("button", { type: "button", class: "quiet", onclick: open }, "Show what was removed, or revert");
+	}
 }
 
 /** The node of a part; the old one, if it can be kept. */
 function patchPart(old, part, key, address) {
-  const json = JSON.stringify(part);
-  if (old?.json === json) return old;
-  if (old?.panel) {
-    old.panel.update(part);
-    return { ...old, json };
-  }
-  if (part.type === "call") {
-    const panel = new ToolPanel(part, address);
-    return { json, panel, node: panel.node };
-  }
-  const node = makePart(part, key, address);
-  if (old) keepOpen(old.node, node);
-  return { json, node };
+	const json = JSON.stringify(part);
+	if (old?.json === json) return old;
+	if (old?.panel) {
+		old.panel.update(part);
+		return { ...old, json };
+	}
+	if (part.type === "call") {
+		const panel = new ToolPanel(part, address);
+		return { json, panel, node: panel.node };
+	}
+	const node = makePart(part, key, address);
+	if (old) keepOpen(old.node, node);
+	return { json, node };
 }
 
 /** A node for a part that is not a tool call. */
 export function makePart(part, key, address) {
-  const make = {
-    text: () => trusted(el("div", { class: "prose" }), part.html),
-    plain: () => longText(part, address),
-    thinking: () => thinkingPanel(part.text, key),
-    injected: () => injectedPanel(part, key),
-    media: () => mediaNode(part, address()),
-    call: () => new ToolPanel(part, address).node,
-    result: () => resultPanel(part, address).node,
-    note: () => el("p", { class: "note" }, part.text),
-    reminder: () => el("p", { class: "note" }, part.text),
-  }[part.type];
-  return make ? make() : el("p", { class: "note" }, part.type);
+	const make = {
+		text: () => trusted(el("div", { class: "prose" }), part.html),
+		plain: () => longText(part, address),
+		thinking: () => thinkingPanel(part.text, key),
+		injected: () => injectedPanel(part, key),
+		media: () => mediaNode(part, address()),
+		call: () => new ToolPanel(part, address).node,
+		result: () => resultPanel(part, address).node,
+		note: () => el("p", { class: "note" }, part.text),
+		reminder: () => el("p", { class: "note" }, part.text),
+	}[part.type];
+	return make ? make() : el("p", { class: "note" }, part.type);
 }
 
 /** A text that is too long to be rendered; of a very long one, only the beginning is sent. */
 function longText(part, address) {
-  const text = el("div", { class: "prose plain" }, part.text);
-  if (!part.address) return text;
-  const fields = Object.entries({ ...address(), ...part.address }).filter(([, value]) => value != null);
-  const href = `/api/media?${new URLSearchParams(fields)}`;
-  const label = `Download all ${plural(part.length, "character")}`;
-  return el("div", {}, text, el("p", {}, el("a", { href, download: "message.txt" }, label)));
+	const text = el("div", { class: "prose plain" }, part.text);
+	if (!part.address) return text;
+	const fields = Object.entries({ ...address(), ...part.address }).filter(([, value]) => value != null);
+	const href = `/api/media?${new URLSearchParams(fields)}`;
+	const label = `Download all ${plural(part.length, "character")}`;
+	return el("div", {}, text, el("p", {}, el("a", { href, download: "message.txt" }, label)));
 }
 
 export function thinkingPanel(text, key) {
-  return el(
-    "details",
-    { class: "thinking", "data-key": key },
-    el("summary", {}, "Thinking"),
-    el("pre", {}, text),
-  );
+	return el(
+		"details",
+		{ class: "thinking", "data-key": key },
+		el("summary", {}, "Thinking"),
+		el("pre", {}, text),
+	);
 }
 
 /** Text that a client added to the user's message, such as a system reminder. */
 function injectedPanel(part, key) {
-  const label = part.name.replaceAll(/[-_]/g, " ");
-  return el(
-    "details",
-    { class: "injected", "data-key": key },
-    el("summary", {}, `${label}, ${plural(part.length, "character")}`),
-    el("pre", {}, part.text),
-  );
+	const label = part.name.replaceAll(/[-_]/g, " ");
+	return el(
+		"details",
+		{ class: "injected", "data-key": key },
+		el("summary", {}, `${label}, ${plural(part.length, "character")}`),
+		el("pre", {}, part.text),
+	);
 }
 
 /** A result whose call is not in the thread. */
 function resultPanel({ call_id, content, is_error, length, media }, address) {
-  const result = { content, is_error, length, media };
-  return new ToolPanel({ id: call_id, name: "result", input: {}, result }, address);
+	const result = { content, is_error, length, media };
+	return new ToolPanel({ id: call_id, name: "result", input: {}, result }, address);
 }
 
 function side(role) {
-  if (role === "tool") return "results";
-  return Object.hasOwn(SPEAKERS, role) ? role : "other";
+	if (role === "tool") return "results";
+	return Object.hasOwn(SPEAKERS, role) ? role : "other";
 }
