@@ -1,9 +1,11 @@
-"""The page in a real browser: opening a long thread, its graph, and 500 deltas a second.
+"""The page in a real browser: first paint, opening a long thread, its graph, 500 deltas a second.
 
-    python bench/page.py [--messages 20000] [--seconds 10]
+    python bench/page.py [--messages 20000] [--seconds 10] [--runs 7]
 
-Times depend on the machine and on what else runs on it, so the load is printed, and the CPU time of
-the server beside the time that passed. Chromium is found, or installed, as for the tests.
+Times depend on the machine and on what else runs on it. So the load is printed, each opening is
+repeated, and the fastest and the median run are shown. *Cold* is a new browser profile, for the
+rows also a server that has not read the thread before; *warm* is the next opening in that profile.
+Chromium is found, or installed, as for the tests.
 """
 
 import argparse
@@ -85,18 +87,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--runs", type=int, default=7)
     args = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
         slow_upstream() as upstream,
         chromium() as browser,
     ):
-        fill(Path(folder), args.messages)
+        long, empty = Path(folder, "long"), Path(folder, "empty")
+        for path in (long, empty):
+            path.mkdir()
+        fill(long, args.messages)
+        print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        open_pages(browser, empty, "an empty store", args.runs)
+        open_pages(browser, long, f"{args.messages:,} messages", args.runs)
         options = f"--upstream=mock=anthropic:{upstream.url}"
-        with weft_serve(Path(folder), options) as gateway:
-            print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-            open_cold(browser, gateway, args.messages)
+        with weft_serve(long, options) as gateway:
             stream(browser, gateway, upstream, args.seconds)
+        print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
 def fill(folder: Path, count: int) -> None:
@@ -112,20 +120,49 @@ def new_page(browser: Any) -> Any:
     return page
 
 
-def open_cold(browser: Any, gateway: Gateway, count: int) -> None:
-    page, before = new_page(browser), cpu_seconds(gateway)
-    page.goto(f"{gateway.url}/#thread=long")
-    page.wait_for_function("() => window.figures.painted > 0")
-    painted, cpu = page.evaluate("window.figures.painted"), cpu_seconds(gateway) - before
-    print(f"{count:,} messages: first rows after {painted:.0f} ms; server {cpu * 1000:.0f} ms CPU")
-    page.wait_for_timeout(2000)  # the gauge and the log
-    before, start = cpu_seconds(gateway), page.evaluate("performance.now()")
+def open_pages(browser: Any, folder: Path, name: str, runs: int) -> None:
+    """Open the page with a new server each time: cold, warm, and the graph of a long thread."""
+    figures: dict[str, list[float]] = {}
+    for _ in range(runs):
+        with weft_serve(folder, "--no-sample") as gateway:
+            page, before = new_page(browser), cpu_seconds(gateway)
+            for state in ("cold", "warm"):
+                page.goto("about:blank")
+                page.goto(f"{gateway.url}/#thread=long")
+                page.wait_for_selector("body[data-ready]")
+                add_opening(figures, state, page)
+                cpu = cpu_seconds(gateway) - before
+                figures.setdefault(f"{state}: CPU time of the server", []).append(cpu * 1000)
+                before += cpu
+            if page.query_selector("#conversation > [data-id]"):
+                page.wait_for_timeout(1000)  # the gauge and the log
+                add_graph(figures, page)
+            page.context.close()
+    for label, values in figures.items():
+        values.sort()
+        print(
+            f"{name}, {label}: fastest {values[0]:.0f} ms, median {values[len(values) // 2]:.0f} ms"
+        )
+
+
+def add_opening(figures: dict[str, list[float]], state: str, page: Any) -> None:
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    figures.setdefault(f"{state}: first contentful paint", []).append(paint)
+    if page.query_selector("#conversation > [data-id]"):
+        page.wait_for_function("() => window.figures.painted > 0")
+        rows = page.evaluate("window.figures.painted")
+        figures.setdefault(f"{state}: first rows", []).append(rows)
+
+
+def add_graph(figures: dict[str, list[float]], page: Any) -> None:
+    start = page.evaluate("performance.now()")
     page.click("#tab-graph")
     page.wait_for_selector(".graph-row")
-    elapsed = page.evaluate("performance.now()") - start
-    cpu = cpu_seconds(gateway) - before
-    print(f"its graph: {elapsed:.0f} ms; server {cpu * 1000:.0f} ms CPU")
-    page.context.close()
+    figures.setdefault("graph", []).append(page.evaluate("performance.now()") - start)
+    page.wait_for_function(
+        "() => !/reading|^$/.test(document.querySelector('#graph-facts').textContent)"
+    )
+    figures.setdefault("graph, all commits", []).append(page.evaluate("performance.now()") - start)
 
 
 def stream(browser: Any, gateway: Gateway, upstream: SlowUpstream, seconds: float) -> None:

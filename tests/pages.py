@@ -16,7 +16,7 @@ from browser import PAGE_SECONDS
 
 SLOWDOWN = float(os.environ.get("WEFT_PAGE_SLOW") or 1)
 """How many times slower than this machine the tabs run."""
-RECEIVE = """(frames) => import('/static/app.js').then((page) =>
+RECEIVE = """(frames) => import(document.querySelector('script[src$="/app.js"]').src).then((page) =>
     Promise.all([frames].flat().map(page.receive)))"""
 """Hands the page a frame, or a list of them, as if the server had sent it."""
 COUNT_ALERTS = "window.pwned = 0; window.alert = () => { window.pwned += 1; };"

@@ -151,9 +151,9 @@ def test_a_branch_from_an_earlier_commit_on_a_phone(tab, store):
     page.click(".graph-row.kind-user >> nth=-1")
     page.wait_for_selector("#past:not([hidden])")  # the drawer is closed: the commit can be read
     page.click("#past-branch")
-    expect(page.locator("#branch-name")).to_have_value("main-2")
-    page.fill("#branch-name", "again")
-    page.click("#branch-form [type=submit]")
+    expect(page.locator("#branch-dialog-text")).to_have_value("main-2")
+    page.fill("#branch-dialog-text", "again")
+    page.click("#branch-dialog-save")
     wait_for_thread(page, branch="again")
     page.wait_for_selector("#past", state="hidden")
     wait_for_text(page, "Which database?")
@@ -227,7 +227,7 @@ def test_a_message_can_be_branched_edited_and_retried(tab, store):
 
     choose(page, ".row.user", "Branch from here")
     page.wait_for_selector("#branch-dialog[open]")
-    page.click("#branch-form [type=submit]")
+    page.click("#branch-dialog-save")
     wait_for_thread(page, branch="main-2")
     expect(page.locator("#conversation > .row")).to_have_count(3)
 

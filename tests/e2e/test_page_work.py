@@ -16,8 +16,8 @@ expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.xdist_group("browser")
 
 MODEL = "scripted-model"
-RECEIVE = """(frame) => import('/static/app.js').then((page) => Promise.race(
-    [page.receive(frame), new Promise((resolve) => setTimeout(resolve, 300))]))"""
+RECEIVE = """(frame) => import(document.querySelector('script[src$="/app.js"]').src).then((page) =>
+    Promise.race([page.receive(frame), new Promise((resolve) => setTimeout(resolve, 300))]))"""
 """Hands the page a frame, and waits until it is handled; not for ever, if it waits for a read."""
 PATIENCE = 60_000
 """Milliseconds that an assertion waits: the machine may be busy."""
@@ -164,8 +164,8 @@ def test_opening_a_branch_discards_the_streamed_text_of_the_other(url, upstream,
     send(page, "hello")
     expect(page.locator("#send")).to_be_visible(timeout=PATIENCE)
     page.locator("#new-branch").click()
-    page.locator("#branch-name").fill("side")
-    page.locator("#branch-name").press("Enter")
+    page.locator("#branch-dialog-text").fill("side")
+    page.locator("#branch-dialog-text").press("Enter")
     expect(page.locator("body")).to_have_attribute("data-branch", "side", timeout=PATIENCE)
     send(page, "HELD on the side")
     rows = page.locator("#conversation")

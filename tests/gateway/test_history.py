@@ -97,9 +97,33 @@ def test_the_graph_has_every_commit_once_with_columns_and_refs(gateway):
     assert read(gateway, "/api/graph", thread="graph") == graph
 
 
+def test_a_graph_with_a_limit_is_the_beginning_of_the_whole_graph(gateway):
+    with weft.open(gateway.store, "long graph") as main:
+        main.user("first")
+        for number in range(40):
+            if number % 10 == 0:
+                with main.fork(f"side-{number}") as side:
+                    for step in range(number):
+                        side.user(f"side {number} step {step}")
+            main.user(f"main {number}")
+        main.merge("side-20")
+    whole = read(gateway, "/api/graph", thread="long graph")
+    size = len(whole["commits"])
+    assert not whole["more"]
+    for limit in (1, 3, 30, size - 1, size, size + 1):
+        part = read(gateway, "/api/graph", thread="long graph", limit=limit)
+        beginning = [
+            [*facts, [parent for parent in parents if parent[0] < limit]]
+            for *facts, parents in whole["commits"][:limit]
+        ]
+        assert part["commits"] == beginning
+        assert part["more"] is (limit < size)
+        assert part["refs"] == whole["refs"]
+
+
 def test_a_thread_without_commits_has_an_empty_graph(gateway):
     graph = read(gateway, "/api/graph", thread="nothing-yet")
-    assert graph == {"commits": [], "lanes": 0, "refs": {}, "branches": []}
+    assert graph == {"commits": [], "more": False, "lanes": 0, "refs": {}, "branches": []}
 
 
 def test_an_earlier_commit_shows_the_thread_at_that_time(gateway):

@@ -18,7 +18,7 @@ error into JSON.
     GET  /api/head?thread=&branch=            the newest commit, and how many threads there are
     GET  /api/log?thread=&branch=&limit=      commits, newest first
     GET  /api/commit?thread=&branch=&id=      what one commit removed and added, and its pins
-    GET  /api/graph?thread=                   the commits of all branches and tags
+    GET  /api/graph?thread=&limit=            the commits of all branches and tags, newest first
     GET  /api/diff?thread=&a=&b=              the difference of two branches or commits
     GET  /api/message?thread=&branch=&id=     the whole text of one message
     GET  /api/sent?thread=&branch=&id=        the request that an answer was made from
@@ -46,6 +46,7 @@ An error is `{"error": {"message", "place"}}`; `place` names the field at fault.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
@@ -54,9 +55,7 @@ import orjson
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
-from starlette.types import Message, Receive, Scope, Send
+from starlette.routing import BaseRoute, Route
 
 from weft.demo import ensure_sample
 from weft.errors import (
@@ -101,48 +100,49 @@ TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
+FOREVER = "public, max-age=31536000, immutable"
+"""For addresses whose content never changes."""
+VERSION_LENGTH = 12
 
 
 def page_routes() -> list[BaseRoute]:
-    """The page at `/`, and its static files.
-
-    The page names all its modules, so that a browser loads them at once instead of one level of
-    imports after the other.
-    """
-    folder = Path(str(files("weft.web")))
-    modules = sorted(path.name for path in folder.glob("*.js"))
-    links = "".join(f'  <link rel="modulepreload" href="/static/{name}">\n' for name in modules)
+    """The page at `/`, and its static files."""
+    assets = Assets(Path(str(files("weft.web"))))
 
     async def index(_: Request) -> Response:
-        html = (folder / "index.html").read_text(encoding="utf-8")
-        return Response(html.replace("</head>", f"{links}</head>", 1), 200, HEADERS, "text/html")
+        return Response(assets.index, 200, HEADERS, "text/html")
 
-    return [Route("/", index), Mount("/static", Assets(folder))]
+    return [
+        Route("/", index),
+        Route("/static/{name}", assets.show),
+        Route("/static/{version}/{name}", assets.show),
+    ]
 
 
 class Assets:
-    """The files of the page by name. Other files, such as this package's Python, are not served."""
+    """The files of the page, read once. Other files, such as this package's Python, are not served.
+
+    The page names its files with a hash of all of them (`/static/HASH/app.js`), so a browser keeps
+    them until they change and asks for nothing but the page itself. It also names all modules, so
+    that they load at once instead of one level of imports after the other.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._files = StaticFiles(directory=folder)
+        paths = [path for path in sorted(folder.iterdir()) if path.suffix in TYPES]
+        self._files = {path.name: path.read_bytes() for path in paths}
+        self._version = sha256(b"".join(self._files.values())).hexdigest()[:VERSION_LENGTH]
+        names = [name for name in self._files if name.endswith(".js")]
+        links = "".join(f'  <link rel="modulepreload" href="/static/{name}">\n' for name in names)
+        html = self._files["index.html"].decode().replace("</head>", f"{links}</head>", 1)
+        self.index = html.replace("/static/", f"/static/{self._version}/")
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kind = TYPES.get(Path(scope["path"]).suffix)
-        if kind is None:
-            await Response("not found", 404, headers=HEADERS)(scope, receive, send)
-            return
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                other_headers = [pair for pair in message["headers"] if pair[0] != b"content-type"]
-                page_headers = {**HEADERS, "content-type": f"{kind}; charset=utf-8"}
-                encoded_headers = [
-                    (name.encode(), value.encode()) for name, value in page_headers.items()
-                ]
-                message = {**message, "headers": [*other_headers, *encoded_headers]}
-            await send(message)
-
-        await self._files(scope, receive, send_with_headers)
+    async def show(self, request: Request) -> Response:
+        name, version = request.path_params["name"], request.path_params.get("version")
+        content = self._files.get(name) if version in (None, self._version) else None
+        if content is None:
+            return Response("not found", 404, HEADERS)
+        headers = HEADERS if version is None else {**HEADERS, "cache-control": FOREVER}
+        return Response(content, 200, headers, TYPES[Path(name).suffix])
 
 
 BODY_LIMIT = 4 * 1024 * 1024

@@ -1,6 +1,6 @@
 """The history of a thread for the page: graph, branches, differences, merges, cherry-picks.
 
-    GET  /api/graph?thread=              the commits of all branches and tags, newest first
+    GET  /api/graph?thread=&limit=       the commits of all branches and tags, newest first
     GET  /api/diff?thread=&a=&b=         the difference of two branches, tags or commits
     GET  /api/message?thread=&branch=&id=   the whole text of one message
     GET  /api/sent?thread=&branch=&id=   the request that an answer was made from
@@ -14,7 +14,8 @@ A graph may have many thousand commits, so each is a short list:
     [id, kind, lane, created, label, parents]
 
 `kind` is the role of an appended message, or else the kind of the commit. `parents` has one pair
-`[row, lane]` per parent: its position in the list, and the lane of the line that leads there.
+`[row, lane]` per parent: its position in the list, and the lane of the line that leads there. With
+`limit`, only the newest commits are sent, and `more` is true if there are others.
 
 The lines of a difference are `{kind, id, role, unchanged, before, after, words}`. A changed message
 has `words`: pieces `[sign, text]`, where the sign is `=` (on both sides), `-` (before) or `+`
@@ -73,22 +74,21 @@ def show_graph(call: ApiCall) -> JsonObject:
     """The commits of all branches and tags, with their lanes."""
     record = call.record()
     if record is None:
-        return {"commits": [], "lanes": 0, "refs": {}, "branches": []}
+        return {"commits": [], "more": False, "lanes": 0, "refs": {}, "branches": []}
     store, name = call.store, record.name
     refs = store.refs(name)
-    graph = dict(call.state.views.graph(name))
-    for id, step in read_reachable(store, name, refs.values(), known=graph).items():
-        commit = step.commit
-        kind, label = describe_step(step)
-        graph[id] = GraphCommit(commit.created, commit.parents, kind, label)
-    call.state.views.set_graph(name, graph)
-    order = newest_first(_reachable(graph, refs.values()))
+    limit = call.number("limit")
+    graph = _read_graph(call, name, refs.values(), limit)
+    reached = _reachable(graph, refs.values())
+    order = newest_first(reached)[:limit]
     rows = {id: number for number, (id, _) in enumerate(order)}
     commits: list[list[Any]] = []
     lanes = 0
+    is_cut = False
     for placed in assign_lanes(order):
         commit = graph[placed.id]
         parents = [[rows[parent], lane] for parent, lane in placed.parents if parent in rows]
+        is_cut = is_cut or len(parents) < len(commit.parents)
         lanes = max(lanes, placed.lane + 1)
         for _, lane in parents:
             lanes = max(lanes, lane + 1)
@@ -97,10 +97,26 @@ def show_graph(call: ApiCall) -> JsonObject:
         commits.append(line)
     return {
         "commits": commits,
+        "more": is_cut,
         "lanes": lanes,
         "refs": _refs_by_commit(refs),
         "branches": sorted(read_branches(store, name)),
     }
+
+
+def _read_graph(
+    call: ApiCall, thread: str, heads: Iterable[Id], limit: int | None
+) -> Mapping[Id, GraphCommit]:
+    """The commits that these heads reach; with `limit`, only the newest, at least that many."""
+    views = call.state.views
+    graph = dict(views.graph(thread)) if limit is None else {}
+    for id, step in read_reachable(call.store, thread, heads, limit, known=graph).items():
+        commit = step.commit
+        kind, label = describe_step(step)
+        graph[id] = GraphCommit(commit.created, commit.parents, kind, label)
+    if limit is None:
+        views.set_graph(thread, graph)
+    return graph
 
 
 def _reachable(

@@ -157,10 +157,7 @@ def read_reachable(
         tip = pending.pop()
         if tip in known_commits:
             continue
-        if limit is None:
-            steps = _read_until_known(store, thread, tip, known_commits)
-        else:
-            steps = store.walk(thread, tip, limit=limit)
+        steps = _read_until_known(store, thread, tip, known_commits, limit)
         steps_by_id.update((step.commit.id, step) for step in steps)
         pending += [other for step in steps for other in step.commit.parents[1:]]
     return steps_by_id
@@ -233,10 +230,15 @@ def assign_lanes(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[PlacedC
         yield PlacedCommit(id, lane, tuple(edges))
 
 
-def _read_until_known(store: Store, thread: str, tip: Id, known: Mapping[Id, object]) -> list[Step]:
-    """The first-parent chain from `tip` down to the first known commit, which is left out."""
+def _read_until_known(
+    store: Store, thread: str, tip: Id, known: Mapping[Id, object], most: int | None
+) -> list[Step]:
+    """The first-parent chain from `tip` down to the first known commit, which is left out.
+
+    At most `most` commits are read.
+    """
     limit = PAGE
-    while known:
+    while known and (most is None or limit < most):
         steps = store.walk(thread, tip, limit=limit)
         for position in range(len(steps) - 1, -1, -1):
             if steps[position].commit.id in known:
@@ -244,4 +246,4 @@ def _read_until_known(store: Store, thread: str, tip: Id, known: Mapping[Id, obj
         if len(steps) < limit:
             return steps
         limit *= PAGE
-    return store.walk(thread, tip)
+    return store.walk(thread, tip, limit=most)

@@ -4,8 +4,8 @@
 // what has changed. The thread and branch of this tab are in its address, so reloads and second
 // tabs work, and a run continues when its tab is closed.
 
-import { byId, el, refill } from "./dom.js";
-import { get, post, Socket, withQuery } from "./api.js";
+import { button, byId, el, refill } from "./dom.js";
+import { get, post, Socket } from "./api.js";
 import { Chat } from "./chat.js";
 import { handleKey, register, registerSource, setPage } from "./commands.js";
 import { Compaction } from "./compaction.js";
@@ -13,6 +13,7 @@ import { Composer } from "./composer.js";
 import { askText } from "./dialog.js";
 import { openDiff } from "./diff.js";
 import { Exchanges } from "./exchanges.js";
+import { FIRST_ROWS, first, readAddress, rowsAddress } from "./first_read.js";
 import { Graph } from "./graph.js";
 import { History } from "./history.js";
 import { Live } from "./live.js";
@@ -27,7 +28,6 @@ import { Travel } from "./travel.js";
 import { UsageDialog } from "./usage.js";
 
 const BEFORE_FIRST = "start"; // the value of `until` for the state before the first commit
-const FIRST_ROWS = 60; // how many rows are read when a thread is opened
 const HIDDEN_MILLISECONDS = 200; // how often a tab in the background handles its frames
 const SIDE_MILLISECONDS = 400; // how long log and gauge wait for further changes
 
@@ -125,8 +125,7 @@ const compaction = new Compaction({
 
 async function start() {
 	const opened = readAddress();
-	early = opened.thread ? askRows(opened) : null;
-	const table = await get("/api/system-table");
+	const table = await first.table;
 	const annotate = (priority) => (id) => page.annotate(id, priority);
 	const actions = {
 		pin: annotate("pinned"),
@@ -169,12 +168,6 @@ function firstThread(list) {
 function address(fields) {
 	const entries = Object.entries(fields).filter(([, value]) => value);
 	return `#${new URLSearchParams(entries)}`;
-}
-
-function readAddress() {
-	const params = new URLSearchParams(location.hash.slice(1));
-	const [thread, branch, row, at] = ["thread", "branch", "row", "at"].map((name) => params.get(name));
-	return { thread, branch, row, at };
 }
 
 /** The thread, branch and commit for a read. */
@@ -230,26 +223,13 @@ function focusRow(id) {
 // Reading. If reads overlap, only the newest one is shown.
 
 let reads = 0;
-let early = null; // the rows that the address names: asked for before the page is ready, used once
 
 async function readRows(query) {
 	reads += 1;
 	const number = reads;
-	const [address, asked] = [rowsAddress({ ...place(), ...query }), early];
-	early = null;
-	const view = await (asked?.address === address ? asked.view : get(address));
+	const address = rowsAddress({ ...place(), ...query });
+	const view = await (first.take(address) ?? get(address));
 	return number === reads ? view : null;
-}
-
-function askRows({ thread, branch, row, at }) {
-	const address = rowsAddress({ thread, branch, until: at, around: row, count: FIRST_ROWS });
-	const view = get(address);
-	view.catch(() => {}); // whoever uses it reports the error
-	return { address, view };
-}
-
-function rowsAddress({ thread, branch, until, around, since, count }) {
-	return withQuery("/api/rows", { thread, branch, until, around, since, count });
 }
 
 /** Read the thread and show it from its end, or around a row; up to the commit `until`. If the
@@ -402,7 +382,7 @@ function say(text, isError = false, action = null) {
 	const follow = chat?.atEnd();
 	toast.textContent = text ?? "";
 	toast.className = isError ? "error" : "";
-	if (action) toast.append(el("button", { type: "button", onclick: action.run }, action.label));
+	if (action) toast.append(button(action.label, action.run, { class: null }));
 	clearTimeout(say.timer);
 	say.timer = setTimeout(() => (toast.textContent = ""), action?.shows ?? TOAST_MILLISECONDS);
 	if (follow) chat.toEnd(); // the line makes the conversation shorter
@@ -658,15 +638,17 @@ async function changed({ message }) {
 
 /** Ask for the name of a branch that starts at a commit or a message, or at the newest commit. */
 function openBranchDialog(start = null) {
-	branchStart = start?.id ?? null;
 	const what = start?.parts ? "this message is its last one" : `it starts at the commit ${start?.id.slice(0, 7)}`;
-	byId("branch-facts").textContent = start ? `It has everything up to here: ${what}.` : "";
-	byId("branch-name").value = freeName();
-	byId("branch-dialog").showModal();
-	byId("branch-name").select();
+	askText({
+		id: "branch-dialog",
+		title: "A new branch from here",
+		note: start && `It has everything up to here: ${what}.`,
+		label: "Name",
+		value: freeName(),
+		save: "Branch",
+		run: (name) => newBranch(name, start?.id),
+	});
 }
-
-let branchStart = null;
 
 /** A name for a branch that no other branch has: `main-2`. */
 function freeName() {
@@ -677,14 +659,11 @@ function freeName() {
 	return `${stem}-${number}`;
 }
 
-async function newBranch(event) {
-	event.preventDefault();
-	const name = byId("branch-name").value.trim();
-	byId("branch-dialog").close();
-	if (!name) return;
-	const answer = await change("/api/branch", { name, at: branchStart });
-	if (answer) await go(current.thread, name);
-	if (answer) say(answer.message);
+async function newBranch(name, at) {
+	const { thread, branch } = current;
+	const { message } = await post("/api/branch", { thread, branch, name, at });
+	await go(thread, name);
+	say(message);
 }
 
 function registerHistoryCommands() {
@@ -752,7 +731,6 @@ function addListeners() {
 			byId(`tab-${other}`).focus();
 		});
 	}
-	byId("branch-form").addEventListener("submit", newBranch);
 	byId("undo").addEventListener("click", () => change("/api/undo", { turn: true }));
 	byId("redo").addEventListener("click", () => change("/api/redo", { turn: true }));
 	for (const button of document.querySelectorAll("[data-close]")) {

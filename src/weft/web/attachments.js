@@ -4,7 +4,7 @@
 // hash. The server decides which types it takes; sizes are checked here too, before megabytes are
 // sent for nothing.
 
-import { byId, el, refill } from "./dom.js";
+import { button, byId, el, refill } from "./dom.js";
 import { upload } from "./api.js";
 
 const MEGABYTE = 1024 * 1024;
@@ -111,19 +111,13 @@ export class Attachments {
 		const image = entry.upload?.shown
 			? el("img", { src: `/api/upload?id=${entry.upload.id}`, alt: "" })
 			: el("span", { class: "icon", "aria-hidden": "true" }, "▤");
-		const remove = {
-			type: "button",
-			class: "quiet",
-			"aria-label": `Remove ${name}`,
-			onclick: () => this.remove(entry),
-		};
 		return el(
 			"li",
 			{ class: "chip" },
 			image,
 			el("span", { class: "chip-name", title: name }, name),
 			el("span", { class: "muted" }, entry.upload ? fileSize(size) : "uploading …"),
-			el("button", remove, "×"),
+			button("×", () => this.remove(entry), { "aria-label": `Remove ${name}` }),
 		);
 	}
 }

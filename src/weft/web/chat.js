@@ -1,7 +1,7 @@
 // The conversation: the rows of the thread, failed attempts, reports of runs, and at its end what
 // streams now. `row_list.js` draws a window of the rows, `row_item.js` one row.
 
-import { byId, count, el, plural } from "./dom.js";
+import { button, byId, count, el, plural } from "./dom.js";
 import { COMPACTED, finishedCards } from "./cards.js";
 import { RowItem, makePart } from "./row_item.js";
 import { RowList } from "./row_list.js";
@@ -189,7 +189,7 @@ export class Chat {
 		return finishedCards(this.table, events).map(({ node }) => {
 			if (node.dataset.subtype === COMPACTED) {
 				node.dataset.subtype = "compaction_remark";
-				node.append(this.button("Show where", () => this.toCompaction(), "quiet"));
+				node.append(button("Show where", () => this.toCompaction()));
 			}
 			return node;
 		});
@@ -199,7 +199,7 @@ export class Chat {
 	lastAttempt(attempt, mayRetry) {
 		const reason = el("div", { class: "prose" }, describe(attempt));
 		const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
-		const retry = mayRetry ? this.button("Retry", this.actions.retry) : null;
+		const retry = mayRetry ? button("Retry", this.actions.retry, { class: null }) : null;
 		const tone = isStopped(attempt) ? "grey" : "red";
 		const box = el(
 			"div",
@@ -240,13 +240,9 @@ export class Chat {
 				"div",
 				{ class: "system-message grey" },
 				el("div", { class: "prose" }, "No answer yet."),
-				this.button("Ask now", this.actions.retry),
+				button("Ask now", this.actions.retry, { class: null }),
 			),
 		);
-	}
-
-	button(label, run, kind = null) {
-		return el("button", { type: "button", class: kind, onclick: () => run() }, label);
 	}
 
 	fail(message) {

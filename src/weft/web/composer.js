@@ -3,10 +3,11 @@
 // A thread keeps its model: the box shows the one that answered last, unless the reader chose
 // another for this thread (kept in the browser until it has answered).
 
-import { byId, count, el, plural, refill } from "./dom.js";
+import { button, byId, count, el, plural, refill } from "./dom.js";
 import { get } from "./api.js";
 import { AgentChoice } from "./agents.js";
 import { Attachments } from "./attachments.js";
+import { openDialog } from "./dialog.js";
 import { rows } from "./history.js";
 
 const OFFLINE = "weft-offline";
@@ -20,7 +21,6 @@ export class Composer {
 		this.say = say;
 		this.input = byId("words");
 		this.model = byId("model");
-		this.dialog = byId("ask-dialog");
 		this.attachments = new Attachments({ say });
 		this.agents = new AgentChoice();
 		this.pending = null;
@@ -40,9 +40,6 @@ export class Composer {
 		});
 		this.model.addEventListener("input", () => (this.isTyped = true));
 		this.model.addEventListener("change", () => this.choose());
-		byId("ask-compact").addEventListener("click", () => this.answer(true));
-		byId("ask-without").addEventListener("click", () => this.answer(false));
-		this.dialog.addEventListener("close", () => this.question && this.cancel());
 	}
 
 	/** Load the list of models. The thread's own model may be missing from it. */
@@ -249,13 +246,11 @@ export class Composer {
 		const entries = texts.map(({ id, text, hint }) => {
 			const send = (type) => () =>
 				this.sendFrame({ type, thread: this.thread, branch: this.branch, id });
-			const button = (label, type, title) =>
-				el("button", { type: "button", class: "quiet", title, onclick: send(type) }, label);
 			const buttons = hint
 				? []
 				: [
-						button("Tell it now", "hint", "The running agent gets it before its next step"),
-						button("Cancel", "unqueue", null),
+						button("Tell it now", send("hint"), { title: "The running agent gets it before its next step" }),
+						button("Cancel", send("unqueue")),
 					];
 			return el(
 				"li",
@@ -292,23 +287,27 @@ export class Composer {
 			`${count(window)}, of which ${count(limit)} are for the conversation and the rest for the answer.`;
 		const change = el("p", { class: "big" }, `${count(tokens)} → about ${count(after)} tokens`);
 		const summary = `${plural(messages ?? 0, "message")} would become a summary, written by ${model}.`;
-		refill(
-			byId("ask-facts"),
-			el("p", {}, size),
-			...(problem
-				? [el("p", { class: "error" }, `It cannot be compacted enough: ${problem}`)]
-				: [change, el("p", {}, summary), rows("Removed", question.removed, "removed", messages)]),
-			el("p", { class: "muted" }, "You can revert it later. Another model may have a larger window."),
-		);
-		byId("ask-compact").hidden = Boolean(problem);
-		byId("ask-compact").textContent = question.retry ? "Compact and ask" : "Compact and send";
-		this.dialog.showModal();
+		const label = question.retry ? "Compact and ask" : "Compact and send";
+		const compact = { label, id: "ask-compact", run: () => this.answer(true) };
+		const without = { label: "Send without compacting", kind: "quiet", id: "ask-without", run: () => this.answer(false) };
+		const dialog = openDialog({
+			id: "ask-dialog",
+			title: "⚡ This would compact the thread",
+			body: [
+				el("p", {}, size),
+				...(problem
+					? [el("p", { class: "error" }, `It cannot be compacted enough: ${problem}`)]
+					: [change, el("p", {}, summary), rows("Removed", question.removed, "removed", messages)]),
+				el("p", { class: "muted" }, "You can revert it later. Another model may have a larger window."),
+			],
+			buttons: problem ? [without] : [without, compact],
+		});
+		dialog.node.addEventListener("close", () => this.question && this.cancel());
 	}
 
 	answer(compact) {
 		const frame = this.question;
 		this.question = null; // the dialog's `close` comes later
-		this.dialog.close();
 		this.release();
 		if (frame) this.request({ ...frame, compact });
 	}

@@ -41,15 +41,17 @@ export function openDialog({ id, title, body = [], buttons = [], wide = false, c
 	return { node, body: content, foot, close, fail };
 }
 
-/** Ask for one text; `run(text)` follows, unless the text is empty. */
-export function askText({ id, title, label, rows = 1, run }) {
+/** Ask for one text; `run(text)` follows, unless the text is empty. `value` is there already. */
+export function askText({ id, title, label, note, value = "", rows = 1, save = "Save", run }) {
 	const input =
 		rows > 1
 			? el("textarea", { id: `${id}-text`, rows })
 			: el("input", { id: `${id}-text`, maxlength: 120, autocomplete: "off" });
-	const save = () => (input.value.trim() ? run(input.value.trim()) : false);
-	const buttons = [{ label: "Save", run: save, id: `${id}-save` }];
-	const dialog = openDialog({ id, title, body: [field(label, input)], buttons });
+	input.value = value;
+	const facts = note ? [el("p", { class: "muted" }, note)] : [];
+	const check = () => (input.value.trim() ? run(input.value.trim()) : false);
+	const buttons = [{ label: save, run: check, id: `${id}-save` }];
+	const dialog = openDialog({ id, title, body: [...facts, field(label, input)], buttons });
 	if (rows === 1)
 		input.addEventListener("keydown", (event) => {
 			if (event.key !== "Enter" || event.isComposing) return;
@@ -57,6 +59,7 @@ export function askText({ id, title, label, rows = 1, run }) {
 			dialog.foot.querySelector(`#${id}-save`).click();
 		});
 	input.focus();
+	input.select();
 }
 
 /** A field with its label. */

@@ -1,6 +1,6 @@
 // Differences side by side: two commits, branches or tags, with the words that changed.
 
-import { count, el, plural, refill } from "./dom.js";
+import { button, count, el, plural, refill } from "./dom.js";
 import { get } from "./api.js";
 import { openDialog } from "./dialog.js";
 
@@ -19,11 +19,11 @@ export function openDiff({ thread, places, a, b }) {
 		return node;
 	};
 	const [from, to] = [select("diff-from", "Before", a), select("diff-to", "After", b)];
-	const swap = el("button", { type: "button", class: "quiet", "aria-label": "Swap the sides" }, "⇄");
-	swap.addEventListener("click", () => {
+	const exchange = () => {
 		[from.value, to.value] = [to.value, from.value];
 		load();
-	});
+	};
+	const swap = button("⇄", exchange, { "aria-label": "Swap the sides" });
 	let reads = 0; // if reads overlap, only the newest one is shown
 	const load = async () => {
 		facts.textContent = "Comparing …";
@@ -40,8 +40,7 @@ export function openDiff({ thread, places, a, b }) {
 		}
 	};
 	const head = el("div", { class: "diff-head" }, from, swap, to);
-	const dialog = openDialog({ id: "diff-dialog", title: "Compare", body: [head, facts, table], wide: true });
-	dialog.foot.querySelector("button").textContent = "Close";
+	openDialog({ id: "diff-dialog", title: "Compare", body: [head, facts, table], wide: true, cancel: "Close" });
 	load();
 }
 

@@ -13,6 +13,19 @@ export function el(tag, attributes = {}, ...children) {
 	return node;
 }
 
+/** A quiet button, unless `attributes` has another class. */
+export function button(label, onclick, attributes = {}) {
+	return el("button", { type: "button", class: "quiet", onclick, ...attributes }, label);
+}
+
+/** An element of an SVG picture. */
+export function svg(tag, attributes = {}, ...children) {
+	const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+	for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+	node.append(...children);
+	return node;
+}
+
 /** Fill a node with HTML that the server's sanitiser wrote. */
 export function trusted(node, html) {
 	node.innerHTML = html;

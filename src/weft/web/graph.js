@@ -3,19 +3,19 @@
 // The server assigns the lanes (`GET /api/graph`). Only the rows in view are in the document: lines
 // and dots in one SVG, texts in a list beside them. Drag to pan, Ctrl+wheel or the buttons to zoom.
 
-import { byId, clock, count, el, plural, reconcile, refill } from "./dom.js";
+import { button, byId, clock, count, el, plural, reconcile, refill, svg } from "./dom.js";
 import { get } from "./api.js";
 import { grip } from "./merge.js";
 
 const ROW = 30; // pixels at zoom 1
 const LANE = 16;
 const MARGIN = 12; // rows drawn beyond the view
+const FIRST_COMMITS = 500; // commits that are read first
 const CHUNK = 64; // rows per entry of the index of lines
 const COLOURS = 6; // classes `lane-0` to `lane-5`
 const [SMALLEST, LARGEST] = [0.2, 2];
 const TINY = 0.55; // below this zoom, texts would overlap
 const DRAG = 4; // pixels that make a click a drag
-const SVG = "http://www.w3.org/2000/svg";
 
 const KINDS = {
 	"": "All kinds",
@@ -32,13 +32,12 @@ const CHANGES = ["compact", "merge", "edit", "revert", "annotate", "note", "setu
 export class Graph {
 	/** `actions`: {read(commit)}; `commands(commit)` are the buttons for a commit: [{label, run}]. */
 	constructor({ actions, commands }) {
-		Object.assign(this, { actions, commands, zoom: 1, active: -1, all: [], rows: [], chunks: [] });
+		Object.assign(this, { actions, commands, zoom: 1, active: -1, reads: 0, all: [], rows: [], chunks: [] });
 		this.items = new Map(); // the drawn rows by commit
 		this.scroller = byId("graph-scroll");
 		this.sizer = byId("graph-sizer");
 		this.list = byId("graph-list");
-		this.svg = document.createElementNS(SVG, "svg");
-		this.svg.setAttribute("aria-hidden", "true");
+		this.svg = svg("svg", { "aria-hidden": "true" });
 		this.sizer.prepend(this.svg);
 		const kinds = Object.entries(KINDS).map(([value, label]) => el("option", { value }, label));
 		refill(byId("graph-kind"), ...kinds);
@@ -82,13 +81,16 @@ export class Graph {
 		});
 	}
 
-	/** Read the graph of a thread. If reads overlap, only the newest one is shown. */
-	async load(thread) {
-		this.reads = (this.reads ?? 0) + 1;
+	/** Read the graph of a thread: if it is not shown yet, first its newest commits, then all. If
+	 *  reads overlap, only the newest one is shown. */
+	async load(thread, limit = thread === this.thread ? null : FIRST_COMMITS) {
+		this.reads += 1;
 		const number = this.reads;
 		try {
-			const data = await get("/api/graph", { thread });
-			if (number === this.reads) this.show(thread, data);
+			const data = await get("/api/graph", { thread, limit });
+			if (number !== this.reads) return;
+			this.show(thread, data);
+			if (data.more) await this.load(thread, null);
 		} catch (error) {
 			if (number === this.reads) byId("graph-facts").textContent = error.message;
 		}
@@ -98,6 +100,7 @@ export class Graph {
 		const isOther = thread !== this.thread;
 		this.thread = thread;
 		this.refs = data.refs;
+		this.isPart = data.more;
 		this.all = data.commits.map(([id, kind, lane, created, label, parents], index) => ({
 			id, kind, lane, created, label, parents, index, refs: data.refs[id] ?? [],
 		}));
@@ -138,10 +141,9 @@ export class Graph {
 		this.connect(nearest);
 		this.active = Math.min(this.active, this.rows.length - 1);
 		if (this.selected) this.active = this.rows.findIndex(({ id }) => id === this.selected);
-		byId("graph-facts").textContent =
-			this.rows.length === this.all.length
-				? plural(this.all.length, "commit")
-				: `${count(this.rows.length)} of ${plural(this.all.length, "commit")}`;
+		const [shown, all] = [this.rows.length, this.all.length];
+		const facts = shown === all ? plural(all, "commit") : `${count(shown)} of ${plural(all, "commit")}`;
+		byId("graph-facts").textContent = this.isPart ? `${facts}; reading the others …` : facts;
 		this.draw(true);
 		this.showCommands();
 	}
@@ -214,7 +216,7 @@ export class Graph {
 	}
 
 	drawLines(first, last, edges, lanes) {
-		const { svg, height } = this;
+		const { height } = this;
 		const [above, below] = [-2 * height, (last - first + 2) * height];
 		const y = (row) => Math.min(below, Math.max(above, (row - first + 0.5) * height));
 		const path = ({ from, to, lane, start, end }) => {
@@ -229,19 +231,19 @@ export class Graph {
 			return head + tail;
 		};
 		const nodes = edges.map((edge) =>
-			shape("path", { d: path(edge), class: `edge lane-${edge.lane % COLOURS}${edge.skips ? " skips" : ""}` }),
+			svg("path", { d: path(edge), class: `edge lane-${edge.lane % COLOURS}${edge.skips ? " skips" : ""}` }),
 		);
 		for (let row = first; row < last; row += 1) {
 			const { lane, kind, id } = this.rows[row];
 			const [x, radius] = [this.x(lane), Math.max(2, 4.5 * Math.min(1, this.zoom))];
 			const name = `dot lane-${lane % COLOURS} ${kind}${id === this.reading ? " reading" : ""}`;
 			const box = { x: x - radius, y: y(row) - radius, width: 2 * radius, height: 2 * radius, class: name };
-			nodes.push(kind === "compact" ? shape("rect", box) : shape("circle", { cx: x, cy: y(row), r: radius, class: name }));
+			nodes.push(kind === "compact" ? svg("rect", box) : svg("circle", { cx: x, cy: y(row), r: radius, class: name }));
 		}
-		svg.setAttribute("width", Math.ceil(this.x(lanes)));
-		svg.setAttribute("height", Math.max(0, (last - first) * height));
-		svg.style.top = `${first * height}px`;
-		svg.replaceChildren(...nodes);
+		this.svg.setAttribute("width", Math.ceil(this.x(lanes)));
+		this.svg.setAttribute("height", Math.max(0, (last - first) * height));
+		this.svg.style.top = `${first * height}px`;
+		this.svg.replaceChildren(...nodes);
 	}
 
 	drawRows(first, last, left) {
@@ -354,14 +356,8 @@ export class Graph {
 		bar.hidden = !commit;
 		if (!commit) return;
 		const buttons = this.commands(commit).map(({ label, run, title }) =>
-			el("button", { type: "button", class: "quiet", title, onclick: () => run(commit) }, label),
+			button(label, () => run(commit), { title }),
 		);
 		refill(bar, el("p", { class: "meta" }, el("code", {}, commit.id.slice(0, 7)), ` ${commit.kind}, ${clock(commit.created)}`), el("div", { class: "line" }, ...buttons));
 	}
-}
-
-function shape(tag, attributes) {
-	const node = document.createElementNS(SVG, tag);
-	for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-	return node;
 }

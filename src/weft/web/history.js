@@ -2,7 +2,7 @@
 // compaction, an edit, a merge, a revert) opens to what it removed, added, and kept because of pins,
 // and can be reverted.
 
-import { byId, clock, count, el, keepOpen, plural, reconcile, refill, trusted } from "./dom.js";
+import { button, byId, clock, count, el, keepOpen, plural, reconcile, refill, trusted } from "./dom.js";
 import { get } from "./api.js";
 
 const SIGNS = { compact: "⚡", merge: "⋈", revert: "↺", edit: "✎", annotate: "✦", append: "•" };
@@ -97,8 +97,7 @@ export class History {
 	}
 
 	change(change, commit) {
-		const run = () => this.actions.revert(commit.id);
-		const revert = el("button", { type: "button", onclick: run }, "Revert this");
+		const revert = button("Revert this", () => this.actions.revert(commit.id), { class: null });
 		return [
 			rows("Removed", change.removed, "removed"),
 			rows("Added", change.added, "added"),

@@ -3,7 +3,7 @@
 // Everything here is drawn behind the rows, and goes when the thread is read again: what is to stay
 // is in the store, or comes with the thread as a remark.
 
-import { el, trusted } from "./dom.js";
+import { button, count, el, trusted } from "./dom.js";
 import { mediaNode } from "./attachments.js";
 import { RETRY, StatusCard, isCompaction } from "./cards.js";
 import { skipNote } from "./system.js";
@@ -141,12 +141,12 @@ export class Live {
 	/** Show the run's question whether to compact. */
 	ask(frame) {
 		const choose = (yes) => () => {
-			for (const button of buttons) button.disabled = true;
+			for (const each of buttons) each.disabled = true;
 			this.confirm(yes);
 		};
 		const buttons = [
-			el("button", { type: "button", onclick: choose(true) }, "Compact and go on"),
-			el("button", { type: "button", class: "quiet", onclick: choose(false) }, "Go on without"),
+			button("Compact and go on", choose(true), { class: null }),
+			button("Go on without", choose(false)),
 		];
 		const card = new StatusCard(this.table);
 		card.take(questionEvent(frame));
@@ -187,10 +187,9 @@ export class Live {
 }
 
 function questionEvent({ model, tokens, window, limit }) {
-	const figure = (number) => Number(number).toLocaleString();
 	const content =
-		`**Compact this thread?** It has about ${figure(tokens)} tokens by now. The window of ${model} ` +
-		`is ${figure(window)}, of which ${figure(limit)} are for the conversation. Older turns would ` +
+		`**Compact this thread?** It has about ${count(tokens)} tokens by now. The window of ${model} ` +
+		`is ${count(window)}, of which ${count(limit)} are for the conversation. Older turns would ` +
 		"become a summary; you can revert that later.";
 	return { type: "system", subtype: "compaction_question", content };
 }

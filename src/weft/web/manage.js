@@ -1,7 +1,8 @@
 // Renaming, deleting and restoring a thread. A deleted thread can be restored until `weft gc`.
 
-import { byId } from "./dom.js";
+import { byId, el } from "./dom.js";
 import { post } from "./api.js";
+import { askText, openDialog } from "./dialog.js";
 
 const UNDO_MILLISECONDS = 15_000; // how long the Undo button stays after a deletion
 
@@ -12,53 +13,37 @@ export class Manage {
 	 */
 	constructor({ current, say, onrenamed, ondeleted, onrestored }) {
 		Object.assign(this, { current, say, onrenamed, ondeleted, onrestored });
-		byId("rename").addEventListener("click", () => this.openRename());
-		byId("rename-form").addEventListener("submit", (event) => this.rename(event));
-		byId("delete").addEventListener("click", () => this.openDelete());
-		byId("delete-confirm").addEventListener("click", () => this.delete());
-	}
-
-	openRename() {
-		this.thread = this.current();
-		byId("rename-problem").textContent = "";
-		byId("rename-name").value = this.thread;
-		byId("rename-dialog").showModal();
-		byId("rename-name").select();
+		byId("rename").addEventListener("click", () => this.openRename(this.current()));
+		byId("delete").addEventListener("click", () => this.openDelete(this.current()));
 	}
 
 	/** A refused name leaves the dialog open, with the reason in it. */
-	async rename(event) {
-		event.preventDefault();
-		const name = byId("rename-name").value.trim();
-		if (!name) return;
-		try {
-			const { thread, message } = await post("/api/rename", { thread: this.thread, name });
-			byId("rename-dialog").close();
-			await this.onrenamed(this.thread, thread);
-			this.say(message);
-		} catch (error) {
-			byId("rename-problem").textContent = error.message;
-		}
+	openRename(thread) {
+		const rename = async (name) => {
+			const answer = await post("/api/rename", { thread, name });
+			await this.onrenamed(thread, answer.thread);
+			this.say(answer.message);
+		};
+		const title = "Rename this thread";
+		askText({ id: "rename-dialog", title, label: "Name", value: thread, save: "Rename", run: rename });
 	}
 
-	openDelete() {
-		this.thread = this.current();
-		byId("delete-facts").textContent =
-			`“${this.thread}”, its branches and the threads under it (subagents) are deleted.`;
-		byId("delete-dialog").showModal();
+	openDelete(thread) {
+		const facts = `“${thread}”, its branches and the threads under it (subagents) are deleted.`;
+		const restore = "You can restore it under “Deleted threads” until `weft gc` removes it for good.";
+		openDialog({
+			id: "delete-dialog",
+			title: "Delete this thread?",
+			body: [el("p", {}, facts), el("p", { class: "muted" }, restore)],
+			buttons: [{ label: "Delete", kind: "danger", id: "delete-confirm", run: () => this.delete(thread) }],
+		});
 	}
 
-	async delete() {
-		byId("delete-dialog").close();
-		const { thread } = this;
-		try {
-			const { message } = await post("/api/delete", { thread });
-			await this.ondeleted(thread);
-			const undo = { label: "Undo", run: () => this.restore(thread), shows: UNDO_MILLISECONDS };
-			this.say(message, false, undo);
-		} catch (error) {
-			this.say(error.message, true);
-		}
+	async delete(thread) {
+		const { message } = await post("/api/delete", { thread });
+		await this.ondeleted(thread);
+		const undo = { label: "Undo", run: () => this.restore(thread), shows: UNDO_MILLISECONDS };
+		this.say(message, false, undo);
 	}
 
 	async restore(name) {

@@ -3,7 +3,7 @@
 // A question is shown in every tab on the thread until somebody answers it, in any of them, or the
 // run ends. Everything in it is the model's text, so it is only ever written as text.
 
-import { byId, el } from "./dom.js";
+import { button, byId, el } from "./dom.js";
 import { get, post } from "./api.js";
 import { registerSource } from "./commands.js";
 import { excerpt } from "./tool_panel.js";
@@ -58,11 +58,9 @@ export class Questions {
 	permission({ id, tool, server, input }) {
 		const name = server ? `${tool} of ${server}` : String(tool);
 		const whole = typeof input === "string" ? input : JSON.stringify(input, null, 2);
-		const buttons = PERMISSIONS.map(([value, label, kind]) => {
-			const send = () => this.send(id, value);
-			const options = { type: "button", class: kind, "data-answer": value, onclick: send };
-			return el("button", options, label);
-		});
+		const buttons = PERMISSIONS.map(([value, label, kind]) =>
+			button(label, () => this.send(id, value), { class: kind, "data-answer": value }),
+		);
 		const title = `Allow ${name}?`;
 		const actions = el("p", { class: "line answers" }, ...buttons);
 		const body = el(

@@ -1,7 +1,7 @@
 // What can be done with a message besides reading it: branch from it, edit it on a new branch, ask
 // for another answer. Each opens from the menu of the row.
 
-import { count, el } from "./dom.js";
+import { button, count, el } from "./dom.js";
 import { get, post } from "./api.js";
 import { askText, field, openDialog, openMenu } from "./dialog.js";
 
@@ -18,20 +18,13 @@ export class RowActions {
 	/** The menu button of a row. */
 	button(row) {
 		const open = ({ currentTarget }) => openMenu(currentTarget, this.items(row));
-		return el(
-			"button",
-			{
-				type: "button",
-				class: "quiet menu",
-				"data-act": "menu",
-				"aria-label": "More for this message",
-				"aria-haspopup": "menu",
-				"aria-expanded": "false",
-				title: "Branch, edit, regenerate …",
-				onclick: open,
-			},
-			"⋯",
-		);
+		return button("⋯", open, {
+			"data-act": "menu",
+			"aria-label": "More for this message",
+			"aria-haspopup": "menu",
+			"aria-expanded": "false",
+			title: "Branch, edit, regenerate …",
+		});
 	}
 
 	items(row) {

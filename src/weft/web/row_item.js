@@ -3,7 +3,7 @@
 // A row is patched, not built again: parts that have not changed keep their nodes, and the panel of
 // a tool call is updated in place when its result arrives.
 
-import { clock, count, el, keepOpen, plural, reconcile, trusted } from "./dom.js";
+import { button, clock, count, el, keepOpen, plural, reconcile, trusted } from "./dom.js";
 import { mediaNode } from "./attachments.js";
 import { dollars } from "./usage.js";
 import { grip } from "./merge.js";
@@ -99,19 +99,8 @@ export class RowItem {
 	}
 
 	acts(row) {
-		const act = (name, label, run, hint) =>
-			el(
-				"button",
-				{
-					type: "button",
-					class: "quiet",
-					title: hint,
-					"data-act": name,
-					"data-now": true, // not for an earlier commit
-					onclick: () => run(row.id),
-				},
-				label,
-			);
+		const act = (name, label, run, title) =>
+			button(label, () => run(row.id), { title, "data-act": name, "data-now": true }); // not for an earlier commit
 		if (row.priority === "pinned" || row.priority === "skip") {
 			const label = row.priority === "skip" ? "Include again" : "Unpin";
 			return [act("restore", label, this.actions.restore, "Back to normal")];
@@ -156,8 +145,7 @@ export class RowItem {
 	}
 
 	foldButton() {
-		const open = () => this.actions.openFold(this.row.fold.commit);
-		return el("button", { type: "button", class: "quiet", onclick: open }, "Show what was removed, or revert");
+		return button("Show what was removed, or revert", () => this.actions.openFold(this.row.fold.commit));
 	}
 }
 

@@ -1,6 +1,6 @@
 // The list of threads, the search over all of them, and the deleted threads.
 
-import { ago, byId, el, plural, reconcile, refill } from "./dom.js";
+import { ago, button, byId, el, plural, reconcile, refill } from "./dom.js";
 import { get } from "./api.js";
 
 const SEARCH_DELAY = 200; // milliseconds after the last key before a search starts
@@ -66,8 +66,8 @@ export class Threads {
 		const nodes = nest(threads).map(([thread, children]) => this.place(thread, children, old));
 		const text = query ? `Nothing matches “${query}”.` : "No threads yet.";
 		const rest = total - this.limit;
-		const more = { type: "button", class: "quiet more", onclick: () => this.showMore() };
-		if (rest > 0) nodes.push(el("li", {}, el("button", more, `Show more (${rest})`)));
+		const more = () => button(`Show more (${rest})`, () => this.showMore(), { class: "quiet more" });
+		if (rest > 0) nodes.push(el("li", {}, more()));
 		if (!nodes.length) nodes.push(el("li", { class: "empty small" }, text));
 		reconcile(this.list, nodes);
 		this.select(this.current);
@@ -133,8 +133,7 @@ export class Threads {
 		const box = byId("deleted");
 		box.hidden = !threads.length;
 		box.querySelector("summary").textContent = `Deleted threads (${threads.length})`;
-		const restore = (name) =>
-			el("button", { type: "button", class: "quiet", onclick: () => this.onrestore(name) }, "Restore");
+		const restore = (name) => button("Restore", () => this.onrestore(name));
 		const rows = threads.map(({ name, deleted }) => {
 			const label = el("span", { class: "thread-name" }, name);
 			return el("li", { title: `${name}, deleted ${ago(deleted)}` }, label, restore(name));

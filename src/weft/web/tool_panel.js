@@ -1,6 +1,6 @@
 // One tool call: a line with its main argument, which opens to the input and the result.
 
-import { count, el, refill } from "./dom.js";
+import { button, count, el, refill } from "./dom.js";
 import { get } from "./api.js";
 import { ansiNodes, hasAnsi } from "./ansi.js";
 import { mediaNode } from "./attachments.js";
@@ -22,7 +22,7 @@ export class ToolPanel {
 		this.title = el("p", { class: "part-title result-title" });
 		this.result = el("pre", { class: "result" });
 		this.media = el("div", {});
-		this.more = el("button", { type: "button", class: "quiet more", onclick: () => this.showAll() });
+		this.more = button("", () => this.showAll(), { class: "quiet more" });
 		this.node = el(
 			"details",
 			{ class: "tool", "data-call": part.id, "data-key": `call:${part.id}` },

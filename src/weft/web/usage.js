@@ -2,11 +2,10 @@
 //
 // The plots are SVG. Everything in them is in a table below too, for readers who do not see them.
 
-import { byId, clock, count, el, plural, refill } from "./dom.js";
+import { button, byId, clock, count, el, plural, refill, svg } from "./dom.js";
 import { get } from "./api.js";
 import { register } from "./commands.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const [WIDTH, HEIGHT] = [560, 130];
 const MOST_BARS = 120;
 
@@ -60,11 +59,10 @@ export class UsageDialog {
 	}
 
 	link(thread) {
-		const open = () => {
+		return button(thread, () => {
 			this.dialog.close();
 			this.open(thread);
-		};
-		return el("button", { type: "button", class: "quiet", onclick: open }, thread);
+		});
 	}
 }
 
@@ -119,13 +117,6 @@ function table(label, rows, name) {
 			),
 		),
 	);
-}
-
-function svg(tag, attributes, ...children) {
-	const node = document.createElementNS(SVG, tag);
-	for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, String(value));
-	node.append(...children);
-	return node;
 }
 
 /** Bars of input and output tokens, one above the other. */
