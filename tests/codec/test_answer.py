@@ -12,7 +12,7 @@ SOURCE = Path(weft.__file__).parent
 DECODERS = {
     "codec/answer.py",
     "thread/append.py",  # a caller appends an answer that it got from a vendor's SDK
-    "thread/importing/claude_code.py",  # an imported transcript holds answers
+    "thread/transfer/claude_code.py",  # an imported transcript holds answers
 }
 ENCODERS = {"codec/answer.py"}
 

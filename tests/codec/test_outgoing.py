@@ -17,7 +17,7 @@ SOURCE = Path(weft.__file__).parent
 CALLERS = {
     "client/ask.py",
     "gateway/outgoing.py",
-    "thread/exporting/bodies.py",
+    "thread/transfer/bodies.py",
     "thread/compiled.py",
     "translation.py",
 }

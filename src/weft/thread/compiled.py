@@ -54,7 +54,6 @@ VENDOR_SUMMARIES = frozenset({"compaction", "compaction_summary"})
 PORTABLE_TOKENS = 4096
 """The most tokens of a text that replaces a sealed compaction."""
 
-
 ANTHROPIC = "anthropic"
 GEMINI = "gemini"
 UNSTREAMED = 8192

@@ -7,7 +7,7 @@ stop the reader.
 
 import json
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import orjson
@@ -57,6 +57,12 @@ def read_time(stamp: Any) -> float | None:
         return datetime.fromisoformat(stamp).timestamp()
     except ValueError:
         return None
+
+
+def write_time(created: float) -> str:
+    """Seconds since 1970 as an ISO 8601 time in UTC, with milliseconds, as clients write it."""
+    moment = datetime.fromtimestamp(created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _cut(data: bytes) -> list[bytes]:

@@ -15,27 +15,19 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from time import time
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from weft.errors import Damaged, NotFound, StoreError, ThreadError
+from weft.history import show_rows
 from weft.ids import Id
 from weft.model import Loss
 from weft.store import Store, ThreadRecord
-
-from .archive import is_archive, read_archive, restore_archive, write_archive
-from .exporting import EXPORTS, Render, read_folder, rename_session, write_export
-from .handle import Handle
-from .importing import (
-    IMPORTS,
-    CompactionStep,
-    ImportPlan,
-    MessageStep,
-    commit_plan,
-    read_plan,
-)
-from .info import Imported, Progress
-from .sessions import (
+from weft.thread.compiled import to_dicts
+from weft.thread.handle import Handle
+from weft.thread.info import Imported, Progress
+from weft.thread.sessions import (
     LOCAL_SCOPE,
     PREFIXES,
     find_local_thread,
@@ -44,9 +36,62 @@ from .sessions import (
     session_id,
     session_name,
 )
-from .source_lines import read_source_lines
+from weft.thread.source_lines import read_source_lines
+
+from . import claude_code, codex
+from .archive import is_archive, read_archive, restore_archive, write_archive
+from .bodies import (
+    LISTS,
+    TYPED,
+    dump,
+    guess_protocol,
+    parse,
+    read_list,
+    write_body,
+    write_untouched,
+)
+from .commit import commit_plan
+from .document import Render, write_html, write_markdown
+from .journal import ROOT
+from .lines import read_object
+from .plan import CompactionStep, ImportPlan, MessageStep
 
 GZIP = b"\x1f\x8b"
+SAMPLE = 20
+"""How many lines are read to detect a format."""
+
+
+class _SessionFormat(NamedTuple):
+    """The functions of one client's session files."""
+
+    read: Callable[[bytes, Progress | None], ImportPlan]
+    write: Callable[[Handle, str], bytes]
+    rename: Callable[[bytes, str], bytes]
+    read_folder: Callable[[bytes], str | None]
+
+
+SESSIONS = {
+    claude_code.FORMAT: _SessionFormat(
+        claude_code.read_claude_code,
+        claude_code.write_claude_code,
+        claude_code.rename_session,
+        claude_code.read_folder,
+    ),
+    codex.FORMAT: _SessionFormat(
+        codex.read_codex, codex.write_codex, codex.rename_session, codex.read_folder
+    ),
+}
+HTML, MARKDOWN = "html", "markdown"
+ARCHIVE = "archive"
+IMPORTS = (*SESSIONS, *LISTS)
+"""The formats that can be imported into one thread."""
+
+EXPORTS = (*IMPORTS, HTML, MARKDOWN)
+"""The formats that a branch can be exported to; the last two are documents of the whole thread."""
+
+IMPORT_FORMATS = (*IMPORTS, ARCHIVE)
+EXPORT_FORMATS = (*EXPORTS, ARCHIVE)
+DEFAULT_THREAD = "default"
 
 
 @contextmanager
@@ -116,10 +161,34 @@ def decompress(data: bytes) -> bytes:
         raise Damaged(f"the file cannot be decompressed: {error}") from None
 
 
-ARCHIVE = "archive"
-IMPORT_FORMATS = (*IMPORTS, ARCHIVE)
-EXPORT_FORMATS = (*EXPORTS, ARCHIVE)
-DEFAULT_THREAD = "default"
+def read_plan(
+    data: bytes, format: str | None = None, progress: Progress | None = None
+) -> ImportPlan:
+    """Parse a file; raises `ThreadError` if no reader supports it."""
+    name = format or detect_format(data)
+    if name in SESSIONS:
+        return SESSIONS[name].read(data, progress)
+    if name in LISTS:
+        return read_list(data, name)
+    raise ThreadError(f"unknown import format {name!r}; supported: {', '.join(IMPORTS)}")
+
+
+def detect_format(data: bytes) -> str:
+    """Detect the format of a file from members that only one format has."""
+    for raw in data.split(b"\n", SAMPLE)[:SAMPLE]:
+        value = read_object(raw)
+        if value is None:
+            continue
+        if "sessionId" in value or "parentUuid" in value or "leafUuid" in value:
+            return claude_code.FORMAT
+        if "payload" in value and "type" in value:
+            return codex.FORMAT
+    protocol = guess_protocol(parse(data))
+    if protocol is None:
+        raise ThreadError(
+            f"this is not a conversation that Weft can import; supported: {', '.join(IMPORTS)}"
+        )
+    return protocol
 
 
 def import_bytes(
@@ -163,7 +232,7 @@ def export_bytes(
     branch: str | None = None,
     model: str | None = None,
     render: Render | None = None,
-    folder: str = "/",
+    folder: str = ROOT,
 ) -> tuple[bytes, tuple[Loss, ...]]:
     """One branch in another format, and what that format cannot express.
 
@@ -184,6 +253,33 @@ def export_bytes(
     if format in PREFIXES and read_origin(store, thread) != format:
         _link_export(store, thread, format)
     return written
+
+
+def write_export(
+    handle: Handle,
+    format: str,
+    model: str | None = None,
+    render: Render | None = None,
+    folder: str = ROOT,
+) -> tuple[bytes, tuple[Loss, ...]]:
+    """The handle's branch in one of `EXPORTS`, and what that format cannot express.
+
+    A branch that was imported in that format, and not changed since, gives the imported file.
+    `render` shows the text of messages in an HTML document. `folder` is the working directory of a
+    session that does not name its own.
+    """
+    if format not in EXPORTS:
+        raise ThreadError(f"unknown export format {format!r}; supported: {', '.join(EXPORTS)}")
+    if format == HTML:
+        return write_html(handle, render), ()
+    if format == MARKDOWN:
+        return write_markdown(handle), ()
+    if format in SESSIONS:
+        return SESSIONS[format].write(handle, folder), ()
+    if format == TYPED:
+        rows = handle.view(handle.head()).rows
+        return write_untouched(handle, format) or dump(to_dicts(show_rows(rows))), ()
+    return write_body(handle, format, model)
 
 
 class SessionFile(Struct, frozen=True, kw_only=True):
@@ -213,7 +309,7 @@ def write_session(
     session: str,
     *,
     commit: str | None = None,
-    folder: str = "/",
+    folder: str = ROOT,
     scope: str = LOCAL_SCOPE,
 ) -> SessionFile:
     """The thread as a session file under a new id, at its head or at another commit.
@@ -236,8 +332,8 @@ def write_session(
     return SessionFile(
         session=session,
         format=format,
-        data=rename_session(format, data, session),
-        folder=read_folder(format, data) or folder,
+        data=SESSIONS[format].rename(data, session),
+        folder=SESSIONS[format].read_folder(data) or folder,
     )
 
 

@@ -1,0 +1,377 @@
+"""Rollout files of Codex: JSON lines of `{timestamp, type, payload}`.
+
+**Reading.** A `response_item` is an item of the Responses API. The items of one answer (reasoning,
+text, tool calls) are on separate lines; they become one message.
+
+A `compacted` line has the history that replaces everything before it. It becomes a compaction.
+Messages that are identical before and after it keep their slots. The answer in which the model
+wrote the summary becomes part of the compaction.
+
+**Writing.** Imported lines are written with the same bytes. If a compaction was reverted, its line
+is left out, so the turns before it are in effect again. New messages become items of the Responses
+API. A new summary becomes a `compacted` line, with the items before it and the summary as its
+history. A thread that was not imported from Codex gets a `session_meta` line, which `codex resume`
+needs.
+
+System prompts that a client sent are left out: Codex sends its own. Its developer messages are part
+of the conversation, and stay.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import cast
+
+import orjson
+
+from weft.codec import CODECS
+from weft.errors import WeftError
+from weft.model import JsonObject, Message, Text, ToolCall, ToolResult
+from weft.thread.handle import Handle
+from weft.thread.info import auto_note
+from weft.thread.sessions import session_id
+from weft.thread.source_lines import SourceLine
+
+from .journal import (
+    ROOT,
+    FileLine,
+    NewLine,
+    Piece,
+    RemovedLine,
+    find_folder,
+    read_journal,
+)
+from .lines import Line, join_lines, read_object, read_time, split_lines, write_time
+from .plan import (
+    CompactionStep,
+    ImportPlan,
+    LinesStep,
+    MessageStep,
+    Progress,
+    Remark,
+    Step,
+    report_progress,
+)
+
+FORMAT = "codex"
+PROTOCOL = "openai-responses"
+ANSWER_ITEMS = frozenset({"reasoning", "function_call", "custom_tool_call", "local_shell_call"})
+
+
+def read_codex(data: bytes, progress: Progress | None = None) -> ImportPlan:
+    """Parse a rollout file."""
+    lines = list(split_lines(data))
+    steps: list[Step] = []
+    remarks: list[Remark] = []
+    pending: list[SourceLine] = []
+    run: list[Line] = []
+    for number, line in enumerate([*lines, None]):
+        report_progress(progress, 0, number, len(lines))
+        if run and (line is None or not _continues(run[-1], line)):
+            _add_messages(steps, run, pending, remarks)
+            run = []
+        if line is None:
+            continue
+        kind = _kind(line)
+        if kind == "response_item":
+            run.append(line)
+        elif kind == "compacted":
+            _add_compaction(steps, line, pending, remarks)
+        else:
+            pending.append(SourceLine(line.number, line.text))
+            if line.value is None and line.text.strip():
+                remarks.append(Remark("unread", line.number, "this line is not a JSON object"))
+    if pending:
+        stamp = next((t for line in reversed(lines) if (t := _time(line)) is not None), None)
+        trailing_lines = tuple(pending)
+        steps.append(
+            LinesStep(key="trailing", parent=_last(steps), lines=trailing_lines, created=stamp)
+        )
+    other_lines = Counter(_kind(line) for line in lines if _kind(line) not in ("response_item", ""))
+    return ImportPlan(
+        format=FORMAT,
+        steps=tuple(steps),
+        branches={"main": steps[-1].key} if steps else {},
+        name=_session(lines),
+        lines=len(lines),
+        other_lines=dict(sorted(other_lines.items())),
+        remarks=tuple(remarks),
+    )
+
+
+def _add_messages(
+    steps: list[Step], run: Sequence[Line], pending: list[SourceLine], remarks: list[Remark]
+) -> None:
+    """Add a step for each message of a run of items, with the pending lines before it."""
+    messages = _decode([_payload(line) for line in run], run[0], remarks)
+    lines = [*pending, *(SourceLine(line.number, line.text, True) for line in run)]
+    pending.clear()
+    for number, message in enumerate(messages):
+        results = any(isinstance(block, ToolResult) for block in message.blocks)
+        kind = "tool_io" if results else "dialogue"
+        steps.append(
+            MessageStep(
+                key=f"{run[0].number}.{number}",
+                parent=_last(steps),
+                message=message,
+                kind=kind,
+                note=auto_note(kind, message.text),
+                created=_time(run[0]),
+                lines=tuple(lines) if number == 0 else (),
+            )
+        )
+
+
+def _add_compaction(
+    steps: list[Step], line: Line, pending: list[SourceLine], remarks: list[Remark]
+) -> None:
+    payload = _payload(line)
+    history = payload.get("replacement_history")
+    if not isinstance(history, list):
+        summary = {"type": "message", "role": "user", "content": str(payload.get("message", ""))}
+        history = [summary]
+    messages: list[Message] = []
+    for item in cast(list[JsonObject], history):
+        messages += _decode([item], line, remarks)
+    lines = (*_summary_lines(steps, payload), *pending, SourceLine(line.number, line.text, True))
+    pending.clear()
+    steps.append(
+        CompactionStep(
+            key=str(line.number),
+            parent=_last(steps),
+            rows=tuple(messages),
+            note="Codex compacted",
+            metadata={"by": FORMAT},
+            created=_time(line),
+            lines=lines,
+        )
+    )
+
+
+def _summary_lines(steps: list[Step], payload: JsonObject) -> tuple[SourceLine, ...]:
+    """Remove the answer with this compaction's summary from the steps; returns its lines.
+
+    Codex does not write the prompt for the summary to the file, so the answer would have no
+    question.
+    """
+    last = steps[-1] if steps else None
+    if not isinstance(last, MessageStep) or last.message.role != "assistant":
+        return ()
+    summary = last.message.text.strip()
+    if not summary or summary not in str(payload.get("message", "")):
+        return ()
+    steps.pop()
+    return last.lines
+
+
+def _decode(items: list[JsonObject], line: Line, remarks: list[Remark]) -> list[Message]:
+    """Decode the items of one message; items that no codec can read become text."""
+    try:
+        return list(CODECS[PROTOCOL].decode_request({"input": items}, "").messages)
+    except WeftError as error:
+        remarks.append(Remark("unread", line.number, str(error)))
+        return [Message("user", (Text(line.text.strip()),))]
+
+
+def _continues(previous: Line, line: Line) -> bool:
+    """Whether two adjacent items are parts of the same answer."""
+    return _kind(line) == "response_item" and _is_answer(previous) and _is_answer(line)
+
+
+def _is_answer(line: Line) -> bool:
+    payload = _payload(line)
+    kind = payload.get("type")
+    is_message = kind == "message" and payload.get("role") == "assistant"
+    return is_message or (isinstance(kind, str) and kind in ANSWER_ITEMS)
+
+
+def _kind(line: Line) -> str:
+    if line.value is None or not isinstance(line.value.get("payload"), dict):
+        return ""
+    return str(line.value.get("type"))
+
+
+def _payload(line: Line) -> JsonObject:
+    return cast(JsonObject, cast(JsonObject, line.value)["payload"])
+
+
+def _time(line: Line) -> float | None:
+    return None if line.value is None else read_time(line.value.get("timestamp"))
+
+
+def _last(steps: Sequence[Step]) -> str | None:
+    return steps[-1].key if steps else None
+
+
+def _session(lines: Sequence[Line]) -> str | None:
+    for line in lines:
+        if _kind(line) == "session_meta":
+            name = _payload(line).get("id")
+            return name if isinstance(name, str) else None
+    return None
+
+
+def write_codex(handle: Handle, folder: str = ROOT) -> bytes:
+    """The branch as JSON lines of Codex.
+
+    `folder` is the working directory of a conversation that does not name its own.
+    """
+    journal = read_journal(handle, FORMAT, repeats=True)
+    texts: list[str] = []
+    edited: set[bytes] = set()
+    run: list[NewLine] = []
+    if not any(isinstance(piece, FileLine | RemovedLine) for piece in journal.pieces):
+        messages = (row.message for row in handle.view(handle.head()).rows)
+        texts += _begin(handle.name, journal.pieces, find_folder(messages) or folder)
+    for piece in journal.pieces:
+        if isinstance(piece, NewLine) and not piece.is_summary:
+            if not (piece.is_clients_prompt and piece.message.role == "system"):
+                run.append(piece)
+            continue
+        texts += _run_items(run, texts)
+        run = []
+        match piece:
+            case FileLine(line=line, slot=slot, edited=message) if message is not None and slot:
+                if slot not in edited:
+                    value = read_object(line.text.encode()) or {}
+                    texts += _items(message, str(value.get("timestamp", "")))
+                edited.add(slot)
+            case FileLine(line=line):
+                texts.append(line.text)
+            case NewLine():
+                texts.append(_compacted(piece, _history(texts)))
+            case RemovedLine(line=line):
+                texts.append("" if line.is_turn else line.text)
+    texts += _run_items(run, texts)
+    return join_lines(texts)
+
+
+def _run_items(run: Sequence[NewLine], texts: Sequence[str]) -> list[str]:
+    """The lines of adjacent new messages; `texts` are the lines before them.
+
+    They are written together, because a result is only written as a result if its call is there.
+    """
+    if not run:
+        return []
+    messages = [piece.message for piece in run]
+    open_calls = _open_calls(messages, texts)
+    call_message = [Message("assistant", tuple(open_calls))] if open_calls else []
+    items = CODECS[PROTOCOL].write_messages([*call_message, *messages])[len(open_calls) :]
+    times = {id: piece.created for piece in run for id in _call_ids(piece.message)}
+    spoken = iter([piece.created for piece in run if _has_text(piece.message)])
+    lines: list[str] = []
+    created = run[0].created
+    for item in items:
+        id = item.get("call_id")
+        created = times.get(id, created) if isinstance(id, str) else next(spoken, created)
+        lines.append(_line(write_time(created), "response_item", _typed(item)))
+    return lines
+
+
+def _open_calls(messages: Sequence[Message], texts: Sequence[str]) -> list[ToolCall]:
+    """The calls in earlier lines whose results are in these messages."""
+    own_ids = {block.id for m in messages for block in m.blocks if isinstance(block, ToolCall)}
+    results = {b.call_id for m in messages for b in m.blocks if isinstance(b, ToolResult)}
+    missing = results - own_ids
+    return [
+        ToolCall(item["call_id"], str(item.get("name", "")), str(item.get("arguments", "")))
+        for item in (_history(texts) if missing else ())
+        if item.get("type") == "function_call" and item.get("call_id") in missing
+    ]
+
+
+def _call_ids(message: Message) -> list[str]:
+    calls = [block.id for block in message.blocks if isinstance(block, ToolCall)]
+    return calls or [b.call_id for b in message.blocks if isinstance(b, ToolResult)]
+
+
+def _has_text(message: Message) -> bool:
+    return any(not isinstance(b, ToolCall | ToolResult) for b in message.blocks)
+
+
+def _begin(thread: str, pieces: Sequence[Piece], folder: str) -> list[str]:
+    """The `session_meta` line for a thread that was not imported; none if there are no messages."""
+    started = next(
+        (write_time(piece.created) for piece in pieces if isinstance(piece, NewLine)), None
+    )
+    if started is None:
+        return []
+    payload = {
+        "id": session_id(FORMAT, thread),
+        "timestamp": started,
+        "cwd": folder,
+        "originator": "weft",
+        "cli_version": "0.0.0",
+        "source": "exec",
+    }
+    return [_line(started, "session_meta", payload)]
+
+
+def _line(stamp: str, kind: str, payload: JsonObject) -> str:
+    return orjson.dumps({"timestamp": stamp, "type": kind, "payload": payload}).decode() + "\n"
+
+
+def _compacted(piece: NewLine, before: Sequence[JsonObject]) -> str:
+    """The line after which Codex uses another history."""
+    history = [*before, *_payloads(piece.message)]
+    payload = {"message": piece.message.text, "replacement_history": history}
+    return _line(write_time(piece.created), "compacted", payload)
+
+
+def _history(texts: Sequence[str]) -> list[JsonObject]:
+    """The items in Codex's context after these lines."""
+    items: list[JsonObject] = []
+    for value in filter(None, (read_object(text.encode(errors="replace")) for text in texts)):
+        match value:
+            case {"type": "response_item", "payload": {**item}}:
+                items.append(item)
+            case {"type": "compacted", "payload": {"replacement_history": [*history]}}:
+                items = history
+            case {"type": "compacted", "payload": {"message": str(summary)}}:
+                items = _payloads(Message("user", (Text(summary),)))
+            case _:
+                pass
+    return items
+
+
+def _items(message: Message, stamp: str) -> list[str]:
+    return [_line(stamp, "response_item", item) for item in _payloads(message)]
+
+
+def _payloads(message: Message) -> list[JsonObject]:
+    return [_typed(item) for item in CODECS[PROTOCOL].write_messages([message])]
+
+
+def _typed(item: JsonObject) -> JsonObject:
+    """An item as Codex writes it: always with a type, and its content a list of parts."""
+    if "type" in item:
+        return item
+    content = item["content"]
+    if isinstance(content, str):
+        kind = "output_text" if item["role"] == "assistant" else "input_text"
+        content = [{"type": kind, "text": content}]
+    return {"type": "message", **item, "content": content}
+
+
+def rename_session(data: bytes, session: str) -> bytes:
+    """The file under another session id."""
+    texts: list[str] = []
+    for line in split_lines(data):
+        match line.value:
+            case {"type": "session_meta", "payload": {**payload}}:
+                names = {name: session for name in ("id", "session_id") if name in payload}
+                renamed = {**line.value, "payload": {**payload, **names}}
+                texts.append(orjson.dumps(renamed).decode() + "\n")
+            case _:
+                texts.append(line.text)
+    return join_lines(texts)
+
+
+def read_folder(data: bytes) -> str | None:
+    """The working directory in the file's `session_meta` line."""
+    for line in split_lines(data):
+        match line.value:
+            case {"type": "session_meta", "payload": {"cwd": str(folder)}}:
+                return folder
+            case _:
+                pass
+    return None
