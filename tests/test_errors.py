@@ -22,7 +22,7 @@ def drawn() -> dict[str, str | None]:
     return parents
 
 
-def test_the_drawing_is_the_tree():
+def test_the_drawing_matches_the_class_tree():
     classes = {
         name: value.__bases__[0].__name__ if value is not weft.WeftError else None
         for name, value in vars(errors).items()
@@ -35,6 +35,6 @@ def test_every_error_is_public():
     assert [name for name in drawn() if name not in weft.__all__] == []
 
 
-def test_a_rate_limit_is_no_protocol_error():
+def test_a_rate_limit_is_not_a_protocol_error():
     assert not issubclass(weft.UpstreamFailed, weft.UpstreamProtocolError)
     assert issubclass(weft.UpstreamFailed, weft.UpstreamError)

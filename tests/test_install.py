@@ -107,13 +107,13 @@ def test_the_gateway_says_what_to_install(command, tmp_path):
     assert "Traceback" not in ran.stderr
 
 
-def test_an_import_of_the_gateway_that_fails_for_another_reason_is_not_hidden():
+def test_another_import_error_of_the_gateway_is_not_hidden():
     """Only a missing package of the extra is answered with what to install."""
     ran = run_without(["orjson"], "from weft.cli import entry; entry()", "serve")
     assert ".[serve]" not in ran.stderr
 
 
-def test_the_extra_holds_what_only_the_gateway_imports():
+def test_the_serve_extra_has_what_only_the_gateway_imports():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {line.split(">=")[0] for line in project["dependencies"]}
     extra = {line.split(">=")[0] for line in project["optional-dependencies"]["serve"]}

@@ -18,16 +18,16 @@ SOURCES = sorted((ROOT / "src" / "weft").rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_says_what_it_is(path):
+def test_every_module_has_a_docstring(path):
     assert path.read_text().startswith('"""')
 
 
-def test_the_version_is_the_packages_own():
+def test_the_version_matches_the_package():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert weft.__version__ == declared
 
 
-def test_documents_cite_only_documents_that_are_here():
+def test_documents_cite_only_existing_documents():
     """A stranger must be able to open what a page refers to."""
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         text = page.read_text()
@@ -36,7 +36,7 @@ def test_documents_cite_only_documents_that_are_here():
             assert (page.parent / target).exists(), (page, target)
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_exists():
     assert sorted(weft.__all__) == dir(weft)
     for name in weft.__all__:
         assert getattr(weft, name) is not None
@@ -53,7 +53,7 @@ def test_the_core_reads_no_clock_no_randomness_no_files(layer):
         assert not banned.search(path.read_text()), path
 
 
-def test_async_lives_at_the_rim():
+def test_only_the_outer_layers_use_async():
     rim = {"client", "agent", "gateway", "cli"}  # a command drives the loop it starts
     rim.add("checked.py")  # wraps functions of the others
     for path in SOURCES:
@@ -125,7 +125,7 @@ def is_public(module: str, names: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_test_knows_only_interfaces(path):
+def test_tests_import_only_interfaces(path):
     """So that a package can be rebuilt inside without a change of its tests."""
     tree = ast.parse(path.read_text())
     assert [found for found in imports_of(tree) if not is_public(*found)] == []
@@ -152,7 +152,7 @@ def test_a_test_knows_only_interfaces(path):
         ("run('from weft.cli import entry; entry()')", True),
     ],
 )
-def test_the_rule_for_imports_sees_each_kind(source, public):
+def test_the_rule_for_imports_finds_each_kind(source, public):
     assert all(is_public(*found) for found in imports_of(ast.parse(source))) is public
 
 
@@ -160,7 +160,7 @@ PACKAGES = sorted(path.parent for path in SOURCES if path.name == "__init__.py")
 
 
 @pytest.mark.parametrize("folder", PACKAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_module_hides_an_exported_name(folder):
+def test_no_module_shadows_an_exported_name(folder):
     """A name that is imported when it is used is lost if a module of the package has it too."""
     package = import_module(".".join(folder.relative_to(ROOT / "src").parts))
     exported = set(getattr(package, "__all__", ()))
@@ -265,7 +265,7 @@ PAGE_TESTS = [
 
 
 @pytest.mark.parametrize("path", PAGE_TESTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_page_test_waits_for_what_it_asserts(path):
+def test_page_tests_wait_for_what_they_assert(path):
     """A page that is slow is not wrong: see `tests/pages.py`."""
     tree = ast.parse(path.read_text())
     assert asserted_reads(tree) == []
@@ -287,7 +287,7 @@ def test_a_page_test_waits_for_what_it_asserts(path):
         ("page.evaluate('f()')\n  expect(page.locator('a')).to_have_count(0)", False),
     ],
 )
-def test_the_rule_for_page_tests_sees_each_kind(source, is_found):
+def test_the_rule_for_page_tests_finds_each_kind(source, is_found):
     module = f"def read(page):\n  return page.inner_text('#a')\ndef test_a(page):\n  {source}"
     assert bool(asserted_reads(ast.parse(module))) is is_found
 
@@ -300,6 +300,6 @@ def test_the_rule_for_page_tests_sees_each_kind(source, is_found):
         ("page.wait_for_function(f'() => ({READ})()')", True),
     ],
 )
-def test_the_rule_for_predicates_sees_each_kind(source, is_found):
+def test_the_rule_for_predicates_finds_each_kind(source, is_found):
     tree = ast.parse(f"READ = \"() => document.querySelector('a').value\"\n{source}")
     assert bool(breakable_predicates(tree)) is is_found

@@ -45,7 +45,7 @@ def documented(protocol: str, title: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(("protocol", "title"), TABLES)
-def test_every_field_that_the_code_knows_has_a_row_and_the_other_way_round(protocol, title):
+def test_the_tables_have_exactly_the_known_fields(protocol, title):
     rows = {
         field.strip("`")
         for field, model_field, *_ in documented(protocol, title)[1:]
@@ -55,5 +55,5 @@ def test_every_field_that_the_code_knows_has_a_row_and_the_other_way_round(proto
 
 
 @pytest.mark.parametrize(("protocol", "title"), TABLES)
-def test_what_the_table_says_of_a_field_is_what_becomes_of_it(protocol, title):
+def test_every_cell_matches_the_translation(protocol, title):
     assert documented(protocol, title) == table(protocol, title)

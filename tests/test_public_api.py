@@ -76,7 +76,7 @@ def test_a_class_is_public_under_its_own_name(name):
     assert getattr(weft, name).__name__ == name
 
 
-def test_the_walk_finds_what_is_not_public():
+def test_the_check_finds_private_types():
     def leak(row: View) -> None:
         """A signature with a private type."""
 

@@ -51,7 +51,7 @@ def block(page, language, containing):
     return text
 
 
-def test_there_are_only_blocks_that_are_run():
+def test_every_code_block_is_run():
     known = {"", "python", "toml"}
     assert {found for page in PAGES for found, _ in FENCE.findall(page.read_text())} <= known
 
@@ -171,18 +171,18 @@ def test_a_python_block_runs(text, tmp_path, environ):
 
 
 @pytest.mark.parametrize("model", ["gpt-5", "claude-sonnet-5"])
-def test_the_agent_recipe_works_with_a_vendors_model(tmp_path, environ, model):
+def test_the_agent_example_works_with_a_vendors_model(tmp_path, environ, model):
     text = block("README.md", "python", "weft.Agent(").replace("weft-offline", model)
     assert "each reads the configuration" in run_python(text, tmp_path, environ)
 
 
 @pytest.mark.parametrize("model", ["gpt-5", "claude-sonnet-5"])
-def test_the_compaction_recipe_works_with_a_vendors_model(tmp_path, environ, model):
+def test_the_compaction_example_works_with_a_vendors_model(tmp_path, environ, model):
     text = block("README.md", "python", "t.compact(model=").replace("weft-offline", model)
     assert f"request to {model}" in run_python(text, tmp_path, environ)
 
 
-def test_an_agent_for_any_other_server(vendor):
+def test_the_agent_example_works_with_any_other_server(vendor):
     [line] = re.findall(r'`weft\.Agent\(t, "qwen3", base_url="([^"]+)"\)`', PAGES[0].read_text())
     assert line == "http://127.0.0.1:8000/v1"
     vendor.seen.clear()
@@ -193,7 +193,7 @@ def test_an_agent_for_any_other_server(vendor):
     assert vendor.seen[1]["headers"]["x-api-key"] == "k"
 
 
-def test_the_plain_forms_have_no_losses_and_the_params_have():
+def test_the_plain_formats_have_no_losses_and_the_params_have():
     with weft.open() as t:
         t.user("hi")
         compiled = t.compile()
@@ -309,7 +309,7 @@ def test_a_shell_block_runs(text, desk, gateway, vendor):
         assert done.stdout.strip() or ">" in line, line
 
 
-def test_the_clients_lines_reach_the_gateway(desk, tmp_path_factory):
+def test_the_client_commands_reach_the_gateway(desk, tmp_path_factory):
     with weft_serve(tmp_path_factory.mktemp("own")) as gateway:  # nobody else writes to its log
         run_clients(desk, gateway)
         gateway.await_lines(3)
@@ -330,14 +330,14 @@ def run_clients(desk, gateway):
         subprocess.run(["sh", "-c", line], cwd=folder, env=environ, check=True, timeout=180)
 
 
-def test_make_has_the_targets_that_are_named():
+def test_the_named_make_targets_exist():
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)
     pages = (page.read_text() for page in PAGES if page.stem != "api")  # prose of docstrings
     named = re.findall(r"\bmake (\w+)", "".join(pages))
     assert {"serve", "test"} <= set(named) <= set(targets)
 
 
-def test_the_config_is_read(tmp_path):
+def test_the_config_example_is_valid(tmp_path):
     path = tmp_path / "weft.toml"
     path.write_text(block("README.md", "toml", "[[upstream]]"))
     settings = read_settings(Flags(config=str(path)), {"LOCAL_KEY": "k"})
@@ -350,7 +350,7 @@ def test_the_config_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("text", blocks("toml"))
-def test_a_toml_block_is_toml(text):
+def test_a_toml_block_is_valid(text):
     assert tomllib.loads(text)
 
 
@@ -371,12 +371,12 @@ def test_the_commands_are_all_listed_with_their_common_options(capsys):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_link_leads_somewhere(page):
+def test_every_link_has_a_target(page):
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), target
 
 
-def test_the_sample_is_as_the_readme_says():
+def test_the_sample_matches_the_readme():
     store = open_store()
     ensure_sample(store)
     [record] = store.threads()

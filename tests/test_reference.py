@@ -59,11 +59,11 @@ TABLES = [
 
 
 @pytest.mark.parametrize(("title", "keys"), TABLES, ids=[title for title, _ in TABLES])
-def test_every_key_of_the_file_is_listed_and_no_other(title, keys):
+def test_every_config_key_is_listed_and_no_other(title, keys):
     assert list(rows(title)) == keys
 
 
-def test_defaults_of_limits_are_those_of_the_code():
+def test_listed_defaults_match_the_code():
     default = LimitSettings()
     listed = {key: float(value.strip("`")) for key, value in rows("### `[limits]`").items()}
     assert listed == {key: getattr(default, key) for key in listed}
@@ -79,7 +79,7 @@ def test_every_environment_variable_is_listed_and_no_other():
     assert set(rows("## Environment variables")) == used
 
 
-def test_every_header_of_ours_is_listed_and_no_other():
+def test_every_weft_header_is_listed_and_no_other():
     used = {name for text in SOURCES for name in re.findall(r"x-weft-[a-z]+", text)}
     listed = {*rows("Requests:"), *rows("Answers:")} - {"x-session-id"}
     assert listed == used
@@ -90,6 +90,6 @@ def test_the_api_page_has_every_public_name():
     assert [name for name in weft.__all__ if f"`{name}" not in text] == []
 
 
-def test_every_public_class_has_a_docstring_of_its_own():
+def test_every_public_class_has_its_own_docstring():
     classes = [value for name in weft.__all__ if isinstance(value := getattr(weft, name), type)]
     assert [value.__name__ for value in classes if not vars(value).get("__doc__")] == []

@@ -50,7 +50,7 @@ NAMES = ["o200k", "cl100k", "estimate"]
         ("estimate", " ", 1),
     ],
 )
-def test_text_is_counted(tokenizer, text: str, tokens: int) -> None:
+def test_text_tokens_are_counted(tokenizer, text: str, tokens: int) -> None:
     assert counter_for(tokenizer).text(text) == tokens
 
 
@@ -65,7 +65,7 @@ def test_text_is_counted(tokenizer, text: str, tokens: int) -> None:
         ("2026-11-15 09:12:15,123 ERROR [pool-3] HTTP 502 in 1843 ms\n" * 20, 0.9, 1.7),
     ],
 )
-def test_the_estimate_stands_near_the_exact_count(text: str, low: float, high: float) -> None:
+def test_the_estimate_is_near_the_exact_count(text: str, low: float, high: float) -> None:
     ratio = counter_for("estimate").text(text) / counter_for("o200k").text(text)
     assert low < ratio < high
 
@@ -95,17 +95,17 @@ BLOCKS: list[Block] = [
 
 @pytest.mark.parametrize("tokenizer", NAMES)
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: type(block).__name__)
-def test_every_kind_of_block_costs_something(tokenizer, block: Block) -> None:
+def test_every_kind_of_block_has_a_cost(tokenizer, block: Block) -> None:
     counter = counter_for(tokenizer)
     assert counter.message(Message("user", (block,))) > counter.message(Message("user"))
 
 
-def test_media_cost_a_budget_of_their_own_and_not_their_base64() -> None:
+def test_media_are_counted_by_size_and_not_by_base64_length() -> None:
     picture = Image(Inline("aGk=" * 1_000_000, "image/png"))
     assert 50 < counter_for("o200k").block(picture) < 2_000
 
 
-def test_a_name_that_is_no_tokenizer_is_refused() -> None:
+def test_an_unknown_tokenizer_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown tokenizer 'llama'"):
         counter_for("llama")
 
@@ -127,14 +127,14 @@ def test_estimates_are_right_after_the_first_answer(hidden, factor):
     assert errors[len(errors) * 9 // 10] <= 0.10
 
 
-def test_a_spike_in_one_report_changes_nothing():
+def test_an_outlier_in_one_report_changes_nothing():
     gauge = Gauge().learn(50_000, 60_000, 200_000)
     spiked = gauge.learn(50_400, 121_000, 200_000)
     assert spiked.measure(50_800) < 65_000
     assert spiked.learn(50_800, 61_000, 200_000).measure(50_800) == 61_000
 
 
-def test_after_a_compaction_the_removed_part_counts_with_its_real_size():
+def test_after_a_compaction_the_removed_part_counts_with_its_reported_size():
     with weft.open() as t:
         for n in range(60):
             t.user(f"Part {n}: " + "the service reads its settings from a file. " * 60)

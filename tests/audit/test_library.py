@@ -198,7 +198,7 @@ def test_a_turn_can_be_undone_after_single_steps() -> None:
     assert texts(t) == ["be brief", "first", "answer one"]
 
 
-def test_a_pin_is_undone_before_its_turn() -> None:
+def test_undoing_a_turn_after_a_pin_undoes_only_the_pin() -> None:
     t = turns()
     t.pin(t.compile().ids[1])
     assert t.undo(turn=True).verb == "annotate"

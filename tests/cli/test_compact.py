@@ -88,7 +88,7 @@ def test_the_help_describes_strip(run: Run) -> None:
     assert "lose reminders and thinking" in " ".join(run("compact", "--help")[1].split())
 
 
-def test_P1_a_model_writes_the_summary_and_a_preview_asks_nobody(run: Run) -> None:
+def test_P1_a_model_writes_the_summary_and_a_preview_asks_no_model(run: Run) -> None:
     before = said(run)
     code, out, err = run("compact", "--model", "weft-offline", "--preview")
     assert (code, err) == (0, "")

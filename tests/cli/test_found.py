@@ -85,7 +85,7 @@ def test_a_matching_call_is_shown(store: Path, capfd: pytest.CaptureFixture[str]
     assert "live tool: a needle\n" in out
 
 
-def test_originals_are_listed_before_summaries(store: Path) -> None:
+def test_recall_lists_originals_before_summaries(store: Path) -> None:
     with weft.open(store) as thread:
         first = thread.user("the needle is blue").id
         thread.assistant("noted")

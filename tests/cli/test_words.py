@@ -205,7 +205,7 @@ def test_a_missing_store_says_how_to_create_one(run: Any, tmp_path: Path) -> Non
     )
 
 
-def test_system_members_outside_a_thread_are_not_reported_as_missing(run: Any) -> None:
+def test_errors_name_the_kind_of_missing_object(run: Any) -> None:
     run("commit", "a")
     assert run("undelete", "gone")[2] == "weft: no deleted thread 'gone'\n"
     assert run("switch", "gone")[2] == "weft: no branch 'gone' in this thread\n"

@@ -287,7 +287,7 @@ def test_a_model_name_selects_its_upstream(model, protocol, providers, name, kno
     assert (route.provider.name, route.model) == (name, known_as)
 
 
-def test_the_offline_model_is_a_provider_record():
+def test_the_offline_model_resolves_to_its_provider():
     assert find_route("weft-offline", "anthropic", (), CATALOG).provider is OFFLINE
 
 

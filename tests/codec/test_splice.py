@@ -49,7 +49,7 @@ def test_only_changed_values_are_rewritten(change: dict[str, Any], expected: byt
         (b"[1]", {"a": [1]}, b'{"a":[1]}'),
     ],
 )
-def test_other_values_are_rewritten_completely(text: bytes, new: Any, expected: bytes) -> None:
+def test_other_shapes_are_spliced(text: bytes, new: Any, expected: bytes) -> None:
     assert splice(text, json.loads(text), new) == expected
 
 

@@ -263,7 +263,7 @@ def test_after_a_compaction_user_text_stays_user_text(question):
 
 
 @pytest.mark.parametrize("role", ["user", "assistant"])
-def test_an_engine_summary_is_read_by_role(role):
+def test_facts_in_an_engine_summary_keep_their_speaker(role):
     lines = ("[Summary of earlier messages by the engine]", "", "user:", "- I live in Lyon.", "")
     summary = Message(role, (Text("\n".join((*lines, "assistant:", "- Noted: Lyon in France."))),))
     after = words(ask(summary, assistant("Go on."), user("Where do I live?")))

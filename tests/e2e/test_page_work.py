@@ -159,7 +159,7 @@ def test_many_deltas_change_the_document_at_most_once_per_frame(url, upstream, n
     assert page.errors == []
 
 
-def test_opening_a_branch_discards_the_streamed_text_of_the_other(url, upstream, new_tab):
+def test_a_change_event_while_a_branch_opens_keeps_no_streamed_text(url, upstream, new_tab):
     page = new_tab(url, "left")
     send(page, "hello")
     expect(page.locator("#send")).to_be_visible(timeout=PATIENCE)

@@ -158,7 +158,7 @@ def test_equal_conversations_at_the_same_time_are_continued_one_to_one(gateway):
     assert len(set(second)) == len(set(third)) == 20
 
 
-def test_the_same_continuation_twice_is_two_branches(store, gateway):
+def test_the_same_continuation_twice_makes_two_branches(store, gateway):
     gateway.turn(request("a"), "b")
     asked = [gateway.ask(request("a", "b", "c")) for _ in range(2)]
     tickets = [gateway.reply(recorded, f"d{n}") for n, recorded in enumerate(asked)]
@@ -214,7 +214,7 @@ def test_head_follows_the_client(store, gateway):
     assert [m.text for m in weft.thread.open(store, "s").compile().messages] == ["a", "b", "x", "y"]
 
 
-def test_every_line_that_the_client_leaves_keeps_a_name_of_its_own(store, gateway):
+def test_every_abandoned_branch_keeps_its_own_name(store, gateway):
     gateway.turn(request("a"), "b", hint="s")
     for text in ("c", "d", "e", "f"):
         gateway.turn(request("a", "b", text), text.upper(), hint="s")
@@ -227,7 +227,7 @@ def test_every_line_that_the_client_leaves_keeps_a_name_of_its_own(store, gatewa
     assert weft.thread.open(store, "s").current == "main"
 
 
-def test_an_answer_that_is_generated_again_replaces_the_first(store, gateway):
+def test_a_regenerated_answer_replaces_the_first(store, gateway):
     gateway.turn(request("a"), "b", hint="s")
     for answer in ("d", "D", "the last one"):
         gateway.turn(request("a", "b", "c"), answer, hint="s")
@@ -241,7 +241,7 @@ def test_an_answer_that_is_generated_again_replaces_the_first(store, gateway):
     assert weft.thread.open(store, "s").current == "answer-2-of-turn-2"
 
 
-def test_a_late_answer_does_not_take_head_from_the_client(store, gateway):
+def test_a_late_answer_does_not_move_head(store, gateway):
     gateway.turn(request("a"), "b", hint="s")
     slow = gateway.ask(request("a", "b", "c"), hint="s")
     gateway.turn(request("a", "b", "x"), "y", hint="s")
@@ -253,7 +253,7 @@ def test_a_late_answer_does_not_take_head_from_the_client(store, gateway):
     assert weft.thread.open(store, "s").current == "main"
 
 
-def test_an_attempt_that_the_client_gave_up_does_not_take_head_from_its_retry(store, gateway):
+def test_an_abandoned_attempt_does_not_move_head_from_its_retry(store, gateway):
     gateway.turn(request("a"), "b", hint="s")
     slow, retry = (gateway.ask(request("a", "b", "c"), hint="s") for _ in range(2))
     gateway.reply(retry, "fast")
@@ -268,9 +268,7 @@ def test_an_attempt_that_the_client_gave_up_does_not_take_head_from_its_retry(st
 
 @pytest.mark.parametrize("is_deleted", [False, True])
 @pytest.mark.parametrize("is_answered", [False, True])
-def test_an_exchange_ends_in_its_own_thread_when_another_gets_its_name(
-    store, gateway, is_deleted, is_answered
-):
+def test_an_exchange_stays_in_its_thread_after_a_rename(store, gateway, is_deleted, is_answered):
     gateway.turn(request("a"), "b", hint="s")
     asked = gateway.ask(request("a", "b", "c"), hint="s")
     thread = weft.thread.open(store, "s")
@@ -295,7 +293,7 @@ def test_an_exchange_ends_in_its_own_thread_when_another_gets_its_name(
     assert fsck(store).clean
 
 
-def test_a_late_answer_of_another_process_does_not_take_head(store, gateway):
+def test_a_late_answer_of_another_process_does_not_move_head(store, gateway):
     """The newer attempt was handled elsewhere: only what it stored is known here."""
     other = Gateway(store)
     late = gateway.ask(request("a"), hint="s")
@@ -323,7 +321,7 @@ def test_answers_under_many_system_texts_are_siblings(store, gateway):
 
 
 @pytest.mark.parametrize("reminded", [0, -1])
-def test_a_reminder_that_changes_does_not_end_the_conversation(store, gateway, reminded):
+def test_a_changing_reminder_does_not_end_the_conversation(store, gateway, reminded):
     """A date in the first message, or a text that is only in the last one; no call proves it."""
     texts = ["q0"]
     for day in range(5):
@@ -372,7 +370,7 @@ def test_a_client_that_drops_old_turns_stays_on_its_branch(
 
 
 @pytest.mark.parametrize("hint", ["s", None])
-def test_a_result_that_the_client_clears_after_its_answer_is_not_an_edit(store, gateway, hint):
+def test_a_result_cleared_by_the_client_after_its_answer_is_not_an_edit(store, gateway, hint):
     """The last answer has no call, so the token is before the cleared result."""
     echo = Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", "{}")))
     gateway.reply(gateway.ask(request("a"), hint=hint), thinking("x", id=UNIQUE))
@@ -387,7 +385,7 @@ def test_a_result_that_the_client_clears_after_its_answer_is_not_an_edit(store, 
     assert len(lines(store, location.thread)) == 2
 
 
-def test_a_session_name_alone_joins_no_conversation_with_an_equal_answer(store, gateway):
+def test_a_session_name_alone_does_not_join_an_equal_conversation(store, gateway):
     """Two conversations with one name begin differently and get the same first answer."""
     for who in ("alice", "bob"):
         gateway.turn(request(f"hi, I am {who}"), "Hello!", hint="s")
@@ -396,7 +394,7 @@ def test_a_session_name_alone_joins_no_conversation_with_an_equal_answer(store, 
     assert sorted(len(lines(store, thread.name)) for thread in store.threads()) == [1, 1]
 
 
-def test_an_answer_that_is_generated_again_with_another_system_text_keeps_its_name(store, gateway):
+def test_a_regenerated_answer_with_another_system_text_keeps_its_name(store, gateway):
     gateway.turn(request("a", system="It is 0 o'clock."), "b", hint="s")
     for number, answer in enumerate(("d1", "d2", "d3"), start=1):
         gateway.turn(request("a", "b", "c", system=f"It is {number} o'clock."), answer, hint="s")
@@ -407,7 +405,7 @@ def test_an_answer_that_is_generated_again_with_another_system_text_keeps_its_na
     }
 
 
-def test_a_turn_is_counted_by_what_the_person_typed(store, gateway):
+def test_turns_are_counted_by_what_the_person_typed(store, gateway):
     call = ToolCall("call_7x2Lk9Qw", "Bash", "{}")
     result = Message("tool", (ToolResult(call.id, (Text("ok"),)),))
     first = (*user_messages("a"), Message("assistant", (call,)), result)
@@ -434,7 +432,7 @@ CLAUDE_QUESTION = (
 SUMMARY = "This session is being continued from a previous conversation: it was about letters."
 
 
-def test_a_request_for_a_summary_is_a_line_of_its_own(store, gateway):
+def test_a_summary_request_is_a_separate_branch(store, gateway):
     gateway.turn(request("a"), "b", hint="s")
     gateway.turn(request("a", "b", "c"), "d", hint="s")
     asked = request("a", "b", "c", "d", CLAUDE_QUESTION)
@@ -479,7 +477,7 @@ def test_a_changed_setup_is_one_commit_on_the_same_branch(store, gateway):
     assert [info.kind for info in thread.log()].count("setup") == 2
 
 
-def test_a_volatile_system_block_changes_nothing(store, gateway):
+def test_a_changing_system_block_changes_nothing(store, gateway):
     def ask(number, *texts):
         lead = Message("system", (Text(f"x-anthropic-billing-header: {number}"), Text("be brief")))
         return Request("m", (lead, *user_messages(*texts)))
@@ -511,7 +509,7 @@ def test_inline_system_messages_do_not_fork(store, gateway):
     assert texts(store, location) == ["a", "1", "b", "c", "two", "d", "e", "f"]
 
 
-def test_a_session_keeps_its_other_conversations_beside_it(gateway):
+def test_a_session_keeps_its_other_conversations_as_children(gateway):
     main = gateway.turn(request("a"), "b", hint="claude-1")
     helper = gateway.turn(request("x"), "y", hint="claude-1")
     assert (main.thread, helper.thread) == ("claude-1", "claude-1.2")
@@ -523,7 +521,7 @@ def test_a_session_keeps_its_other_conversations_beside_it(gateway):
     ]
 
 
-def test_of_two_conversations_that_read_alike_the_one_with_this_setup_continues(gateway):
+def test_of_two_similar_conversations_the_one_with_this_setup_continues(gateway):
     first = gateway.turn(request("a", system="one"), "b", hint="s")
     second = gateway.turn(request("a", system="two"), "b", hint="s")
     assert first.thread != second.thread
@@ -533,7 +531,7 @@ def test_of_two_conversations_that_read_alike_the_one_with_this_setup_continues(
         )
 
 
-def test_a_new_name_with_nothing_known_is_a_new_thread(gateway):
+def test_an_unknown_session_name_starts_a_new_thread(gateway):
     first = gateway.turn(request("a"), "b", hint="one")
     assert gateway.turn(request("a", "b", "c"), "d", hint="two").thread == "two" != first.thread
 
@@ -579,7 +577,7 @@ def test_a_new_name_becomes_an_alias_of_the_proven_conversation(gateway):
     assert gateway.turn(plain, "f", hint="two").thread == "one"
 
 
-def test_a_bare_id_in_another_session_proves_nothing(store, gateway):
+def test_an_id_alone_in_another_session_proves_nothing(store, gateway):
     """Ids stand in traces and pasted transcripts; they are not secret."""
     asked = gateway.ask(request("A's question"), hint="A")
     gateway.reply(asked, thinking("secret", id=UNIQUE))
@@ -609,7 +607,7 @@ def test_without_a_session_the_whole_answer_must_be_echoed(gateway, stolen):
     assert recorded.answers == {}
 
 
-def test_what_the_client_redacted_stays_redacted(gateway):
+def test_content_redacted_by_the_client_stays_redacted(gateway):
     asked = gateway.ask(request("a"), hint="s")
     secret = ToolCall(UNIQUE, "look", '{"password": "hunter2"}')
     sealed = Thinking("hm", "c2VhbGVkIGJ5IG1lIGFuZCBub2JvZHk")
@@ -621,14 +619,14 @@ def test_what_the_client_redacted_stays_redacted(gateway):
     assert (message.blocks[1].text, message.blocks[2].arguments) == ("EDITED", '{"password": "x"}')
 
 
-def test_a_counter_proves_nothing(gateway):
+def test_a_sequential_id_proves_nothing(gateway):
     first = gateway.ask(request("a", system="one"))
     gateway.reply(first, call("call_0"))
     then = Request("m", (*request("a", system="two").messages, call("call_0"), result("call_0")))
     assert gateway.turn(then, "done").thread != first.location.thread
 
 
-def test_an_id_of_two_conversations_proves_nothing(gateway):
+def test_an_id_in_two_conversations_proves_nothing(gateway):
     for system in ("one", "two"):
         gateway.reply(gateway.ask(request("a", system=system)), call(UNIQUE))
     then = Request("m", (*request("a", system="three").messages, call(UNIQUE), result(UNIQUE)))
@@ -637,7 +635,7 @@ def test_an_id_of_two_conversations_proves_nothing(gateway):
     }
 
 
-def test_a_clients_own_examples_prove_nothing(gateway):
+def test_example_messages_of_a_client_prove_nothing(gateway):
     def ask(text):
         return Request(
             "m", (*user_messages("example"), call(UNIQUE), result(UNIQUE), *user_messages(text))
@@ -672,7 +670,7 @@ def test_a_clients_own_examples_prove_nothing(gateway):
         ("01a1de1c-9d93-7bf3-b5ee-83e993482ab9", "", True),
     ],
 )
-def test_ids_that_look_drawn_at_random(id, name, distinctive):
+def test_ids_that_look_random_are_recognised(id, name, distinctive):
     assert is_distinctive(id, name) is distinctive
 
 
@@ -690,7 +688,7 @@ def restored(recorded):
             if isinstance(block, Thinking)]  # fmt: skip
 
 
-def test_thinking_comes_back_where_everything_is_equal_and_nobody_else_asked_the_same(gateway):
+def test_thinking_is_restored_if_the_conversation_is_equal_and_unique(gateway):
     gateway.reply(gateway.ask(request("a", system="one")), thinking("secret"))
     recorded = gateway.ask(request("a", "b", "c", system="one"), maker=MAKER)
     assert restored(recorded) == ["secret"]
@@ -699,7 +697,7 @@ def test_thinking_comes_back_where_everything_is_equal_and_nobody_else_asked_the
 
 @pytest.mark.parametrize("hints", [(None, None), ("s", "s"), ("one", "two"), (None, "s")])
 @pytest.mark.parametrize("systems", [("one", "two"), ("one", "one")])
-def test_another_conversations_thinking_never_comes_back(gateway, hints, systems):
+def test_another_conversations_thinking_is_never_restored(gateway, hints, systems):
     """Equal words and equal answers: only sessions of their own tell whose thinking it was."""
     for secret, hint, system in zip(("A", "B"), hints, systems, strict=True):
         gateway.reply(gateway.ask(request("a", system=system), hint=hint), thinking(secret))
@@ -710,7 +708,7 @@ def test_another_conversations_thinking_never_comes_back(gateway, hints, systems
         assert restored(recorded) == ([secret] if is_known else [])
 
 
-def test_what_came_back_once_comes_back_only_while_it_is_proven(store, gateway):
+def test_restored_thinking_stays_only_while_it_is_proven(store, gateway):
     """The gateway remembers what it restored; an equal answer or `forget` ends that."""
     gateway.reply(gateway.ask(request("a")), thinking("first"))
     asked = gateway.ask(request("a", "b", "c"), maker=MAKER)
@@ -737,7 +735,7 @@ def restored_afresh(gateway, *texts):
     return restored(Gateway(gateway.store).ask(request(*texts), maker=MAKER))
 
 
-def test_what_came_back_in_a_session_does_not_come_back_outside_it(gateway):
+def test_thinking_restored_in_a_session_is_not_restored_outside_it(gateway):
     for hint in ("one", "two"):
         gateway.reply(gateway.ask(request("a"), hint=hint), thinking(hint))
     for hint in ("one", "two", "one"):
@@ -746,7 +744,7 @@ def test_what_came_back_in_a_session_does_not_come_back_outside_it(gateway):
         assert restored(gateway.ask(request(*texts), maker=MAKER)) == []
 
 
-def test_thinking_comes_back_by_its_call_id_whatever_the_client_rewrote(gateway):
+def test_thinking_is_restored_by_call_id_even_if_the_client_rewrote_the_text(gateway):
     asked = gateway.ask(request("a", system="one"), hint="s")
     gateway.reply(asked, thinking("secret", id=UNIQUE))
     echo = Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", '{"b": 1}')))
@@ -758,7 +756,7 @@ def rewritten(id, arguments):
     return Message("assistant", (Text("b"), ToolCall(id, "look", arguments)))
 
 
-def test_a_named_session_gets_thinking_back_without_tokens(gateway):
+def test_thinking_is_restored_in_a_named_session_without_tokens(gateway):
     """Its calls are numbered, the client adds arguments, and system text and tools change."""
     messages = user_messages("a")
     for number in range(4):
@@ -772,7 +770,7 @@ def test_a_named_session_gets_thinking_back_without_tokens(gateway):
     assert restored(gateway.ask(other, maker=MAKER)) == []
 
 
-def test_of_two_answers_with_the_same_numbers_none_comes_back(gateway):
+def test_ambiguous_answers_are_not_restored(gateway):
     """Two people may share a session's name: whose answer the client rewrote cannot be told."""
     for secret in ("A", "B"):
         gateway.reply(gateway.ask(request("a"), hint="s"), thinking(secret, id="call_0"))
@@ -847,13 +845,13 @@ def test_equal_conversations_with_one_name_and_changing_setups_share_no_thinking
                 assert chance.choice(twins).turn(gateway, moment, is_numbered) == set(), seed
 
 
-def test_thinking_of_another_model_does_not_come_back(gateway):
+def test_thinking_of_another_model_is_not_restored(gateway):
     gateway.reply(gateway.ask(request("a")), thinking("secret"))
     other = Origin("anthropic", "up", "m2")
     assert restored(gateway.ask(request("a", "b", "c"), maker=other)) == []
 
 
-def test_an_answer_that_comes_back_in_pieces_is_one(gateway):
+def test_an_answer_echoed_in_pieces_is_one_answer(gateway):
     asked = gateway.ask(request("a"))
     gateway.reply(asked, thinking("secret", id=UNIQUE))
     pieces = (Message("assistant", (Text("b"),)), call(UNIQUE))
@@ -867,7 +865,7 @@ def test_an_answer_that_comes_back_in_pieces_is_one(gateway):
 
 
 @pytest.mark.parametrize("hint", [None, "s"])
-def test_a_failed_request_that_comes_again_continues_in_its_thread(store, gateway, hint):
+def test_a_repeated_failed_request_continues_in_its_thread(store, gateway, hint):
     first = gateway.ask(request("a"), hint=hint)
     gateway.fail(first)
     second = gateway.ask(request("a"), hint=hint)
@@ -878,14 +876,14 @@ def test_a_failed_request_that_comes_again_continues_in_its_thread(store, gatewa
     assert len(weft.thread.open(store, location.thread).attempts()) == 1
 
 
-def test_a_failed_request_is_retried_by_one_only(gateway):
+def test_a_failed_request_is_retried_by_one_client_only(gateway):
     first = gateway.ask(request("a"))
     gateway.fail(first)
     gateway.reply(gateway.ask(request("a")), "b")
     assert gateway.ask(request("a")).location.thread != first.location.thread
 
 
-def test_who_says_that_it_retries_gets_its_partial_answers_thread(gateway):
+def test_a_declared_retry_continues_the_partial_answers_thread(gateway):
     first = gateway.ask(request("a"))
     gateway.fail(first, "some")
     assert gateway.ask(request("a")).location.thread != first.location.thread
@@ -902,7 +900,7 @@ def test_after_a_failed_first_turn_the_session_stays_one_thread(store, gateway):
     assert gateway.turn(request("other", "b", "c"), "d", hint="s").thread == "s"
 
 
-def test_a_first_turn_that_fails_often_under_a_clock_stays_one_thread(store, gateway):
+def test_a_first_turn_that_fails_repeatedly_with_a_clock_stays_one_thread(store, gateway):
     for number in range(4):
         gateway.fail(gateway.ask(request("a", system=f"at {number}"), hint="s", retry=number > 0))
     gateway.turn(request("a", system="at 4"), "b", hint="s")
@@ -911,7 +909,7 @@ def test_a_first_turn_that_fails_often_under_a_clock_stays_one_thread(store, gat
     assert (location.branch, len(store.threads())) == ("main", 1)
 
 
-def test_words_added_to_a_failed_turn_continue_it(store, gateway):
+def test_text_added_to_a_failed_turn_continues_it(store, gateway):
     gateway.fail(gateway.ask(request("a"), hint="s"))
     longer = Request("m", (*user_messages("a"), *user_messages("please")))
     location = gateway.turn(longer, "b", hint="s")
@@ -919,7 +917,7 @@ def test_words_added_to_a_failed_turn_continue_it(store, gateway):
     assert texts(store, location) == ["a", "please", "b"]
 
 
-def test_a_partial_answer_that_the_client_echoes_joins_the_branch(store, gateway):
+def test_a_partial_answer_echoed_by_the_client_joins_the_branch(store, gateway):
     asked = gateway.ask(request("a"), hint="s")
     record = FailureRecord(
         asked.location.exchange, 1e9, FAILED, thinking("secret", "half"), asked.location
@@ -932,7 +930,7 @@ def test_a_partial_answer_that_the_client_echoes_joins_the_branch(store, gateway
     assert isinstance(messages[1].blocks[0], Thinking)
 
 
-def test_two_answers_to_one_request_are_two_branches(store, gateway):
+def test_two_answers_to_one_request_make_two_branches(store, gateway):
     asked = [gateway.ask(request("a"), hint="s") for _ in range(2)]
     assert asked[0].location.head == asked[1].location.head
     for number, recorded in enumerate(asked):
@@ -940,7 +938,7 @@ def test_two_answers_to_one_request_are_two_branches(store, gateway):
     assert lines(store, "s") == {"answer-1-of-turn-1": ["a", "b0"], "main": ["a", "b1"]}
 
 
-def test_what_is_recorded_again_is_there_once(store, gateway):
+def test_a_duplicate_record_is_stored_once(store, gateway):
     """A slow write may land after its record was replayed from the journal."""
     asked = [gateway.ask(request("a"), exchange="e1") for _ in range(2)]
     places = [(each.location.thread, each.location.branch, each.location.head) for each in asked]
@@ -976,7 +974,9 @@ SEALED = Opaque("openai-responses", {"type": "compaction", "encrypted_content": 
     ],
     ids=["newest", "bare", "remote", "aside"],
 )
-def test_a_clients_own_compaction_is_one_of_its_thread(store, gateway, asked, summary, then):
+def test_a_clients_compaction_becomes_a_compaction_of_its_thread(
+    store, gateway, asked, summary, then
+):
     gateway.turn(request("a"), "b", hint="claude-1")
     main = gateway.turn(request("a", "b", "c"), "d", hint="claude-1")
     gateway.turn(request(*asked), summary, hint="claude-1")
@@ -1002,7 +1002,7 @@ def test_a_compaction_that_keeps_a_call_is_still_a_compaction(store, gateway):
     assert texts(store, location) == [CLAUDE + "a", "", "found", "x"]
 
 
-def test_a_list_that_a_client_shortened_keeps_its_beginning(store, gateway):
+def test_a_list_shortened_by_the_client_keeps_its_start(store, gateway):
     lead = (Message("developer", (Text("be brief"),)), Message("user", (Text("env"),)))
     begun = Request("m", (*lead, *user_messages("a")))
     gateway.turn(begun, "b", hint="codex-1")
@@ -1017,7 +1017,7 @@ def test_a_list_that_a_client_shortened_keeps_its_beginning(store, gateway):
     assert texts(store, location) == ["be brief", "env", "a", CODEX + "a", "c", "d"]
 
 
-def test_tools_that_come_back_after_a_compaction_are_no_side_road(store, gateway):
+def test_tools_that_reappear_after_a_compaction_make_no_child_thread(store, gateway):
     """Codex asks for a summary without tools, and goes on in the middle of a turn."""
     gateway.turn(request("a", tools=(Tool("t"),)), "b", hint="codex-1")
     gateway.turn(request("a", "b", "fold"), "it was a", hint="codex-1")
@@ -1026,7 +1026,7 @@ def test_tools_that_come_back_after_a_compaction_are_no_side_road(store, gateway
     assert weft.thread.open(store, "codex-1").compile().tools == (Tool("t"),)
 
 
-def test_a_vendors_own_summary_is_a_compaction_too(store, gateway):
+def test_a_vendors_summary_is_a_compaction_too(store, gateway):
     gateway.turn(request("a"), "b", hint="codex-1")
     trigger = Message("user", (Opaque("openai-responses", {"type": "compaction_trigger"}),))
     asked = gateway.ask(Request("m", (*user_messages("a", "b"), trigger)), hint="codex-1")
@@ -1039,7 +1039,7 @@ def test_a_vendors_own_summary_is_a_compaction_too(store, gateway):
     assert texts(store, location) == ["a", "", "c", "d"]
 
 
-def test_a_sub_agents_own_compaction_is_the_sub_agents(gateway):
+def test_a_subagents_compaction_belongs_to_the_subagent(gateway):
     gateway.turn(request("a"), "b", hint="claude-1")
     helper = gateway.turn(request("x"), "y", hint="claude-1")
     gateway.turn(request("x", "y", "fold"), "it was x", hint="claude-1")
@@ -1047,7 +1047,7 @@ def test_a_sub_agents_own_compaction_is_the_sub_agents(gateway):
     assert (helper.thread, location.thread) == ("claude-1.2", "claude-1.2")
 
 
-def test_a_summary_without_a_session_begins_a_thread(gateway):
+def test_a_summary_without_a_session_starts_a_thread(gateway):
     first = gateway.turn(request("a"), "b")
     assert gateway.turn(request(CLAUDE + "a", "b", "c"), "d").thread != first.thread
     location = gateway.turn(request(CLAUDE + "a", "b", "c"), "d", hint="claude-9")
@@ -1066,13 +1066,13 @@ def test_a_summary_without_a_session_begins_a_thread(gateway):
         (request("hello"), ("s", "s.2")),
     ],
 )
-def test_a_question_for_a_title_does_not_take_the_sessions_name(gateway, aside, names):
+def test_a_title_request_does_not_take_the_sessions_name(gateway, aside, names):
     first = gateway.turn(aside, "y", hint="s")
     assert (first.thread, gateway.turn(request("a"), "b", hint="s").thread) == names
     assert gateway.turn(request("a", "b", "c"), "d", hint="s").thread == names[1]
 
 
-def test_two_gateways_on_one_store_know_each_others_setup(store):
+def test_two_gateways_on_one_store_share_the_setup(store):
     """What one of them remembers of a branch is true only of the commit that it left there."""
     gateways = [Gateway(store) for _ in range(2)]
     spoken = ["a"]
@@ -1119,7 +1119,7 @@ def test_two_gateways_on_one_store_know_each_others_setup(store):
         ({}, Params(), None),
     ],
 )
-def test_a_session_is_read_from_what_clients_send(headers, params, name):
+def test_a_session_is_read_from_client_headers_and_bodies(headers, params, name):
     assert read_hint(headers, Request("m", (), params=params)) == name
 
 
@@ -1147,7 +1147,7 @@ def test_different_names_are_different_sessions(values):
         ({"x-stainless-retry-count": "2"}, True),
     ],
 )
-def test_an_sdk_says_that_it_retries(headers, retry):
+def test_an_sdk_retry_is_recognised(headers, retry):
     assert is_retry(headers) is retry
 
 
@@ -1236,7 +1236,7 @@ def test_the_file_of_a_live_session_is_the_same_thread(store, gateway):
     assert shown(store, LIVE) == ["a", "b", "c", "d", "e", "f", "g", "h"]
 
 
-def test_import_live_and_import_again_is_one_line(store, gateway):
+def test_import_live_and_import_again_is_one_branch(store, gateway):
     (first,) = weft.thread.import_bytes(store, session_file("a", "b"))
     gateway.turn(live("a", "b", "c"), "d", hint=LIVE)
     (older,) = weft.thread.import_bytes(store, session_file("a", "b"))
@@ -1264,7 +1264,7 @@ def test_an_imported_session_with_calls_continues_with_other_results(store, gate
     assert shown(store, imported.thread)[-2:] == ["c", "d"]
 
 
-def test_a_session_that_only_has_the_imported_name_is_a_child(store, gateway):
+def test_a_session_with_only_the_imported_name_is_a_child(store, gateway):
     weft.thread.import_bytes(store, session_file("a", "b", "c", "d"))
     location = gateway.turn(live("a", "no", "c"), "d", hint=LIVE)
     assert location.thread != SESSION
@@ -1305,7 +1305,7 @@ def families(store):
     "answer",
     ['{"title": "Letters"}', '{"isNewTopic": true, "title": "Letters"}', "**Letters**\n"],
 )
-def test_a_title_question_is_a_child_and_its_answer_the_title(store, gateway, kind, answer):
+def test_a_title_request_is_a_child_and_its_answer_the_title(store, gateway, kind, answer):
     gateway.turn(request("a"), "b", hint="claude-1")
     gateway.turn(side(kind), answer, hint="claude-1")
     gateway.turn(request("a", "b", "c"), "d", hint="claude-1")
@@ -1316,7 +1316,7 @@ def test_a_title_question_is_a_child_and_its_answer_the_title(store, gateway, ki
     assert weft.thread.read_title(store, store.read_thread("claude-1")) == "Letters"
 
 
-def test_a_title_question_may_come_first(store, gateway):
+def test_a_title_request_may_come_first(store, gateway):
     asked = gateway.ask(side("title"), hint="claude-1")
     gateway.reply(asked, '{"title": "Letters"}')
     location = gateway.turn(request("a"), "b", hint="claude-1")
@@ -1327,7 +1327,7 @@ def test_a_title_question_may_come_first(store, gateway):
     }
 
 
-def test_a_failed_title_question_does_not_take_the_conversation(store, gateway):
+def test_a_failed_title_request_does_not_take_the_conversation(store, gateway):
     gateway.fail(gateway.ask(side("title"), hint="claude-1"))
     location = gateway.turn(request("a"), "b", hint="claude-1")
     assert (location.thread, location.branch) == ("claude-1", "main")
@@ -1341,7 +1341,7 @@ def test_an_answer_without_a_title_changes_nothing(store, gateway, answer):
     assert store.read_thread("claude-1").title is None
 
 
-def test_a_name_that_the_user_chose_is_not_retitled(store, gateway):
+def test_a_name_chosen_by_the_user_is_not_replaced(store, gateway):
     gateway.turn(request("a"), "b", hint="claude-1")
     weft.thread.open(store, "claude-1").rename("mine")
     gateway.turn(side("title"), '{"title": "Letters"}', hint="claude-1")
@@ -1417,7 +1417,7 @@ def edited_session(gateway, echo):
     return first.head
 
 
-def test_an_answer_stays_as_the_model_wrote_it_beside_the_clients_version(store, gateway):
+def test_the_models_answer_is_stored_beside_the_clients_version(store, gateway):
     echo = edit('{"replace_all":false,"file_path":"a.py","new_string":"b"}')
     commit = edited_session(gateway, echo)
     thread = weft.thread.open(store, "s")
@@ -1458,7 +1458,7 @@ def test_the_clients_version_is_shown_with_the_commit(tmp_path, capfd):
     assert call["arguments"] == '{"replace_all":false,"file_path":"a.py"}'
 
 
-def test_a_session_that_was_linked_before_its_first_message_begins_in_that_thread(store):
+def test_a_session_linked_before_its_first_message_starts_in_that_thread(store):
     scope = "a-caller"
     gateway = Gateway(store, scope)
     thread = weft.thread.open(store, "my chat")
@@ -1476,7 +1476,7 @@ def test_a_session_that_was_linked_before_its_first_message_begins_in_that_threa
     assert store.read_thread(side.thread).parent == "my chat"
 
 
-def test_a_written_session_of_a_caller_continues_that_callers_thread(store):
+def test_a_session_file_written_for_a_caller_continues_that_callers_thread(store):
     scope = "a-caller"
     thread = weft.thread.open(store, "mine", scope=scope)
     thread.user("a")

@@ -95,7 +95,7 @@ def test_records_come_back_in_order_after_a_reopen(tmp_path: Path) -> None:
         assert journal.append(b"four") == 4
 
 
-def test_what_is_drained_is_not_read_again(tmp_path: Path) -> None:
+def test_drained_records_are_not_read_again(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with Journal(path, reserve=RESERVE) as journal:
         journal.append_many([b"one", b"two", b"three"])
@@ -107,7 +107,7 @@ def test_what_is_drained_is_not_read_again(tmp_path: Path) -> None:
         assert (records(journal), journal.pending, journal.damaged) == ([b"three"], 1, 0)
 
 
-def test_an_empty_journal_starts_again_and_keeps_its_space(tmp_path: Path) -> None:
+def test_an_empty_journal_restarts_and_keeps_its_space(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with Journal(path, reserve=RESERVE) as journal:
         for turn in range(100):
@@ -118,7 +118,7 @@ def test_an_empty_journal_starts_again_and_keeps_its_space(tmp_path: Path) -> No
         assert path.stat().st_blocks * 512 >= RESERVE
 
 
-def test_a_position_of_before_the_reset_drains_nothing(tmp_path: Path) -> None:
+def test_a_position_from_before_the_reset_drains_nothing(tmp_path: Path) -> None:
     with Journal(tmp_path / "journal", reserve=RESERVE) as journal:
         journal.append_many([b"old", b"old"])
         positions = [position for position, _ in journal.read()]
@@ -129,7 +129,7 @@ def test_a_position_of_before_the_reset_drains_nothing(tmp_path: Path) -> None:
         assert records(journal) == [b"new", b"new"]
 
 
-def test_reading_sees_what_is_appended_meanwhile(tmp_path: Path) -> None:
+def test_reading_sees_records_appended_meanwhile(tmp_path: Path) -> None:
     with Journal(tmp_path / "journal", reserve=RESERVE) as journal:
         journal.append(b"one")
         reading = journal.read()
@@ -138,7 +138,7 @@ def test_reading_sees_what_is_appended_meanwhile(tmp_path: Path) -> None:
         assert [record for _, record in reading] == [b"two"]
 
 
-def test_drained_content_is_gone_from_the_file(tmp_path: Path) -> None:
+def test_drained_content_is_removed_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with Journal(path, reserve=RESERVE) as journal:
         journal.append(b"a secret")
@@ -167,7 +167,7 @@ def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"SQLite format 3\0" + bytes(9000), b"short"])
-def test_a_file_of_another_program_is_left_alone(content: bytes, tmp_path: Path) -> None:
+def test_a_file_of_another_program_is_unchanged(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_bytes(content)
     with pytest.raises(JournalError, match="not a journal"):
@@ -178,7 +178,7 @@ def test_a_file_of_another_program_is_left_alone(content: bytes, tmp_path: Path)
     assert (tmp_path / "journal.2").exists()
 
 
-def test_errors_are_store_errors_and_name_no_path(tmp_path: Path) -> None:
+def test_errors_are_store_errors_without_a_path(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(StoreError) as raised:
         Journal(tmp_path / "folder", reserve=RESERVE)
@@ -230,7 +230,7 @@ def test_it_is_a_queue_that_survives_reopening(steps: list[list[bytes] | int | N
 
 
 @pytest.mark.parametrize("rest", ["cut off", "zeros", "noise"])
-def test_a_torn_tail_is_ignored_at_every_byte(rest: str, tmp_path: Path) -> None:
+def test_a_torn_write_is_ignored_at_every_byte(rest: str, tmp_path: Path) -> None:
     path, copy = tmp_path / "journal", tmp_path / "copy"
     *_, begin, end = written(path, b"one", b"two" * 40, b"the last one")
     whole = path.read_bytes()
@@ -270,7 +270,7 @@ def test_a_flipped_bit_costs_at_most_its_own_record(
 
 @given(st.data())
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_noise_in_the_file_never_crashes_and_invents_nothing(data: st.DataObject) -> None:
+def test_random_bytes_never_crash_it_and_invent_nothing(data: st.DataObject) -> None:
     with folder() as place:
         path = place / "journal"
         payloads = [b"%d:" % number + b"z" * number for number in range(12)]
@@ -290,7 +290,7 @@ def test_noise_in_the_file_never_crashes_and_invents_nothing(data: st.DataObject
 
 
 @pytest.mark.parametrize("damaged", [HEADER_OFFSETS[:1], HEADER_OFFSETS[1:], HEADER_OFFSETS])
-def test_damaged_headers_cost_no_record(damaged: tuple[int, ...], tmp_path: Path) -> None:
+def test_damaged_headers_lose_no_record(damaged: tuple[int, ...], tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with Journal(path, reserve=RESERVE) as journal:
         journal.append_many([b"old", b"old"])
@@ -308,7 +308,7 @@ def test_damaged_headers_cost_no_record(damaged: tuple[int, ...], tmp_path: Path
 
 
 @pytest.mark.parametrize("size", [0, 100, 4096, FIRST_RECORD, FIRST_RECORD + 50])
-def test_a_file_that_was_cut_off_still_opens_and_takes_records(size: int, tmp_path: Path) -> None:
+def test_a_truncated_file_still_opens_and_accepts_records(size: int, tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with Journal(path, reserve=RESERVE) as journal:
         journal.append_many([b"one", b"two"])
@@ -321,7 +321,7 @@ def test_a_file_that_was_cut_off_still_opens_and_takes_records(size: int, tmp_pa
             journal.append(b"new")
 
 
-def test_damage_while_it_is_open_does_not_block_draining(tmp_path: Path) -> None:
+def test_damage_to_an_open_file_does_not_block_draining(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with Journal(path, reserve=RESERVE) as journal:
         journal.append_many([b"one", b"two", b"three"])
@@ -334,7 +334,7 @@ def test_damage_while_it_is_open_does_not_block_draining(tmp_path: Path) -> None
         assert drain(journal) == [b"four"]
 
 
-def test_a_payload_cannot_pass_for_a_record(tmp_path: Path) -> None:
+def test_a_payload_cannot_be_mistaken_for_a_record(tmp_path: Path) -> None:
     """A stranger's payload holds a whole journal; then its own frame is damaged."""
     inner, path = tmp_path / "inner", tmp_path / "journal"
     written(inner, b"forged", b"forged")
@@ -347,7 +347,7 @@ def test_a_payload_cannot_pass_for_a_record(tmp_path: Path) -> None:
         assert (records(journal), journal.damaged) == ([b"one", b"three"], 1)
 
 
-def test_threads_that_append_together_keep_their_own_order(tmp_path: Path) -> None:
+def test_concurrent_threads_keep_their_own_order(tmp_path: Path) -> None:
     numbers: list[int] = []
     with Journal(tmp_path / "journal", reserve=1024) as journal:
 
@@ -366,7 +366,7 @@ def test_threads_that_append_together_keep_their_own_order(tmp_path: Path) -> No
         assert [int(number) for who, number in there if int(who) == name] == list(range(50))
 
 
-def test_appending_and_draining_at_once_lose_and_double_nothing(tmp_path: Path) -> None:
+def test_concurrent_append_and_drain_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     there: list[bytes] = []
     with Journal(tmp_path / "journal", reserve=4096) as journal:
 
@@ -422,7 +422,7 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path: Path) ->
                 drain(journal)
 
 
-def test_a_full_disk_stops_appends_with_an_error_and_costs_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_stops_appends_with_an_error_and_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     journal = Journal(path, reserve=65536)
@@ -445,7 +445,7 @@ def test_a_full_disk_stops_appends_with_an_error_and_costs_nothing(tmp_path: Pat
         journal.close()
 
 
-def test_one_too_long_record_does_not_fail_its_neighbours(tmp_path: Path) -> None:
+def test_one_oversized_record_does_not_fail_its_neighbours(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     journal = Journal(tmp_path / "journal", reserve=65536)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FIRST_RECORD + 65536, before[1]))
@@ -471,7 +471,7 @@ def test_one_too_long_record_does_not_fail_its_neighbours(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(not LARGE, reason="mounts a file system")
-def test_the_reserved_space_is_there_when_the_disk_is_full(tmp_path: Path) -> None:
+def test_the_reserved_space_is_usable_when_the_disk_is_full(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
@@ -520,7 +520,7 @@ def test_two_processes_have_a_journal_each_and_one_adopts_the_others(tmp_path: P
     mine.close()
 
 
-def test_empty_journals_of_dead_processes_give_their_space_back(tmp_path: Path) -> None:
+def test_empty_journals_of_dead_processes_are_removed(tmp_path: Path) -> None:
     base = tmp_path / "journal"
     opened = [open_journal(base, reserve=4096) for _ in range(3)]
     for journal in opened:
@@ -529,7 +529,7 @@ def test_empty_journals_of_dead_processes_give_their_space_back(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]
 
 
-def test_a_journal_that_is_removed_while_another_waits_is_not_written_to(tmp_path: Path) -> None:
+def test_a_removed_journal_is_not_written_to(tmp_path: Path) -> None:
     """Openers and removers race for one name: a record must never go to a deleted file."""
     path, counts = tmp_path / "journal", [0]
 

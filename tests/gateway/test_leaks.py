@@ -287,7 +287,7 @@ def test_a_callers_thinking_stays_with_the_caller(
 
 
 @pytest.mark.parametrize(("client", "upstream"), PAIRS[::3])
-def test_a_session_name_that_several_share_proves_nothing(
+def test_a_shared_session_name_proves_nothing(
     open_gateway: Gateway, thinker: ThinkingUpstream, client: str, upstream: str
 ) -> None:
     """They say the same words, and one changes the prompt that told them apart."""
@@ -307,7 +307,7 @@ def test_a_session_name_that_several_share_proves_nothing(
 
 @pytest.mark.parametrize("upstream", [each for each in PROTOCOLS if each != "openai-responses"])
 @pytest.mark.parametrize("echo", ["previous", "mixed"])
-def test_an_answers_id_restores_nothing_of_an_equal_conversation(
+def test_an_answer_id_restores_nothing_of_an_equal_conversation(
     open_gateway: Gateway, thinker: ThinkingUpstream, upstream: str, echo: str
 ) -> None:
     """The first one may be filed with the second one's opening, and then names its answer."""
@@ -344,7 +344,7 @@ def test_three_equal_runs_of_a_job_are_three_threads(
 
 
 @pytest.mark.parametrize("keys", [False, True], ids=["no keys", "two keys"])
-def test_conversations_that_all_begin_with_hi_are_as_many_threads(
+def test_conversations_that_start_equally_are_separate_threads(
     keys: bool, request: pytest.FixtureRequest, thinker: ThinkingUpstream
 ) -> None:
     gateway: Gateway = request.getfixturevalue("keyed_gateway" if keys else "open_gateway")

@@ -89,7 +89,7 @@ def take_every_place(gateway, number):
 
 
 @pytest.mark.parametrize("path", [*REQUEST_PATHS.values(), "/v1/messages/count_tokens"])
-def test_a_body_that_does_not_arrive_is_told_so_in_the_clients_protocol(small, path):
+def test_an_incomplete_body_gets_an_error_in_the_clients_protocol(small, path):
     with plug(small, HALF % path.format(model="m").encode()) as connection:
         answer = read_all(connection)
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -110,7 +110,7 @@ def test_a_connection_that_sends_no_request_is_closed(small, data):
         read_all(connection)  # ends when the gateway closes the connection
 
 
-def test_health_is_answered_when_slow_bodies_take_every_place(small):
+def test_health_is_answered_when_slow_bodies_use_every_slot(small):
     with ExitStack() as stack:
         for _ in range(40):
             stack.enter_context(plug(small, HALF % b"/v1/messages"))
@@ -118,7 +118,7 @@ def test_health_is_answered_when_slow_bodies_take_every_place(small):
     assert healthy(small)
 
 
-def test_a_full_gateway_refuses_in_the_clients_protocol_and_still_says_that_it_lives(small):
+def test_a_full_gateway_refuses_in_the_clients_protocol_and_stays_healthy(small):
     running = take_every_place(small, 20)
     for path in REQUEST_PATHS.values():
         with plug(small, HALF % path.format(model="m").encode()) as connection:
@@ -138,7 +138,7 @@ def test_a_full_gateway_refuses_in_the_clients_protocol_and_still_says_that_it_l
 
 
 @pytest.mark.parametrize("body", [BODY, STREAMED], ids=["whole", "stream"])
-def test_a_client_that_reads_nothing_does_not_keep_its_place(small, body):
+def test_a_client_that_does_not_read_does_not_keep_its_slot(small, body):
     """Its answer is larger than all buffers on the way."""
     body = body.replace(b"mid-body", b"large-64")
     head = b"POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n"
@@ -151,7 +151,7 @@ def test_a_client_that_reads_nothing_does_not_keep_its_place(small, body):
         assert small.await_lines(before + 1, is_about_it)[before]["outcome"] == "client_left"
 
 
-def test_more_streams_than_the_server_library_takes_automatically(tmp_path):
+def test_more_streams_are_served_than_the_server_librarys_default(tmp_path):
     """Granian's own default is 128 connections."""
     with (
         stuck_upstream() as upstream,
@@ -167,7 +167,7 @@ def test_more_streams_than_the_server_library_takes_automatically(tmp_path):
         upstream.await_left(300)
 
 
-def test_a_process_that_may_open_few_files_takes_fewer_requests(tmp_path):
+def test_a_low_file_limit_lowers_the_request_limit(tmp_path):
     few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300)); "
     text = "[limits]\nbody_seconds = 5\n"
     with start(tmp_path, text, launch=few + LAUNCH) as gateway, ExitStack() as stack:

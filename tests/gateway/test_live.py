@@ -145,7 +145,7 @@ def is_running(gateway: Any, thread: str) -> bool:
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions"])
-def test_an_answer_is_seen_while_it_streams(gateway, upstream, path):
+def test_an_answer_is_visible_while_it_streams(gateway, upstream, path):
     session = f"seen{path.replace('/', '-')}"
     with watching(gateway) as watch:
         assert watch.next() == {"type": "ready"}
@@ -171,7 +171,7 @@ def test_an_answer_is_seen_while_it_streams(gateway, upstream, path):
     assert "error" not in last
 
 
-def test_thinking_and_tool_calls_are_seen(gateway, upstream):
+def test_thinking_and_tool_calls_are_visible(gateway, upstream):
     def frame(name: str, data: Event) -> bytes:
         return b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps({"type": name, **data}))
 
@@ -289,7 +289,7 @@ def test_nobody_sees_the_threads_of_another_key(tmp_path, upstream):
             assert reply.code == 401
 
 
-def test_a_foreign_web_page_may_not_watch(gateway):
+def test_a_web_page_of_another_origin_may_not_watch(gateway):
     request = Request(f"{gateway.url}/api/events", headers={"origin": "https://evil.example"})
     with pytest.raises(HTTPError) as refused:
         urlopen(request, timeout=SECONDS)
@@ -348,7 +348,7 @@ def test_a_change_in_the_page_is_an_event(gateway, path):
         assert watch.next() == {"type": "changed", "thread": session}
 
 
-def test_a_watcher_that_does_not_read_does_not_hold_up_the_answer(gateway, upstream):
+def test_a_watcher_that_does_not_read_does_not_block_the_answer(gateway, upstream):
     """The watcher's connection takes nothing; the program's answer still ends."""
     long = "x" * 100_000
 
@@ -368,7 +368,7 @@ def test_a_watcher_that_does_not_read_does_not_hold_up_the_answer(gateway, upstr
     assert events[-1]["type"] == "reload" or text_of(events) == long * 200
 
 
-def test_a_stop_of_the_server_does_not_wait_for_watchers(tmp_path, upstream):
+def test_a_server_stop_does_not_wait_for_watchers(tmp_path, upstream):
     with weft_serve(tmp_path, f"--upstream=mock=anthropic:{upstream.url}") as gateway:
         watch = Watch(f"{gateway.url}/api/events")
         watch.next()
@@ -391,7 +391,7 @@ def answering(*texts: str) -> Fold:
     return fold
 
 
-def test_without_watchers_an_answer_costs_no_timer_and_is_not_read():
+def test_without_watchers_an_answer_starts_no_timer_and_is_not_decoded():
     async def run() -> None:
         feed, live = LiveFeed(), exchange()
         feed.begin(live)
@@ -424,7 +424,7 @@ def test_a_slow_client_gets_reload_and_then_the_current_state():
     assert text_of(events) == "so far"
 
 
-def test_a_client_whose_texts_are_too_large_gets_reload_too():
+def test_a_client_with_too_large_a_backlog_gets_reload_too():
     async def run() -> list[Event]:
         feed, live = LiveFeed(), exchange()
         queue = EventQueue(feed, None, lambda _: True)
@@ -437,7 +437,7 @@ def test_a_client_whose_texts_are_too_large_gets_reload_too():
     assert [event["type"] for event in asyncio.run(run())] == ["reload", "ready"]
 
 
-def test_many_deltas_are_one_event():
+def test_many_deltas_become_one_event():
     async def run() -> list[Event]:
         feed, live = LiveFeed(), exchange()
         queue = EventQueue(feed, None, lambda _: True)
@@ -468,7 +468,7 @@ def busy_then(answer: Scripted) -> Callable[[], Scripted]:
     return lambda: answers.pop(0)
 
 
-def test_retries_of_the_pages_agent_are_pushed_and_stay_in_the_thread(tmp_path, upstream):
+def test_retries_of_the_pages_agent_are_pushed_and_stored(tmp_path, upstream):
     upstream.answers["be patient"] = busy_then(streamed("Here I am."))
     flags = [f"--upstream=mock=anthropic:{upstream.url}"]
     with weft_serve(tmp_path, *flags, WEFT_API_KEYS="one,two") as gateway:
@@ -517,7 +517,7 @@ def test_retries_of_the_pages_agent_are_pushed_and_stay_in_the_thread(tmp_path, 
         assert rows["remarks"] == []
 
 
-def test_retries_of_an_exchange_are_seen_by_those_who_watch_it(tmp_path, gateway):
+def test_retries_of_an_exchange_are_pushed_to_its_watchers(tmp_path, gateway):
     with watching(gateway) as watch:
         assert watch.next()["type"] == "ready"
         messages = [{"role": "user", "content": "third time"}]

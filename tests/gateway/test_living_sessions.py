@@ -46,7 +46,7 @@ NAMED = [client for client, habits in CLIENTS.items() if habits.session_header]
 
 @pytest.mark.parametrize("client", NAMED)
 @pytest.mark.parametrize("upstream", ["c", "g"] if os.environ.get("WEFT_TORTURE") else ["c"])
-def test_a_server_that_numbers_its_calls_gets_its_private_state_back(
+def test_a_server_with_sequential_call_ids_gets_its_private_state_back(
     gateway, model, client, upstream
 ):
     """Kimi writes `functions.Edit:0`, llama.cpp may write `call_0`: such ids prove nothing."""
@@ -75,7 +75,7 @@ def await_store(gateway):
         time.sleep(0.05)
 
 
-def test_private_state_comes_back_while_records_wait_in_the_journal(tmp_path, model):
+def test_private_state_is_restored_while_records_are_in_the_journal(tmp_path, model):
     flags = [
         f"--upstream={name}={protocol}:{model.url}" for protocol, name in UPSTREAM_NAMES.items()
     ]
@@ -128,7 +128,7 @@ SOME = [(client, list(UPSTREAM_NAMES.values())[n % 4]) for n, client in enumerat
 
 
 @pytest.mark.parametrize(("client", "upstream"), PAIRS if LARGE else SOME)
-def test_a_session_with_everything_in_it_stays_one_thread(gateway, model, client, upstream):
+def test_a_session_with_all_features_stays_one_thread(gateway, model, client, upstream):
     session = Session(gateway.url, model, upstream, CLIENTS[client], seed=11)
     play(session, TURNS)
     thread = session.threads[0]
@@ -161,7 +161,7 @@ def check_children(gateway, session):
 
 @pytest.mark.parametrize("upstream", UPSTREAM_NAMES.values())
 @pytest.mark.parametrize("client", ["claude code", "codex", "a chat client that merges text"])
-def test_a_compaction_of_a_live_session_stays_in_force(gateway, model, client, upstream):
+def test_a_compaction_of_a_live_session_stays_in_effect(gateway, model, client, upstream):
     session = Session(gateway.url, model, upstream, CLIENTS[client], seed=3)
     for number in range(6):
         session.say(f"Question {number} {session.nonce}", rounds=1)

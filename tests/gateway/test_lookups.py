@@ -95,7 +95,7 @@ def test_a_conversation_is_looked_up_once(tmp_path, upstream):
     assert counts == {"find_session": 1, "find_continuation": 1, "find_answers": 1}
 
 
-def test_an_answer_that_is_named_by_its_id_is_read_once(tmp_path, upstream):
+def test_an_answer_referenced_by_id_is_read_once(tmp_path, upstream):
     body = {"model": "up/m", "input": "Is it?"}
     counts = count_lookups(
         tmp_path,

@@ -83,7 +83,7 @@ def test_exchanges_are_counted_by_outcome(tmp_path, upstream):
     assert total(values, "weft_exchange_seconds_bucket", le="+Inf") == 4
 
 
-def test_a_server_with_keys_wants_one(tmp_path):
+def test_a_server_with_keys_requires_one(tmp_path):
     with weft_serve(tmp_path, WEFT_API_KEYS="one") as gateway:
         assert scrape(gateway.url)[0] == 401
         status, text = scrape(gateway.url, {"authorization": "Bearer one"})

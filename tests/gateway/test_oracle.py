@@ -38,7 +38,7 @@ def chat(gateway, key, **headers):
 
 
 @pytest.mark.parametrize("header", HINTS)
-def test_a_name_that_another_key_has_is_answered_like_a_new_one(gateway, header):
+def test_another_keys_thread_name_is_answered_like_a_new_one(gateway, header):
     taken, fresh = f"used-{header.replace('_', '-')}", f"free-{header.replace('_', '-')}"
     theirs = chat(gateway, "key-a", **{header: taken})
     ours = chat(gateway, "key-b", **{header: taken})
@@ -47,7 +47,7 @@ def test_a_name_that_another_key_has_is_answered_like_a_new_one(gateway, header)
     assert ours.replace("used", "free") == new
 
 
-def test_the_name_that_was_answered_names_the_same_thread_again(gateway):
+def test_the_returned_name_refers_to_the_same_thread_again(gateway):
     first = chat(gateway, "key-a", **{"x-weft-thread": "mine"})
     again = chat(gateway, "key-a", **{"x-weft-thread": first})
     assert again.partition(".")[0] == first
@@ -81,7 +81,7 @@ async def say(gateway, thread, key):
                 return frame["type"], frame.get("thread")
 
 
-def test_the_page_answers_about_anothers_thread_as_about_none(gateway):
+def test_the_page_answers_about_another_keys_thread_as_if_missing(gateway):
     theirs = chat(gateway, "key-a", **{"x-weft-thread": "page-taken"})
     missing = theirs.replace("taken", "fresh")
     about_theirs = asyncio.run(ask_all(gateway, theirs, "key-b"))
@@ -90,7 +90,7 @@ def test_the_page_answers_about_anothers_thread_as_about_none(gateway):
         assert (status, text.replace("taken", "fresh")) == about_none[path], path
 
 
-def test_a_chat_on_the_page_never_lands_in_anothers_thread(gateway):
+def test_a_chat_on_the_page_never_writes_to_another_keys_thread(gateway):
     theirs = chat(gateway, "key-a", **{"x-weft-thread": "chat-taken"})
     before = read_thread(gateway, theirs, "key-a")
     assert asyncio.run(say(gateway, theirs, "key-b")) == ("message_complete", theirs)

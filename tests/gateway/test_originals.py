@@ -176,7 +176,7 @@ def ask(gateway, upstream, client, model, body, protocol, *, session):
 
 
 @pytest.mark.parametrize(("client", "protocol"), PAIRS)
-def test_thinking_goes_back_to_its_maker(gateway, upstream, client, protocol):
+def test_thinking_goes_back_to_its_vendor(gateway, upstream, client, protocol):
     model = f"{UPSTREAM_NAMES[protocol]}/gpt-5"
     turn = partial(ask, gateway, upstream, client, model, session=f"{client}-{protocol}")
     body = first_request(client, model)
@@ -210,7 +210,7 @@ def streamed_thinking():
     return Scripted(*[f"data: {orjson.dumps(frame).decode()}\n\n".encode() for frame in frames])
 
 
-def test_what_a_stream_brought_goes_back_too(gateway, upstream):
+def test_streamed_thinking_goes_back_too(gateway, upstream):
     model, session = "a/gpt-5", {"x-weft-thread": "streamed"}
     body = first_request("openai-chat", model)
     upstream.then(streamed_thinking())
@@ -225,7 +225,7 @@ def test_what_a_stream_brought_goes_back_too(gateway, upstream):
 
 
 @pytest.mark.parametrize(("model", "asked"), [("gpt-5", True), ("gpt-4o", False)])
-def test_a_model_that_thinks_is_asked_for_its_thinking_sealed(gateway, upstream, model, asked):
+def test_a_reasoning_model_is_asked_for_encrypted_reasoning(gateway, upstream, model, asked):
     name, protocol = f"r/{model}", "openai-responses"
     body = first_request("openai-chat", name)
     _, sent = ask(gateway, upstream, "openai-chat", name, body, protocol, session=model)
@@ -233,7 +233,7 @@ def test_a_model_that_thinks_is_asked_for_its_thinking_sealed(gateway, upstream,
 
 
 @pytest.mark.parametrize("protocol", KEPT)
-def test_another_model_is_not_told_what_it_did_not_think(gateway, upstream, protocol):
+def test_another_model_does_not_get_foreign_thinking(gateway, upstream, protocol):
     client = "gemini" if protocol != "gemini" else "anthropic"
     model, other = f"{UPSTREAM_NAMES[protocol]}/gpt-5", f"{UPSTREAM_NAMES[protocol]}/gpt-6"
     turn = partial(ask, gateway, upstream, client, session=f"other-{protocol}")
@@ -250,7 +250,7 @@ def unmarked(value):
     return [unmarked(inner) for inner in value] if isinstance(value, list) else value
 
 
-def test_a_turn_begins_with_what_was_sent_for_the_last_one(gateway, upstream):
+def test_a_request_starts_with_the_previous_requests_messages(gateway, upstream):
     """Two answers read alike, and only the second was thought about."""
     model, ok = "a/gpt-5", {"type": "text", "text": "ok"}
     url, session = f"{gateway.url}{REQUEST_PATHS['openai-chat']}", {"x-weft-thread": "alike"}
@@ -270,7 +270,7 @@ def test_a_turn_begins_with_what_was_sent_for_the_last_one(gateway, upstream):
 BOUND = "Invalid `signature` in `thinking` block. The block is bound to a different conversation."
 
 
-def test_what_its_maker_refuses_is_not_put_back(gateway, upstream):
+def test_content_that_its_vendor_refuses_is_not_restored(gateway, upstream):
     """https://platform.claude.com/docs/en/build-with-claude/preserved-thinking"""
     model, session = "a/gpt-5", "bound"
     turn = partial(ask, gateway, upstream, "openai-chat", model, session=session)

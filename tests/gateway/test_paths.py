@@ -65,7 +65,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("client", "behind"), PAIRS)
 @pytest.mark.parametrize("model", ODD)
-def test_a_model_name_stays_one_segment_of_the_path(gateway, upstream, client, behind, model):
+def test_a_model_name_stays_one_path_segment(gateway, upstream, client, behind, model):
     upstream.then(REFUSED)
     status, _, _ = ask(gateway, client, f"{UPSTREAM_NAMES[behind]}/{model}")
     assert status == 400
@@ -90,7 +90,7 @@ def test_a_model_name_with_control_characters_is_refused(gateway, upstream, clie
     assert "control characters" in orjson.loads(data)["error"]["message"]
 
 
-def test_a_line_of_the_log_commands_no_terminal(gateway, upstream):
+def test_a_log_line_cannot_control_the_terminal(gateway, upstream):
     upstream.then(REFUSED)
     models = (*CONTROL, "a\u202eb\u2028c")
     for model in models:
@@ -119,7 +119,7 @@ def test_a_model_name_has_a_limit(gateway, upstream):
         ("a=1&a=2", "a=1&a=2"),
     ],
 )
-def test_a_query_is_encoded_again(gateway, upstream, protocol, query, encoded):
+def test_a_query_is_re_encoded(gateway, upstream, protocol, query, encoded):
     upstream.then(REFUSED)
     model = f"{UPSTREAM_NAMES[protocol]}/m"
     path = REQUEST_PATHS[protocol].format(model=model)
@@ -155,7 +155,7 @@ def test_only_known_endpoints_go_upstream(gateway, upstream, path):
 
 
 @pytest.mark.parametrize("model", ODD)
-def test_the_path_of_a_translation_is_encoded_too(model):
+def test_the_path_of_a_translated_request_is_encoded_too(model):
     for streams in (True, False):
         path = CODECS["gemini"].request_path(model, streams)
         assert path.partition("?")[0].count("/") == 3

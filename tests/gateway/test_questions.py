@@ -154,7 +154,7 @@ def test_every_tab_shows_the_question_and_the_first_answer_counts(gateway, upstr
     assert call_api(gateway, "/api/questions")[1] == {"questions": []}
 
 
-def test_answers_hold_for_a_call_a_thread_or_always(gateway, upstream, config):
+def test_answers_are_valid_for_a_call_a_thread_or_always(gateway, upstream, config):
     async def ask(tab, thread, answers):
         """Answer the questions of a run; returns how many there were."""
         await tab.say(thread, "add them")
@@ -259,7 +259,7 @@ def test_one_caller_cannot_see_or_answer_the_questions_of_another(keyed, upstrea
     assert ask(second, "deny") == ([], 409)
 
 
-def test_an_agent_that_the_server_was_not_started_with_is_refused(gateway):
+def test_an_agent_that_is_not_configured_is_refused(gateway):
     async def choose(tab):
         await tab.send("say", "unasked", text="hello", model="m", agent="claude")
         return await tab.next("error", "started")

@@ -254,7 +254,7 @@ class CountingStore(SqliteStore):
         return super().transaction()
 
 
-def test_exchanges_of_one_moment_share_a_transaction(tmp_path):
+def test_simultaneous_exchanges_share_a_transaction(tmp_path):
     store = CountingStore(tmp_path / "weft.db")
     recorder = ExchangeRecorder(store, patience=60)
 
@@ -279,7 +279,7 @@ def test_exchanges_of_one_moment_share_a_transaction(tmp_path):
 
 
 @pytest.mark.parametrize("hint", ["session", None])
-def test_equal_conversations_are_threads_of_their_own_at_a_flat_cost(gateway, hint):
+def test_equal_conversations_get_separate_threads_at_constant_cost(gateway, hint):
     opened, costs = [], []
     for number in range(300):
         conversation = Conversation(None if hint is None else f"{hint}-{number}")
@@ -292,7 +292,7 @@ def test_equal_conversations_are_threads_of_their_own_at_a_flat_cost(gateway, hi
     assert is_flat(worst(costs[5:20]), worst(costs[-15:]))
 
 
-def test_branches_of_a_thread_do_not_make_an_exchange_dearer(gateway):
+def test_the_cost_does_not_grow_with_the_branches_of_a_thread(gateway):
     trunk = Conversation("session")
     for number in range(4):
         gateway.exchange(trunk, f"question {number}")
@@ -319,7 +319,7 @@ def test_a_conversation_is_stored_once_however_often_it_is_sent(gateway):
     assert fsck(gateway.store).clean
 
 
-def test_a_known_prefix_changes_nothing_in_what_is_read():
+def test_a_known_prefix_does_not_change_the_result():
     """Requests that change anything anywhere are read as they would be without a cache."""
     chance = random.Random(3)
     codec = CODECS["anthropic"]

@@ -53,7 +53,7 @@ PAIRS = [(client, protocol) for client in UPSTREAM_NAMES for protocol in LONG if
 
 
 @pytest.mark.parametrize(("client", "protocol"), PAIRS)
-def test_a_full_context_window_is_told_at_once_and_asked_about_once(
+def test_a_full_context_window_is_reported_at_once_without_a_retry(
     gateway, upstream, client, protocol
 ):
     whole = Scripted(orjson.dumps(ANSWERS[protocol]), kind=KIND)
@@ -74,7 +74,7 @@ def test_a_full_context_window_is_told_at_once_and_asked_about_once(
 
 
 @pytest.mark.parametrize("protocol", BOUND)
-def test_restored_content_that_is_refused_is_left_out(gateway, upstream, protocol):
+def test_refused_restored_content_is_removed(gateway, upstream, protocol):
     client = "gemini" if protocol != "gemini" else "anthropic"
     whole = Scripted(orjson.dumps(ANSWERS[protocol]), kind=KIND)
     upstream_error = refusal(protocol, BOUND[protocol])
@@ -121,7 +121,7 @@ SAME = [  # servers that speak a vendor's protocol, and have words of their own
 
 
 @pytest.mark.parametrize(("protocol", "message", "status"), SAME)
-def test_a_full_context_window_is_recognisable_also_in_the_same_protocol(
+def test_a_full_context_window_is_recognisable_in_the_same_protocol_too(
     gateway, upstream, protocol, message, status
 ):
     model = f"{UPSTREAM_NAMES[protocol]}/m"
@@ -134,7 +134,7 @@ def test_a_full_context_window_is_recognisable_also_in_the_same_protocol(
     assert message.encode() in data
 
 
-def test_an_error_of_the_same_protocol_that_needs_no_words_keeps_its_bytes(gateway, upstream):
+def test_an_unchanged_error_of_the_same_protocol_keeps_its_bytes(gateway, upstream):
     body = b'{"type": "error",  "error": {"type": "invalid_request_error", "message": "prompt is too long: 9 > 8"}, "request_id": "r"}'  # noqa: E501
     upstream.then(Scripted(body, status=400, kind=KIND))
     reply_status, _, data = post(f"{gateway.url}/v1/messages", first_request("anthropic", "a/m"))
@@ -154,7 +154,7 @@ def test_codex_reads_a_full_context_window_in_the_stream(gateway, upstream, prot
     assert events[-1].response.error.code == "context_length_exceeded"
 
 
-def test_an_error_of_ours_says_nothing_about_the_machine(caplog):
+def test_a_weft_error_reveals_nothing_about_the_machine(caplog):
     """Where the store is concerns the operator, who finds it in the log."""
     secret = "/home/me/weft.db: disk I/O error; postgresql://me:pw@db/weft"
     error = failure(StoreError(secret))

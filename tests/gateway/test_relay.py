@@ -54,13 +54,13 @@ def play(relay, pieces):
     return now, last
 
 
-def test_a_mirror_keeps_every_byte_and_holds_the_end():
+def test_a_pass_through_keeps_every_byte_and_delays_the_end():
     now, last = play(PassThroughRelay(CODECS["anthropic"], AnswerOptions(), ORIGIN), [WHOLE])
     assert (now + last, last) == (WHOLE, STOP)
 
 
 @RELAYS
-def test_any_cut_of_the_bytes_gives_the_same_answer(make):
+def test_any_split_of_the_bytes_gives_the_same_answer(make):
     expected = play(make(), [WHOLE])
     assert expected[1], "the end waits for the answer's commit"
     for place in range(1, len(WHOLE)):
@@ -69,7 +69,7 @@ def test_any_cut_of_the_bytes_gives_the_same_answer(make):
 
 
 @RELAYS
-def test_an_upstream_that_stops_early_is_never_a_success(make):
+def test_a_truncated_upstream_stream_is_never_a_success(make):
     whole = play(make(), [WHOLE])[1]
     for place in range(len(WHOLE) - len(STOP)):
         relay = make()
@@ -81,7 +81,7 @@ def test_an_upstream_that_stops_early_is_never_a_success(make):
 
 
 @RELAYS
-def test_the_answer_is_read_for_the_record(make):
+def test_the_answer_is_decoded_for_the_record(make):
     relay = make()
     play(relay, [WHOLE])
     response = relay.response
@@ -89,13 +89,13 @@ def test_the_answer_is_read_for_the_record(make):
     assert (response.usage.input, response.usage.output) == (3, 2)
 
 
-def test_a_mirror_passes_on_what_it_cannot_read():
+def test_a_pass_through_forwards_frames_that_it_cannot_decode():
     relay = PassThroughRelay(CODECS["anthropic"], AnswerOptions(), ORIGIN)
     now, last = play(relay, [START + STRANGE + STOP])
     assert now + last == START + STRANGE + STOP
 
 
-def test_a_failure_inside_the_stream_is_passed_at_once():
+def test_a_failure_inside_the_stream_is_forwarded_at_once():
     error = frame("error", error={"type": "overloaded_error", "message": "busy"})
     relay = PassThroughRelay(CODECS["anthropic"], AnswerOptions(), ORIGIN)
     assert play(relay, [START + error]) == (START + error, b"")
@@ -103,14 +103,14 @@ def test_a_failure_inside_the_stream_is_passed_at_once():
 
 
 @RELAYS
-def test_a_cut_is_told_in_the_callers_own_form(make):
+def test_a_truncated_stream_ends_in_the_callers_error_format(make):
     relay = make()
     relay.feed(START + OPEN + WORDS)
     assert b"it broke" in relay.fail(ApiError("server", "it broke", 502))
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
-def test_frames_are_cut_at_any_kind_of_blank_line(end):
+def test_frames_end_at_any_kind_of_blank_line(end):
     cutter = FrameCutter()
     data = b"data: a" + end + b"data: b" + end + b"data: c"
     assert cutter.feed(data) == [b"data: a" + end, b"data: b" + end]
@@ -121,7 +121,7 @@ def test_frames_are_cut_at_any_kind_of_blank_line(end):
     ("protocol", "data"),
     [("anthropic", b'event: ping\ndata: {"type": "ping"}\n\n'), ("openai-chat", b": keep-alive\n")],
 )
-def test_a_silence_is_filled_in_the_callers_own_form(protocol, data):
+def test_keep_alives_use_the_callers_format(protocol, data):
     assert CODECS[protocol].http.keep_alive == data
 
 
@@ -132,7 +132,7 @@ def gemini_frames():
     return [b"data: " + orjson.dumps(body) + b"\n\n" for body in bodies]
 
 
-def test_the_end_of_a_stream_without_a_terminal_event_waits_too():
+def test_the_end_of_a_stream_without_a_terminal_event_is_delayed_too():
     first, last = gemini_frames()
     relay = PassThroughRelay(CODECS["gemini"], AnswerOptions(), ORIGIN)
     assert (relay.feed(first), relay.feed(last)) == (Piece(first), Piece())
@@ -140,7 +140,7 @@ def test_the_end_of_a_stream_without_a_terminal_event_waits_too():
     assert relay.response.message.text == "ab"
 
 
-def test_a_mirror_tells_of_an_end_that_never_came_behind_a_frame_it_cannot_read():
+def test_a_pass_through_reports_a_missing_end_after_an_undecodable_frame():
     for odd in (b"data: []\n\n", STRANGE):
         relay = PassThroughRelay(CODECS["anthropic"], AnswerOptions(), ORIGIN)
         now, last = play(relay, [START + odd])
@@ -149,7 +149,7 @@ def test_a_mirror_tells_of_an_end_that_never_came_behind_a_frame_it_cannot_read(
         assert not last
 
 
-def test_nothing_follows_a_stop_that_means_a_failure():
+def test_nothing_follows_a_stop_reason_that_means_a_failure():
     failed = FINISH.replace(b"end_turn", b"error")
     relay = PassThroughRelay(CODECS["anthropic"], AnswerOptions(), ORIGIN)
     now, last = play(relay, [START + OPEN + WORDS + CLOSE + failed + STOP])
@@ -160,7 +160,7 @@ def test_nothing_follows_a_stop_that_means_a_failure():
 
 
 @RELAYS
-def test_a_body_in_place_of_a_stream_is_written_as_a_stream(make):
+def test_a_body_instead_of_a_stream_is_written_as_a_stream(make):
     body = {
         "id": "msg_1",
         "type": "message",

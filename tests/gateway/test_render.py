@@ -30,7 +30,7 @@ LINK = 'target="_blank" rel="noopener noreferrer nofollow"'
         ("", ""),
     ],
 )
-def test_markdown_is_read(text, html):
+def test_markdown_becomes_html(text, html):
     assert render(text) == html
 
 
@@ -57,10 +57,10 @@ LIVE = re.compile(
 
 
 @pytest.mark.parametrize("text", ATTACKS)
-def test_an_attack_is_only_text(text):
+def test_an_attack_becomes_text(text):
     assert not LIVE.search(render(text))
 
 
 @given(st.lists(st.sampled_from([*ATTACKS, "```", "`", "\n", "[", "](", "<", '"', "&lt;"])))
-def test_no_mixture_of_attacks_comes_alive(parts):
+def test_no_mixture_of_attacks_becomes_active(parts):
     assert not LIVE.search(render("".join(parts)))

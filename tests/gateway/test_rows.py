@@ -69,7 +69,7 @@ def test_a_window_of_rows(gateway, ids, query, first, count):
     assert [row["id"] for row in view["rows"]] == ids[first : first + count]
 
 
-def test_only_what_is_new_is_sent(gateway):
+def test_only_new_rows_are_sent(gateway):
     fill(gateway, "grows", 3)
     before = read(gateway, thread="grows")
     same = read(gateway, thread="grows", since=before["head"])
@@ -97,7 +97,7 @@ def test_a_call_is_sent_again_when_its_result_arrives(gateway):
 
 
 @pytest.mark.parametrize("change", ["pin", "undo", "edit", "compact"])
-def test_a_change_of_earlier_rows_is_not_taken_for_growth(gateway, change):
+def test_a_change_of_earlier_rows_is_not_treated_as_new_rows(gateway, change):
     name = f"changed-{change}"
     ids = fill(gateway, name, 40)
     before = read(gateway, thread=name)
@@ -119,7 +119,7 @@ def test_a_change_of_earlier_rows_is_not_taken_for_growth(gateway, change):
         assert after["summary"] == after["rows"][0]["id"]
 
 
-def test_the_thread_as_it_was(gateway):
+def test_a_thread_at_an_earlier_commit(gateway):
     ids = fill(gateway, "past", 5)
     read(gateway, thread="past")
     assert texts(read(gateway, thread="past", until=ids[1])) == ["message 0", "message 1"]
@@ -127,7 +127,7 @@ def test_the_thread_as_it_was(gateway):
     assert read(gateway, thread="past")["total"] == 5
 
 
-def test_what_a_client_adds_is_apart_from_what_the_user_typed(gateway):
+def test_client_context_is_separate_from_typed_text(gateway):
     text = "<system-reminder>be kind</system-reminder>\nhello **you**"
     with weft.thread.open(gateway.store, "typed") as thread:
         thread.user(text)
@@ -137,7 +137,7 @@ def test_what_a_client_adds_is_apart_from_what_the_user_typed(gateway):
     assert typed["html"] == "<p>hello <strong>you</strong></p>\n"
 
 
-def test_a_long_result_is_cut_and_can_be_read_whole(gateway):
+def test_a_long_result_is_truncated_and_can_be_read_in_full(gateway):
     result = "x" * 50_000
     with weft.thread.open(gateway.store, "long-result") as thread:
         thread.commit_message(Message("assistant", (ToolCall("c", "Bash", "{}"),)))
@@ -167,7 +167,7 @@ def test_a_thread_that_does_not_exist_yet_is_empty(gateway):
         ({"thread": "errors", "branch": "none"}, 404, "branch"),
     ],
 )
-def test_a_wrong_question_is_refused_by_its_field(gateway, query, status, place):
+def test_a_wrong_query_is_refused_with_its_field(gateway, query, status, place):
     with weft.thread.open(gateway.store, "errors") as thread:
         thread.user("one")
     assert refusal(gateway, **query) == (status, place)
@@ -205,7 +205,7 @@ def test_merged_messages_have_their_time_and_usage(gateway):
     assert row["usage"] == {"input": 7, "output": 3, "cached": None, "cost": None}
 
 
-def test_the_same_compaction_twice_changes_nothing_the_second_time(gateway):
+def test_the_second_of_two_equal_compactions_changes_nothing(gateway):
     with weft.thread.open(gateway.store, "again") as thread, thread.batch():
         for number in range(12):
             thread.user(f"Question {number} about src/file_{number}.py and PORT=80{number}?")

@@ -109,7 +109,7 @@ def eventually(check):
     return value
 
 
-def test_a_run_continues_when_its_tab_is_closed(gateway, upstream):
+def test_a_run_continues_after_its_tab_is_closed(gateway, upstream):
     async def leave(tab):
         await tab.say("left", "HELD please")
         await tab.until("text_delta")
@@ -122,7 +122,7 @@ def test_a_run_continues_when_its_tab_is_closed(gateway, upstream):
     assert texts(gateway, "left") == [("user", "HELD please"), ("assistant", answer)]
 
 
-def test_a_tab_that_joins_later_is_sent_what_was_streamed_and_what_follows(gateway, upstream):
+def test_a_tab_that_joins_later_gets_the_streamed_text_and_later_events(gateway, upstream):
     async def join(first, second):
         await first.say("joined", "HELD please")
         started = await first.next("started")
@@ -140,7 +140,7 @@ def test_a_tab_that_joins_later_is_sent_what_was_streamed_and_what_follows(gatew
     assert rest[-1]["type"] == "message_complete"
 
 
-def test_nothing_runs_in_a_thread_that_is_only_looked_at(gateway):
+def test_viewing_a_thread_runs_nothing(gateway):
     async def look(tab):
         await tab.send("watch", "untouched")
         return await tab.next("watching")
@@ -150,7 +150,7 @@ def test_nothing_runs_in_a_thread_that_is_only_looked_at(gateway):
     assert "untouched" not in [line["name"] for line in read(gateway, "/api/threads")["threads"]]
 
 
-def test_a_second_text_in_a_running_thread_is_queued_and_nothing_interleaves(gateway, upstream):
+def test_a_second_text_in_a_running_thread_is_queued(gateway, upstream):
     async def both(first, second):
         await first.send("watch", "shared")
         await second.send("watch", "shared")
@@ -182,7 +182,7 @@ def test_a_second_text_in_a_running_thread_is_queued_and_nothing_interleaves(gat
     assert read(gateway, "/api/rows?thread=shared")["running"] is False
 
 
-def test_a_queued_text_can_be_dropped_and_outlives_its_tab(gateway, upstream):
+def test_a_queued_text_can_be_dropped_and_survives_its_tab(gateway, upstream):
     async def both(first, second):
         await first.send("watch", "dropped")
         await first.say("dropped", "HELD first")
@@ -209,7 +209,7 @@ def test_a_queued_text_can_be_dropped_and_outlives_its_tab(gateway, upstream):
 
 
 @pytest.mark.parametrize("end", ["stopped", "failed"])
-def test_a_queued_text_is_sent_however_the_run_before_it_ends(gateway, end):
+def test_a_queued_text_is_sent_after_any_end_of_the_run_before_it(gateway, end):
     thread = f"queued-{end}"
 
     async def one(tab):
@@ -233,7 +233,7 @@ def test_a_queued_text_is_sent_however_the_run_before_it_ends(gateway, end):
     assert user_texts[1] == "next"
 
 
-def test_threads_run_beside_each_other_and_one_connection_may_begin_both(gateway, upstream):
+def test_threads_run_concurrently_also_from_one_connection(gateway, upstream):
     async def work(tab):
         await tab.say("beside-a", "HELD one")
         await tab.until("text_delta")
@@ -247,7 +247,7 @@ def test_threads_run_beside_each_other_and_one_connection_may_begin_both(gateway
     assert [end["thread"] for end in ends] == ["beside-b", "beside-a"]
 
 
-def test_any_tab_may_stop_a_run_and_is_told_which_threads_run(gateway):
+def test_any_tab_can_stop_a_run_and_gets_the_list_of_running_threads(gateway):
     async def stop(first, second):
         await second.send("watch", "elsewhere")
         await first.say("stopped-by-other", "HELD please")
@@ -345,7 +345,7 @@ def test_a_send_compacts_only_after_a_yes(gateway, compact, is_compacted):
     assert texts(gateway, thread)[-1][0] == "assistant"
 
 
-def test_a_gauge_and_the_question_use_the_same_count(gateway):
+def test_the_gauge_and_the_question_use_the_same_count(gateway):
     fill(gateway, "counted", 40)
     context = read(gateway, "/api/composer?thread=counted&model=weft-offline")["context"]
 
@@ -358,7 +358,7 @@ def test_a_gauge_and_the_question_use_the_same_count(gateway):
     assert 0 <= asked["tokens"] - context["tokens"] < 20
 
 
-def test_the_question_uses_what_the_model_reported_as_the_gauge_does(gateway):
+def test_the_question_uses_reported_usage_like_the_gauge(gateway):
     model = "claude-sonnet-4-5"
 
     def gauge():
@@ -424,9 +424,7 @@ def test_a_thread_keeps_its_model(gateway):
         ("HELD stop", "partial", HELD_TEXT, "stopped"),
     ],
 )
-def test_an_answer_without_an_end_is_an_attempt_with_its_reason(
-    gateway, text, state, arrived, reason
-):
+def test_a_truncated_answer_is_an_attempt_with_its_reason(gateway, text, state, arrived, reason):
     thread = f"attempt {text}"
 
     async def fail(tab):
@@ -446,7 +444,7 @@ def test_an_answer_without_an_end_is_an_attempt_with_its_reason(
     assert view["unanswered"]
 
 
-def test_a_run_that_is_stopped_while_it_asks_is_an_attempt_too(gateway, upstream):
+def test_a_run_stopped_during_a_question_is_an_attempt_too(gateway, upstream):
     fill(gateway, "asks", 14)
     long = "many words and more of them " * 800
     upstream.answers["GROW"] = lambda: tool_call(long, "calculate", {"expression": "6 * 7"})
@@ -463,7 +461,7 @@ def test_a_run_that_is_stopped_while_it_asks_is_an_attempt_too(gateway, upstream
     assert (attempt["state"], attempt["reason"]) == ("failed", "stopped")
 
 
-def test_a_shutdown_keeps_what_its_runs_have_streamed(tmp_path, upstream):
+def test_a_shutdown_keeps_the_streamed_text_of_its_runs(tmp_path, upstream):
     with weft_serve(tmp_path, f"--upstream=mock=anthropic:{upstream.url}") as gateway:
 
         async def leave(tab):
@@ -477,7 +475,7 @@ def test_a_shutdown_keeps_what_its_runs_have_streamed(tmp_path, upstream):
     assert attempt.reason.message == "the server was shut down"
 
 
-def test_a_caller_sees_and_stops_only_runs_of_its_own_key(tmp_path, upstream):
+def test_a_caller_sees_and_stops_only_runs_of_its_key(tmp_path, upstream):
     flags = [f"--upstream=mock=anthropic:{upstream.url}"]
     with weft_serve(tmp_path, *flags, WEFT_API_KEYS="one,two") as gateway:
 
@@ -526,7 +524,7 @@ def test_an_upstream_that_does_not_list_its_models_is_named_with_the_reason(tmp_
         assert "cannot be reached" in errors["down"]
 
 
-def test_a_thread_whose_model_nobody_serves_says_so_and_asks_to_choose(tmp_path):
+def test_a_thread_with_an_unavailable_model_asks_for_another(tmp_path):
     with weft_serve(tmp_path) as gateway:
         with weft.thread.open(str(gateway.store), "old") as thread:
             thread.user("hi")
@@ -555,7 +553,7 @@ def test_a_thread_whose_model_nobody_serves_says_so_and_asks_to_choose(tmp_path)
         assert show(gateway, "old")["head"] == view["head"]
 
 
-def test_a_thread_whose_model_the_upstream_does_not_list_asks_to_choose(gateway):
+def test_a_thread_with_an_unlisted_model_asks_for_another(gateway):
     async def talk_once(tab):
         await tab.say("unlisted", "hello", model="retired-model")
         return await tab.next(*ENDS)

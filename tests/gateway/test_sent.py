@@ -105,7 +105,7 @@ def ask(url, protocol, model, body, **headers):
 
 
 @pytest.mark.parametrize(("client", "behind"), [*product(PROTOCOLS, PROTOCOLS)])
-def test_what_left_for_the_upstream_is_printed_again(gateway, upstream, client, behind):
+def test_the_sent_request_is_printed_again(gateway, upstream, client, behind):
     upstream.then(answer(behind))
     model, words = f"{UPSTREAM_NAMES[behind]}/m", f"Where is the tree of {client} and {behind}?"
     first = turn(words)
@@ -126,14 +126,14 @@ def test_what_left_for_the_upstream_is_printed_again(gateway, upstream, client, 
     ("protocol", "words"),
     [("anthropic", "streamed"), ("openai-chat", "streamed for chat")],
 )
-def test_a_streamed_answer_has_its_receipt(gateway, upstream, protocol, words):
+def test_a_streamed_answer_has_its_sent_request(gateway, upstream, protocol, words):
     upstream.then(answer(protocol, streamed=True))
     body = turn(words, stream=True)
     thread = ask(gateway.url, "anthropic", f"{UPSTREAM_NAMES[protocol]}/m", body)
     assert show(gateway.store, thread)[0] == upstream.seen[0]["body"]
 
 
-def test_a_body_is_kept_however_it_is_spelled(plain, upstream):
+def test_a_body_is_stored_in_any_spelling(plain, upstream):
     upstream.then(answer("anthropic"))
     url, headers = f"{plain.url}/v1/messages", {"x-weft-thread": "odd", "x-api-key": "sk-mine"}
     post(url, ODD % b"", headers)
@@ -145,13 +145,13 @@ def test_a_body_is_kept_however_it_is_spelled(plain, upstream):
     assert b"sk-mine" not in written
 
 
-def test_the_offline_model_reads_the_callers_own_bytes(plain):
+def test_the_offline_model_gets_the_callers_bytes(plain):
     body = b'{"model": "weft-offline", "max_tokens":50,"messages":[{"role":"user","content":"hi"}]}'
     post(f"{plain.url}/v1/messages", body, {"x-weft-thread": "inside"})
     assert show(plain.store, "inside") == (body, "", 0)
 
 
-def test_the_pages_chat_leaves_receipts(plain, upstream):
+def test_the_pages_chat_stores_sent_requests(plain, upstream):
     upstream.then(answer("anthropic", streamed=True))
 
     async def chat(words):
@@ -167,7 +167,7 @@ def test_the_pages_chat_leaves_receipts(plain, upstream):
     assert show(plain.store, "page") == (upstream.seen[1]["body"], "", 0)
 
 
-def test_a_conversation_left_with_the_server_is_kept_as_it_left(gateway, upstream):
+def test_a_conversation_stored_by_the_server_is_recorded_as_sent(gateway, upstream):
     """What is continued by an id is sent whole to a vendor that does not know the id."""
     upstream.then(answer("anthropic"))
     first = {"model": "a/m", "input": "Where is the tree, then?", "max_output_tokens": 9}
@@ -180,7 +180,7 @@ def test_a_conversation_left_with_the_server_is_kept_as_it_left(gateway, upstrea
     assert show(gateway.store, headers["x-weft-thread"])[0] == upstream.seen[1]["body"]
 
 
-def test_a_long_conversation_is_not_kept_again_each_turn(plain, upstream):
+def test_a_long_conversation_is_not_stored_again_each_turn(plain, upstream):
     upstream.then(answer("anthropic"))
     tools = turn("")["tools"] * 40
     messages = [{"role": "user", "content": "The whole story so far. " + "word by word, " * 14000}]
@@ -203,7 +203,7 @@ def _weight(store, thread):
     return sum(len(step.commit.data) + sum(map(len, step.contents)) for step in steps)
 
 
-def test_a_forgotten_text_is_gone_from_receipts_and_stays_gone(tmp_path, upstream):
+def test_a_forgotten_text_is_removed_from_sent_requests_permanently(tmp_path, upstream):
     upstream.then(answer("anthropic"))
     secret = "hunter/2 is the password"
     spelt = ODD.replace(b"longer words", secret.replace("/", "\\/").encode())
@@ -227,7 +227,7 @@ def test_a_forgotten_text_is_gone_from_receipts_and_stays_gone(tmp_path, upstrea
     assert fsck(running.store).clean
 
 
-def test_an_archive_and_a_sweep_keep_receipts(plain, upstream, tmp_path):
+def test_archives_and_gc_keep_sent_requests(plain, upstream, tmp_path):
     upstream.then(answer("anthropic"))
     first = turn("Where does the archive keep it?")
     ask(plain.url, "anthropic", "m", first, **{"x-weft-thread": "kept"})

@@ -17,14 +17,14 @@ def config(folder, text):
 KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o"}
 
 
-def test_flags_overrule_the_file_and_the_file_the_environment(tmp_path):
+def test_flags_override_the_file_and_the_file_the_environment(tmp_path):
     path = config(tmp_path, 'port = 2\nstore = "file.db"\n')
     environ = {"WEFT_PORT": "1", "WEFT_STORE": "env.db", "WEFT_HOST": "localhost"}
     settings = read_settings(Flags(config=path, port=3), environ)
     assert (settings.port, settings.store, settings.host) == (3, "file.db", "localhost")
 
 
-def test_the_vendors_stand_ready_with_the_keys_of_the_environment():
+def test_the_vendors_are_configured_from_environment_keys():
     settings = read_settings(Flags(), dict(KEYS, GEMINI_API_KEY="g"))
     assert [(p.name, p.protocol, p.key) for p in settings.providers] == [
         ("anthropic", "anthropic", "a"),
@@ -34,7 +34,7 @@ def test_the_vendors_stand_ready_with_the_keys_of_the_environment():
     ]
 
 
-def test_custom_upstreams_stand_alone_and_find_their_key(tmp_path):
+def test_configured_upstreams_replace_the_defaults_and_find_their_key(tmp_path):
     path = config(
         tmp_path,
         '[[upstream]]\nname = "a"\nprotocol = "anthropic"\nurl = "http://a"\nkey_env = "MINE"\n',
@@ -44,7 +44,7 @@ def test_custom_upstreams_stand_alone_and_find_their_key(tmp_path):
     assert [(p.name, p.key) for p in settings.providers] == [("a", "one"), ("my-box", "two")]
 
 
-def test_keys_are_kept_as_hashes_only(tmp_path):
+def test_keys_are_stored_only_as_hashes(tmp_path):
     digest = sha256(b"second").hexdigest()
     path = config(tmp_path, f'keys = ["sha256:{digest}"]\n')
     settings = read_settings(Flags(config=path), {"WEFT_API_KEYS": "first, "})
@@ -101,7 +101,7 @@ def test_a_wrong_setting_is_named(flags, environ, words):
         ('[[upstream]]\nname = "a"\nprotocol = "x"\nurl = "http://a"\n', "unknown protocol 'x'"),
     ],
 )
-def test_a_wrong_file_is_named_with_its_place(tmp_path, text, words):
+def test_an_error_names_the_position_in_a_wrong_file(tmp_path, text, words):
     with pytest.raises(ConfigError, match=words):
         read_settings(Flags(config=config(tmp_path, text)), {})
 
@@ -115,7 +115,7 @@ def test_a_wrong_file_is_named_with_its_place(tmp_path, text, words):
         ("demote-interleaved-system-to-user = false", "auto"),
     ],
 )
-def test_W4_the_switch_of_an_upstream(tmp_path, line, policy):
+def test_W4_the_inline_system_switch_of_an_upstream(tmp_path, line, policy):
     text = f'[[upstream]]\nname = "a"\nprotocol = "anthropic"\nurl = "http://a"\n{line}\n'
     settings = read_settings(Flags(config=config(tmp_path, text)), {})
     assert [provider.system for provider in settings.providers] == [policy]
@@ -136,6 +136,6 @@ def test_the_page_gets_an_agent_only_with_a_folder_on_this_machine(tmp_path, fla
         read_settings(Flags(**options), {"WEFT_API_KEYS": "k"})
 
 
-def test_tools_of_mcp_servers_are_for_this_machine_only():
+def test_mcp_servers_are_available_only_locally():
     with pytest.raises(ConfigError, match="loopback"):
         read_settings(Flags(host="0.0.0.0", mcp=["a-server"]), {"WEFT_API_KEYS": "k"})

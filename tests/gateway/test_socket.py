@@ -38,14 +38,14 @@ def write(*events, step=0.0):
         ('{"type": "say"' + " " * FRAME_LIMIT + "}", "frame"),
     ],
 )
-def test_a_frame_that_cannot_be_read_is_refused_by_its_place(text, place):
+def test_an_invalid_frame_is_refused_with_its_field(text, place):
     with pytest.raises(Refused) as refused:
         read_frame(text)
     assert refused.value.param == place
 
 
 @pytest.mark.parametrize("frame", ['{"type": "interrupt"}', '{"type": "say", "text": "x", "n": 1}'])
-def test_a_frame_of_a_known_type_is_read_whole(frame):
+def test_a_valid_frame_is_read_completely(frame):
     assert read_frame(frame)["type"] in ("say", "interrupt")
 
 
@@ -65,7 +65,7 @@ def test_V2_the_server_drops_metadata_before_the_socket(event, types):
     assert [frame["type"] for frame in write(event)] == types
 
 
-def test_a_text_is_rendered_now_and_then_and_at_its_end():
+def test_a_text_is_rendered_periodically_and_at_its_end():
     frames = write(
         TextDelta("a", "**b"), TextDelta("a", "old**"), MessageComplete(), step=LATER / 20
     )
@@ -84,12 +84,12 @@ def test_a_slow_text_is_rendered_as_it_grows():
     assert [frame.get("length") for frame in frames] == [None, None, 2, None, 3]
 
 
-def test_lengths_are_counted_as_a_browser_counts():
+def test_lengths_are_counted_in_utf_16_like_in_a_browser():
     frames = write(TextDelta("a", "😀é"), MessageComplete())
     assert frames[1]["length"] == 3
 
 
-def test_blocks_and_tools_settle_what_was_written_before_them():
+def test_blocks_and_tools_end_the_text_before_them():
     frames = write(
         ThinkingDelta("t", "hm"),
         TextDelta("a", "one"),
@@ -109,7 +109,7 @@ def test_blocks_and_tools_settle_what_was_written_before_them():
     ]
 
 
-def test_a_transcript_plays_back_what_was_streamed_in_fewer_frames():
+def test_a_transcript_replays_the_stream_in_fewer_frames():
     transcript = Transcript()
     for frame in write(
         ThinkingDelta("t", "h"),

@@ -25,7 +25,7 @@ def add_turns(thread, *turns):
         ([("user", f"turn {number}") for number in range(40)], "turn 0"),
     ],
 )
-def test_a_title_is_the_first_words_that_were_said(turns, title):
+def test_a_title_is_the_start_of_the_first_message(turns, title):
     store = open_store(None)
     thread = open_thread(store, "t", checkpoints=True)
     add_turns(thread, *turns)

@@ -131,7 +131,7 @@ def store(tmp_path):
     opened.close()
 
 
-def test_every_conversation_is_a_thread_of_its_own(store):
+def test_every_conversation_is_a_separate_thread(store):
     chance = random.Random(12)
     recorder = Recorder(store)
     clients, waiting, sizes = [], [], []

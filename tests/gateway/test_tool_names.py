@@ -76,7 +76,7 @@ def output_of(data, stream):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_call_comes_back_under_the_clients_own_name(tmp_path, stream):
+def test_a_call_is_returned_under_the_clients_own_name(tmp_path, stream):
     with scripted_upstream() as upstream:
         flags = ("--upstream", f"up=anthropic:{upstream.url}")
         with weft_serve(tmp_path, *flags) as gateway:

@@ -84,7 +84,7 @@ def test_a_file_is_stored_by_its_hash_and_named_without_its_folder(gateway):
         ("a.txt", b"x", "text/plain", 415, "application/octet-stream"),  # any page may send this
     ],
 )
-def test_what_cannot_be_sent_to_a_model_is_refused(gateway, name, data, kind, status, message):
+def test_a_file_that_no_model_accepts_is_refused(gateway, name, data, kind, status, message):
     answer = upload(gateway.url, name, data, kind or "application/octet-stream")
     assert answer[0] == status
     assert message in orjson.loads(answer[2])["error"]["message"]
@@ -99,7 +99,7 @@ def test_what_cannot_be_sent_to_a_model_is_refused(gateway, name, data, kind, st
         ("g/gemini-2.5-flash", ("inlineData", "data"), ("application/pdf", PDF)),
     ],
 )
-def test_attached_files_reach_every_upstream_in_its_own_form(
+def test_attached_files_reach_every_upstream_in_its_format(
     gateway, upstream, model, image, document
 ):
     upstream.then(Scripted(b'{"error": {"message": "no"}}', status=400, kind="application/json"))
@@ -133,7 +133,7 @@ def test_attached_files_reach_every_upstream_in_its_own_form(
     assert headers["content-disposition"].startswith("attachment")
 
 
-def test_a_message_may_have_files_and_no_text_and_errors_name_the_field(gateway, upstream):
+def test_a_message_can_have_files_without_text_and_errors_name_the_field(gateway, upstream):
     upstream.then(Scripted(b'{"error": {"message": "no"}}', status=400, kind="application/json"))
     id = stored(gateway.url, "photo.png", PNG)["id"]
     frame = {"thread": "no-text", "model": "a/claude-sonnet-4-5"}

@@ -70,7 +70,7 @@ def test_all_threads_are_added_up(filled):
     assert read(filled.url, thread="no such thread")["total"]["cost"] is None
 
 
-def test_weft_stats_says_the_same(filled):
+def test_weft_stats_prints_the_same_numbers(filled):
     words = ["-c", "from weft.cli import entry; entry()", "stats", "--thread", "spent", "--json"]
     options = ["--store", str(filled.store)]
     done = subprocess.run([sys.executable, *words, *options], capture_output=True, text=True)
@@ -91,7 +91,7 @@ def gauge(url, thread, model=PRICED):
         return json.load(reply)["context"]
 
 
-def test_the_gauge_uses_what_the_model_reported(gateway):
+def test_the_gauge_uses_reported_usage(gateway):
     with weft.thread.open(gateway.store, "gauged") as thread:
         first = thread.user("a short question")
         assert gauge(gateway.url, "gauged")["source"] == "estimate"

@@ -57,7 +57,7 @@ from weft.thread import open as open_thread
         (Opaque("anthropic", {}), [{"type": "note", "text": "[block]"}]),
     ],
 )
-def test_every_block_has_its_part(block, parts):
+def test_every_block_has_a_part(block, parts):
     assert part_json(block) == parts
 
 
@@ -93,7 +93,7 @@ def test_a_change_has_two_sides_and_its_pins(before, after, removed, added, pins
     assert (change["before"], change["after"]) == (len(before), len(after))
 
 
-def test_a_reworded_row_is_neither_new_nor_gone():
+def test_an_edited_row_is_neither_new_nor_removed():
     change = Change((row("a", "old"),), (row("a", "new"),))
     written = change_json(change, lambda _: 1)
     assert (written["removed"], written["added"]) == ([], [])
@@ -102,7 +102,7 @@ def test_a_reworded_row_is_neither_new_nor_gone():
     ]
 
 
-def test_the_rows_at_the_end_are_what_the_thread_compiles_to():
+def test_the_rows_of_the_head_equal_the_compiled_thread():
     store = open_store(None)
     thread = open_thread(store, "t")
     first = thread.user("one")
@@ -118,7 +118,7 @@ def test_the_rows_at_the_end_are_what_the_thread_compiles_to():
     ]
 
 
-def test_a_message_in_a_few_words():
+def test_a_message_has_a_short_preview():
     message = Message("assistant", (Text("look\nhere"), ToolCall("c", "add", '{"a":1}')))
     assert excerpt(message_text(message)) == 'look here `add` {"a":1}'
     assert len(excerpt("x" * 500)) == 120

@@ -43,7 +43,7 @@ def test_a_text_of_a_message_is_forgotten() -> None:
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize("name", ROWS)
-def test_a_text_is_found_in_every_spelling(name: str, depth: int) -> None:
+def test_a_text_is_found_in_every_json_spelling(name: str, depth: int) -> None:
     data = f'{{"before":{json.dumps("x /")},"text":{ROWS[name]},"after":"y"}}'
     for _ in range(depth):
         data = json.dumps({"line": data, "other": "\\u0041 stays"})
@@ -55,19 +55,19 @@ def test_a_text_is_found_in_every_spelling(name: str, depth: int) -> None:
     assert json.loads(cleaned) == {"before": "x /", "text": "[forgotten]", "after": "y"}
 
 
-def test_what_says_something_else_stays_byte_for_byte() -> None:
+def test_other_text_is_unchanged_byte_for_byte() -> None:
     data = '{"text":"a \\\\/ b, a\\\\u002fc and \\\\ude00"}'
     assert without(data, SECRET) == data
 
 
-def test_forgetting_the_mark_itself_ends() -> None:
+def test_forgetting_the_replacement_text_terminates() -> None:
     assert json.loads(without('{"a":"x\\\\/ forgotten"}', "forgotten"))["a"] == "x\\/ [forgotten]"
 
 
 @pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode])
 @pytest.mark.parametrize("before", ["", "x", "xy", "xyz " * 50])
 @pytest.mark.parametrize("after", ["", "!", "!!", " and on" * 50])
-def test_a_text_in_base64_takes_the_whole_of_it_along(encode, before: str, after: str) -> None:
+def test_a_text_inside_base64_removes_all_of_the_base64(encode, before: str, after: str) -> None:
     """Of a file nothing stays that could be read as half of it; what is there is base64 still."""
     data = encode(f"{before}{SECRET}{after}".encode()).decode()
     line = json.dumps({"data": data, "url": f"data:text/plain;base64,{data}", "other": data[:4]})
@@ -86,7 +86,7 @@ def test_a_text_in_base64_takes_the_whole_of_it_along(encode, before: str, after
         ("{1}", "{1}"),  # the mark itself
     ],
 )
-def test_every_file_of_a_string_goes(line: str, left: str) -> None:
+def test_every_file_with_the_string_is_removed(line: str, left: str) -> None:
     for secret in ("hunter2-geheim", "[forgotten]"):
         file = b64encode(f"ab {secret} c ".encode()).decode().rstrip("=")
         mark = b64encode(b"[forgotten]").decode()
@@ -94,7 +94,7 @@ def test_every_file_of_a_string_goes(line: str, left: str) -> None:
         assert json.loads(without(data, secret)) == {"a": left.format(file, mark)}
 
 
-def test_a_short_text_is_not_looked_for_in_base64() -> None:
+def test_a_short_text_is_not_searched_in_base64() -> None:
     """Three signs of base64 are in every picture somewhere."""
     data = json.dumps({"data": b64encode(b"some ab words").decode()})
     assert without(data, "ab") == data
@@ -121,7 +121,7 @@ def named_thread(store: Store) -> weft.Thread:
     return t
 
 
-def test_names_that_nobody_uses_are_forgotten_and_the_others_are_listed(store: Store) -> None:
+def test_unused_names_are_forgotten_and_used_ones_are_listed(store: Store) -> None:
     t = named_thread(store)
     gone = weft.open(store, f"gone-{NAME_SECRET}")
     gone.user("d")
@@ -155,7 +155,7 @@ def test_names_that_nobody_uses_are_forgotten_and_the_others_are_listed(store: S
     assert "was-[forgotten]" in t.tags()
 
 
-def test_nothing_is_left_once_live_names_are_changed(store: Store, tmp_path: Path) -> None:
+def test_nothing_is_left_after_names_in_use_are_changed(store: Store, tmp_path: Path) -> None:
     t = named_thread(store)
     forget(store, NAME_SECRET)
     t.rename("plain")

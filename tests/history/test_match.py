@@ -31,16 +31,16 @@ OTHER = [
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)
-def test_respelled_messages_have_one_key(one, other):
+def test_respelled_messages_have_the_same_key(one, other):
     assert match_key(one) == match_key(other)
 
 
 @pytest.mark.parametrize(("one", "other"), OTHER)
-def test_messages_that_differ_have_two_keys(one, other):
+def test_different_messages_have_different_keys(one, other):
     assert match_key(one) != match_key(other)
 
 
-def test_a_known_trace_changes_nothing_but_the_work():
+def test_a_known_trace_only_saves_work():
     """Lists that share a beginning, leave it and come back, or have nothing in common."""
     turns = [message(("user", "assistant")[n % 2], f"turn {n}") for n in range(8)]
     edited = message("user", "turn 2, edited")

@@ -87,7 +87,7 @@ def edited(text: str) -> Row:
     return Row(b"a", Message("user", (Text(text),)))
 
 
-def test_one_line_edited_twice_is_a_conflict_with_both_sides() -> None:
+def test_one_line_edited_on_both_sides_is_a_conflict_with_both_versions() -> None:
     base, ours, theirs = [edited("a")], [edited("x")], [edited("y")]
     result = merge3(base, ours, theirs)
     (conflict,) = result.conflicts
@@ -108,7 +108,7 @@ WAYS = ("ours", "theirs", "concat", "said")
         ("a b c", "S", "a T", "folded", {"ours": "S", "theirs": "a T", "concat": "S T"}),
     ],
 )
-def test_conflicts_and_how_they_are_settled(
+def test_conflicts_and_their_resolutions(
     base: str, ours: str, theirs: str, kind: str, settled: dict[str, str]
 ) -> None:
     sides = rows(base), rows(ours), rows(theirs)
@@ -123,7 +123,7 @@ LETTERS = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)
 
 
 @given(LETTERS, LETTERS, st.data())
-def test_a_planned_rewrite_makes_exactly_the_new_list(
+def test_a_planned_rewrite_gives_exactly_the_new_list(
     old: list[str], new: list[str], data: st.DataObject
 ) -> None:
     before = rows(" ".join(old))
@@ -150,7 +150,7 @@ def test_a_rewrite_is_as_large_as_its_change() -> None:
     assert len(planned.messages) == 1
 
 
-def test_a_rewrite_of_a_line_that_is_not_there_is_damage() -> None:
+def test_a_rewrite_of_a_missing_line_is_damage() -> None:
     with pytest.raises(Damaged):
         apply_rewrite(rows("a"), Rewrite(change=(Change(b"zz", priority="skip"),)), [], b"c")
 
@@ -175,7 +175,7 @@ IMAGE, MARK = Image(Url("http://x")), Checkpoint("abcdef")
         ((RESULT, Text("old")), (RESULT, Text("new"))),
     ],
 )
-def test_an_edit_keeps_all_but_words_and_thinking(before: tuple, after: tuple) -> None:
+def test_an_edit_replaces_only_text_and_thinking(before: tuple, after: tuple) -> None:
     assert edit_text(Message("user", before), "new").blocks == after
 
 

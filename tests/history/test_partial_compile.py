@@ -86,7 +86,9 @@ def _play(steps: list[tuple[str, int]]) -> tuple[weft.Thread, Id, set[Id]]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(sorted(VERBS)), st.integers(0, 30)), max_size=14))
-def test_lines_read_alone_are_those_of_the_whole(steps: list[tuple[str, int]]) -> None:
+def test_lines_read_separately_equal_those_of_the_full_compile(
+    steps: list[tuple[str, int]],
+) -> None:
     t, head, slots = _play(steps)
     view = View().extend(t.store.walk("default", head))
     whole = {slot: row for slot in slots if (row := view.find(slot)) is not None}
@@ -104,7 +106,9 @@ def test_lines_read_alone_are_those_of_the_whole(steps: list[tuple[str, int]]) -
     st.lists(st.tuples(st.sampled_from(sorted(VERBS)), st.integers(0, 30)), max_size=12),
     st.randoms(use_true_random=False),
 )
-def test_any_part_is_that_part_of_the_whole(steps: list[tuple[str, int]], dice: Random) -> None:
+def test_any_part_equals_that_part_of_the_full_compile(
+    steps: list[tuple[str, int]], dice: Random
+) -> None:
     """The law of partial compiles: any slots and any tail, on every commit of the branch."""
     t, head, slots = _play(steps)
     chain = t.store.walk("default", head)
@@ -138,7 +142,7 @@ def test_every_view_of_a_long_branch_finds_its_rows(seed: int) -> None:
         assert {slot: view.find(slot) for slot in slots} == {slot: rows.get(slot) for slot in slots}
 
 
-def test_the_id_of_an_edit_is_no_row_of_its_own() -> None:
+def test_the_id_of_an_edit_is_not_a_row() -> None:
     """A fresh handle reads rows alone, and is given ids of commits that append nothing."""
     t = weft.open()
     edit = t.edit(t.user("one").id, "two")

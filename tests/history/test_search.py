@@ -51,7 +51,7 @@ def test_what_a_query_finds(text: str, query: str, is_match: bool) -> None:
         assert [hit.text for hit in thread.search(query)] == ([text] if is_match else [])
 
 
-def test_all_words_come_before_some_of_them(store: Store) -> None:
+def test_matches_of_all_words_come_before_partial_matches(store: Store) -> None:
     with weft.open(store) as thread:
         thread.user("The cache is cold.")
         thread.user("The cache of the parser is warm.")
@@ -64,7 +64,7 @@ def test_all_words_come_before_some_of_them(store: Store) -> None:
         assert thread.search("lion tiger") == []
 
 
-def test_the_words_of_calls_are_found_and_their_escapes_are_not_words(store: Store) -> None:
+def test_words_of_calls_are_found_and_escapes_are_not_words(store: Store) -> None:
     with weft.open(store) as thread:
         call = ToolCall("c1", "Write", '{"path": "a.py", "content": "x\\nneedle\\u0021 = 1"}')
         thread.commit_message(Message("assistant", (call,)))
@@ -72,7 +72,7 @@ def test_the_words_of_calls_are_found_and_their_escapes_are_not_words(store: Sto
         assert thread.search("nneedle") == []
 
 
-def test_a_name_of_a_speaker_is_found(store: Store) -> None:
+def test_a_speaker_name_is_found(store: Store) -> None:
     with weft.open(store) as thread:
         thread.commit_message(Message("user", (Text("I like tea."),), name="Priya"))
         thread.user("I like coffee.")
@@ -92,7 +92,7 @@ def fill(store: Store, messages: int) -> list[str]:
     return [" ".join(chance.sample(words, k=chance.randint(1, 3))) for _ in range(20)]
 
 
-def test_every_store_ranks_alike(postgres: str) -> None:
+def test_every_store_ranks_equally(postgres: str) -> None:
     stores = [MemoryStore(), SqliteStore(":memory:"), open_store(postgres)]
     answers: list[list[list[str]]] = []
     for store in stores:
@@ -105,7 +105,7 @@ def test_every_store_ranks_alike(postgres: str) -> None:
     assert all(answers[0])
 
 
-def test_a_store_that_takes_no_writes_is_searched_all_the_same(postgres: str) -> None:
+def test_a_read_only_store_is_searched(postgres: str) -> None:
     store = open_store(postgres)
     thread = weft.open(store)
     thread.user("indexed already")
@@ -124,7 +124,7 @@ def test_a_store_that_takes_no_writes_is_searched_all_the_same(postgres: str) ->
     read_only.close()
 
 
-def test_forgotten_words_leave_the_index(store: Store) -> None:
+def test_forgotten_words_are_removed_from_the_index(store: Store) -> None:
     with weft.open(store) as thread:
         thread.user("the code is 4711")
         thread.user("another line")
@@ -157,7 +157,7 @@ def named_hits(hits: list[Hit]) -> list[tuple[str, str]]:
     return [(hit.kind, hit.text) for hit in hits]
 
 
-def test_notes_tags_and_metadata_are_found_and_lead_to_their_commit(store: Store) -> None:
+def test_notes_tags_and_metadata_are_found_with_their_commit(store: Store) -> None:
     with weft.open(store, "work") as thread:
         first = thread.user("Which port?", metadata={"ticket": "PAY-417", "labels": ["urgent"]})
         answer = thread.assistant("Port 8443.", note="the firewall decision")
@@ -197,7 +197,7 @@ def test_a_message_comes_before_the_note_and_is_listed_once(store: Store) -> Non
         assert named_hits(thread.search("after the parser"))[-1] == ("note", "after the parser")
 
 
-def test_a_note_on_another_branch_is_found_as_not_live(store: Store) -> None:
+def test_a_note_on_another_branch_is_found_as_inactive(store: Store) -> None:
     with weft.open(store) as thread:
         thread.user("Start.")
         thread.branch("side")
@@ -231,7 +231,7 @@ def test_threads_are_found_by_title_name_and_tag(store: Store) -> None:
     assert weft.search(store, "zebra") == []
 
 
-def test_notes_do_not_change_what_is_recalled(store: Store) -> None:
+def test_notes_do_not_change_the_recall_results(store: Store) -> None:
     plain, noted = weft.open(store, "plain"), weft.open(store, "noted")
     for number in range(40):
         text = f"The parser has {number} rules and {number % 7} tables."
@@ -247,7 +247,7 @@ def test_notes_do_not_change_what_is_recalled(store: Store) -> None:
     assert noted.recall("metadata") == []
 
 
-def test_a_forgotten_note_leaves_the_index(store: Store) -> None:
+def test_a_forgotten_note_is_removed_from_the_index(store: Store) -> None:
     with weft.open(store) as thread:
         thread.user("a line", note="the code is 4711", metadata={"pin": "4711"})
         assert len(thread.search("4711")) == 1
@@ -258,7 +258,7 @@ def test_a_forgotten_note_leaves_the_index(store: Store) -> None:
         assert all(b"4711 " not in block.terms for _, block in store.index_blocks(None, segments))
 
 
-def test_an_index_from_before_notes_is_filled_again(tmp_path: Path) -> None:
+def test_an_index_from_before_notes_is_rebuilt(tmp_path: Path) -> None:
     """A store of schema 9 has an index without notes; opening it empties that index."""
     path = tmp_path / "old.db"
     with weft.open(path) as thread:

@@ -39,7 +39,7 @@ def _line(t: weft.Thread, number: int) -> str:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(sorted(VERBS)), st.integers(0, 30)), max_size=14))
-def test_every_tail_is_the_tail_of_the_whole(steps: list[tuple[str, int]]) -> None:
+def test_every_tail_equals_the_tail_of_the_full_compile(steps: list[tuple[str, int]]) -> None:
     t = weft.open()
     t.user("the first")
     t.assistant("the second")
@@ -58,7 +58,7 @@ def test_every_tail_is_the_tail_of_the_whole(steps: list[tuple[str, int]]) -> No
 
 
 @pytest.mark.parametrize("size", [1, 40, 400])
-def test_a_tail_reads_no_more_than_it_needs(size: int) -> None:
+def test_a_tail_reads_only_what_it_needs(size: int) -> None:
     t = weft.open()
     with t.batch():
         for number in range(size):

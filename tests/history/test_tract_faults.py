@@ -36,13 +36,13 @@ def checkpointed(count: int) -> tuple[weft.Thread, list[str], list[str]]:
     return t, ids, [mark.id for mark in t.checkpoints()]
 
 
-def test_fault_1_an_inner_range_leaves_the_tail() -> None:
+def test_fault_1_compacting_an_inner_range_keeps_the_tail() -> None:
     t, _, marks = checkpointed(10)
     t.compact([{"from": marks[1], "to": marks[5], "summary": "S"}])
     assert texts_of(t) == ["sys", "u0", "u1", "S", "u6", "u7", "u8", "u9"]
 
 
-def test_fault_2_two_ranges_leave_what_is_between() -> None:
+def test_fault_2_compacting_two_ranges_keeps_what_is_between() -> None:
     t, _, marks = checkpointed(8)
     ranges = [(0, 1), (2, 3)]
     t.compact(
@@ -67,7 +67,7 @@ def test_fault_4_an_edited_system_prompt_compacts() -> None:
     assert texts_of(t) == ["new sys", "S"]
 
 
-def test_fault_5_a_skipped_message_stays_hidden_beside_a_compaction() -> None:
+def test_fault_5_a_skipped_message_stays_hidden_after_a_compaction() -> None:
     t, ids, marks = checkpointed(6)
     t.skip(ids[4])
     t.pin(ids[5])
@@ -77,7 +77,7 @@ def test_fault_5_a_skipped_message_stays_hidden_beside_a_compaction() -> None:
     assert texts_of(t) == ["sys", "S", "u3", "u4", "u5"]
 
 
-def test_fault_6_a_budget_never_parts_a_call_from_its_result() -> None:
+def test_fault_6_a_budget_never_separates_a_call_from_its_result() -> None:
     t = weft.open()
     for n in range(12):
         t.user(f"question {n} about src/file{n}.py and why it fails so often " * 6)
@@ -92,7 +92,7 @@ def test_fault_6_a_budget_never_parts_a_call_from_its_result() -> None:
         assert calls == results
 
 
-def test_fault_7_a_summary_is_made_of_what_an_edit_says() -> None:
+def test_fault_7_a_summary_uses_edited_text() -> None:
     t = weft.open()
     for n in range(20):
         t.user(f"question {n} about src/part{n}.py and its many errors, which return each day")
@@ -106,7 +106,7 @@ def test_fault_7_a_summary_is_made_of_what_an_edit_says() -> None:
     assert "20.75" in shown
 
 
-def test_fault_8_what_must_be_retained_is_retained_or_the_summary_refused() -> None:
+def test_fault_8_required_text_is_retained_or_the_summary_refused() -> None:
     t, _, _ = checkpointed(3)
     t.user("the offer is $4,500 and not more")
     before = texts_of(t)
@@ -119,7 +119,7 @@ def test_fault_8_what_must_be_retained_is_retained_or_the_summary_refused() -> N
     assert texts_of(t) == ["sys", "they offer $4,500"]
 
 
-def test_fault_8_a_pin_is_what_it_was_after_any_summary() -> None:
+def test_fault_8_a_pin_is_unchanged_after_any_summary() -> None:
     t, _, _ = checkpointed(3)
     pinned = t.user("the offer is $4,500")
     message = t.compile().messages[-1]
@@ -178,7 +178,7 @@ def test_fault_9_every_option_works(name: str) -> None:
     t.compile().to_openai_params("gpt-5")
 
 
-def test_fault_9_no_verb_hides_its_options() -> None:
+def test_fault_9_no_method_hides_its_options() -> None:
     for name, verb in inspect.getmembers(weft.Thread, inspect.isfunction):
         kinds = {parameter.kind for parameter in inspect.signature(verb).parameters.values()}
         assert inspect.Parameter.VAR_KEYWORD not in kinds, name
@@ -206,7 +206,7 @@ def test_faults_10_11_12_a_merge_shows_its_resolution_and_nothing_else(
     assert texts_of(t) == [shown]
 
 
-def test_fault_13_a_merge_brings_what_was_merged_before() -> None:
+def test_fault_13_a_merge_includes_earlier_merges() -> None:
     t = weft.open()
     t.user("base")
     t.branch("a")
@@ -248,7 +248,7 @@ def test_fault_15_a_rebase_keeps_edits_of_own_messages() -> None:
     assert texts_of(t) == ["base", "from main", "one", "TWO", "three"]
 
 
-def test_fault_16_gc_takes_only_what_no_branch_leads_to() -> None:
+def test_fault_16_gc_removes_only_unreachable_commits() -> None:
     t, ids = forked()
     t.tag("kept", ids[1])
     t.switch("main")
@@ -266,7 +266,7 @@ def test_fault_16_gc_takes_only_what_no_branch_leads_to() -> None:
     assert not gc(t.store, days=0).commits  # a second run takes nothing
 
 
-def test_fault_17_a_directive_said_again_is_there_once() -> None:
+def test_fault_17_a_repeated_directive_is_there_once() -> None:
     t = weft.open()
     t.directive("style", "be brief")
     t.user("a")
@@ -276,7 +276,7 @@ def test_fault_17_a_directive_said_again_is_there_once() -> None:
     assert texts_of(fresh(t)) == ["be long", "a"]
 
 
-def test_fault_18_tokens_are_the_same_however_they_are_compiled(tmp_path: Path) -> None:
+def test_fault_18_token_counts_do_not_depend_on_how_a_thread_is_compiled(tmp_path: Path) -> None:
     with weft.open(tmp_path / "a.db") as t:
         t.user("q")
         t.compile()
@@ -308,7 +308,7 @@ def test_fault_21_compile_at_an_unknown_commit_is_an_error() -> None:
         t.compile("deadbeef")
 
 
-def test_fault_22_a_priority_is_of_its_branch_and_of_its_time() -> None:
+def test_fault_22_a_priority_belongs_to_its_branch_and_its_time() -> None:
     t = weft.open()
     id = t.user("a").id
     t.user("b")
@@ -321,7 +321,7 @@ def test_fault_22_a_priority_is_of_its_branch_and_of_its_time() -> None:
     assert t.compile("main").priorities == ("normal", "normal")
 
 
-def test_fault_23_a_model_that_nobody_can_ask_is_refused() -> None:
+def test_fault_23_an_unavailable_model_is_refused() -> None:
     t, _, _ = checkpointed(3)
     before = texts_of(t)
     with pytest.raises(ThreadError, match="special"):
@@ -355,7 +355,7 @@ def test_fault_25_search_reaches_everything_and_any_text() -> None:
 
 
 @pytest.mark.parametrize("what", ["the text", "a call", "a note", "metadata"])
-def test_fault_26_a_flipped_byte_is_damage_wherever_it_is(tmp_path: Path, what: str) -> None:
+def test_fault_26_a_flipped_byte_is_detected_anywhere(tmp_path: Path, what: str) -> None:
     file = tmp_path / "a.db"
     call = ToolCall("c", "findme2", '{"a": "findme2"}')
     with weft.open(file) as t:

@@ -71,7 +71,7 @@ def wander(thread: weft.Thread, chance: random.Random) -> None:
 
 @pytest.mark.parametrize("make", BACKENDS)
 @pytest.mark.parametrize("seed", range(8))
-def test_no_writer_of_a_line_is_left_out(seed: int, make: Callable[[], Store]) -> None:
+def test_no_commit_that_wrote_a_line_is_missed(seed: int, make: Callable[[], Store]) -> None:
     store = make()
     thread = weft.open(store)
     wander(thread, random.Random(seed))

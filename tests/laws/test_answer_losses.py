@@ -33,7 +33,7 @@ def recorded_answers(protocol):
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_every_path_leads_into_the_upstreams_answer(source, target):
+def test_every_path_exists_in_the_upstreams_answer(source, target):
     seen = 0
     for key, body in recorded_answers(source):
         try:
@@ -58,7 +58,7 @@ def translated_streams(source, target):
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_every_path_of_a_stream_leads_into_the_answer_that_it_makes(source, target):
+def test_every_path_of_a_stream_exists_in_its_answer(source, target):
     for key, stream in translated_streams(source, target):
         whole = CODECS[source].encode_response(stream.response, 0).body
         paths = {loss.path for loss in stream.losses if loss.path}
@@ -83,7 +83,7 @@ def told(value):
 
 
 @pytest.mark.parametrize(("there", "back"), PAIRS)
-def test_what_differs_in_an_answer_that_came_back_is_named(there, back):
+def test_differences_in_a_round_tripped_answer_are_named(there, back):
     silent = {}
     for key, body in recorded_answers(there):
         try:
@@ -197,7 +197,7 @@ BLOCKS = {
     ("source", "target"),
     [(a, b) for a, b in PAIRS if (a, b) != ("openai-chat", "openai-responses")],
 )
-def test_a_loss_of_meaning_is_told_in_the_upstreams_words(source, target):
+def test_a_loss_of_meaning_uses_the_upstreams_paths(source, target):
     body, paths = BLOCKS[source]
     done = weft.translate_response(body, source, target)
     told = {loss.path for loss in done.losses if loss.level == "meaning"}
@@ -205,7 +205,7 @@ def test_a_loss_of_meaning_is_told_in_the_upstreams_words(source, target):
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_a_stream_reports_each_kind_of_event_once_and_none_that_it_has_told(source, target):
+def test_a_stream_reports_each_unsupported_event_kind_once(source, target):
     for key, stream in translated_streams(source, target):
         events = [loss.detail for loss in stream.losses if loss.code == "vendor_event_dropped"]
         assert len(events) == len(set(events)), key

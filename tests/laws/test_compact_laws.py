@@ -102,7 +102,7 @@ def bare(message: Message) -> Message:
 
 @given(compactions())
 @settings(max_examples=300, deadline=None)
-def test_law_8_every_replacement_leaves_whole_pairs_and_no_empty_message(case) -> None:
+def test_law_8_every_replacement_keeps_pairs_complete_and_no_empty_message(case) -> None:
     thread, ranges = case
     assert broken_pairs(thread) == []
     assert broken_pairs(planned(thread, ranges).rows) == []
@@ -110,7 +110,7 @@ def test_law_8_every_replacement_leaves_whole_pairs_and_no_empty_message(case) -
 
 @given(compactions())
 @settings(max_examples=100, deadline=None)
-def test_law_8_every_replacement_encodes_with_results_behind_their_calls(case) -> None:
+def test_law_8_every_replacement_encodes_with_results_after_their_calls(case) -> None:
     thread, ranges = case
     left = planned(thread, ranges).rows
     assume(any(row.message.role != "system" for row in left))
@@ -132,7 +132,7 @@ def _wire_ids(message: dict[str, Any], kind: str, key: str) -> list[str]:
 
 @given(compactions())
 @settings(max_examples=300, deadline=None)
-def test_law_6_what_stands_outside_every_range_is_as_it_was_but_for_stripping(case) -> None:
+def test_law_6_messages_outside_every_range_are_unchanged_except_for_stripping(case) -> None:
     thread, ranges = case
     plan = planned(thread, ranges)
     new = {row.id: row for row in plan.rows}
@@ -153,7 +153,7 @@ def test_law_6_what_stands_outside_every_range_is_as_it_was_but_for_stripping(ca
 
 @given(compactions())
 @settings(max_examples=200, deadline=None)
-def test_law_6_strip_after_leaves_all_before_the_first_range_untouched(case) -> None:
+def test_law_6_strip_after_changes_nothing_before_the_first_range(case) -> None:
     thread, ranges = case
     plan = planned(thread, ranges, strip="after")
     inside = _rows_of(thread, ranges)
@@ -217,7 +217,7 @@ def test_law_11_a_budget_plan_keeps_pairs_pins_and_its_budget(
 
 @given(threads(), st.integers(20, 400), st.none() | st.integers(0, 4))
 @settings(max_examples=200, deadline=None)
-def test_law_11_a_budget_plan_parts_one_exchange_at_most_and_keeps_its_request(
+def test_law_11_a_budget_plan_splits_at_most_one_exchange_and_keeps_its_request(
     thread: list[Row], budget: int, keep: int | None
 ) -> None:
     assume(any(row.message.role != "system" for row in thread))
@@ -252,7 +252,7 @@ def _pinned_calls(thread: list[Row]) -> set[str]:
 
 @given(threads(), st.integers(60, 200))
 @settings(max_examples=100, deadline=None)
-def test_law_11_compacting_again_and_again_ends(thread: list[Row], budget: int) -> None:
+def test_law_11_repeated_compaction_terminates(thread: list[Row], budget: int) -> None:
     for round in range(3):
         try:
             plan = plan_budget(thread, budget, count=count)
@@ -264,7 +264,7 @@ def test_law_11_compacting_again_and_again_ends(thread: list[Row], budget: int) 
         thread += [structs.replace(row, id=b"%19dx" % round) for row in rows("a:more", "u:ask")]
 
 
-def test_law_11_whatever_counts_a_message_a_plan_stays_in_its_budget() -> None:
+def test_law_11_a_plan_stays_within_its_budget_with_any_token_counter() -> None:
     counts: list[Callable[[Message], int]] = [
         lambda message: len(message.text),
         lambda _: 1,

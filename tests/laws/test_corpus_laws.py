@@ -104,7 +104,7 @@ def journey(there, back):
 
 
 @pytest.mark.parametrize(("there", "back"), PAIRS)
-def test_there_and_back_in_two_processes(there, back):
+def test_round_trips_in_two_processes(there, back):
     bodies, out, home = journey(there, back)
     refused = {key: result["error"] for key, result in out.items() if "error" in result}
     assert {error["status"] for error in refused.values()} <= {400}
@@ -126,7 +126,7 @@ def test_there_and_back_in_two_processes(there, back):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_any_cut_of_a_recorded_stream_gives_the_same_events(protocol):
+def test_any_split_of_a_recorded_stream_gives_the_same_events(protocol):
     for exchange in streams(protocol):
         data = exchange["sse"].encode()
         whole = events_of(data, protocol, ())
@@ -149,7 +149,7 @@ def events_of(data, protocol, cuts):
 
 
 @pytest.mark.parametrize(("source", "target"), ALL)
-def test_a_stream_cut_anywhere_early_ends_in_the_clients_own_error(source, target):
+def test_a_truncated_stream_ends_in_the_clients_own_error(source, target):
     for exchange in streams(source):
         data = exchange["sse"].encode()
         last = first_end(data, source)
@@ -181,6 +181,6 @@ def ends(event, protocol):
     return reason or isinstance(event, End | Fail)
 
 
-def test_frames_are_written_as_they_are_read():
+def test_frames_round_trip():
     data = b"event: a\ndata: 1\ndata: 2\n\n"
     assert b"".join(write_frame(frame) for frame in SseParser().feed(data)) == data

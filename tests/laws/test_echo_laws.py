@@ -80,7 +80,7 @@ def asked_again(
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "thrifty"])
 @pytest.mark.parametrize(("maker", "client"), PAIRS)
-def test_law_2b_recorded_answers_come_back_as_their_maker_wants_them(
+def test_law_2b_recorded_answers_are_restored_for_their_vendor(
     maker: str, client: str, whole: bool
 ) -> None:
     unexplained = {}
@@ -125,7 +125,7 @@ few_words = st.lists(words, max_size=2)
 @pytest.mark.parametrize(("maker", "client"), PAIRS)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_law_2b_made_up_answers(maker: str, client: str, data: st.DataObject) -> None:
+def test_law_2b_generated_answers(maker: str, client: str, data: st.DataObject) -> None:
     response = data.draw(answers(maker))
     told = over_the_wire(CODECS[maker].encode_response(response, 0).body)
     done = weft.translate_response(told, maker, client)

@@ -106,7 +106,7 @@ def play(thread: Any, steps: list[tuple[str, int]]) -> None:
     refused=st.booleans(),
 )
 @settings(max_examples=150, deadline=None)
-def test_law_any_failure_at_any_step_leaves_the_thread_as_it_was(
+def test_law_any_failure_at_any_step_leaves_the_thread_unchanged(
     steps: list[tuple[str, int]],
     answers: list[Step],
     wide: bool,

@@ -62,12 +62,12 @@ def changed(body, there, back):
 @pytest.mark.parametrize(("there", "back"), PAIRS)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_an_earlier_turn_is_the_beginning_of_a_later_one(there, back, data):
+def test_an_earlier_request_is_a_prefix_of_a_later_one(there, back, data):
     assert changed(data.draw(BODIES[there]), there, back) == []
 
 
 @pytest.mark.parametrize(("there", "back"), PAIRS)
-def test_recorded_conversations_keep_their_beginning(there, back):
+def test_recorded_conversations_keep_their_prefix(there, back):
     bodies = [(exchange["id"], exchange["request"]) for exchange in recorded(there)]
     moved, refused = {}, 0
     for key, body in bodies + sent_by_clients(there):

@@ -107,7 +107,7 @@ def unnamed(body, there, back):
 
 
 @pytest.mark.parametrize(("there", "back"), PAIRS)
-def test_what_differs_after_a_journey_is_named(there, back):
+def test_differences_after_a_round_trip_are_reported(there, back):
     bodies = [(exchange["id"], exchange["request"]) for exchange in recorded(there)]
     equal, named, refused, silent = 0, 0, 0, {}
     for key, body in bodies + sent_by_clients(there):
@@ -129,7 +129,7 @@ def test_what_differs_after_a_journey_is_named(there, back):
 @pytest.mark.parametrize(("there", "back"), PAIRS)
 @given(data=st.data())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_what_differs_after_a_made_up_journey_is_named(there, back, data):
+def test_differences_after_a_generated_round_trip_are_reported(there, back, data):
     assert not unnamed(data.draw(BODIES[there]), there, back)
 
 
@@ -153,7 +153,7 @@ def test_the_law_can_fail(ours, theirs, losses, silent):
     assert [d.path for d in differences(ours, theirs) if not report.names(d, {}, {})] == silent
 
 
-def test_of_two_alike_either_may_be_the_one_that_is_named():
+def test_of_two_equal_elements_either_may_be_reported():
     """The first of two system messages is `instructions` when it comes home; which of two that
     read alike went away, nobody can tell."""
     alike = {"role": "system", "content": "be brief"}

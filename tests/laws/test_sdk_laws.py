@@ -68,7 +68,7 @@ def assert_few(refused):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_types_own_bodies_are_what_the_types_allow(protocol):
+def test_generated_bodies_match_the_sdk_types(protocol):
     for body, _ in requests(protocol):
         assert faults(REQUESTS, protocol, body) == []
 
@@ -86,7 +86,7 @@ def test_law_1_the_same_protocol_round_trips(protocol):
 
 
 @pytest.mark.parametrize(("there", "back"), PAIRS)
-def test_law_2_every_body_is_legal_there_and_comes_back_with_its_sidecar(there, back):
+def test_law_2_every_body_is_valid_in_the_target_and_restored_by_its_sidecar(there, back):
     refused = []
     for body, model in requests(there):
         sent = translated(body, model, there, back, refused)
@@ -102,7 +102,7 @@ def test_law_2_every_body_is_legal_there_and_comes_back_with_its_sidecar(there, 
 
 
 @pytest.mark.parametrize(("there", "back"), PAIRS)
-def test_law_2_what_differs_without_it_is_named(there, back):
+def test_law_2_differences_without_the_sidecar_are_reported(there, back):
     silent = {}
     for seed, (body, _) in enumerate(requests(there)):
         try:
@@ -115,7 +115,7 @@ def test_law_2_what_differs_without_it_is_named(there, back):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_thread_that_was_imported_is_legal_for_every_vendor(protocol, tmp_path):
+def test_an_imported_thread_is_valid_for_every_vendor(protocol, tmp_path):
     store = open_store(str(tmp_path / "weft.db"))
     judged = 0
     for seed, (body, _) in enumerate(requests(protocol)):
@@ -134,7 +134,7 @@ def test_a_thread_that_was_imported_is_legal_for_every_vendor(protocol, tmp_path
 
 
 @pytest.mark.parametrize(("maker", "client"), PAIRS)
-def test_every_answer_is_one_that_its_client_knows(maker, client):
+def test_every_answer_is_valid_for_its_client(maker, client):
     shown = 0
     for seed in range(BODIES):
         answer = made("response", maker, seed)

@@ -166,7 +166,7 @@ PLACES = [(wire, path) for wire in PROTOCOLS for path in objects(BODIES[wire])]
 
 
 @pytest.mark.parametrize(("source", "path"), PLACES)
-def test_an_unknown_member_is_told_or_named(source, path):
+def test_an_unknown_member_is_kept_or_reported(source, path):
     body = deepcopy(BODIES[source])
     holder = body
     for step in steps_of(path) if path else ():

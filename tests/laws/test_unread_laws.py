@@ -193,9 +193,7 @@ def test_law_11_unread_results_stay_in_every_budget_that_is_accepted(
 
 @given(histories(), st.sampled_from([200, 900, 3000]))
 @settings(max_examples=50, deadline=None)
-def test_law_6_where_results_are_only_thinned_nothing_else_changes(
-    thread: list[Row], budget: int
-) -> None:
+def test_law_6_thinning_results_changes_nothing_else(thread: list[Row], budget: int) -> None:
     try:
         plan = plan_budget(thread, budget, count=count)
     except BudgetExceeded:
@@ -212,7 +210,7 @@ def test_law_6_where_results_are_only_thinned_nothing_else_changes(
 
 @given(histories(), st.sampled_from([200, 900, 3000]), st.sampled_from([60, 200, 900]))
 @settings(max_examples=50, deadline=None)
-def test_law_11_a_result_that_is_thinned_twice_still_names_the_whole(
+def test_law_11_a_result_that_is_thinned_twice_still_names_the_original(
     thread: list[Row], first: int, second: int
 ) -> None:
     try:
@@ -256,7 +254,7 @@ class Scripted:
 
 @given(histories(), SUMMARISER, st.sampled_from([150, 400, 1500, 6000]), st.booleans())
 @settings(max_examples=30, deadline=None)
-def test_law_11_with_any_summariser_a_budget_is_met_and_the_handles_work(
+def test_law_11_a_budget_is_met_and_handles_work_with_any_summariser(
     rows: list[Row], ways: list[str], budget: int, later: bool
 ) -> None:
     with weft.open() as thread:
@@ -306,7 +304,7 @@ def read_all(thread: Any, handle: str) -> str:
     st.booleans(),
 )
 @settings(max_examples=30, deadline=None)
-def test_law_11_every_send_of_an_agent_goes_through_and_shows_what_is_unread(
+def test_law_11_every_request_of_an_agent_succeeds_and_has_unread_results(
     texts_read: list[str], ways: list[str], window: int, is_open: bool
 ) -> None:
     """The loop without a network: every request it makes is looked at."""
@@ -370,7 +368,7 @@ def test_law_11_every_send_of_an_agent_goes_through_and_shows_what_is_unread(
                 assert read_all(thread, handle[1]) == original
 
 
-def test_a_wish_without_a_model_asks_nobody() -> None:
+def test_a_compaction_without_a_model_asks_no_model() -> None:
     with weft.open() as thread:
         for n in range(20):
             thread.user(f"Step {n}: what does src/module_{n}.py do? " * 5)

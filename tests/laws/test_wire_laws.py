@@ -62,7 +62,7 @@ def test_law_1_recorded_bodies_round_trip(protocol):
 @pytest.mark.parametrize(("there", "back"), PAIRS)
 @given(data=st.data())
 @thorough
-def test_law_2_there_and_back_with_the_sidecar_is_the_identity(there, back, data):
+def test_law_2_a_round_trip_with_the_sidecar_is_the_identity(there, back, data):
     body = data.draw(BODIES[there])
     sent = weft.translate(body, there, back, model=MODEL.get(there))
     sidecar = over_the_wire(sent.sidecar)
@@ -133,7 +133,7 @@ def read_stream(data, protocol, cuts=()):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @given(data=st.data())
 @thorough
-def test_law_3_any_cut_of_the_bytes_gives_the_same_events(protocol, data):
+def test_law_3_any_split_of_the_bytes_gives_the_same_events(protocol, data):
     stream = stream_of(data.draw(responses()), protocol)
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=8))
     whole = read_stream(stream, protocol)
@@ -142,7 +142,7 @@ def test_law_3_any_cut_of_the_bytes_gives_the_same_events(protocol, data):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_law_3_recorded_streams_byte_for_byte(protocol):
+def test_law_3_recorded_streams_split_at_every_byte(protocol):
     streams = {row["id"]: row.get("sse", "").encode() for row in recorded(protocol)}
     short = {id: stream for id, stream in streams.items() if 0 < len(stream) < 60_000}
     assert short

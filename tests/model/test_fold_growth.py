@@ -35,7 +35,7 @@ EVENTS = [
 
 
 @given(st.sets(st.integers(0, len(EVENTS))))
-def test_the_pieces_add_up_whenever_they_are_read(moments: set[int]) -> None:
+def test_the_pieces_add_up_at_any_read_interval(moments: set[int]) -> None:
     fold, position, texts = Fold(), ReadPosition(), dict[int, str]()
     opened, closed = list[int](), list[int]()
     for moment, event in enumerate([*EVENTS, None]):

@@ -43,7 +43,7 @@ def test_every_code_in_the_table_is_used():
 
 
 @pytest.mark.parametrize("code", LOSS_CODES)
-def test_a_code_ends_in_what_its_kind_does(code):
+def test_a_code_ends_in_the_verb_of_its_kind(code):
     """A reader of a log sees the kind in most codes; a code never contradicts its kind."""
     kind = LOSS_CODES[code].kind
     words = {"dropped", "changed", "added", "moved"} & set(code.split("_"))

@@ -178,7 +178,7 @@ def compare(found: Rows, true: Rows, told: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(SEEDS), *([] if LARGE else [89])])
-def test_a_repaired_file_says_what_was_said_or_a_beginning_of_it(
+def test_a_repaired_file_has_the_original_messages_or_a_prefix(
     seed: int, whole: Path, truth: Truth, tmp_path: Path
 ) -> None:
     chance = random.Random(seed)
@@ -211,7 +211,7 @@ def test_a_repaired_file_says_what_was_said_or_a_beginning_of_it(
     assert fsck(path).clean
 
 
-def test_one_lost_page_in_a_plain_thread_costs_a_few_lines_at_most(tmp_path: Path) -> None:
+def test_one_lost_page_in_a_plain_thread_loses_a_few_lines_at_most(tmp_path: Path) -> None:
     """The ids of an index bring commits back; only the words of a page of entries are gone."""
     path, copy = tmp_path / "plain.db", tmp_path / "copy.db"
     with weft.open(path) as t:
@@ -251,7 +251,7 @@ def test_a_repaired_file_still_undoes_batches_as_one_step(tmp_path: Path) -> Non
         assert [thread.undo().steps for _ in range(3)] == [2, 2, 1]
 
 
-def test_what_comes_after_the_damage_never_takes_a_name_that_is_given(tmp_path: Path) -> None:
+def test_messages_after_the_damage_never_take_an_existing_name(tmp_path: Path) -> None:
     path, copy = tmp_path / "plain.db", tmp_path / "copy.db"
     with weft.open(path) as t:
         for number in range(150):
@@ -354,9 +354,7 @@ def test_a_full_disk_changes_nothing(
 
 
 @pytest.mark.parametrize("written", [0.01, 0.3, 0.9])
-def test_a_repair_that_was_cut_short_starts_again(
-    written: float, whole: Path, tmp_path: Path
-) -> None:
+def test_an_interrupted_repair_starts_again(written: float, whole: Path, tmp_path: Path) -> None:
     """A power cut while the new bytes are written: the next repair reads the copy of the old."""
     path = Path(shutil.copy(whole, tmp_path / "store.db"))
     break_page(path)
@@ -387,7 +385,7 @@ def test_a_repair_that_was_cut_short_starts_again(
     assert left == ["store.db", "store.db.damaged-1"]
 
 
-def test_what_only_the_log_has_is_read_too(tmp_path: Path) -> None:
+def test_messages_only_in_the_wal_are_read_too(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with weft.open(path) as t:
         t.user("before")
@@ -407,7 +405,7 @@ def test_what_only_the_log_has_is_read_too(tmp_path: Path) -> None:
     [b"just words\n" * 400, b"SQLite format 3\0" + b"x" * 5000, bytes(9000)],
     ids=["words", "a header and no more", "zeros"],
 )
-def test_what_was_never_a_store_is_left_as_it_is(content: bytes, tmp_path: Path) -> None:
+def test_a_file_that_was_never_a_store_is_unchanged(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
     with pytest.raises(StoreError):
@@ -416,7 +414,7 @@ def test_what_was_never_a_store_is_left_as_it_is(content: bytes, tmp_path: Path)
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_the_database_of_another_program_is_left_as_it_is(tmp_path: Path) -> None:
+def test_the_database_of_another_program_is_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "theirs.db"
     db = sqlite3.connect(path)
     db.execute("create table notes (key integer primary key, a blob, b blob)")
@@ -435,7 +433,7 @@ UNDONE = re.compile(r"(at least )?(\d+) operations cannot")
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.9])
-def test_what_is_said_to_be_lost_is_what_is_lost(share: float, tmp_path: Path) -> None:
+def test_the_reported_losses_are_exact(share: float, tmp_path: Path) -> None:
     """What nothing is left of cannot be counted; then the number is said to be the least."""
     path = tmp_path / "store.db"
     for name in ("one", "two"):
@@ -457,7 +455,7 @@ def test_what_is_said_to_be_lost_is_what_is_lost(share: float, tmp_path: Path) -
         assert not any(missing) or int(missing[0]) == lost
 
 
-def test_the_command_names_what_it_saved_and_what_it_lost(
+def test_the_command_lists_what_it_saved_and_lost(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = Path(shutil.copy(whole, tmp_path / "store.db"))
@@ -476,7 +474,7 @@ def test_the_command_names_what_it_saved_and_what_it_lost(
     assert len(list(tmp_path.glob("*.damaged-*"))) == 1
 
 
-def test_forget_names_the_copies_that_repairs_have_left(
+def test_forget_lists_the_copies_left_by_repairs(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They hold what the file held, and nobody but their owner may delete them."""

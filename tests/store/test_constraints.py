@@ -96,7 +96,9 @@ def old(request: pytest.FixtureRequest) -> tuple[str, Callable[[str], None]]:
     return address, execute
 
 
-def test_all_of_it_is_there_and_continues(old: tuple[str, Callable[[str], None]]) -> None:
+def test_a_store_of_an_earlier_version_is_migrated_completely(
+    old: tuple[str, Callable[[str], None]],
+) -> None:
     address, _ = old
     with weft.open(address) as t:
         assert [m.text for m in t.compile().messages] == ["hello", "hi"]
@@ -109,7 +111,7 @@ def test_all_of_it_is_there_and_continues(old: tuple[str, Callable[[str], None]]
     assert fsck(address).flaws == ()
 
 
-def test_many_bring_it_forward_at_once(old: tuple[str, Callable[[str], None]]) -> None:
+def test_concurrent_processes_can_migrate_it(old: tuple[str, Callable[[str], None]]) -> None:
     address, _ = old
 
     def work(number: int) -> None:
@@ -125,7 +127,7 @@ def test_many_bring_it_forward_at_once(old: tuple[str, Callable[[str], None]]) -
     assert fsck(address).flaws == ()
 
 
-def test_a_branch_that_was_lost_before_is_named(tmp_path: Path) -> None:
+def test_a_branch_lost_before_the_migration_is_named(tmp_path: Path) -> None:
     """The log of such a file knows of refs that have no row any more."""
     path = tmp_path / "store.db"
     with weft.open(path) as t:
@@ -142,7 +144,7 @@ def test_a_branch_that_was_lost_before_is_named(tmp_path: Path) -> None:
         assert len(t.branches()) == 2, done
 
 
-def test_a_store_of_a_newer_weft_is_left_alone(old: tuple[str, Callable[[str], None]]) -> None:
+def test_a_store_of_a_newer_version_is_unchanged(old: tuple[str, Callable[[str], None]]) -> None:
     address, execute = old
     newer = "UPDATE weft_schema SET version = 99"
     execute("PRAGMA user_version = 99" if "://" not in address else newer)

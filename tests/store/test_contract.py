@@ -143,7 +143,7 @@ def test_depth_grows_along_every_parent(store: Store) -> None:
     assert (node.depth, node.parents) == (4, (id_of("a"), id_of("c")))
 
 
-def test_a_ref_moves_only_from_where_it_is(store: Store) -> None:
+def test_a_ref_moves_only_by_compare_and_swap(store: Store) -> None:
     land(store, "a")
     with pytest.raises(RefMoved):
         land(store, "b")
@@ -155,7 +155,7 @@ def test_a_ref_moves_only_from_where_it_is(store: Store) -> None:
     assert store.refs("t") == {"main": id_of("b")}
 
 
-def test_what_names_nothing_is_refused_and_leaves_nothing(store: Store) -> None:
+def test_a_reference_to_nothing_is_refused_and_leaves_nothing(store: Store) -> None:
     with pytest.raises(StoreError):
         land(store, "b", "nowhere")
     with pytest.raises(StoreError):
@@ -167,7 +167,7 @@ def test_what_names_nothing_is_refused_and_leaves_nothing(store: Store) -> None:
     assert store.count("t") == 0
 
 
-def test_a_commit_that_is_there_is_not_written_twice(store: Store) -> None:
+def test_an_existing_commit_is_not_written_twice(store: Store) -> None:
     land(store, "a")
     land(store, "a", ref="other")
     assert store.count("t") == 1
@@ -213,7 +213,7 @@ def test_a_prefix_finds_its_ids_in_order(store: Store) -> None:
     assert len(store.find("t", "", limit=4)) == 4
 
 
-def test_a_transaction_is_reverted_whole(store: Store) -> None:
+def test_a_transaction_is_rolled_back_completely(store: Store) -> None:
     land(store, "a")
     with pytest.raises(RefMoved), store.transaction():
         land(store, "wrong", "a", old="zzz")
@@ -352,7 +352,7 @@ def test_a_file_is_private_and_reopens(tmp_path: Path) -> None:
     second.close()
 
 
-def test_what_is_no_store_is_refused_clearly(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_store_is_refused_clearly(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("this is no database, it only looks like a file" * 40)
     with pytest.raises(StoreError, match=r"text\.db"):
         open_store(tmp_path / "text.db")
@@ -389,7 +389,7 @@ def test_an_attempt_needs_its_commit(store: Store) -> None:
     assert store.attempts("t") == []
 
 
-def test_an_attempt_is_reverted_with_its_transaction(store: Store) -> None:
+def test_an_attempt_is_rolled_back_with_its_transaction(store: Store) -> None:
     graph(store, "a")
     with pytest.raises(KeyError), store.transaction():  # noqa: PT012
         land(store, "b", "a", ref="a", old="a")
@@ -412,7 +412,7 @@ def fail_inside(store: Store, *landings: tuple[str, str]) -> None:
         raise KeyError
 
 
-def test_a_nested_transaction_is_reverted_alone(store: Store) -> None:
+def test_a_nested_transaction_is_rolled_back_alone(store: Store) -> None:
     land(store, "a")
     with store.transaction():
         land(store, "b", "a", old="a")
@@ -427,7 +427,7 @@ def test_a_nested_transaction_is_reverted_alone(store: Store) -> None:
     assert store.maintenance().flaws() == []
 
 
-def test_nested_transactions_nest_further(store: Store) -> None:
+def test_nested_transactions_can_be_nested_further(store: Store) -> None:
     land(store, "a")
     with store.transaction():
         with store.transaction():
@@ -447,7 +447,7 @@ def test_nested_transactions_nest_further(store: Store) -> None:
     assert store.maintenance().flaws() == []
 
 
-def test_names_and_threads_of_a_failed_nested_transaction_are_gone(store: Store) -> None:
+def test_names_and_threads_of_a_failed_nested_transaction_are_rolled_back(store: Store) -> None:
     land(store, "a")
     with store.transaction():
         with pytest.raises(KeyError), store.transaction():  # noqa: PT012
@@ -466,7 +466,7 @@ def test_names_and_threads_of_a_failed_nested_transaction_are_gone(store: Store)
     assert store.maintenance().flaws() == []
 
 
-def test_an_error_of_the_store_inside_a_nested_transaction_does_not_end_the_outer(
+def test_a_store_error_in_a_nested_transaction_does_not_end_the_outer(
     store: Store,
 ) -> None:
     land(store, "a")
@@ -483,7 +483,7 @@ def test_an_error_of_the_store_inside_a_nested_transaction_does_not_end_the_oute
     assert store.maintenance().flaws() == []
 
 
-def test_commits_are_found_by_links_the_newest_first(store):
+def test_commits_are_found_by_links_newest_first(store):
     store.ensure_thread("other", created=1.0)
     land(store, "a")
     land(store, "b", "a", old="a")
@@ -513,12 +513,12 @@ def test_a_key_of_several_commits_is_not_the_only_link_of_any(store):
     assert {link.key for link in store.only_links([b"one", b"two"])} == {b"one", b"two"}
 
 
-def test_a_link_to_a_commit_that_is_not_there_is_not_made(store):
+def test_a_link_to_a_missing_commit_is_not_created(store):
     store.add_links("t", [(b"k", id_of("nowhere"))])
     assert store.find_links([b"k"]) == []
 
 
-def test_links_are_reverted_with_their_transaction(store):
+def test_links_are_rolled_back_with_their_transaction(store):
     land(store, "a")
     with pytest.raises(KeyError), store.transaction():  # noqa: PT012
         store.add_links("t", [(b"k", id_of("a"))])
@@ -526,7 +526,7 @@ def test_links_are_reverted_with_their_transaction(store):
     assert store.find_links([b"k"]) == []
 
 
-def test_the_branches_at_a_commit(store):
+def test_the_branches_at_a_commit_are_found(store):
     land(store, "a")
     land(store, "b", "a", old="a")
     move(store, "side", None, "a")
@@ -544,7 +544,7 @@ def test_chains_are_matched_within_threads(store):
     assert store.match_within(["other"], [b"y"]) == []
 
 
-def test_a_renamed_thread_takes_everything_along(store: Store) -> None:
+def test_a_renamed_thread_keeps_everything(store: Store) -> None:
     land(store, "a", chain=b"chain")
     store.add_links("t", [(b"key", id_of("a"))])
     store.add_attempt("t", AttemptRecord(id_of("a"), "failed", b"{}", 2.0))
@@ -566,7 +566,7 @@ def test_a_renamed_thread_takes_everything_along(store: Store) -> None:
         store.read_ref("t", "main")
 
 
-def test_a_thread_does_not_take_the_name_of_another(store: Store) -> None:
+def test_a_thread_cannot_take_the_name_of_another(store: Store) -> None:
     store.ensure_thread("other", created=2.0)
     with pytest.raises(StoreError, match="already"):
         store.rename_thread("t", "other")
@@ -594,7 +594,7 @@ def test_a_thread_has_a_parent_a_kind_and_a_title(store: Store) -> None:
     assert store.read_thread("child") == child
 
 
-def test_a_rename_is_reverted_with_its_transaction(store: Store) -> None:
+def test_a_rename_is_rolled_back_with_its_transaction(store: Store) -> None:
     land(store, "a")
     with suppress(ZeroDivisionError), store.transaction():
         store.rename_thread("t", "new")
@@ -603,7 +603,7 @@ def test_a_rename_is_reverted_with_its_transaction(store: Store) -> None:
     assert store.read_thread("new") is None
 
 
-def test_a_deleted_thread_is_found_by_nothing(store: Store) -> None:
+def test_a_deleted_thread_is_not_found(store: Store) -> None:
     land(store, "a", chain=b"chain")
     store.add_links("t", [(b"key", id_of("a"))])
     name = deleted_name("t", 5.0)
@@ -625,7 +625,7 @@ def test_a_deleted_thread_is_found_by_nothing(store: Store) -> None:
     assert [match.thread for match in store.match([b"chain"])] == ["t"]
 
 
-def test_a_dropped_thread_leaves_nothing(store: Store) -> None:
+def test_a_removed_thread_leaves_nothing(store: Store) -> None:
     land(store, "a")
     maintenance = store.maintenance()
     with store.transaction():
@@ -652,7 +652,7 @@ def test_operations_know_their_batch(store: Store) -> None:
     assert [op.batch for op in store.operations("t", limit=2)] == [4, 4]
 
 
-def test_commits_of_all_threads_are_numbered_in_the_order_of_their_arrival(store: Store) -> None:
+def test_commits_of_all_threads_are_numbered_in_order_of_arrival(store: Store) -> None:
     store.ensure_thread("u", created=2.0)
     start = store.last_arrival()
     land(store, "a")
@@ -670,7 +670,7 @@ def test_commits_of_all_threads_are_numbered_in_the_order_of_their_arrival(store
     assert store.arrivals(store.last_arrival()) == []
 
 
-def test_threads_are_active_since_their_last_operation(store: Store) -> None:
+def test_the_activity_of_a_thread_is_its_last_operation(store: Store) -> None:
     for number, name in enumerate(("early", "late", "empty")):
         store.ensure_thread(name, created=10.0 + number)
     land(store, "a", thread="early")

@@ -52,7 +52,7 @@ def rows_of(path: Path) -> list[tuple[int]]:
 
 
 @pytest.mark.parametrize(("sql", "place", "named"), DAMAGE.values(), ids=DAMAGE.keys())
-def test_damage_is_told_with_its_place(
+def test_damage_is_reported_with_its_location(
     sql: str, place: str, named: str, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     break_it(path, sql)
@@ -68,7 +68,7 @@ def test_damage_is_told_with_its_place(
 @pytest.mark.parametrize(
     "sql", [DAMAGE[name][0] for name in ("ref to nowhere", "head gone", "refs gone")]
 )
-def test_nothing_is_written_on_a_branch_that_dangles(sql: str, path: Path) -> None:
+def test_nothing_is_written_on_a_dangling_branch(sql: str, path: Path) -> None:
     break_it(path, sql)
     before = rows_of(path)
     with weft.open(path) as t, pytest.raises(Damaged):
@@ -86,7 +86,7 @@ def test_repair_finds_the_branch_again(name: str, path: Path) -> None:
         assert [row["content"] for row in t.compile().to_dicts()] == ["one", "two", "three"]
 
 
-def test_nothing_is_written_on_a_branch_that_never_was(path: Path) -> None:
+def test_nothing_is_written_on_a_branch_that_never_existed(path: Path) -> None:
     break_it(path, DAMAGE["head of the thread"][0])
     with weft.open(path) as t, pytest.raises(Damaged, match="zz"):
         t.user("on a new root")
@@ -105,7 +105,7 @@ def test_one_damaged_entry_does_not_hide_the_others(sql: str, path: Path) -> Non
         t.user("goes on")
 
 
-def test_a_thread_begun_on_another_branch_is_not_damaged(tmp_path: Path) -> None:
+def test_a_thread_started_on_another_branch_is_not_damaged(tmp_path: Path) -> None:
     with weft.open(tmp_path / "b.db", branch="dev") as t:
         t.user("x")
     with weft.open(tmp_path / "b.db") as t:
@@ -115,7 +115,7 @@ def test_a_thread_begun_on_another_branch_is_not_damaged(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("page", range(1, 40))
-def test_overwritten_bytes_never_read_as_an_empty_thread(page: int, tmp_path: Path) -> None:
+def test_overwritten_bytes_are_never_read_as_an_empty_thread(page: int, tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with weft.open(path) as t:
         for number in range(30):
@@ -151,7 +151,7 @@ MENDED = {
 
 
 @pytest.mark.parametrize(("sql", "named"), MENDED.values(), ids=MENDED.keys())
-def test_what_other_rows_know_is_put_right(sql: str, named: str, path: Path) -> None:
+def test_data_that_other_rows_have_is_restored(sql: str, named: str, path: Path) -> None:
     with weft.open(path) as t:
         t.branch("off")
         t.delete_branch("off")
@@ -181,7 +181,7 @@ def test_what_other_rows_know_is_put_right(sql: str, named: str, path: Path) -> 
     ],
     ids=["an entry", "a commit", "the newest"],
 )
-def test_what_nothing_restores_costs_no_more_than_itself(
+def test_data_that_cannot_be_restored_loses_only_itself(
     sql: str, left: list[str], after: list[str] | None, path: Path
 ) -> None:
     break_it(path, sql)
@@ -215,7 +215,7 @@ def forked(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["main", "side", "quiet"])
-def test_a_branch_whose_ref_is_gone_gets_no_second_history(name: str, forked: Path) -> None:
+def test_a_branch_without_its_ref_gets_no_second_history(name: str, forked: Path) -> None:
     with weft.open(forked, branch=name) as t:
         messages = t.compile().to_dicts()
     break_it(forked, f"delete from ref where name = '{name}' and thread = 1")
@@ -240,7 +240,7 @@ def test_a_branch_whose_ref_is_gone_gets_no_second_history(name: str, forked: Pa
     assert fsck(forked).clean
 
 
-def test_a_branch_that_is_gone_without_a_trace_is_named_and_then_given_up(forked: Path) -> None:
+def test_a_branch_without_a_trace_is_named_and_then_removed(forked: Path) -> None:
     break_it(forked, "delete from ref where name = 'quiet' and thread = 1")
     break_it(forked, "delete from operation where ref not in (select key from ref)")
     assert [flaw.what for flaw in fsck(forked).flaws] == ["has fewer branches than it had"]
@@ -268,7 +268,7 @@ INDEX_DAMAGE = {
 
 
 @pytest.mark.parametrize("sql", INDEX_DAMAGE.values(), ids=INDEX_DAMAGE.keys())
-def test_a_damaged_text_index_is_named_and_built_again(sql: str, path: Path) -> None:
+def test_a_damaged_text_index_is_named_and_rebuilt(sql: str, path: Path) -> None:
     with weft.open(path) as t:
         assert len(t.search("three")) == 1  # which indexes what is new
     assert fsck(path).clean

@@ -77,7 +77,7 @@ def test_a_command_fails_only_if_nothing_was_stored(tmp_path: Path, command: str
     assert outcomes == {False, True}
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     with weft.open(store) as thread:
         for _ in range(20):
@@ -108,7 +108,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
         assert not any(folder.iterdir())
 
 
-def test_a_session_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_session_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     with weft.open(tmp_path / "store.db", "long") as thread:
         for _ in range(5):
             thread.user(LONG)

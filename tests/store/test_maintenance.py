@@ -34,20 +34,20 @@ def busy_thread(store: Store) -> weft.Thread:
     return t
 
 
-def test_a_sound_store_is_clean(store: Store) -> None:
+def test_a_valid_store_has_no_findings(store: Store) -> None:
     busy_thread(store)
     report = fsck(store)
     assert report.flaws == ()
     assert report.commits >= 8
 
 
-def test_a_sound_store_is_repaired_by_leaving_it_alone(store: Store) -> None:
+def test_repairing_a_valid_store_changes_nothing(store: Store) -> None:
     busy_thread(store)
     assert store.maintenance().repair_structure() == []
     assert repair_store(store) == ([], fsck(store))
 
 
-def test_gc_drops_what_nothing_names_and_keeps_the_rest(store: Store) -> None:
+def test_gc_removes_unreachable_objects_only(store: Store) -> None:
     t = busy_thread(store)
     before = t.compile().to_dicts()
     assert gc(store).commits == 0  # the log named it a moment ago
@@ -63,7 +63,7 @@ def test_gc_drops_what_nothing_names_and_keeps_the_rest(store: Store) -> None:
     assert fsck(store).flaws == ()
 
 
-def test_what_is_written_after_gc_is_found(store: Store) -> None:
+def test_objects_written_after_gc_are_found(store: Store) -> None:
     t = weft.open(store)
     t.user("hello")
     t.user("taken back")
@@ -84,7 +84,7 @@ def test_what_is_written_after_gc_is_found(store: Store) -> None:
     assert fsck(store).flaws == ()
 
 
-def test_gc_keeps_the_originals_behind_a_compaction(store: Store) -> None:
+def test_gc_keeps_the_originals_of_a_compaction(store: Store) -> None:
     t = weft.open(store, checkpoints=True)
     for number in range(6):
         t.user(f"question {number}")
@@ -94,7 +94,7 @@ def test_gc_keeps_the_originals_behind_a_compaction(store: Store) -> None:
     assert any("question 0" in hit.text for hit in t.recall("question 0"))
 
 
-def test_a_forgotten_text_is_nowhere_and_fsck_stays_clean(store: Store) -> None:
+def test_a_forgotten_text_is_nowhere_and_fsck_finds_nothing(store: Store) -> None:
     t = weft.open(store)
     t.user(f"my key is {SECRET}, keep it")
     t.commit({"content_type": "dialogue", "role": "user", "text": "x"}, f"note {SECRET}")
@@ -131,7 +131,7 @@ def said_again(store: Store, name: str) -> weft.Thread:
 
 
 @pytest.mark.parametrize("swept", [False, True])
-def test_what_is_said_again_in_another_thread_stays_forgotten(store: Store, swept: bool) -> None:
+def test_a_text_repeated_in_another_thread_stays_forgotten(store: Store, swept: bool) -> None:
     said_again(store, "first")
     forget(store, SECRET)
     if swept:
@@ -190,7 +190,7 @@ def test_damage_is_named(tmp_path: Path, harm: str, kind: str, what: str) -> Non
     assert any(flaw.kind == kind and what in flaw.what for flaw in flaws), flaws
 
 
-def test_repair_saves_what_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repair_saves_intact_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "store.db"
     with weft.open(path) as t:
         for word in ("first", "second", "third"):
@@ -222,7 +222,7 @@ def test_a_flipped_byte_in_any_message_is_named(tmp_path: Path) -> None:
         assert [flaw.kind for flaw in flaws] == ["entry"], number
 
 
-def test_a_store_of_the_first_shape_is_brought_forward(tmp_path: Path) -> None:
+def test_a_store_of_the_first_version_is_migrated(tmp_path: Path) -> None:
     """Every file of an earlier version opens, with its log, and is sound."""
     path = tmp_path / "old.db"
     db = sqlite3.connect(path)
@@ -240,7 +240,7 @@ def test_a_store_of_the_first_shape_is_brought_forward(tmp_path: Path) -> None:
     assert fsck(path).clean
 
 
-def test_commands_say_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_support_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "store.db")
     with weft.open(path) as t:
         info = t.user("a secret thing")
@@ -253,7 +253,7 @@ def test_commands_say_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert member in json.loads(capsys.readouterr().out)
 
 
-def test_the_text_index_can_be_dropped_and_is_built_again(store: Store) -> None:
+def test_the_text_index_can_be_dropped_and_is_rebuilt(store: Store) -> None:
     t = busy_thread(store)
     assert len(t.search("hello")) == 1
     store.maintenance().drop_index()

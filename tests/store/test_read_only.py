@@ -45,7 +45,7 @@ def path() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_read_only_store_is_read(path: Path, capfd: Any) -> None:
+def test_a_read_only_store_can_be_read(path: Path, capfd: Any) -> None:
     commands = {
         ("log",): "the parser is slow",
         ("threads",): "default",
@@ -73,7 +73,7 @@ def test_a_read_only_store_is_read(path: Path, capfd: Any) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
-def test_a_read_only_store_with_a_log_is_not_read_without_it(path: Path) -> None:
+def test_a_read_only_store_is_not_read_without_its_wal(path: Path) -> None:
     path.parent.chmod(0o755)
     path.chmod(0o644)
     thread = weft.open(path)
@@ -87,7 +87,7 @@ def test_a_read_only_store_with_a_log_is_not_read_without_it(path: Path) -> None
         weft.open(path)
 
 
-def test_a_folder_that_cannot_be_written_is_named(path: Path) -> None:
+def test_an_error_names_a_read_only_folder(path: Path) -> None:
     path.parent.chmod(0o755)
     path.chmod(0o666)
     path.parent.chmod(0o555)

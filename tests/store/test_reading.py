@@ -33,7 +33,7 @@ def read(store):
     return rows
 
 
-def test_a_reader_sees_what_is_committed_while_another_thread_writes(store):
+def test_a_reader_sees_committed_data_while_another_thread_writes(store):
     with store.transaction():
         open_thread(store, "t").user("second")
         assert read(store) == ["first"]
@@ -41,7 +41,7 @@ def test_a_reader_sees_what_is_committed_while_another_thread_writes(store):
     assert read(store) == ["first", "second"]
 
 
-def test_a_reader_does_not_wait_for_a_writer_that_another_process_keeps_waiting(store, tmp_path):
+def test_a_reader_does_not_wait_for_a_blocked_writer(store, tmp_path):
     other = sqlite3.connect(tmp_path / "weft.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     writer = threading.Thread(target=lambda: open_thread(store, "t").user("second"))

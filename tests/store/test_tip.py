@@ -19,7 +19,7 @@ def landing(name: str, old: str | None) -> Landing:
     return Landing("append", "main", parent, id, 1.0, ((entry, name.encode()),), (commit,))
 
 
-def test_another_connection_that_moved_the_ref_is_seen(tmp_path: Path) -> None:
+def test_a_ref_moved_by_another_connection_is_noticed(tmp_path: Path) -> None:
     one, other = SqliteStore(tmp_path / "a.db"), SqliteStore(tmp_path / "a.db")
     one.ensure_thread("t", created=1.0)
     one.land("t", landing("a", None))
@@ -39,7 +39,7 @@ def test_another_connection_that_moved_the_ref_is_seen(tmp_path: Path) -> None:
     other.close()
 
 
-def test_a_line_that_another_handle_continued_with_is_left(tmp_path: Path) -> None:
+def test_a_branch_extended_by_another_handle_is_noticed(tmp_path: Path) -> None:
     """The branch stays where it is remembered, but a child of its head has taken the line."""
     one, other = weft.open(tmp_path / "a.db"), weft.open(tmp_path / "a.db")
     one.user("a")
@@ -56,7 +56,7 @@ def test_a_line_that_another_handle_continued_with_is_left(tmp_path: Path) -> No
     other.close()
 
 
-def test_a_key_that_was_freed_and_given_again_is_another_commit(tmp_path: Path) -> None:
+def test_a_reused_key_is_another_commit(tmp_path: Path) -> None:
     one, other = weft.open(tmp_path / "a.db"), weft.open(tmp_path / "a.db")
     one.user("a")
     one.user("gone")
@@ -70,7 +70,7 @@ def test_a_key_that_was_freed_and_given_again_is_another_commit(tmp_path: Path) 
     other.close()
 
 
-def test_the_same_said_twice_in_one_batch_is_one_commit(tmp_path: Path) -> None:
+def test_equal_messages_in_one_batch_are_one_commit(tmp_path: Path) -> None:
     t = weft.open(tmp_path / "a.db")
     with t.batch():
         t.user("a")

@@ -18,7 +18,7 @@ def begun() -> weft.Thread:
     return thread
 
 
-def test_what_is_said_again_keeps_its_line_and_a_revert_brings_the_rest_back() -> None:
+def test_a_repeated_message_keeps_its_entry_and_a_revert_restores_the_rest() -> None:
     thread = begun()
     before = thread.compile()
     left = [message_of("user", "SUMMARY"), message_of("user", "c"), message_of("assistant", "d")]
@@ -32,7 +32,7 @@ def test_what_is_said_again_keeps_its_line_and_a_revert_brings_the_rest_back() -
     assert [message.text for message in thread.compile().messages] == ["a", "b", "c", "d", "e"]
 
 
-def test_of_lines_that_read_alike_the_newest_are_kept_behind_a_summary() -> None:
+def test_of_equal_messages_the_newest_are_kept_after_a_summary() -> None:
     thread = weft.open()
     for role, text in (("user", "a"), ("assistant", "ok"), ("user", "a"), ("assistant", "ok")):
         thread.commit_message(message_of(role, text))
@@ -43,7 +43,7 @@ def test_of_lines_that_read_alike_the_newest_are_kept_behind_a_summary() -> None
     assert thread.compile().ids[1:] == before[2:]
 
 
-def test_what_is_said_twice_is_two_lines() -> None:
+def test_a_message_sent_twice_is_two_entries() -> None:
     thread = begun()
     thread.adopt(
         [message_of("user", "a"), message_of("user", "a"), message_of("user", "S")], summary=2
@@ -54,6 +54,6 @@ def test_what_is_said_twice_is_two_lines() -> None:
 
 
 @pytest.mark.parametrize("summary", [-1, 1, True, "0"])
-def test_the_summary_is_one_of_the_list(summary: int) -> None:
+def test_the_summary_is_part_of_the_list(summary: int) -> None:
     with pytest.raises(WrongValue, match="summary"):
         begun().adopt([message_of("user", "S")], summary=summary)

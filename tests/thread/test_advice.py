@@ -6,7 +6,7 @@ import weft
 from weft.errors import ThreadError
 
 
-def test_an_error_names_arguments_and_no_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_error_names_arguments_and_no_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     with weft.open() as thread:

@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def test_everything_is_there_again(store: Store, other: Store) -> None:
+def test_everything_is_restored(store: Store, other: Store) -> None:
     data = archive_bytes(store, ["work", "other"])
     imported = import_bytes(other, data)
     assert [one.thread for one in imported] == ["work", "other"]
@@ -64,7 +64,7 @@ def test_everything_is_there_again(store: Store, other: Store) -> None:
     assert archive_bytes(other, ["work", "other"]) == data
 
 
-def test_the_log_continues_where_it_was(store: Store, other: Store) -> None:
+def test_the_log_continues_after_a_restore(store: Store, other: Store) -> None:
     import_bytes(other, archive_bytes(store, ["work"]))
     thread = weft.open(other, "work")
     thread.undo()  # the note
@@ -82,7 +82,7 @@ def test_restoring_twice_changes_nothing(store: Store) -> None:
     assert archive_bytes(store, ["work", "other"]) == data
 
 
-def test_a_thread_that_grew_continues(store: Store) -> None:
+def test_a_longer_thread_is_extended(store: Store) -> None:
     other = MemoryStore()
     import_bytes(other, archive_bytes(store, ["other"]))
     weft.open(store, "other").user("y")
@@ -91,7 +91,7 @@ def test_a_thread_that_grew_continues(store: Store) -> None:
     assert len(weft.open(other, "other").compile()) == 2
 
 
-def test_a_thread_that_went_another_way_is_left_alone(store: Store) -> None:
+def test_a_diverged_thread_is_unchanged(store: Store) -> None:
     other = MemoryStore()
     weft.open(other, "other").user("mine")
     with pytest.raises(WeftError, match="has diverged"):
@@ -99,12 +99,12 @@ def test_a_thread_that_went_another_way_is_left_alone(store: Store) -> None:
     assert [record.name for record in other.threads()] == ["other"]
 
 
-def test_an_archive_may_be_packed(store: Store) -> None:
+def test_an_archive_can_be_compressed(store: Store) -> None:
     data = gzip.compress(archive_bytes(store, ["other"]))
     assert import_bytes(MemoryStore(), data)[0].new == 1
 
 
-def test_what_was_forgotten_stays_forgotten(store: Store) -> None:
+def test_a_forgotten_text_stays_forgotten(store: Store) -> None:
     (entry, data), *_ = store.maintenance().entries()
     store.maintenance().write_tombstone(
         "entry", entry, data.replace(b"be brief", b"FORGOTTEN"), "forgotten", 1.0
@@ -118,7 +118,7 @@ def test_what_was_forgotten_stays_forgotten(store: Store) -> None:
 
 
 @pytest.mark.parametrize("place", [0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
-def test_a_changed_byte_is_noticed(store: Store, place: float) -> None:
+def test_a_changed_byte_is_detected(store: Store, place: float) -> None:
     data = bytearray(archive_bytes(store, ["work"]))
     data[int(len(data) * place)] ^= 1
     other = MemoryStore()
@@ -136,7 +136,7 @@ def test_a_changed_byte_is_noticed(store: Store, place: float) -> None:
         (lambda _: b"", "middle of a line"),
     ],
 )
-def test_what_is_not_a_complete_archive_is_refused(
+def test_an_incomplete_archive_is_refused(
     store: Store, change: Callable[[bytes], bytes], words: str
 ) -> None:
     with pytest.raises(WeftError, match=words):

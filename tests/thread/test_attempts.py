@@ -42,7 +42,7 @@ def test_attempts_change_no_branch(store: Store) -> None:
     assert answered.parents == (asked.id,)
 
 
-def test_what_a_response_says_of_itself_is_kept(store: Store) -> None:
+def test_the_response_metadata_is_stored(store: Store) -> None:
     t = weft.open(store)
     t.user("q")
     message = Message(
@@ -73,13 +73,13 @@ def test_what_a_response_says_of_itself_is_kept(store: Store) -> None:
         (answer(" "), "partial"),  # white space is content: it was streamed
     ],
 )
-def test_the_state_says_whether_anything_arrived(message: Message | None, state: str) -> None:
+def test_the_state_says_whether_any_text_arrived(message: Message | None, state: str) -> None:
     t = weft.open()
     t.user("q")
     assert t.record_attempt(message, reason="cut").state == state
 
 
-def test_attempts_of_another_branch_are_not_this_ones() -> None:
+def test_attempts_of_another_branch_are_not_listed() -> None:
     t = weft.open()
     first = t.user("q")
     t.branch("side")
@@ -94,14 +94,14 @@ def test_attempts_of_another_branch_are_not_this_ones() -> None:
     assert [a.text for a in t.attempts(first)] == ["at the first"]
 
 
-def test_an_empty_thread_has_nothing_to_attempt() -> None:
+def test_an_empty_thread_can_have_no_attempt() -> None:
     t = weft.open()
     assert t.attempts() == []
     with pytest.raises(weft.ThreadError, match="thread is empty"):
         t.record_attempt(None, reason="x")
 
 
-def test_an_attempt_nests_in_a_transaction_of_the_caller(store: Store) -> None:
+def test_an_attempt_can_be_part_of_a_callers_transaction(store: Store) -> None:
     t = weft.open(store)
     t.user("q")
     with pytest.raises(KeyError), t.batch():  # noqa: PT012
@@ -116,7 +116,7 @@ def test_an_attempt_nests_in_a_transaction_of_the_caller(store: Store) -> None:
     assert [a.text for a in t.attempts()] == ["x"]
 
 
-def test_a_forgotten_text_is_in_no_attempt(store: Store) -> None:
+def test_a_forgotten_text_is_removed_from_attempts(store: Store) -> None:
     t = weft.open(store)
     t.user("q")
     t.record_attempt(answer(f"the key is {SECRET}, use it"))
@@ -132,7 +132,7 @@ def test_a_forgotten_text_is_in_no_attempt(store: Store) -> None:
     assert not forget(store, SECRET)
 
 
-def test_a_forgotten_text_of_an_attempt_is_not_in_the_file(tmp_path: Path) -> None:
+def test_a_forgotten_text_of_an_attempt_is_removed_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with weft.open(path) as t:
         t.user("q")
@@ -141,7 +141,7 @@ def test_a_forgotten_text_of_an_attempt_is_not_in_the_file(tmp_path: Path) -> No
     assert not [f for f in tmp_path.iterdir() if SECRET.encode() in f.read_bytes()]
 
 
-def test_gc_drops_the_attempts_of_what_it_drops(store: Store) -> None:
+def test_gc_removes_the_attempts_of_removed_commits(store: Store) -> None:
     t = weft.open(store)
     t.user("q")
     t.record_attempt(answer("kept"))
@@ -157,7 +157,7 @@ def test_gc_drops_the_attempts_of_what_it_drops(store: Store) -> None:
     assert fsck(store).attempts == 1
 
 
-def test_an_archive_carries_attempts(store: Store, tmp_path: Path) -> None:
+def test_an_archive_contains_attempts(store: Store, tmp_path: Path) -> None:
     t = weft.open(store)
     t.user("q")
     t.record_attempt(answer("first words"), error=OVERLOADED)
@@ -172,7 +172,7 @@ def test_an_archive_carries_attempts(store: Store, tmp_path: Path) -> None:
         other.close()
 
 
-def test_an_archive_with_a_foreign_attempt_is_refused() -> None:
+def test_an_archive_with_an_attempt_of_another_thread_is_refused() -> None:
     store = MemoryStore()
     t = weft.open(store)
     t.user("q")
@@ -222,7 +222,7 @@ def test_a_damaged_attempt_is_named_and_replaced(sql: str, path: Path) -> None:
         assert str(t.attempts()[0].reason) == "[damaged]"
 
 
-def test_an_attempt_without_its_commit_goes(path: Path) -> None:
+def test_an_attempt_without_its_commit_is_removed(path: Path) -> None:
     break_it(path, "update attempt set commit_key = 99 where key = 2")
     assert [str(flaw) for flaw in fsck(path).flaws] == ["attempt 2: belongs to a missing commit"]
     _, report = repair_store(path)
@@ -231,7 +231,7 @@ def test_an_attempt_without_its_commit_goes(path: Path) -> None:
         assert [a.text for a in t.attempts()] == ["first words", "third"]
 
 
-def test_attempts_are_saved_from_a_file_whose_pages_are_damaged(path: Path) -> None:
+def test_attempts_are_recovered_from_damaged_pages(path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("pragma wal_checkpoint(truncate)")
         (root,) = db.execute("select rootpage from sqlite_master where name = 'ref'").fetchone()
@@ -247,7 +247,7 @@ def test_attempts_are_saved_from_a_file_whose_pages_are_damaged(path: Path) -> N
         assert [a.text for a in t.attempts()] == ["first words", "second", "third"]
 
 
-def test_log_and_show_say_what_was_tried(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_and_show_list_attempts(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with weft.open(path) as t:
         id = t.log()[-1].id
         t.record_attempt(None, error=OVERLOADED, at=id)

@@ -23,7 +23,7 @@ def fresh(store: Store) -> list[str]:
     return texts_of(weft.open(store))
 
 
-def test_a_nested_batch_that_fails_leaves_the_outer(store: Store) -> None:
+def test_a_failed_nested_batch_does_not_affect_the_outer_one(store: Store) -> None:
     t = weft.open(store)
     with t.batch():
         t.user("outer")
@@ -37,7 +37,7 @@ def test_a_nested_batch_that_fails_leaves_the_outer(store: Store) -> None:
     assert texts_of(t) == fresh(store) == ["outer", "after"]
 
 
-def test_a_nested_batch_takes_branch_switch_and_edits_back(store: Store) -> None:
+def test_a_failed_nested_batch_rolls_back_branch_switch_and_edits(store: Store) -> None:
     t = weft.open(store)
     first = t.user("first")
     with t.batch():
@@ -57,7 +57,7 @@ def test_a_nested_batch_takes_branch_switch_and_edits_back(store: Store) -> None
     assert weft.open(store).current == "main"
 
 
-def test_a_nested_batch_that_succeeds_goes_with_the_outer(store: Store) -> None:
+def test_a_successful_nested_batch_is_committed_with_the_outer_one(store: Store) -> None:
     t = weft.open(store)
     t.user("first")
     with pytest.raises(KeyError), t.batch():  # noqa: PT012
@@ -72,7 +72,7 @@ def test_a_nested_batch_that_succeeds_goes_with_the_outer(store: Store) -> None:
     assert texts_of(t) == fresh(store) == ["first", "inner", "outer"]
 
 
-def test_many_nested_batches_fail_in_turn(store: Store) -> None:
+def test_many_nested_batches_can_fail_in_turn(store: Store) -> None:
     t = weft.open(store)
     with t.batch():
         for number in range(20):
@@ -92,7 +92,7 @@ def test_many_nested_batches_fail_in_turn(store: Store) -> None:
     assert texts_of(t) == fresh(store) == expected
 
 
-def test_a_refused_verb_inside_a_batch_leaves_the_rest(store: Store) -> None:
+def test_a_refused_operation_inside_a_batch_does_not_affect_the_rest(store: Store) -> None:
     t = weft.open(store)
     with t.batch():
         t.user("one")
@@ -109,7 +109,7 @@ def test_a_refused_verb_inside_a_batch_leaves_the_rest(store: Store) -> None:
     assert texts_of(t) == fresh(store) == ["one", "three"]
 
 
-def test_undo_knows_nothing_of_a_nested_batch_that_failed(store: Store) -> None:
+def test_undo_ignores_a_failed_nested_batch(store: Store) -> None:
     t = weft.open(store)
     t.user("one")
     with t.batch():
@@ -127,7 +127,7 @@ def three(t: Thread) -> None:
             t.user(text)
 
 
-def test_undo_undoes_a_whole_batch(store: Store) -> None:
+def test_undo_reverts_a_whole_batch(store: Store) -> None:
     t = weft.open(store)
     t.user("before")
     three(t)
@@ -150,7 +150,7 @@ def test_undo_undoes_a_whole_batch(store: Store) -> None:
     assert texts_of(t) == []
 
 
-def test_batches_behind_one_another_are_undone_one_by_one(store: Store) -> None:
+def test_consecutive_batches_are_undone_one_by_one(store: Store) -> None:
     t = weft.open(store)
     three(t)
     three(t)
@@ -174,7 +174,7 @@ def test_nested_batches_are_one_step(store: Store) -> None:
     assert texts_of(t) == []
 
 
-def test_a_batch_whose_first_part_was_rolled_back_is_one_step(store: Store) -> None:
+def test_a_batch_with_a_rolled_back_first_part_is_one_step(store: Store) -> None:
     t = weft.open(store)
     t.user("before")
     with t.batch():
@@ -203,7 +203,7 @@ def test_a_batch_that_switches_is_undone_with_its_branch(store: Store) -> None:
     )
 
 
-def test_a_batch_that_makes_a_branch_and_switches_is_redone_whole(store: Store) -> None:
+def test_a_batch_that_creates_and_switches_a_branch_is_redone_completely(store: Store) -> None:
     t = weft.open(store)
     t.user("before")
     with t.batch():
@@ -231,7 +231,7 @@ def test_a_batch_that_makes_a_branch_and_switches_is_redone_whole(store: Store) 
     assert fresh(store) == ["before", "on main", "three"]
 
 
-def test_undo_on_one_branch_leaves_what_a_batch_did_on_another(store: Store) -> None:
+def test_undo_on_one_branch_keeps_what_a_batch_did_on_another(store: Store) -> None:
     t = weft.open(store)
     t.user("before")
     t.branch("side")
@@ -246,7 +246,7 @@ def test_undo_on_one_branch_leaves_what_a_batch_did_on_another(store: Store) -> 
     assert (texts_of(other), texts_of(other, "side")) == (["before"], ["before", "on the side"])
 
 
-def test_a_turn_is_undone_out_of_a_batch(store: Store) -> None:
+def test_a_single_turn_of_a_batch_can_be_undone(store: Store) -> None:
     t = weft.open(store)
     with t.batch():
         for number in range(2):
@@ -258,7 +258,7 @@ def test_a_turn_is_undone_out_of_a_batch(store: Store) -> None:
     assert texts_of(t) == []
 
 
-def test_a_batch_is_one_step_after_an_archive(store: Store) -> None:
+def test_a_batch_is_one_step_after_a_restore(store: Store) -> None:
     t = weft.open(store)
     t.user("before")
     three(t)

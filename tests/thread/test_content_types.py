@@ -38,7 +38,7 @@ def test_a_registered_type_is_committed_and_keeps_its_members(store):
         assert weft.extract_text_from_content(REPORT) == "12 passed, 1 failed"
 
 
-def test_a_thread_is_read_without_the_registration(tmp_path):
+def test_a_thread_can_be_read_without_the_registration(tmp_path):
     with weft.open(tmp_path / "t.db") as thread:
         thread.commit(REPORT)
     weft.unregister_content_type("test_report")
@@ -59,7 +59,7 @@ def test_a_thread_is_read_without_the_registration(tmp_path):
         ({"b": 1, "a": [2]}, '{"b":1,"a":[2]}'),  # in the order it was written
     ],
 )
-def test_without_a_text_function_the_text_is_the_usual_member_or_the_json(members, text):
+def test_without_a_text_function_the_text_is_the_default_member_or_the_json(members, text):
     weft.register_content_type("test_report")
     with weft.open() as thread:
         thread.commit({"content_type": "test_report", **members})
@@ -83,7 +83,7 @@ class ModelReport(pydantic.BaseModel):
 
 
 @pytest.mark.parametrize("schema", [StructReport, DataReport, ModelReport])
-def test_a_class_checks_the_members_and_its_instances_are_content_too(schema):
+def test_a_class_validates_the_members_and_its_instances_are_content(schema):
     weft.register_content_type(
         "test_report", schema=schema, text=lambda content: f"{content['passed']} passed"
     )
@@ -111,7 +111,7 @@ def test_a_wrong_registration_is_refused(arguments, says):
         weft.register_content_type(**arguments)
 
 
-def test_a_text_function_that_fails_or_gives_no_text_is_named():
+def test_a_failing_text_function_is_named():
     with weft.open() as thread:
         for text in (lambda content: content["missing"], len):
             weft.register_content_type("test_report", text=text)
@@ -143,7 +143,7 @@ def test_custom_metadata_is_not_overwritten():
         (weft.FreeformContent({"a": 1}), None),
     ],
 )
-def test_members_that_the_message_does_not_show_are_kept(content, members):
+def test_members_without_text_are_stored(content, members):
     with weft.open() as thread:
         info = thread.commit(content)
         stored = info.metadata.get("content")
@@ -154,7 +154,7 @@ def test_members_that_the_message_does_not_show_are_kept(content, members):
             assert stored["content_type"] in ("artifact", "output", "session", "tool_io")
 
 
-def test_an_imported_list_keeps_them_too():
+def test_an_imported_list_keeps_them():
     rows = [{"content_type": "artifact", "content": "x = 1", "language": "python"}, REPORT]
     with weft.open() as thread:
         thread.import_bytes(json.dumps(rows).encode())

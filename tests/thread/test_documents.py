@@ -70,7 +70,7 @@ def talk(store: Any, name: str = "t") -> weft.Thread:
 
 
 @pytest.mark.parametrize("format", ["html", "markdown"])
-def test_every_message_is_in_it(store, format):
+def test_every_message_is_included(store, format):
     talk(store)
     text = export_bytes(store, "t", format)[0].decode()
     for words in ("You are careful.", "tell me", "be brief", "I will", "Go on", "Done."):
@@ -78,7 +78,7 @@ def test_every_message_is_in_it(store, format):
     assert "5 messages" in text
 
 
-def test_what_the_client_added_and_the_system_prompt_are_folded(store):
+def test_client_context_and_system_prompt_are_collapsed(store):
     talk(store)
     text = export_bytes(store, "t", "html")[0].decode()
     assert re.search(r"<details><summary>system-reminder</summary>\s*<pre>[^<]*be brief", text)
@@ -87,7 +87,7 @@ def test_what_the_client_added_and_the_system_prompt_are_folded(store):
 
 
 @pytest.mark.parametrize("format", ["html", "markdown"])
-def test_a_compaction_stands_at_its_place_with_the_originals(store, format):
+def test_a_compaction_is_at_its_position_with_the_originals(store, format):
     t = talk(store)
     t.compact(summary="The bug was looked at.", keep=1)
     t.user("And now?")
@@ -99,7 +99,7 @@ def test_a_compaction_stands_at_its_place_with_the_originals(store, format):
 
 
 @pytest.mark.parametrize("format", ["html", "markdown"])
-def test_a_branch_has_only_what_follows_its_fork(store, format):
+def test_a_branch_shows_only_what_follows_its_fork(store, format):
     t = talk(store)
     t.branch("other")
     t.switch("other")
@@ -137,7 +137,7 @@ def test_nothing_in_it_runs_or_is_fetched(store, hostile, rendered):
     assert "\u202e".encode() not in data
 
 
-def test_images_that_are_bitmaps_are_shown(store):
+def test_bitmap_images_are_shown(store):
     t = weft.open(store, "t")
     picture = weft.Image(weft.Inline("iVBORw0KGgo=", "image/png"))
     drawing = weft.Image(weft.Inline("PHN2Zz4=", "image/svg+xml"))
@@ -160,7 +160,7 @@ def test_a_fence_in_a_result_does_not_end_the_code_block(store):
 
 
 @pytest.mark.parametrize("format", ["html", "markdown"])
-def test_private_data_of_vendors_is_left_out(store, format):
+def test_private_vendor_data_is_omitted(store, format):
     t = weft.open(store, "t")
     t.user("go")
     thinking = weft.Thinking("hm", signature="SECRET-SIGNATURE")
@@ -225,7 +225,7 @@ def test_a_message_stays_in_its_turn_in_markdown(store, kind):
     assert "<a " not in html
 
 
-def test_ordinary_markdown_stays_as_it_is(store):
+def test_ordinary_markdown_is_unchanged(store):
     texts = [
         "Use `List<int>` and\n\n```html\n<b># not a heading</b>\n```\n\nthen **this**.",
         "1. Run:\n   ```bash\n   make test\n   ```\n2. Done, a < b and c <= d.",

@@ -63,7 +63,7 @@ def fold_of(thread: weft.Thread) -> Any:
     return next(info for info in thread.log() if info.kind == "compact")
 
 
-def test_a_compaction_that_was_reverted_leaves_no_boundary(session: Session, store: Store) -> None:
+def test_a_reverted_compaction_leaves_no_boundary(session: Session, store: Store) -> None:
     thread = weft.open(store, SESSION)
     assert spoken(written(store)) == ["SUMMARY", "c", "d"]
     thread.revert(fold_of(thread))
@@ -74,7 +74,7 @@ def test_a_compaction_that_was_reverted_leaves_no_boundary(session: Session, sto
     assert same_lines(session.data, out) == (4, 2)
 
 
-def test_a_reverted_export_comes_in_as_the_same_conversation(store: Store) -> None:
+def test_a_reverted_export_is_imported_as_the_same_conversation(store: Store) -> None:
     thread = weft.open(store, SESSION)
     thread.revert(fold_of(thread))
     again = MemoryStore()
@@ -83,7 +83,7 @@ def test_a_reverted_export_comes_in_as_the_same_conversation(store: Store) -> No
     assert weft.open(again, SESSION).compile().messages == thread.compile().messages
 
 
-def test_taking_the_revert_back_gives_the_file_again(session: Session, store: Store) -> None:
+def test_reverting_the_revert_restores_the_file(session: Session, store: Store) -> None:
     thread = weft.open(store, SESSION)
     thread.revert(fold_of(thread))
     thread.undo()
@@ -110,13 +110,13 @@ def test_an_edited_turn_keeps_its_uuid(session: Session, store: Store) -> None:
     assert same_lines(session.data, out) == (1, 1)
 
 
-def test_a_skipped_turn_is_stepped_over(store: Store) -> None:
+def test_a_skipped_turn_is_left_out_of_the_chain(store: Store) -> None:
     thread = weft.open(store, SESSION)
     thread.skip(thread.compile().ids[1])
     assert spoken(written(store)) == ["SUMMARY", "d"]
 
 
-def test_a_compaction_of_ours_is_a_line_of_its_own(store: Store) -> None:
+def test_a_weft_compaction_is_a_separate_line(store: Store) -> None:
     thread = weft.open(store, SESSION)
     thread.revert(fold_of(thread))
     thread.compact([{"summary": "OURS"}])
@@ -130,7 +130,7 @@ def test_a_compaction_of_ours_is_a_line_of_its_own(store: Store) -> None:
     ]
 
 
-def test_an_earlier_point_exports_what_was_there_then(session: Session, store: Store) -> None:
+def test_an_earlier_commit_exports_its_content(session: Session, store: Store) -> None:
     thread = weft.open(store, SESSION)
     early = [info for info in thread.log() if info.kind == "append"][-1]
     thread.branch("early", early)
@@ -138,7 +138,7 @@ def test_an_earlier_point_exports_what_was_there_then(session: Session, store: S
     assert written(store) == session.data
 
 
-def test_a_merged_rewind_follows_the_turns_it_was_merged_to() -> None:
+def test_a_merged_rewind_follows_the_turns_it_was_merged_into() -> None:
     session = Session()
     session.user("a")
     fork = session.says("m1", "b")
@@ -155,7 +155,7 @@ def test_a_merged_rewind_follows_the_turns_it_was_merged_to() -> None:
     assert [m.text for m in weft.open(again, SESSION).compile().messages] == texts
 
 
-def test_a_thread_from_nowhere_is_a_session_too() -> None:
+def test_a_thread_without_a_session_is_exported_as_one() -> None:
     thread = weft.open(thread="own")
     thread.system("be brief")
     thread.user("a")
@@ -166,7 +166,7 @@ def test_a_thread_from_nowhere_is_a_session_too() -> None:
 
 
 @pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "gemini"])
-def test_a_body_comes_in_again_as_the_same_words(store: Store, format: str) -> None:
+def test_an_exported_body_is_imported_with_the_same_text(store: Store, format: str) -> None:
     body, _ = export_bytes(store, SESSION, format, model="m")
     again = MemoryStore()
     import_bytes(again, body, thread="t", format=format)
@@ -174,7 +174,7 @@ def test_a_body_comes_in_again_as_the_same_words(store: Store, format: str) -> N
     assert text.split()[:3] == ["SUMMARY", "c", "d"]
 
 
-def test_dicts_are_roles_and_words(store: Store) -> None:
+def test_dicts_have_roles_and_text(store: Store) -> None:
     data, _ = export_bytes(store, SESSION, "dicts")
     assert [row["content"] for row in json.loads(data)] == ["SUMMARY", "c", "d"]
 
@@ -187,14 +187,14 @@ def test_dicts_are_roles_and_words(store: Store) -> None:
         (SESSION, "codex", "nowhere", "no branch 'nowhere'"),
     ],
 )
-def test_what_cannot_be_written_is_refused(
+def test_content_that_cannot_be_exported_is_refused(
     store: Store, thread: str, format: str, branch: str | None, words: str
 ) -> None:
     with pytest.raises(weft.WeftError, match=words):
         export_bytes(store, thread, format, branch=branch)
 
 
-def test_a_rollout_of_our_own_names_its_session_first() -> None:
+def test_a_rollout_of_a_weft_thread_starts_with_its_session() -> None:
     """Codex resumes by the id in a file's first line."""
     thread = weft.open(thread="own")
     thread.user("hi")

@@ -205,7 +205,7 @@ def texts_of(thread: weft.Thread) -> list[str]:
 
 @pytest.mark.parametrize("work", WORKS)
 @pytest.mark.parametrize("session", [claude_session, compacted_session, side_session])
-def test_a_session_compacted_here_is_one_chain(session: Callable[[], bytes], work: Work) -> None:
+def test_a_session_compacted_in_weft_is_one_chain(session: Callable[[], bytes], work: Work) -> None:
     store, thread = worked(session(), work)
     data = export_bytes(store, SESSION, "claude-code")[0]
     again = MemoryStore()
@@ -218,7 +218,7 @@ def test_a_session_compacted_here_is_one_chain(session: Callable[[], bytes], wor
 
 @pytest.mark.parametrize("work", WORKS)
 @pytest.mark.parametrize("rollout", [codex_rollout, compacted_rollout])
-def test_a_rollout_compacted_here_begins_with_its_session(
+def test_a_rollout_compacted_in_weft_starts_with_its_session(
     rollout: Callable[[], bytes], work: Work
 ) -> None:
     store, thread = worked(rollout(), work)
@@ -259,7 +259,7 @@ def test_a_summary_is_written_as_codex_writes_one() -> None:
     assert seconds(line) == compacted_at(thread)
 
 
-def test_a_summary_behind_a_pin_says_the_pin_again_as_codex_does() -> None:
+def test_a_summary_after_a_pin_repeats_the_pin_as_codex_does() -> None:
     store, _ = worked(codex_rollout(), fold_pinned)
     values = [json.loads(line) for line in export_bytes(store, CODEX, "codex")[0].splitlines()]
     (line,) = [value for value in values if value["type"] == "compacted"]
@@ -269,7 +269,7 @@ def test_a_summary_behind_a_pin_says_the_pin_again_as_codex_does() -> None:
 
 
 @pytest.mark.parametrize("format", ["claude-code", "codex"])
-def test_a_thread_of_our_own_that_was_compacted_has_the_time_of_it(format: str) -> None:
+def test_a_compacted_weft_thread_has_the_time_of_its_compaction(format: str) -> None:
     store = MemoryStore()
     thread = weft.open(store, "own")
     for number in range(3):
@@ -285,7 +285,7 @@ def test_a_thread_of_our_own_that_was_compacted_has_the_time_of_it(format: str) 
 
 
 @pytest.mark.parametrize("format", ["claude-code", "codex"])
-def test_what_begins_with_a_compaction_can_be_worked_on(format: str) -> None:
+def test_a_thread_that_starts_with_a_compaction_can_be_continued(format: str) -> None:
     """The export of an export: the first commit is a compaction that nothing came before."""
     session = {"claude-code": claude_session, "codex": codex_rollout}[format]
     store, thread = worked(session(), fold)

@@ -65,14 +65,14 @@ def written(store: Store, model: str | None = None) -> tuple[Any, list[str]]:
 @pytest.mark.parametrize("value", [BODY, BODY["messages"], CHAT, {"messages": CHAT, "model": "m"},
                                    GEMINI, GEMINI["contents"], RESPONSES, RESPONSES["input"],
                                    {"input": "a"}, TYPED, LINES])  # fmt: skip
-def test_what_nobody_touched_is_the_file_that_came_in(value: Any) -> None:
+def test_an_unchanged_import_is_exported_byte_for_byte(value: Any) -> None:
     store = taken(value)
     format = read_origin(store, "t")
     assert format is not None
     assert export_bytes(store, "t", format) == (raw(value), ())
 
 
-def test_a_body_with_its_own_model_is_untouched() -> None:
+def test_a_body_with_its_own_model_is_unchanged() -> None:
     assert export_bytes(taken(BODY), "t", "anthropic", model=MODEL) == (raw(BODY), ())
 
 
@@ -92,7 +92,7 @@ PART = {"type": "input_text", "text": "more"}
         (RESPONSES, "input", NEXT),
     ],
 )
-def test_what_was_added_follows_the_rest(value: Any, member: str | None, more: Any) -> None:
+def test_added_messages_follow_the_others(value: Any, member: str | None, more: Any) -> None:
     store = taken(value)
     weft.open(store, "t").user("more")
     exported, losses = written(store)
@@ -102,14 +102,14 @@ def test_what_was_added_follows_the_rest(value: Any, member: str | None, more: A
         assert list(exported) == list(value)
 
 
-def test_lines_of_messages_stay_lines() -> None:
+def test_json_lines_stay_lines() -> None:
     store = taken(LINES)
     weft.open(store, "t").user("more")
     data = export_bytes(store, "t", "openai-chat")[0]
     assert [json.loads(line)["content"] for line in data.splitlines()] == ["a", "b", "more"]
 
 
-def test_a_mark_goes_with_its_message_and_is_told_of_where_that_changed() -> None:
+def test_a_mark_moves_with_its_message_and_changes_are_reported() -> None:
     store = taken(BODY)
     thread = weft.open(store, "t")
     thread.skip(thread.compile().ids[2])
@@ -122,7 +122,7 @@ def test_a_mark_goes_with_its_message_and_is_told_of_where_that_changed() -> Non
     assert losses == ["messages[0].content[0]: cache_breakpoint_dropped"]
 
 
-def test_another_model_is_spoken_to_in_its_own_way_and_the_rest_is_told_of() -> None:
+def test_another_model_gets_its_own_format_and_losses_are_reported() -> None:
     exported, losses = written(taken(BODY), model="claude-haiku-4-5")
     assert exported["model"] == "claude-haiku-4-5"
     assert exported["messages"][0] == BODY["messages"][0]
@@ -131,20 +131,20 @@ def test_another_model_is_spoken_to_in_its_own_way_and_the_rest_is_told_of() -> 
     assert "anything_new: member_dropped" in losses
 
 
-def test_another_vendor_is_told_of_no_mark() -> None:
+def test_another_vendor_gets_no_marks() -> None:
     _, losses = export_bytes(taken(BODY), "t", "openai-chat", model="gpt-5")
     assert [loss.path for loss in losses if loss.code == "cache_breakpoint_dropped"] == [
         "messages[1].content[0]"
     ]
 
 
-def test_thinking_of_a_list_goes_back_to_its_maker() -> None:
+def test_thinking_of_a_list_goes_back_to_its_vendor() -> None:
     params = weft.open(taken(BODY), "t").compile().to_anthropic_params(MODEL)
     assert params["messages"][1]["content"][0] == THINKING
 
 
 @pytest.mark.parametrize("value", [CHAT, CHAT[:1]])
-def test_a_list_that_grew_moves_its_branch_on(value: list[Any]) -> None:
+def test_a_longer_list_extends_its_branch(value: list[Any]) -> None:
     store = taken(value)
     (imported,) = import_bytes(store, raw([*value, NEXT]), thread="t")
     assert list(imported.branches) == ["main"]
@@ -153,14 +153,14 @@ def test_a_list_that_grew_moves_its_branch_on(value: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("other", [[NEXT], [CHAT[0], NEXT], [NEXT, *CHAT]])
-def test_another_list_lands_beside_the_first(other: list[Any]) -> None:
+def test_another_list_becomes_another_branch(other: list[Any]) -> None:
     store = taken(CHAT)
     (imported,) = import_bytes(store, raw(other), thread="t")
     assert list(imported.branches) != ["main"]
     assert written(store)[0] == CHAT
 
 
-def test_what_a_hook_took_out_is_in_no_file_that_is_kept() -> None:
+def test_content_removed_by_a_hook_is_in_no_stored_file() -> None:
     def mask(draft: Draft) -> Draft:
         masked = tuple(Message(m.role, (Text("***"),)) for m in draft.messages)
         return structs.replace(draft, messages=masked) if draft.kind == "append" else draft
@@ -175,7 +175,7 @@ def test_what_a_hook_took_out_is_in_no_file_that_is_kept() -> None:
 
 
 @pytest.mark.parametrize("secret", ["hunter2", 'pa"ss\\word', "two\nlines", "gehäuse"])
-def test_what_is_forgotten_is_in_no_file_that_came_in(secret: str) -> None:
+def test_a_forgotten_text_is_in_no_imported_file(secret: str) -> None:
     store = taken([{"role": "user", "content": f"my word is {secret}, keep it"}])
     forget(store, secret)
     data = export_bytes(store, "t", "openai-chat")[0]
@@ -186,7 +186,7 @@ def test_what_is_forgotten_is_in_no_file_that_came_in(secret: str) -> None:
     json.loads(data)
 
 
-def test_a_file_that_forget_took_apart_is_written_again() -> None:
+def test_a_file_changed_by_forget_is_generated_again() -> None:
     store = taken([{"role": "user", "content": "a word"}])
     forget(store, '"content"')
     weft.open(store, "t").user("more")

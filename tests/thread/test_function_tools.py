@@ -49,7 +49,7 @@ def test_a_function_is_a_tool_with_its_parameters_in_order(protocol, way, tmp_pa
     assert schema["properties"]["thought"]["description"] == "think before you answer"
 
 
-def test_methods_and_tools_that_were_read_already_are_taken_too():
+def test_methods_and_tool_objects_are_accepted_too():
     class Desk:
         def look_up(self, word: str) -> str:
             """Look a word up."""

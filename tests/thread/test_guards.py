@@ -34,7 +34,7 @@ def test_a_rejected_commit_leaves_no_trace(tmp_path: Path) -> None:
     assert b"secret that must" not in (tmp_path / "a.db").read_bytes()
 
 
-def test_what_counts_is_what_is_sent() -> None:
+def test_the_budget_counts_what_is_sent() -> None:
     t = weft.open(budget=Budget(40))
     first = t.user(WORD)
     t.skip(first)
@@ -57,7 +57,7 @@ def test_a_change_that_shrinks_is_never_refused() -> None:
     assert texts(t) == ["s"]
 
 
-def test_a_merge_and_a_pick_are_weighed_too() -> None:
+def test_a_merge_and_a_cherry_pick_are_checked_too() -> None:
     t = weft.open(budget=Budget(40))
     t.user("a")
     t.branch("f")
@@ -72,14 +72,14 @@ def test_a_merge_and_a_pick_are_weighed_too() -> None:
     assert len(t.compile()) == 2
 
 
-def test_a_warning_lets_the_commit_pass() -> None:
+def test_a_warning_allows_the_commit() -> None:
     t = weft.open(budget=Budget(5, "warn"))
     with pytest.warns(BudgetWarning, match="budget of 5"):
         t.user(WORD)
     assert len(t.compile()) == 1
 
 
-def test_a_function_may_make_room() -> None:
+def test_a_callback_can_make_room() -> None:
     asked: list[tuple[int, int]] = []
 
     def fold(needed: int, limit: int) -> None:
@@ -95,7 +95,7 @@ def test_a_function_may_make_room() -> None:
     assert "S" in texts(t)
 
 
-def test_a_function_may_refuse() -> None:
+def test_a_callback_can_refuse() -> None:
     t = weft.open(budget=Budget(5, lambda *_: False))
     with pytest.raises(BudgetExceeded):
         t.user(WORD)
@@ -103,12 +103,12 @@ def test_a_function_may_refuse() -> None:
 
 
 @pytest.mark.parametrize("wrong", [(-1, "reject"), (5, "shout")])
-def test_a_budget_that_means_nothing_is_refused(wrong: tuple[int, str]) -> None:
+def test_a_meaningless_budget_is_refused(wrong: tuple[int, str]) -> None:
     with pytest.raises(ThreadError):
         Budget(*wrong)  # pyright: ignore[reportArgumentType]
 
 
-def test_every_way_of_writing_asks_the_hooks() -> None:
+def test_every_write_runs_the_hooks() -> None:
     t = weft.open(checkpoints=True)
     asked: list[str] = []
     committed: list[str] = []
@@ -132,7 +132,7 @@ def test_every_way_of_writing_asks_the_hooks() -> None:
     assert asked == committed == kinds
 
 
-def test_a_hook_stops_a_commit_and_the_hooks_behind_it() -> None:
+def test_a_hook_stops_a_commit_and_the_later_hooks() -> None:
     t = weft.open()
     later: list[Draft] = []
 
@@ -149,7 +149,7 @@ def test_a_hook_stops_a_commit_and_the_hooks_behind_it() -> None:
     assert len(later) == 1
 
 
-def test_a_hook_may_say_it_otherwise() -> None:
+def test_a_hook_can_replace_the_message() -> None:
     t = weft.open()
 
     def mask(draft: Draft) -> Draft:
@@ -176,9 +176,7 @@ def test_a_hook_may_say_it_otherwise() -> None:
         ((Message("attachment", ()),), "must be 1, not 0"),  # what rides along is not said
     ],
 )
-def test_a_hook_that_leaves_no_message_or_too_many_is_refused(
-    messages: tuple[Message, ...], error: str
-) -> None:
+def test_a_hook_must_return_exactly_one_message(messages: tuple[Message, ...], error: str) -> None:
     t = weft.open()
     first = t.user("first")
     t.before(lambda draft: structs.replace(draft, messages=messages))
@@ -189,7 +187,7 @@ def test_a_hook_that_leaves_no_message_or_too_many_is_refused(
 
 
 @pytest.mark.parametrize("words", ["an answer", "it is 4711"])
-def test_a_hook_sees_what_is_said_and_not_what_rides_along(words: str) -> None:
+def test_a_hook_sees_messages_and_not_the_sent_request(words: str) -> None:
     t = weft.open()
     counts: list[int] = []
 
@@ -210,7 +208,7 @@ def test_a_hook_sees_what_is_said_and_not_what_rides_along(words: str) -> None:
     assert t.show(answer, sent=True).body == body
 
 
-def test_what_a_hook_commits_asks_no_hook() -> None:
+def test_commits_by_a_hook_run_no_hooks() -> None:
     t = weft.open()
     t.after(lambda info: t.note(info, "seen") and None)
     t.user("a")
@@ -218,7 +216,7 @@ def test_what_a_hook_commits_asks_no_hook() -> None:
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
-def test_a_handle_is_used_from_pools_and_from_event_loops(backend: str, tmp_path: Path) -> None:
+def test_a_handle_works_in_thread_pools_and_event_loops(backend: str, tmp_path: Path) -> None:
     t = weft.open(None if backend == "memory" else tmp_path / "a.db")
 
     async def chat() -> None:
@@ -239,7 +237,7 @@ def test_a_handle_is_used_from_pools_and_from_event_loops(backend: str, tmp_path
     t.close()
 
 
-def test_a_compaction_tells_of_the_plan_that_landed() -> None:
+def test_a_compaction_reports_the_committed_plan() -> None:
     """Another writer is first, while the compaction is on its way."""
     t = weft.open(checkpoints=True)
     other = weft.open(t.store)

@@ -72,7 +72,7 @@ def test_a_result_may_come_before_the_next_call_of_its_answer(store: Store) -> N
     assert export_bytes(store, SESSION, "claude-code")[0] == session.data
 
 
-def test_a_turn_that_was_reverted_is_a_branch(store: Store) -> None:
+def test_a_rewound_turn_becomes_a_branch(store: Store) -> None:
     session = Session()
     session.user("a")
     fork = session.says("m1", "b")
@@ -87,7 +87,7 @@ def test_a_turn_that_was_reverted_is_a_branch(store: Store) -> None:
     assert texts_of(store, branch=other) == ["a", "b", "wrong", "no"]
 
 
-def test_a_sidechain_is_a_branch_with_a_beginning_of_its_own(store: Store) -> None:
+def test_a_sidechain_becomes_a_branch_with_its_own_start(store: Store) -> None:
     session = Session()
     call = session.calls("m1", "task", parent=session.user("go"))
     session.user("look there", sidechain=True, agentId="agent7", parent=None)
@@ -115,7 +115,7 @@ def test_a_compaction_is_a_commit_that_can_be_reverted(store: Store) -> None:
     assert texts_of(store) == ["a", "b", "c"]
 
 
-def test_what_a_compaction_preserved_keeps_its_place_in_history(store: Store) -> None:
+def test_messages_preserved_by_a_compaction_keep_their_position(store: Store) -> None:
     session = Session()
     session.user("a")
     preserved = session.says("m1", "b")
@@ -139,7 +139,7 @@ def test_a_broken_chain_is_bridged_and_reported(store: Store) -> None:
     assert "dead is not in the file; taken to follow line 1" in remark.why
 
 
-def test_an_answer_that_reports_a_failed_request_is_kept_and_not_sent(store: Store) -> None:
+def test_an_answer_that_reports_a_failed_request_is_stored_and_not_sent(store: Store) -> None:
     session = Session()
     session.user("a")
     session.says("m1", "API Error: 529", isApiErrorMessage=True)
@@ -161,7 +161,7 @@ def test_an_answer_that_reports_a_failed_request_is_kept_and_not_sent(store: Sto
         '{"returns":1}\r',
     ],
 )
-def test_whatever_is_between_turns_comes_out_again(store: Store, line: str) -> None:
+def test_lines_between_turns_are_exported_again(store: Store, line: str) -> None:
     session = Session()
     session.raw(line)
     session.user("a")
@@ -194,7 +194,7 @@ def test_importing_twice_adds_nothing(store: Store) -> None:
     assert store.operations(SESSION) == log
 
 
-def test_a_session_that_grew_moves_its_branch_on(store: Store) -> None:
+def test_a_longer_session_extends_its_branch(store: Store) -> None:
     session = Session()
     session.user("a")
     session.says("m1", "b")
@@ -207,7 +207,7 @@ def test_a_session_that_grew_moves_its_branch_on(store: Store) -> None:
     assert export_bytes(store, SESSION, "claude-code")[0] == session.data
 
 
-def test_work_of_the_users_own_is_left_alone(store: Store) -> None:
+def test_the_users_own_messages_are_unchanged(store: Store) -> None:
     session = Session()
     session.user("a")
     take(store, session.data)
@@ -219,7 +219,7 @@ def test_work_of_the_users_own_is_left_alone(store: Store) -> None:
     assert take(store, session.data).new == 0
 
 
-def test_undo_takes_an_import_back(store: Store) -> None:
+def test_undo_reverts_an_import(store: Store) -> None:
     session = Session()
     session.user("a")
     take(store, session.data)
@@ -260,7 +260,7 @@ def codex_lines() -> list[dict[str, Any]]:
     ]
 
 
-def test_a_codex_rollout_comes_in_and_goes_out(store: Store) -> None:
+def test_a_codex_rollout_is_imported_and_exported(store: Store) -> None:
     data = "".join(f"{json.dumps(line)}\n" for line in codex_lines()).encode()
     imported = take(store, data)
     assert (imported.thread, imported.format) == ("cx-1", "codex")
@@ -275,7 +275,7 @@ def test_a_codex_rollout_comes_in_and_goes_out(store: Store) -> None:
     assert out.splitlines() == [line for line in data.splitlines() if b'"compacted"' not in line]
 
 
-def test_an_answer_that_is_a_summary_goes_with_its_compaction(store: Store) -> None:
+def test_an_answer_that_is_a_summary_belongs_to_its_compaction(store: Store) -> None:
     """Codex asks for it out of sight, and keeps the answer alone."""
     lines = codex_lines()
     words = {"type": "output_text", "text": "SUMMARY"}
@@ -316,7 +316,7 @@ RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": "found"}
         ([{"content_type": "dialogue", "role": "user", "text": "go"}], "dicts"),
     ],
 )  # fmt: skip
-def test_a_format_is_seen(store: Store, value: Any, format: str) -> None:
+def test_the_format_is_detected(store: Store, value: Any, format: str) -> None:
     assert take(store, value, name="list").format == format
     assert take(store, value, name="list").new == 0
 
@@ -327,7 +327,7 @@ def test_json_lines_of_messages_are_a_list(store: Store) -> None:
     assert texts_of(store, "list") == ["a", "b"]
 
 
-def test_a_body_brings_its_tools_and_parameters(store: Store) -> None:
+def test_a_body_has_its_tools_and_parameters(store: Store) -> None:
     body = {
         "model": "m",
         "max_tokens": 7,
@@ -342,7 +342,7 @@ def test_a_body_brings_its_tools_and_parameters(store: Store) -> None:
     assert texts_of(store, "t") == ["be brief", "go"]
 
 
-def test_typed_dicts_bring_priorities_and_notes(store: Store) -> None:
+def test_typed_dicts_have_priorities_and_notes(store: Store) -> None:
     rows = [
         {"content_type": "instruction", "text": "be brief", "priority": "pinned"},
         {"role": "user", "content": "go", "message": "the wish"},
@@ -368,13 +368,13 @@ def test_typed_dicts_bring_priorities_and_notes(store: Store) -> None:
         (b"\x1f\x8bnot gzip", "decompressed"),
     ],
 )
-def test_what_cannot_be_read_is_refused_in_one_line(store: Store, data: bytes, words: str) -> None:
+def test_an_invalid_file_is_refused_in_one_line(store: Store, data: bytes, words: str) -> None:
     with pytest.raises(WeftError, match=words):
         take(store, data)
     assert store.threads() == []
 
 
-def test_the_file_of_a_subagent_has_a_thread_of_its_own(store: Store) -> None:
+def test_a_subagents_file_becomes_a_separate_thread(store: Store) -> None:
     main, side = Session(), Session()
     main.user("go")
     side.user("look there", sidechain=True, agentId="agent7")
@@ -387,7 +387,7 @@ def test_the_file_of_a_subagent_has_a_thread_of_its_own(store: Store) -> None:
     assert export_bytes(store, imported.thread, "claude-code")[0] == side.data
 
 
-def test_a_forked_session_goes_by_its_own_id(store: Store) -> None:
+def test_a_forked_session_is_found_by_its_own_id(store: Store) -> None:
     session = Session("the-old-one")
     session.user("a")
     session.session = SESSION
@@ -396,7 +396,7 @@ def test_a_forked_session_goes_by_its_own_id(store: Store) -> None:
 
 
 @pytest.mark.parametrize("secret", ["hunter2", 'pa"ss\\word', "two\nlines", "gehäuse", "日本"])
-def test_what_is_forgotten_is_in_no_line_that_came_in(store: Store, secret: str) -> None:
+def test_a_forgotten_text_is_in_no_imported_line(store: Store, secret: str) -> None:
     session = Session()
     session.user(f"my word is {secret}, keep it")
     session.calls("m1", "c1", toolUseResult=json.dumps({"stdout": secret}))

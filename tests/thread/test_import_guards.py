@@ -58,7 +58,7 @@ def texts(t: Thread) -> list[str]:
 
 
 @file
-def test_an_import_lands_in_the_thread_it_is_given_to(data: bytes) -> None:
+def test_an_import_is_committed_to_the_named_thread(data: bytes) -> None:
     t = weft.open(thread="mine")
     done = t.import_bytes(data)
     assert (done.thread, done.messages) == ("mine", 2)
@@ -78,21 +78,21 @@ def test_an_import_above_the_budget_leaves_no_trace(data: bytes, tmp_path: Path)
     assert b"4711" not in (tmp_path / "a.db").read_bytes()
 
 
-def test_a_warning_lets_an_import_pass() -> None:
+def test_a_warning_allows_an_import() -> None:
     t = weft.open(budget=Budget(5, "warn"))
     with pytest.warns(BudgetWarning, match="budget of 5"):
         t.import_bytes(LIST)
     assert len(t.compile()) == 2
 
 
-def test_an_import_that_adds_nothing_is_not_weighed() -> None:
+def test_an_import_without_new_messages_is_not_checked() -> None:
     store = weft.open().store
     weft.open(store).import_bytes(LIST)
     assert weft.open(store, budget=Budget(5)).import_bytes(LIST).new == 0
 
 
 @file
-def test_a_hook_stops_an_import_whole(data: bytes) -> None:
+def test_a_hook_stops_a_whole_import(data: bytes) -> None:
     t = weft.open()
 
     def stop(draft: Draft) -> None:
@@ -106,7 +106,7 @@ def test_a_hook_stops_an_import_whole(data: bytes) -> None:
 
 
 @file
-def test_a_hook_says_it_otherwise_and_the_files_own_line_goes(data: bytes, tmp_path: Path) -> None:
+def test_a_message_replaced_by_a_hook_loses_its_original_line(data: bytes, tmp_path: Path) -> None:
     def mask(draft: Draft) -> Draft:
         masked = tuple(
             Message(m.role, (Text(m.text.replace("4711", "****")),)) for m in draft.messages
@@ -123,7 +123,7 @@ def test_a_hook_says_it_otherwise_and_the_files_own_line_goes(data: bytes, tmp_p
 
 
 @file
-def test_hooks_are_asked_and_told_of_what_is_new(data: bytes) -> None:
+def test_hooks_run_only_for_new_messages(data: bytes) -> None:
     t = weft.open()
     asked: list[str] = []
     notes: list[str] = []
@@ -135,7 +135,7 @@ def test_hooks_are_asked_and_told_of_what_is_new(data: bytes) -> None:
     assert asked.count("append") == 2
 
 
-def test_an_archive_is_restored_into_a_store_and_said_to_no_thread() -> None:
+def test_restoring_an_archive_runs_no_hooks() -> None:
     other = weft.open()
     other.user("a")
     with pytest.raises(ThreadError, match="archive"):

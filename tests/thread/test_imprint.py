@@ -103,7 +103,7 @@ def _quotes(text: str) -> list[str]:
     return [sign for sign in text.replace("\\\\", "").replace('\\"', "") if sign == '"']
 
 
-def test_what_is_known_is_not_written_again() -> None:
+def test_known_pieces_are_not_stored_again() -> None:
     known = orjson.dumps({"role": "user", "content": "a long line that the thread has already"})
     tools = orjson.dumps([{"name": "t", "description": "something that every request says"}])
     first = b'{"messages":[%b],"tools":%b}' % (known, tools)
@@ -138,7 +138,7 @@ def exchange(t: Thread, text: str, answer: str, **more: Any) -> tuple[CommitInfo
     return t.commit_message(Message("assistant", (Text(answer),)), sent=request), body
 
 
-def test_every_answer_of_a_thread_says_what_it_was_given_to(store: Store) -> None:
+def test_every_answer_has_its_sent_request(store: Store) -> None:
     t = weft.open(store)
     exchanges = [exchange(t, f'question {n} ünd "so"', f"answer {n}") for n in range(90)]
     assert {weft.open(store).show(info, sent=True).body == body for info, body in exchanges} == {
@@ -154,7 +154,7 @@ def test_every_answer_of_a_thread_says_what_it_was_given_to(store: Store) -> Non
     assert t.search("like any other, after all") == []  # no model is shown an imprint
 
 
-def test_an_imprint_changes_nothing_that_is_said(store: Store) -> None:
+def test_a_sent_request_does_not_change_the_thread(store: Store) -> None:
     with_one, without = weft.open(store, thread="a"), weft.open(store, thread="b")
     exchange(with_one, "hello", "hi")
     without.user("hello")
@@ -164,7 +164,7 @@ def test_an_imprint_changes_nothing_that_is_said(store: Store) -> None:
     assert with_one.log()[1].id == without.log()[1].id
 
 
-def test_storage_grows_by_what_is_new(store: Store) -> None:
+def test_storage_grows_only_by_new_content(store: Store) -> None:
     t = weft.open(store)
     exchange(t, "the story so far: " + "and then, and then. " * 10_000, "answer")
     sizes: list[int] = []
@@ -177,7 +177,7 @@ def test_storage_grows_by_what_is_new(store: Store) -> None:
     assert sum(grown[4:]) < 2 * sum(grown[:4])
 
 
-def test_tools_are_kept_once_for_all_threads(store: Store) -> None:
+def test_tools_are_stored_once_for_all_threads(store: Store) -> None:
     tools = [{"name": f"t{n}", "schema": {"type": "object", "of": [n] * 20}} for n in range(40)]
     exchanges: list[tuple[str, CommitInfo, bytes]] = []
     for name in ("a", "b", "c"):
@@ -208,7 +208,7 @@ def pick_from_the_side(t: weft.Thread) -> tuple[CommitInfo, bytes, CommitInfo]:
     return info, body, t.cherry_pick(info)
 
 
-def test_a_line_that_is_said_again_elsewhere_keeps_its_receipt(store: Store) -> None:
+def test_a_repeated_message_keeps_its_sent_request(store: Store) -> None:
     t = weft.open(store)
     info, body, picked = pick_from_the_side(t)
     assert picked.id != info.id
@@ -224,7 +224,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_json_comes_back_as_it_left(
+def test_unusual_json_is_restored_exactly(
     name: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     body, value = ODD[name]
@@ -241,7 +241,7 @@ def test_odd_json_comes_back_as_it_left(
 
 
 @pytest.mark.parametrize("body", [b"", b'plain "words', b"\xef\xbb\xbf{}", b"[" * 3000])
-def test_what_is_not_json_is_shown_as_words(
+def test_a_body_that_is_not_json_is_shown_as_text(
     body: bytes, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     with weft.open(tmp_path / "weft.db") as t:
@@ -252,14 +252,14 @@ def test_what_is_not_json_is_shown_as_words(
     assert json.loads(capfdbinary.readouterr().out)["body"] == body.decode()
 
 
-def test_bytes_that_are_no_words_are_refused() -> None:
+def test_bytes_that_are_not_text_are_refused() -> None:
     t = weft.open()
     head = t.user("hi").id
     with pytest.raises(WrongValue, match="sent must be UTF-8"):
         t.assistant("ok", sent=SentRequest(b'{"a":"\xff"}', "own", "m", head))
 
 
-def test_a_forgotten_text_is_said_to_be_forgotten(store: Store) -> None:
+def test_a_forgotten_text_is_reported_as_forgotten(store: Store) -> None:
     t = weft.open(store)
     first, body = exchange(t, "before", "answer")
     second, _ = exchange(t, "my password is hunter2xyz", "answer")
@@ -277,7 +277,7 @@ def test_a_forgotten_text_is_said_to_be_forgotten(store: Store) -> None:
     assert not any(b"hunter2xyz" in data for _, data in store.maintenance().entries())
 
 
-def test_a_forgotten_word_of_the_body_alone_is_said_too(store: Store) -> None:
+def test_a_forgotten_text_that_only_the_body_has_is_reported(store: Store) -> None:
     t = weft.open(store)
     info, _ = exchange(t, "hello", "hi")
     assert forget(store, "an end like any other")
@@ -286,7 +286,7 @@ def test_a_forgotten_word_of_the_body_alone_is_said_too(store: Store) -> None:
     assert fsck(store).clean
 
 
-def test_what_a_sweep_took_is_said_to_be_gone(store: Store) -> None:
+def test_pieces_removed_by_gc_are_reported(store: Store) -> None:
     t = weft.open(store)
     _, _, picked = pick_from_the_side(t)
     t.delete_branch("side")
@@ -295,7 +295,7 @@ def test_what_a_sweep_took_is_said_to_be_gone(store: Store) -> None:
         weft.open(store).show(picked, sent=True)
 
 
-def test_a_damaged_receipt_prints_nothing(tmp_path: Path) -> None:
+def test_a_damaged_sent_request_prints_nothing(tmp_path: Path) -> None:
     path = tmp_path / "weft.db"
     with weft.open(path) as t:
         info, _ = exchange(t, "hello", "hi")

@@ -45,12 +45,12 @@ def test_a_tag_stays_until_it_is_forgotten(t: Thread) -> None:
         t.untag("nothing")
 
 
-def test_nothing_is_there_to_tag_in_an_empty_thread(t: Thread) -> None:
+def test_an_empty_thread_cannot_be_tagged(t: Thread) -> None:
     with pytest.raises(ThreadError):
         t.tag("v1")
 
 
-def test_a_note_stands_beside_a_message_and_no_model_sees_it(t: Thread) -> None:
+def test_a_note_belongs_to_a_message_and_is_not_sent(t: Thread) -> None:
     ids = talk(t, "a b")
     before = t.compile()
     info = t.note(ids[0], "the user means the other file")
@@ -101,7 +101,7 @@ def test_restore_makes_an_old_version_the_newest(t: Thread) -> None:
             t.restore(ids[0], wrong)
 
 
-def test_versions_made_on_a_merged_branch_are_found(t: Thread) -> None:
+def test_versions_from_a_merged_branch_are_found(t: Thread) -> None:
     ids = talk(t, "one")
     t.branch("f")
     talk(t, "m")
@@ -116,7 +116,7 @@ def test_versions_made_on_a_merged_branch_are_found(t: Thread) -> None:
     assert t.blame(ids[0])[0].commit == ids[0]
 
 
-def test_blame_names_the_commit_that_brought_a_text(t: Thread) -> None:
+def test_blame_names_the_commit_that_added_a_text(t: Thread) -> None:
     ids = talk(t, "a")
     t.user("the price is 10 euro")
     edit = t.edit(t.compile().ids[1], "the price is 20 euro")
@@ -131,14 +131,14 @@ def test_blame_names_the_commit_that_brought_a_text(t: Thread) -> None:
 
 
 @pytest.mark.parametrize("word", ["a", "be", "add", "A"])
-def test_a_short_word_is_not_an_id_though_it_has_only_hex_digits(t: Thread, word: str) -> None:
+def test_a_short_word_of_hex_digits_is_not_an_id(t: Thread, word: str) -> None:
     for number in range(40):
         t.user(f"A man may be told to add {number} of a kind")
     for find in (t.blame, t.recall):
         assert len(find(word, 100)) == 40, find
 
 
-def test_a_word_that_begins_more_than_one_id_is_a_word(t: Thread) -> None:
+def test_an_ambiguous_id_prefix_is_treated_as_text(t: Thread) -> None:
     """Two ids of one beginning are found by trying; nobody waits for a longer one."""
     ids_by_prefix: dict[str, str] = {}
     with t.batch():
@@ -159,7 +159,7 @@ def test_blame_of_a_summary_is_its_compaction(t: Thread) -> None:
     assert (blamed.commit, blamed.kind) == (result.commit, "compact")
 
 
-def test_a_directive_of_one_name_is_said_once(t: Thread) -> None:
+def test_a_directive_of_one_name_is_sent_once(t: Thread) -> None:
     t.directive("style", "be brief")
     t.compile()
     talk(t, "a")
@@ -169,7 +169,7 @@ def test_a_directive_of_one_name_is_said_once(t: Thread) -> None:
     assert t.compile().priorities[0] == "pinned"
 
 
-def test_a_time_names_the_commit_that_was_newest_then(t: Thread) -> None:
+def test_a_time_resolves_to_the_newest_commit_at_that_time(t: Thread) -> None:
     newest: list[tuple[float, str]] = []
     with t.batch():
         for number in range(150):
@@ -183,7 +183,7 @@ def test_a_time_names_the_commit_that_was_newest_then(t: Thread) -> None:
 
 
 @pytest.mark.parametrize("strategy", [None, "squash"])
-def test_notes_come_home_with_their_branch(strategy: str | None) -> None:
+def test_notes_are_merged_with_their_branch(strategy: str | None) -> None:
     t = weft.open()
     first = t.user("a")
     t.note(first, "ours")

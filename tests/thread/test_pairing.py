@@ -99,7 +99,7 @@ def check_anthropic(messages: Sequence[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("checkpoints", [False, True])
 @pytest.mark.parametrize("build", THREADS.values(), ids=THREADS)
-def test_H5_results_stand_right_behind_their_calls(build: Build, checkpoints: bool) -> None:
+def test_H5_results_directly_follow_their_calls(build: Build, checkpoints: bool) -> None:
     t = weft.open(checkpoints=checkpoints)
     build(t)
     compiled = t.compile()
@@ -109,7 +109,7 @@ def test_H5_results_stand_right_behind_their_calls(build: Build, checkpoints: bo
     check_anthropic(compiled.to_anthropic_params("claude-sonnet-4-5")["messages"])
 
 
-def test_H5_words_follow_all_results_of_their_turn() -> None:
+def test_H5_text_follows_all_results_of_its_turn() -> None:
     t = weft.open()
     in_turn(t)
     kinds = [part["type"] for part in t.compile().to_anthropic()["messages"][2]["content"]]
@@ -117,7 +117,7 @@ def test_H5_words_follow_all_results_of_their_turn() -> None:
     assert [m["role"] for m in t.compile().to_openai()[2:]] == ["tool", "tool", "user"]
 
 
-def test_H5_a_hidden_result_is_said_to_be_missing() -> None:
+def test_H5_a_hidden_result_is_reported_as_missing() -> None:
     t = weft.open()
     skipped_result(t)
     answer = t.compile().to_openai()[3]
@@ -125,7 +125,7 @@ def test_H5_a_hidden_result_is_said_to_be_missing() -> None:
     assert "no result" in answer["content"]
 
 
-def test_H5_a_turn_without_results_is_the_users() -> None:
+def test_H5_a_turn_without_results_has_the_user_role() -> None:
     t = weft.open(checkpoints=True)
     t.user("go")
     info = t.tool_results([], reminder="the conversation was compacted")
@@ -134,7 +134,7 @@ def test_H5_a_turn_without_results_is_the_users() -> None:
 
 
 @pytest.mark.parametrize("format", ["to_openai_params", "to_anthropic_params"])
-def test_H5_what_a_tool_said_without_a_call_is_reported(format: str) -> None:
+def test_H5_a_result_without_a_call_is_reported(format: str) -> None:
     t = weft.open()
     t.user("go")
     t.commit(ToolIOContent("search", "found it"))
@@ -147,7 +147,7 @@ def test_H5_what_a_tool_said_without_a_call_is_reported(format: str) -> None:
 @pytest.mark.parametrize(
     "model", [None, "claude-opus-4-1", "claude-sonnet-4-5", "claude-opus-4-20250514", "nobody-1"]
 )
-def test_H5_the_official_client_takes_the_default_length(model: str | None) -> None:
+def test_H5_the_official_client_accepts_the_default_length(model: str | None) -> None:
     t = weft.open()
     t.user("hello")
     params = t.compile().to_anthropic_params(model)

@@ -32,7 +32,7 @@ def roles_and_texts(thread):
     [{}, {"summary": "Two figures were found: 117 and 227."}, {"model": "weft-offline"}],
     ids=["extract", "own", "model"],
 )
-def test_a_range_is_replaced_in_its_place(thread, options):
+def test_a_range_is_replaced_in_place(thread, options):
     ids = fill(thread)
     before = roles_and_texts(thread)
     preview = thread.compact(first=ids[2], last=ids[5], preview=True, **options)

@@ -46,7 +46,7 @@ def pages(thread: Any, name: str, tokens: int = 800) -> str:
         offset = page.next
 
 
-def test_a_shortened_result_is_read_back_whole_while_it_is_live_and_when_it_is_folded(
+def test_a_shortened_result_is_recalled_in_full_while_active_and_after_compaction(
     store: Store,
 ) -> None:
     with weft.open(store) as thread:
@@ -62,7 +62,7 @@ def test_a_shortened_result_is_read_back_whole_while_it_is_live_and_when_it_is_f
         assert pages(thread, f"{id[:12]}/0") == LOG
 
 
-def test_a_result_that_a_branch_brought_home_is_read_back_too(store: Store) -> None:
+def test_a_merged_result_is_recalled_too(store: Store) -> None:
     with weft.open(store) as thread:
         thread.user("What does the log say?")
         thread.branch("side")
@@ -78,7 +78,7 @@ def test_a_result_that_a_branch_brought_home_is_read_back_too(store: Store) -> N
         assert pages(thread, f"{id[:12]}/0") == LOG
 
 
-def test_a_result_that_was_picked_from_another_branch_is_read_back_too(store: Store) -> None:
+def test_a_cherry_picked_result_is_recalled_too(store: Store) -> None:
     with weft.open(store) as thread:
         thread.user("What does the log say?")
         thread.branch("other")
@@ -96,14 +96,14 @@ def test_a_result_that_was_picked_from_another_branch_is_read_back_too(store: St
         assert pages(thread, f"{id[:12]}/0") == LOG
 
 
-def test_an_edited_line_is_recalled_as_it_was_edited() -> None:
+def test_an_edited_message_is_recalled_with_its_new_text() -> None:
     with weft.open() as thread:
         id = thread.user("The key is 1.").id
         thread.edit(id, "The key is 2.")
         assert thread.recall_page(id).body == "The key is 2."
 
 
-def test_words_are_listed_in_snippets_that_continue() -> None:
+def test_matches_are_listed_as_snippets_that_can_be_continued() -> None:
     with weft.open() as thread:
         for n in range(30):
             thread.user(f"Part {n}: " + "filler " * 300 + f"needle_{n} found " + "filler " * 300)
@@ -126,7 +126,7 @@ def test_words_are_listed_in_snippets_that_continue() -> None:
 @pytest.mark.parametrize(
     "words", ["nothing like this", "abcdef", "0123456789ab/0", "0123456789ab/99"]
 )
-def test_what_is_not_there_is_an_empty_page(words: str) -> None:
+def test_an_unknown_query_gives_an_empty_page(words: str) -> None:
     with weft.open() as thread:
         talk(thread, 2)
         page = thread.recall_page(words)
@@ -142,7 +142,7 @@ def test_wrong_numbers_are_refused(options: Any) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 5, 41, 60])
-def test_a_page_of_next_to_nothing_still_gets_on(tokens: int) -> None:
+def test_a_tiny_page_still_makes_progress(tokens: int) -> None:
     with weft.open() as thread:
         id = thread.user("word " * 40).id
         text, offset = "", 0
@@ -156,7 +156,7 @@ def test_a_page_of_next_to_nothing_still_gets_on(tokens: int) -> None:
         assert text == "word " * 40
 
 
-def test_a_question_finds_the_answer_beside_its_words(store: Store) -> None:
+def test_a_query_also_finds_the_answer_next_to_its_match(store: Store) -> None:
     with weft.open(store) as thread:
         talk(thread, 4)
         thread.user("Should charge requests be retried?")
@@ -171,7 +171,7 @@ def test_a_question_finds_the_answer_beside_its_words(store: Store) -> None:
         ]
 
 
-def test_a_recall_is_narrowed_down_by_path_and_time(store: Store) -> None:
+def test_a_recall_is_filtered_by_path_and_time(store: Store) -> None:
     with weft.open(store) as thread:
         call = ToolCall("c1", "Edit", '{"path": "/home/me/src/app/users.py", "new": "timeout = 5"}')
         first = thread.commit_message(Message("assistant", (call,)))
@@ -189,7 +189,7 @@ def test_a_recall_is_narrowed_down_by_path_and_time(store: Store) -> None:
         assert thread.recall_page("timeout", until="2001-01-01").text == ""
 
 
-def test_a_long_hit_shows_its_best_lines_and_names_the_rest() -> None:
+def test_a_long_match_shows_its_best_lines_and_where_the_rest_is() -> None:
     lines = [f"    step {n}" for n in range(60)]
     lines[20] = "    retries = read_setting('max_retries')"
     lines[40] = "see lib/worker_pool.py"

@@ -34,7 +34,7 @@ def forked(t: Thread) -> list[str]:
     return talk(t, "x y z")
 
 
-def test_a_rebase_says_our_commits_behind_theirs_and_keeps_ids(t: Thread) -> None:
+def test_a_rebase_appends_our_commits_after_theirs_and_keeps_ids(t: Thread) -> None:
     ids = forked(t)
     info = t.rebase("main")
     assert texts_of(t) == ["a", "m", "x", "y", "z"]
@@ -71,7 +71,7 @@ def test_a_rebase_is_one_operation(t: Thread) -> None:
     assert texts_of(t) == ["a", "m", "x", "y", "z"]
 
 
-def test_a_rebase_with_a_conflict_changes_nothing_until_it_is_settled(t: Thread) -> None:
+def test_a_rebase_with_a_conflict_changes_nothing_until_it_is_resolved(t: Thread) -> None:
     (id,) = talk(t, "a")
     t.branch("f")
     t.edit(id, "main's")
@@ -87,14 +87,14 @@ def test_a_rebase_with_a_conflict_changes_nothing_until_it_is_settled(t: Thread)
     assert texts_of(t) == ["ours", "x"]
 
 
-def test_a_rebase_of_what_stands_there_already_does_nothing(t: Thread) -> None:
+def test_a_rebase_onto_its_own_base_does_nothing(t: Thread) -> None:
     forked(t)
     head = t.head
     assert t.rebase(t.log()[-1].id) == head
     assert t.head == head
 
 
-def test_a_rebase_of_a_branch_with_nothing_of_its_own_moves_on(t: Thread) -> None:
+def test_a_rebase_of_a_branch_without_own_commits_moves_it(t: Thread) -> None:
     talk(t, "a")
     t.branch("f")
     talk(t, "m")
@@ -114,7 +114,7 @@ def test_a_rebase_over_a_merge_of_main_keeps_every_line_once(t: Thread) -> None:
     assert texts_of(t) == ["a", "m", "n", "x", "y", "z", "tail"]
 
 
-def test_a_rebase_carries_compactions_and_setups(t: Thread) -> None:
+def test_a_rebase_keeps_compactions_and_setups(t: Thread) -> None:
     talk(t, "a")
     t.branch("f")
     talk(t, "m")
@@ -128,7 +128,7 @@ def test_a_rebase_carries_compactions_and_setups(t: Thread) -> None:
     assert [tool.name for tool in t.compile().tools] == ["look"]
 
 
-def test_a_merge_after_a_rebase_or_a_pick_brings_no_line_twice(t: Thread) -> None:
+def test_a_merge_after_a_rebase_or_a_cherry_pick_duplicates_nothing(t: Thread) -> None:
     ids = forked(t)
     t.branch("old")
     t.rebase("main")
@@ -141,7 +141,7 @@ def test_a_merge_after_a_rebase_or_a_pick_brings_no_line_twice(t: Thread) -> Non
     assert sorted(texts_of(t)) == ["a", "m", "x", "y", "z"]
 
 
-def test_a_picked_message_keeps_its_id_its_note_and_its_making(t: Thread) -> None:
+def test_a_cherry_picked_message_keeps_its_id_note_and_origin(t: Thread) -> None:
     talk(t, "a")
     t.branch("f")
     t.switch("f")
@@ -156,7 +156,7 @@ def test_a_picked_message_keeps_its_id_its_note_and_its_making(t: Thread) -> Non
         t.cherry_pick(made)
 
 
-def test_a_picked_edit_needs_its_line(t: Thread) -> None:
+def test_a_cherry_picked_edit_needs_its_message(t: Thread) -> None:
     (id,) = talk(t, "a")
     t.branch("f")
     t.switch("f")
@@ -171,7 +171,7 @@ def test_a_picked_edit_needs_its_line(t: Thread) -> None:
     assert texts_of(t) == ["A"]
 
 
-def test_a_squash_brings_the_result_home_as_one_message(t: Thread) -> None:
+def test_a_squash_merges_the_result_as_one_message(t: Thread) -> None:
     talk(t, "a")
     t.branch("trip")
     t.switch("trip")
@@ -193,7 +193,7 @@ def test_a_squash_brings_the_result_home_as_one_message(t: Thread) -> None:
     assert texts_of(t) == ["a", "meanwhile"]
 
 
-def test_a_squash_takes_given_words_and_has_a_preview(t: Thread) -> None:
+def test_a_squash_accepts_a_text_and_has_a_preview(t: Thread) -> None:
     talk(t, "a")
     t.branch("trip")
     t.switch("trip")
@@ -220,7 +220,7 @@ def conflicted(t: Thread) -> str:
     return id
 
 
-def test_ask_gives_conflicts_as_values_and_then_lands_the_answers(t: Thread) -> None:
+def test_ask_returns_conflicts_and_applies_the_answers(t: Thread) -> None:
     id = conflicted(t)
     head = t.head
     asked = t.merge("f", "ask")
@@ -231,7 +231,7 @@ def test_ask_gives_conflicts_as_values_and_then_lands_the_answers(t: Thread) -> 
     assert texts_of(t) == ["both of them"]
 
 
-def test_a_function_is_asked_about_each_conflict(t: Thread) -> None:
+def test_a_callback_is_called_for_each_conflict(t: Thread) -> None:
     conflicted(t)
 
     def longer(conflict: Conflict) -> str:
@@ -271,7 +271,7 @@ def test_a_merge_takes_the_setup_that_one_side_changed(
     assert [tool.name for tool in t.compile().tools] == [ours or "base"]
 
 
-def test_a_setup_is_reverted_like_anything_else(t: Thread) -> None:
+def test_a_setup_can_be_reverted(t: Thread) -> None:
     talk(t, "x")
     t.setup(tools=[{"name": "one"}])
     second = t.setup(tools=[{"name": "two"}])
@@ -281,7 +281,7 @@ def test_a_setup_is_reverted_like_anything_else(t: Thread) -> None:
     assert texts_of(t) == ["x", "y"]
 
 
-def test_reset_moves_the_branch_and_undo_brings_it_back(t: Thread) -> None:
+def test_reset_moves_the_branch_and_undo_restores_it(t: Thread) -> None:
     ids = talk(t, "a b c")
     t.tag("good", ids[0])
     assert [m.text for m in t.reset("good", preview=True).messages] == ["a"]
@@ -295,7 +295,7 @@ def test_reset_moves_the_branch_and_undo_brings_it_back(t: Thread) -> None:
     assert texts_of(t) == ["a", "b", "c"]
 
 
-def test_a_line_said_again_is_found_by_its_id_everywhere(t: Thread) -> None:
+def test_a_repeated_message_is_found_by_its_id_everywhere(t: Thread) -> None:
     ids = forked(t)
     t.rebase("main")
     assert t.search("y")[0].id == ids[1]
@@ -305,7 +305,7 @@ def test_a_line_said_again_is_found_by_its_id_everywhere(t: Thread) -> None:
     assert [version.text for version in t.edit_history(ids[1])] == ["y"]
 
 
-def test_a_view_of_the_old_branch_is_not_one_of_the_new(t: Thread) -> None:
+def test_a_cached_view_of_the_old_branch_is_not_used_for_the_new(t: Thread) -> None:
     ids = forked(t)
     t.branch("old")
     t.rebase("main")
@@ -315,7 +315,7 @@ def test_a_view_of_the_old_branch_is_not_one_of_the_new(t: Thread) -> None:
     assert texts_of(t, "old") == ["a", "x", "y", "z"]
 
 
-def test_what_a_verb_gives_back_names_the_line_it_made(t: Thread) -> None:
+def test_every_operation_returns_the_id_of_its_message(t: Thread) -> None:
     ids = forked(t)
     t.switch("main")
     t.pin(t.cherry_pick(ids[0]))

@@ -3,7 +3,7 @@
 import weft
 
 
-def test_a_thread_and_what_it_compiles_to_say_what_they_are() -> None:
+def test_a_thread_and_its_compiled_context_have_a_readable_repr() -> None:
     with weft.open(":memory:", "trip") as thread:
         assert repr(thread) == "<Thread 'trip' on 'main': empty>"
         thread.user("hello there")

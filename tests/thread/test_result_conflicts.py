@@ -65,7 +65,7 @@ def check_sendable(thread: Thread) -> None:
         assert not [loss for loss in request.losses if loss.level != "form"]
 
 
-def test_a_merge_asks(store: Store) -> None:
+def test_a_merge_reports_the_conflict(store: Store) -> None:
     t = answered_twice(store)
     before = texts_of(t)
     with pytest.raises(weft.MergeConflict, match="tu1") as raised:
@@ -86,7 +86,7 @@ def test_a_merge_asks(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("answer", "result"), CHOICES.items())
-def test_a_merge_is_settled(answer: str, result: str, store: Store) -> None:
+def test_a_merge_conflict_is_resolved(answer: str, result: str, store: Store) -> None:
     t = answered_twice(store)
     info = t.merge("f", choice(answer))
     assert texts_of(t) == ["q", "go", result, "m", "f says so"]
@@ -94,13 +94,13 @@ def test_a_merge_is_settled(answer: str, result: str, store: Store) -> None:
     check_sendable(t)
 
 
-def test_a_function_settles_it() -> None:
+def test_a_callback_resolves_it() -> None:
     t = answered_twice()
     t.merge("f", lambda conflict: conflict.id.upper())
     assert texts_of(t)[2] == "TU1"
 
 
-def test_results_that_say_the_same_are_no_conflict() -> None:
+def test_equal_results_are_not_a_conflict() -> None:
     t = weft.open()
     t.commit_message(Message("assistant", (ToolCall("c", "f", "{}"),)))
     t.branch("f")
@@ -129,7 +129,7 @@ def test_a_failure_and_a_success_are_a_conflict() -> None:
     assert result.is_error
 
 
-def test_each_call_of_a_turn_is_settled_automatically() -> None:
+def test_each_call_of_a_turn_is_resolved_separately() -> None:
     t = weft.open()
     calls = tuple(ToolCall(name, "f", "{}") for name in ("c1", "c2", "c3"))
     t.commit_message(Message("assistant", calls))
@@ -147,7 +147,7 @@ def test_each_call_of_a_turn_is_settled_automatically() -> None:
     assert texts_of(t) == ["", "f1\nm2", "f3"]
 
 
-def test_results_that_a_picked_line_keeps_apart_are_found() -> None:
+def test_results_separated_by_a_cherry_pick_are_found() -> None:
     t = weft.open()
     t.commit_message(Message("assistant", (ToolCall("c", "f", "{}"),)))
     t.branch("f")
@@ -164,7 +164,7 @@ def test_results_that_a_picked_line_keeps_apart_are_found() -> None:
     assert "ours" not in texts_of(t)
 
 
-def test_a_call_id_that_is_used_again_is_another_call() -> None:
+def test_a_reused_call_id_is_another_call() -> None:
     t = weft.open()
     t.user("q")
     t.branch("f")
@@ -180,7 +180,7 @@ def test_a_call_id_that_is_used_again_is_another_call() -> None:
     ]  # fmt: skip
 
 
-def test_media_stay_with_the_result_that_is_chosen() -> None:
+def test_media_stay_with_the_chosen_result() -> None:
     t = weft.open()
     t.commit_message(Message("assistant", (ToolCall("c", "f", "{}"),)))
     t.branch("f")
@@ -208,7 +208,7 @@ def test_concat_of_a_result_that_both_edited_keeps_both() -> None:
 
 
 @pytest.mark.parametrize(("answer", "result"), CHOICES.items())
-def test_a_squash_asks_too(answer: str, result: str, store: Store) -> None:
+def test_a_squash_reports_it_too(answer: str, result: str, store: Store) -> None:
     t = answered_twice(store)
     with pytest.raises(weft.MergeConflict, match="tu1"):
         t.merge("f", "squash")
@@ -218,7 +218,7 @@ def test_a_squash_asks_too(answer: str, result: str, store: Store) -> None:
     check_sendable(t)
 
 
-def test_a_squash_brings_the_result_of_a_shared_call_home() -> None:
+def test_a_squash_merges_the_result_of_a_shared_call() -> None:
     t = weft.open()
     t.user("q")
     t.commit_message(Message("assistant", (Text("go"), ToolCall("c", "f", "{}"))))
@@ -233,7 +233,7 @@ def test_a_squash_brings_the_result_of_a_shared_call_home() -> None:
 
 
 @pytest.mark.parametrize(("answer", "result"), CHOICES.items())
-def test_a_rebase_asks_too(answer: str, result: str, store: Store) -> None:
+def test_a_rebase_reports_it_too(answer: str, result: str, store: Store) -> None:
     t = answered_twice(store)
     t.switch("f")
     before = texts_of(t)
@@ -250,7 +250,7 @@ def test_a_rebase_asks_too(answer: str, result: str, store: Store) -> None:
 
 
 @pytest.mark.parametrize(("answer", "result"), [(a, r) for a, r in CHOICES.items() if a != "ours"])
-def test_a_cherry_pick_asks_too(answer: str, result: str, store: Store) -> None:
+def test_a_cherry_pick_reports_it_too(answer: str, result: str, store: Store) -> None:
     t = answered_twice(store)
     picked = "f~1"
     with pytest.raises(weft.MergeConflict, match="tu1"):
@@ -270,7 +270,7 @@ def test_a_cherry_pick_that_keeps_ours_has_nothing_to_do() -> None:
         t.cherry_pick("f~1", "ours")
 
 
-def test_a_message_that_says_more_than_a_second_result_keeps_the_rest() -> None:
+def test_other_content_of_a_message_with_a_second_result_is_kept() -> None:
     t = weft.open()
     t.commit_message(Message("assistant", (ToolCall("c", "f", "{}"),)))
     t.branch("f")
@@ -281,7 +281,7 @@ def test_a_message_that_says_more_than_a_second_result_keeps_the_rest() -> None:
     assert texts_of(t) == ["", "main result", "and look at this"]
 
 
-def test_a_settled_merge_is_reverted_and_merged_on(store: Store) -> None:
+def test_a_resolved_merge_can_be_reverted_and_merged_again(store: Store) -> None:
     t = answered_twice(store)
     before = texts_of(t)
     merged = t.merge("f", "theirs")
@@ -296,7 +296,7 @@ def test_a_settled_merge_is_reverted_and_merged_on(store: Store) -> None:
     assert texts_of(t) == ["q", "go", "f result", "m", "f says so", "more on f"]
 
 
-def test_the_command_shows_and_settles_it(
+def test_the_command_shows_and_resolves_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / "a.db")

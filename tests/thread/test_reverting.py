@@ -21,7 +21,7 @@ def talk(thread: Any, *numbers: int) -> list[str]:
 
 
 @pytest.mark.parametrize("again", [{"keep": 1}, {"replacements": [{"summary": "S2"}]}], ids=str)
-def test_turns_that_were_folded_twice_come_back_before_what_followed(
+def test_turns_compacted_twice_are_restored_before_later_ones(
     again: dict[str, Any],
 ) -> None:
     with weft.open() as t:
@@ -36,7 +36,7 @@ def test_turns_that_were_folded_twice_come_back_before_what_followed(
         assert [text for text in back if text in new] == [text for text in new if text in back]
 
 
-def test_a_revert_after_a_revert_of_an_older_fold_keeps_the_order() -> None:
+def test_a_revert_after_a_revert_of_an_older_compaction_keeps_the_order() -> None:
     with weft.open() as t:
         talk(t, 1)
         older = t.compact([{"summary": "S0"}])
@@ -49,7 +49,7 @@ def test_a_revert_after_a_revert_of_an_older_fold_keeps_the_order() -> None:
         assert texts_of(t) == ["q1", "a1", "S0", "q2", "a2", "q3", "a3"]
 
 
-def test_a_pin_stays_between_the_turns_it_stood_between() -> None:
+def test_a_pin_keeps_its_position_between_turns() -> None:
     with weft.open() as t:
         t.user("q1")
         t.pin(t.user("pinned"))
@@ -72,7 +72,7 @@ STEP = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEP, max_size=14))
-def test_turns_are_always_in_the_order_in_which_they_were_said(
+def test_turns_always_keep_their_original_order(
     steps: list[tuple[str, int]],
 ) -> None:
     with weft.open() as t:

@@ -55,7 +55,7 @@ def test_params_for_another_vendor_have_the_text(thread, protocol):
     assert RULE in json.dumps(getattr(thread.compile(), MESSAGES[protocol])())
 
 
-def test_its_own_vendor_gets_it_unchanged(thread):
+def test_its_own_vendor_gets_the_original(thread):
     params = thread.compile().to_responses_params("gpt-5")
     assert params["input"][0] == ITEM
     assert RULE not in json.dumps(params)

@@ -42,7 +42,7 @@ def thinking_thread() -> tuple[Thread, dict[str, str]]:
     return t, ids
 
 
-def test_thinking_goes_back_to_its_maker_while_nothing_before_it_changes() -> None:
+def test_thinking_goes_back_to_its_vendor_while_its_prefix_is_unchanged() -> None:
     t, ids = thinking_thread()
     assert thoughts(t) == ["sig-two", "sig-four"]
     t.pin(ids["one"])
@@ -62,7 +62,7 @@ CHANGES: dict[str, tuple[Callable[[Thread, dict[str, str]], Any], list[str]]] = 
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_signature_never_outlives_its_beginning(name: str) -> None:
+def test_a_signature_is_dropped_when_its_prefix_changes(name: str) -> None:
     t, ids = thinking_thread()
     change, left = CHANGES[name]
     before = t.compile()
@@ -77,7 +77,7 @@ def test_a_signature_never_outlives_its_beginning(name: str) -> None:
     assert thoughts(t) == [*left, "sig-six"]
 
 
-def test_thinking_may_be_sent_again_when_its_beginning_comes_back() -> None:
+def test_thinking_can_be_sent_again_when_its_prefix_is_restored() -> None:
     t, ids = thinking_thread()
     edit = t.edit(ids["one"], "1")
     assert thoughts(t) == []
@@ -88,7 +88,7 @@ def test_thinking_may_be_sent_again_when_its_beginning_comes_back() -> None:
     assert thoughts(t) == ["sig-two", "sig-four"]
 
 
-def test_thinking_that_a_merge_or_a_pick_brings_behind_other_words_is_not_sent() -> None:
+def test_thinking_merged_after_another_prefix_is_not_sent() -> None:
     t, _ = thinking_thread()
     t.branch("f")
     t.user("ours")
@@ -110,7 +110,7 @@ def test_thinking_that_a_merge_or_a_pick_brings_behind_other_words_is_not_sent()
     assert thoughts(t) == ["sig-two", "sig-four"]
 
 
-def test_no_other_line_loses_its_blocks_on_any_protocol() -> None:
+def test_no_other_message_loses_its_blocks_in_any_protocol() -> None:
     t, ids = thinking_thread()
     t.edit(ids["one"], "1")
     contents = [row["content"] for row in t.compile().to_openai()]
@@ -122,7 +122,7 @@ def test_no_other_line_loses_its_blocks_on_any_protocol() -> None:
     assert all("thinking" not in str(turn["content"]) for turn in messages)
 
 
-def test_a_preview_says_what_a_change_costs_and_changes_nothing() -> None:
+def test_a_preview_reports_the_cost_of_a_change_and_changes_nothing() -> None:
     t, ids = thinking_thread()
     log = t.log()
     before = t.compile().tokens
@@ -139,7 +139,7 @@ def test_a_preview_says_what_a_change_costs_and_changes_nothing() -> None:
     assert t.compile().messages == preview.messages
 
 
-def test_every_verb_that_rewrites_has_a_preview() -> None:
+def test_every_rewriting_operation_has_a_preview() -> None:
     t, ids = thinking_thread()
     t.branch("f")
     edit = t.edit(ids["one"], "1")
@@ -166,7 +166,7 @@ def test_every_verb_that_rewrites_has_a_preview() -> None:
         t.undo()
 
 
-def test_a_compaction_says_what_the_cache_loses() -> None:
+def test_a_compaction_reports_the_lost_cache() -> None:
     t = weft.open(checkpoints=True)
     t.system("be brief")
     for n in range(4):
@@ -177,7 +177,7 @@ def test_a_compaction_says_what_the_cache_loses() -> None:
     assert "cached prefix" in str(preview)
 
 
-def test_what_a_model_was_sent_is_said_again_byte_for_byte(tmp_path: Path) -> None:
+def test_the_sent_request_is_reproduced_byte_for_byte(tmp_path: Path) -> None:
     with weft.open(tmp_path / "a.db") as t:
         t.system("be brief")
         id = t.user("hello").id
@@ -191,7 +191,7 @@ def test_what_a_model_was_sent_is_said_again_byte_for_byte(tmp_path: Path) -> No
         assert "hello" not in str(t.show(answer).metadata)
 
 
-def test_what_was_not_recorded_or_no_longer_matches_is_refused() -> None:
+def test_an_unrecorded_or_changed_request_is_refused() -> None:
     t = weft.open()
     t.user("hello")
     params = t.compile().to_openai_params("gpt-5")
@@ -241,9 +241,7 @@ def _swept(t: Thread) -> None:
         (_swept, r"its commit [0-9a-f]{12} is gone"),
     ],
 )
-def test_a_recipe_that_makes_something_else_says_why(
-    spoil: Callable[[Thread], None], why: str
-) -> None:
+def test_a_recipe_with_another_result_says_why(spoil: Callable[[Thread], None], why: str) -> None:
     t = weft.open()
     t.user("hello")
     spoil(t)
@@ -265,7 +263,7 @@ def talk_with_tools() -> Thread:
     return t
 
 
-def test_gemini_has_its_own_shape() -> None:
+def test_to_gemini_has_its_own_format() -> None:
     shape = talk_with_tools().compile().to_gemini()
     assert shape["system_instruction"] == "be brief"
     assert [content["role"] for content in shape["contents"]] == [
@@ -279,7 +277,7 @@ def test_gemini_has_its_own_shape() -> None:
     assert weft.open().compile().to_gemini() == {"system_instruction": None, "contents": []}
 
 
-def test_gemini_takes_the_parameters() -> None:
+def test_to_gemini_params_has_the_parameters() -> None:
     types = pytest.importorskip("google.genai.types")
     params = talk_with_tools().compile().to_gemini_params("gemini-2.5-flash", max_tokens=99)
     assert sorted(params) == ["config", "contents", "model"]
@@ -310,7 +308,9 @@ def test_every_list_of_a_compiled_context_has_one_value_per_message() -> None:
         ({"promptTokenCount": 7, "candidatesTokenCount": 3}, 10, "api:7+3"),
     ],
 )
-def test_a_report_corrects_the_estimate(report: dict[str, int], total: int, source: str) -> None:
+def test_reported_usage_corrects_the_estimate(
+    report: dict[str, int], total: int, source: str
+) -> None:
     t = weft.open()
     first = t.user("hello there").id
     t.assistant("hi")
@@ -327,7 +327,7 @@ def test_a_report_corrects_the_estimate(report: dict[str, int], total: int, sour
     assert t.notes() == []
 
 
-def test_an_answer_brings_its_own_report() -> None:
+def test_an_answer_has_its_own_usage_report() -> None:
     t = weft.open()
     t.user("hello")
     usage = {"input_tokens": 30, "output_tokens": 4}
@@ -337,7 +337,7 @@ def test_an_answer_brings_its_own_report() -> None:
     assert t.compile().token_source == "api:30+4"
 
 
-def test_a_report_of_nobody_or_for_nothing_is_refused() -> None:
+def test_a_usage_report_without_a_message_is_refused() -> None:
     t = weft.open()
     with pytest.raises(ThreadError):
         t.record_usage({"prompt_tokens": 1})

@@ -78,7 +78,7 @@ def test_an_export_of_another_thread_comes_back_to_it(store):
         assert (imported.thread, imported.new, imported.behind) == ("mine", 0, ("main",))
 
 
-def test_what_the_client_adds_to_an_export_is_appended(store):
+def test_messages_that_the_client_adds_to_an_export_are_appended(store):
     thread = weft.open(store, "mine")
     thread.user("a")
     thread.assistant("b")

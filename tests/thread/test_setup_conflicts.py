@@ -49,13 +49,13 @@ ALONE: list[tuple[Given | None, Given | None, Given]] = [
 
 
 @pytest.mark.parametrize(("ours", "theirs", "merged"), ALONE)
-def test_parts_that_one_side_changed_are_taken(ours: Any, theirs: Any, merged: Given) -> None:
+def test_changes_of_one_side_are_merged(ours: Any, theirs: Any, merged: Given) -> None:
     t = forked(("b", None), ours, theirs)
     t.merge("f")
     assert setup_of(t) == merged
 
 
-def test_a_part_that_both_changed_is_a_conflict_as_a_value() -> None:
+def test_a_change_on_both_sides_is_a_conflict() -> None:
     t = forked(("b", None), ("x", 0.1), ("y", 0.9))
     before = t.head
     with pytest.raises(MergeConflict, match=r"the setup \(tools, temperature\)") as raised:
@@ -71,7 +71,7 @@ def test_a_part_that_both_changed_is_a_conflict_as_a_value() -> None:
     assert t.head == before
 
 
-def test_a_preview_and_ask_show_it() -> None:
+def test_preview_and_ask_show_it() -> None:
     t = forked(("b", None), ("x", 0.1), ("y", 0.9))
     preview = t.merge("f", preview=True)
     assert [conflict.id for conflict in preview.conflicts] == ["setup"]
@@ -95,7 +95,7 @@ SETTLED: list[tuple[Any, Given]] = [
 
 
 @pytest.mark.parametrize(("strategy", "merged"), SETTLED)
-def test_every_strategy_settles_it(strategy: Any, merged: Given) -> None:
+def test_every_strategy_resolves_it(strategy: Any, merged: Given) -> None:
     t = forked(("b", None), ("x", 0.1), ("y", 0.9))
     info = t.merge("f", strategy)
     assert setup_of(t) == merged
@@ -103,7 +103,7 @@ def test_every_strategy_settles_it(strategy: Any, merged: Given) -> None:
     assert setup_of(t) == ("x", 0.1)
 
 
-def test_words_settle_no_setup() -> None:
+def test_a_text_cannot_resolve_a_setup_conflict() -> None:
     t = forked(("b", None), ("x", 0.1), ("y", 0.9))
     with pytest.raises(ThreadError, match="ours, theirs or concat"):
         t.merge("f", {"setup": "both of them"})
@@ -112,7 +112,7 @@ def test_words_settle_no_setup() -> None:
 @pytest.mark.parametrize(
     ("strategy", "merged"), [("ours", ("x", 0.1)), ("theirs", ("y", 0.9)), (None, None)]
 )
-def test_a_rebase_asks_about_it_too(strategy: Any, merged: Given | None) -> None:
+def test_a_rebase_reports_it_too(strategy: Any, merged: Given | None) -> None:
     t = forked(("b", None), ("x", 0.1), ("y", 0.9))
     t.switch("f")
     if merged is None:
@@ -124,7 +124,7 @@ def test_a_rebase_asks_about_it_too(strategy: Any, merged: Given | None) -> None
     assert setup_of(t) == merged
 
 
-def test_a_pick_asks_about_it_too() -> None:
+def test_a_cherry_pick_reports_it_too() -> None:
     t = forked(("b", None), ("x", 0.1), None)
     t.switch("f")
     equip(t, ("y", 0.9))
@@ -137,7 +137,7 @@ def test_a_pick_asks_about_it_too() -> None:
     assert setup_of(t) == ("y", 0.9)
 
 
-def test_a_setup_that_was_changed_since_is_not_reverted_unasked() -> None:
+def test_a_setup_that_changed_later_is_not_reverted_silently() -> None:
     t = weft.open()
     t.user("a")
     equip(t, ("b", None))

@@ -65,7 +65,7 @@ BROUGHT: list[tuple[Trip, Trip | None, list[str]]] = [
 
 
 @pytest.mark.parametrize(("trip", "ours", "home"), BROUGHT)
-def test_changes_to_shared_messages_come_home(trip: Trip, ours: Trip | None, home: Any) -> None:
+def test_changes_to_shared_messages_are_merged(trip: Trip, ours: Trip | None, home: Any) -> None:
     t, _ = after_trip(trip, ours)
     before = lines(t)
     preview = t.merge("f", "squash", preview=True)
@@ -77,7 +77,7 @@ def test_changes_to_shared_messages_come_home(trip: Trip, ours: Trip | None, hom
     assert lines(t) == before
 
 
-def test_the_commit_and_its_preview_name_what_was_changed() -> None:
+def test_the_commit_and_its_preview_name_the_changes() -> None:
     t, ids = after_trip(lambda t, ids: (t.edit(ids[0], "A"), t.pin(ids[1])))
     preview = t.merge("f", "squash", preview=True)
     assert [old.message.text for old, _ in preview.diff.changed] == ["a", "b"]
@@ -88,14 +88,14 @@ def test_the_commit_and_its_preview_name_what_was_changed() -> None:
     assert lines(t) == ["A", "b [pinned]", "c", "done [pinned]"]
 
 
-def test_what_the_trip_folded_stays_whole_and_is_said() -> None:
+def test_messages_compacted_on_the_branch_are_kept_and_reported() -> None:
     t, _ = after_trip(lambda t, _: t.compact([{"summary": "S"}]))
     assert "3 messages that it compacted stay whole" in str(t.merge("f", "squash", preview=True))
     assert t.merge("f", "squash").metadata["squashed"]["folded"] == 3
     assert lines(t) == ["a", "b", "c", "done"]
 
 
-def test_changes_alone_come_home_without_a_message() -> None:
+def test_changes_without_a_message_are_merged() -> None:
     t = weft.open()
     ids = [t.user(word).id for word in "ab"]
     t.branch("f")
@@ -118,7 +118,7 @@ def both_edited() -> tuple[Thread, list[str]]:
     return after_trip(lambda t, ids: t.edit(ids[0], "A"), lambda t, ids: t.edit(ids[0], "aa"))
 
 
-def test_two_edits_of_one_message_are_a_conflict_as_a_value() -> None:
+def test_two_edits_of_one_message_are_a_conflict() -> None:
     t, ids = both_edited()
     before = t.head
     with pytest.raises(MergeConflict) as raised:
@@ -141,32 +141,32 @@ def test_two_edits_of_one_message_are_a_conflict_as_a_value() -> None:
         (lambda _: "both", "both"),
     ],
 )
-def test_a_squash_settles_conflicts_as_a_merge_does(settle: Any, first: str) -> None:
+def test_a_squash_resolves_conflicts_like_a_merge(settle: Any, first: str) -> None:
     t, _ = both_edited()
     t.merge("f", "squash", settle=settle)
     assert lines(t) == [first, "b", "c", "done"]
 
 
-def test_answers_settle_a_squash_by_id() -> None:
+def test_answers_resolve_a_squash_by_id() -> None:
     t, ids = both_edited()
     t.merge("f", "squash", settle={ids[0][:9]: "theirs"})
     assert lines(t) == ["A", "b", "c", "done"]
 
 
 @pytest.mark.parametrize("wrong", ["squash", "shout"])
-def test_a_word_that_settles_nothing_is_refused(wrong: str) -> None:
+def test_an_invalid_settle_value_is_refused(wrong: str) -> None:
     t, _ = both_edited()
     with pytest.raises(ThreadError, match=wrong):
         t.merge("f", "squash", settle=wrong)
 
 
-def test_only_a_squash_is_told_apart_how_to_settle() -> None:
+def test_only_a_squash_takes_settle() -> None:
     t, _ = both_edited()
     with pytest.raises(ThreadError, match="only for strategy='squash'"):
         t.merge("f", "ours", settle="ours")
 
 
-def test_the_setup_of_a_trip_stays_there_and_is_said() -> None:
+def test_the_setup_of_the_branch_is_not_merged_and_is_reported() -> None:
     t, _ = after_trip(lambda t, _: t.setup([{"name": "probe"}], Params(temperature=0.1)))
     preview = t.merge("f", "squash", preview=True)
     assert "its tools, temperature are not taken over" in str(preview)

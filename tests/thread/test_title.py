@@ -112,7 +112,7 @@ class Watched:
 
 
 @pytest.mark.parametrize("make", [MemoryStore, lambda: SqliteStore(":memory:")])
-def test_no_more_is_read_of_a_long_thread_than_its_beginning(make: Callable[[], Store]) -> None:
+def test_only_the_start_of_a_long_thread_is_read(make: Callable[[], Store]) -> None:
     store = make()
     thread = weft.open(store)
     with thread.batch():

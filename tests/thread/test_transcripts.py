@@ -44,7 +44,7 @@ def folds(thread: weft.Thread) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_session_comes_out_as_the_bytes_that_came_in(name: str) -> None:
+def test_a_session_is_exported_byte_for_byte(name: str) -> None:
     store, thread = taken_in(name)
     assert export_bytes(store, thread, "claude-code")[0] == transcript(name)
 
@@ -63,7 +63,7 @@ def test_a_session_has_the_same_ids_on_every_store(name: str, tmp_path: Any) -> 
 
 @pytest.mark.parametrize("protocol", MODELS)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_vendors_sdk_takes_a_session(name: str, protocol: str) -> None:
+def test_every_vendors_sdk_accepts_a_session(name: str, protocol: str) -> None:
     store, thread = taken_in(name)
     opened = weft.open(store, thread)
     for fold in folds(opened):
@@ -84,7 +84,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name", COMPACTED)
-def test_a_reverted_compaction_brings_every_turn_back(name: str) -> None:
+def test_a_reverted_compaction_restores_every_turn(name: str) -> None:
     store, thread = taken_in(name)
     opened = weft.open(store, thread)
     folded = len(opened.compile())

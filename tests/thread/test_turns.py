@@ -36,7 +36,7 @@ def test_all_results_of_a_turn_share_one_checkpoint() -> None:
     assert message.blocks == (*results, Text("and?"), Reminder("r"), t.checkpoints()[0])
 
 
-def test_on_the_wire_a_checkpoint_is_a_text_block_of_its_own() -> None:
+def test_on_the_wire_a_checkpoint_is_a_separate_text_block() -> None:
     t = weft.open(checkpoints=True)
     t.user("hello")
     marker = f"<checkpoint:{t.checkpoints()[0].id}>"
@@ -87,7 +87,7 @@ def test_compaction_by_checkpoints_emits_its_events_and_keeps_the_rest() -> None
     assert [message.text for message in t.compile().messages] == texts
 
 
-def test_a_budget_folds_what_shows_and_leaves_what_is_hidden() -> None:
+def test_a_budget_compacts_visible_messages_and_keeps_hidden_ones() -> None:
     t = weft.open()
     ids = [t.user(f"the file src/m{n}.py has {n} faults, " * 20).id for n in range(12)]
     t.skip(ids[-2])
@@ -170,7 +170,7 @@ RESPONSES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("answer", [ANTHROPIC, CHAT, RESPONSES], ids=["messages", "chat", "resp"])
-def test_a_vendors_whole_answer_keeps_calls_usage_and_model(answer: dict[str, Any]) -> None:
+def test_a_vendors_answer_keeps_calls_usage_and_model(answer: dict[str, Any]) -> None:
     t = weft.open()
     t.user("go")
     info = t.assistant(answer)
@@ -185,7 +185,7 @@ def test_a_vendors_whole_answer_keeps_calls_usage_and_model(answer: dict[str, An
     assert info.message == "dialogue: I look."
 
 
-def test_an_answers_signature_is_kept_and_goes_home() -> None:
+def test_a_signature_of_an_answer_is_stored_and_sent_back() -> None:
     t = weft.open()
     t.user("go")
     t.assistant(ANTHROPIC)
@@ -194,7 +194,7 @@ def test_an_answers_signature_is_kept_and_goes_home() -> None:
     assert t.compile().to_anthropic()["messages"][1]["content"] == ANTHROPIC["content"]
 
 
-def test_an_sdks_object_is_its_dict() -> None:
+def test_an_sdk_object_is_read_like_its_dict() -> None:
     from anthropic.types import Message as Answer
 
     plain, typed = weft.open(), weft.open()
@@ -202,7 +202,7 @@ def test_an_sdks_object_is_its_dict() -> None:
 
 
 @pytest.mark.parametrize("answer", [{"foo": 1}, 42, ["a"]])
-def test_what_is_not_an_answer_is_refused(answer: Any) -> None:
+def test_a_value_that_is_not_an_answer_is_refused(answer: Any) -> None:
     t = weft.open()
     with pytest.raises(ThreadError):
         t.assistant(answer)
@@ -240,7 +240,7 @@ def test_a_request_finds_the_longest_prefix_it_continues(scoped: weft.Thread) ->
     assert find_prefix(scoped.store, "key", [user("x")]) is None
 
 
-def test_what_clients_respell_does_not_matter(scoped: weft.Thread) -> None:
+def test_differences_in_spelling_do_not_matter(scoped: weft.Thread) -> None:
     call = ToolCall("c1", "f", '{"a": 1, "b": 2}')
     scoped.commit_message(user("a"))
     scoped.commit_message(Message("assistant", (Thinking("hm", "s"), Text("b"), call)))
@@ -254,7 +254,7 @@ def test_what_clients_respell_does_not_matter(scoped: weft.Thread) -> None:
     assert prefix.length == 3
 
 
-def test_after_a_rewrite_the_prefix_is_what_shows(scoped: weft.Thread) -> None:
+def test_after_a_rewrite_the_prefix_is_the_visible_content(scoped: weft.Thread) -> None:
     first = scoped.commit_message(user("a"))
     scoped.commit_message(bot("b"))
     scoped.edit(first, "A")

@@ -31,7 +31,7 @@ def on(store: Store, branch: str) -> Thread:
     return weft.open(store, branch=branch)
 
 
-def test_undo_leaves_the_work_on_other_branches(store: Store) -> None:
+def test_undo_does_not_change_other_branches(store: Store) -> None:
     a = weft.open(store)
     a.user("1")
     a.branch("x")
@@ -48,7 +48,7 @@ def test_undo_leaves_the_work_on_other_branches(store: Store) -> None:
     assert (texts_of(a), texts_of(b)) == (["1", "mine on main"], ["1", "agent on x"])
 
 
-def test_both_sides_undo_and_redo_on_their_own(store: Store) -> None:
+def test_both_sides_undo_and_redo_independently(store: Store) -> None:
     a = weft.open(store)
     a.user("1")
     a.branch("x")
@@ -75,7 +75,7 @@ def test_both_sides_undo_and_redo_on_their_own(store: Store) -> None:
     assert texts_of(a) == ["1", "m0", "m1", "m2"]
 
 
-def test_new_work_on_another_branch_does_not_keep_a_redo_away(store: Store) -> None:
+def test_new_work_on_another_branch_does_not_prevent_a_redo(store: Store) -> None:
     a = weft.open(store)
     a.user("1")
     a.branch("x")
@@ -98,7 +98,7 @@ def test_two_writers_on_one_branch_undo_the_newest(store: Store) -> None:
     assert texts_of(b) == ["a"]
 
 
-def test_a_switch_counts_for_the_handle_that_made_it(store: Store) -> None:
+def test_a_switch_is_undone_only_by_its_handle(store: Store) -> None:
     a = weft.open(store)
     a.user("1")
     a.branch("x")
@@ -116,7 +116,7 @@ def test_a_switch_counts_for_the_handle_that_made_it(store: Store) -> None:
     assert a.current == "x"
 
 
-def test_a_switch_of_another_handle_is_stepped_over(store: Store) -> None:
+def test_a_switch_by_another_handle_is_skipped(store: Store) -> None:
     a = weft.open(store)
     a.user("1")
     a.branch("x")
@@ -132,7 +132,7 @@ def test_a_switch_of_another_handle_is_stepped_over(store: Store) -> None:
     assert b.current == "x"
 
 
-def test_a_handle_that_continues_where_the_thread_stood_undoes_the_switch(store: Store) -> None:
+def test_a_handle_on_the_threads_current_branch_undoes_the_switch(store: Store) -> None:
     a = weft.open(store)
     a.user("1")
     a.branch("x")
@@ -150,7 +150,7 @@ def test_a_handle_that_continues_where_the_thread_stood_undoes_the_switch(store:
         named.undo()
 
 
-def test_a_branch_is_unmade_only_while_nobody_has_worked_on_it(store: Store) -> None:
+def test_creating_a_branch_is_undone_only_while_it_is_unused(store: Store) -> None:
     a = weft.open(store)
     a.user("1")
     a.branch("x")
@@ -161,7 +161,7 @@ def test_a_branch_is_unmade_only_while_nobody_has_worked_on_it(store: Store) -> 
     assert (texts_of(a), texts_of(a, "x")) == ([], ["1", "work"])  # the branch is stepped over
 
 
-def test_the_current_branch_of_the_thread_is_not_unmade_from_another(store: Store) -> None:
+def test_the_current_branch_is_not_removed_from_another(store: Store) -> None:
     a = weft.open(store)
     a.user("1")
     a.branch("x")
@@ -171,7 +171,7 @@ def test_the_current_branch_of_the_thread_is_not_unmade_from_another(store: Stor
     assert texts_of(weft.open(store)) == ["1"]
 
 
-def test_names_count_for_the_handle_that_made_them(store: Store) -> None:
+def test_branches_and_tags_are_undone_only_by_their_handle(store: Store) -> None:
     a = weft.open(store)
     a.user("1")
     b = on(store, "main")
@@ -193,7 +193,7 @@ def test_names_count_for_the_handle_that_made_them(store: Store) -> None:
     assert (list(a.branches()), list(a.tags())) == (["main", "x"], ["v1"])
 
 
-def test_a_name_that_was_taken_since_is_not_made_again(store: Store) -> None:
+def test_a_name_taken_meanwhile_is_not_restored(store: Store) -> None:
     a = weft.open(store)
     a.user("1")
     a.branch("x")
@@ -204,7 +204,7 @@ def test_a_name_that_was_taken_since_is_not_made_again(store: Store) -> None:
     assert "x" in a.branches()
 
 
-def test_a_batch_that_fails_leaves_undo_as_it_was(store: Store) -> None:
+def test_a_failed_batch_does_not_change_undo(store: Store) -> None:
     a = weft.open(store)
     a.user("1")
     a.branch("x")
@@ -217,7 +217,7 @@ def test_a_batch_that_fails_leaves_undo_as_it_was(store: Store) -> None:
     assert str(a.undo()) == "branch 'x'"
 
 
-def test_undo_after_a_merge_undoes_the_merge_alone(store: Store) -> None:
+def test_undo_after_a_merge_reverts_only_the_merge(store: Store) -> None:
     a = weft.open(store)
     a.user("1")
     a.branch("x")
@@ -230,7 +230,7 @@ def test_undo_after_a_merge_undoes_the_merge_alone(store: Store) -> None:
     assert (texts_of(a), texts_of(b)) == (["1", "ours"], ["1", "theirs", "more"])
 
 
-def test_logs_that_do_not_say_who_made_a_branch_leave_it(tmp_path: Path) -> None:
+def test_a_branch_without_a_logged_creator_is_kept(tmp_path: Path) -> None:
     """Lines that were written before `was` was kept for names."""
     store = SqliteStore(tmp_path / "a.db")
     a = weft.open(store)
@@ -286,7 +286,7 @@ def test_two_processes_undo_their_own_work(tmp_path: Path) -> None:
     assert other.returncode == 0
 
 
-def test_the_page_undoes_on_its_branch_and_says_what(tmp_path: Path) -> None:
+def test_the_page_undoes_on_its_branch_and_names_the_change(tmp_path: Path) -> None:
     store = open_store(tmp_path / "weft.db")
     with serving(tmp_path, "--store", str(tmp_path / "weft.db")) as url:
         t = weft.open(store, "job")
@@ -317,7 +317,7 @@ def test_the_page_undoes_on_its_branch_and_says_what(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_handle_on_a_deleted_branch_begins_no_new_history(store: Store) -> None:
+def test_a_handle_on_a_deleted_branch_starts_no_new_history(store: Store) -> None:
     """Its next commit would be the first of a history without the system prompt."""
     t = weft.open(store, "job")
     t.system("rules")
@@ -341,7 +341,7 @@ def test_a_handle_on_a_deleted_branch_begins_no_new_history(store: Store) -> Non
     assert texts_of(again) == ["rules", "question", "next", "goes on"]
 
 
-def test_a_cleared_or_undone_branch_continues(store: Store) -> None:
+def test_a_cleared_or_undone_branch_can_be_continued(store: Store) -> None:
     t = weft.open(store, "job")
     t.user("question")
     t.clear()

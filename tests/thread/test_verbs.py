@@ -42,7 +42,7 @@ def test_log_is_newest_first_and_limited(t: Thread) -> None:
     assert [info.text for info in t.log(2)] == ["c", "b"]
 
 
-def test_a_log_that_is_read_in_parts_is_the_whole_log(t: Thread) -> None:
+def test_a_log_read_in_parts_equals_the_whole_log(t: Thread) -> None:
     with t.batch():
         ids = [t.user(f"message {number}").id for number in range(400)]
         t.branch("side")
@@ -72,7 +72,7 @@ def test_commits_of_a_log_that_is_read_in_parts_have_all_their_members(t: Thread
             assert getattr(part, name) == getattr(whole, name), name
 
 
-def test_an_edit_keeps_place_and_id(t: Thread) -> None:
+def test_an_edit_keeps_position_and_id(t: Thread) -> None:
     ids = talk(t, "a b c")
     info = t.edit(ids[1], "B")
     assert texts_of(t) == ["u:a", "u:B", "u:c"]
@@ -91,7 +91,7 @@ def test_an_edit_keeps_calls_and_media_and_drops_thinking(t: Thread) -> None:
     assert t.compile().messages[0].blocks == (image, Text("two"), asked)
 
 
-def test_an_edit_of_a_tool_result_changes_its_answer(t: Thread) -> None:
+def test_an_edit_of_a_tool_result_changes_its_content(t: Thread) -> None:
     call(t)
     id = t.tool_result("c1", "4").id
     t.edit(id, "5")
@@ -131,7 +131,7 @@ def test_a_bad_branch_name_is_refused(t: Thread, name: str) -> None:
         t.branch(name)
 
 
-def test_a_branch_that_is_there_or_of_nothing_is_refused(t: Thread) -> None:
+def test_an_existing_or_empty_branch_is_refused(t: Thread) -> None:
     with pytest.raises(ThreadError):
         t.branch("x")
     talk(t, "a")
@@ -142,7 +142,7 @@ def test_a_branch_that_is_there_or_of_nothing_is_refused(t: Thread) -> None:
         t.switch("nowhere")
 
 
-def test_merge_puts_theirs_behind_ours(t: Thread) -> None:
+def test_merge_appends_theirs_after_ours(t: Thread) -> None:
     talk(t, "a")
     t.branch("f")
     talk(t, "m1 m2")
@@ -170,7 +170,7 @@ def test_a_merge_of_a_merge_keeps_everything(t: Thread) -> None:
     assert texts_of(t) == ["u:a", "u:m1", "u:a1", "u:b1"]
 
 
-def test_a_merge_of_what_comes_after_moves_the_branch(t: Thread) -> None:
+def test_a_merge_of_a_descendant_fast_forwards(t: Thread) -> None:
     talk(t, "a")
     t.branch("f")
     t.switch("f")
@@ -191,7 +191,7 @@ def conflicted(t: Thread) -> str:
     return id
 
 
-def test_a_conflict_is_raised_as_a_value_and_changes_nothing(t: Thread) -> None:
+def test_a_conflict_is_raised_and_changes_nothing(t: Thread) -> None:
     id = conflicted(t)
     before = t.head
     with pytest.raises(MergeConflict) as raised:
@@ -206,13 +206,13 @@ def test_a_conflict_is_raised_as_a_value_and_changes_nothing(t: Thread) -> None:
     ("strategy", "first"),
     [("ours", "u:ours"), ("theirs", "u:theirs"), ("concat", "u:ours\ntheirs")],
 )
-def test_a_strategy_settles_a_conflict(t: Thread, strategy: str, first: str) -> None:
+def test_a_strategy_resolves_a_conflict(t: Thread, strategy: str, first: str) -> None:
     conflicted(t)
     t.merge("f", strategy)
     assert texts_of(t) == [first, "u:tail"]
 
 
-def test_a_person_settles_a_conflict(t: Thread) -> None:
+def test_a_person_resolves_a_conflict(t: Thread) -> None:
     id = conflicted(t)
     t.merge("f", {id[:10]: "RESOLVED"})
     assert texts_of(t) == ["u:RESOLVED", "u:tail"]
@@ -238,7 +238,7 @@ def test_a_tail_does_not_split_a_call_from_its_result(t: Thread) -> None:
     assert texts_of(t) == ["a:", "t:2", "u:mine"]
 
 
-def test_a_call_that_both_sides_answered_has_one_answer(t: Thread) -> None:
+def test_a_call_answered_on_both_sides_has_one_result(t: Thread) -> None:
     call(t)
     t.branch("f")
     t.tool_result("c1", "mine")
@@ -262,7 +262,7 @@ def test_a_compaction_merges_with_a_tail(t: Thread) -> None:
     assert texts_of(t) == ["a:S", "u:d"]
 
 
-def test_undo_and_redo_walk_through_every_kind_of_operation(t: Thread) -> None:
+def test_undo_and_redo_work_for_every_kind_of_operation(t: Thread) -> None:
     states = [texts_of(t)]
     ids = talk(t, "a")
     states.append(texts_of(t))
@@ -286,7 +286,7 @@ def test_undo_and_redo_walk_through_every_kind_of_operation(t: Thread) -> None:
         t.redo()
 
 
-def test_undo_after_new_work_takes_the_new_work_first(t: Thread) -> None:
+def test_undo_after_new_work_reverts_the_new_work_first(t: Thread) -> None:
     talk(t, "a b")
     t.undo()
     talk(t, "c")
@@ -298,7 +298,7 @@ def test_undo_after_new_work_takes_the_new_work_first(t: Thread) -> None:
     assert texts_of(t) == []
 
 
-def test_undo_undoes_branch_switch_and_merge(t: Thread) -> None:
+def test_undo_reverts_branch_switch_and_merge(t: Thread) -> None:
     talk(t, "a")
     t.branch("f")
     t.switch("f")
@@ -342,7 +342,7 @@ def test_revert_of_an_edit_and_of_a_merge_keep_later_turns(t: Thread) -> None:
     assert texts_of(t) == ["u:a", "u:m", "u:later"]
 
 
-def test_revert_of_what_was_changed_since_is_refused_and_changes_nothing(t: Thread) -> None:
+def test_revert_of_a_later_changed_message_is_refused_and_changes_nothing(t: Thread) -> None:
     ids = talk(t, "a")
     edit = t.edit(ids[0], "A")
     t.edit(ids[0], "AA")
@@ -351,7 +351,7 @@ def test_revert_of_what_was_changed_since_is_refused_and_changes_nothing(t: Thre
     assert texts_of(t) == ["u:AA"]
 
 
-def test_revert_twice_has_nothing_left(t: Thread) -> None:
+def test_reverting_twice_has_no_effect_the_second_time(t: Thread) -> None:
     ids = talk(t, "a")
     edit = t.edit(ids[0], "A")
     t.revert(edit)
@@ -387,7 +387,7 @@ def test_compile_last_shows_the_newest(t: Thread) -> None:
     assert t.compile(last=0).to_dicts() == []
 
 
-def test_an_ambiguous_prefix_names_its_candidates(t: Thread) -> None:
+def test_an_ambiguous_prefix_lists_its_candidates(t: Thread) -> None:
     talk(t, " ".join(f"m{n}" for n in range(40)))
     firsts = [info.id[0] for info in t.log()]
     double = next(first for first in firsts if firsts.count(first) > 1)
@@ -396,13 +396,13 @@ def test_an_ambiguous_prefix_names_its_candidates(t: Thread) -> None:
     assert len(raised.value.candidates) > 1
 
 
-def test_show_finds_a_line_that_a_compaction_made(t: Thread) -> None:
+def test_show_finds_a_message_created_by_a_compaction(t: Thread) -> None:
     talk(t, "a b")
     result = t.compact([{"summary": "S"}])
     assert t.show(t.compile().ids[0]).id == result.commit
 
 
-def test_diff_names_what_changed(t: Thread) -> None:
+def test_diff_lists_what_changed(t: Thread) -> None:
     ids = talk(t, "a b")
     t.branch("x")
     t.edit(ids[0], "A")
@@ -414,7 +414,7 @@ def test_diff_names_what_changed(t: Thread) -> None:
     assert not t.diff("main", "main")
 
 
-def test_search_finds_what_is_folded_edited_and_live(t: Thread) -> None:
+def test_search_finds_compacted_edited_and_active_messages(t: Thread) -> None:
     ids = talk(t, "alpha beta")
     t.user('she said "price: $4,500"\nand left')
     t.edit(ids[0], "omega")
@@ -427,7 +427,7 @@ def test_search_finds_what_is_folded_edited_and_live(t: Thread) -> None:
     assert t.search("nothing-like-it") == []
 
 
-def test_recall_gives_the_original_of_a_folded_id(t: Thread) -> None:
+def test_recall_returns_the_original_of_a_compacted_id(t: Thread) -> None:
     ids = talk(t, "alpha beta")
     t.compact([{"summary": "S"}])
     (hit,) = t.recall(ids[0])
@@ -441,7 +441,7 @@ def fail_in_batch(t: Thread) -> None:
         t.edit("deadbeef", "nobody")
 
 
-def test_a_batch_lands_whole_or_not_at_all(t: Thread) -> None:
+def test_a_batch_is_committed_completely_or_not_at_all(t: Thread) -> None:
     talk(t, "a")
     with t.batch():
         talk(t, "b c")
@@ -458,7 +458,7 @@ def test_stats_count_what_is_there(t: Thread) -> None:
     assert (stats.commits, stats.messages, stats.hidden, stats.branches) == (3, 1, 1, 1)
 
 
-def test_stats_with_usage_are_those_of_both_methods(t: Thread) -> None:
+def test_stats_with_usage_equal_both_methods(t: Thread) -> None:
     answer = Message(
         "assistant", (Text("Five."),), origin=Origin("anthropic", model="claude-opus-4-5")
     )
@@ -486,13 +486,13 @@ def test_text_that_looks_like_a_special_token_is_stored_and_counted(t: Thread) -
     assert texts_of(t) == ["u:<|endoftext|>"]
 
 
-def test_what_is_not_json_is_refused_and_nothing_is_written(t: Thread) -> None:
+def test_a_value_that_is_not_json_is_refused_and_nothing_is_written(t: Thread) -> None:
     with pytest.raises(ThreadError):
         t.user("a", metadata={"x": object()})
     assert t.log() == []
 
 
-def test_a_reopened_file_has_its_thread_and_its_branch(tmp_path: Path) -> None:
+def test_a_reopened_file_has_its_thread_and_branch(tmp_path: Path) -> None:
     with weft.open(tmp_path / "a.db") as t:
         talk(t, "a")
         t.branch("f")
@@ -505,7 +505,7 @@ def test_a_reopened_file_has_its_thread_and_its_branch(tmp_path: Path) -> None:
     assert (tmp_path / "a.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_handle_is_used_from_any_thread_and_closed_twice(tmp_path: Path) -> None:
+def test_a_handle_can_be_used_from_any_thread_and_closed_twice(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     t = weft.open(tmp_path / "a.db")
@@ -525,7 +525,7 @@ def test_using_a_closed_thread_is_a_clear_error(tmp_path: Path) -> None:
         t.user("a")
 
 
-def test_two_processes_worth_of_handles_see_each_other(tmp_path: Path) -> None:
+def test_handles_of_two_processes_see_each_others_commits(tmp_path: Path) -> None:
     one, two = weft.open(tmp_path / "a.db"), weft.open(tmp_path / "a.db")
     id = one.user("a").id
     two.compile()

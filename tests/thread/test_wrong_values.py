@@ -137,7 +137,7 @@ def test_a_wrong_argument_is_named(field: str, verb: Verb) -> None:
         verb(t)
 
 
-def test_asking_for_threads_makes_no_file(tmp_path: Path) -> None:
+def test_listing_threads_creates_no_file(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no store"):
         weft.threads(tmp_path / "nope.db")
     assert not (tmp_path / "nope.db").exists()
@@ -156,7 +156,7 @@ def test_a_database_of_another_program_is_not_written_into(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\v", "\f", "\t", "\n", "\r\n"])
-def test_H3_a_note_is_one_line_whatever_breaks_the_text(sign: str) -> None:
+def test_H3_a_note_is_one_line_for_any_line_break(sign: str) -> None:
     assert weft.open().user(f"a{sign}b").message == "dialogue: a b"
 
 
@@ -178,7 +178,7 @@ def test_H3_a_note_is_one_line_whatever_breaks_the_text(sign: str) -> None:
         (5, "name"),
     ],
 )
-def test_a_value_that_is_no_tool_is_refused_with_its_place(tool, error):
+def test_a_value_that_is_not_a_tool_is_refused_with_its_index(tool, error):
     with weft.open() as t:
         with pytest.raises(weft.ThreadError, match=rf"tools\[1\].*{error}"):
             t.setup(tools=[{"name": "fine"}, tool])

@@ -40,7 +40,7 @@ def said(address: str) -> list[str]:
         return [message.text for message in thread.compile().messages]
 
 
-def test_a_killed_writer_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_a_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
     chance = random.Random(4)
     address = str(tmp_path / "store.db")
     acknowledged: list[str] = []
@@ -62,7 +62,7 @@ def test_a_killed_writer_loses_nothing_that_was_acknowledged(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
-def test_many_writers_on_one_branch_lose_and_double_nothing(
+def test_concurrent_writers_on_one_branch_lose_and_duplicate_nothing(
     backend: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     address = (
@@ -113,7 +113,7 @@ def _write_until_full(path: Path) -> int:
     return 2
 
 
-def test_a_file_that_cannot_be_written_says_so_and_is_left_alone() -> None:
+def test_a_read_only_file_is_reported_and_unchanged() -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         path = folder / "store.db"
@@ -145,7 +145,7 @@ def _write_as_nobody(path: Path) -> int:
     return 2
 
 
-def test_a_flipped_byte_in_any_object_is_named(tmp_path: Path) -> None:
+def test_a_flipped_byte_in_any_object_is_detected(tmp_path: Path) -> None:
     """Every table's every column, one flipped bit at a time, in rows taken by chance."""
     chance = random.Random(7)
     path = tmp_path / "store.db"

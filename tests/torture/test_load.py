@@ -92,7 +92,7 @@ def check(url: str) -> float:
     return time.perf_counter() - begin
 
 
-def test_every_one_of_many_slow_streams_is_served(tmp_path: Path) -> None:
+def test_many_slow_streams_are_all_served(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 4 * STREAMS + 500
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, wanted), hard), hard))

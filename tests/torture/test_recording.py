@@ -226,7 +226,7 @@ def talk_all(url: str, talks: list[Talk], turns: int = TURNS) -> None:
         list(pool.map(hold, talks))
 
 
-def test_a_store_that_works_takes_everything(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_working_store_records_everything(upstream: Upstream, tmp_path: Path) -> None:
     with serving(tmp_path, upstream) as gateway:
         talks = [Talk(f"calm{number}") for number in range(CLIENTS)]
         talk_all(gateway.url, talks)
@@ -234,7 +234,7 @@ def test_a_store_that_works_takes_everything(upstream: Upstream, tmp_path: Path)
         check(str(gateway.store), talks)
 
 
-def test_a_locked_store_holds_nobody_up(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_locked_store_delays_no_answer(upstream: Upstream, tmp_path: Path) -> None:
     with serving(tmp_path, upstream) as gateway:
         talks = [Talk(f"locked{number}") for number in range(CLIENTS)]
         talk_all(gateway.url, talks, 1)
@@ -256,7 +256,7 @@ def test_a_locked_store_holds_nobody_up(upstream: Upstream, tmp_path: Path) -> N
         check(str(gateway.store), talks)
 
 
-def test_a_lock_that_comes_in_the_middle_of_an_answer(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_lock_during_an_answer_loses_nothing(upstream: Upstream, tmp_path: Path) -> None:
     with serving(tmp_path, upstream) as gateway:
         talk = Talk("middle")
         talk.turn(gateway.url)
@@ -280,7 +280,7 @@ def test_a_lock_that_comes_in_the_middle_of_an_answer(upstream: Upstream, tmp_pa
         check(str(gateway.store), [talk])
 
 
-def test_a_full_disk_answers_everybody(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_full_disk_fails_no_answer(upstream: Upstream, tmp_path: Path) -> None:
     """The store is full, then the journal too: what is called recorded is there afterwards."""
     talks: list[Talk] = []
     with ExitStack() as stack:
@@ -301,7 +301,9 @@ def test_a_full_disk_answers_everybody(upstream: Upstream, tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(not LARGE, reason="mounts a file system")
-def test_a_full_file_system_that_gets_room_again(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_full_file_system_recovers_after_space_is_freed(
+    upstream: Upstream, tmp_path: Path
+) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(disk)]
@@ -397,7 +399,7 @@ def test_an_idle_gateway_drains_its_journal(
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
-def test_killed_gateways_lose_nothing_that_was_acknowledged(
+def test_killed_gateways_lose_nothing_acknowledged(
     backend: str, upstream: Upstream, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Two gateways on one store are killed under load, half of the time while it is locked."""
@@ -444,7 +446,7 @@ def until_killed(url: str, talks: list[Talk]) -> None:
             talks.append(Talk(f"{talks[0].name}-{len(talks)}"))
 
 
-def test_errors_of_the_store_tell_clients_nothing(upstream: Upstream, tmp_path: Path) -> None:
+def test_store_errors_are_not_shown_to_clients(upstream: Upstream, tmp_path: Path) -> None:
     """Whatever happens, no reply names the store's path."""
     replies: list[Any] = []
     with serving(tmp_path, upstream) as gateway, locked(gateway.store):
