@@ -6,7 +6,7 @@ import openai
 import orjson
 import pytest
 
-from gateway.test_originals import ANSWERS, ask, echo, first_request, kept_of
+from gateway.test_restore import ANSWERS, ask, echo, first_request, kept_of
 from servers import REQUEST_PATHS, UPSTREAM_NAMES, Scripted, post
 from weft.errors import StoreError
 from weft.gateway import failure
