@@ -36,7 +36,7 @@ error into JSON.
     POST /api/rename {thread, name}, /api/delete {thread}, /api/undelete {thread}
     POST /api/render {text}
     GET  /api/questions, /api/permissions, POST /api/answer, /api/hint, /api/forget: what running
-                                              agents ask, and the answers (`api_runs`)
+                                              agents ask, and the answers (`socket`)
     GET  /api/usage?thread=&offset=           tokens and dollars per turn, thread, model and day
     POST /api/upload, GET /api/upload, GET /api/media: files of messages (`api_media`)
     GET  /api/export?thread=&format=          the thread as an HTML or Markdown document
@@ -77,12 +77,11 @@ from .api_history import HISTORY_READS, HISTORY_WRITES
 from .api_media import export_thread, read_upload, show_media, show_upload, store_upload
 from .api_reads import READS
 from .api_rows import ROW_READS
-from .api_runs import RUN_READS, RUN_WRITES
 from .api_writes import WRITES
 from .asgi import check_depth
 from .auth import admit, own_name, read_key
 from .errors import public_message
-from .socket import socket_route
+from .socket import RUN_READS, RUN_WRITES, socket_route
 from .state import State
 
 HEADERS = {

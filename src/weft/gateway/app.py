@@ -43,14 +43,13 @@ from .asgi import (
 )
 from .auth import admit
 from .auto_compact import SessionCompactor
-from .endpoints import HEALTH, find_endpoint, full_path
+from .endpoints import HEALTH, dialect, find_endpoint, full_path
 from .errors import refusal
 from .guard import Gate
 from .large_bodies import tune_interpreter
 from .live import StorePoller
-from .models import dialect
-from .questions import CallerPermissions
 from .recorder import ExchangeRecorder
+from .runs import CallerPermissions
 from .settings import SPARE_FILES, LimitSettings, Settings, default_store
 from .state import State
 

@@ -33,21 +33,13 @@ def refusal(error: Refused) -> ApiError:
     return ApiError(kind, str(error), error.status, param=error.param)
 
 
-def upstream_failure(error: UpstreamError) -> ApiError:
-    """An error that the upstream caused."""
-    return error_of(error)
-
-
 def failure(error: Refused | UpstreamError | StoreError) -> ApiError:
     """An error that the caller, the upstream or the store caused."""
     if isinstance(error, Refused):
         return refusal(error)
-    return store_failure(error) if isinstance(error, StoreError) else upstream_failure(error)
-
-
-def store_failure(error: StoreError) -> ApiError:
-    """An error of the store, for the caller."""
-    return ApiError("server", public_message(error), 500)
+    if isinstance(error, StoreError):
+        return ApiError("server", public_message(error), 500)
+    return error_of(error)
 
 
 def public_message(error: WeftError) -> str:

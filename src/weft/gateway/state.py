@@ -15,9 +15,8 @@ from .guard import Gate
 from .large_bodies import LargeBodyWorker
 from .listings import Listings
 from .live import LiveFeed
-from .questions import CallerPermissions
 from .recorder import ExchangeRecorder
-from .runs import Runs
+from .runs import CallerPermissions, Runs
 from .settings import LimitSettings, Settings
 from .thread_views import ThreadViews
 from .uploads import Uploads
