@@ -241,6 +241,62 @@ def test_a_regenerated_answer_replaces_the_first(store, gateway):
     assert weft.thread.open(store, "s").current == "answer-2-of-turn-2"
 
 
+def test_head_follows_a_client_that_asks_an_abandoned_question_again(store, gateway):
+    gateway.turn(request("a"), "b", hint="s")
+    gateway.turn(request("a", "b", "x"), "one", hint="s")
+    gateway.turn(request("a", "b", "y"), "two", hint="s")
+    asked = gateway.ask(request("a", "b", "x"), hint="s")
+    assert lines(store, "s")["main"] == ["a", "b", "x"]
+    gateway.reply(asked, "three")
+    assert lines(store, "s") == {
+        "main": ["a", "b", "x", "three"],
+        "before-edit-of-turn-2": ["a", "b", "x", "one"],
+        "before-edit-of-turn-2-2": ["a", "b", "y", "two"],
+    }
+    assert weft.thread.open(store, "s").current == "main"
+
+
+def test_head_follows_a_client_whose_last_question_was_undone(store, gateway):
+    gateway.turn(request("a"), "b", hint="s")
+    gateway.turn(request("a", "b", "c"), "d", hint="s")
+    weft.thread.open(store, "s").undo(turn=True)
+    gateway.turn(request("a", "b", "c"), "D", hint="s")
+    assert lines(store, "s") == {"main": ["a", "b", "c", "D"]}
+
+
+def test_the_answer_to_a_tagged_question_goes_to_its_branch(store, gateway):
+    gateway.turn(request("a"), "b", hint="s")
+    asked = gateway.ask(request("a", "b", "c"), hint="s")
+    tagged = weft.thread.open(store, "s").tag("question").id
+    gateway.reply(asked, "d1")
+    gateway.turn(request("a", "b", "c"), "d2", hint="s")
+    Gateway(store).turn(request("a", "b", "c"), "d3", hint="s")
+    assert lines(store, "s") == {
+        "main": ["a", "b", "c", "d3"],
+        "answer-1-of-turn-2": ["a", "b", "c", "d1"],
+        "answer-2-of-turn-2": ["a", "b", "c", "d2"],
+    }
+    assert weft.thread.open(store, "s").tags() == {"question": tagged}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_head_follows_a_client_whose_questions_and_answers_repeat(store, gateway, seed):
+    """Short sessions say the same again: "go on", "Done."."""
+    chance = random.Random(seed)
+    texts = []
+    for step in range(14):
+        start = chance.choice([len(texts), len(texts), len(texts), *range(2, len(texts), 2)])
+        texts = [*texts[:start], chance.choice(["go on", "why?"])]
+        answer = chance.choice(["Done.", "Done.", f"{step}"])
+        location = gateway.turn(request(*texts), answer, hint="s")
+        texts.append(answer)
+        assert lines(store, location.thread)[weft.thread.open(store, "s").current] == texts
+        if step == 8:
+            gateway = Gateway(store)
+    assert [thread.name for thread in store.threads()] == ["s"]
+    assert fsck(store).clean
+
+
 def test_a_late_answer_does_not_move_head(store, gateway):
     gateway.turn(request("a"), "b", hint="s")
     slow = gateway.ask(request("a", "b", "c"), hint="s")

@@ -4,7 +4,8 @@ The thread's HEAD is the branch that the client uses. A branch moves forward if 
 it. If a client goes back and continues differently, HEAD's branch continues from there, and the
 abandoned commits become a branch with a name that says why:
 
-- `before-edit-of-turn-7`: the client went back and wrote its seventh message differently.
+- `before-edit-of-turn-7`: the client went back and wrote its seventh message differently, or
+  returned to a conversation that it had left.
 - `answer-1-of-turn-7`: the seventh message was answered again.
 
 A client that compacts its conversation first asks for a summary of it. That request and its answer
@@ -64,6 +65,26 @@ def land_request(
         _create_branch(store, thread, name, abandoned_head, created)
     store.land(thread.name, series.landing("append", thread.head, abandoned_head))
     return thread.head
+
+
+def return_to_request(
+    store: Store,
+    thread: ThreadRecord,
+    request: Id,
+    history: Sequence[Message],
+    created: float,
+) -> None:
+    """Move HEAD's branch to a request that the client asks again, unless HEAD contains it.
+
+    The client went back to a conversation that it had left. The commits that were on HEAD's branch
+    get a new branch.
+    """
+    head = store.read_ref(thread.name, thread.head)
+    if head is None or request in store.read_depths(thread.name, head, [request]):
+        return
+    name = _free_name(store, thread.name, f"before-edit-of-turn-{count_turns(history)}")
+    _create_branch(store, thread, name, head, created)
+    store.land(thread.name, Landing("reset", thread.head, head, request, created))
 
 
 def land_summary_request(store: Store, thread: str, series: Series) -> str:

@@ -64,6 +64,8 @@ from weft.model import (
 from weft.store import Link, Match, Step, Store
 from weft.thread import find_imported, same_start
 
+from .branches import branches_at
+
 ANCHORS_TRIED = 16
 IMPORTED_BRANCHES = 16
 ALIGNED_THREADS = 4
@@ -541,6 +543,25 @@ def find_continuation(
     return _find_tip(store, incoming)
 
 
+def prefer_head(store: Store, incoming: Incoming, continuation: Continuation) -> Continuation:
+    """The end of HEAD, if that is the answer that a request continues.
+
+    A thread may have the request already: it was undone, or its client left it and got an answer of
+    the same words elsewhere. The client is at HEAD all the same.
+    """
+    if not 0 < incoming.answered < continuation.length:
+        return continuation
+    record = store.read_thread(continuation.thread)
+    head = None if record is None else store.read_ref(record.name, record.head)
+    steps = [] if head is None else store.read_commits(continuation.thread, [head])
+    chain = steps[0].commit.chain if steps else None
+    if chain is None or chain != incoming.points[incoming.answered - 1].chain:
+        return continuation
+    return structs.replace(
+        continuation, commit=steps[0].commit.id, length=incoming.answered, echo=None
+    )
+
+
 def _align(store: Store, incoming: Incoming, anchor: Continuation) -> Continuation:
     """Where a request continues if its client rewrote something up to the anchor."""
     continuation = _align_before(store, incoming, anchor)
@@ -881,9 +902,8 @@ def _may_continue(
         return True
     if continuation.length == len(incoming.messages):  # the same request again
         return is_equal or _has_failed(store, continuation)
-    return bool(
-        store.branches_at(continuation.thread, continuation.commit)
-    )  # more text, and no answer yet
+    branches = branches_at(store, continuation.thread, continuation.commit)
+    return bool(branches)  # more text, and no answer yet
 
 
 def _has_failed(store: Store, request: Continuation) -> bool:

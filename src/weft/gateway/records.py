@@ -79,6 +79,7 @@ from .branches import (
     land_answer,
     land_request,
     land_summary_request,
+    return_to_request,
 )
 from .client_compaction import find_compacted_thread, find_summary
 from .families import TITLE_KINDS, Family, find_main, give_title, join_family
@@ -90,6 +91,7 @@ from .identity import (
     edited_key,
     exchange_key,
     find_continuation,
+    prefer_head,
     read_incoming,
     reply_key,
     response_key,
@@ -365,6 +367,8 @@ def record_request(
             return Recorded(earlier_location, {})
         session = [] if record.hint is None else find_session(store, record.scope, record.hint)
         continuation = find_continuation(store, incoming, session, record.continuation)
+        if continuation is not None and not record.is_summary_request:
+            continuation = prefer_head(store, incoming, continuation)
         answers = ProvenAnswers()
         if maker is not None:
             answers = find_answers(
@@ -623,7 +627,7 @@ def _find_recorded(
 def _read_location(
     store: Store, record: RequestRecord, incoming: Incoming, thread: str, commit: Id
 ) -> RequestLocation:
-    branches = store.branches_at(thread, commit)
+    branches = branches_at(store, thread, commit)
     (step,) = store.read_commits(thread, [commit])
     return RequestLocation(
         record.exchange,
@@ -669,7 +673,7 @@ def _replayed_location(store: Store, exchange: str, context: RecordingContext) -
     (step,) = store.read_commits(link.thread, [link.commit])
     system, tools = _context_at(store, link.thread, link.commit, context)
     record = store.read_thread(link.thread)
-    branches = store.branches_at(link.thread, link.commit)
+    branches = branches_at(store, link.thread, link.commit)
     scope = "" if record is None or record.scope is None else record.scope
     is_hinted = store.newest_link(exchange_key("hinted", exchange), deleted=True) is not None
     return RequestLocation(
@@ -731,6 +735,8 @@ def _record_at(
     if continuation.length and not drafts:
         if branch and not is_summary_branch(branch):
             follow_client(store, thread, branch, record.created)
+        elif not branch and not record.is_summary_request:
+            return_to_request(store, thread, continuation.commit, record.messages, record.created)
         location = _read_location(store, record, incoming, continuation.thread, continuation.commit)
         return structs.replace(location, shows_edits=shows_edits)
     if continuation.length:
