@@ -1,8 +1,8 @@
-"""Finds a Chromium for the browser tests, or installs Debian's where that is possible.
+"""Finds a Chromium for the browser tests, or installs Debian's package if possible.
 
-Run as a program it prints the path, or says why there is none and exits with 1; the tests that
-need a browser then skip with the same reason. Playwright's own download is not used: Debian's
-package is what a machine can always get.
+As a program it prints the path, or the reason why there is none, and then exits with 1. Tests that
+need a browser are then skipped with the same reason. Playwright's own download is not used, because
+Debian's package is available on more machines.
 """
 
 import os

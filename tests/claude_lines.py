@@ -1,4 +1,4 @@
-"""Session files in Claude Code's shape, written by hand: a line for each call of `Session`."""
+"""Builds session files in Claude Code's format: one line for each call of `Session`."""
 
 import json
 from typing import Any

@@ -1,8 +1,7 @@
-"""Clients of all four protocols that hold conversations, and an upstream that thinks in secret.
+"""Clients of all four protocols that hold conversations, and an upstream with private state.
 
-Every answer of the upstream carries private state (thinking, signatures, sealed reasoning) with a
-token that occurs nowhere else. A token that reaches the upstream in the request of another
-conversation has leaked.
+Every answer of the upstream has private state (thinking, signatures, encrypted reasoning) with a
+unique token. A token in the request of another conversation is a leak.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The recorded traffic beside the project, where there is some."""
+"""Recorded traffic, if it is available next to the project."""
 
 import gzip
 import json

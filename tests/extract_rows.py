@@ -1,4 +1,4 @@
-"""Conversations in few words, and what an extract of them says."""
+"""Short notation for conversations, and their extracts."""
 
 import json
 

@@ -1,7 +1,7 @@
-"""Faults times clients times upstreams times forms, judged through the official SDKs.
+"""Combinations of faults, clients, upstreams and forms, checked with the official SDKs.
 
-`product` is every combination, `pairwise` a selection in which each two values of two different
-factors meet at least once. `run` asks for all of them at once and counts what went wrong.
+`product` is every combination. `pairwise` is a selection that has each pair of values of two
+factors at least once. `run` sends all requests concurrently and counts the errors.
 """
 
 import os

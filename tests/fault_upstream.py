@@ -1,11 +1,11 @@
-"""An upstream that fails in every way that an upstream can fail, and one that is merely odd.
+"""An upstream that fails in every possible way, or answers in an unusual but valid way.
 
-The model's name chooses the fault: `fault-NAME` plays the `Fault` of that name in `FAULTS`, and any
-other name gets a whole answer. The server speaks all four protocols, by the path of the request. It
-writes HTTP by hand, because most of the faults are bytes that no HTTP library would write.
+The model's name selects the fault: `fault-NAME` is the `Fault` of that name in `FAULTS`. Any other
+name gets a complete answer. The path of the request selects one of the four protocols. The server
+writes HTTP by hand, because no HTTP library would write most of these faults.
 
-Each fault says what its client must see (`outcome`): a failure, or the whole answer. The text of
-the whole answer is `ANSWER`, so a part of it is never taken for all of it.
+Each fault says what its client must see (`outcome`): a failure, or the complete answer. The text of
+that answer is `ANSWER`, so a partial answer is never mistaken for it.
 """
 
 import asyncio

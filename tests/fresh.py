@@ -1,4 +1,4 @@
-"""A thread as a process sees it that has compiled nothing yet."""
+"""Opens a thread as a new process sees it, without cached views."""
 
 from weft.history import Row, View
 from weft.thread import Thread, open as open_thread

@@ -1,8 +1,8 @@
-"""Whether the cost of a function grows with the length of its input.
+"""Measures whether the cost of a function is linear in the length of its input.
 
-Costs are CPU time of this thread, and only their ratio counts, so a slow or busy machine does not
-change the result. `count_calls` is exact, but counts one call of a C function as one, however much
-it does.
+The cost is CPU time of this thread. Only ratios are compared, so a slow or busy machine does not
+change the result. `count_calls` is exact, but counts a call of a C function as one call, whatever
+its cost.
 """
 
 import sys

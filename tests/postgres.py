@@ -1,7 +1,7 @@
 """A real PostgreSQL server from a wheel, for tests and benchmarks.
 
-The workers of one run share it: whoever comes first starts it, whoever leaves last stops it. Each
-test has a schema of its own, which costs a millisecond where a database costs a hundred.
+The workers of a test run share it: the first one starts it, and the last one stops it. Each test
+has its own schema, which costs a millisecond; a database would cost a hundred.
 """
 
 import warnings

@@ -1,7 +1,7 @@
-"""The real Claude Code and Codex, each in a home of its own, for the tests that run them.
+"""The real Claude Code and Codex, each with its own home folder, for the tests that run them.
 
-A variable names the native binary of a client: `WEFT_CLAUDE`, `WEFT_CODEX`. Nothing leaves this
-machine, because the clients ask an upstream of the test.
+`WEFT_CLAUDE` and `WEFT_CODEX` name the native binaries. Nothing leaves this machine, because the
+clients use an upstream of the test.
 """
 
 import os

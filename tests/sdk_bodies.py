@@ -1,7 +1,7 @@
-"""Bodies made from the official SDKs' own types: whatever a vendor's API says it takes or gives.
+"""Bodies that are generated from the official SDKs' types.
 
-Each is drawn from the compiled schema that `sdk_types` judges by, so it holds any mix of members
-and of kinds that the type allows, in any place; nobody had to think of it.
+Each body is drawn from the compiled schema of `sdk_types`, so it has any combination of members and
+kinds that the type allows.
 """
 
 from functools import cache

@@ -1,7 +1,7 @@
-"""What an official SDK makes of an answer: the text it gives its caller, or that it failed.
+"""Reads an answer with the official SDK: the text that its caller gets, or a failure.
 
-An SDK fails by raising, or by the event or state that its protocol has for failures. Whatever else
-comes out is a success in the eyes of its caller, and is told with its text.
+An SDK fails by raising, or with the failure event or state of its protocol. Anything else counts as
+a success.
 """
 
 from typing import Any

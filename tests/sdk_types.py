@@ -1,9 +1,9 @@
-"""The official SDKs' own types as judges of a body, made able to fail.
+"""The official SDKs' types as strict validators of a body.
 
-The SDKs type requests as `TypedDict`s and answers as models that let anything pass: `Iterable[X]`
-is checked only when somebody iterates, and unknown members are welcome. Here the same types are
-compiled again with two changes: an iterable is a list, and a member that the type does not name is
-an error. The types themselves are not touched.
+The SDKs type requests as `TypedDict`s and answers as lenient models: `Iterable[X]` is checked only
+on iteration, and unknown members are allowed. Here the same types are compiled again with two
+changes: an iterable is a list, and an unknown member is an error. The original types are not
+changed.
 """
 
 from functools import cache

@@ -1,7 +1,7 @@
-"""Real servers for tests: `weft serve` in its own process, and upstreams that follow a script.
+"""Real servers for tests: `weft serve` in its own process, and scripted upstreams.
 
-An upstream here is a plain HTTP server that records what it was sent and answers with what the
-test put into it, byte by byte, cut off wherever the test says.
+A scripted upstream is a plain HTTP server. It records its requests and answers with the bytes that
+the test set, truncated if the test says so.
 """
 
 import os

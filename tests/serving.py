@@ -1,4 +1,4 @@
-"""A real `weft serve` in a process of its own."""
+"""A real `weft serve` in its own process."""
 
 import os
 import subprocess

@@ -1,9 +1,12 @@
-"""An upstream on a raw socket that stops, or breaks its framing, wherever a test says.
+"""An upstream on a raw socket that hangs, or breaks its framing, where a test needs it.
 
-How it behaves is the name of the model: `before-headers`, `after-headers` and `mid-body` hang at
-that place until the other side leaves; `bad-chunk` breaks the chunked framing in the middle of the
-body and keeps the connection open; `drip` sends a byte now and then; `large-N` answers with N
-megabytes; `ok` answers.
+The name of the model selects the behaviour:
+
+- `before-headers`, `after-headers` and `mid-body` hang at that point until the client disconnects.
+- `bad-chunk` breaks the chunked framing in the middle of the body and keeps the connection open.
+- `drip` sends a byte now and then.
+- `large-N` answers with N megabytes.
+- `ok` answers.
 """
 
 import re

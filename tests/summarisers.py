@@ -1,7 +1,7 @@
-"""Upstreams that write summaries over a real socket, and the threads that are given to them.
+"""Upstreams that write summaries over a real socket, and threads for them.
 
-`says(text)` is a streamed answer of Chat Completions; `refuses(...)` an error in OpenAI's form. A
-`Writer` is an asker whose model lives behind such a socket: what it is sent can be read back.
+`says(text)` is a streamed answer of Chat Completions, and `refuses(...)` an error in OpenAI's
+format. A `Writer` asks a model on such a socket and records the requests.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Commands as a person runs them, in a terminal, and as a program does, in a pipe."""
+"""Runs commands in a terminal, as a person does, and in a pipe, as a program does."""
 
 import json
 import os

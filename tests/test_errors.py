@@ -1,4 +1,4 @@
-"""The error tree: the drawing in the docstring is the tree of the classes."""
+"""The error tree in the docstring matches the classes."""
 
 import re
 

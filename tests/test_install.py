@@ -1,7 +1,7 @@
 """`pip install weft` is enough for the library, the agent, the chat and the commands.
 
-Each script runs in a process of its own in which the libraries of the `serve` extra cannot be
-imported, nor the HTTP client: the offline model needs none.
+Each script runs in its own process, in which the libraries of the `serve` extra and the HTTP client
+cannot be imported.
 """
 
 import subprocess

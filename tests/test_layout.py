@@ -1,4 +1,4 @@
-"""Rules about the tree itself, so that they need no reviewer."""
+"""Rules about the source tree."""
 
 import ast
 import re

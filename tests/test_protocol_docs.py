@@ -1,4 +1,4 @@
-"""The field tables in `docs/protocols` against the code: every field, and what becomes of it."""
+"""The field tables in `docs/protocols` match the code."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The public names: every type that a public signature mentions is itself public."""
+"""Every type in a public signature is public."""
 
 import inspect
 import types

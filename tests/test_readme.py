@@ -1,7 +1,7 @@
-"""Every code block of the README and the guides runs as it stands; every link leads somewhere.
+"""Every code block of the README and the guides runs, and every link has a target.
 
-Shell lines run in a folder that has the files they name, with small programs in place of the
-clients, a gateway in place of port 8787 and a scripted upstream in place of a vendor.
+Shell commands run in a folder with the files that they name. Small programs replace the clients, a
+gateway replaces port 8787, and a scripted upstream replaces the vendor.
 """
 
 import os

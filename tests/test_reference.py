@@ -1,4 +1,4 @@
-"""The reference in `docs/reference` says what the code says."""
+"""The reference in `docs/reference` matches the code."""
 
 import importlib.util
 import re

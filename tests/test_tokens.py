@@ -1,4 +1,4 @@
-"""Counts: exact for OpenAI's vocabularies, near for the others, and never an exception."""
+"""Token counts: exact for OpenAI's vocabularies, estimates for the others, never an exception."""
 
 import base64
 import random

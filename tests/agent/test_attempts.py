@@ -1,4 +1,4 @@
-"""Answers that fail or are stopped are kept as attempts, and can be asked for again."""
+"""Answers that fail or are stopped are stored as attempts and can be retried."""
 
 import asyncio
 import os

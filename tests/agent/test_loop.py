@@ -1,4 +1,4 @@
-"""The loop over a thread, with the model inside and with one behind a real socket."""
+"""The agent loop, with the offline model and with a model over a real socket."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a model cannot be sent is reported by the run: in an event, and beside the answer."""
+"""A run reports the losses of its requests: in an event, and on the answer."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What the agent's model was sent, printed again: the bytes that arrived at the other end."""
+"""The stored request of an agent equals the bytes that its upstream received."""
 
 import asyncio
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Results that the model has not read reach it, and a summariser that fails blocks no run.
+"""Results that the model has not read reach it, and a failing summariser blocks no run.
 
-The upstream is a real socket with a window of its own: a request that is too long is refused there
-as a vendor refuses it.
+The upstream is a real server with its own context window. It refuses requests that are too long, as
+a vendor does.
 """
 
 import time

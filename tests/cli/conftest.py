@@ -1,4 +1,4 @@
-"""The command line, called as a person would."""
+"""Runs commands in the process of the test."""
 
 import io
 from pathlib import Path

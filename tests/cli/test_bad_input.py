@@ -1,4 +1,4 @@
-"""Every command, given nonsense: one clear line, an exit code that says so, never a traceback."""
+"""Invalid input to every command: one clear line, a non-zero exit code, no traceback."""
 
 import json
 import os

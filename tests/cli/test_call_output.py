@@ -1,4 +1,4 @@
-"""Calls and results are seen wherever a message is: show, diff, log, compile, search."""
+"""Tool calls and results are shown by show, diff, log, compile and search."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`weft compact`: what its flags fold, and which of them it refuses."""
+"""`weft compact`: what each flag compacts, and which combinations are refused."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a newcomer meets: the thread is found, what happened is said, errors say what to do."""
+"""The first commands of a new user: default thread, printed results, and helpful errors."""
 
 import json
 import re

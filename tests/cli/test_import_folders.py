@@ -1,4 +1,4 @@
-"""`weft import` of folders and globs: everything that can be read, again and again, and no more."""
+"""`weft import` of folders and globs, also repeatedly and with unreadable files."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Markdown in the terminal, however the text is cut into deltas."""
+"""Markdown in the terminal is the same for any split of the text into deltas."""
 
 import re
 

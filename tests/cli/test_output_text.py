@@ -1,4 +1,4 @@
-"""The small words: plurals, what is left out, what was meant, and why nothing happened."""
+"""Details of printed text: plurals, empty values, suggestions for typos, and reasons."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""A commit is named as people know it from git: HEAD, `~N`, `^`, on every verb that takes an id."""
+"""Every command that takes an id also takes git's revisions: HEAD, `~N`, `^`."""
 
 from pathlib import Path
 

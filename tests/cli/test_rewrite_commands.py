@@ -1,4 +1,4 @@
-"""The commands that say history anew, and those that mark it: what they print and leave."""
+"""Commands that rewrite or annotate history: what they print, and the resulting thread."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What was found is one line for each message, cut around the words; originals come first."""
+"""Search results are one line for each message, truncated around the match."""
 
 import json
 from pathlib import Path

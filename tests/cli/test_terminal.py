@@ -1,4 +1,4 @@
-"""Colour, width, pager and progress: on a terminal, and nowhere else."""
+"""Colour, width, pager and progress are used only on a terminal."""
 
 import json
 import re

@@ -1,7 +1,7 @@
-"""Nothing that was said, named or answered can command the terminal that shows it.
+"""No message, name or error can send control sequences to the terminal.
 
-Every command runs in a terminal of its own, over a thread that is hostile wherever it can be. What
-goes into a pipe stays as it is.
+Every command runs in its own terminal, on a thread with hostile content everywhere. Output to a
+pipe is unchanged.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Which thread a command means, the order of the list of threads, and the lines of a log."""
+"""Which thread a command selects, the order of thread lists, and the lines of a log."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The commands on threads: what they print, what they exit with, and never a traceback."""
+"""The commands on threads: their output and exit codes, without tracebacks."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`weft import` and `weft export`: what they print, what they write, what they exit with."""
+"""`weft import` and `weft export`: their output, files and exit codes."""
 
 import json
 import os

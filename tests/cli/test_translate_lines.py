@@ -1,4 +1,4 @@
-"""`weft translate --jsonl`: bodies or jobs line by line; flags say what a line does not."""
+"""`weft translate --jsonl`: one body or job per line; flags are defaults for every line."""
 
 import json
 from pathlib import Path

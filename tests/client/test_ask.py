@@ -1,4 +1,4 @@
-"""Asking a model from Python: the whole answer, or one error for whatever went wrong."""
+"""Asking a model from Python gives the complete answer or raises one error."""
 
 import asyncio
 

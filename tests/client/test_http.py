@@ -1,4 +1,4 @@
-"""When to ask again."""
+"""Retries, and errors of the connection."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Input that nobody should send: refused with its path, and nothing else ever raised."""
+"""Invalid input is refused with its path, and no other exception is raised."""
 
 import copy
 import json

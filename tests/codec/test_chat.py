@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions: tables both ways, recorded traffic, streams, errors."""
+"""OpenAI Chat Completions: requests, answers, streams and errors, and recorded traffic."""
 
 import json
 

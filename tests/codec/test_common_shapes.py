@@ -1,8 +1,8 @@
-"""The shortcuts for common shapes read and write the same as the full tables.
+"""The shortcuts for common shapes give the same result as the full tables.
 
-A codec takes its shortcut only for messages without other members. So each case runs twice: as it
-is, and with something that means nothing but leaves the shortcut. Reading: a member that no
-protocol knows. Writing: an empty `ext` instead of none. Both runs must give the same result.
+A codec uses its shortcut only for messages without other members. So each case runs twice:
+unchanged, and with a harmless addition that disables the shortcut. For decoding this is an unknown
+member, for encoding an empty `ext`. Both runs must give the same result.
 """
 
 import copy

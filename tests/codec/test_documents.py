@@ -1,4 +1,4 @@
-"""Documents that are words: Anthropic's plain text and nested content, on every other wire."""
+"""Text documents: Anthropic's plain text and nested content, in every other protocol."""
 
 from base64 import b64encode
 

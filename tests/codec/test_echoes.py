@@ -1,4 +1,4 @@
-"""Answers put back as their makers wrote them: each in its own place, and nothing else moved."""
+"""Stored answers replace their echoes in a request, and nothing else changes."""
 
 import pytest
 from msgspec import structs

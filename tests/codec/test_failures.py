@@ -1,4 +1,4 @@
-"""Which answers have failed, in every protocol: bodies, streams, and the library over them."""
+"""Which answers count as failed, in every protocol: bodies, streams, and the public API."""
 
 from typing import Any
 

@@ -1,5 +1,7 @@
-"""What one vendor says and the next refuses, misreads or could have been told: each row was sent
-wrongly once, or lost where it need not be."""
+"""Values of one vendor that another refuses, misreads, or supports in another form.
+
+Each row is a regression test: the value was translated wrongly, or lost without need.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Gemini's generateContent, both ways: tables of our own, then recorded traffic."""
+"""Gemini's generateContent: requests, answers, streams and errors, and recorded traffic."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""The cost of a body grows with its length, not with its square, however odd the body is.
+"""The cost of translating a body is linear in its length, also for unusual bodies.
 
-Each row is translated twice, the second time ten times as long. Ten times the cost is linear; a
-search from the beginning for each path, id or difference makes it a hundred times.
+Each row is translated twice, the second time with ten times the length. Linear cost is ten times as
+much. A search from the start for each path, id or difference would make it a hundred times.
 """
 
 import orjson

@@ -1,4 +1,4 @@
-"""Bodies with something odd about them come home as they were, or are refused with a path."""
+"""Unusual bodies round-trip unchanged, or are refused with a path."""
 
 import orjson
 import pytest

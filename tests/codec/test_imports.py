@@ -1,4 +1,4 @@
-"""A codec is imported when it is first asked for, and brings no other protocol with it."""
+"""A codec is imported at first use, and does not import other codecs."""
 
 import subprocess
 import sys

@@ -1,5 +1,5 @@
-"""What a vendor would refuse is brought within its limits and reported, or refused here: never
-sent in silence."""
+"""Values outside a vendor's limits are adjusted and reported, or refused. They are never sent
+silently."""
 
 from copy import deepcopy
 

@@ -1,7 +1,7 @@
-"""What users of gateways suffer from, one test for each of 54 complaints, by its number.
+"""Problems that users of other gateways report: one test for each of 54, by its number.
 
-A complaint that is about the running gateway, and not about what a wire says, stands in `GATEWAY`
-with the reason; the last test checks that none is forgotten. Bodies are as small as the complaint.
+Problems of the running gateway, and not of the protocols, are listed in `GATEWAY` with the reason.
+The last test checks that none is missing.
 """
 
 import re

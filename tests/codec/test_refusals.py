@@ -1,7 +1,7 @@
-"""A refusal, as each wire says it: the words that decline, and the stop that tells so.
+"""Refusals in each protocol: the text that declines, and the stop reason.
 
-OpenAI's wires put the words into the answer, in a place of their own, and call the answer whole;
-Anthropic and Gemini cut it off and explain it beside the stop.
+OpenAI's protocols put the text into a separate part of the answer, and the answer is complete.
+Anthropic and Gemini cut the answer off and explain it next to the stop reason.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""A list made legal for its target, rule by rule."""
+"""Repairs that make a message list valid for its target, rule by rule."""
 
 import weft
 from weft.model import Message, Request, Text, ToolCall, ToolResult

@@ -1,4 +1,4 @@
-"""OpenAI Responses, both ways: identity on its own wire, and what other wires make of it."""
+"""OpenAI Responses: round trips, and translation from and to the other protocols."""
 
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,5 +1,4 @@
-"""A tool's schema has one plain object at its root: a vendor that finds another refuses the whole
-request."""
+"""The root of a tool's schema must be a plain object; vendors refuse the request otherwise."""
 
 import orjson
 import pytest

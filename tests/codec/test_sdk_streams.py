@@ -1,7 +1,7 @@
-"""Every stream that goes to a client, read by the client's own SDK.
+"""The official SDKs read every stream that Weft writes for their clients.
 
-The SDKs' transport is the seam: they are handed our bytes as if a server had sent them, and their
-own accumulators put the answer together, with strict validation where they have it.
+The bytes enter at the SDK's transport, as if a server had sent them. The SDK's own accumulator
+builds the answer, with strict validation if it has one.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Every body that goes on a wire, judged by the official SDK of that wire."""
+"""Every body that Weft sends matches the types of the official SDK."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st

@@ -1,4 +1,4 @@
-"""A JSON text changed in some values: it says the new value, and all else keeps its bytes."""
+"""`splice` changes some values of a JSON text and keeps all other bytes."""
 
 import json
 from typing import Any

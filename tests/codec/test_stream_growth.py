@@ -1,9 +1,9 @@
-"""Reading a stream costs time in proportion to its length, whatever grows in it.
+"""The cost of reading a stream is linear in its length.
 
-CPU time is compared with itself: a stream of eight times the length takes about eight times as much
-where every byte is looked at a fixed number of times, and 64 times where what has arrived is copied
-with each piece. The limit is far from both: a stream that no longer fits into the processor's cache
-takes twice as much per byte.
+The test compares CPU times: a stream of eight times the length takes about eight times as long if
+every byte is read a fixed number of times, and 64 times as long if the received bytes are copied
+with each chunk. The limit lies far from both, because a stream that no longer fits into the
+processor's cache takes twice as long per byte.
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
-"""Streams that say less, or say it in fewer places, than their vendors' own usually do.
+"""Streams of compatible servers, which omit events that the vendor's own streams have.
 
-Servers that speak a wire leave out beginnings, deltas or last words. Whatever a stream does say
-reaches the client, in an order that the client's own SDK can read, and at its true cost.
+Servers omit start events, deltas or final events. All content of such a stream reaches the client,
+in an order that the client's SDK can read, and with the right usage.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Names of tools that every wire takes, and calls turned back by them."""
+"""Tool names that are valid in every protocol, and calls that are restored by them."""
 
 import json
 import re

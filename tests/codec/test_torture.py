@@ -1,7 +1,7 @@
-"""One request that says everything at once, towards the three other protocols and back.
+"""One request with every feature at once, translated to the three other protocols and back.
 
-Each row of `FACTS` is one thing it says: how it reads on each wire that can say it, and the path of
-the loss where a wire cannot. A fact is never neither.
+Each row of `FACTS` is one feature: how each protocol that supports it writes it, and the path of
+the loss in the others. Every feature is either written or reported.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Compaction to a budget: what stays, what is folded, and what the summary says."""
+"""Compaction to a budget: what stays, what is compacted, and what the summary contains."""
 
 import re
 

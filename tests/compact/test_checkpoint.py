@@ -1,4 +1,4 @@
-"""Addresses: how they are derived, and when a text block is one."""
+"""Checkpoint ids: how they are derived, and when a text block is a checkpoint."""
 
 import re
 

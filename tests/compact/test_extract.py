@@ -1,4 +1,4 @@
-"""What an extract says: the state of the task, the lines that are needed, and no more."""
+"""What an extract contains: the state of the task and the relevant lines."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The check of a model's summary: what is removed, what is marked, and what stays as it is."""
+"""The check of a model's summary: what is removed, marked and kept."""
 
 import pytest
 

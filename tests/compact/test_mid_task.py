@@ -1,4 +1,4 @@
-"""What a compaction in the middle of a task must keep: the request, the rules, the last rounds."""
+"""A compaction in the middle of a task keeps the request, the rules and the last tool rounds."""
 
 import re
 from typing import Any

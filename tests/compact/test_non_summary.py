@@ -1,4 +1,4 @@
-"""Answers that are not summaries are recognised; true summaries that look like them are not."""
+"""Answers that are not summaries are recognised, and similar real summaries are accepted."""
 
 import pytest
 

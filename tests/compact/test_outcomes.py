@@ -1,4 +1,4 @@
-"""What a summary says about decisions: what came of them, and what was found out."""
+"""What a summary says about decisions, their outcomes and findings."""
 
 import pytest
 

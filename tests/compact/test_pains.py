@@ -1,7 +1,7 @@
-"""What users of other context engines complain about, as rows: none of it happens here.
+"""Problems that users of other context engines report, one test for each.
 
-The numbers are those of a list of 35 pains collected from the issue trackers of coding agents,
-gateways and agent frameworks.
+The numbers are those of a list of 35 problems from the issue trackers of coding agents, gateways
+and agent frameworks.
 """
 
 import base64

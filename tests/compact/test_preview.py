@@ -1,4 +1,4 @@
-"""A preview says for each message whether it is kept, thinned or folded, and why."""
+"""A preview says for each message whether it is kept, thinned or compacted, and why."""
 
 import orjson
 import pytest

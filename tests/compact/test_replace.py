@@ -1,4 +1,4 @@
-"""Ranges, boundaries, pins, pairs: what `plan_replacements` leaves, in tables."""
+"""Tables of ranges, boundaries, pins and pairs, and the result of `plan_replacements`."""
 
 import pytest
 

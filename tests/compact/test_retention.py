@@ -1,8 +1,8 @@
-"""How many of the names that a session needs later an extract of its beginning keeps.
+"""How many of the names that a session needs later are in an extract of its beginning.
 
-The first 70 % of a recorded session is folded. Needed are the entities that the agent itself
-writes afterwards and that stood in the folded part. Keeping the most recent messages of the same
-size is what an extract must beat.
+The first 70 % of a recorded session is compacted. The needed names are the entities of that part
+that the agent writes later. An extract must keep more of them than the most recent messages of the
+same size.
 """
 
 import gzip

@@ -1,4 +1,4 @@
-"""What the state block says: goal, rules, decisions, facts that hold, errors, the current task."""
+"""What the state block contains: goal, rules, decisions, facts, errors and the current task."""
 
 import pytest
 

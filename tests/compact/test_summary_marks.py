@@ -1,4 +1,4 @@
-"""A summary is marked as one on every wire, and its text cannot speak as user or system."""
+"""A summary is marked as one in every protocol, and its text cannot act as user or system."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a model's compaction says of itself: order, names, figures, growth, and its list."""
+"""The text of a model's summary, and what a compaction reports: order, names, numbers, growth."""
 
 from collections.abc import Iterator
 from typing import Any

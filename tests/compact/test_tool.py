@@ -1,4 +1,4 @@
-"""The tool's input, refused by the name of its field, and its definition for each vendor."""
+"""The compaction tool: wrong input is refused with its field, and each vendor has a definition."""
 
 import pytest
 

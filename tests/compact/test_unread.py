@@ -1,4 +1,4 @@
-"""What a shortened result keeps, and what watchers and the log hear of a compaction's steps."""
+"""What a shortened result keeps, and what listeners and the log get about a compaction's steps."""
 
 import time
 from typing import Any

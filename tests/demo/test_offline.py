@@ -1,4 +1,4 @@
-"""The model inside: deterministic, and able to walk every road of the product."""
+"""The offline model is deterministic and exercises every feature of the product."""
 
 import orjson
 import pytest

@@ -1,4 +1,4 @@
-"""The sample thread, and the tools that lie ready beside it."""
+"""The sample thread and its tools."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""For real clients and browsers: the mock upstream beside the project, tabs, and axe."""
+"""Fixtures for real clients and browsers: a mock upstream, tabs, and axe."""
 
 import json
 import subprocess

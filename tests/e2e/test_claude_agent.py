@@ -1,9 +1,8 @@
 """Claude Code as the agent of a thread, driven by the real Claude Agent SDK.
 
-The whole circle: the page or a program, the SDK, Claude Code, the gateway, a mock upstream of
-another protocol, and back. Runs where the SDK is installed and the mock upstream lies beside the
-project; `WEFT_CLAUDE` names another binary than the one that the SDK brings. Nothing leaves this
-machine.
+A request goes from the page or a program through the SDK, Claude Code and the gateway to a mock
+upstream of another protocol, and back. The tests run if the SDK and the mock upstream are
+available. `WEFT_CLAUDE` names another binary than the SDK's. Nothing leaves this machine.
 """
 
 import asyncio

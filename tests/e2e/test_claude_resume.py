@@ -1,7 +1,7 @@
-"""The real Claude Code goes on from files that Weft wrote.
+"""The real Claude Code resumes from files that Weft wrote.
 
-Runs where `WEFT_CLAUDE` names the native binary of Claude Code and the mock upstream lies beside
-the project; nothing leaves this machine.
+The tests run if `WEFT_CLAUDE` names the native binary of Claude Code and the mock upstream is
+available. Nothing leaves this machine.
 """
 
 import json

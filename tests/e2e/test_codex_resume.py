@@ -1,7 +1,7 @@
-"""The real Codex goes on from rollouts that Weft wrote.
+"""The real Codex resumes from rollouts that Weft wrote.
 
-Runs where `WEFT_CODEX` names the native binary of Codex and the mock upstream lies beside the
-project; nothing leaves this machine.
+The tests run if `WEFT_CODEX` names the native binary of Codex and the mock upstream is available.
+Nothing leaves this machine.
 """
 
 import json

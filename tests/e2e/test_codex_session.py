@@ -1,7 +1,7 @@
-"""The real Codex at work behind the gateway: a session is one thread on one branch.
+"""The real Codex behind the gateway: a session is one thread on one branch.
 
-Runs where `WEFT_CODEX` names the native binary of Codex. The upstreams are models of this machine
-that want their private state back (`living.py`); nothing leaves this machine.
+The tests run if `WEFT_CODEX` names the native binary of Codex. The upstreams are local models that
+check their private state (`living.py`). Nothing leaves this machine.
 """
 
 import signal

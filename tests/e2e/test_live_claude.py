@@ -1,6 +1,6 @@
-"""A session of the real Claude Code, watched while it runs: in a browser and in a terminal.
+"""A session of the real Claude Code is watched while it runs, in a browser and in a terminal.
 
-Runs where `WEFT_CLAUDE` names the native binary of Claude Code; nothing leaves this machine.
+The tests run if `WEFT_CLAUDE` names the native binary of Claude Code. Nothing leaves this machine.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""The page in a real browser, over a real server with its offline model."""
+"""The page in a real browser, on a real server with the offline model."""
 
 import asyncio
 import json

@@ -1,5 +1,7 @@
-"""A thread that other programs write to, in a real browser: what streams is seen, what one reads
-stays open, and a session reads like the session."""
+"""The page in a real browser, on threads that other programs write to.
+
+Streams are shown, open panels stay open, and a session looks as in its client.
+"""
 
 import json
 import re

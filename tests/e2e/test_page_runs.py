@@ -1,5 +1,4 @@
-"""Runs in the page, in a real browser and against an upstream that is slow or fails: leaving a
-thread, reloading, stopping, failing, and compacting only after a yes."""
+"""Runs in the page, in a real browser, with an upstream that is slow or fails."""
 
 import json
 import re

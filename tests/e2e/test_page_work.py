@@ -1,5 +1,4 @@
-"""The page at work, in a real browser: retries while they happen, many deltas a second, and commits
-that are dragged onto a branch."""
+"""The page in a real browser: retries, many deltas per second, and drag and drop of commits."""
 
 import threading
 from collections.abc import Iterator

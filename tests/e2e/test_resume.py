@@ -1,7 +1,7 @@
-"""Sessions of the real clients, recorded by the gateway, go on from any turn with `weft resume`.
+"""`weft resume` continues sessions of the real clients from any turn.
 
-A client runs where its variable names the binary and the mock upstream lies beside the project;
-nothing leaves this machine.
+A client is tested if its variable names the binary and the mock upstream is available. Nothing
+leaves this machine.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""The real clients under `weft run`: each uses its own tool, answered by a model of another name.
+"""The real clients under `weft run`: each calls its own tool with another vendor's model.
 
-A client runs where its variable names the binary and the mock upstream lies beside the project;
-nothing leaves this machine.
+A client is tested if its variable names the binary and the mock upstream is available. Nothing
+leaves this machine.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The official SDKs against `weft serve`, unchanged but for the base URL."""
+"""The official SDKs with `weft serve`; only the base URL is changed."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The upstream that a module's tests script, and a gateway before it in each of the protocols."""
+"""A scripted upstream for each test module, and a gateway in front of it for each protocol."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who may call."""
+"""Which callers are accepted."""
 
 from base64 import b64encode
 from hashlib import sha256

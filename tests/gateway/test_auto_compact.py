@@ -1,4 +1,4 @@
-"""`auto_compact`: a live session goes on when its window is full, whatever the summariser does."""
+"""`auto_compact`: a live session continues when its window is full, with any summariser."""
 
 import threading
 import time

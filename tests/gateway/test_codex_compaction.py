@@ -1,4 +1,4 @@
-"""A client that leaves its compaction to the server, behind an upstream that knows none."""
+"""A client that lets the server compact, with an upstream that does not support it."""
 
 from contextlib import closing
 

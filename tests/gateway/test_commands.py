@@ -1,4 +1,4 @@
-"""`weft serve`, `weft run` and `weft chat` as a person calls them."""
+"""`weft serve`, `weft run` and `weft chat` as commands."""
 
 import os
 import socket

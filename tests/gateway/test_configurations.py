@@ -1,4 +1,4 @@
-"""Who gets in, what is kept, and other protocols' upstreams: gateways with other settings."""
+"""Gateways with keys, without recording, and with upstreams of other protocols."""
 
 import stat
 from base64 import b64encode

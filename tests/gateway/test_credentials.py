@@ -1,6 +1,6 @@
-"""A client's own key reaches its vendor's own host, or an upstream that was configured for it.
+"""A client's key reaches only its vendor's host, or an upstream that is configured for it.
 
-Everywhere else the upstream gets its configured key or none at all.
+Every other upstream gets its configured key, or none.
 """
 
 import http.client

@@ -1,4 +1,4 @@
-"""The road of an exchange, over real sockets: `weft serve` in a process, a scripted upstream."""
+"""An exchange over real sockets: `weft serve` in a process, and a scripted upstream."""
 
 import gzip
 import http.client

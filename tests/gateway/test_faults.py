@@ -1,7 +1,7 @@
-"""An upstream that fails in every way, judged by what the official SDKs tell their callers.
+"""Faulty upstreams: what the official SDKs report to their callers.
 
-A selection in which every fault meets every client, every upstream and both forms; all of them
-together are in `tests/torture/test_upstream_faults.py`.
+This is a selection in which every fault occurs with every client, every upstream and both forms.
+`tests/torture/test_upstream_faults.py` has all combinations.
 """
 
 import pytest

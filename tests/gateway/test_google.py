@@ -1,4 +1,4 @@
-"""Google's addresses, and what an upstream sees of them."""
+"""Google's URLs, and the URLs that an upstream gets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What would hurt somebody who trusts the gateway: leaks, lies and losses, over HTTP."""
+"""Guarantees of the gateway over HTTP: no leaks, no false answers, no lost records."""
 
 import sqlite3
 import threading

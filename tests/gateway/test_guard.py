@@ -1,4 +1,4 @@
-"""Every upstream call ends: by a deadline, by its client, by broken framing, or by a signal."""
+"""Every upstream call ends: by a deadline, a disconnect, broken framing, or a signal."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""With keys, nobody can find out which thread names another key has."""
+"""With keys, a caller cannot find out which thread names another key has."""
 
 import asyncio
 from urllib.parse import quote

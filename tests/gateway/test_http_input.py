@@ -1,4 +1,4 @@
-"""Input at the edges of HTTP: addresses, odd headers, deep or compressed bodies, missing keys."""
+"""Unusual HTTP input: hosts, headers, deep or compressed bodies, missing keys."""
 
 import gzip
 import http.client

@@ -1,4 +1,4 @@
-"""The journal keeps every record whose append returned, in order, whatever happens to the file."""
+"""The journal keeps every acknowledged record in order, also if the file is damaged."""
 
 import os
 import random

@@ -1,7 +1,7 @@
-"""No conversation sees anything of another one, and each stays in its own thread.
+"""No conversation gets data of another one, and each stays in its own thread.
 
-The judge stands at the upstream: every answer's private state holds a token of its own, and no
-token may come back in the request of another conversation.
+The upstream checks this: the private state of every answer has a unique token, which must not
+appear in the request of another conversation.
 """
 
 import os

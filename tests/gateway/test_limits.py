@@ -1,4 +1,4 @@
-"""How much a gateway takes: connections, requests at the same time, slow clients."""
+"""Limits of a gateway: connections, concurrent requests, slow clients."""
 
 import http.client
 import re

@@ -1,4 +1,4 @@
-"""`GET /metrics`: what a scraper reads after good, refused and failed exchanges."""
+"""`GET /metrics` after successful, refused and failed exchanges."""
 
 import http.client
 import time

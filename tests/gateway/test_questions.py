@@ -1,4 +1,4 @@
-"""What runs ask the people who watch them: over the socket and over the API."""
+"""Questions of runs to the people who watch them, over the socket and over the API."""
 
 import asyncio
 import sys

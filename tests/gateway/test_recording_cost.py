@@ -1,7 +1,7 @@
-"""What recording an exchange costs does not depend on what is stored, nor on the turn.
+"""The cost of recording an exchange depends neither on the store's size nor on the turn.
 
-Cost is counted in steps of SQLite's virtual machine, in statements and in function calls, which a
-busy machine does not change.
+The cost is counted in steps of SQLite's virtual machine, statements and function calls, which do
+not depend on the load of the machine.
 """
 
 import asyncio

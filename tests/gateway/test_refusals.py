@@ -1,4 +1,4 @@
-"""An upstream's error on its way to the client: what is asked again, and in whose words it ends."""
+"""Upstream errors: which ones are retried, and in which format the client gets them."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""An answer on its way: what passes, what waits, and what a cut looks like."""
+"""Relayed answers: pass-through, delayed ends, truncated streams and keep-alives."""
 
 import orjson
 import pytest

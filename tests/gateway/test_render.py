@@ -1,4 +1,4 @@
-"""Markdown becomes HTML that can only be read."""
+"""Markdown becomes safe HTML."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the maker of an answer wants back of it, though its client could not hand it back."""
+"""A vendor gets back the private parts of its answers that the client could not echo."""
 
 from functools import partial
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""The rows of a thread for the page: windows, what is new, and parts as a person reads them."""
+"""The rows of a thread for the page: windows, new rows, and the parts of a message."""
 
 from urllib.error import HTTPError
 from urllib.parse import urlencode

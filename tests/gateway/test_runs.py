@@ -1,4 +1,4 @@
-"""Runs over the page's socket: they belong to the server, not to the tab that began them."""
+"""Runs over the page's socket belong to the server, not to the tab that started them."""
 
 import asyncio
 import time

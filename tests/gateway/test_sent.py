@@ -1,4 +1,4 @@
-"""`weft show ID --sent` after the gateway answered: the very bytes that the upstream received."""
+"""`weft show ID --sent` prints the exact bytes that the gateway sent to the upstream."""
 
 import asyncio
 import subprocess

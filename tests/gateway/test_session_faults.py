@@ -1,7 +1,7 @@
-"""Attacks on live sessions: kills, restarts, retries, and people who edit while a client works.
+"""Live sessions during kills, restarts, retries and edits by other people.
 
-Whatever happens around a session: it stays one thread, nothing of it is lost, nothing of it reaches
-another caller, `fsck` finds nothing, and the upstream gets its private state back.
+A session stays one thread, loses nothing, shares nothing with other callers, and the upstream gets
+its private state back. `fsck` finds no error.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""How a gateway runs: flags, file, environment, in that order."""
+"""Settings of a gateway come from flags, the file and the environment, in that order."""
 
 from hashlib import sha256
 

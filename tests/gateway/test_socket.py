@@ -1,4 +1,4 @@
-"""What goes over the page's socket: frames that are read, and events that become frames."""
+"""The page's socket: incoming frames, and events as outgoing frames."""
 
 import pytest
 

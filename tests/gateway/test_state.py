@@ -1,4 +1,4 @@
-"""What a thread is called in a list."""
+"""The title of a thread in a list."""
 
 import pytest
 

@@ -1,8 +1,7 @@
-"""Many clients that send their whole conversation each time, all at once.
+"""Many concurrent clients that send their whole conversation with each request.
 
-They grow, go back and write something else, and start subagents; some name their session, some are
-known by the ids of their calls only, some by nothing but their text. With `WEFT_TORTURE=1` there
-are 2,000 of them.
+They continue, go back to earlier turns and start subagents. Some name their session, some are
+recognised only by call ids, some only by their text. With `WEFT_TORTURE=1` there are 2,000.
 """
 
 import os

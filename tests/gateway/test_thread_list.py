@@ -1,4 +1,4 @@
-"""The page's list of threads: by last activity, in pages, and searched as a whole."""
+"""The page's list of threads: sorted by activity, paged, and searched as a whole."""
 
 from pathlib import Path
 from urllib.parse import urlencode

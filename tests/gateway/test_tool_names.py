@@ -1,4 +1,4 @@
-"""A client's custom and namespaced tools, behind an upstream that has neither."""
+"""A client's custom and namespaced tools, with an upstream that supports neither."""
 
 import orjson
 import pytest

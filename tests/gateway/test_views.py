@@ -1,4 +1,4 @@
-"""What the page is told: every kind of block has a part, every kind of change two sides."""
+"""Views for the page: every kind of block has a part, and every change has two sides."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A text is erased however JSON spells it."""
+"""A text is erased in every JSON spelling."""
 
 import json
 from base64 import b64decode, b64encode, urlsafe_b64encode

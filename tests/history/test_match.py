@@ -1,4 +1,4 @@
-"""What a client may respell without leaving its conversation, and what it may not."""
+"""Which differences in spelling keep a message in its conversation, and which do not."""
 
 import pytest
 

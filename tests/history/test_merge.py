@@ -1,4 +1,4 @@
-"""Merging and rewriting as tables: a letter is a line, its case a version, its slot the letter."""
+"""Merges and rewrites as tables: a letter is a line and its slot, its case is the version."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A partial compile gives exactly that part of the whole compile."""
+"""A partial compile equals that part of the full compile."""
 
 from collections.abc import Callable
 from contextlib import suppress

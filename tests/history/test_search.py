@@ -1,4 +1,4 @@
-"""`search`: which words find which messages, in which order, alike on every store."""
+"""`search`: which words find which messages, and in which order, in every store."""
 
 import random
 import sqlite3

@@ -1,4 +1,4 @@
-"""The end of a thread, compiled alone, is the end of the whole."""
+"""The compiled tail of a thread equals the end of the full compile."""
 
 from collections.abc import Callable
 

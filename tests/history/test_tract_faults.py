@@ -1,6 +1,6 @@
-"""Ordinary things that another system of this kind got wrong, each judged by the compiled list.
+"""Faults of another system of this kind, checked on the compiled thread.
 
-The numbers are rows of the study these come from, all 28 of them.
+The numbers are those of a list of 28 faults.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""The commits that may have written a line: none that did is left out, few others are read."""
+"""Finding the commits that wrote a line: none is missed, and few others are read."""
 
 import random
 from collections.abc import Callable

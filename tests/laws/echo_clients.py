@@ -1,7 +1,7 @@
-"""Clients of every protocol, as far as they hand back an answer with their next request.
+"""Clients of every protocol that echo an answer in their next request.
 
-A *whole* client sends back all it was given; a *thrifty* one only words, and calls by id, name and
-arguments, as many do.
+A *whole* client sends back everything it got. A *thrifty* client sends back only text, and calls
+with id, name and arguments, as many real clients do.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""Every operation in any order on every store at once: the machine behind laws 5 to 10.
+"""Runs every operation in any order on every store: the state machine for laws 5 to 10.
 
-The stores are given the same verbs and must agree on every id and every refusal. What each rule
-promises is asserted in it; what always holds is an invariant.
+The stores get the same operations and must agree on every id and every error. Each rule asserts its
+own promise; the invariants hold after every step.
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""What every vendor demands of a request, checked on what a compiled thread would send."""
+"""The rules of every vendor for requests, checked on what a compiled thread sends."""
 
 from itertools import pairwise
 from typing import Any

@@ -1,5 +1,4 @@
-"""The losses of an answer speak of it in the words of whoever made it: every path leads to what
-stands in the upstream's own body."""
+"""The losses of an answer use the paths of the upstream's body, and every path exists there."""
 
 import orjson
 import pytest

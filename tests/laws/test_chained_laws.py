@@ -1,8 +1,8 @@
-"""Laws 8 and 11 over three compactions in a row: valid for four vendors, under budget, pins intact,
-unread results never lost.
+"""Laws 8 and 11 over three compactions in a row: valid for four vendors, within budget, pins
+unchanged, no unread result lost.
 
-Random transcripts (parallel calls, results beside text, open calls, rules on the way, pins, results
-of any size), random budgets, with and without a model.
+The transcripts are random (parallel calls, results with text, open calls, later rules, pins,
+results of any size), and so are the budgets. They run with and without a model.
 """
 
 from typing import Any

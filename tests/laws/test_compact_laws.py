@@ -1,8 +1,9 @@
-"""Laws 6, 8 and 11 for compaction: over random threads, ranges, pins and budgets.
+"""Laws 6, 8 and 11 for compaction, on random threads, ranges, pins and budgets.
 
-6: what stands outside a range is as it was, but for what C4 strips, and `strip="after"` confines
-that. 8: no result or call is left alone. 11: a plan splits no pair, drops no pin, stays in its
-budget and ends; a budget that is too small is refused with the number that is enough.
+- 6: messages outside a range are unchanged, except for what C4 strips; `strip="after"` limits that.
+- 8: no call or result is left without its partner.
+- 11: a plan splits no pair, drops no pin, stays within its budget and terminates. A budget that is
+  too small is refused with the smallest possible one.
 """
 
 from collections.abc import Callable

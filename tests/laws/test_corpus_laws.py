@@ -1,4 +1,4 @@
-"""The laws of the wire over all recorded traffic, the two legs of a journey in two processes.
+"""The wire laws on all recorded traffic, with the two directions of a round trip in two processes.
 
 Run with `-s` to see the shares that each test prints.
 """

@@ -1,7 +1,7 @@
-"""Law 2b: an answer of B, shown to a client of A, echoed by it and translated back with the
-answer's sidecar, is what B's own client would have sent; where it is not, a loss says so.
+"""Law 2b: an answer of B that a client of A echoes, translated back with the answer's sidecar, is
+what B's own client would have sent. Every difference is reported as a loss.
 
-Over recorded answers and streams, between all protocols; over answers that are made up; and over a
+It is tested on recorded answers and streams between all protocols, on generated answers, and on a
 conversation of several turns.
 """
 

@@ -1,9 +1,9 @@
-"""The law of compaction by a model: whatever fails, wherever it fails, the thread is as it was.
+"""The law of compaction by a model: after any failure at any step, the thread is unchanged.
 
-Over random threads (pins, tools, reminders, earlier summaries), random wishes and random answers.
-An answer may be a summary, nonsense, nothing, an error of any kind, an exception on the way, or a
-commit that a hook refuses. Where the compaction lands instead, laws 8, 10 and 11 hold: no pair is
-split, no pin is lost, the last request stays, the budget is kept, and a revert brings all back.
+Threads (pins, tools, reminders, earlier summaries), options and answers are random. An answer may
+be a summary, nonsense, empty, an error, or an exception; a hook may refuse the commit. If the
+compaction succeeds, laws 8, 10 and 11 hold: no pair is split, no pin is lost, the last request
+stays, the budget is met, and a revert restores everything.
 """
 
 from collections.abc import Sequence

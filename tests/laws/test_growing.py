@@ -1,5 +1,8 @@
-"""A conversation that goes on does not change its beginning, on any wire: vendors cache what was
-sent before by its very bytes, and a body that says an old turn otherwise is paid for anew."""
+"""A longer conversation does not change its prefix, in any protocol.
+
+Vendors cache a prefix by its bytes. A request that writes an earlier turn differently is charged in
+full again.
+"""
 
 import orjson
 import pytest

@@ -1,6 +1,6 @@
-"""Laws 5 to 10 of history, over random sequences of every operation on every store.
+"""Laws 5 to 10 of history, on random sequences of all operations on every store.
 
-`make torture` runs many more and longer sequences (the profile `torture` of hypothesis).
+`make torture` runs many more and longer sequences (the hypothesis profile `torture`).
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The laws of the wire on whatever the official SDKs' types allow, far beyond what was recorded."""
+"""The wire laws on bodies that are generated from the official SDKs' types."""
 
 import orjson
 import pytest

@@ -1,4 +1,4 @@
-"""A member that nobody knows is never lost in silence, wherever in a request it stands."""
+"""An unknown member anywhere in a request is never lost silently."""
 
 from copy import deepcopy
 

@@ -1,9 +1,9 @@
-"""Laws 6, 8 and 11 for results that the model has not read, whatever the summariser does.
+"""Laws 6, 8 and 11 for results that the model has not read, with any summariser.
 
-Over random histories, results of any size, windows and budgets: an unread result is in the next
-request, whole or thinned with a handle that brings back the original; the request stays within
-every budget that is not refused; no pair is split, no pin is lost, and nothing else changes. A
-summariser may raise, hang, answer nothing, decline, write too much, be cut off or write nonsense.
+Histories, result sizes, windows and budgets are random. An unread result is in the next request,
+complete or thinned with a handle that recalls the original. The request stays within every accepted
+budget. No pair is split, no pin is lost, and nothing else changes. A summariser may raise, hang,
+answer nothing, decline, write too much, be truncated or write nonsense.
 """
 
 import re

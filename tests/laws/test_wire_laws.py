@@ -1,4 +1,4 @@
-"""Laws 1 to 4 of the wire, on bodies that are made up and on recorded ones."""
+"""Laws 1 to 4 of the wire, on generated and on recorded bodies."""
 
 import orjson
 import pytest

@@ -1,4 +1,4 @@
-"""Bodies of every protocol, made up: legal conversations with everything that may stand in one."""
+"""Generates bodies of every protocol: valid conversations with everything that they can contain."""
 
 import orjson
 from hypothesis import strategies as st

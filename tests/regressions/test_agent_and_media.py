@@ -1,4 +1,4 @@
-"""What people stumbled over with agents, attachments and commits, one test for each fault."""
+"""Regression tests for agents, attachments and commits."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What users of the library ran into: one test for each fault, named in plain words."""
+"""Regression tests for the library's public API."""
 
 import asyncio
 import json

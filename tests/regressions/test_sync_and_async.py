@@ -1,4 +1,4 @@
-"""Every blocking call also works while an event loop runs, as it does in a notebook."""
+"""Every blocking call also works while an event loop runs, as in a notebook."""
 
 import asyncio
 from typing import Any

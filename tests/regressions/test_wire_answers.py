@@ -1,4 +1,4 @@
-"""Answers and requests of real traffic: what servers leave out, and what must not change."""
+"""Regression tests for answers and requests of real traffic, with omitted members."""
 
 import json
 import subprocess

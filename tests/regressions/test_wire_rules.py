@@ -1,6 +1,6 @@
-"""Rules of the target act on what it is sent, whoever the client is and however a model is spelt.
+"""The rules of a target apply with every client and every spelling of a model name.
 
-One row or test for each fault that was found in use; the ids say which in plain words.
+Each row or test is a regression test; its id names the rule.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Every public call answers a wrong argument with a `WeftError`, and so does a closed thread."""
+"""Every public call raises a `WeftError` for a wrong argument and after `close`."""
 
 import asyncio
 import inspect

@@ -1,6 +1,6 @@
-"""A file with damaged pages is made anew from what can be read: old values, or named beginnings.
+"""A file with damaged pages is rebuilt from what can be read: old values, or named prefixes.
 
-Small counts here; `make torture` sets `WEFT_TORTURE` and takes the large ones.
+The counts are small; `make torture` sets `WEFT_TORTURE` for large ones.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Rows P1-P4: compaction by the engine, with the model inside and with one behind a real socket."""
+"""Rows P1-P4: compaction by the engine, with the offline model and a model over a real socket."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""V: what reaches a watcher's eyes. The same rows for the server, the page and a real browser."""
+"""Rows V: what a person sees, with the same rows for the server, the page and a real browser."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Rows W of the seeds: words on the wire."""
+"""Rows W: system messages in every protocol."""
 
 import copy
 import json

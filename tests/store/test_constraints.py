@@ -1,4 +1,4 @@
-"""Stores of earlier shapes are brought forward, with all they have, by however many at once."""
+"""Stores of earlier versions are migrated completely, also by concurrent processes."""
 
 import sqlite3
 from collections.abc import Callable

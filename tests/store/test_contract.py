@@ -1,4 +1,4 @@
-"""What every store promises. A backend is one more row of `STORES` in `tests/conftest.py`."""
+"""The contract of every store. A new backend is one more row of `STORES` in `tests/conftest.py`."""
 
 import threading
 from array import array

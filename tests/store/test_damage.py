@@ -1,4 +1,4 @@
-"""A damaged store says so: it never reads as empty, and nothing is written on top of the damage."""
+"""A damaged store reports it, is never read as empty, and is not written to."""
 
 import sqlite3
 from pathlib import Path

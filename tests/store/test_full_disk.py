@@ -1,4 +1,4 @@
-"""A disk that is full, or a file that may not grow: what is stored is reported as stored."""
+"""A full disk, or a file that cannot grow: only stored data is reported as stored."""
 
 import json
 import os

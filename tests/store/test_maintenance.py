@@ -1,4 +1,4 @@
-"""Fsck names what is wrong, repair saves the rest, gc drops the unreachable, forget erases."""
+"""`fsck` reports errors, `repair` saves the rest, `gc` and `forget` remove data."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""What only the store in memory promises: a transaction costs what it changes."""
+"""The memory store: the cost of a transaction depends only on its changes."""
 
 import tracemalloc
 

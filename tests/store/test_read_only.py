@@ -1,4 +1,4 @@
-"""A store that cannot be written is read; writing to it says that it is read-only."""
+"""A read-only store can be read, and a write reports that it is read-only."""
 
 import os
 import shutil

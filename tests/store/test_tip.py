@@ -1,4 +1,4 @@
-"""A writer that remembers where it left a branch still sees everybody else."""
+"""A writer that caches the tip of a branch still notices other writers."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A thread in memory and a thread in a file, for tests of what both do."""
+"""A thread in memory and a thread in a file."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The portable archive: everything there is, on any store, under the same ids."""
+"""The portable archive has everything, for any store, with the same ids."""
 
 import gzip
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Stopped, cut off and failed answers are kept beside their request, and change nothing else."""
+"""Stopped, truncated and failed answers are stored beside their request and change nothing else."""
 
 import json
 import sqlite3

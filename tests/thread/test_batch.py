@@ -1,4 +1,4 @@
-"""Batches: one transaction each, and a nested one is taken back by itself."""
+"""Each batch is one transaction, and a nested batch is rolled back alone."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A list that somebody else's compaction left, taken over by the thread it came from."""
+"""A thread adopts the message list after a client's own compaction."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Content types of one's own, and the members of a content that its message does not show."""
+"""Custom content types, and members that the message text does not show."""
 
 import json
 from dataclasses import dataclass

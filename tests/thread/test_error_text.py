@@ -1,4 +1,4 @@
-"""An error of the library advises in its own words, not in the command line's."""
+"""A library error gives advice for the library, not for the command line."""
 
 import pytest
 

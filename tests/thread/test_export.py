@@ -1,4 +1,4 @@
-"""Threads written as session files: old lines byte by byte, new ones in the right chain."""
+"""Threads exported as session files: old lines byte for byte, new ones in the right chain."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""A thread that was compacted here, as the session files of others: one chain, in their words."""
+"""A thread compacted in Weft, exported as a client's session file: one chain, in its format."""
 
 import json
 import re

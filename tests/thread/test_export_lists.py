@@ -1,4 +1,4 @@
-"""Message lists and bodies go out as they came in, and changed ones in the same vendor's words."""
+"""Unchanged message lists and bodies are exported as imported, changed ones in the same format."""
 
 import json
 from typing import Any

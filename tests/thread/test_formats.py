@@ -1,7 +1,7 @@
-"""Every shape that a compiled thread is read in is one that its vendor takes.
+"""Every vendor accepts the formats of a compiled thread.
 
-The official SDKs' own types judge the shapes (but for names and unusual roles, which the plain
-formats keep), and the vendors' rules that no type says are checked by hand.
+The types of the official SDKs check the formats, except for names and unusual roles, which the
+plain formats keep. Rules that no type expresses are checked by hand.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Budgets and hooks: what a commit passes before it lands, and who hears of it after."""
+"""Budgets and hooks: what is checked before a commit, and what is called after it."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Files of others become threads: what is one message, what is kept aside, what is bridged."""
+"""Files of other programs become threads: grouped messages, kept lines, repaired chains."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""An import into a thread passes its hooks and its budget, like everything that is said there."""
+"""An import into a thread runs its hooks and its budget, like messages added by hand."""
 
 import json
 from pathlib import Path

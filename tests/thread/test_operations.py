@@ -1,4 +1,4 @@
-"""Every verb, judged by what the thread compiles to afterwards."""
+"""Every operation, checked on the compiled thread."""
 
 from pathlib import Path
 

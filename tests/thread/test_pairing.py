@@ -1,4 +1,4 @@
-"""H5: whatever a thread holds, calls and results leave it the way both vendors take them."""
+"""H5: calls and results of any thread are written in the order that both vendors accept."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rebase, cherry-pick, squash and reset, judged by what the thread compiles to afterwards."""
+"""Rebase, cherry-pick, squash and reset, checked on the compiled thread."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`recall_page`: originals in bounded pages, on every store, however their lines came here."""
+"""`recall_page`: originals in bounded pages, in every store, from any source of a message."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

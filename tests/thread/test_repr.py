@@ -1,4 +1,4 @@
-"""What a person sees of a thread in a shell: its name, its branch, how much there is."""
+"""The repr of a thread: its name, its branch and its size."""
 
 import weft
 

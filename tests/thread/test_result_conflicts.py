@@ -1,4 +1,4 @@
-"""Two results for one call are a conflict: no result is lost without somebody's choice."""
+"""Two results for one call are a conflict: no result is lost without a decision."""
 
 import json
 from collections.abc import Iterator

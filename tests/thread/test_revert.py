@@ -1,4 +1,4 @@
-"""Taking compactions back: what was folded stands where it stood, however often it was folded."""
+"""Reverting compactions restores messages at their positions, after any number of compactions."""
 
 from typing import Any
 

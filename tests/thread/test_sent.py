@@ -1,4 +1,4 @@
-"""Previews, thinking bound to its beginning, what was sent, and Gemini's shapes."""
+"""Previews, thinking bound to its prefix, sent requests, and Gemini's formats."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Bodies as pieces: what leaves comes back byte by byte, and is kept only once."""
+"""A sent body is stored in pieces: it is restored byte for byte, and each piece is stored once."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Tools and parameters that both sides changed are a conflict, settled like any other."""
+"""Tools and parameters that both sides changed are a conflict, resolved like any other."""
 
 from typing import Any
 

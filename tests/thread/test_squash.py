@@ -1,4 +1,4 @@
-"""A side trip comes home as one message; what it did to shared messages does not vanish."""
+"""A squash merges a branch as one message and keeps its changes to shared messages."""
 
 from collections.abc import Callable
 from typing import Any

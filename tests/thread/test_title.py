@@ -1,4 +1,4 @@
-"""What a thread is called in a list: the words a person wrote, read without the rest."""
+"""The title of a thread in a list: what a person wrote, found without reading the whole thread."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Real sessions of Claude Code: in, compiled for every vendor, out as the bytes that came in."""
+"""Real sessions of Claude Code: imported, compiled for every vendor, exported byte for byte."""
 
 import gzip
 from functools import cache

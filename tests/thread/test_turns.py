@@ -1,4 +1,4 @@
-"""Turns with checkpoints and reminders, whole answers of vendors, prefixes of requests."""
+"""Turns with checkpoints and reminders, vendors' answers, and prefixes of requests."""
 
 from pathlib import Path
 from typing import Any

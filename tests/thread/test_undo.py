@@ -1,4 +1,4 @@
-"""Undo and redo belong to a branch: nothing that others did is taken back."""
+"""Undo and redo belong to a branch and never revert other people's work."""
 
 import asyncio
 import subprocess

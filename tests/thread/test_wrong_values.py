@@ -1,4 +1,4 @@
-"""A wrong type is refused at the door, by name, and leaves nothing behind."""
+"""A wrong type is refused with the name of the argument, and nothing is stored."""
 
 import math
 import sqlite3

@@ -1,7 +1,7 @@
-"""What happens to a store when everything goes wrong around it.
+"""A store under faults: kills, concurrent writers, a full disk, flipped bytes.
 
-Small counts here; `make torture` sets `WEFT_TORTURE` and takes the large ones. Its figures stand
-in docs/scale.md.
+The counts are small; `make torture` sets `WEFT_TORTURE` for large ones. Its results are in
+docs/scale.md.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Many slow streams on one process, all of them served.
+"""Many slow streams on one process are all served.
 
-Small counts here; `make torture` sets `WEFT_TORTURE` and takes the large ones.
+The counts are small; `make torture` sets `WEFT_TORTURE` for large ones.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Memory stays flat while a gateway records 100,000 requests.
+"""Memory stays constant while a gateway records 100,000 requests.
 
-Only `make torture` runs it: in a short run nobody can tell a leak from a cache that fills up.
+Only `make torture` runs it, because a short run cannot tell a leak from a cache that fills up.
 `WEFT_REQUESTS=16000` is a shorter run for development.
 """
 

@@ -1,8 +1,8 @@
-"""Recording goes on when the store cannot: every request is answered, and nothing is lost.
+"""Recording continues while the store fails: every request is answered, and nothing is lost.
 
-Clients talk through real gateways while the store is locked, full, restarted or killed. What a
-reply called recorded (`x-weft-recorded: store` or `journal`) must be in the store afterwards, in
-order, once. Small counts here; `make torture` sets `WEFT_TORTURE` and takes the large ones.
+Clients use real gateways while the store is locked, full, restarted or killed. Every reply with
+`x-weft-recorded: store` or `journal` must be in the store afterwards, in order and once. The counts
+are small; `make torture` sets `WEFT_TORTURE` for large ones.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Many tabs at once on one server: every tab sees every message, and memory stays flat.
+"""Many tabs on one server: every tab sees every message, and memory stays constant.
 
-Small counts here; `make torture` sets `WEFT_TORTURE` and takes the large ones.
+The counts are small; `make torture` sets `WEFT_TORTURE` for large ones.
 """
 
 import asyncio

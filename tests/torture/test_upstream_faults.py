@@ -1,7 +1,7 @@
 """Every fault of an upstream, with every client, every upstream and both forms.
 
-A few thousand questions; `make torture` asks them all. The selection that every run asks is in
-`tests/gateway/test_faults.py`. Run with `-s` to see the counts.
+`make torture` runs all combinations, a few thousand requests. `tests/gateway/test_faults.py` has
+the selection of a normal run. Run with `-s` to see the counts.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Programs that the torture tests start and kill: `python writers.py VERB STORE NAME COUNT`.
 
-They speak with the test by lines: a line is written once the store has acknowledged the commit.
+They print a line for every commit that the store has acknowledged.
 """
 
 import sys
