@@ -91,7 +91,7 @@ from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_
 from .recorder import Recording
 from .records import RequestLocation
 from .relay import PassThroughRelay, Relay
-from .resume import (
+from .restore import (
     join,
     read_previous_id,
     unknown_previous_id,

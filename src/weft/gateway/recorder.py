@@ -62,8 +62,7 @@ from .records import (
     record_failure,
     record_request,
 )
-from .restore import UnstoredAnswers
-from .resume import StoredConversation
+from .restore import StoredConversation, UnstoredAnswers
 
 PATIENCE = 0.05
 """How long an answer waits for the store, in seconds."""

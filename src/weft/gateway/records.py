@@ -82,7 +82,7 @@ from .branches import (
     return_to_request,
 )
 from .client_compaction import find_compacted_thread, find_summary
-from .families import TITLE_KINDS, Family, find_main, give_title, join_family
+from .hints import TITLE_KINDS, Family, find_main, give_title, join_family
 from .identity import (
     Continuation,
     Incoming,
@@ -100,8 +100,7 @@ from .identity import (
     twin_key,
     unsure_key,
 )
-from .restore import ProvenAnswers, find_answers
-from .resume import StoredConversation
+from .restore import ProvenAnswers, StoredConversation, find_answers
 
 ANSWER = "answer"
 """The metadata key for the id under which the client got the answer."""
