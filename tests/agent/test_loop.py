@@ -69,6 +69,12 @@ def test_streamed_text_is_stored(thread):
     assert [message.role for message in messages] == ["user", "assistant"]
     assert isinstance(messages[0].blocks[-1], Checkpoint)
     assert messages[1].text == words
+    answer, question = thread.log(limit=2)
+    assert question.first_token is None
+    took = (answer.created - question.created).total_seconds()
+    assert 0 <= answer.first_token <= took + 0.001  # it is rounded
+    assert answer.to_dict()["first_token"] == answer.first_token
+    assert answer.usage.output == of(events, UsageReport)[0].output
 
 
 def test_send_returns_the_text_of_the_last_answer(thread):

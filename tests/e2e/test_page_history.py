@@ -252,6 +252,29 @@ def test_a_message_can_be_branched_edited_and_retried(tab, store):
     with weft.open(store, "again") as thread:
         assert thread.compile("main").messages[-1].text == "They are sour."
 
+    # The arrows of a message lead to its other versions, and keep the focus.
+    answer, question = page.locator(".row.assistant").last, page.locator(".row.user").last
+    expect(answer.locator(".versions")).to_have_text("‹2/2›")
+    expect(answer.locator("[data-act=next]")).to_be_disabled()
+    answer.locator("[data-act=previous]").focus()
+    page.keyboard.press("Enter")
+    wait_for_thread(page, branch="main")
+    wait_for_text(page, "They are sour.")
+    expect(answer.locator("[data-act=next]")).to_be_focused()
+    expect(answer.locator(".versions")).to_have_text("‹1/2›")
+    page.keyboard.press("Enter")
+    wait_for_thread(page, branch="main-4")
+    wait_for_no_text(page, "sour")
+    expect(question.locator(".versions")).to_have_text("‹1/2›")
+    question.focus()
+    page.keyboard.press("]")
+    wait_for_thread(page, branch="main-3")
+    wait_for_text(page, "And yellow ones?")
+    expect(question.locator("[data-act=previous]")).to_be_focused()
+    page.keyboard.press("[")
+    wait_for_thread(page, branch="main")
+    wait_for_text(page, "And green ones?")
+
 
 def test_branches_are_compared_merged_with_a_conflict_and_cherry_picked(tab, store, axe):
     with weft.open(store, "sides") as main:

@@ -267,11 +267,11 @@ def test_a_session_is_shown_like_in_its_client(tab, url):
         for name in ("Bash", "Edit")
     ]
     session = "claude-8716c2aa-0000-4000-8000-000000000000"
-    text = f"{REMINDER}\nPlease rename the helpers."
+    text = f"{REMINDER}\nPlease rename the helpers.\n\n```python\nold = 1\nnew = 2\n```"
     Program(url, session, text, system="You are a careful agent. " * 50, tools=tools).finish()
     page = tab(session)
     wait_for_text(page, "Please rename the helpers.")
-    expect(page.locator("#title")).to_have_text("Please rename the helpers.")
+    expect(page.locator("#title")).to_contain_text("Please rename the helpers.")
     expect(page.locator("#thread-name")).to_have_text(session)
     expect(page).to_have_title(re.compile("^Please rename the helpers."))
     for text in ("System prompt, ", "system reminder, ", "2 tools, "):
@@ -291,6 +291,12 @@ def test_a_session_is_shown_like_in_its_client(tab, url):
     expect(page.locator("#toast")).to_have_text("Copied.")
     clipboard = "navigator.clipboard.readText()"
     wait_until(page, lambda: page.evaluate(clipboard), lambda text: "An answer to: " in text)
+    answer = page.locator(".row.assistant .who")
+    expect(answer).to_contain_text(re.compile(r"\d out, [\d.]+ s \(first token [\d.]+ s\)"))
+    page.locator(".row.user .code button").focus()  # no mouse is needed
+    page.keyboard.press("Enter")
+    expect(page.locator(".row.user .code button")).to_have_text("Copied")
+    wait_until(page, lambda: page.evaluate(clipboard), "old = 1\nnew = 2")
     menu.click()
     page.click("#menu [data-item='What was sent …']")
     for part in ('"model": "scripted-model"', "The date is today.", '"name": "Bash"'):

@@ -121,6 +121,51 @@ def test_a_graph_with_a_limit_is_the_beginning_of_the_whole_graph(gateway):
         assert part["refs"] == whole["refs"]
 
 
+def test_versions_of_a_message_are_found_where_branches_part(gateway):
+    def versions(branch):
+        rows = read(gateway, "/api/versions", thread="versions", branch=branch)["versions"]
+        return {
+            row: [(each["branch"], each["row"]) for each in versions if each["current"]]
+            + [(each["branch"], each["row"]) for each in versions]
+            for row, versions in rows.items()
+        }
+
+    with weft.open(gateway.store, "versions") as main:
+        question = main.user("Which database?").id
+        first = main.assistant("SQLite.").id
+        assert versions("main") == {}
+        with main.fork("again", at=question) as again:
+            again.annotate(question, "pinned")  # not a message
+            second = again.assistant("PostgreSQL.").id
+            later = again.user("Why?").id
+        with main.fork("deeper", at=later) as deeper:
+            deeper.assistant("It scales.")
+        with main.fork("edited", at=question) as edited:
+            edited.edit(question, "Which file format?")
+            third = edited.assistant("Parquet.").id
+        with main.fork("thanks", at=first) as thanks:
+            thanks.user("Thanks.")  # the main branch has no message there
+        main.merge("thanks")
+    # The current version comes first here, then all of them by time.
+    assert versions("main") == {
+        first: [("main", first), ("main", first), ("again", second)],
+        question: [("main", question), ("main", question), ("edited", question)],
+    }
+    assert versions("again") == {
+        second: [("again", second), ("main", first), ("again", second)],
+        question: [("again", question), ("again", question), ("edited", question)],
+    }
+    assert versions("deeper") == {
+        second: [("deeper", second), ("main", first), ("deeper", second)],
+        question: [("deeper", question), ("deeper", question), ("edited", question)],
+    }
+    assert versions("edited") == {
+        question: [("edited", question), ("main", question), ("edited", question)],
+    }
+    assert third not in versions("edited")
+    assert read(gateway, "/api/versions", thread="nothing-yet")["versions"] == {}
+
+
 def test_a_thread_without_commits_has_an_empty_graph(gateway):
     graph = read(gateway, "/api/graph", thread="nothing-yet")
     assert graph == {"commits": [], "more": False, "lanes": 0, "refs": {}, "branches": []}

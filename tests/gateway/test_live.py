@@ -168,6 +168,12 @@ def test_an_answer_is_visible_while_it_streams(gateway, upstream, path):
         question, answer = orjson.loads(reply.read())["rows"]
     took = answer["created"] - question["created"]
     assert (question["seconds"], answer["seconds"]) == (None, pytest.approx(took, abs=0.06))
+    assert question["first_token"] is None
+    assert 0 < answer["first_token"] < took  # the upstream waited between its two halves
+    with weft.thread.open(gateway.store, last["thread"]) as thread:
+        [newest] = thread.log(limit=1)
+        assert newest.to_dict()["first_token"] == newest.first_token == answer["first_token"]
+        assert newest.usage.output > 0
     assert "error" not in last
 
 

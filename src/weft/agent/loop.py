@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from contextvars import copy_context
 from functools import partial
+from time import monotonic
 from typing import Any, Literal, Protocol, Self, cast
 
 import orjson
@@ -66,7 +67,7 @@ from weft.errors import (
     WrongAnswer,
 )
 from weft.function_tools import FunctionTool, read_tools
-from weft.history import STOP_REASON
+from weft.history import STOP_REASON, add_first_token
 from weft.model import (
     ApiError,
     Checkpoint,
@@ -76,6 +77,7 @@ from weft.model import (
     JsonObject,
     Loss,
     Message,
+    Origin,
     Params,
     Reminder,
     Request,
@@ -163,10 +165,28 @@ class Ask(Struct, frozen=True):
 
 
 class Answered(Struct, frozen=True):
-    """A model's answer, and the request body that it answers."""
+    """A model's answer, and the request body that it answers.
+
+    `first_token` is the number of seconds until the answer began.
+    """
 
     response: Response
     sent: SentRequest
+    first_token: float | None = None
+
+
+class TimedFold(Fold):
+    """An answer that measures how long its first block took, from the request on."""
+
+    def __init__(self, origin: Origin | None) -> None:
+        super().__init__(origin)
+        self._asked_at = monotonic()
+        self.first_token: float | None = None
+
+    def send(self, event: Event) -> None:
+        super().send(event)
+        if self.first_token is None and self.has_content:
+            self.first_token = monotonic() - self._asked_at
 
 
 class Unanswered(Struct, frozen=True):
@@ -453,7 +473,7 @@ class Agent:
                                 yield ToolEnd(id, outcome.text, outcome.is_error)
                         answer = [outcomes[index] for index in range(len(calls))]
                     case Ask():
-                        folding = Fold(self.provider.origin(self.model))
+                        folding = TimedFold(self.provider.origin(self.model))
                         bodies: list[SentBody] = []
                         try:
                             asking = self._ask(http, step, folding, bodies, reported)
@@ -778,10 +798,10 @@ class Agent:
                 yield delta
             event = await _next_event(arriving)
 
-    def _answered(self, folding: Fold, ask: Ask, bodies: Sequence[SentBody]) -> Answered:
+    def _answered(self, folding: TimedFold, ask: Ask, bodies: Sequence[SentBody]) -> Answered:
         """The whole answer with the body that was sent for it."""
         request = SentRequest(bodies[-1].body, self.provider.protocol, self.model, ask.head)
-        return Answered(folding.response(), request)
+        return Answered(folding.response(), request, folding.first_token)
 
 
 async def read_retries(
@@ -864,9 +884,8 @@ def converse(
         answer = answered.response
         stop = None if answer.stop is None else answer.stop.special
         metadata = None if stop is None else {STOP_REASON: stop}
-        thread.commit_message(
-            answer.message, metadata=metadata, usage=answer.usage, sent=answered.sent
-        )
+        usage = add_first_token(answer.usage, answered.first_token)
+        thread.commit_message(answer.message, metadata=metadata, usage=usage, sent=answered.sent)
         if compactor is not None:
             compactor.learn(answer.usage)
         if answer.usage is not None:

@@ -19,6 +19,7 @@ error into JSON.
     GET  /api/log?thread=&branch=&limit=      commits, newest first
     GET  /api/commit?thread=&branch=&id=      what one commit removed and added, and its pins
     GET  /api/graph?thread=&limit=            the commits of all branches and tags, newest first
+    GET  /api/versions?thread=&branch=        messages that have other versions on other branches
     GET  /api/diff?thread=&a=&b=              the difference of two branches or commits
     GET  /api/message?thread=&branch=&id=     the whole text of one message
     GET  /api/sent?thread=&branch=&id=        the request that an answer was made from

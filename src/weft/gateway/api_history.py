@@ -1,6 +1,7 @@
 """The history of a thread for the page: graph, branches, differences, merges, cherry-picks.
 
     GET  /api/graph?thread=&limit=       the commits of all branches and tags, newest first
+    GET  /api/versions?thread=&branch=   messages that have other versions on other branches
     GET  /api/diff?thread=&a=&b=         the difference of two branches, tags or commits
     GET  /api/message?thread=&branch=&id=   the whole text of one message
     GET  /api/sent?thread=&branch=&id=   the request that an answer was made from
@@ -26,9 +27,11 @@ text.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
+from itertools import islice
 from typing import Any, cast
 
 import orjson
+from msgspec import Struct
 
 from weft.errors import Refused, WeftError
 from weft.history import (
@@ -39,12 +42,16 @@ from weft.history import (
     Diff,
     DiffLine,
     ResultConflict,
+    Rewrite,
     Row,
     Setup,
     assign_lanes,
+    decode_appended,
+    decode_body,
     newest_first,
     read_branches,
     read_reachable,
+    read_until_known,
     read_writers,
 )
 from weft.ids import Id
@@ -52,14 +59,16 @@ from weft.model import JsonObject, ToolResult
 from weft.store import Step
 from weft.thread import CommitInfo, MergePreview, Preview, Thread, open as open_thread
 
-from .api_call import ApiCall, Handler
+from .api_call import DEFAULT_BRANCH, ApiCall, Handler
 from .api_views import describe_commit, excerpt, message_text, result_text
-from .thread_views import GraphCommit
+from .thread_views import GraphCommit, ThreadView
 
 SENT_LENGTH = 200_000
 """How many characters of a sent request the page shows."""
 
 LABEL_LENGTH = 90
+NEAR_FORK = 8
+"""How many commits after a fork are searched for a message: notes and marks may come first."""
 DIFF_LINES = 500
 """How many differences are sent."""
 DIFF_TEXT = 20_000
@@ -132,6 +141,87 @@ def _reachable(
             reached[id] = (commit.created, commit.parents)
             pending += commit.parents
     return reached
+
+
+class Version(Struct, frozen=True):
+    """One version of a message: the commit that wrote it, and the row that shows it."""
+
+    commit: Id
+    created: float
+    row: Id
+
+
+def show_versions(call: ApiCall) -> JsonObject:
+    """The messages of a branch that have other versions on other branches, by row.
+
+    Two branches have versions of the same message where they part: both continue with a message of
+    the same role (a regenerated answer), or one of them edits a message. The versions of a row are
+    sorted by time: `{branch, row, current}`.
+    """
+    record = call.record()
+    if record is None:
+        return {"versions": {}}
+    store, name = call.store, record.name
+    branch, heads = call.thread_and_branch()[1], read_branches(store, name)
+    view = call.state.views.read(store, name, branch, heads.get(branch))
+    own_commits = {id: number for number, id in enumerate(view.facts)}
+    versions: dict[Id, dict[Version, str]] = {}
+    names = sorted(heads, key=lambda name: (name != DEFAULT_BRANCH, name))
+    for other, head in ((name, heads[name]) for name in names):
+        steps = [] if head in own_commits else read_until_known(store, name, head, own_commits)
+        if not steps:
+            continue
+        parents = steps[0].commit.parents
+        fork = own_commits[parents[0]] if parents else -1
+        later = list(islice(own_commits, fork + 1, fork + 1 + NEAR_FORK))
+        ours = _first_message(store.read_commits(name, later))
+        pair = _version_pair(ours, _first_message(steps), view)
+        if pair is not None:
+            known = versions.setdefault(pair[0].row, {pair[0]: branch})
+            known.setdefault(pair[1], other)
+    return {
+        "versions": {
+            row.hex(): [
+                {"branch": name, "row": version.row.hex(), "current": name == branch}
+                for version, name in sorted(known.items(), key=lambda item: item[0].created)
+            ]
+            for row, known in versions.items()
+        }
+    }
+
+
+def _first_message(steps: Sequence[Step]) -> Step | None:
+    """The first commit that appends or edits a message, if it is near."""
+    near = steps[:NEAR_FORK]
+    return next((step for step in near if step.commit.kind in ("append", "edit")), None)
+
+
+def _version_pair(
+    ours: Step | None, theirs: Step | None, view: ThreadView
+) -> tuple[Version, Version] | None:
+    """The two versions of a message where branches part, ours first; None if there are none."""
+    edited = [_edited_row(step) for step in (ours, theirs)]
+    row = edited[0] or edited[1]
+    if row is None:
+        if ours is None or theirs is None:
+            return None
+        if decode_appended(ours).role != decode_appended(theirs).role:
+            return None
+        pair = [Version(s.commit.id, s.commit.created, s.commit.id) for s in (ours, theirs)]
+        return pair[0], pair[1]
+    facts = view.facts.get(row)
+    original = Version(row, 0.0 if facts is None else facts.created, row)
+    pair = [
+        original if step is None or id != row else Version(step.commit.id, step.commit.created, row)
+        for step, id in zip((ours, theirs), edited, strict=True)
+    ]
+    return pair[0], pair[1]
+
+
+def _edited_row(step: Step | None) -> Id | None:
+    """The row that a commit edits."""
+    op = None if step is None or step.commit.kind != "edit" else decode_body(step).op
+    return op.change[0].slot if isinstance(op, Rewrite) and op.change else None
 
 
 def describe_step(step: Step) -> tuple[str, str]:
@@ -430,6 +520,7 @@ def delete_branch(call: ApiCall) -> JsonObject:
 
 HISTORY_READS: dict[str, Handler] = {
     "/api/graph": show_graph,
+    "/api/versions": show_versions,
     "/api/diff": show_diff,
     "/api/message": show_message,
     "/api/sent": show_sent_request,

@@ -26,7 +26,7 @@ import orjson
 from weft.catalog import Catalog
 from weft.demo import SAMPLE
 from weft.errors import Refused
-from weft.history import Row, Setup, read_branches, read_stop_reason, shows
+from weft.history import Row, Setup, read_branches, read_first_token, read_stop_reason, shows
 from weft.ids import Id
 from weft.model import (
     Audio,
@@ -303,6 +303,7 @@ class _RowWriter:
             "model": None if message.origin is None else message.origin.model,
             "usage": self._usage(usage, message),
             "seconds": None if usage is None or facts is None else _latency(facts),
+            "first_token": None if facts is None else read_first_token(facts.usage),
             "stop": None if facts is None else facts.stop,
             "notes": [] if row.id is None else self._thread.notes.get(row.id.hex(), ()),
         }

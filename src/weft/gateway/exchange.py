@@ -753,6 +753,8 @@ async def _deliver_stream(exchange: Exchange, reply: Reply, outbound: Outbound) 
                 await _send_frames(exchange, reply, outbound, exchange.codec.http.keep_alive)
             else:
                 piece = relay.feed(chunk)
+                if relay.growing.has_content:
+                    log.first_token()
                 if live is not None:
                     feed.grew(live)
                 await _send_piece(exchange, reply, outbound, relay, piece)
@@ -817,7 +819,7 @@ async def _record_answer(exchange: Exchange, response: Response) -> None:
     exchange.is_recorded = True
     recorder, recording = exchange.state.recorder, exchange.recording
     if recorder is not None and recording is not None:
-        await recorder.finish(recording, response)
+        await recorder.finish(recording, response, exchange.log.first_token_seconds)
         if recording.location is not None:
             exchange.log.branch = recording.location.branch
             _note_usage(exchange, recording.location, response.usage)

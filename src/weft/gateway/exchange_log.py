@@ -37,11 +37,17 @@ class ExchangeLog:
         self.compacted: str | None = None
         self._started_at = time.perf_counter()
         self._first_byte_at: float | None = None
+        self._first_token_at: float | None = None
 
     def first_byte(self) -> None:
         """Note the time of the first byte; later calls change nothing."""
         if self._first_byte_at is None:
             self._first_byte_at = time.perf_counter()
+
+    def first_token(self) -> None:
+        """Note the time of the first content of a stream; later calls change nothing."""
+        if self._first_token_at is None:
+            self._first_token_at = time.perf_counter()
 
     @property
     def seconds(self) -> float:
@@ -52,6 +58,11 @@ class ExchangeLog:
     def first_byte_seconds(self) -> float | None:
         """The time until the first byte of the answer; None if there is none."""
         return None if self._first_byte_at is None else self._first_byte_at - self._started_at
+
+    @property
+    def first_token_seconds(self) -> float | None:
+        """The time until the first content of the answer; None if it was not streamed."""
+        return None if self._first_token_at is None else self._first_token_at - self._started_at
 
     def line(self) -> JsonObject:
         """The facts that are known, as JSON."""

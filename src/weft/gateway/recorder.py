@@ -317,8 +317,10 @@ class ExchangeRecorder:
             recording.sent_delta = job
             self._queue.put(_Batch([job]))
 
-    async def finish(self, recording: Recording, response: Response) -> None:
-        """Record the answer."""
+    async def finish(
+        self, recording: Recording, response: Response, first_token: float | None = None
+    ) -> None:
+        """Record the answer, with the seconds until its first token if they are known."""
         if not recording.is_begun:
             return
         record = AnswerRecord(
@@ -330,6 +332,7 @@ class ExchangeRecorder:
             recording.location,
             recording.sent,
             None if response.stop is None else response.stop.special,
+            first_token,
         )
         location = await self._record(recording, record)
         if location is not None:

@@ -30,6 +30,7 @@ from weft.history import (
     Series,
     Setup,
     View,
+    add_first_token,
     decode_attempt,
     encode_attempt,
     encode_series,
@@ -175,6 +176,7 @@ class AnswerRecord(Struct, frozen=True, tag="answer"):
     location: RequestLocation | None = field(default=None, name="ticket")
     sent: SentBody | None = None
     stop: str | None = None
+    first_token: float | None = None
 
 
 class FailureRecord(Struct, frozen=True, tag="failure"):
@@ -441,7 +443,7 @@ def record_answer(
             (record.message, *entries),
             None,
             metadata or None,
-            usage=record.usage,
+            usage=add_first_token(record.usage, record.first_token),
         )
         series = encode_series(
             [draft], parent, scope=location.scope, chain=location.chain, created=record.created

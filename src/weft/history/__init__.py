@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         read_branches,
         read_reachable,
         read_tags,
+        read_until_known,
         read_writers,
     )
     from .maintenance import (
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
         Row,
         Setup,
         State,
+        add_first_token,
         check_json,
         commit_id,
         count_entries,
@@ -108,6 +110,7 @@ if TYPE_CHECKING:
         encode_entry,
         has_content,
         new_slot,
+        read_first_token,
         read_stop_reason,
     )
     from .oplog import REDO, UNDO, is_switch, plan_redo, plan_undo, read_operations
@@ -149,7 +152,7 @@ __getattr__ = lazy_names(
         ),
         "graph": (
             "TAG PlacedCommit assign_lanes merge_base newest_first read_ancestors read_branches "
-            "read_reachable read_tags read_writers"
+            "read_reachable read_until_known read_tags read_writers"
         ),
         "match": (
             "Point Series Trace align_trimmed align_turns chain_message chain_messages echo_length "
@@ -163,7 +166,7 @@ __getattr__ = lazy_names(
         "objects": (
             "PRIORITIES Append Body Change CommitKind Draft Insert InsertedRow Priority Rewrite "
             "Row Setup State commit_id count_entries decode_appended decode_body decode_body_data "
-            "STOP_REASON read_stop_reason "
+            "STOP_REASON add_first_token read_first_token read_stop_reason "
             "decode_entries decode_entry encode_body encode_commit encode_entry new_slot "
             "check_json AttemptBody AttemptReason AttemptState decode_attempt encode_attempt "
             "has_content"
@@ -227,6 +230,7 @@ __all__ = [
     "Swept",
     "Trace",
     "View",
+    "add_first_token",
     "align_trimmed",
     "align_turns",
     "apply_rewrite",
@@ -283,10 +287,12 @@ __all__ = [
     "read_ancestors",
     "read_branches",
     "read_every_commit",
+    "read_first_token",
     "read_operations",
     "read_reachable",
     "read_stop_reason",
     "read_tags",
+    "read_until_known",
     "read_writers",
     "recall_commits",
     "repair",

@@ -157,7 +157,7 @@ def read_reachable(
         tip = pending.pop()
         if tip in known_commits:
             continue
-        steps = _read_until_known(store, thread, tip, known_commits, limit)
+        steps = read_until_known(store, thread, tip, known_commits, limit)
         steps_by_id.update((step.commit.id, step) for step in steps)
         pending += [other for step in steps for other in step.commit.parents[1:]]
     return steps_by_id
@@ -230,8 +230,8 @@ def assign_lanes(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[PlacedC
         yield PlacedCommit(id, lane, tuple(edges))
 
 
-def _read_until_known(
-    store: Store, thread: str, tip: Id, known: Mapping[Id, object], most: int | None
+def read_until_known(
+    store: Store, thread: str, tip: Id, known: Mapping[Id, object], most: int | None = None
 ) -> list[Step]:
     """The first-parent chain from `tip` down to the first known commit, which is left out.
 

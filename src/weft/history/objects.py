@@ -176,9 +176,17 @@ class Draft(Struct, frozen=True, gc=False):
     usage: Any = None
 
 
+class TimedUsage(Usage, frozen=True, gc=False, omit_defaults=True):
+    """The usage of an answer as it is stored: with the seconds until its first token arrived."""
+
+    first_token: float | None = None
+
+
 STOP_REASON = "stop"
 """The metadata key for the reason why an answer ended, if it is a special one (`Stop.special`)."""
 
+_FIRST_TOKEN_MEMBER = b'"first_token"'
+_usage_decoder = msgspec.json.Decoder(TimedUsage)
 _STOP_MEMBER = f'"{STOP_REASON}"'.encode()
 _body_decoder = msgspec.json.Decoder(Body)
 _message_decoder = msgspec.json.Decoder(Message)
@@ -293,6 +301,20 @@ def read_stop_reason(commit: CommitRecord) -> str | None:
         return None
     reason = (decode_body_data(commit.data).metadata or {}).get(STOP_REASON)
     return reason if isinstance(reason, str) else None
+
+
+def add_first_token(usage: Usage | None, seconds: float | None) -> Usage | None:
+    """The usage of an answer with the time until its first token, if both are known."""
+    if usage is None or seconds is None:
+        return usage
+    return TimedUsage(**structs.asdict(usage), first_token=round(seconds, 3))
+
+
+def read_first_token(usage: bytes | None) -> float | None:
+    """The seconds until the first token of an answer, from its stored usage."""
+    if usage is None or _FIRST_TOKEN_MEMBER not in usage:
+        return None
+    return _usage_decoder.decode(usage).first_token
 
 
 def encode_commit(

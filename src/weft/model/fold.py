@@ -107,6 +107,11 @@ class Fold:
             case _:
                 pass
 
+    @property
+    def has_content(self) -> bool:
+        """Whether the first block of the answer has begun."""
+        return bool(self._blocks)
+
     def response(self) -> Response:
         """The answer so far; blocks that are still open hold what has arrived."""
         blocks = tuple(

@@ -19,6 +19,7 @@ from weft.history import (
     decode_entries,
     decode_entry,
     encode_body,
+    read_first_token,
 )
 from weft.ids import Id
 from weft.model import JsonObject, Message, Text, Usage
@@ -139,6 +140,11 @@ class CommitInfo:
         return None if usage is None else msgspec.json.decode(usage, type=Usage)
 
     @property
+    def first_token(self) -> float | None:
+        """The seconds until the first token of the answer arrived, if they were measured."""
+        return read_first_token(self._step.commit.usage)
+
+    @property
     def tokens(self) -> int:
         """The tokens of the entries it adds, counted on access."""
         return sum(self.count(message) for message in self.messages)
@@ -165,7 +171,8 @@ class CommitInfo:
         return tuple(decode_entries(self._step))
 
     def to_dict(self) -> dict[str, Any]:
-        """The commit as JSON."""
+        """The commit as JSON; `first_token` only if it is known."""
+        first_token = self.first_token
         return {
             "id": self.id,
             "parents": list(self.parents),
@@ -175,6 +182,7 @@ class CommitInfo:
             "created": self.created.isoformat(),
             "metadata": self.metadata,
             "generation_config": self.generation_config,
+            **({} if first_token is None else {"first_token": first_token}),
         }
 
     def __eq__(self, other: object) -> bool:

@@ -132,6 +132,7 @@ async function start() {
 		skip: annotate("skip"),
 		restore: annotate("normal"),
 		openFold,
+		openVersion,
 		openRow: (id) => go(current.thread, current.named, id),
 		permalink: (id) => address({ thread: current.thread, branch: current.named, row: id }),
 		retry: () => composer.retry(),
@@ -197,6 +198,7 @@ async function open(thread, branch = null, row = null, at = null, commit = null)
 	running(null); // until the server says otherwise
 	setReady(false);
 	exchanges.clear();
+	chat.versions = {};
 	composer.showQueue([]);
 	composer.release();
 	localStorage.setItem(LAST_THREAD, thread);
@@ -316,10 +318,33 @@ function shown(view) {
 	shown.thread = view.name;
 }
 
+/** Open another version of a message, on its branch; the arrow keeps the focus. */
+async function openVersion({ branch, row }, arrow) {
+	await go(current.thread, branch, row);
+	await showVersions();
+	const buttons = [...(chat.rows.find(row)?.querySelectorAll(".versions button:enabled") ?? [])];
+	(buttons.find(({ dataset }) => dataset.act === arrow) ?? buttons[0])?.focus({ preventScroll: true });
+}
+
+/** Another version of the message that has the focus. */
+function stepVersion(by) {
+	const versions = chat.versions[current.row] ?? [];
+	const other = versions[versions.findIndex((each) => each.current) + by];
+	return other && openVersion(other, by > 0 ? "next" : "previous");
+}
+
+async function showVersions() {
+	const { thread, branch, at } = current;
+	const hasOthers = page.branches.length > 1 && !at;
+	const answer = hasOthers ? await get("/api/versions", { thread, branch }).catch(() => null) : null;
+	if (thread === current.thread && branch === current.branch) chat.setVersions(answer?.versions ?? {});
+}
+
 /** The log and the gauge: they take longer than the rows, and nobody waits for them. */
 async function showSides() {
 	const { thread, branch } = current;
 	composer.refresh();
+	showVersions();
 	if (!byId("graph-panel").hidden) graph.load(thread);
 	const log = await get("/api/log", { thread, branch }).catch(() => null);
 	if (log && thread === current.thread && branch === current.branch)
@@ -673,6 +698,10 @@ function registerHistoryCommands() {
 		byId("graph-list").focus();
 	};
 	register({ name: "graph.open", title: "Show the commit graph", shortcut: "g", run: openGraph });
+	const version = (name, title, shortcut, by) =>
+		register({ name, title, shortcut, when: () => chat.versions[page.row], run: () => stepVersion(by) });
+	version("version.previous", "Previous version of this message", "[", -1);
+	version("version.next", "Next version of this message", "]", 1);
 	const hasOthers = () => page.branches.length > 1;
 	register({ name: "diff.open", title: "Compare branches …", shortcut: "d", when: hasOthers, run: () => compare() });
 	registerSource({

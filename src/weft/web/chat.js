@@ -20,6 +20,7 @@ export class Chat {
 		this.address = address;
 		this.list = byId("conversation");
 		this.facts = { attempts: [], remarks: [] };
+		this.versions = {};
 		const makeItem = (row, old, index) => this.item(row, old, index);
 		this.rows = new RowList({ scroller: byId("scroll"), list: this.list, load, makeItem });
 		this.followEnd();
@@ -42,6 +43,13 @@ export class Chat {
 	clear() {
 		this.rows.clear();
 		this.setup = null;
+	}
+
+	/** Show which rows have other versions on other branches: {row: [{branch, row, current}]}. */
+	setVersions(versions) {
+		const isSame = JSON.stringify(versions) === JSON.stringify(this.versions);
+		this.versions = versions;
+		if (!isSame) this.rows.draw();
 	}
 
 	/** Show another thread, or a thread whose rows are all different. */
@@ -157,7 +165,8 @@ export class Chat {
 			isOpen: unanswered && index === this.rows.total - 1,
 			running,
 		};
-		item.update(row, JSON.stringify(extras), () => ({
+		const versions = this.versions[row.id];
+		item.update(versions ? { ...row, versions } : row, JSON.stringify(extras), () => ({
 			before: this.compaction(extras.fold),
 			after: this.afterRow(extras),
 		}));

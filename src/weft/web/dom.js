@@ -26,10 +26,29 @@ export function svg(tag, attributes = {}, ...children) {
 	return node;
 }
 
-/** Fill a node with HTML that the server's sanitiser wrote. */
+/** Fill a node with HTML that the server's sanitiser wrote; code blocks get a copy button. */
 export function trusted(node, html) {
 	node.innerHTML = html;
+	for (const code of node.querySelectorAll("pre")) {
+		const box = el("div", { class: "code" });
+		code.replaceWith(box);
+		box.append(code, button("Copy", ({ target }) => copyCode(code, target)));
+	}
 	return node;
+}
+
+const COPIED_MILLISECONDS = 2000;
+
+async function copyCode(code, target) {
+	target.textContent = await copy(code.textContent.replace(/\n$/, "")).then(() => "Copied", ({ message }) => message);
+	setTimeout(() => (target.textContent = "Copy"), COPIED_MILLISECONDS);
+}
+
+/** Put a text on the clipboard. */
+export async function copy(text) {
+	// Browsers have a clipboard over HTTPS and on this machine only.
+	if (!navigator.clipboard) throw new Error("This browser copies over HTTPS only.");
+	await navigator.clipboard.writeText(text);
 }
 
 /** Replace the children of a node. */

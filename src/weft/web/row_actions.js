@@ -1,7 +1,7 @@
 // What can be done with a message besides reading it: branch from it, edit it on a new branch, ask
 // for another answer. Each opens from the menu of the row.
 
-import { button, count, el } from "./dom.js";
+import { button, copy, count, el } from "./dom.js";
 import { get, post } from "./api.js";
 import { askText, field, openDialog, openMenu } from "./dialog.js";
 
@@ -60,10 +60,9 @@ export class RowActions {
 		if (message) await this.write(message.text);
 	}
 
-	async write(text) {
-		const { say } = this.page; // browsers have a clipboard over HTTPS and on this machine only
-		if (!navigator.clipboard) return say("This browser copies over HTTPS only.", true);
-		return navigator.clipboard.writeText(text).then(() => say("Copied."), (error) => say(error.message, true));
+	write(text) {
+		const { say } = this.page;
+		return copy(text).then(() => say("Copied."), (error) => say(error.message, true));
 	}
 
 	/** The request that an answer was made from. */

@@ -20,7 +20,8 @@ const HIDDEN = ["checkpoint"];
 const SYSTEM = ["system", "developer"];
 
 export class RowItem {
-	/** `actions`: {pin, skip, restore, openFold, permalink}; `address()` names thread and branch. */
+	/** `actions`: {pin, skip, restore, openFold, openVersion, permalink}; `address()` names thread and
+	 *  branch. */
 	constructor({ actions, address }) {
 		this.actions = actions;
 		this.address = address;
@@ -72,10 +73,30 @@ export class RowItem {
 			row.id && row.kind !== "summary" ? grip(row.id) : "",
 			el("span", { class: "name" }, row.kind === "summary" ? "Summary" : speaker),
 			...(badge ? [el("span", { class: "badge" }, badge)] : []),
+			...(row.versions ? [this.versions(row.versions)] : []),
 			...this.facts(row),
 			el("span", { class: "acts" }, ...this.acts(row), this.actions.menu(row)),
 		);
 		if (focused) this.head.querySelector(`[data-act="${focused}"]`)?.focus({ preventScroll: true });
+	}
+
+	/** "‹ 2/3 ›": the versions of this message on other branches. */
+	versions(versions) {
+		const number = versions.findIndex(({ current }) => current);
+		const step = (name, sign, label, by) =>
+			button(sign, () => this.actions.openVersion(versions[number + by], name), {
+				"data-act": name,
+				"aria-label": `${label} version of this message`,
+				title: versions[number + by] && `On branch ${versions[number + by].branch}`,
+				disabled: !versions[number + by],
+			});
+		return el(
+			"span",
+			{ class: "versions", role: "group", "aria-label": "Versions of this message" },
+			step("previous", "‹", "Previous", -1),
+			`${number + 1}/${versions.length}`,
+			step("next", "›", "Next", 1),
+		);
 	}
 
 	facts(row) {
@@ -90,7 +111,8 @@ export class RowItem {
 		}
 		if (model && row.role === "assistant") facts.push(el("span", { class: "tokens model" }, model));
 		const price = usage?.cost ? `, ${dollars(usage.cost)}` : "";
-		const took = (row.seconds ? `, ${row.seconds} s` : "") + (row.stop ? `, ${row.stop}` : "");
+		const first = row.first_token === null ? "" : ` (first token ${row.first_token.toFixed(1)} s)`;
+		const took = (row.seconds ? `, ${row.seconds} s${first}` : "") + (row.stop ? `, ${row.stop}` : "");
 		const reported = usage?.output
 			? `${count(usage.input)} in, ${count(usage.output)} out${price}${took}`
 			: plural(row.tokens, "token");
