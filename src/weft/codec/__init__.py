@@ -31,7 +31,7 @@ from .base import (
     verbatim,
 )
 from .registry import CODECS, PACKAGES
-from .splice import splice
+from .splice import Layout, find_layout, splice
 from .stream import SseParser, write_frame
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ __all__ = [
     "Encoded",
     "Frame",
     "Http",
+    "Layout",
     "Losses",
     "ModelList",
     "Piece",
@@ -125,6 +126,7 @@ __all__ = [
     "encode_message",
     "error_of",
     "failed",
+    "find_layout",
     "form_of",
     "is_plain",
     "make_sidecar",

@@ -300,6 +300,8 @@ class Codec(Struct, frozen=True):
     Functions:
 
     - `decode_request` also takes the model's name, for protocols whose body has none.
+    - `decode_longer`: the same, for a body whose first messages were decoded before. Every item of
+      its conversation is one message, which depends on that item only, if it has no cache marks.
     - `write_messages` writes messages alone, in the vendor's shape but without its limits: what
       `to_openai()` and the other formats of a compiled thread return.
     - `stream_encoder` takes the creation time of the frames, because codecs read no clock.
@@ -344,6 +346,7 @@ class Codec(Struct, frozen=True):
     empty_request: JsonObject
     rewritten: tuple[str, ...]
     needs_user_message: bool = False
+    decode_longer: Callable[[JsonObject, str | None, Sequence[Message]], Request] | None = None
     rules_apply: Callable[[Request, Target], bool] = lambda _request, _target: False
     add_marks: Callable[[JsonObject, Request, Target], JsonObject | None] | None = None
     fields: "FieldTable | None" = None

@@ -5,11 +5,13 @@ the digits of numbers stay as the client wrote them.
 """
 
 import re
+from array import array
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
 import orjson
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from weft.lazy import lazy_pattern
 from weft.model import JsonObject
@@ -21,6 +23,7 @@ BLANKS = b" \t\n\r"
 COMMA = ord(",")
 
 Span = tuple[int, int]
+Positions = Sequence[int]
 
 _read_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _read_items = msgspec.json.Decoder(list[Raw]).decode
@@ -30,39 +33,94 @@ class Irregular(Exception):
     """A text whose values cannot be found by position, for example because a member repeats."""
 
 
-def splice(text: bytes, old: Any, new: Any) -> bytes:
-    """The JSON text of `old`, changed to mean `new`; values equal in both keep their bytes."""
+class Layout(Struct, frozen=True):
+    """Where the members of a JSON object are in its text, and the items of one member, `name`."""
+
+    members: dict[str, Span]
+    name: str
+    starts: "array[int]"
+    ends: "array[int]"
+
+    def after(self, earlier: "Layout", count: int) -> "Layout":
+        """The layout of the same text with `count` more items at the start of the list.
+
+        They are the first items of `earlier`, which is equal up to them.
+        """
+        shift = earlier.starts[count] - earlier.starts[0]
+        first = self.starts[0]
+        members = {
+            name: (start if start < first else start + shift, end if end < first else end + shift)
+            for name, (start, end) in self.members.items()
+        }
+        return Layout(
+            members,
+            self.name,
+            earlier.starts[:count] + _moved(self.starts, shift),
+            earlier.ends[:count] + _moved(self.ends, shift),
+        )
+
+
+def find_layout(text: bytes, name: str) -> Layout | None:
+    """The layout of a JSON object; None if it has no list of that name, or a member repeats."""
+    try:
+        members = _member_spans(text)
+        start, end = members[name]
+        starts, ends = _item_spans(text[start:end])
+    except (Irregular, msgspec.DecodeError, KeyError):
+        return None
+    return Layout(members, name, _moved(starts, start), _moved(ends, start))
+
+
+def _moved(positions: Positions, shift: int) -> "array[int]":
+    return array("q", [position + shift for position in positions])
+
+
+def splice(text: bytes, old: Any, new: Any, layout: Layout | None = None) -> bytes:
+    """The JSON text of `old`, changed to mean `new`; values equal in both keep their bytes.
+
+    `layout` is the layout of the text, if it is known.
+    """
     if _same(old, new):
         return text
     try:
         if isinstance(old, dict) and isinstance(new, dict):
-            return _splice_object(text, cast(JsonObject, old), cast(JsonObject, new))
+            return _splice_object(text, cast(JsonObject, old), cast(JsonObject, new), layout)
         if isinstance(old, list) and isinstance(new, list):
-            return _splice_array(text, cast("list[Any]", old), cast("list[Any]", new))
+            items, other_items = cast("list[Any]", old), cast("list[Any]", new)
+            return _splice_array(text, items, other_items, *_item_spans(text), (0, len(text)))
     except (Irregular, msgspec.DecodeError):
         pass
     return orjson.dumps(new)
 
 
-def _splice_object(text: bytes, old: JsonObject, new: JsonObject) -> bytes:
-    spans = _member_spans(text)
+def _splice_object(text: bytes, old: JsonObject, new: JsonObject, layout: Layout | None) -> bytes:
+    spans = _member_spans(text) if layout is None else layout.members
     if spans.keys() != old.keys():
         raise Irregular
     if not new:
         return b"{}"
     if any(key not in new for key in old):
         return _rewrite_object(text, spans, old, new)
-    pieces: list[bytes] = []
+    view = memoryview(text)  # so that a long text is copied once
+    pieces: list[bytes | memoryview] = []
     copied = 0
     for key, (start, end) in spans.items():
         if not _same(old[key], new[key]):
-            pieces += [text[copied:start], splice(text[start:end], old[key], new[key])]
+            member = _splice_member(text, key, (start, end), old, new, layout)
+            pieces += [view[copied:start], member]
             copied = end
-    close = text.rindex(b"}")
     added = b",".join(_member(key, orjson.dumps(new[key])) for key in new if key not in old)
     end = max((end for _, end in spans.values()), default=text.index(b"{") + 1)
-    pieces += [text[copied:end], b"," if added and spans else b"", added, text[end:close], b"}"]
-    return b"".join(pieces) + text[close + 1 :]
+    comma = b"," if added and spans else b""
+    return b"".join([*pieces, view[copied:end], comma, added, view[end:]])
+
+
+def _splice_member(
+    text: bytes, key: str, span: Span, old: JsonObject, new: JsonObject, layout: Layout | None
+) -> bytes:
+    if layout is None or layout.name != key or type(new[key]) is not list:
+        return splice(text[slice(*span)], old[key], new[key])
+    return _splice_array(text, old[key], new[key], layout.starts, layout.ends, span)
 
 
 def _rewrite_object(text: bytes, spans: dict[str, Span], old: JsonObject, new: JsonObject) -> bytes:
@@ -77,19 +135,22 @@ def _rewrite_object(text: bytes, spans: dict[str, Span], old: JsonObject, new: J
     return b"{" + b",".join(members) + b"}"
 
 
-def _splice_array(text: bytes, old: list[Any], new: list[Any]) -> bytes:
-    spans = _item_spans(text)
-    if len(spans) != len(old):
+def _splice_array(
+    text: bytes, old: list[Any], new: list[Any], starts: Positions, ends: Positions, span: Span
+) -> bytes:
+    """The text of the array at `span`; `starts` and `ends` are the positions of its items."""
+    if len(starts) != len(old):
         raise Irregular
     changed = _changed_in_place(old, new)
     if changed is not None:
-        pieces: list[bytes] = []
-        copied = 0
+        view = memoryview(text)
+        pieces: list[bytes | memoryview] = []
+        copied = span[0]
         for at in changed:
-            start, end = spans[at]
-            pieces += [text[copied:start], splice(text[start:end], old[at], new[at])]
+            start, end = starts[at], ends[at]
+            pieces += [view[copied:start], splice(text[start:end], old[at], new[at])]
             copied = end
-        return b"".join(pieces) + text[copied:]
+        return b"".join([*pieces, view[copied : span[1]]])
     unused = list(range(len(old)))
     items: list[bytes] = []
     for value in new:
@@ -98,7 +159,7 @@ def _splice_array(text: bytes, old: list[Any], new: list[Any]) -> bytes:
             items.append(orjson.dumps(value))
         else:
             unused.remove(at)
-            items.append(text[slice(*spans[at])])
+            items.append(text[starts[at] : ends[at]])
     return b"[" + b",".join(items) + b"]"
 
 
@@ -144,20 +205,21 @@ def _member_spans(text: bytes) -> dict[str, Span]:
     return spans
 
 
-def _item_spans(text: bytes) -> list[Span]:
-    """The span of each item in the text of an array."""
-    spans: list[Span] = []
+def _item_spans(text: bytes) -> tuple[list[int], list[int]]:
+    """Where each item starts and ends in the text of an array."""
+    starts: list[int] = []
+    ends: list[int] = []
     at = _skip(text, 0) + 1
     for value in _read_items(text):
-        if spans:
+        if starts:
             at = at + 1 if text[at] == COMMA else _expect(text, _skip(text, at), b",")
         if text[at] in BLANKS:
             at = _skip(text, at)
-        end = at + len(memoryview(value))
-        spans.append((at, end))
-        at = end
+        starts.append(at)
+        at += len(memoryview(value))
+        ends.append(at)
     _expect(text, _skip(text, at), b"]")
-    return spans
+    return starts, ends
 
 
 def _skip(text: bytes, at: int) -> int:

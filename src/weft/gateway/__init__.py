@@ -24,6 +24,7 @@ from .identity import Continuation, TraceCache, is_distinctive, read_incoming
 from .journal import Journal, leftover_journals, open_journal
 from .large_bodies import tune_interpreter
 from .live import LiveExchange, LiveFeed
+from .parsed_bodies import ParsedBodies, ParsedBody, body_key, parse_again
 from .recorder import ExchangeRecorder
 from .records import (
     AnswerRecord,
@@ -76,6 +77,8 @@ __all__ = [
     "LimitSettings",
     "LiveExchange",
     "LiveFeed",
+    "ParsedBodies",
+    "ParsedBody",
     "PassThroughRelay",
     "RecordingContext",
     "RequestLocation",
@@ -88,6 +91,7 @@ __all__ = [
     "Transcript",
     "admit",
     "ask_for_summary",
+    "body_key",
     "brings_credentials",
     "build",
     "change_json",
@@ -106,6 +110,7 @@ __all__ = [
     "open_journal",
     "open_state",
     "open_summaries",
+    "parse_again",
     "parse_body",
     "part_json",
     "read_address",

@@ -60,6 +60,7 @@ from weft.model import (
     Fail,
     JsonObject,
     Loss,
+    Message,
     Params,
     Request,
     Response,
@@ -88,6 +89,7 @@ from .hints import is_retry, is_title_request, read_hint, read_parent_hint, retr
 from .identity import Continuation
 from .live import LiveExchange
 from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_outgoing
+from .parsed_bodies import ParsedBody, body_key, parse_again
 from .recorder import Recording
 from .records import RequestLocation
 from .relay import PassThroughRelay, Relay
@@ -151,6 +153,7 @@ class Exchange:
         self.body = body
         self.client_bytes = len(body)
         self.is_readable = True
+        self.parsed: ParsedBody | None = None
         self.decoded: Request | None = None
         self.compaction: CompactionRequest | None = None
         self.continuation: Continuation | None = None
@@ -160,6 +163,14 @@ class Exchange:
         self.error: ApiError | None = None
         self.is_recorded = False
         self._outgoing: Outgoing | None = None
+
+    @property
+    def parsed_body(self) -> ParsedBody | None:
+        """The body as it was parsed, unless the request has been changed since."""
+        parsed = self.parsed
+        if parsed is None or parsed.raw is not self.raw or parsed.body is not self.body:
+            return None
+        return parsed
 
     @property
     def outgoing(self) -> Outgoing:
@@ -247,7 +258,18 @@ async def _handle(
 
 
 async def parse_json(exchange: Exchange) -> None:
-    exchange.raw = await exchange.compute(parse_body, exchange.body)
+    """Parse the body; if exchanges are recorded, only what is new in its session."""
+    recorder, codec, body = exchange.state.recorder, exchange.codec, exchange.body
+    key = None
+    if recorder is not None:
+        key = body_key(exchange.caller.scope, codec.protocol, exchange.inbound.headers, body)
+    if recorder is None or key is None:
+        exchange.raw = await exchange.compute(parse_body, body)
+        return
+    earlier = recorder.parsed_bodies.get(key)
+    parsed = await exchange.compute(parse_again, body, codec.conversation, earlier)
+    recorder.parsed_bodies.put(key, parsed)
+    exchange.raw, exchange.parsed = parsed.raw, parsed
 
 
 async def open_sealed_summaries(exchange: Exchange) -> None:
@@ -259,9 +281,13 @@ async def open_sealed_summaries(exchange: Exchange) -> None:
 
 async def decode_request(exchange: Exchange) -> None:
     """Decode the body, and find the upstream for its model."""
+    parsed = exchange.parsed_body
+    known = () if parsed is None else parsed.known
     exchange.request, exchange.route, exchange.is_readable = await exchange.compute(
-        read_request, exchange.state, exchange.codec, exchange.raw, exchange.inbound
+        read_request, exchange.state, exchange.codec, exchange.raw, exchange.inbound, known
     )
+    if parsed is not None and exchange.is_readable and exchange.codec.decode_longer is not None:
+        parsed.decoded(exchange.request)
     exchange.decoded = None
     if exchange.is_readable and read_previous_id(exchange.codec, exchange.raw) is None:
         exchange.decoded = exchange.request
@@ -478,9 +504,11 @@ STAGES: tuple[Stage, ...] = (
 
 
 def read_request(
-    state: State, codec: Codec, raw: JsonObject, inbound: Inbound
+    state: State, codec: Codec, raw: JsonObject, inbound: Inbound, known: Sequence[Message] = ()
 ) -> tuple[Request, Route, bool]:
     """The request, its upstream, and whether the body could be decoded.
+
+    `known` are the messages of the first items of the conversation, if they were decoded before.
 
     A body that cannot be decoded is forwarded to an upstream of the same protocol, but not
     recorded. For any other upstream it is refused.
@@ -488,7 +516,11 @@ def read_request(
     address = read_address(inbound.path)
     pays = brings_credentials(inbound.headers, state.settings, codec.protocol)
     try:
-        request = codec.decode_request(without_previous_id(codec, raw), address.model)
+        own_raw = without_previous_id(codec, raw)
+        if known and codec.decode_longer is not None:
+            request = codec.decode_longer(own_raw, address.model, known)
+        else:
+            request = codec.decode_request(own_raw, address.model)
     except Refused:
         model = address.model or raw.get("model")
         if not isinstance(model, str):
@@ -522,6 +554,7 @@ async def _write(exchange: Exchange, request: Request) -> Outgoing:
         exchange.body,
         exchange.inbound,
         exchange.raw if request is exchange.decoded else None,
+        None if exchange.parsed_body is None else exchange.parsed_body.layout,
     )
 
 

@@ -183,6 +183,18 @@ HINTS: tuple[tuple[str, Callable[[Mapping[str, str], Request], str | None]], ...
 )
 """The prefix of the thread's name, and how to read the session's; the most reliable first."""
 
+SESSION_HEADERS = (
+    "x-weft-thread",
+    "x-claude-code-session-id",
+    "x-claude-code-agent-id",
+    "thread-id",
+    "session_id",
+    "session-id",
+    "x-session-id",
+    "x-session-affinity",
+)
+"""The headers in which clients name their sessions."""
+
 
 TITLE_KINDS = ("title", "topic")
 SIDE_KINDS = (*TITLE_KINDS, "check")

@@ -206,6 +206,11 @@ def _shared_length(
     messages are compared.
     """
     earlier_messages = earlier.trace.messages
+    first = system_count
+    if first < min(len(messages), len(earlier_messages)) and (
+        messages[first] is earlier_messages[first]
+    ):  # they were decoded once (`parsed_bodies`), so most of them are the same objects
+        return first + equal_length(messages, earlier_messages, first)
     if body is None or earlier.body is None or len(messages) < len(earlier_messages):
         return system_count + equal_length(messages, earlier_messages, system_count)
     different_bytes = len(earlier.body) - same_start(body, earlier.body)

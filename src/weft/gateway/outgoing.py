@@ -16,6 +16,7 @@ from weft.codec import (
     CODECS,
     Calls,
     Codec,
+    Layout,
     Target,
     parsed,
     refuse_system_media,
@@ -92,10 +93,12 @@ def write_outgoing(
     body: bytes,
     inbound: Inbound,
     raw: JsonObject | None = None,
+    layout: Layout | None = None,
 ) -> Outgoing:
     """The request for the upstream: the client's own bytes, or their translation.
 
-    `raw` is the parsed body, if the whole request was decoded from it.
+    `raw` is the parsed body, if the whole request was decoded from it. `layout` is the layout of
+    the body, if it is known.
     """
     provider = route.provider
     credentials = upstream_credentials(inbound.headers, state.settings, provider, codec.protocol)
@@ -113,7 +116,7 @@ def write_outgoing(
         is_named = route.model == request.model or address.model is not None
         model = None if is_named else route.model
         target = None if provider is OFFLINE else provider.target(state.catalog, route.model)
-        client_body = Body(body, request, address.model, raw)
+        client_body = Body(body, request, address.model, raw, layout)
         body, losses = rewrite_body(codec, client_body, model, target)
         return Outgoing(path, body, {**base_headers, **forwarded, **credentials}, losses)
     if CODECS[provider.protocol].needs_user_message:
@@ -136,13 +139,14 @@ class Body(Struct, frozen=True):
 
     `request` is the decoded body, perhaps with an earlier conversation before it. `raw` is the
     parsed body, if the whole request was decoded from it. `model` is the model's name, if it is in
-    the path.
+    the path. `layout` is the layout of `bytes`, if it is known.
     """
 
     bytes: bytes
     request: Request
     model: str | None
     raw: JsonObject | None
+    layout: Layout | None = None
 
 
 def rewrite_body(
@@ -161,7 +165,7 @@ def rewrite_body(
         changed, losses = _add_marks(codec, body, target) or _apply_rules(codec, body, raw, target)
     if model is not None:
         changed = {**changed, "model": model}
-    return splice(body.bytes, raw, changed), losses
+    return splice(body.bytes, raw, changed, body.layout), losses
 
 
 def _add_marks(

@@ -45,6 +45,7 @@ from .hints import is_summary_request, read_side_kind
 from .identity import Continuation, read_incoming, token_key
 from .journal import Journal, Position, leftover_journals, open_journal
 from .large_bodies import LARGE_BODY
+from .parsed_bodies import ParsedBodies
 from .records import (
     AnswerRecord,
     DigestCache,
@@ -216,6 +217,7 @@ class ExchangeRecorder:
         patience: float = PATIENCE,
     ) -> None:
         self.store = store
+        self.parsed_bodies = ParsedBodies()
         self.lost = 0
         self._patience = patience
         self._context = RecordingContext(DigestCache(), Bodies(), volatile)

@@ -78,6 +78,7 @@ HTTP = Http(
 CODEC = Codec(
     protocol=PROTOCOL,
     decode_request=decode_request,
+    decode_longer=decode_request,
     encode_request=encode_request,
     write_messages=write_messages,
     decode_response=decode_response,

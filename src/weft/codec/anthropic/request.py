@@ -116,15 +116,22 @@ RULES = Rules(
 )
 
 
-def decode_request(body: JsonObject, model: str | None = None) -> Request:
-    """Decode a request body; raises `Refused` with the path of an invalid member."""
+def decode_request(
+    body: JsonObject, model: str | None = None, known: Sequence[Message] = ()
+) -> Request:
+    """Decode a request body; raises `Refused` with the path of an invalid member.
+
+    `known` are the messages of the first items, without cache marks, if they were decoded before.
+    """
     marks: dict[Position, Any] = {}
     messages: list[Message] = []
     if "system" in body:
         blocks, form = decode_content(body, "system", marks, 0)
         messages.append(Message("system", blocks, form=form))
     offset = len(messages)
-    for number, raw in enumerate(objects(body.get("messages"), "messages")):
+    raws = objects(body.get("messages"), "messages")
+    messages += known
+    for number, raw in enumerate(raws[len(known) :], start=len(known)):
         role, content, size = raw.get("role"), raw.get("content"), len(raw)
         if size == 2 and type(role) is str:
             if type(content) is str and content:

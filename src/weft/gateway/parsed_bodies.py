@@ -1,0 +1,157 @@
+"""Parses only the new part of a body that repeats an earlier one.
+
+A client sends its whole conversation with every request. The bytes that equal those of the
+session's previous request were parsed and decoded then, so only the rest is. Reused values were
+parsed from equal bytes, so it does not matter whose request they came from.
+
+This is done only while exchanges are recorded: otherwise nothing of a conversation is kept.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from weft.codec import Layout, find_layout
+from weft.errors import Refused
+from weft.model import JsonObject, Message, Request
+from weft.thread import same_start
+
+from .asgi import parse_body
+from .hints import SESSION_HEADERS
+
+CACHE_BYTES = 48 * 1024 * 1024
+ITEM_BYTES = 800
+"""Estimated memory of a parsed item besides its text, in bytes."""
+
+MIN_BODY = 16 * 1024
+"""A body with fewer bytes is parsed whole: finding the equal part would take as long."""
+
+MAX_MISSES = 3
+"""After this many bodies in a row with nothing in common, the bodies of a session are not kept.
+Such a client changes a text before its messages in every request."""
+
+KEY_BYTES = 48
+"""A session's requests to different models, such as those for a title, differ in their first
+bytes."""
+
+BodyKey = tuple[object, ...]
+
+
+class ParsedBody:
+    """A parsed body, and where its values are; `layout` is None if that is not known.
+
+    `known` are the messages of its first items, if they were decoded before. `misses` counts the
+    session's last bodies with nothing in common.
+    """
+
+    def __init__(
+        self,
+        body: bytes,
+        raw: JsonObject,
+        layout: Layout | None,
+        known: Sequence[Message] = (),
+        misses: int = 0,
+    ) -> None:
+        self.body = body
+        self.raw = raw
+        self.layout = layout
+        self.known = known
+        self.misses = misses
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it needs."""
+        return 2 * len(self.body) + (
+            0 if self.layout is None else ITEM_BYTES * len(self.layout.starts)
+        )
+
+    def decoded(self, request: Request) -> None:
+        """Keep the messages that depend only on their own item.
+
+        A message with cache marks does not: the marks are members of the request. Every item of
+        such a protocol is one message.
+        """
+        if self.layout is None:
+            return
+        first = len(request.messages) - len(self.layout.starts)
+        marked = [
+            position[0]
+            for position in request.marks
+            if position and type(position[0]) is int and position[0] >= first
+        ]
+        self.known = request.messages[first : min(marked, default=len(request.messages))]
+
+
+class ParsedBodies:
+    """The newest bodies of sessions; used on the event loop only."""
+
+    def __init__(self, limit: int = CACHE_BYTES) -> None:
+        self._bodies: dict[BodyKey, ParsedBody] = {}
+        self._limit = limit
+        self._size = 0
+
+    def get(self, key: BodyKey | None) -> ParsedBody | None:
+        return None if key is None else self._bodies.get(key)
+
+    def put(self, key: BodyKey | None, parsed: ParsedBody) -> None:
+        if key is None:
+            return
+        self._remove(key)
+        self._bodies[key] = parsed
+        self._size += parsed.size
+        while self._size > self._limit and len(self._bodies) > 1:
+            self._remove(next(iter(self._bodies)))
+
+    def _remove(self, key: BodyKey) -> None:
+        removed = self._bodies.pop(key, None)
+        self._size -= 0 if removed is None else removed.size
+
+
+def body_key(scope: str, protocol: str, headers: Mapping[str, str], body: bytes) -> BodyKey | None:
+    """The key of a session's bodies; None if the headers name no session."""
+    session = [headers.get(name) for name in SESSION_HEADERS]
+    return (scope, protocol, *session, body[:KEY_BYTES]) if any(session) else None
+
+
+def parse_again(body: bytes, name: str, earlier: ParsedBody | None) -> ParsedBody:
+    """Parse a body; items of the member `name` that the earlier body has too are not parsed again.
+
+    Raises `Refused` with the position of an error.
+    """
+    if len(body) < MIN_BODY:
+        return ParsedBody(body, parse_body(body), None)
+    misses = 0
+    if earlier is not None and earlier.layout is not None:
+        parsed = _parse_rest(body, earlier, earlier.layout)
+        if parsed is not None:
+            return parsed
+        misses = earlier.misses + 1
+    elif earlier is not None:
+        misses = earlier.misses
+    raw = parse_body(body)
+    if misses >= MAX_MISSES:
+        return ParsedBody(b"", raw, None, misses=misses)
+    return ParsedBody(body, raw, find_layout(body, name), misses=misses)
+
+
+def _parse_rest(body: bytes, earlier: ParsedBody, layout: Layout) -> ParsedBody | None:
+    """The parsed body; None if it has to be parsed as a whole.
+
+    The text between the first item and the first item that may differ is left out, which does not
+    change how the rest is parsed: the text before it is equal, and it ends between two items.
+    """
+    name = layout.name
+    count = bisect_right(layout.starts, same_start(body, earlier.body)) - 1
+    if count < 1:
+        return None
+    rest = body[: layout.starts[0]] + body[layout.starts[count] :]
+    try:
+        raw = parse_body(rest)
+    except Refused:  # parsing the whole body reports the right position
+        return None
+    rest_layout = find_layout(rest, name)
+    if rest_layout is None or rest_layout.starts[:1] != layout.starts[:1]:
+        return None
+    items = cast("list[Any]", earlier.raw[name])
+    raw[name] = items[:count] + cast("list[Any]", raw[name])
+    return ParsedBody(body, raw, rest_layout.after(layout, count), earlier.known[:count])
