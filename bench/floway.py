@@ -26,7 +26,7 @@ import orjson
 
 import weft
 from weft.codec import CODECS, Frame, SseParser, SystemPolicy, write_frame
-from weft.codec.refusals import explanation
+from weft.codec.errors import explanation
 from weft.codec.stream import cut_off
 from weft.errors import WeftError
 from weft.model import Fold, Refusal, Text, Thinking, ToolCall, is_system

@@ -1,6 +1,6 @@
 """A small protocol that Weft does not know: text only, one list of `turns`.
 
-It shows how little a new protocol needs: this module, and one line in `weft.codec.registry`.
+It shows how little a new protocol needs: this module, and one line in `weft.codec.base`.
 """
 
 from collections.abc import Sequence

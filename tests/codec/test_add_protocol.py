@@ -1,4 +1,4 @@
-"""A fifth protocol needs one package and one line of the registry, and nothing else."""
+"""A fifth protocol needs one package and one line of `PACKAGES`, and nothing else."""
 
 import ast
 from pathlib import Path

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_names
 
 from .base import (
+    CODECS,
     INLINE,
+    PACKAGES,
     Auth,
     CachePolicy,
     Calls,
@@ -30,7 +32,6 @@ from .base import (
     thread_path,
     verbatim,
 )
-from .registry import CODECS, PACKAGES
 from .splice import Layout, find_layout, splice
 from .stream import SseParser, write_frame
 

@@ -48,9 +48,8 @@ from weft.model import (
 
 from .base import Calls, Codec, Encoded, Frame, Locate, StreamEncoder, ThinkingMember
 from .calls import CallRestorer, restore_calls, with_unique_call_id, with_unique_call_ids
-from .errors import error_of, failed
+from .errors import RefusalInliner, error_of, failed, inline_refusal, refusal_must_be_inlined
 from .lenient import with_repairs
-from .refusals import RefusalInliner, inline_refusal, refusal_must_be_inlined
 from .sidecar import make_answer_sidecar
 from .stream import SseParser, write_frame
 

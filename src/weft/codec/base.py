@@ -10,9 +10,13 @@ Nothing here compares a vendor's name. Differences between vendors, models and d
 
 `made_by` says which protocol made a message: thinking and stored files go back to their own vendor
 only.
+
+`CODECS` has the protocols that Weft speaks. A codec is imported when it is first asked for. To add
+a protocol, add its package to `PACKAGES`: `docs/architecture.md`, "Add a protocol".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import orjson
@@ -384,3 +388,31 @@ def refuse_foreign(protocol: str, message: Message, request: Request) -> str | N
 def refuse_opaque(protocol: str, block: Opaque, _message: Message, _request: Request) -> str | None:
     """The loss code of another protocol's own block, else `None`."""
     return None if block.protocol == protocol else "vendor_block_dropped"
+
+
+PACKAGES = {
+    "anthropic": "weft.codec.anthropic",
+    "openai-chat": "weft.codec.chat",
+    "openai-responses": "weft.codec.responses",
+    "gemini": "weft.codec.gemini",
+}
+"""By protocol: the package that holds its `CODEC`."""
+
+
+class Codecs(Mapping[str, Codec]):
+    """The codecs by protocol."""
+
+    def __getitem__(self, protocol: str) -> Codec:
+        return import_module(PACKAGES[protocol]).CODEC
+
+    def __contains__(self, protocol: object) -> bool:
+        return protocol in PACKAGES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(PACKAGES)
+
+    def __len__(self) -> int:
+        return len(PACKAGES)
+
+
+CODECS = Codecs()

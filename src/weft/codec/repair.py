@@ -51,9 +51,8 @@ from weft.model import (
     texts,
 )
 
-from .base import INLINE, Losses, SystemPolicy, members
+from .base import CODECS, INLINE, Losses, SystemPolicy, members
 from .pairing import NO_RESULT as NO_RESULT, Pairing, Turn, turn_of
-from .registry import CODECS
 from .reports import report_ext
 
 CONTINUED = "(continued)"

@@ -21,10 +21,11 @@ from weft.codec.fields import (
     EncodeContext,
     Field,
     FieldTable,
+    Limits,
     read_strings,
+    within,
     write_list,
 )
-from weft.codec.limits import Limits, within
 from weft.codec.read import optional, wrong
 from weft.model import Format, JsonObject, Params, Request, ToolChoice
 

@@ -18,6 +18,7 @@ from weft.codec.errors import (
     NO_REASON,
     error_status,
     error_text,
+    explanation,
     failed,
     failed_stop,
     kind_of,
@@ -33,7 +34,6 @@ from weft.codec.lenient import (
     with_type,
 )
 from weft.codec.read import at, objects, optional
-from weft.codec.refusals import explanation
 from weft.codec.reports import report_answer, report_call, report_ext, report_stop
 from weft.model import (
     ApiError,

@@ -3,14 +3,18 @@
 from typing import Any, cast
 
 from weft.codec.base import Losses, Target, members
-from weft.codec.fields import DecodeContext, EncodeContext, Field, FieldTable, write_list
-from weft.codec.limits import (
+from weft.codec.fields import (
     OPENAI_EFFORTS,
+    DecodeContext,
+    EncodeContext,
+    Field,
+    FieldTable,
     Limits,
     fitting_effort,
     with_effort,
     with_named_json,
     within,
+    write_list,
 )
 from weft.codec.read import at, optional_object, wrong
 from weft.codec.reports import read_schema_format, report_tier

@@ -14,7 +14,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.codec.base import Encoded, Locate, Losses, ThinkingMember, members
-from weft.codec.errors import failed, failed_stop, not_an_answer
+from weft.codec.errors import declined, failed, failed_stop, not_an_answer
 from weft.codec.lenient import (
     arguments_text,
     made_call_id,
@@ -25,7 +25,6 @@ from weft.codec.lenient import (
 )
 from weft.codec.openai import decode_counts, decode_error
 from weft.codec.read import inside, objects, wrong
-from weft.codec.refusals import declined
 from weft.codec.reports import report_answer, report_call, report_ext, report_stop, report_thinking
 from weft.errors import Refused
 from weft.model import (

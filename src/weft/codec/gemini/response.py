@@ -31,6 +31,7 @@ from weft.codec.errors import (
     STATUS_KINDS,
     error_status,
     error_text,
+    explanation,
     failed,
     failed_stop,
     kind_of,
@@ -38,7 +39,6 @@ from weft.codec.errors import (
 )
 from weft.codec.lenient import arguments_object, count_of, optional_text, with_repairs
 from weft.codec.read import at, inside, objects, wrong
-from weft.codec.refusals import explanation
 from weft.codec.reports import report_answer, report_call, report_ext, report_stop, report_thinking
 from weft.errors import Refused
 from weft.model import (

@@ -3,9 +3,12 @@
 from typing import Any, Literal
 
 from weft.codec.base import Losses, Target, members
-from weft.codec.fields import DecodeContext, EncodeContext, Field, FieldTable
-from weft.codec.limits import (
+from weft.codec.fields import (
     OPENAI_EFFORTS,
+    DecodeContext,
+    EncodeContext,
+    Field,
+    FieldTable,
     Limits,
     fitting_effort,
     with_effort,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from weft.codec.base import Encoded, Locate, Losses, members
-from weft.codec.errors import NO_REASON, failed, not_an_answer
+from weft.codec.errors import NO_REASON, declined, failed, not_an_answer
 from weft.codec.lenient import (
     arguments_text,
     made_call_id,
@@ -25,7 +25,6 @@ from weft.codec.lenient import (
 )
 from weft.codec.openai import decode_counts, decode_error
 from weft.codec.read import at, objects
-from weft.codec.refusals import declined
 from weft.codec.reports import report_answer, report_ext, report_stop
 from weft.model import (
     ApiError,
