@@ -9,6 +9,7 @@ https://www.unicode.org/reports/tr36/ and https://invisible-island.net/xterm/ctl
 """
 
 import re
+from typing import Any, cast
 
 from weft.lazy import lazy_pattern
 
@@ -27,6 +28,31 @@ _BREAKS = str.maketrans({"\n": "␊", "\t": "␉"})
 def clean_text(text: str) -> str:
     """The text with every control character replaced by a visible one."""
     return _UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def encodable(text: str) -> str:
+    """The text with surrogate pairs joined, and U+FFFD for lone surrogates.
+
+    UTF-8 cannot encode surrogates. JSON can escape half of a pair, and Python decodes bytes of file
+    names to lone ones.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def encodable_json(value: Any) -> Any:
+    """The same for every text in a JSON value."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        members = cast(dict[str, Any], value)
+        return {encodable(key): encodable_json(item) for key, item in members.items()}
+    if isinstance(value, list):
+        return [encodable_json(item) for item in cast(list[Any], value)]
+    return value
 
 
 def without_sequences(text: str) -> str:

@@ -128,3 +128,41 @@ def test_a_value_that_has_no_text_is_an_error(value):
     assert end.is_error
     assert "without a text form" in end.content
     assert "0x" not in end.content
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "is_error"),
+    [
+        ("caf\udce9.txt", "caf\ufffd.txt", False),  # os.listdir: a name that is not UTF-8
+        ("\ud83d\ude00", "\U0001f600", False),
+        (["caf\udce9.txt", "b"], '["caf\ufffd.txt", "b"]', False),
+        (weft.Text("caf\udce9.txt"), "caf\ufffd.txt", False),
+        (OSError("no file caf\udce9.txt"), "OSError: no file caf\ufffd.txt", True),
+        (SystemExit(2), "SystemExit: 2", True),  # argparse does this
+    ],
+    ids=["name", "pair", "list", "block", "error", "exit"],
+)
+def test_no_result_ends_the_run(value, text, is_error):
+    def look() -> object:
+        """Look it up."""
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    with weft.open() as thread, scripted_upstream() as upstream:
+        upstream.then(tool_calls([("call_1", "look", "{}")]), says("done"))
+        provider = make_provider("u", "openai-chat", upstream.url)
+        events = watch(Agent(thread, "m", [look], provider=provider, compaction=None), "go")
+        assert thread.compile().messages[-1].text == "done"
+        assert thread.compile().messages[-2].text == text
+    [end] = [event for event in events if isinstance(event, ToolEnd)]
+    assert (end.content, end.is_error) == (text, is_error)
+
+
+def test_two_calls_with_one_id_get_a_result_each():
+    with weft.open() as thread, scripted_upstream() as upstream:
+        calls = [("call_1", "later", '{"text": "one"}'), ("call_1", "later", '{"text": "two"}')]
+        upstream.then(tool_calls(calls), says("done"))
+        provider = make_provider("u", "openai-chat", upstream.url)
+        watch(Agent(thread, "m", [later], provider=provider, compaction=None), "go")
+        assert thread.compile().messages[-2].text == "one\ntwo"

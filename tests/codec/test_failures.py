@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 import weft
-from fault_upstream import ANSWER, FAILED_STOPS, PROTOCOLS, sse, write_body, write_frames
+from fault_upstream import ANSWER, FAILED_STOPS, PIECES, PROTOCOLS, sse, write_body, write_frames
 from weft.codec import CODECS, AnswerReader, concerns_restored, decode_answer, form_of, unfold
 from weft.errors import NotAnAnswer, Refused, UpstreamFailed
 from weft.model import ApiError, End, Fail, Fold, fold
@@ -115,6 +115,28 @@ NO_FAILURES = [
 @pytest.mark.parametrize(("protocol", "body"), NO_FAILURES)
 def test_a_short_or_pending_answer_has_not_failed(protocol: str, body: dict[str, Any]) -> None:
     assert weft.translate_response(body, protocol, protocol).body == body
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("target", PROTOCOLS)
+def test_half_of_a_surrogate_pair_does_not_fail_an_answer(protocol: str, target: str) -> None:
+    """A server in JavaScript may cut a text in the middle of a character; its SDKs accept that."""
+    cut, text = b"\\ud83d", "\ufffd" + ANSWER.removeprefix(PIECES[0])
+    stream = weft.StreamTranslator(protocol, target)
+    stream.feed(frames_of(protocol).replace(PIECES[0].encode(), cut))
+    stream.close()
+    assert not stream.failed
+    assert stream.response is not None
+    assert stream.response.message.text == text
+    body = orjson.dumps(write_body(protocol)).replace(PIECES[0].encode(), cut)
+    assert decode_answer(CODECS[protocol], body).message.text == text
+
+
+def test_a_number_that_json_does_not_have_does_not_fail_an_answer() -> None:
+    body = orjson.dumps(changed(C, extra=0)).replace(b'"extra":0', b'"extra":[NaN,-Infinity]')
+    assert decode_answer(CODECS[C], body).message.text == ANSWER
+    with pytest.raises(UpstreamFailed):
+        decode_answer(CODECS[C], body[:-1])
 
 
 def test_an_unexpected_call_fails_where_it_is_omitted() -> None:

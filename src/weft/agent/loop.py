@@ -960,17 +960,17 @@ def run_calls(
     `compact` runs last, after the other tools of the turn.
     """
     built_in = built_in_tools(compactor)
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[int, Outcome] = {}  # by the position of the call: two calls may have one id
     reminder: str | None = None
     removed_calls: set[str] = set()
-    user_calls = tuple(call for call in calls if call.name not in built_in)
-    for call in user_calls:
+    user_calls = {n: call for n, call in enumerate(calls) if call.name not in built_in}
+    for call in user_calls.values():
         yield Emit(ToolStart(call.id, call.name, read_input(call.arguments)))
     if user_calls:
-        ended: list[Outcome] = yield Run(user_calls)
-        outcomes.update(zip((call.id for call in user_calls), ended, strict=True))
-    built_in_calls = [call for call in calls if call.name in built_in]
-    for call in sorted(built_in_calls, key=lambda call: call.name == COMPACT_TOOL.name):
+        ended: list[Outcome] = yield Run(tuple(user_calls.values()))
+        outcomes.update(zip(user_calls, ended, strict=True))
+    built_in_calls = [(n, call) for n, call in enumerate(calls) if call.name in built_in]
+    for number, call in sorted(built_in_calls, key=lambda each: each[1].name == COMPACT_TOOL.name):
         yield Emit(ToolStart(call.id, call.name, read_input(call.arguments)))
         if call.name == COMPACT_TOOL.name:
             outcome, dropped = yield from compact(thread, call, system_messages)
@@ -983,18 +983,18 @@ def run_calls(
             tokens = RECALL_TOKENS if compactor is None else compactor.recall_tokens
             outcome = recall(thread, call.arguments, tokens)
         yield Emit(ToolEnd(call.id, outcome.text, outcome.is_error))
-        outcomes[call.id] = outcome
-    results = {
-        call.id: ToolResult(
+        outcomes[number] = outcome
+    results = [
+        ToolResult(
             call.id,
-            outcomes[call.id].blocks,
-            is_error=outcomes[call.id].is_error or None,
+            outcomes[number].blocks,
+            is_error=outcomes[number].is_error or None,
             name=call.name,
         )
-        for call in calls
-    }
-    remaining = [results[call.id] for call in calls if call.id not in removed_calls]
-    thread.tool_results(remaining, reminder=reminder)
+        for number, call in enumerate(calls)
+        if call.id not in removed_calls
+    ]
+    thread.tool_results(results, reminder=reminder)
 
 
 def compact(

@@ -7,6 +7,7 @@ arguments or in the function, goes back to the model as text. A tool never ends 
 import asyncio
 import contextvars
 import inspect
+import json
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
@@ -18,6 +19,7 @@ from msgspec import Struct
 from weft.function_tools import FunctionTool, ToolFailed
 from weft.lazy import lazy_pattern
 from weft.model import Audio, Block, File, Image, Text
+from weft.printable import encodable
 
 CONTENT = (Text, Image, File, Audio)
 
@@ -90,7 +92,9 @@ async def call_tool(
                 return msgspec.structs.replace(read_outcome(error.content), is_error=True)
             except Exception as error:  # the function is the caller's code and may raise anything
                 # The model gets the error as the result of its call.
-                return Outcome(f"{type(error).__name__}: {error}", is_error=True)
+                return Outcome(encodable(f"{type(error).__name__}: {error}"), is_error=True)
+            except SystemExit as error:  # `argparse` raises it; a tool never ends the program
+                return Outcome(encodable(f"SystemExit: {error}"), is_error=True)
     except TimeoutError:
         return Outcome(f"the tool did not end within {seconds:g} seconds", is_error=True)
 
@@ -146,9 +150,14 @@ def read_outcome(value: Any) -> Outcome:
     is_list = isinstance(value, list | tuple)
     items = tuple(cast(list[object], value)) if is_list else (cast(object, value),)
     if items and all(isinstance(item, CONTENT) for item in items):
-        blocks = cast(tuple[Block, ...], items)
+        blocks = tuple(
+            msgspec.structs.replace(item, text=encodable(item.text))
+            if isinstance(item, Text)
+            else item
+            for item in cast(tuple[Block, ...], items)
+        )
         return Outcome("\n".join(map(_describe, blocks)), content=blocks)
-    text = write_result(value)
+    text = encodable(write_result(value))
     if _ADDRESS.search(text) and not isinstance(value, str):
         what = f"the tool returned a value without a text form ({type(value).__name__})"
         return Outcome(f"{what}: return a string, JSON values or content blocks", is_error=True)
@@ -168,5 +177,7 @@ def write_result(value: Any) -> str:
         return str(dump())
     try:
         return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # names of files that are not UTF-8
+        return json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
     except (TypeError, msgspec.MsgspecError):
         return str(value)

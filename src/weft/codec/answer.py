@@ -51,7 +51,7 @@ from .calls import CallRestorer, restore_calls, with_unique_call_id, with_unique
 from .errors import RefusalInliner, error_of, failed, inline_refusal, refusal_must_be_inlined
 from .lenient import with_repairs
 from .sidecar import make_answer_sidecar
-from .stream import SseParser, write_frame
+from .stream import SseParser, read_json, write_frame
 
 Form = Literal["body", "stream", "neither"]
 
@@ -83,7 +83,7 @@ def decode_answer(codec: Codec, data: bytes) -> Response:
         parser = SseParser()
         return _fold(codec, [*parser.feed(data), *parser.close()])
     try:
-        raw = orjson.loads(data) if form == "body" else None
+        raw = read_json(data) if form == "body" else None
     except orjson.JSONDecodeError:
         raw = None
     if isinstance(raw, dict):

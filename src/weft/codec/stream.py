@@ -6,12 +6,14 @@ Any cut of the bytes gives the same frames: a line is decoded only when it is wh
 split across two chunks is never seen in halves.
 """
 
+import json
 from typing import Any, cast
 
 import orjson
 
 from weft.errors import Refused
 from weft.model import ApiError, JsonObject
+from weft.printable import encodable_json
 
 from .base import Frame
 
@@ -73,10 +75,25 @@ def misshapen(frame: Frame, error: Exception) -> ApiError:
 def read_frame(frame: Frame) -> JsonObject | None:
     """The JSON object of a frame; `None` if it is not one."""
     try:
-        value = orjson.loads(frame.data)
+        value = read_json(frame.data)
     except orjson.JSONDecodeError:
         return None
     return cast(JsonObject, value) if type(value) is dict else None
+
+
+def read_json(data: bytes | str) -> Any:
+    """The JSON value of an answer; raises `orjson.JSONDecodeError`.
+
+    The vendors' SDKs accept half of a surrogate pair, `NaN` and `Infinity`. Here they become U+FFFD
+    and null.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        try:
+            return encodable_json(json.loads(data, parse_constant=lambda _: None))
+        except (ValueError, RecursionError):
+            raise error from None
 
 
 def unreadable(frame: Frame) -> ApiError:

@@ -14,6 +14,7 @@ import orjson
 from msgspec import Struct
 
 from weft.model import JsonObject
+from weft.printable import encodable_json
 
 LATIN = "\0latin-1\0"
 
@@ -43,7 +44,7 @@ def read_object(raw: bytes) -> JsonObject | None:
         value: Any = orjson.loads(raw)
     except orjson.JSONDecodeError:
         try:
-            value = _replace_surrogates(json.loads(raw))
+            value = encodable_json(json.loads(raw))
         except ValueError:
             return None
     return cast(JsonObject, value) if isinstance(value, dict) else None
@@ -83,17 +84,3 @@ def _bytes(text: str) -> bytes:
     if text.startswith(LATIN):
         return text.removeprefix(LATIN).encode("latin-1")
     return text.encode()
-
-
-def _replace_surrogates(value: Any) -> Any:
-    """The value with lone surrogates replaced, because UTF-8 cannot encode them."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        members = cast(dict[str, Any], value)
-        return {
-            _replace_surrogates(key): _replace_surrogates(item) for key, item in members.items()
-        }
-    if isinstance(value, list):
-        return [_replace_surrogates(item) for item in cast(list[Any], value)]
-    return value
