@@ -209,6 +209,41 @@ def test_closed_streams_are_not_a_failure(store: Path) -> None:
         assert (done.returncode == 0) == (words in CLOSED), (words, done.stderr)
 
 
+ASCII = [
+    {"PYTHONIOENCODING": "ascii"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+]
+
+
+@pytest.mark.parametrize("variables", ASCII, ids=["python", "locale"])
+def test_an_encoding_without_the_characters_is_not_a_failure(
+    store: Path, variables: dict[str, str]
+) -> None:
+    with weft.open(store) as thread:
+        thread.user("caf\u00e9 \U0001f600")
+    program = "import sys; from weft.cli import main; sys.exit(main(sys.argv[1:]))"
+    output: dict[str, str] = {}
+    for words in ("log", "log --json", "search caf", "export --format dicts"):
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words.split()],
+            env={**os.environ, "WEFT_STORE": str(store), **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, b""), words
+        output[words] = done.stdout.decode()
+    assert "caf\u00e9 \U0001f600" in output["log"] or r"caf\u00e9 \ud83d\ude00" in output["log"]
+    assert json.loads(output["log --json"])[0]["preview"] == "caf\u00e9 \U0001f600"
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("command", ["commit x", "log", "search x", "rename y"])
+def test_a_name_that_is_not_utf8_is_refused(run: Any, command: str) -> None:
+    result = run(*command.split(), "--thread", os.fsdecode(b"caf\xe9"))
+    assert_one_clear_line(result, 1)
+
+
 ERRORS = [
     (["log", "--thread", ""], "argument --thread: must not be empty"),
     (["log", "--store", ""], "argument --store: must not be empty"),

@@ -5,6 +5,8 @@ a file gets every byte unchanged. Commands that use colour clean their text firs
 This module is the safety net for all other output.
 """
 
+import codecs
+import io
 import os
 import sys
 from collections.abc import Generator, Iterable
@@ -24,6 +26,8 @@ STYLES = {
     "dim": "2",
     "warn": "1;31",
 }
+UTF8 = ("utf-8", "utf8", "utf_8")
+ESCAPE = "weft-escape"
 LANES = ("31", "32", "33", "34", "35", "36")
 
 _COLOURS = "|".join(sorted({"0", *STYLES.values(), *LANES}))
@@ -92,6 +96,31 @@ def open_closed_streams() -> None:
                     os.dup2(null, number)
                     os.close(null)
             setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+
+
+def encode_output() -> None:
+    """Let standard output and error write every character, whatever the locale is.
+
+    A file or a pipe gets UTF-8, as JSON requires. A terminal, or an encoding that the user chose
+    (`PYTHONIOENCODING`), gets the escapes of JSON for characters that it does not have.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper) or stream.encoding.lower() in UTF8:
+            continue
+        if stream.isatty() or os.environ.get("PYTHONIOENCODING"):
+            codecs.register_error(ESCAPE, _escape)
+            stream.reconfigure(errors=ESCAPE)
+        else:
+            stream.reconfigure(encoding="utf-8")
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    """The error handler of `encode_output`: a character beyond U+FFFF is a pair of escapes."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    pairs = zip(units[::2], units[1::2], strict=True)
+    return "".join(f"\\u{high:02x}{low:02x}" for high, low in pairs), error.end
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from weft.printable import clean_text, escape_json
 
-from .console import clean_output, open_closed_streams
+from .console import clean_output, encode_output, open_closed_streams
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "translate": ("weft.cli.translate", "translate a body between vendors' protocols"),
@@ -75,6 +75,8 @@ DEFAULT_WIDTH = 80
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+NAME_SHOWN = 80
+"""How many characters of a wrong argument an error shows."""
 
 WHERE = f"""Threads are in the store that --store or WEFT_STORE names (default:
 {DEFAULT_STORE}). --thread names the thread (default: {DEFAULT_THREAD!r}, or the
@@ -121,6 +123,7 @@ def nonempty(text: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     open_closed_streams()
+    encode_output()
     with clean_output():
         return run_command(argv)
 
@@ -194,6 +197,8 @@ def guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) 
         return run(args)
     except WeftError as error:
         return fail(args, error, str(error))
+    except UnicodeEncodeError as error:  # an argument, which Python decodes from any bytes
+        return fail(args, error, f"{error.object[:NAME_SHOWN]!r} is not UTF-8")
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe stopped early, which is not an error
         return 0

@@ -119,6 +119,10 @@ def check_count(field: str, value: Any) -> None:
 def check_name(field: str, value: Any) -> str:
     """The value, if it is a text without line breaks or control characters."""
     name = check_text(field, value)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise WrongValue(field, f"is not UTF-8: {name!r}") from None
     if not CONTROL.isdisjoint(name):
         raise WrongValue(field, f"must be one line of plain characters: {name!r}")
     return name
