@@ -113,6 +113,22 @@ def test_a_branch_shows_only_what_follows_its_fork(store, format):
     assert "tarts" in text
 
 
+@pytest.mark.parametrize("format", ["html", "markdown"])
+def test_a_tag_is_not_a_branch(store, format):
+    t = talk(store)
+    t.tag("release")
+    undone = t.user("Undone")
+    t.undo()
+    t.tag("undone", undone)
+    t.user("And on")
+    text = export_bytes(store, "t", format)[0].decode()
+    assert "branches" not in text
+    assert "tag:" not in text
+    assert text.index("tag release") < text.index("Done.") < text.index("And on")
+    assert text.index("Tag undone") < text.index("Undone")
+    assert text.count("Done.") == 1
+
+
 @pytest.mark.parametrize("hostile", HOSTILE)
 @pytest.mark.parametrize("rendered", [False, True])
 def test_nothing_in_it_runs_or_is_fetched(store, hostile, rendered):
@@ -193,6 +209,7 @@ LEAKS = {
     "a line of another space": "user\n\u00a0\n===",
     "a link for other messages": "[image]: https://example.org/x",
     "a link in a list": "- [image]: https://example.org/x",
+    "an image of another server": "![x](https://example.org/?q=text) \\\\![y](https://example.org)",
 }
 
 

@@ -1,27 +1,29 @@
 """A whole thread as one document for people: HTML or Markdown.
 
 The document has every branch, every message that was ever in it, and every compaction and edit
-where it happened. A branch that starts in another one has only the messages after the fork. Private
-data of vendors (signatures, encrypted reasoning) is left out.
+where it happened. A branch that starts in another one has only the messages after the fork. A tag
+is shown at its message, or has a section like a branch if its commit is on no branch. Private data
+of vendors (signatures, encrypted reasoning) is left out.
 
 The HTML file is safe to open: it has no scripts, and fetches nothing (a content security policy
 enforces that). All text is escaped, and terminal codes and invisible direction marks become
 visible. Images are included if they are small bitmaps.
 
-In the Markdown file a message stays in its turn. Headings that could be taken for those of the
-document, HTML and link definitions are escaped, an open code block is closed, and a text with code
-blocks that readers could understand in different ways becomes one code block.
+In the Markdown file a message stays in its turn, and nothing is fetched. Headings that could be
+taken for those of the document, HTML, images and link definitions are escaped, an open code block
+is closed, and a text with code blocks that readers could understand in different ways becomes one
+code block.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 
 import orjson
 from msgspec import Struct
 
-from weft.history import Row, View
+from weft.history import TAG, Row, View
 from weft.ids import Id
 from weft.model import (
     Audio,
@@ -69,7 +71,10 @@ _INNER_FENCE = re.compile(r"[ \t]*(?:(?:[-*+>]|\d+[.)])[ \t]*)*(?:`{3,}|~{3,})")
 """Also the first line of a code block that begins on the line of a list item or a quotation."""
 
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_TAG_OR_DEFINITION = re.compile(rf"{_TAG.pattern}|\]:")
+_ESCAPED = re.compile(rf"{_TAG.pattern}|\]:|!\[")
+"""The beginning of a tag, the end of a link definition, and the beginning of an image."""
+
+_ESCAPES = {"<": "&lt;", "]:": "]\\:", "![": "!\\["}
 _HEADING = re.compile(r" {0,3}#{1,3}(?:[ \t]|$)")
 """A heading of a level that the document itself uses."""
 
@@ -108,15 +113,20 @@ class Entry(Struct, frozen=True):
     is_current: bool
     change: str | None = None
     removed: int = 0
+    tags: tuple[str, ...] = ()
 
 
 class Branch(Struct, frozen=True):
-    """A branch with its own entries; `fork` is the id of the message that it starts after."""
+    """A branch with its own entries; `fork` is the id of the message that it starts after.
+
+    With `is_tag`, the commits of a tag that is on no branch.
+    """
 
     name: str
     entries: tuple[Entry, ...]
     is_current: bool = False
     fork: str | None = None
+    is_tag: bool = False
 
 
 def write_html(handle: Handle, render: Render | None = None) -> bytes:
@@ -162,22 +172,35 @@ def write_markdown(handle: Handle) -> bytes:
 def read_branches(handle: Handle) -> tuple[Branch, ...]:
     """The thread's branches, the current one first, each with the messages that only it has."""
     heads = handle.store.refs(handle.name)
-    names = sorted(heads, key=lambda name: (name != handle.branch, name))
+    names = sorted(heads, key=lambda name: (name != handle.branch, name.startswith(TAG), name))
+    tags: dict[Id, tuple[str, ...]] = {}
+    for name in names:
+        if name.startswith(TAG):
+            tags[heads[name]] = (*tags.get(heads[name], ()), name.removeprefix(TAG))
     known_commits: set[Id] = set()
     branches: list[Branch] = []
     for name in names:
-        steps = handle.store.walk(handle.name, heads[name])
-        entries = _read_entries(steps)
+        is_tag = name.startswith(TAG)
+        if is_tag and heads[name] in known_commits:
+            continue
+        steps = list(handle.store.walk(handle.name, heads[name]))
+        entries = _read_entries(steps, tags)
         own_entries = tuple(entry for id, entry in entries if id not in known_commits)
         shared = [entry for id, entry in entries if id in known_commits]
         fork = shared[-1].id if shared and branches else None
-        branches.append(Branch(name, own_entries, name == handle.branch, fork))
+        shown_name = name.removeprefix(TAG) if is_tag else name
+        branches.append(Branch(shown_name, own_entries, name == handle.branch, fork, is_tag))
         known_commits.update(step.commit.id for step in steps)
     return tuple(branches)
 
 
-def _read_entries(steps: Sequence[Step]) -> list[tuple[Id, Entry]]:
-    """Each message that the steps add, with the commit that added it."""
+def _read_entries(
+    steps: Sequence[Step], tags: Mapping[Id, tuple[str, ...]]
+) -> list[tuple[Id, Entry]]:
+    """Each message that the steps add, with the commit that added it.
+
+    A tag is shown at the last message up to its commit.
+    """
     view = View()
     added: list[tuple[Step, Row, int]] = []
     appending: list[Step] = []
@@ -203,10 +226,34 @@ def _read_entries(steps: Sequence[Step]) -> list[tuple[Id, Entry]]:
         added += [(step, row, removed if n == 0 else 0) for n, row in enumerate(new_rows)]
     append()
     current = {(row.id, id(row.message)) for row in view.rows}
-    return [(step.commit.id, _entry(step, row, removed, current)) for step, row, removed in added]
+    shown_tags = _tags_by_message(steps, [step.commit.id for step, _, _ in added], tags)
+    return [
+        (step.commit.id, _entry(step, row, removed, current, shown_tags.get(number, ())))
+        for number, (step, row, removed) in enumerate(added)
+    ]
 
 
-def _entry(step: Step, row: Row, removed: int, current: set[tuple[Id | None, int]]) -> Entry:
+def _tags_by_message(
+    steps: Sequence[Step], commits: Sequence[Id], tags: Mapping[Id, tuple[str, ...]]
+) -> dict[int, tuple[str, ...]]:
+    """The tags of each message, by its number; `commits` are the commits of the messages."""
+    last_messages = {commit: number for number, commit in enumerate(commits)}
+    shown: dict[int, tuple[str, ...]] = {}
+    last = -1
+    for step in steps:
+        last = last_messages.get(step.commit.id, last)
+        if last >= 0 and step.commit.id in tags:
+            shown[last] = (*shown.get(last, ()), *tags[step.commit.id])
+    return shown
+
+
+def _entry(
+    step: Step,
+    row: Row,
+    removed: int,
+    current: set[tuple[Id | None, int]],
+    tags: tuple[str, ...],
+) -> Entry:
     return Entry(
         step.commit.id.hex()
         + ("" if row.id in (None, step.commit.id) else f"-{row.id.hex()[:12]}"),
@@ -215,13 +262,14 @@ def _entry(step: Step, row: Row, removed: int, current: set[tuple[Id | None, int
         (row.id, id(row.message)) in current,
         REWRITES.get(step.commit.kind),
         removed,
+        tags,
     )
 
 
 def _article(entry: Entry, render: Render | None) -> str:
     message = entry.message
     role = "tool" if _is_results(message) else message.role
-    label = role if entry.change is None else f"{entry.change} ({_count(entry.removed)})"
+    label = _label(entry, role)
     classes = f"{message.role}{' change' if entry.change else ''}"
     classes += "" if entry.is_current else " removed"
     body = "\n".join(part for block in message.blocks for part in _html_block(block, role, render))
@@ -305,8 +353,7 @@ def _details(label: str, body: str, classes: str = "") -> str:
 def _markdown_entry(entry: Entry) -> Iterator[str]:
     message = entry.message
     role = "tool" if _is_results(message) else message.role
-    label = role if entry.change is None else f"{entry.change} ({_count(entry.removed)})"
-    yield f"### {label} · {_time(entry.created)}"
+    yield f"### {_one_line(_label(entry, role))} · {_time(entry.created)}"
     yield ""
     if not entry.is_current:
         yield "*No longer sent.*"
@@ -398,7 +445,7 @@ def _fence_end(lines: Sequence[str], start: int, fence: re.Match[str]) -> int:
 
 
 def _escaped(paragraph: Sequence[str]) -> Iterator[str]:
-    """The lines with escapes before headings, tags and link definitions."""
+    """The lines with escapes in headings, tags, images and link definitions."""
     spans = [_code_spans(line) for line in paragraph]
     has_spans = all(line_spans is not None for line_spans in spans)
     for number, (line, line_spans) in enumerate(zip(paragraph, spans, strict=True)):
@@ -407,9 +454,9 @@ def _escaped(paragraph: Sequence[str]) -> Iterator[str]:
         def escape_part(part: re.Match[str], code: list[tuple[int, int]] = code) -> str:
             if any(start <= part.start() < end for start, end in code):
                 return part[0]
-            return "&lt;" if part[0] == "<" else "]\\:"
+            return _ESCAPES[part[0]]
 
-        escaped = _TAG_OR_DEFINITION.sub(escape_part, line)
+        escaped = _ESCAPED.sub(escape_part, line)
         if _HEADING.match(line) or (number and _UNDERLINE.match(line)):
             start = len(escaped) - len(escaped.lstrip())
             escaped = f"{escaped[:start]}\\{escaped[start:]}"
@@ -445,12 +492,20 @@ def _facts(handle: Handle, branches: Sequence[Branch]) -> str:
     times = [entry.created for branch in branches for entry in branch.entries]
     messages = sum(entry.change is None for b in branches for entry in b.entries)
     when = f", {_time(min(times))} to {_time(max(times))}" if times else ""
-    several = f", {len(branches)} branches" if len(branches) > 1 else ""
+    count = sum(not branch.is_tag for branch in branches)
+    several = f", {count} branches" if count > 1 else ""
     return f"thread {handle.name}, {messages} messages{several}{when}"
 
 
 def _heading(branch: Branch) -> str:
+    if branch.is_tag:
+        return f"Tag {branch.name}"
     return f"Branch {branch.name}{' (current)' if branch.is_current else ''}"
+
+
+def _label(entry: Entry, role: str) -> str:
+    label = role if entry.change is None else f"{entry.change} ({_count(entry.removed)})"
+    return "".join((label, *(f", tag {name}" for name in entry.tags)))
 
 
 def _count(removed: int) -> str:
