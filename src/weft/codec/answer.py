@@ -65,7 +65,7 @@ NEITHER = "the upstream's answer is unreadable: neither JSON nor a stream of eve
 
 
 def form_of(data: bytes) -> Form:
-    """The form of an answer, judged by its first bytes."""
+    """The form of an answer, detected from its first bytes."""
     start = data.removeprefix(b"\xef\xbb\xbf").lstrip()[:8]
     if start[:1] in (b"{", b"["):
         return "body"
@@ -232,7 +232,7 @@ DEFAULT_OPTIONS = AnswerOptions()
 
 
 class Piece(Struct, frozen=True, gc=False):
-    """Bytes for the client: `now`, and `last`, the end of a good answer.
+    """Bytes for the client: `now`, and `last`, the end of a successful answer.
 
     A caller that records answers sends `last` only after the answer is stored.
     """
@@ -440,7 +440,7 @@ class AnswerTranslator:
         return self._source.locate_answer(self.original, position)
 
     def _translate(self, events: list[Event]) -> list[Event]:
-        """The events for the client; both versions of the answer grow by them."""
+        """The events for the client; also adds them to both versions of the answer."""
         original, restored = self._original, self._restored
         options, restorer, inliner = self._options, self._restorer, self._inliner
         translated: list[Event] = []

@@ -68,7 +68,7 @@ def parsed(text: str) -> Any:
 
 
 def verbatim(text: str) -> Any:
-    """The JSON text itself, to be sent byte by byte; raises `ValueError` if it is not JSON."""
+    """The JSON text itself, to be sent unchanged; raises `ValueError` if it is not JSON."""
     orjson.loads(text)
     return orjson.Fragment(text)
 
@@ -144,7 +144,7 @@ def thread_path(position: Position) -> str:
 
 
 Calls = dict[str, JsonObject]
-"""By the name that a target calls: the caller's own `name`, `namespace`, and whether `custom`."""
+"""By a tool's name at the target: the caller's `name` and `namespace`, and `custom`."""
 
 
 class Encoded(Struct, frozen=True):
@@ -170,7 +170,7 @@ class StreamDecoder(Protocol):
     def close(self) -> list[Event]:
         """The last events, at the end of the bytes: `Fail` if the terminal event never came.
 
-        A stream with a frame that could not be read has failed already, and is not failed again.
+        If an undecodable frame has already failed the stream, there is no second `Fail`.
         """
         ...
 

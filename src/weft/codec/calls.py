@@ -7,7 +7,7 @@ original id.
   the original as a suffix. The same id always gives the same result, and two ids never become one:
   an id that already looks marked is marked again.
 - Two calls of one request have the same id. Vendors refuse that ("`tool_use` ids must be unique"),
-  but some clients and models number their calls anew in every turn. The first call keeps its id,
+  but some clients and models restart the numbering in every turn. The first call keeps its id,
   a later one gets a new id, and each result answers the oldest of its calls that has no result yet.
   A new id depends only on what comes before it, so a growing conversation keeps its beginning.
 

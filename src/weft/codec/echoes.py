@@ -43,9 +43,10 @@ class OriginalPosition(Struct, frozen=True, gc=False):
 
 
 class AnswerIndex:
-    """Stored answers by the key of their echo, oldest first; `None` needs no restoring.
+    """Stored answers by the key of their echo, oldest first. `None` is an answer that needs no
+    restoring.
 
-    With `again`, the last answer with a key is used for every further echo with that key.
+    With `again`, the last answer with a key is used for all later echoes with that key.
     """
 
     def __init__(self, *, again: bool = False) -> None:
@@ -127,7 +128,7 @@ def replace_answers(echoed: Request, answers: Mapping[tuple[int, int], Message])
 
 
 def replace_messages(request: Request, messages: tuple[Message, ...]) -> Request:
-    """The request with another list of messages that begins or ends as its own does.
+    """The request with another message list, which shares its start or its end with the old one.
 
     Cache marks stay on the messages that both lists have. A mark on another one is dropped.
     """
@@ -190,7 +191,7 @@ def _positions_before(answer: Message, echo: Sequence[Message], start: int) -> l
 def _move(
     echoed: Request, messages: Sequence[Message], before: Sequence[OriginalPosition]
 ) -> Request:
-    """The request with these messages; its marks and paths still follow the caller's list."""
+    """The request with these messages; its marks and paths still refer to the caller's list."""
 
     def place_before(position: Position) -> Position:
         match position:

@@ -61,7 +61,7 @@ RESTORED = lazy_pattern(
 )
 """Messages that refuse content of the vendor's own earlier answers: Anthropic ("Invalid `signature`
 in `thinking` block"), OpenAI ("Item with id 'rs_...' not found", "The encrypted content ... could
-not be verified"), Gemini ("Thought signature is not valid"), and servers whose Chat dialect has no
+not be verified"), Gemini ("Thought signature is not valid"), and Chat servers that do not know
 `reasoning_content`."""
 
 NO_REASON = "the upstream gave no reason"

@@ -1,11 +1,12 @@
 """The fast path of `write_request`: simple conversations, translated without the model's values.
 
 A conversation is simple if it contains only text, tool calls and tool results, with no members
-beyond the required ones, and each call is answered by the next message. What agents add to that is
-simple too: signed thinking and cache breakpoints, which no other protocol has, and system messages
-inside the conversation, where the target takes them. A typed decoder reads such a body and refuses
-everything else; the writer makes the target's messages directly from the result. The setup (model,
-system, tools, parameters) is translated as usual, as a request without messages.
+beyond the required ones, and each call is answered by the next message. Signed thinking, cache
+breakpoints and inline system messages, which agents often send, are simple too: the first two are
+dropped, because no other protocol has them, and the last stay if the target accepts them. A typed
+decoder reads such a body and refuses everything else; the writer makes the target's messages
+directly from the result. The setup (model, system, tools, parameters) is translated as usual, as a
+request without messages.
 
 The shared form of a simple conversation is a list of Chat Completions messages, because that
 protocol is the flattest. A codec that can read and write this form has a `FastPath`. Anything
@@ -85,11 +86,12 @@ class ErrorFlag(Struct):
 
 
 class SimpleBody(Struct):
-    """A body taken apart: its messages, and the setup with a leading system run.
+    """A body, split into its messages and its setup. The setup includes leading system messages.
 
-    `first` is the number of its first message in the caller's list. `rest` has the paths of members
-    that the shared form spells differently. `dropped` has the path, loss code and detail of parts
-    that no other protocol has. `has_system` is whether system messages are among `messages`.
+    - `first`: the number of its first message in the caller's list.
+    - `rest`: the paths of members that the shared form spells differently.
+    - `dropped`: the path, loss code and detail of parts that no other protocol has.
+    - `has_system`: whether system messages are among `messages`.
     """
 
     setup: JsonObject

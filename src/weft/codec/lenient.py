@@ -19,7 +19,7 @@ from .calls import MADE
 
 
 def made_call_id(raw: JsonObject, key: str, number: int, path: str, losses: Losses) -> str:
-    """The id of a call; one made from its number where the upstream sent none."""
+    """The id of a call; generated from its number if the upstream sent none."""
     value = raw.get(key)
     if isinstance(value, str):  # an empty id stays: its own protocol gets it back
         return value
@@ -31,7 +31,7 @@ def made_call_id(raw: JsonObject, key: str, number: int, path: str, losses: Loss
 
 
 def arguments_text(value: Any, path: str, losses: Losses) -> Any:
-    """The arguments of a function call as JSON text; `{}` where there are none."""
+    """The arguments of a function call as JSON text; `{}` if there are none."""
     if value is None:
         losses.add(path, "missing_value_added", "{}")
         return "{}"
@@ -42,10 +42,10 @@ def arguments_text(value: Any, path: str, losses: Losses) -> Any:
 
 
 def arguments_object(value: Any, path: str, losses: Losses) -> Any:
-    """The arguments of a function call as an object; `{}` where there are none.
+    """The arguments of a function call as an object; `{}` if there are none.
 
     A text becomes `{"input": text}`: in these protocols a custom tool is a function with one
-    `input`, and some servers call it with the bare text.
+    `input`, and some servers send only the text.
     """
     if value is None or value == "":
         losses.add(path, "missing_value_added", "{}")
@@ -64,7 +64,7 @@ def arguments_object(value: Any, path: str, losses: Losses) -> Any:
 
 
 def with_text(raw: JsonObject, key: str, path: str, losses: Losses) -> JsonObject:
-    """The object with a text for this member, empty where it is missing or null."""
+    """The object with a text for this member; empty if it is missing or null."""
     if raw.get(key) is not None:
         return raw
     losses.add(f"{path}.{key}", "missing_value_added", '""')

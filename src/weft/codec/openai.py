@@ -117,7 +117,7 @@ def decode_error(body: Any, status: int) -> ApiError:
 
 
 def _as_status(code: Any) -> int:
-    """The HTTP status that some dialects put into `code`; 0 if `code` is a string."""
+    """The HTTP status that some servers put into `code`; 0 if `code` is a string."""
     return code if isinstance(code, int) and 400 <= code <= 599 else 0
 
 

@@ -196,7 +196,10 @@ class Pairing:
             self.deferred = []
 
     def answers(self, turn: Turn) -> bool:
-        """Take a turn of nothing but results that were waited for, as nearly all are."""
+        """Add a turn that contains only results of waiting calls. Returns false for any other turn.
+
+        Nearly all turns with results are like this.
+        """
         waiting, blocks = self.waiting, turn.blocks
         if not waiting or not blocks:
             return False

@@ -31,8 +31,8 @@ B = TypeVar("B", bound=Block)
 
 
 def with_paired_results(messages: Sequence[Message]) -> list[Message]:
-    """The messages with every result after its call. A tool message without a result is the
-    user's, because no vendor accepts it otherwise."""
+    """The messages with every result after its call. A tool message without a result becomes a user
+    message, because no vendor accepts it otherwise."""
     return [
         structs.replace(message, role="user")
         if message.role == "tool" and not blocks_of(message, ToolResult)

@@ -107,7 +107,7 @@ def refuse_empty_conversation(
     Vendors refuse an empty list, and a model asked about nothing gives no useful answer. A compiled
     thread is not refused: its owner may look at any part of it.
     """
-    if request.wire is None or any(_says(turn) for turn in turns):
+    if request.wire is None or any(_has_caller_block(turn) for turn in turns):
         return
     if all(is_system(message) or not message.blocks for message in request.messages):
         return
@@ -119,8 +119,8 @@ def refuse_empty_conversation(
         )
 
 
-def _says(turn: Turn) -> bool:
-    """Whether a turn has a block from the caller; a filler has no position in the request."""
+def _has_caller_block(turn: Turn) -> bool:
+    """Whether a turn has a block of the caller; an added block has no position in the request."""
     if turn.moved is None:
         return bool(turn.blocks)
     return any(len(position) > 1 for position in turn.moved)
@@ -297,7 +297,7 @@ def arrange(
     system = _take_system(turns, policy, losses)
     if native:
         if policy == "demote" or (enforce and policy == "auto" and rules.inline_system == "placed"):
-            turns = _behind_results(turns, losses)
+            turns = _move_system_after_results(turns, losses)
         _place_system(turns, rules, model, policy, losses, native and not enforce)
     else:
         _report_inline_lead(system, request, rules, losses)
@@ -366,7 +366,7 @@ def _make_valid(
                     _drop_unsupported(turn, request, rules, losses)
                     pairing.system(turn)
                 continue
-            if not _clear(turn, request, rules, losses):
+            if not _reduce_turn(turn, request, rules, losses):
                 continue
         if role == "assistant":
             pairing.assistant(turn)
@@ -398,10 +398,10 @@ def _drop_billing_line(turn: Turn, losses: Losses) -> None:
 
 
 def _is_common(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:
-    """Whether a turn has only text, calls and results that every protocol accepts as they are.
+    """Whether a turn has only text, calls and results that every protocol accepts unchanged.
 
-    Nearly all turns do, behind thinking that this protocol does not support; such thinking is
-    dropped here. This saves them the closer look of `_clear`, which would change nothing more.
+    Unsupported thinking at its start is dropped first. Nearly all turns are common then, and skip
+    the slower `_reduce_turn`, which would not change them.
     """
     message, role, blocks, empty_text = turn.message, turn.role, turn.blocks, rules.empty_text
     if not blocks or message.ext is not None or message.name is not None:
@@ -432,7 +432,8 @@ def _drop_leading_thinking(
 ) -> Sequence[Block]:
     """Drop the thinking at the start of a turn, unless it is supported; returns the other blocks.
 
-    Every answer of a reasoning model begins with it, so a shortcut of `_drop_unsupported` counts.
+    Every answer of a reasoning model starts with thinking, so this shortcut for `_drop_unsupported`
+    saves time.
     """
     check, blocks, first = rules.checks[Thinking], turn.blocks, 0
     for block in blocks:
@@ -448,8 +449,8 @@ def _drop_leading_thinking(
     return blocks
 
 
-def _clear(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:
-    """Remove what this protocol does not support; false if nothing is left of the turn."""
+def _reduce_turn(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:
+    """Drop the content that this protocol does not support; false if the turn is empty then."""
     if _is_absent(turn, losses):
         return False
     _drop_unsupported(turn, request, rules, losses)
@@ -469,7 +470,7 @@ def _answers_nothing(turn: Turn) -> bool:
 
 
 def _is_absent(turn: Turn, losses: Losses) -> bool:
-    """Whether a message has no content member at all, which means setup; reported if so."""
+    """Whether a message has no content member; if so, reports that it is dropped."""
     message = turn.message
     if message.blocks or message.form != "absent":
         return False
@@ -601,8 +602,8 @@ def _is_blank(block: Block) -> bool:
     return type(block) is Text and (not block.text or block.text.isspace())
 
 
-def _behind_results(turns: list[Turn], losses: Losses) -> list[Turn]:
-    """The turns with system messages moved from between a call and its results to behind them."""
+def _move_system_after_results(turns: list[Turn], losses: Losses) -> list[Turn]:
+    """The turns, with system messages between a call and its results moved after the results."""
     placed: list[Turn] = []
     postponed: list[Turn] = []
     waiting: set[str] = set()

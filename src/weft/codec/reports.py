@@ -80,7 +80,7 @@ def read_schema_format(fields: JsonObject) -> Format:
 
 
 def refuse_missing_context(request: Request) -> None:
-    """Raise `Refused` where a part of the conversation is not in the body itself."""
+    """Raise `Refused` if a part of the conversation is not in the body itself."""
     for path, value in request.rest.items():
         kind = (members(value) or {}).get("type")
         name = kind if isinstance(kind, str) and kind in MISSING_CONTEXT else path
@@ -95,7 +95,7 @@ def refuse_missing_context(request: Request) -> None:
 def report_params(request: Request, supported: frozenset[str], losses: Losses) -> None:
     """Report every parameter that the caller set and the target does not support.
 
-    Raises `Refused` where a part of the conversation itself is missing.
+    Raises `Refused` if a part of the conversation itself is missing.
     """
     refuse_missing_context(request)
     reported = {loss.path for loss in losses.items if loss.kind == "dropped"}
@@ -259,7 +259,7 @@ def _report_members(fields: JsonObject, path: str, losses: Losses) -> None:
 
 
 NOTES = frozenset({("id", type(None)), ("id", list), ("item", str), ("reasoning_details", list)})
-"""Notes of a decoder about the block: they were no members of the body."""
+"""A decoder's notes about a block, which are not members of the body."""
 
 
 def tool_losses(tool: Tool, number: int, losses: Losses) -> None:

@@ -2,8 +2,8 @@
 
 `SseParser` reads server-sent events, without I/O:
 https://html.spec.whatwg.org/#event-stream-interpretation
-Any cut of the bytes gives the same frames: a line is decoded only when it is whole, so a character
-split across two chunks is never seen in halves.
+Any split of the bytes gives the same frames: a line is decoded only when it is complete, so a
+character in two chunks is never decoded by halves.
 """
 
 import json

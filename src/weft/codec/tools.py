@@ -65,7 +65,7 @@ def flatten_tools(
     """
     names = _Names(request.tools, custom=custom, namespaces=namespaces)
     tools = tuple(
-        names.tool(tool, number, losses) if names.is_odd(tool) else tool
+        names.tool(tool, number, losses) if names.needs_change(tool) else tool
         for number, tool in enumerate(request.tools)
     )
     messages = request.messages
@@ -146,7 +146,7 @@ class _Names:
         self._kept: set[tuple[str | None, str]] = set()
         odd: list[Tool] = []
         for tool in tools:
-            if tool.kind in CALLABLE and self.is_odd(tool):
+            if tool.kind in CALLABLE and self.needs_change(tool):
                 odd.append(tool)
             else:
                 self._kept.add((tool.namespace, tool.name))
@@ -162,14 +162,16 @@ class _Names:
             self._names[tool.namespace, tool.name] = flat
             self._note(flat, tool.name, tool.namespace, tool.kind == "custom")
 
-    def is_odd(self, tool: Tool) -> bool:
+    def needs_change(self, tool: Tool) -> bool:
         """Whether a tool must be changed for the target."""
-        return tool.kind in CALLABLE and self._odd(tool.name, tool.namespace, tool.kind == "custom")
+        return tool.kind in CALLABLE and self._needs_change(
+            tool.name, tool.namespace, tool.kind == "custom"
+        )
 
-    def is_odd_call(self, call: ToolCall) -> bool:
-        return self._odd(call.name, call.namespace, call.custom)
+    def call_needs_change(self, call: ToolCall) -> bool:
+        return self._needs_change(call.name, call.namespace, call.custom)
 
-    def _odd(self, name: str, namespace: str | None, custom: bool) -> bool:
+    def _needs_change(self, name: str, namespace: str | None, custom: bool) -> bool:
         if (namespace is not None and not self.namespaces) or (custom and not self.custom):
             return True
         return flat_name(name) != name
@@ -249,7 +251,7 @@ def _survey(messages: Sequence[Message], names: _Names) -> tuple[list[int], bool
             ids.add(block.id)
             if block.name in plain and not block.custom and block.namespace is None:
                 continue
-            if not names.is_odd_call(block):
+            if not names.call_needs_change(block):
                 plain.add(block.name)
             elif not odd or odd[-1] != number:
                 odd.append(number)
@@ -259,7 +261,7 @@ def _survey(messages: Sequence[Message], names: _Names) -> tuple[list[int], bool
 def _flat_message(message: Message, number: int, names: _Names, losses: Losses) -> Message:
     blocks = list(message.blocks)
     for at, block in enumerate(blocks):
-        if isinstance(block, ToolCall) and names.is_odd_call(block):
+        if isinstance(block, ToolCall) and names.call_needs_change(block):
             blocks[at] = flat = names.call(block)
             is_custom = flat.custom != block.custom
             code = "custom_call_as_function" if is_custom else "tool_name_changed"

@@ -115,7 +115,7 @@ class Fold:
     def response(self) -> Response:
         """The answer so far; blocks that are still open hold what has arrived."""
         blocks = tuple(
-            self._grown(index) if index in self._open else block
+            self._current_block(index) if index in self._open else block
             for index, block in sorted(self._blocks.items())
         )
         return Response(
@@ -160,7 +160,7 @@ class Fold:
     def _close(self, index: int, block: Block | None) -> None:
         if index not in self._open:
             raise UpstreamProtocolError(f"block {index} was closed but is not open")
-        self._blocks[index] = self._grown(index) if block is None else block
+        self._blocks[index] = self._current_block(index) if block is None else block
         del self._open[index]
 
     def _finish(self, event: Finish) -> None:
@@ -169,7 +169,7 @@ class Fold:
         if event.ext:
             self._ext = merge_ext(self._ext, event.ext)
 
-    def _grown(self, index: int) -> Block:
+    def _current_block(self, index: int) -> Block:
         block = self._blocks[index]
         added = "".join(self._open[index])
         match block:

@@ -151,19 +151,19 @@ class Fail(Struct, frozen=True, gc=False):
 
 
 class Other(Struct, frozen=True, gc=False):
-    """An unknown event: sent on unchanged to its own protocol, and a loss for any other.
+    """An unknown event: forwarded unchanged to its own protocol, and a loss in any other.
 
-    `index` is the open block that it names, if any. It never changes which events may follow.
-    If `says` is set, the next `says` events have the same meaning: the frame's own protocol writes
-    the frame instead of them, and nothing is lost for other protocols. `None` means that no other
-    event has its meaning.
+    - `index`: the open block that it refers to, if any. It does not change which events may follow.
+    - `covers`: the number of following events that were decoded from the same frame. An encoder of
+      the frame's protocol writes the frame instead of these events, and other protocols lose
+      nothing. `None` means that no other event has its meaning.
     """
 
     protocol: str
     kind: str
     raw: Any
     index: int | None = None
-    says: int | None = None
+    covers: int | None = None
 
 
 Event = Start | Open | Delta | Close | Finish | End | Fail | Other

@@ -153,7 +153,7 @@ def _read_results(blocks: list[Any], number: int, simple: SimpleBody) -> list[Re
 def _read_answer(
     message: AssistantTurn, blocks: list[Any], number: int, simple: SimpleBody
 ) -> AssistantTurn | Assistant:
-    """The texts and the calls behind them, or only texts; thinking is left out."""
+    """The texts and the calls after them, or only texts; thinking is left out."""
     texts: list[Any] = []
     calls: list[Call] = []
     for at, block in enumerate(blocks):

@@ -71,8 +71,8 @@ def _budget(tokens: int, limit: int, losses: Losses) -> JsonObject | None:
     return {"type": "enabled", "budget_tokens": budget}
 
 
-def beside_thinking(params: Params, losses: Losses) -> Params:
-    """The parameters without the sampling that thinking excludes."""
+def without_excluded_sampling(params: Params, losses: Losses) -> Params:
+    """The parameters without the sampling that cannot be combined with thinking."""
     refused = {
         "temperature": params.temperature not in (None, 1),
         "top_p": params.top_p is not None and not 0.95 <= params.top_p <= 1,
@@ -97,7 +97,7 @@ EFFORTS = frozenset({"low", "medium", "high", "xhigh", "max"})
 NEAREST_EFFORT = {"minimal": "low"}
 
 LIMITS = Limits(temperature=(0, 1), blank_stops=False, allows_zero_tokens=True)
-"""https://platform.claude.com/docs/en/api/messages: an answer of no tokens fills the cache only."""
+"""https://platform.claude.com/docs/en/api/messages: `max_tokens` 0 only fills the cache."""
 
 
 def _read_choice(value: JsonObject, _context: DecodeContext) -> ToolChoice:
@@ -247,7 +247,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         params = structs.replace(params, max_tokens=target.model.output)
     thinking = write_thinking(params, params.max_tokens or 0, target, losses)
     if thinking is not None and thinking["type"] != "disabled":
-        params = beside_thinking(params, losses)
+        params = without_excluded_sampling(params, losses)
     body = FIELDS.encode(EncodeContext(request, params, target, losses))
     if thinking is not None:
         body["thinking"] = thinking

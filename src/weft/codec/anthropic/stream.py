@@ -125,7 +125,7 @@ class StreamDecoder:
             case "error":
                 return self._fail(raw, event)
             case "ping":
-                return [Other(PROTOCOL, "ping", raw, says=0)]
+                return [Other(PROTOCOL, "ping", raw, covers=0)]
             case _ if raw.get("error"):
                 return self._fail(raw, event)
             case _:
@@ -278,12 +278,12 @@ class StreamEncoder:
                 return [*frames, _frame({"type": "message_stop"})]
             case Fail(error=error):
                 return [_frame(encode_error(error)[1])]
-            case Other(protocol=protocol, kind=kind, raw=raw, index=index, says=says):
+            case Other(protocol=protocol, kind=kind, raw=raw, index=index, covers=covers):
                 if protocol == PROTOCOL:
                     if index is not None and index != self._current:
                         return self._content(index, event)
                     return [_frame(self._renumbered(raw, index))]
-                if says is None and kind not in self._lost:
+                if covers is None and kind not in self._lost:
                     self._lost.add(kind)
                     self.losses.add("", "vendor_event_dropped", kind)
                 return []
@@ -312,7 +312,7 @@ class StreamEncoder:
         return [] if self._started else self._start(Start())
 
     def _content(self, index: int, event: Event) -> list[Frame]:
-        """Write now if this block's turn has come, else hold it back."""
+        """Write the event if its block is open or can be opened, else buffer it."""
         if self._current is None and isinstance(event, Open):
             self._current = index
         if index != self._current:
@@ -347,7 +347,7 @@ class StreamEncoder:
         match event:
             case Delta(index=index, kind=kind, text=text):
                 number = self._numbers.get(index)
-                return [] if number is None else self._grown(index, number, kind, text)
+                return [] if number is None else self._delta_frames(index, number, kind, text)
             case Open(index=index, block=block):
                 if not is_supported(block, Message("assistant"), (0, index), self.losses):
                     return []
@@ -392,10 +392,10 @@ class StreamEncoder:
         if block.custom:
             frames.append(_delta_frame(number, "arguments", '{"input":"'))
         if block.arguments:
-            frames += self._grown(index, number, "arguments", block.arguments)
+            frames += self._delta_frames(index, number, "arguments", block.arguments)
         return frames
 
-    def _grown(self, index: int, number: int, kind: str, text: str) -> list[Frame]:
+    def _delta_frames(self, index: int, number: int, kind: str, text: str) -> list[Frame]:
         call = self._calls.get(index)
         if call is not None and text:
             call.has_text = True

@@ -80,7 +80,7 @@ def decode_refusal(raw: JsonObject) -> Refusal:
 
 
 def decode_image(raw: JsonObject) -> Block:
-    """An image. If a dialect spells it differently, `ext` keeps that form."""
+    """An image. If a server spells it differently, `ext` keeps that form."""
     image = raw.get("image_url")
     if isinstance(image, str):
         return Image(read_source(image), ext={PROTOCOL: {"image_url": image}})

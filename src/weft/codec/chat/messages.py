@@ -258,8 +258,8 @@ def _rest(raw: JsonObject, known: Any) -> Ext | None:
     return {PROTOCOL: rest} if rest else None
 
 
-def own(ext: Ext | None) -> JsonObject:
-    """This protocol's own members."""
+def own_members(ext: Ext | None) -> JsonObject:
+    """The members in `ext` that belong to this protocol."""
     return ext.get(PROTOCOL, {}) if ext is not None else {}
 
 
@@ -275,14 +275,14 @@ def write_assistant(blocks: tuple[Block, ...] | list[Block], *, parts: bool) -> 
         match block:
             case Thinking():
                 write_thinking(block, body)
-            case ToolCall() if own(block.ext).get("item") == "function_call":
+            case ToolCall() if own_members(block.ext).get("item") == "function_call":
                 body["function_call"] = {"name": block.name, "arguments": block.arguments}
             case ToolCall():
                 calls.append(write_call(block))
-            case Refusal() if not parts or own(block.ext).get("item") == "refusal":
+            case Refusal() if not parts or own_members(block.ext).get("item") == "refusal":
                 body["refusal"] = body.get("refusal", "") + block.text
             case Audio(source=FileRef(id=audio_id)):
-                body["audio"] = {"id": audio_id, **own(block.ext)}
+                body["audio"] = {"id": audio_id, **own_members(block.ext)}
             case _:
                 content.append(block)
     if content:
@@ -294,7 +294,7 @@ def write_assistant(blocks: tuple[Block, ...] | list[Block], *, parts: bool) -> 
 
 def write_thinking(block: Thinking, body: JsonObject) -> None:
     """Write thinking to the member it came from; several blocks are joined to one text."""
-    fields = own(block.ext)
+    fields = own_members(block.ext)
     item = fields.get("item", "" if fields or block.signature else REASONING[0])
     if item or block.text:
         item = item or REASONING[0]
@@ -343,7 +343,7 @@ def write_message(message: Message, role: str | None = None) -> JsonObject:
     if len(blocks) == 1 and isinstance(blocks[0], ToolResult):
         result = blocks[0]
         blocks, form = result.content, result.form
-        if own(message.ext).get("role") != "function":
+        if own_members(message.ext).get("role") != "function":
             body["tool_call_id"] = result.call_id
         if result.name is not None:
             body["name"] = result.name
@@ -374,7 +374,12 @@ class Writer:
         is_assistant = turn.role == "assistant"
         turn.keep(
             [
-                (self._fit(b, position) if is_assistant else self._fit_other(b, position), position)
+                (
+                    self._convert(b, position)
+                    if is_assistant
+                    else self._convert_other(b, position),
+                    position,
+                )
                 for b, position in zip(turn.blocks, turn.positions, strict=True)
             ]
         )
@@ -416,8 +421,8 @@ class Writer:
         turn.blocks = [block for block, _ in remaining]
         turn.positions = [position for _, position in remaining]
 
-    def _fit(self, block: Block, position: Position) -> Block:
-        """A block as this protocol accepts it. Only a PDF is a file here; a text document is
+    def _convert(self, block: Block, position: Position) -> Block:
+        """A block as this protocol accepts it. Only PDFs are files here; a text document becomes
         text."""
         words = plain_text(block.source) if isinstance(block, File) else None
         if isinstance(block, File) and words is not None:
@@ -433,10 +438,10 @@ class Writer:
                 self.losses.add(position, "media_type_changed", kind)
         return block
 
-    def _fit_other(self, block: Block, position: Position) -> Block:
+    def _convert_other(self, block: Block, position: Position) -> Block:
         """A block of any role but the assistant; only the assistant can refuse."""
         if not isinstance(block, Refusal):
-            return self._fit(block, position)
+            return self._convert(block, position)
         self.losses.add(position, "refusal_as_text")
         return Text(block.text)
 
@@ -478,7 +483,7 @@ class Writer:
         if block.namespace is not None:
             self.losses.add(position, "namespace_flattened", block.namespace)
         ext = (
-            None if own(block.ext).get("item") else block.ext
+            None if own_members(block.ext).get("item") else block.ext
         )  # a deprecated function call has an id now
         arguments = block.arguments
         if not arguments and not block.custom:
@@ -501,7 +506,7 @@ class Writer:
         for part, at in supported_result_parts(
             block, position, self.request, RULES.checks, PROTOCOL, self.losses
         ):
-            self._sort(self._fit_other(part, at), at, texts, media)
+            self._sort(self._convert_other(part, at), at, texts, media)
         if media:
             lifted.append(Text(f"[from the result of {legal_id(block.call_id)}]"))
             lifted += media
@@ -539,13 +544,13 @@ def _with_members(body: JsonObject, message: Message) -> JsonObject:
     if message.name is not None:
         body["name"] = message.name
     if message.ext is not None:
-        for key, value in own(message.ext).items():
+        for key, value in own_members(message.ext).items():
             body.setdefault(key, value)
     return body
 
 
 def _spoken_ext(block: Audio) -> Any:
-    rest = {key: value for key, value in own(block.ext).items() if key not in AUDIO_ANSWER}
+    rest = {key: value for key, value in own_members(block.ext).items() if key not in AUDIO_ANSWER}
     return {PROTOCOL: rest} if rest else None
 
 

@@ -363,7 +363,7 @@ def _write_messages(request: Request, target: Target, losses: Losses) -> list[Js
         if written is None:
             written = writer.turn(turn)
             for body in written if is_system(turn.message) else ():
-                _fit_system(body, turn.at, target.model, losses)
+                _adapt_system(body, turn.at, target.model, losses)
         messages += written
     return messages
 
@@ -385,11 +385,11 @@ def _write_own(request: Request, target: Target, losses: Losses) -> list[JsonObj
                 body["role"] = turn.role
             messages.append(body)
     for number, body in enumerate(written if target.enforce else ()):
-        _fit_system(body, (number,), target.model, losses)
+        _adapt_system(body, (number,), target.model, losses)
     return messages
 
 
-def _fit_system(body: JsonObject, position: Position, model: Model, losses: Losses) -> None:
+def _adapt_system(body: JsonObject, position: Position, model: Model, losses: Losses) -> None:
     """Adapt a system message to servers that only know the older API; see `Model`."""
     if body.get("role") == "developer" and model.developer is False:
         body["role"] = "system"
@@ -443,7 +443,9 @@ def _bodies(message: Message) -> Iterator[JsonObject]:
         yield {"role": "tool", "tool_call_id": result.call_id, "content": content}
     # A `tool` message holds text alone, so the media of results is in the message after them.
     media = [b for r in results for b in r.content if isinstance(b, Image | File | Audio)]
-    content: Any = write_content(without_empty_texts([*_fit((*message.blocks, *media))]), "text")
+    content: Any = write_content(
+        without_empty_texts([*_supported_blocks((*message.blocks, *media))]), "text"
+    )
     if content or calls or not results:
         body = plain_message(message, None if calls and not content else content)
         if calls:
@@ -451,8 +453,8 @@ def _bodies(message: Message) -> Iterator[JsonObject]:
         yield body
 
 
-def _fit(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The blocks that are content parts here."""
+def _supported_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks that can be content parts here."""
     for block in plain_blocks(blocks):
         match block:
             case Image(source=source):

@@ -50,7 +50,7 @@ from weft.model import (
     Usage,
 )
 
-from .messages import decode_message, own, write_assistant
+from .messages import decode_message, own_members, write_assistant
 from .wire import (
     COMPLETION,
     FAILED_STOPS,
@@ -228,12 +228,14 @@ def locate_answer(response: Response, position: Position) -> str:
 def _member_of(message: Message, number: int) -> str:
     """The member of the message that a block was decoded from."""
     block, before = message.blocks[number], message.blocks[:number]
-    item = own(getattr(block, "ext", None)).get("item")
+    item = own_members(getattr(block, "ext", None)).get("item")
     match block:
         case Thinking(signature=signature):
             return item or (REASONING_PROOF if signature is not None else REASONING_DETAILS)
         case ToolCall():
-            calls = [b for b in before if isinstance(b, ToolCall) and "item" not in own(b.ext)]
+            calls = [
+                b for b in before if isinstance(b, ToolCall) and "item" not in own_members(b.ext)
+            ]
             return item or f"tool_calls[{len(calls)}]"
         case Audio():
             return "audio"
@@ -313,14 +315,14 @@ def show_thinking(block: Thinking, position: Position, losses: Losses) -> Thinki
 
 def thinking_member(block: Thinking) -> str:
     """The member for this thinking."""
-    return str(own(block.ext).get("item") or REASONING[0])
+    return str(own_members(block.ext).get("item") or REASONING[0])
 
 
 def place_thinking(block: Thinking, member: ThinkingMember) -> Thinking:
     """The block, marked for the member in which the client reads thinking."""
     if member == REASONING[0]:
         return block
-    ext = {**(block.ext or {}), PROTOCOL: {**own(block.ext), "item": member}}
+    ext = {**(block.ext or {}), PROTOCOL: {**own_members(block.ext), "item": member}}
     return structs.replace(block, ext=ext)
 
 

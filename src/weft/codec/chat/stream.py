@@ -239,7 +239,7 @@ class StreamDecoder:
             call = self._calls.setdefault("function_call", _Call(legacy=True))
             call.id = "function_call_0"
             self._called = True
-            self._say(call, legacy, "arguments", events)
+            self._add_delta(call, legacy, "arguments", events)
         audio = members(delta.get("audio"))
         if audio is not None:
             _join(self._audio, audio)
@@ -266,7 +266,7 @@ class StreamDecoder:
             _join_details(self._details, cast(list[JsonObject], details))
 
     def _parts(self, parts: list[Any], events: list[Event]) -> str:
-        """The text of a content that comes as parts, as one dialect writes it."""
+        """The text of content that arrives as a list of parts, as some servers send it."""
         words: list[str] = []
         for part in parts:
             fields = members(part) or {}
@@ -310,7 +310,7 @@ class StreamDecoder:
             call = self._calls[key] = _Call(custom=custom is not None)
         self._called = True
         call.id = call.id or str(call_id or "")
-        self._say(call, inner, "input" if call.custom else "arguments", events)
+        self._add_delta(call, inner, "input" if call.custom else "arguments", events)
 
     def _call_key(self, entry: JsonObject, call_id: Any, inner: JsonObject) -> Any:
         """The key of a call in this stream: its index, which some servers leave out. Then a
@@ -334,7 +334,7 @@ class StreamDecoder:
         self._last_call = key
         return key
 
-    def _say(self, call: _Call, inner: JsonObject, key: str, events: list[Event]) -> None:
+    def _add_delta(self, call: _Call, inner: JsonObject, key: str, events: list[Event]) -> None:
         """Add a delta to a call, and open its block once its id and name are known."""
         if call.index is None:
             call.name += str(inner.get("name") or "")
@@ -499,8 +499,8 @@ class StreamEncoder:
                 return []
             case End():
                 return self._end()
-            case Other(protocol=protocol, kind=kind, says=says):
-                if says is None:
+            case Other(protocol=protocol, kind=kind, covers=covers):
+                if covers is None:
                     self._report_event(protocol, kind)
                 return []
             case _:

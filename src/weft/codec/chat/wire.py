@@ -1,7 +1,8 @@
 """Constants of OpenAI Chat Completions: https://platform.openai.com/docs/api-reference/chat
 
-Many servers use dialects of this protocol. Unknown members are kept. Members with a known meaning
-(reasoning has three names) become model fields, and are written back under their original name.
+Many servers implement variants of this protocol. Unknown members are kept. Members with a known
+meaning (reasoning has three names) become model fields, and are written back under their original
+name.
 """
 
 import re
@@ -26,7 +27,7 @@ REFUSED_IN_NAMES = re.compile(r"[\s<|\\/>]")
 characters (https://community.openai.com/t/invalid-messages-name/950286)."""
 
 REASONING = ("reasoning_content", "reasoning", "reasoning_text")
-"""Members for thinking, by dialect: DeepSeek; OpenRouter and Groq; Copilot."""
+"""Members for thinking, by server: DeepSeek; OpenRouter and Groq; Copilot."""
 
 HIDDEN = "hidden"
 """Marks thinking that is not shown to a client of this protocol."""

@@ -25,7 +25,7 @@ from weft.codec.tools import CALLABLE
 from weft.errors import Refused
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
 
-from .spelling import camel, camel_members, spelt
+from .spelling import camel, camel_members, respell_path
 from .wire import FORM, PROTOCOL
 
 FORMAT = ("responseMimeType", "responseSchema", "responseJsonSchema")
@@ -288,7 +288,7 @@ FIELDS = FieldTable(
     Field("stream", path=None, write=_report_stream),
     members=("contents", "model", "systemInstruction", "tools", FORM),
     spell=camel,
-    respell=spelt,
+    respell=respell_path,
 )
 
 

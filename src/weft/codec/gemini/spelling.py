@@ -30,7 +30,7 @@ def camel_members(raw: JsonObject) -> JsonObject:
     return {camel(key): value for key, value in raw.items()}
 
 
-def spelt(body: JsonObject, path: str) -> str:
+def respell_path(body: JsonObject, path: str) -> str:
     """A dotted camel-case path in the spelling of this body."""
     names: list[str] = []
     inner: JsonObject = body

@@ -89,7 +89,7 @@ class StreamDecoder:
         except Refused as error:
             self._broken = True
             return [Fail(ApiError("server", str(error), 502, "INTERNAL"), "frame")]
-        return [Other(PROTOCOL, "frame", raw, says=len(events)), *events]
+        return [Other(PROTOCOL, "frame", raw, covers=len(events)), *events]
 
     def close(self) -> list[Event]:
         if self._failed:
@@ -249,9 +249,9 @@ class StreamEncoder:
     def _other(self, event: Other) -> list[Frame]:
         if event.protocol == PROTOCOL:
             self._native = True
-            self._skip = event.says or 0
+            self._skip = event.covers or 0
             return [json_frame(event.raw)]
-        if event.says is None and event.kind not in self._kinds:
+        if event.covers is None and event.kind not in self._kinds:
             self._kinds.add(event.kind)
             self.losses.add("", "vendor_event_dropped", event.kind)
         return []

@@ -7,7 +7,7 @@ new one, because a client wrote it as a turn of its own. Everything else is a `M
 The same items come back: the boundary and the members of a message item (`id`, `status`, `phase`)
 stay with its first part, in `ext[PROTOCOL]["item"]`; `content` is kept there only if it was not a
 plain list of parts. Reasoning and calls are one block each and keep their members directly. An
-unknown item is carried whole.
+unknown item is kept unchanged.
 
 An assistant message holds only text and refusals. For anything else the vendor answers "Invalid
 value: 'input_image'. Supported values are: 'output_text' and 'refusal'".

@@ -435,7 +435,7 @@ def _items(message: Message) -> Iterator[JsonObject]:
         for block in message.blocks:
             if isinstance(block, Thinking | Redacted):
                 yield reasoning(block)
-    blocks = without_empty_texts([*_fit(message.blocks)])
+    blocks = without_empty_texts([*_supported_blocks(message.blocks)])
     if all(map(is_empty, blocks)):
         blocks = [] if results or calls else [Text(message.text)]
     has_items = message.role == "assistant" or message.form == "absent"
@@ -455,14 +455,14 @@ def _items(message: Message) -> Iterator[JsonObject]:
 
 
 def _output(content: Sequence[Block]) -> Any:
-    blocks = [*_fit(content)]
+    blocks = [*_supported_blocks(content)]
     if all(isinstance(block, Text) for block in blocks):
         return "\n".join(texts(blocks))
     return write_content(without_empty_texts(blocks), "list", INPUT, (), Losses())
 
 
-def _fit(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The blocks that are content parts here."""
+def _supported_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks that can be content parts here."""
     for block in plain_blocks(blocks):
         match block:
             case Image(source=FileRef() as source):

@@ -6,10 +6,10 @@ the finished response. Some servers leave out one or more of them.
 - Deltas become deltas. What a delta stream lacks is filled in from the finished part or item.
 - The finished item is final, unless it is empty although text was streamed.
 - Items may interleave.
-- Each original frame is passed on as `Other`, with the number of events decoded from it (`says`),
+- Each original frame is passed on as `Other`, with the number of events decoded from it (`covers`),
   so that an encoder for the same protocol can repeat it exactly.
 
-The encoder repeats original frames exactly, and skips the next `says` events, which were decoded
+The encoder repeats original frames exactly, and skips the next `covers` events, which were decoded
 from that frame. A stream of another protocol is written in full: every item with its start, parts,
 deltas and end, in order. Several items may be open at the same time, so nothing is buffered.
 """
@@ -117,7 +117,7 @@ class StreamDecoder:
 
     def feed(self, frame: Frame) -> list[Event]:
         if frame.data == DONE:
-            return [Other(PROTOCOL, frame.event or "", DONE, says=0)]
+            return [Other(PROTOCOL, frame.event or "", DONE, covers=0)]
         raw = read_frame(frame)
         if raw is None:
             self._broken = True
@@ -135,7 +135,7 @@ class StreamDecoder:
             self._broken = True
             return [Fail(misshapen(frame, error), "frame")]
         count = sum(not isinstance(event, Fail) or event.cause == "event" for event in events)
-        return [Other(PROTOCOL, frame.event or "", raw, says=count), *events]
+        return [Other(PROTOCOL, frame.event or "", raw, covers=count), *events]
 
     def close(self) -> list[Event]:
         done = self._ended or self._broken
@@ -180,7 +180,7 @@ class StreamDecoder:
 
     def _open(self, number: int, part: int, block: Block) -> list[Event]:
         self._note(block)
-        growing = OpenBlock(self._count, *_grown(block))
+        growing = OpenBlock(self._count, *_initial_text(block))
         self._items.setdefault(number, {})[part] = growing
         self._count += 1
         return [Open(growing.index, block)]
@@ -394,8 +394,8 @@ class StreamDecoder:
     }
 
 
-def _grown(block: Block) -> tuple[DeltaKind, list[str]]:
-    """The kind of a block's deltas, and its initial text."""
+def _initial_text(block: Block) -> tuple[DeltaKind, list[str]]:
+    """The kind of a block's deltas, and the text that it starts with."""
     match block:
         case Thinking(text=text):
             return "thinking", [text]
@@ -440,7 +440,7 @@ def _missing_deltas(growing: OpenBlock, block: Block) -> list[Event]:
     """The deltas for the content of a finished block that was not streamed."""
     if isinstance(block, Opaque):
         return []
-    _, (text, *_) = _grown(block)
+    _, (text, *_) = _initial_text(block)
     growing.since = 0
     events = _fill(growing, text)
     if isinstance(block, Thinking) and block.signature:
@@ -511,11 +511,11 @@ class StreamEncoder:
 
     def _other(self, event: Other) -> list[Frame]:
         if event.protocol != PROTOCOL:
-            if event.says is None and event.kind not in self._lost:
+            if event.covers is None and event.kind not in self._lost:
                 self._lost.add(event.kind)
                 self.losses.add("", "vendor_event_dropped", event.kind)
             return []
-        self._skip = event.says or 0
+        self._skip = event.covers or 0
         if isinstance(event.raw, str):
             return [Frame(event.raw, event.kind or None)]
         number = event.raw.get("sequence_number")
@@ -562,7 +562,7 @@ class StreamEncoder:
         text = streamed_text(block)
         if isinstance(block, Thinking) and block.signature:
             item.signature = [block.signature]
-        return frames + (self._grown(item, text) if text else [])
+        return frames + (self._delta_frames(item, text) if text else [])
 
     def _part_added(self, item: Item) -> list[Frame]:
         match item.block:
@@ -579,9 +579,9 @@ class StreamEncoder:
         if kind == "signature":
             item.signature.append(text)
             return []
-        return self._grown(item, text) if text else []
+        return self._delta_frames(item, text) if text else []
 
-    def _grown(self, item: Item, text: str) -> list[Frame]:
+    def _delta_frames(self, item: Item, text: str) -> list[Frame]:
         if type(item.block) is Text:
             item.pieces.append(text)
             return [self._text_frame(item, text)]
@@ -613,7 +613,7 @@ class StreamEncoder:
         block = _whole(item, last)
         sent, text = "".join(item.pieces), streamed_text(block)
         missing = text[len(sent) :] if text.startswith(sent) else ""
-        frames = self._grown(item, missing) if missing else []
+        frames = self._delta_frames(item, missing) if missing else []
         frames += self._part_done(item, block)
         body = self._output[item.number] = output_item(block, self._id, item.number)
         done = self._frame("response.output_item.done", output_index=item.number, item=body)
