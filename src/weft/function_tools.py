@@ -92,16 +92,16 @@ def tool(
     about = read_docstring(inspect.getdoc(function) or "")[0] or None
     if schema is None:
         signature = read_tool(function, own_name)
-        parameters, shape, whole = signature.definition.parameters, signature.shape, False
+        parameters, shape, is_whole_input = signature.definition.parameters, signature.shape, False
     elif isinstance(schema, type):
-        parameters, shape, whole = _class_schema(own_name, schema), schema, True
+        parameters, shape, is_whole_input = _class_schema(own_name, schema), schema, True
         about = about or read_docstring(inspect.getdoc(schema) or "")[0] or None
     elif isinstance(cast(object, schema), dict) and schema.get("type", "object") == "object":
-        parameters, shape, whole = {"type": "object", **schema}, None, False
+        parameters, shape, is_whole_input = {"type": "object", **schema}, None, False
     else:
         raise ConfigError("tool: schema must be a class, or a JSON schema of type 'object'")
     definition = Tool(own_name, description or about, parameters)
-    return FunctionTool(definition, function, shape, whole, timeout, ask)
+    return FunctionTool(definition, function, shape, is_whole_input, timeout, ask)
 
 
 def is_tool_name(name: object) -> bool:
@@ -137,7 +137,7 @@ def read_tool(function: Callable[..., Any], name: str | None = None) -> Function
     name = name or str(getattr(function, "__name__", ""))
     if not (name.isidentifier() or is_tool_name(name)):
         raise ConfigError(f"a tool needs a function with a name, not {function!r}")
-    about, words = read_docstring(inspect.getdoc(function) or "")
+    summary, descriptions = read_docstring(inspect.getdoc(function) or "")
     hints = get_type_hints(function, include_extras=True)
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for parameter in inspect.signature(function).parameters.values():
@@ -146,8 +146,8 @@ def read_tool(function: Callable[..., Any], name: str | None = None) -> Function
                 f"tool {name!r}: parameter {parameter} must be one that can be passed by name"
             )
         kind: Any = hints.get(parameter.name, Any)
-        if parameter.name in words:
-            kind = Annotated[kind, msgspec.Meta(description=words[parameter.name])]
+        if parameter.name in descriptions:
+            kind = Annotated[kind, msgspec.Meta(description=descriptions[parameter.name])]
         default = parameter.default
         fields.append(
             (parameter.name, kind)
@@ -155,22 +155,22 @@ def read_tool(function: Callable[..., Any], name: str | None = None) -> Function
             else (parameter.name, kind, msgspec.field(default=default))
         )
     shape = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
-    return FunctionTool(Tool(name, about or None, _schema(name, shape)), function, shape)
+    return FunctionTool(Tool(name, summary or None, _schema(name, shape)), function, shape)
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     """The first paragraph, and the description of each parameter under `Args:`."""
     about = " ".join(text.partition("\n\n")[0].split())
-    words: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     inside = False
     for line in text.splitlines():
         if _SECTION.match(line):
             inside = True
         elif inside and line and not line[0].isspace():
             inside = False
-        elif inside and (found := _PARAMETER.match(line)):
-            words[found[1]] = found[2].strip()
-    return about, words
+        elif inside and (parameter := _PARAMETER.match(line)):
+            descriptions[parameter[1]] = parameter[2].strip()
+    return about, descriptions
 
 
 def _class_schema(name: str, kind: type) -> JsonObject:
@@ -207,10 +207,10 @@ class _NoSchema(Exception):
 
 def _foreign_schema(kind: type) -> JsonObject:
     """The schema of a class that brings its own, as pydantic's models do."""
-    own = getattr(kind, "model_json_schema", None)
-    if not callable(own) or not callable(getattr(kind, "model_validate", None)):
+    make_schema = getattr(kind, "model_json_schema", None)
+    if not callable(make_schema) or not callable(getattr(kind, "model_validate", None)):
         raise _NoSchema(getattr(kind, "__name__", str(kind)))
-    schema = dict(cast(JsonObject, own()))
+    schema = dict(cast(JsonObject, make_schema()))
     definitions = cast(JsonObject, schema.pop("$defs", {}))
     return cast(JsonObject, _inline(schema, definitions, ()))
 

@@ -23,10 +23,10 @@ def lazy_names(package: str, table: Mapping[str, str]) -> Callable[[str], Any]:
         module = homes.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        home = import_module(f"{package}.{module}")
+        loaded = import_module(f"{package}.{module}")
         if homes.get(module) == module:  # the import made the module an attribute of this name
-            setattr(sys.modules[package], module, getattr(home, module))
-        return getattr(home, name)
+            setattr(sys.modules[package], module, getattr(loaded, module))
+        return getattr(loaded, name)
 
     return find
 

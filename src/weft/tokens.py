@@ -85,8 +85,8 @@ def image_tokens(image: Image, formula: str, scale: Sequence[float] = ()) -> int
             base, tile = scale or (85, 170)
             return int(base if image.detail == "low" else base + tile * _tiles(width, height))
         case "patches":
-            factor, most = scale or (1.0, 1536)
-            return ceil(min(ceil(width / 32) * ceil(height / 32), most) * factor)
+            factor, max_patches = scale or (1.0, 1536)
+            return ceil(min(ceil(width / 32) * ceil(height / 32), max_patches) * factor)
         case "grid":
             return 258 * _grid(width, height)
         case "fixed":
@@ -94,9 +94,9 @@ def image_tokens(image: Image, formula: str, scale: Sequence[float] = ()) -> int
         case _:
             if image.detail == "low":
                 return SMALL_IMAGE
-            edge, most = (2576, 4784) if formula == "large" else (1568, 1600)
+            edge, max_tokens = (2576, 4784) if formula == "large" else (1568, 1600)
             shrink = min(1.0, edge / max(width, height))
-            return max(1, min(most, ceil(width * height * shrink * shrink / 750)))
+            return max(1, min(max_tokens, ceil(width * height * shrink * shrink / 750)))
 
 
 def image_size(image: Image) -> Size | None:
@@ -324,8 +324,8 @@ def _count_with(vocabulary: str) -> Callable[[str], int]:
         try:
             return _vocabulary(vocabulary)(text)
         except UnicodeEncodeError:  # lone surrogates, which JSON lets through and UTF-8 does not
-            whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            return _vocabulary(vocabulary)(whole)
+            repaired = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return _vocabulary(vocabulary)(repaired)
 
     return count
 

@@ -183,11 +183,11 @@ def translate(
     def make() -> JsonObject:
         translated = orjson.loads(orjson.dumps(written.body)) if as_bytes else written.body
         decoded = incoming.decoded
-        home = Target(rows.find(decoded.model), "auto", "keep")
+        source_target = Target(rows.find(decoded.model), "auto", "keep")
         return make_sidecar(
             decoded,
             writer.decode_request(translated, incoming.model),
-            lambda echoed: write_request(echoed, reader, home).body,
+            lambda echoed: write_request(echoed, reader, source_target).body,
             incoming.raw,
             written.calls,
             named="model" in translated,

@@ -613,10 +613,10 @@ class Agent:
 
     def _offered_tools(self) -> tuple[Tool, ...]:
         """The tools of a request: `compact` and `recall`, unless off, and the caller's."""
-        own = [COMPACT_TOOL.to_tool(), RECALL_TOOL.to_tool()] if self._compacts else []
+        compaction_tools = [COMPACT_TOOL.to_tool(), RECALL_TOOL.to_tool()] if self._compacts else []
         if self._compaction is not None and self._compaction.compact_context:
-            own.append(COMPACT_CONTEXT_TOOL.to_tool())
-        return tuple(own + [tool.definition for tool in self.tools.values()])
+            compaction_tools.append(COMPACT_CONTEXT_TOOL.to_tool())
+        return tuple(compaction_tools + [tool.definition for tool in self.tools.values()])
 
     def _check_names(self) -> None:
         """Raise `ConfigError` for duplicate tool names, or a choice of an unknown tool."""
@@ -1071,8 +1071,8 @@ def read_input(arguments: str) -> JsonObject | str:
 def add_usage(usage: Usage, report: UsageReport) -> Usage:
     """The sum of both."""
 
-    def total(own: int | None, other: int | None) -> int | None:
-        return own if other is None else (own or 0) + other
+    def total(count: int | None, other_count: int | None) -> int | None:
+        return count if other_count is None else (count or 0) + other_count
 
     return Usage(
         total(usage.input, report.input),

@@ -43,11 +43,11 @@ def read_params(
     return structs.replace(base, **{k: v for k, v in arguments.items() if v is not None})
 
 
-def merge_params(setup: Params, own: Params) -> Params:
+def merge_params(setup: Params, overrides: Params) -> Params:
     """The setup's parameters, overridden by the caller's own; reasoning is merged by member."""
-    changes = _set_fields(own)
-    if own.reasoning is not None and setup.reasoning is not None:
-        changes["reasoning"] = _merge_reasoning(setup.reasoning, own.reasoning)
+    changes = _set_fields(overrides)
+    if overrides.reasoning is not None and setup.reasoning is not None:
+        changes["reasoning"] = _merge_reasoning(setup.reasoning, overrides.reasoning)
     return structs.replace(setup, **{**changes, "n": None, "stream": None})
 
 
@@ -111,9 +111,9 @@ def read_format(value: Any) -> Format:
 
 def schema_of(kind: type) -> JsonObject:
     """The JSON schema of a class: a pydantic model's own, or the one that msgspec derives."""
-    own = getattr(kind, "model_json_schema", None)
-    if callable(own):
-        return cast(JsonObject, own())
+    make_schema = getattr(kind, "model_json_schema", None)
+    if callable(make_schema):
+        return cast(JsonObject, make_schema())
     try:
         _, definitions = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     except TypeError as error:
@@ -124,11 +124,11 @@ def schema_of(kind: type) -> JsonObject:
     return {**root, "$defs": definitions} if definitions else root
 
 
-def _merge_reasoning(setup: Reasoning, own: Reasoning) -> Reasoning:
-    changes = _set_fields(own)
-    if setup.mode == "off" and own.mode is None:
+def _merge_reasoning(setup: Reasoning, overrides: Reasoning) -> Reasoning:
+    changes = _set_fields(overrides)
+    if setup.mode == "off" and overrides.mode is None:
         changes["mode"] = None  # an effort implies that reasoning is on
-    if own.effort is not None and own.budget is None:
+    if overrides.effort is not None and overrides.budget is None:
         changes["budget"] = None  # the setup's budget would contradict the effort
     return structs.replace(setup, **changes)
 

@@ -124,8 +124,8 @@ class Permissions:
             case "deny":
                 return False
             case _:
-                words = ", ".join(repr(word) for word in get_args(Permission))
-                raise ConfigError(f"permission: must return {words}, not {answer!r}")
+                choices = ", ".join(repr(choice) for choice in get_args(Permission))
+                raise ConfigError(f"permission: must return {choices}, not {answer!r}")
 
     def _save(self) -> None:
         """Write the file as a whole, or not at all; only its owner may read it."""

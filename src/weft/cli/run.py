@@ -85,9 +85,9 @@ def gemini_variables(_: str, environ: Environment, folder: Path) -> dict[str, st
     except (OSError, ValueError):
         settings = {}
     chosen = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
-    own = cast(dict[str, Any], settings) if isinstance(settings, dict) else dict[str, Any]()
-    merged = merge(own, chosen)
-    if merged == own:
+    current = cast(dict[str, Any], settings) if isinstance(settings, dict) else dict[str, Any]()
+    merged = merge(current, chosen)
+    if merged == current:
         return {}
     for name in GEMINI_FOLDERS:
         (home / name).mkdir(parents=True, exist_ok=True)
@@ -235,14 +235,14 @@ def environment(
     start.
     """
     client, _ = find_client(command)
-    own = {} if client.variables is None else client.variables(url, environ, folder)
+    variables = {} if client.variables is None else client.variables(url, environ, folder)
     return {
         **environ,
         "ANTHROPIC_BASE_URL": url,
         "OPENAI_BASE_URL": f"{url}/v1",
         "GOOGLE_GEMINI_BASE_URL": url,
         **placeholder_keys(client, environ),
-        **own,
+        **variables,
     }
 
 

@@ -82,10 +82,10 @@ class Outcome(Struct, frozen=True):
 
     def to_rows(self) -> list[dict[str, Any]]:
         """As JSON: one row for each thread of the file, or one with the reason."""
-        own = {"file": self.file, "state": self.state}
+        body = {"file": self.file, "state": self.state}
         if not self.imports:
-            return [{**own, **({"reason": self.reason} if self.reason else {})}]
-        return [{**imported.to_dict(), **own} for imported in self.imports]
+            return [{**body, **({"reason": self.reason} if self.reason else {})}]
+        return [{**imported.to_dict(), **body} for imported in self.imports]
 
 
 def _import_options(parser: argparse.ArgumentParser) -> None:

@@ -58,24 +58,24 @@ class _Ids:
         return self._result(block) if isinstance(block, ToolResult) else block
 
     def _call(self, call: ToolCall, position: Position) -> ToolCall:
-        own, number = call.id, self.numbers.get(call.id, 1)
-        while own in self.taken:
+        unique, number = call.id, self.numbers.get(call.id, 1)
+        while unique in self.taken:
             number += 1
-            own = f"{call.id}-{number}"
+            unique = f"{call.id}-{number}"
         self.numbers[call.id] = number
-        self.taken.add(own)
-        self.waiting.setdefault(call.id, deque()).append(own)
-        if own == call.id:
+        self.taken.add(unique)
+        self.waiting.setdefault(call.id, deque()).append(unique)
+        if unique == call.id:
             return call
-        self.losses.add(position, "call_id_changed", f"{call.id} -> {own}")
-        return structs.replace(call, id=own)
+        self.losses.add(position, "call_id_changed", f"{call.id} -> {unique}")
+        return structs.replace(call, id=unique)
 
     def _result(self, result: ToolResult) -> ToolResult:
         waiting = self.waiting.get(result.call_id)
         if waiting:
             self.last[result.call_id] = waiting.popleft()
-        own = self.last.get(result.call_id, result.call_id)
-        return result if own == result.call_id else structs.replace(result, call_id=own)
+        unique = self.last.get(result.call_id, result.call_id)
+        return result if unique == result.call_id else structs.replace(result, call_id=unique)
 
 
 MARKED = re.compile(r"-x[0-9a-f]{8}$")

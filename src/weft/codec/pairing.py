@@ -133,8 +133,8 @@ class Pairing:
         last = self.turns[-1] if self.turns else None
         if self.waiting and self.group is None and last is not None and not self.deferred:
             self.losses.add(turn.at, "message_boundary_dropped")
-            more = list(zip(turn.blocks, turn.positions, strict=True))
-            last.insert(len(last.blocks), more)  # parallel calls in two messages are one turn
+            added = list(zip(turn.blocks, turn.positions, strict=True))
+            last.insert(len(last.blocks), added)  # parallel calls in two messages are one turn
         else:
             if self.waiting or self.deferred:
                 self.settle()
@@ -259,6 +259,6 @@ class Pairing:
         parts: Sequence[Block] = block.content
         if self.result_parts is not None:
             parts = [part for part, _ in self.result_parts(block, position)]
-        words = "\n".join(texts(parts))
+        text = "\n".join(texts(parts))
         media = [(part, position) for part in parts if not isinstance(part, Text)]
-        return [(Text(f"[result of {block.call_id}]\n{words}"), position), *media]
+        return [(Text(f"[result of {block.call_id}]\n{text}"), position), *media]

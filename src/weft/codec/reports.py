@@ -114,8 +114,8 @@ def report_params(request: Request, supported: frozenset[str], losses: Losses) -
 
 def _level(name: str, value: Any) -> Level:
     """The level of a lost member: `meaning` if the answer could depend on it."""
-    usual = name in DEFAULTS and value == DEFAULTS[name]
-    return "form" if usual or name in BOOKKEEPING or value in ([], {}, (), "") else "meaning"
+    is_default = name in DEFAULTS and value == DEFAULTS[name]
+    return "form" if is_default or name in BOOKKEEPING or value in ([], {}, (), "") else "meaning"
 
 
 def report_tier(tier: str | None, losses: Losses) -> None:
@@ -125,7 +125,7 @@ def report_tier(tier: str | None, losses: Losses) -> None:
 
 
 def report_stop(
-    stop: Stop | None, words: frozenset[StopKind], losses: Losses, written: str = ""
+    stop: Stop | None, supported: frozenset[StopKind], losses: Losses, written: str = ""
 ) -> None:
     """Report a stop reason that the target does not have, and its details.
 
@@ -138,7 +138,7 @@ def report_stop(
     for part in ("sequence", "details"):
         if part != written and getattr(stop, part) is not None:
             losses.add(("stop", part), "stop_detail_dropped", part)
-    if stop.kind not in words:
+    if stop.kind not in supported:
         losses.add(
             ("stop",),
             "stop_reason_changed",
@@ -160,10 +160,10 @@ def _report_null_members(request: Request, supported: frozenset[str], losses: Lo
     for number, tool in enumerate(request.tools):
         for fields in (tool.raw or {}).values():
             for path, _ in _null_paths(fields):
-                whole = losses.path(("tools", number))
+                tool_path = losses.path(("tools", number))
                 if len(fields) == 1:  # one member of an entry, by which the tool is named itself
-                    whole = whole.removesuffix(f".{next(iter(fields))}")
-                losses.add(f"{whole}.{path}", "null_member_dropped", path)
+                    tool_path = tool_path.removesuffix(f".{next(iter(fields))}")
+                losses.add(f"{tool_path}.{path}", "null_member_dropped", path)
 
 
 def _null_paths(fields: JsonObject, path: str = "") -> Iterator[tuple[str, str]]:

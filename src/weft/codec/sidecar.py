@@ -138,10 +138,10 @@ def make_sidecar(
         "model": original.model,
     }
     if original.tools or echoed.tools:
-        own = written.get("tools")
+        tools = written.get("tools")
         sidecar["tools"] = {
             "key": digest(echoed.tools),
-            "are": None if own == body.get("tools") else msgspec.to_builtins(original.tools),
+            "are": None if tools == body.get("tools") else msgspec.to_builtins(original.tools),
         }
     if calls:
         sidecar["calls"] = calls
@@ -226,7 +226,7 @@ def _restore_answers(echoed: Request, answers: Any) -> Request:
 
 def _apply(echoed: Request, sidecar: JsonObject) -> Request:
     protocol = str(sidecar["protocol"])
-    messages, whole = _restore(echoed.messages, sidecar)
+    messages, is_complete = _restore(echoed.messages, sidecar)
     params = sidecar["params"]
     same = params["key"] == digest(echoed.params)
     raw = {protocol: params["raw"]} if same else {}
@@ -235,16 +235,16 @@ def _apply(echoed: Request, sidecar: JsonObject) -> Request:
         tools = msgspec.convert(stored["are"], tuple[Tool, ...])
     marks = {_position(position): value for position, value in sidecar.get("marks", ())}
     wire = echoed.wire
-    if whole and same:
+    if is_complete and same:
         wire = Wire(protocol, _no_path, _no_name)
     return structs.replace(
         echoed,
         messages=messages,
         tools=tools,
         raw=raw,
-        marks=marks if whole else {},
+        marks=marks if is_complete else {},
         wire=wire,
-        model=sidecar["model"] if whole else echoed.model,
+        model=sidecar["model"] if is_complete else echoed.model,
     )
 
 
@@ -372,18 +372,18 @@ def _restore(echoed: Sequence[Message], sidecar: JsonObject) -> tuple[tuple[Mess
     keys = [_key(message) for message in echoed]
     origin = Origin(str(sidecar["protocol"]))
     messages: list[Message] = []
-    done, whole = 0, len(echoed) == sidecar["count"]
+    done, is_complete = 0, len(echoed) == sidecar["count"]
     for region in regions:
         start, end = region.start, region.start + region.count
         if end > len(echoed) or _anchor(keys, start, end) != region.anchor:
-            whole = False
+            is_complete = False
             continue
         messages += echoed[done:start]
         part = echoed[start:end]
         messages += [_rebuild(recipe, part, origin) for recipe in region.recipes]
         done = end
     messages += echoed[done:]
-    return tuple(messages), whole
+    return tuple(messages), is_complete
 
 
 def _rebuild(recipe: _Recipe, region: Sequence[Message], origin: Origin) -> Message:

@@ -60,12 +60,12 @@ def cut_off(mark: str) -> ApiError:
     return ApiError("server", f"the upstream's stream ended without {mark}", 502, "api_error")
 
 
-MISSHAPEN = (Refused, AttributeError, IndexError, KeyError, TypeError, ValueError)
+MALFORMED = (Refused, AttributeError, IndexError, KeyError, TypeError, ValueError)
 """What decoding raises for a frame with members of wrong types. A decoder catches these errors in
 one place, because one bad frame must not break the stream."""
 
 
-def misshapen(frame: Frame, error: Exception) -> ApiError:
+def malformed(frame: Frame, error: Exception) -> ApiError:
     """The error for a frame that is JSON, but not of this protocol."""
     what = str(error) if isinstance(error, Refused) else "a member is missing or of a wrong type"
     message = f"the upstream sent a frame that breaks its protocol: {what}"
@@ -122,8 +122,8 @@ class SseParser:
         buffer = b"".join((*self._tail, data)) if self._tail else data
         if b"\r" in buffer:
             is_incomplete = buffer.endswith(b"\r")  # a line feed may still follow
-            whole = buffer[:-1] if is_incomplete else buffer
-            buffer = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + (
+            complete = buffer[:-1] if is_incomplete else buffer
+            buffer = complete.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + (
                 b"\r" if is_incomplete else b""
             )
         *lines, tail = buffer.split(b"\n")

@@ -69,12 +69,12 @@ def flatten_tools(
         for number, tool in enumerate(request.tools)
     )
     messages = request.messages
-    odd, doubled = _survey(messages, names)
+    changed, doubled = _survey(messages, names)
     if doubled:
         messages = unique_call_ids(messages, losses)
-    if odd:
+    if changed:
         flat = list(messages)
-        for number in odd:
+        for number in changed:
             flat[number] = _flat_message(messages[number], number, names, losses)
         messages = tuple(flat)
     if not custom and any("custom" in original for original in names.calls.values()):
@@ -144,16 +144,16 @@ class _Names:
         self.calls: Calls = {}
         self._names: dict[tuple[str | None, str], str] = {}
         self._kept: set[tuple[str | None, str]] = set()
-        odd: list[Tool] = []
+        changed: list[Tool] = []
         for tool in tools:
             if tool.kind in CALLABLE and self.needs_change(tool):
-                odd.append(tool)
+                changed.append(tool)
             else:
                 self._kept.add((tool.namespace, tool.name))
                 if tool.kind == "custom":
                     self._note(tool.name, tool.name, tool.namespace, True)
         used_names = {name for _, name in self._kept}
-        for tool in odd:
+        for tool in changed:
             group = None if namespaces else tool.namespace
             flat = flat_name(tool.name, group)
             if flat in used_names and flat != tool.name:
@@ -187,27 +187,27 @@ class _Names:
                 return flat
         if any(tool_name == name for _, tool_name in self._kept):
             return name
-        whole = (
+        full_name = (
             flat
             for (group, tool_name), flat in self._names.items()
             if f"{group}.{tool_name}" == name
         )
-        return next(whole, None)
+        return next(full_name, None)
 
     def tool(self, tool: Tool, number: int, losses: Losses) -> Tool:
         """A tool's definition in the target's terms; each change is reported."""
         flat = self._names[tool.namespace, tool.name]
         position = losses.path(("tools", number))
-        kind, words, schema = tool.kind, tool.description, tool.parameters
+        kind, description, schema = tool.kind, tool.description, tool.parameters
         if tool.kind == "custom" and not self.custom:
-            kind, words, schema = "function", quote_grammar(tool), FREEFORM
+            kind, description, schema = "function", quote_grammar(tool), FREEFORM
             losses.add(position, "custom_tool_as_function", tool.name)
         group = tool.namespace if self.namespaces else None
         if group != tool.namespace:
             losses.add(position, "namespace_flattened", tool.namespace)
         elif flat != tool.name:
             losses.add(position, "tool_name_changed", f"{tool.name} -> {flat}")
-        return Tool(flat, words, schema, tool.strict, kind, tool.raw, group)
+        return Tool(flat, description, schema, tool.strict, kind, tool.raw, group)
 
     def call(self, call: ToolCall) -> ToolCall:
         """A call of history in the target's terms."""
@@ -237,7 +237,7 @@ class _Names:
 
 def _survey(messages: Sequence[Message], names: _Names) -> tuple[list[int], bool]:
     """The messages with a call that must be changed, and whether two calls have the same id."""
-    odd: list[int] = []
+    changed: list[int] = []
     plain: set[str] = set()
     ids: set[str] = set()
     calls = 0
@@ -253,9 +253,9 @@ def _survey(messages: Sequence[Message], names: _Names) -> tuple[list[int], bool
                 continue
             if not names.call_needs_change(block):
                 plain.add(block.name)
-            elif not odd or odd[-1] != number:
-                odd.append(number)
-    return odd, len(ids) < calls
+            elif not changed or changed[-1] != number:
+                changed.append(number)
+    return changed, len(ids) < calls
 
 
 def _flat_message(message: Message, number: int, names: _Names, losses: Losses) -> Message:
@@ -381,8 +381,8 @@ def _combined(schema: JsonObject, key: str) -> list[JsonObject]:
     for part in map(members, parts):
         if part is None:
             continue
-        _, home, name = f"{part.get('$ref')}//".split("/")[:3]
-        referenced = members((members(schema.get(home)) or {}).get(name)) if name else None
+        _, section, name = f"{part.get('$ref')}//".split("/")[:3]
+        referenced = members((members(schema.get(section)) or {}).get(name)) if name else None
         schemas.append(referenced or part)
     return schemas
 

@@ -660,11 +660,14 @@ def list_tools(tools: Mapping[str, Tool], text: str) -> str:
     lead = f"There is no tool `{missing}` here. " if missing and missing not in tools else ""
     if not tools:
         return lead + "I was given no tools here."
-    own = [name for name in THREAD_TOOLS if name in tools]
+    thread_tools = [name for name in THREAD_TOOLS if name in tools]
     others = other_tools(tools)
     if not others:
-        return lead + f"I have no tools here but {_join_names(own)}, which I call when you say so."
-    also = f" Besides, {_join_names(own)}, when you say so." if own else ""
+        return (
+            lead
+            + f"I have no tools here but {_join_names(thread_tools)}, which I call when you say so."
+        )
+    also = f" Besides, {_join_names(thread_tools)}, when you say so." if thread_tools else ""
     return lead + f"My tools are {_join_names(others)}; name one, and I call it.{also}"
 
 

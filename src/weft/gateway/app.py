@@ -43,7 +43,7 @@ from .asgi import (
 )
 from .auth import admit
 from .auto_compact import SessionCompactor
-from .endpoints import HEALTH, dialect, find_endpoint, full_path
+from .endpoints import HEALTH, client_protocol, find_endpoint, full_path
 from .errors import refusal
 from .guard import Gate
 from .large_bodies import tune_interpreter
@@ -125,7 +125,7 @@ def build(state: State) -> ASGIApp:
 
 async def _answer_full(error: Refused, inbound: Inbound, outbound: Outbound) -> None:
     """Answer 503: the gateway is full, and the client may retry soon."""
-    status, body = CODECS[dialect(inbound)].encode_error(refusal(error))
+    status, body = CODECS[client_protocol(inbound)].encode_error(refusal(error))
     headers = [("retry-after", "1"), ("connection", "close")]
     await outbound.send(status, orjson.dumps(body), headers)
 

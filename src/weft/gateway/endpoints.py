@@ -174,7 +174,7 @@ async def google(state: State, inbound: Inbound, outbound: Outbound) -> None:
 async def unknown_path(state: State, inbound: Inbound, outbound: Outbound) -> None:
     """Answer a path that does not exist with the paths that do."""
     move_key_to_header(inbound)
-    codec = CODECS[dialect(inbound)]
+    codec = CODECS[client_protocol(inbound)]
     try:
         admit(inbound.headers, state.settings)
     except Refused as error:
@@ -188,7 +188,7 @@ async def unknown_path(state: State, inbound: Inbound, outbound: Outbound) -> No
     await outbound.send(status, orjson.dumps(wire))
 
 
-def dialect(inbound: Inbound) -> str:
+def client_protocol(inbound: Inbound) -> str:
     """The protocol of a client, if its path does not determine it."""
     if is_google(inbound):
         return GOOGLE
@@ -199,7 +199,7 @@ def dialect(inbound: Inbound) -> str:
 async def models(state: State, inbound: Inbound, outbound: Outbound) -> None:
     """Answer with the list, or with the one model that the path names."""
     move_key_to_header(inbound)
-    protocol = dialect(inbound)
+    protocol = client_protocol(inbound)
     try:
         admit(inbound.headers, state.settings)
         async with Guard(inbound, state.gate) as guard:

@@ -84,7 +84,7 @@ REPLACED_MESSAGES = 4
 changed. Clients move cache marks there, or remove reminders."""
 
 DIFFERENT_MESSAGES = 64
-"""How many of a request's last messages may be behind the first difference of two bodies."""
+"""How many of a request's last messages may come after the first difference of two bodies."""
 
 SESSIONS = 10_000
 MESSAGE_BYTES = 500
@@ -549,10 +549,10 @@ def find_continuation(
 
 
 def prefer_head(store: Store, incoming: Incoming, continuation: Continuation) -> Continuation:
-    """The end of HEAD, if that is the answer that a request continues.
+    """The end of HEAD, if the request continues that answer.
 
-    A thread may have the request already: it was undone, or its client left it and got an answer of
-    the same words elsewhere. The client is at HEAD all the same.
+    An equal request may be elsewhere in the thread: it was undone, or the client left it after an
+    answer with the same text. The client is at HEAD in both cases.
     """
     if not 0 < incoming.answered < continuation.length:
         return continuation

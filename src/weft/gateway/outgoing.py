@@ -108,7 +108,9 @@ def write_outgoing(
         refuse_system_only(request, codec)
     if is_direct(route, codec):
         dropped = connection_headers(inbound.headers)
-        forwarded = {n: v for n, v in inbound.headers.items() if forwards(n) and n not in dropped}
+        forwarded = {
+            n: v for n, v in inbound.headers.items() if is_forwarded(n) and n not in dropped
+        }
         address = read_address(inbound.path)
         path = with_query(inbound.path, inbound.query)
         if address.model is not None:
@@ -221,7 +223,7 @@ def refuse_system_only(request: Request, codec: Codec) -> None:
         raise Refused(f"{member} has no message to answer", param=member)
 
 
-def forwards(name: str) -> bool:
+def is_forwarded(name: str) -> bool:
     """Whether a client's header is forwarded to an upstream of the same protocol."""
     if name in HOP_HEADERS or is_secret(name):
         return False
@@ -237,7 +239,7 @@ def connection_headers(headers: Mapping[str, str]) -> frozenset[str]:
     return frozenset(name.strip().lower() for name in header_names)
 
 
-def returns(name: str) -> bool:
+def is_returned(name: str) -> bool:
     """Whether an upstream's header is forwarded to the client."""
     return name in RETURNED_HEADERS or name.startswith(RETURNED_PREFIXES)
 
@@ -252,7 +254,7 @@ def returned_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     room = RETURNED_LIMIT
     for raw_name, value in headers.items():
         name = raw_name.lower()
-        if not returns(name) or not value.replace("\t", " ").isprintable():
+        if not is_returned(name) or not value.replace("\t", " ").isprintable():
             continue
         room -= len(name) + len(value)
         if room < 0:

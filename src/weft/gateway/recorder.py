@@ -35,7 +35,7 @@ import msgspec
 import orjson
 
 from weft.errors import JournalError, StoreError
-from weft.history import chain_messages, index_behind
+from weft.history import chain_messages, index_new_commits
 from weft.ids import Id
 from weft.model import ApiError, JsonObject, Message, Origin, Request, Response
 from weft.store import Store
@@ -582,7 +582,7 @@ class ExchangeRecorder:
     def _index(self) -> None:
         """Fill the text index while there is nothing to record; a search does it otherwise."""
         with suppress(Exception):  # a search reports it; recording must go on
-            while self._queue.empty() and index_behind(self.store, pages=1):
+            while self._queue.empty() and index_new_commits(self.store, pages=1):
                 pass
 
     def _adopt(self) -> None:

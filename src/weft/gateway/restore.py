@@ -55,7 +55,8 @@ from .identity import (
 )
 
 LOOK_ALIKES_READ = 16
-"""How many other threads of a session are compared with a request; with more, all are alike."""
+"""How many other threads of a session are compared with a request. A session with more of them
+counts as ambiguous."""
 
 FIRST_COMMITS = 16
 """Among how many commits the first message of a thread is looked for."""
@@ -321,10 +322,11 @@ def _by_session(
 
 
 def _has_look_alike(store: Store, incoming: Incoming, thread: str, session: Sequence[str]) -> bool:
-    """Whether another thread of the session begins with the same words and the same answer.
+    """Whether another thread of the session starts with the same message and the same answer.
 
-    A client may give all its conversations one name. If two of them begin alike, the name does not
-    tell whose answer it is, whatever system text, tools and reminders the client sends with them.
+    A client may give all its conversations one session name. If two of them start alike, the name
+    does not tell which one an answer belongs to, whatever system text, tools and reminders the
+    client sends with them.
     """
     others = [name for name in session if name != thread]
     if not others:
@@ -336,7 +338,7 @@ def _has_look_alike(store: Store, incoming: Incoming, thread: str, session: Sequ
 
 
 def _begins_like(store: Store, thread: str, messages: Sequence[Message]) -> bool:
-    """Whether the first message and answer of a thread are those of a request, or may be."""
+    """Whether a thread may start with the same message and answer as a request."""
     branches = read_branches(store, thread)
     record = store.read_thread(thread)
     head = None if record is None else branches.get(record.head)

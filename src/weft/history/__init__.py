@@ -126,9 +126,9 @@ if TYPE_CHECKING:
     from .results import open_answers
     from .search import (
         Matches,
-        Narrowing,
+        RecallFilter,
         index_after_write,
-        index_behind,
+        index_new_commits,
         message_words,
         note_texts,
         parse_query,
@@ -175,7 +175,7 @@ __getattr__ = lazy_names(
         "ops": "ListRows apply_rewrite run_step run_steps PlannedRewrite plan_rewrite plan_state",
         "results": "open_answers",
         "search": (
-            "Matches Narrowing index_after_write index_behind message_words note_texts parse_query "
+            "Matches RecallFilter index_after_write index_new_commits message_words note_texts parse_query "
             "read_every_commit recall_commits search_commits search_matches threads_with"
         ),
         "terms": "count_terms",
@@ -212,11 +212,11 @@ __all__ = [
     "LiveName",
     "Matches",
     "Merged",
-    "Narrowing",
     "PlacedCommit",
     "PlannedRewrite",
     "Point",
     "Priority",
+    "RecallFilter",
     "ReplayResult",
     "ReplayedCommit",
     "Report",
@@ -264,7 +264,7 @@ __all__ = [
     "forget_text",
     "has_content",
     "index_after_write",
-    "index_behind",
+    "index_new_commits",
     "is_echo",
     "is_same_input",
     "is_signed",

@@ -79,7 +79,7 @@ class ResultConflict(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The id by which a person settles it: the call's."""
+        """The call's id, which an answer names to resolve the conflict."""
         return self.call_id
 
     @property

@@ -231,14 +231,14 @@ def assign_lanes(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[PlacedC
 
 
 def read_until_known(
-    store: Store, thread: str, tip: Id, known: Mapping[Id, object], most: int | None = None
+    store: Store, thread: str, tip: Id, known: Mapping[Id, object], max_count: int | None = None
 ) -> list[Step]:
     """The first-parent chain from `tip` down to the first known commit, which is left out.
 
-    At most `most` commits are read.
+    At most `max_count` commits are read.
     """
     limit = PAGE
-    while known and (most is None or limit < most):
+    while known and (max_count is None or limit < max_count):
         steps = store.walk(thread, tip, limit=limit)
         for position in range(len(steps) - 1, -1, -1):
             if steps[position].commit.id in known:
@@ -246,4 +246,4 @@ def read_until_known(
         if len(steps) < limit:
             return steps
         limit *= PAGE
-    return store.walk(thread, tip, limit=most)
+    return store.walk(thread, tip, limit=max_count)

@@ -421,9 +421,9 @@ def _chosen(conflict: Conflict, choice: str) -> Row | None:
     if ours.message == theirs.message or conflict.kind == "skipped":
         shown = theirs if ours.priority == "skip" else ours
         return structs.replace(shown, priority=_higher(ours.priority, theirs.priority))
-    more = tuple(b for b in theirs.message.blocks if isinstance(b, Text | Refusal))
+    texts = tuple(b for b in theirs.message.blocks if isinstance(b, Text | Refusal))
     message = structs.replace(ours.message, blocks=_both_results(ours.message, theirs.message))
-    message = structs.replace(message, blocks=_add_text(message, more), form="")
+    message = structs.replace(message, blocks=_add_text(message, texts), form="")
     return structs.replace(ours, message=message)
 
 

@@ -1,6 +1,6 @@
 """Search over all messages that were ever in a thread, live or not.
 
-The text index is filled lazily, because that would double the cost of a commit: `index_behind` adds
+The text index is filled lazily, because that would double the cost of a commit: `index_new_commits` adds
 new commits before a search, on close, and while the gateway has nothing else to do.
 
 - `search_commits` returns the commits that have every word of a query, the best first; if there are
@@ -84,7 +84,7 @@ REWRITE_METADATA = frozenset(
 _ESCAPE = lazy_pattern(r"\\(?:u[0-9a-fA-F]{4}|.)")
 
 
-def index_behind(store: Store, pages: int | None = None) -> int:
+def index_new_commits(store: Store, pages: int | None = None) -> int:
     """Index all new commits, or at most this many pages of them; returns how many.
 
     It gives up if other writers keep adding commits first.
@@ -109,13 +109,13 @@ def index_after_write(store: Store) -> None:
     look failed. The next search indexes what is missing, and reports what is wrong.
     """
     with suppress(StoreError):
-        index_behind(store, CLOSING_PAGES)
+        index_new_commits(store, CLOSING_PAGES)
 
 
 def open_index(store: Store, thread: str | None = None) -> TextIndex:
     """The index with all commits; if the store is read-only, new ones are indexed in memory."""
     try:
-        index_behind(store)
+        index_new_commits(store)
     except Damaged:
         raise
     except StoreError:
@@ -218,7 +218,7 @@ def _wrong_terms(
 def rebuild_index(store: Store) -> None:
     """Drop the text index and build it again."""
     store.maintenance().drop_index()
-    index_behind(store)
+    index_new_commits(store)
 
 
 class Query(Struct, frozen=True):
@@ -366,9 +366,9 @@ def match_some(index: TextIndex, words: Sequence[Word]) -> dict[Word, WordMatch]
     matches: dict[Word, WordMatch] = {}
     scored = 0
     for word in sorted(words, key=lambda word: (len(word.required) == 1, spreads[word])):
-        whole = match_identifier(index, word) if len(word.required) > 1 else None
-        if whole is not None and whole.positions and spreads[word] > MAX_PART:
-            matches[word] = whole
+        match = match_identifier(index, word) if len(word.required) > 1 else None
+        if match is not None and match.positions and spreads[word] > MAX_PART:
+            matches[word] = match
         elif scored and scored + spreads[word] > MAX_SCORED:
             continue
         else:
@@ -448,7 +448,7 @@ class Recalled(Struct, frozen=True):
     weights: dict[str, float]
 
 
-class Narrowing(Struct, frozen=True):
+class RecallFilter(Struct, frozen=True):
     """The limits of a recall: a time range, and a path that the commits must mention."""
 
     since: float | None = None
@@ -469,7 +469,7 @@ class Narrowing(Struct, frozen=True):
         return passing
 
 
-EVERYTHING = Narrowing()
+EVERYTHING = RecallFilter()
 
 
 def recall_commits(
@@ -477,7 +477,7 @@ def recall_commits(
     thread: str,
     query: str,
     limit: int,
-    only: Narrowing = EVERYTHING,
+    only: RecallFilter = EVERYTHING,
     *,
     neighbours: bool = False,
 ) -> Recalled:
@@ -607,16 +607,16 @@ def _entry_text(content: bytes) -> str:
 
 def message_words(message: Message) -> str:
     """The searchable text of a message: its author's name, text, thinking, and calls."""
-    words = [message.name or "", message.text]
+    texts = [message.name or "", message.text]
     for block in message.blocks:
         match block.__struct_config__.tag:
             case "thinking":
-                words.append(getattr(block, "text", ""))
+                texts.append(getattr(block, "text", ""))
             case "call":
-                words += [getattr(block, "name", ""), _plain_json(getattr(block, "arguments", ""))]
+                texts += [getattr(block, "name", ""), _plain_json(getattr(block, "arguments", ""))]
             case _:
                 pass
-    return "\n".join(word for word in words if word)
+    return "\n".join(text for text in texts if text)
 
 
 def _plain_json(arguments: str) -> str:

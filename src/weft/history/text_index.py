@@ -271,9 +271,9 @@ class TextIndex:
             for at, segment in enumerate(unwritten, start=1):
                 self._memory[-at] = segment
                 owned += [
-                    IndexedCommits(own.thread, own.first, own.keys, own.data, -at)
-                    for own in segment.commits
-                    if number is None or own.thread == number
+                    IndexedCommits(commits.thread, commits.first, commits.keys, commits.data, -at)
+                    for commits in segment.commits
+                    if number is None or commits.thread == number
                 ]
         owned.sort(key=lambda commits: commits.keys[7::-1])  # by the first key, little-endian
         total = 0.0

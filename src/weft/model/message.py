@@ -312,11 +312,11 @@ def _main_argument(arguments: str) -> str:
 def _argument_text(value: Any) -> str:
     """A value as text; a list is a command line, shown without a leading `bash -lc`."""
     if isinstance(value, list):
-        words = cast(list[Any], value)
-        if not all(isinstance(word, str) for word in words):
+        values = cast(list[Any], value)
+        if not all(isinstance(item, str) for item in values):
             return ""
-        is_shell = len(words) == 3 and words[0].rpartition("/")[2] in SHELLS
-        return words[2] if is_shell and words[1].startswith("-") else " ".join(words)
+        is_shell = len(values) == 3 and values[0].rpartition("/")[2] in SHELLS
+        return values[2] if is_shell and values[1].startswith("-") else " ".join(values)
     if isinstance(value, dict) or value is None:
         return ""
     return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -52,8 +52,8 @@ class End(Struct, frozen=True):
             return f"{place} points nowhere: its beginning is lost{rest}"
         if not self.is_sure:
             return f"{place} is at {self.head}, the last commit that its damaged log has{rest}"
-        behind = "" if not self.lines else f", {self.lines} commits earlier"
-        return f"{place} ends at {self.head}{behind}{rest}"
+        distance = "" if not self.lines else f", {self.lines} commits earlier"
+        return f"{place} ends at {self.head}{distance}{rest}"
 
 
 class Names(Struct):

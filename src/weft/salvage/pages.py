@@ -158,12 +158,12 @@ class Pages:
 
     def _local(self, length: int, is_table: bool) -> int:
         """How many bytes of a payload are on its own page; the rest is on overflow pages."""
-        most = self.usable - 35 if is_table else (self.usable - 12) * 64 // 255 - 23
-        if length <= most:
+        max_local = self.usable - 35 if is_table else (self.usable - 12) * 64 // 255 - 23
+        if length <= max_local:
             return length
-        least = (self.usable - 12) * 32 // 255 - 23
-        some = least + (length - least) % (self.usable - 4)
-        return some if some <= most else least
+        min_local = (self.usable - 12) * 32 // 255 - 23
+        local = min_local + (length - min_local) % (self.usable - 4)
+        return local if local <= max_local else min_local
 
     def _overflow(self, number: int, remaining: int) -> bytes:
         """The rest of a payload. Unreadable parts become zeros, so that the row itself survives."""
@@ -263,10 +263,10 @@ def _frames(log: bytes, size: int) -> Iterator[tuple[int, bytes]]:
 
 def _add(order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
     one, two = sums
-    words = unpack(f"{order}{len(data) // 4}I", data)
-    for place in range(0, len(words), 2):
-        one = one + words[place] + two & 0xFFFFFFFF
-        two = two + words[place + 1] + one & 0xFFFFFFFF
+    numbers = unpack(f"{order}{len(data) // 4}I", data)
+    for place in range(0, len(numbers), 2):
+        one = one + numbers[place] + two & 0xFFFFFFFF
+        two = two + numbers[place + 1] + one & 0xFFFFFFFF
     return one, two
 
 

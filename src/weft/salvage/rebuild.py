@@ -67,8 +67,8 @@ class Salvage(Struct, frozen=True):
             lines.append(lost)
         lines += [f"entry {id} is lost: its row has a placeholder" for id in self.lost_entries]
         if self.operations or self.is_log_torn:
-            least = "at least " if self.is_log_torn else ""
-            lines.append(f"{least}{self.operations} operations cannot be undone")
+            prefix = "at least " if self.is_log_torn else ""
+            lines.append(f"{prefix}{self.operations} operations cannot be undone")
         if self.lost_attempts:
             lines.append(f"{self.lost_attempts} attempts at an answer are lost")
         return [*lines, *self.nameless, *map(str, self.ends)]
@@ -130,8 +130,8 @@ class _Rebuilding:
             self._put_tombstones(tombstones, graph)
             lost_attempts = self._put_attempts(recovered, graph)
         kept_keys = (graph.commits.keys() | graph.same.keys()) - graph.holes
-        most = pages.count * pages.size // SIZE  # no file has room for more than so many ids
-        referenced = {key for key in _referenced_keys(recovered) | graph.lost if 0 < key <= most}
+        max_ids = pages.count * pages.size // SIZE  # no file has room for more than so many ids
+        referenced = {key for key in _referenced_keys(recovered) | graph.lost if 0 < key <= max_ids}
         missing = max([0, *referenced, *kept_keys]) - len(kept_keys)
         return Salvage(
             "", len(graph.commits) - len(graph.holes), len(intact_ids), len(referenced - kept_keys),

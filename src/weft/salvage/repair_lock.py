@@ -122,7 +122,8 @@ class RepairLock:
 
     def write(self, fresh: str, backup: str) -> None:
         """Overwrite the file with the bytes of `fresh`; `backup` is the copy of the old ones."""
-        for name in (f"{self.path}-wal", f"{self.path}-shm"):  # of the old bytes, not of the new
+        # They belong to the old database file, and would be applied to the new one.
+        for name in (f"{self.path}-wal", f"{self.path}-shm"):
             if os.path.exists(name):
                 os.remove(name)
         self._put((MARK + os.path.basename(backup).encode()).ljust(HEAD, b"\0"), 0)

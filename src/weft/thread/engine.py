@@ -377,7 +377,7 @@ def _choose_cutoff(
     Each value of `attempts` says whether later system messages stay; the next one is tried if the
     budget is too small.
     """
-    rules, *further = attempts
+    rules, *later_attempts = attempts
 
     def choose(lines: Sequence[Row], budget: int | None) -> Cutoff | None:
         return choose_cutoff(
@@ -392,12 +392,12 @@ def _choose_cutoff(
         budgets = (options.budget, options.max_tokens)
         return shown, (), _first_that_fits(lambda budget: choose(shown, budget), budgets)
     except BudgetExceeded:
-        most = options.max_tokens or 0
-        need = min_summary_need(Layout(shown, count, rules=rules), most, options.verbatim)
+        max_tokens = options.max_tokens or 0
+        need = min_summary_need(Layout(shown, count, rules=rules), max_tokens, options.verbatim)
         thin = ResultThinner(
-            shown, most, options.keep, True, count, trial=count, need=need, rules=rules
+            shown, max_tokens, options.keep, True, count, trial=count, need=need, rules=rules
         )
-        if not thin.is_possible and not further:
+        if not thin.is_possible and not later_attempts:
             raise
         try:
             if thin.is_possible:
@@ -405,9 +405,9 @@ def _choose_cutoff(
                 cutoff = None if thin.is_alone else choose(thinning.rows, options.max_tokens)
                 return thinning.rows, thinning.thinned, cutoff
         except BudgetExceeded:
-            if not further:
+            if not later_attempts:
                 raise
-        return _choose_cutoff(shown, model, options, count, further)
+        return _choose_cutoff(shown, model, options, count, later_attempts)
 
 
 def _model_for_preview(model: str | Asker, handle: Handle) -> Model:

@@ -272,8 +272,8 @@ class Handle:
     def simulate(self, plan: Plan) -> State:
         """The state of the thread after this change; writes nothing and runs no hooks."""
         head = self.head()
-        draft, others = plan(head)
-        parents = (() if head is None else (head,)) + others
+        draft, other_parents = plan(head)
+        parents = (() if head is None else (head,)) + other_parents
         record, entries = encode_commit(draft, parents, created=self.clock())
         return run_step(self.view(head).state, _step(record, entries))
 
@@ -381,16 +381,16 @@ class Handle:
         return self._chains[head]
 
     def _land(self, verb: str, plan: Plan, head: Id | None) -> CommitInfo:
-        draft, others = plan(head)
+        draft, other_parents = plan(head)
         draft = self.run_before_hooks(draft)
-        parents = (() if head is None else (head,)) + others
+        parents = (() if head is None else (head,)) + other_parents
         record, entries = encode_commit(draft, parents, created=self.clock())
         if self.budget is not None or self.scope is not None:
             record = self._checked(head, draft, record, entries)
         self._write(verb, head, record.id, (record,), entries, _checkpoints(draft.messages))
         step = _step(record, entries)
         view = None if head is None else self._views.get(head)
-        if view is not None and not others:
+        if view is not None and not other_parents:
             # Extended right away, so that a compile after every commit reads nothing.
             self._cache_view(view.extend([structs.replace(step, depth=view.depth + 1)]))
         return self.run_after_hooks(read_info(step, self.count))

@@ -29,7 +29,7 @@ from weft.errors import Ambiguous, NotFound, WrongValue
 from weft.history import (
     TAG,
     Matches,
-    Narrowing,
+    RecallFilter,
     Rewrite,
     Row,
     compile_slots,
@@ -425,9 +425,9 @@ def _recall_words(
 ) -> tuple[list[Hit], dict[str, float]]:
     """The messages that match words best, summaries last, and how much each term counts."""
     words = query if query.strip() else only.path or ""
-    narrowing = Narrowing(only.since, only.until, only.path)
+    recall_filter = RecallFilter(only.since, only.until, only.path)
     recalled = recall_commits(
-        handle.store, handle.name, words, limit, narrowing, neighbours=neighbours
+        handle.store, handle.name, words, limit, recall_filter, neighbours=neighbours
     )
     # A page does not say what is live, and looking that up would read the whole thread.
     find = _no_row if neighbours else _row_finder(handle, recalled.steps)
@@ -727,8 +727,8 @@ def _snippet(hit: Hit, weights: Mapping[str, float], length: int) -> str:
     label = f"[{hit.id[:SHOWN_ID]}] {hit.speaker}: "
     if len(text) <= length:
         return label + text
-    whole = f'({len(text):,} characters; recall("{hit.id[:SHOWN_ID]}") reads all)'
-    return f"{label}{_best_lines(text, weights, length)}\n{whole}"
+    hint = f'({len(text):,} characters; recall("{hit.id[:SHOWN_ID]}") reads all)'
+    return f"{label}{_best_lines(text, weights, length)}\n{hint}"
 
 
 def _best_lines(text: str, weights: Mapping[str, float], length: int) -> str:

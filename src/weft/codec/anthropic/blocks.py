@@ -300,9 +300,9 @@ def _take_marks(raw: JsonObject, position: Position, marks: dict[Position, Any])
         marks[position] = raw["cache_control"]
     content = raw.get("content")
     if type(content) is list:
-        for deep, part in enumerate(cast(list[Any], content)):
+        for index, part in enumerate(cast(list[Any], content)):
             if isinstance(part, dict) and "cache_control" in part:
-                marks[*position, deep] = cast(JsonObject, part)["cache_control"]
+                marks[*position, index] = cast(JsonObject, part)["cache_control"]
 
 
 def part_name(block: Block) -> str:

@@ -117,9 +117,9 @@ def _marked(body: JsonObject) -> Iterator[tuple[str, JsonObject]]:
             continue
         for at, block in enumerate(cast(list[JsonObject], content)):
             inner = block.get("content")
-            for deep, part in enumerate(cast(list[Any], inner) if isinstance(inner, list) else ()):
+            for index, part in enumerate(cast(list[Any], inner) if isinstance(inner, list) else ()):
                 if isinstance(part, dict) and part.get("cache_control"):  # pyright: ignore[reportUnknownMemberType]
-                    path = f"messages[{number}].content[{at}].content[{deep}].cache_control"
+                    path = f"messages[{number}].content[{at}].content[{index}].cache_control"
                     yield path, cast(JsonObject, part)
             if block.get("cache_control"):
                 yield f"messages[{number}].content[{at}].cache_control", block

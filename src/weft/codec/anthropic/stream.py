@@ -18,12 +18,12 @@ from weft.codec.calls import report_empty_arguments
 from weft.codec.errors import failed_stop
 from weft.codec.lenient import piece_of
 from weft.codec.stream import (
-    MISSHAPEN,
+    MALFORMED,
     Pieces,
     cut_off,
     grow,
     json_frame,
-    misshapen,
+    malformed,
     read_frame,
     unreadable,
 )
@@ -104,9 +104,9 @@ class StreamDecoder:
             if raw.get("type") == "content_block_delta":  # nearly all frames
                 return self._delta(raw)
             return self._events(raw, frame.event)
-        except MISSHAPEN as error:
+        except MALFORMED as error:
             self._broken = True
-            return [Fail(misshapen(frame, error), "frame")]
+            return [Fail(malformed(frame, error), "frame")]
 
     def _events(self, raw: JsonObject, event: str | None) -> list[Event]:
         kind = raw.get("type")

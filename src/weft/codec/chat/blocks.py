@@ -237,9 +237,9 @@ WRITERS: dict[type, Callable[[Any], JsonObject]] = {
 
 def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
     if ext is not None:
-        own = ext.get(PROTOCOL)
-        if own:
-            body.update(own)
+        extra = ext.get(PROTOCOL)
+        if extra:
+            body.update(extra)
             body.pop("item", None)
     return body
 

@@ -122,8 +122,8 @@ def _write_choice(choice: ToolChoice, context: EncodeContext) -> Any:
         if name in kinds
     ]
     if choice.names:
-        some = {"mode": KIND_CHOICE[choice.kind], "tools": chosen_tools}
-        return {"type": "allowed_tools", "allowed_tools": some}
+        allowed = {"mode": KIND_CHOICE[choice.kind], "tools": chosen_tools}
+        return {"type": "allowed_tools", "allowed_tools": allowed}
     if not chosen_tools:
         context.losses.param("tool_choice", "tool_choice_dropped", choice.name)
     return chosen_tools[0] if chosen_tools else None
@@ -153,10 +153,10 @@ def _write_reasoning(reasoning: Reasoning, context: EncodeContext) -> str | None
     """
     model, losses = context.target.model, context.losses
     reasoning = with_effort(reasoning, model, losses)
-    wanted, name = reasoning.effort, "reasoning.effort"
-    if reasoning.mode == "off" and wanted is None and model.thinking == "effort":
-        wanted, name = "none", "reasoning.mode"
-    effort = fitting_effort(wanted, model, losses, name)
+    requested, name = reasoning.effort, "reasoning.effort"
+    if reasoning.mode == "off" and requested is None and model.thinking == "effort":
+        requested, name = "none", "reasoning.mode"
+    effort = fitting_effort(requested, model, losses, name)
     if effort is not None and effort not in OPENAI_EFFORTS:
         losses.param("reasoning.effort", "effort_unsupported", effort)
     if reasoning.mode in ("on", "adaptive"):
@@ -227,8 +227,8 @@ def encode_params(
 ) -> JsonObject:
     """All members except model, messages and tools; `tools` are the tools as they were written."""
     if PROTOCOL in request.raw:
-        own = {key: value for key, value in request.raw[PROTOCOL].items() if key != "tools"}
-        return _with_known_limit(own, target, losses) if target.enforce else own
+        original = {key: value for key, value in request.raw[PROTOCOL].items() if key != "tools"}
+        return _with_known_limit(original, target, losses) if target.enforce else original
     params = within(request.params, LIMITS, target.model, losses)
     params = with_named_json(request, params, target.model, losses)
     body = FIELDS.encode(EncodeContext(request, params, target, losses, tools))

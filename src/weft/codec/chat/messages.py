@@ -191,21 +191,21 @@ def _find_calls(calls: Any) -> Iterator[LocatedBlock]:
 def _find_thinking(raw: JsonObject, known: set[str]) -> LocatedBlock | None:
     item = next((name for name in REASONING if isinstance(raw.get(name), str)), None)
     proof, details = raw.get(REASONING_PROOF), raw.get(REASONING_DETAILS)
-    own: JsonObject = {}
+    block_members: JsonObject = {}
     if item is not None:
-        own["item"] = item
+        block_members["item"] = item
         known.add(item)
     if isinstance(proof, str):
         known.add(REASONING_PROOF)
     if details:
-        own[REASONING_DETAILS] = details
+        block_members[REASONING_DETAILS] = details
         known.add(REASONING_DETAILS)
     if item is None and not isinstance(proof, str) and not details:
         return None
     text = cast(str, raw[item]) if item is not None else ""
     signature = proof if isinstance(proof, str) else None
     path = item or (REASONING_PROOF if signature is not None else REASONING_DETAILS)
-    return path, Thinking(text, signature, {PROTOCOL: own} if own else None)
+    return path, Thinking(text, signature, {PROTOCOL: block_members} if block_members else None)
 
 
 def decode_call(raw: JsonObject) -> ToolCall:
@@ -424,10 +424,10 @@ class Writer:
     def _convert(self, block: Block, position: Position) -> Block:
         """A block as this protocol accepts it. Only PDFs are files here; a text document becomes
         text."""
-        words = plain_text(block.source) if isinstance(block, File) else None
-        if isinstance(block, File) and words is not None:
+        text = plain_text(block.source) if isinstance(block, File) else None
+        if isinstance(block, File) and text is not None:
             self.losses.add(position, "document_as_text")
-            return Text(words if block.name is None else f"{block.name}\n\n{words}")
+            return Text(text if block.name is None else f"{block.name}\n\n{text}")
         if isinstance(block, File):
             return named(block, position, self.losses)
         if isinstance(block, Image):

@@ -92,20 +92,20 @@ def decode_tools(body: JsonObject, marks: dict[Position, Any]) -> tuple[Tool, ..
 
 
 def _decode_tool(raw: JsonObject) -> Tool:
-    own = {key: value for key, value in raw.items() if key != "cache_control"}
+    definition = {key: value for key, value in raw.items() if key != "cache_control"}
     optional(raw, "type", str)
     function, custom = members(raw.get("function")), members(raw.get("custom"))
     if function is not None:
         with at("function"):
-            return _decode_function(function, own)
+            return _decode_function(function, definition)
     if custom is not None:
         with at("custom"):
-            name, words = text_of(custom, "name"), optional(custom, "description", str)
-        return Tool(name, words, kind="custom", raw={PROTOCOL: own})
+            name, description = text_of(custom, "name"), optional(custom, "description", str)
+        return Tool(name, description, kind="custom", raw={PROTOCOL: definition})
     kind = text_of(raw, "type")
     if kind in ("function", "custom"):
         raise wrong(kind, raw.get(kind), "an object")
-    return Tool(kind, kind=kind, raw={PROTOCOL: own})
+    return Tool(kind, kind=kind, raw={PROTOCOL: definition})
 
 
 def _decode_function(function: JsonObject, raw: JsonObject) -> Tool:
@@ -122,11 +122,11 @@ def write_tools(
     request: Request, allowed: tuple[str, ...], losses: Losses
 ) -> list[JsonObject] | None:
     """The `tools` member, or `None` if there is none. An empty `allowed` offers every tool."""
-    own = request.raw.get(PROTOCOL)
-    if own is not None:
-        if "tools" in own:
-            return own["tools"]  # empty, or null
-        legacy = len(own.get("functions") or ())
+    original = request.raw.get(PROTOCOL)
+    if original is not None:
+        if "tools" in original:
+            return original["tools"]  # empty, or null
+        legacy = len(original.get("functions") or ())
         tools = request.tools[: len(request.tools) - legacy]
     else:
         tools = request.tools
@@ -137,7 +137,7 @@ def write_tools(
         body = _write_tool(tool, number, losses)
         if body is None:
             continue
-        if own is not None and ("tools", number) in request.marks:
+        if original is not None and ("tools", number) in request.marks:
             body["cache_control"] = request.marks["tools", number]
         written.append(body)
     return written or None
@@ -145,9 +145,9 @@ def write_tools(
 
 def _write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     if tool.raw is not None and PROTOCOL in tool.raw:
-        own = dict(tool.raw[PROTOCOL])
+        definition = dict(tool.raw[PROTOCOL])
         # Without the wrapper, it comes from the deprecated `functions`.
-        return {"type": "function", "function": own} if "name" in own else own
+        return {"type": "function", "function": definition} if "name" in definition else definition
     if not is_offered(tool, number, losses):
         return None
     tool_losses(tool, number, losses)

@@ -25,12 +25,12 @@ from weft.codec.lenient import arguments_text, made_call_id, optional_text, piec
 from weft.codec.openai import decode_error, encode_error
 from weft.codec.read import wrong
 from weft.codec.stream import (
-    MISSHAPEN,
+    MALFORMED,
     Pieces,
     cut_off,
     grow,
     json_frame,
-    misshapen,
+    malformed,
     read_frame,
     settle,
     unreadable,
@@ -151,9 +151,9 @@ class StreamDecoder:
             return [Fail(unreadable(frame), "frame")]
         try:
             return self._events(raw, frame)
-        except MISSHAPEN as error:
+        except MALFORMED as error:
             self._broken = True
-            return [Fail(misshapen(frame, error), "frame")]
+            return [Fail(malformed(frame, error), "frame")]
 
     def _events(self, raw: JsonObject, frame: Frame) -> list[Event]:
         events: list[Event] = []
@@ -197,9 +197,9 @@ class StreamDecoder:
         return decode_stop(reason, calls=self._called, refused=self._refused)
 
     def _start(self, raw: JsonObject) -> Start:
-        own = {key: value for key, value in raw.items() if key not in ENVELOPE}
+        extra = {key: value for key, value in raw.items() if key not in ENVELOPE}
         return Start(
-            optional_text(raw.get("id")), optional_text(raw.get("model")), ext={PROTOCOL: own}
+            optional_text(raw.get("id")), optional_text(raw.get("model")), ext={PROTOCOL: extra}
         )
 
     def _choice(self, choice: JsonObject, events: list[Event]) -> None:
@@ -252,8 +252,8 @@ class StreamDecoder:
         proof = delta.get(REASONING_PROOF)
         if item is None and not details and not proof:
             return
-        own: JsonObject = {} if item is None else {"item": item}
-        block = Thinking("", ext={PROTOCOL: own} if own else None)
+        block_members: JsonObject = {} if item is None else {"item": item}
+        block = Thinking("", ext={PROTOCOL: block_members} if block_members else None)
         self._grow("thinking", block, "thinking", str(delta[item]) if item else "", events)
         index = cast("tuple[str, int]", self._prose)[1]
         if item is not None:
@@ -267,14 +267,14 @@ class StreamDecoder:
 
     def _parts(self, parts: list[Any], events: list[Event]) -> str:
         """The text of content that arrives as a list of parts, as some servers send it."""
-        words: list[str] = []
+        texts: list[str] = []
         for part in parts:
             fields = members(part) or {}
             if fields.get("type") == "text":
-                words.append(str(fields.get("text", "")))
+                texts.append(str(fields.get("text", "")))
             else:
                 self._other(f"content {fields.get('type')}", part, events)
-        return "".join(words)
+        return "".join(texts)
 
     def _grow(
         self,
@@ -365,9 +365,9 @@ class StreamDecoder:
         member, index = self._prose
         self._prose = None
         if member == "thinking" and self._details:
-            own: JsonObject = {"item": self._item} if self._item else {}
-            own[REASONING_DETAILS] = settle(self._details)
-            block = Thinking("".join(self._thought), self._proof, {PROTOCOL: own})
+            block_members: JsonObject = {"item": self._item} if self._item else {}
+            block_members[REASONING_DETAILS] = settle(self._details)
+            block = Thinking("".join(self._thought), self._proof, {PROTOCOL: block_members})
             events.append(Close(index, block))
         else:
             events.append(Close(index))

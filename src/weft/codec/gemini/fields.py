@@ -218,15 +218,15 @@ def _report_thinking(reasoning: Reasoning, losses: Losses) -> None:
 
 def _keep_budget(body: JsonObject, model: Model, losses: Losses) -> None:
     """Clamp a budget to the range of the model; -1 means that the model decides."""
-    wanted = body.get("thinkingBudget", -1)
-    if model.budget is None or wanted < 0 or (wanted == 0 and not model.always_thinks):
+    requested = body.get("thinkingBudget", -1)
+    if model.budget is None or requested < 0 or (requested == 0 and not model.always_thinks):
         return
-    least, most = model.budget
-    body["thinkingBudget"] = budget = min(max(wanted, least), most)
-    if wanted == 0:
+    lowest, highest = model.budget
+    body["thinkingBudget"] = budget = min(max(requested, lowest), highest)
+    if requested == 0:
         losses.param("reasoning.mode", "thinking_not_disabled")
-    elif budget != wanted:
-        losses.param("reasoning.budget", "thinking_budget_changed", f"{wanted} -> {budget}")
+    elif budget != requested:
+        losses.param("reasoning.budget", "thinking_budget_changed", f"{requested} -> {budget}")
 
 
 def _write_effort(effort: str, levels: bool, losses: Losses) -> JsonObject:

@@ -91,7 +91,7 @@ def decode_tools(body: JsonObject, form: JsonObject, rest: dict[str, Any]) -> tu
                 with at(path):
                     tools.append(_decode_declaration(raw))
                 if members(raw.get("parameters")) is not None:
-                    rest[f"{path}.parameters"] = None  # the dialect, not the schema
+                    rest[f"{path}.parameters"] = None  # only its notation is lost
         layout.append(holds)
     form["tools"] = layout
     if not layout:
@@ -112,8 +112,8 @@ def _is_usual(layout: Layout) -> bool:
 def _decode_declaration(raw: JsonObject) -> Tool:
     fields = camel_members(raw)
     schema = object_of(fields, "parametersJsonSchema")
-    if schema is None and (own := members(fields.get("parameters"))) is not None:
-        schema = json_schema(own)
+    if schema is None and (google_schema := members(fields.get("parameters"))) is not None:
+        schema = json_schema(google_schema)
     return Tool(
         text_of(fields, "name"),
         optional(fields, "description", str),
@@ -175,8 +175,8 @@ def _lay_out(tools: tuple[Tool, ...], layout: Layout, losses: Losses) -> list[Js
 
 
 def _write_tool(tool: Tool, number: int, losses: Losses, alone: bool) -> JsonObject | None:
-    own = (tool.raw or {}).get(PROTOCOL)
-    return dict(own) if own is not None else _declare(tool, number, losses, alone)
+    definition = (tool.raw or {}).get(PROTOCOL)
+    return dict(definition) if definition is not None else _declare(tool, number, losses, alone)
 
 
 def _declare(tool: Tool, number: int, losses: Losses, alone: bool) -> JsonObject | None:

@@ -290,10 +290,10 @@ class StreamEncoder:
         # All frames with text differ in the text alone, and there is one per token.
         if self._text_frame is None:
             empty = self._frame(Text(""), index).data
-            before, _, behind = empty.partition(EMPTY_TEXT)
-            self._text_frame = before, behind
-        before, behind = self._text_frame
-        return [Frame(f'{before}"text":{dumps(text).decode()}{behind}')]
+            before, _, after = empty.partition(EMPTY_TEXT)
+            self._text_frame = before, after
+        before, after = self._text_frame
+        return [Frame(f'{before}"text":{dumps(text).decode()}{after}')]
 
     def _closed(self, index: int, final: Block | None) -> list[Frame]:
         """Write a complete call, or the end of a text that the deltas lacked."""

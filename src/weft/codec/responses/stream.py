@@ -22,7 +22,7 @@ from msgspec import Struct, field, structs
 from weft.codec.base import Frame, Losses, members
 from weft.codec.calls import MADE
 from weft.codec.lenient import piece_of
-from weft.codec.stream import MISSHAPEN, cut_off, json_frame, misshapen, read_frame, unreadable
+from weft.codec.stream import MALFORMED, cut_off, json_frame, malformed, read_frame, unreadable
 from weft.model import (
     Block,
     Close,
@@ -131,9 +131,9 @@ class StreamDecoder:
             return [Other(PROTOCOL, kind, raw, self._index_of(raw))]
         try:
             events = decode(self, raw)
-        except MISSHAPEN as error:
+        except MALFORMED as error:
             self._broken = True
-            return [Fail(misshapen(frame, error), "frame")]
+            return [Fail(malformed(frame, error), "frame")]
         count = sum(not isinstance(event, Fail) or event.cause == "event" for event in events)
         return [Other(PROTOCOL, frame.event or "", raw, covers=count), *events]
 

@@ -432,15 +432,15 @@ def _fence_end(lines: Sequence[str], start: int, fence: re.Match[str]) -> int:
     for position in range(start + 1, len(lines)):
         line = lines[position]
         closing = line.strip(BLANK)
-        own = line[: len(line) - len(line.lstrip(BLANK))]
+        line_indent = line[: len(line) - len(line.lstrip(BLANK))]
         is_end = len(closing) >= len(marks) and not closing.strip(marks[0])
         if not indent:
-            if is_end and "\t" not in own and len(own) <= MAX_INDENT:
+            if is_end and "\t" not in line_indent and len(line_indent) <= MAX_INDENT:
                 return position
         elif closing and not line.startswith(indent):
             return len(lines)
         elif is_end:
-            return position if own == indent else len(lines)
+            return position if line_indent == indent else len(lines)
     return len(lines)
 
 
