@@ -4,9 +4,9 @@ If the upstream speaks the client's protocol, `PassThroughRelay` forwards the by
 decodes a copy for the record. Otherwise an `AnswerTranslator` translates them. Both return whole
 frames, so that a keep-alive can be sent between any two pieces.
 
-Both hold back the frame that ends a successful answer: `Piece.last` may only be sent when the answer
-is stored. A stream without that frame is an error for every client, so a truncated upstream stream
-never looks like a success.
+Both hold back the frame that ends a successful answer: `Piece.last` may only be sent when the
+answer is stored. A stream without that frame is an error for every client, so a truncated upstream
+stream never looks like a success.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Search over all messages that were ever in a thread, live or not.
 
-The text index is filled lazily, because that would double the cost of a commit: `index_new_commits` adds
-new commits before a search, on close, and while the gateway has nothing else to do.
+The text index is filled lazily, because indexing at once would double the cost of a commit.
+`index_new_commits` adds new commits before a search, on close, and while the gateway is idle.
 
 - `search_commits` returns the commits that have every word of a query, the best first; if there are
   none, the commits that have some of the words.
