@@ -342,7 +342,7 @@ def with_effort(reasoning: Reasoning, model: Model, losses: Losses) -> Reasoning
     budget = reasoning.budget
     if budget is None or reasoning.effort is not None or model.thinking != "effort":
         return reasoning
-    effort = next((word for most, word in STEPS if budget <= most), MOST)
+    effort = next((level for limit, level in STEPS if budget <= limit), MOST)
     losses.param("reasoning.budget", "thinking_budget_as_effort", f"{budget} -> {effort}")
     losses.param("reasoning.effort", "effort_added", effort)
     return structs.replace(reasoning, effort=effort, budget=None)
@@ -377,7 +377,7 @@ class Limits(Struct, frozen=True):
 
     - `temperature`: the range of temperatures.
     - `stops`: the largest number of stop sequences; `blank_stops`: whether blank ones are allowed.
-    - `tokens`: the smallest `max_tokens`; `allows_zero_tokens`: whether 0 is allowed besides.
+    - `tokens`: the smallest `max_tokens`; `allows_zero_tokens`: whether 0 is allowed too.
     - `seed`: the largest seed. `user`: the longest user id, in characters.
     - `sampling_if_reasoning_off`: whether a model that refuses sampling parameters takes them while
       its reasoning is off.
@@ -426,8 +426,8 @@ def _drop_sampling(params: Params, name: str, losses: Losses) -> Params:
     value = getattr(params, name)
     if value is None:
         return params
-    usual = value == 1 and name != "top_k"
-    losses.param(name, "sampling_unsupported", f"{name} {value}", "form" if usual else "meaning")
+    level = "form" if value == 1 and name != "top_k" else "meaning"
+    losses.param(name, "sampling_unsupported", f"{name} {value}", level)
     return structs.replace(params, **{name: None})
 
 
@@ -485,12 +485,13 @@ def _tokens(value: int | None, limits: Limits, losses: Losses) -> int | None:
 
 
 def with_named_json(request: Request, params: Params, model: Model, losses: Losses) -> Params:
-    """The parameters, with JSON mode replaced by a schema where the vendor would refuse it.
+    """The parameters; JSON mode is replaced with a schema if the vendor would refuse it.
 
-    OpenAI's JSON mode needs the word "JSON" in the conversation; without it, the schema of any
-    object does the same: https://platform.openai.com/docs/guides/structured-outputs#json-mode.
-    Only the messages before the first answer count, because the schema is part of the prefix that
-    the vendor caches: a later message must not change it.
+    OpenAI's JSON mode needs the word "JSON" in the conversation. Without it, a schema for any
+    object has the same effect:
+    https://platform.openai.com/docs/guides/structured-outputs#json-mode. Only the messages before
+    the first answer count, because the schema is part of the prefix that the vendor caches: a later
+    message must not change it.
     """
     shape = params.format
     if shape is None or shape.kind != "json" or not model.json_named:

@@ -175,8 +175,9 @@ __getattr__ = lazy_names(
         "ops": "ListRows apply_rewrite run_step run_steps PlannedRewrite plan_rewrite plan_state",
         "results": "open_answers",
         "search": (
-            "Matches RecallFilter index_after_write index_new_commits message_words note_texts "
-            "parse_query read_every_commit recall_commits search_commits search_matches threads_with"
+            "Matches RecallFilter index_after_write index_new_commits message_words "
+            "note_texts parse_query read_every_commit recall_commits search_commits "
+            "search_matches threads_with"
         ),
         "terms": "count_terms",
     },

@@ -214,7 +214,7 @@ def _read_definition(raw: JsonObject) -> tuple[Tool, ...]:
         _check_members(function, dict, ("parameters", "input_schema"), "a JSON schema")
         described, strict = function.get("description"), function.get("strict")
         return (_tool(function.get("name"), described, schema, strict),)
-    protocol = _dialect(raw)
+    protocol = _protocol_of(raw)
     if protocol == GEMINI:  # each member is a tool with its settings: `{"googleSearch": {}}`
         _check_members(raw, (dict, list), raw, "an object with the tool's settings")
     body = {"tools": [raw], **CODECS[protocol].empty_request}
@@ -246,7 +246,7 @@ _VERSIONED = lazy_pattern(r"\w+_20\d{6}")
 """The types of Anthropic's own tools end in a date: `web_search_20250305`."""
 
 
-def _dialect(raw: JsonObject) -> str:
+def _protocol_of(raw: JsonObject) -> str:
     """The protocol whose form a definition has."""
     kind = raw.get("type")
     if "input_schema" in raw or (isinstance(kind, str) and _VERSIONED.fullmatch(kind)):
