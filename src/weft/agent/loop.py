@@ -494,7 +494,7 @@ class Agent:
         """Send the model a text while it works, from any thread.
 
         The text becomes a user message before the next request of the run. If the model has
-        finished by then, the run goes on with it. Without a run it waits for the next one.
+        finished by then, the run continues with it. Without a run it waits for the next one.
         """
         if not text.strip():
             raise ThreadError("the hint is empty")

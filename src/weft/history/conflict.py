@@ -32,7 +32,7 @@ class Conflict(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The id by which a person settles it."""
+        """The id that an answer names to resolve the conflict."""
         return self.slot.hex()
 
     @property
@@ -54,7 +54,7 @@ class SetupConflict(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The id by which a person settles it; a thread has one setup."""
+        """The id that an answer names to resolve the conflict; a thread has one setup."""
         return SETUP
 
     @property
@@ -70,7 +70,7 @@ class SetupConflict(Struct, frozen=True):
 class ResultConflict(Struct, frozen=True):
     """A call that both sides answered with different results.
 
-    It is settled like a row: `ours`, `theirs`, `concat` (both in one result), or a text.
+    It is resolved like a row: `ours`, `theirs`, `concat` (both in one result), or a text.
     """
 
     call_id: str

@@ -30,7 +30,7 @@ HOLE = 0  # the key of the entry that every hole has
 TRIES = 1_000_000  # limit of ids computed to rebuild lost commits, over the whole file
 
 
-class Whole(Struct, frozen=True, gc=False):
+class IntactCommit(Struct, frozen=True, gc=False):
     """A commit to keep, with keys for its parents and entries."""
 
     key: int
@@ -48,48 +48,48 @@ class Whole(Struct, frozen=True, gc=False):
 class Graph(Struct):
     """The whole commits by key; `same` maps keys of duplicates to the first key.
 
-    `behind` has commits that are intact except for a lost ancestor. `holes` are lost commits of
+    `after_hole` has commits that are intact except for a lost ancestor. `holes` are lost commits of
     which only the id is known.
     """
 
-    commits: dict[int, Whole] = field(default_factory=dict[int, Whole])
+    commits: dict[int, IntactCommit] = field(default_factory=dict[int, IntactCommit])
     same: dict[int, int] = field(default_factory=dict[int, int])
     lost: set[int] = field(default_factory=set[int])
     remade: set[int] = field(default_factory=set[int])
-    behind: dict[int, Whole] = field(default_factory=dict[int, Whole])
+    after_hole: dict[int, IntactCommit] = field(default_factory=dict[int, IntactCommit])
     holes: set[int] = field(default_factory=set[int])
 
-    def find(self, key: int | None) -> Whole | None:
+    def find(self, key: int | None) -> IntactCommit | None:
         return None if key is None else self.commits.get(self.same.get(key, key))
 
-    def find_behind(self, key: int | None) -> Whole | None:
+    def find_after_hole(self, key: int | None) -> IntactCommit | None:
         """The commit even if it has a lost ancestor; `None` for a hole."""
-        return None if key in self.holes or key is None else self.behind.get(key)
+        return None if key in self.holes or key is None else self.after_hole.get(key)
 
     def adopt(self, tips: Iterable[int]) -> None:
-        """Keep these commits that are behind holes, and all their ancestors."""
-        adopted: dict[int, Whole] = {}
+        """Keep these commits, which have a hole among their ancestors, and all their ancestors."""
+        adopted: dict[int, IntactCommit] = {}
         waiting = list(tips)
         while waiting:
             key = waiting.pop()
-            if key in self.behind and key not in adopted:
-                adopted[key] = self.behind[key]
+            if key in self.after_hole and key not in adopted:
+                adopted[key] = self.after_hole[key]
                 waiting += adopted[key].parents
         self.commits = dict(sorted({**self.commits, **adopted}.items()))
         self.holes &= adopted.keys()
 
 
-def judge_commits(
+def check_commits(
     recovered: RecoveredRows,
     entries: dict[int, Id],
     tombstones: dict[tuple[str, Id], Tombstone],
     judge: ObjectFormat,
 ) -> Graph:
     """Every commit that is whole, read or rebuilt."""
-    return _Judging(recovered, entries, tombstones, judge).run()
+    return _CommitCheck(recovered, entries, tombstones, judge).run()
 
 
-class _Judging:
+class _CommitCheck:
     """One pass over all keys."""
 
     def __init__(
@@ -125,19 +125,21 @@ class _Judging:
             self._last[whole.thread] = first
             if first != key:
                 self._graph.same[key] = first
-            elif key in self._graph.holes or any(p in self._graph.behind for p in whole.parents):
-                self._graph.behind[key] = whole
+            elif key in self._graph.holes or any(
+                p in self._graph.after_hole for p in whole.parents
+            ):
+                self._graph.after_hole[key] = whole
                 self._graph.lost.add(key)
             else:
                 self._graph.commits[key] = whole
         return self._graph
 
-    def _known(self, key: int | None) -> Whole | None:
+    def _known(self, key: int | None) -> IntactCommit | None:
         """The commit of a key, or its hole."""
         commit = self._graph.find(key)
-        return commit if commit is not None or key is None else self._graph.behind.get(key)
+        return commit if commit is not None or key is None else self._graph.after_hole.get(key)
 
-    def _hole(self, key: int) -> Whole | None:
+    def _hole(self, key: int) -> IntactCommit | None:
         """The placeholder for a lost commit: its id, which its descendants prove."""
         row = self._rows.get(key)
         if key in self._names:
@@ -152,9 +154,11 @@ class _Judging:
         self._graph.holes.add(key)
         above = () if parent is None else (parent.key,)
         created = 0.0 if parent is None else parent.created
-        return Whole(key, thread, id, "append", above, (HOLE,), self._judge.plain[0], created)
+        return IntactCommit(
+            key, thread, id, "append", above, (HOLE,), self._judge.plain[0], created
+        )
 
-    def _read(self, key: int) -> Whole | None:
+    def _read(self, key: int) -> IntactCommit | None:
         """The commit in this row, if it is whole."""
         row = self._rows.get(key)
         if row is None:
@@ -174,7 +178,7 @@ class _Judging:
         if sum is not None and checksum((created, usage, match)) != sum:
             usage = match = None
         thread = whole[0].thread if whole else self._thread(key, id, owner)
-        return Whole(
+        return IntactCommit(
             key,
             thread,
             id,
@@ -194,7 +198,7 @@ class _Judging:
         kind: str,
         entry: int | None,
         data: bytes,
-        parents: Sequence[Whole],
+        parents: Sequence[IntactCommit],
     ) -> tuple[int, ...] | None:
         """The keys of the entries with which the commit hashes to its id, or `None`."""
         listed = (entry,) if entry is not None else self._many.get(key, ())
@@ -211,7 +215,7 @@ class _Judging:
                 return keys
         return None
 
-    def _guesses(self, parents: Sequence[Whole]) -> Iterator[tuple[int, ...]]:
+    def _guesses(self, parents: Sequence[IntactCommit]) -> Iterator[tuple[int, ...]]:
         """Candidates for the entries of a commit whose list is lost.
 
         A merge repeats the last entries of the other side. Other commits have entries that no other
@@ -238,7 +242,7 @@ class _Judging:
             return index_row[0]
         return owner
 
-    def _rebuild(self, key: int) -> Whole | None:
+    def _rebuild(self, key: int) -> IntactCommit | None:
         """Rebuild a plain append whose row is lost, so that it hashes to the id in the index."""
         if key not in self._names or key in self._rows:
             return None
@@ -256,10 +260,10 @@ class _Judging:
                 self._graph.remade.add(key)
                 created = 0.0 if parent is None else parent.created
                 above = () if parent is None else (parent.key,)
-                return Whole(key, thread, id, "append", above, (entry,), data, created)
+                return IntactCommit(key, thread, id, "append", above, (entry,), data, created)
         return None
 
-    def _search(self, id: Id, parent: Whole | None) -> tuple[int, bytes] | None:
+    def _search(self, id: Id, parent: IntactCommit | None) -> tuple[int, bytes] | None:
         """The entry and the body with which an append after this parent hashes to this id."""
         above = () if parent is None else (parent.id,)
         for pool in (self._spare, list(islice(self._entries, TRIED_OTHERS))):

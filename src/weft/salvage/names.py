@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from weft.store import checksum
 
-from .graph import Graph, Whole
+from .graph import Graph, IntactCommit
 from .recovered_rows import PLACES, REF_NAMES, THREAD_NAMES, RecoveredRows, Row
 
 AFTER = "-after-damage"
@@ -79,7 +79,7 @@ def plan_names(recovered: RecoveredRows, graph: Graph) -> Names:
         by_ref.setdefault(line[3], []).append(line)
     known = _known_refs(recovered)
     used_names = {(thread, name) for thread, name, _, _ in known.values()}
-    unsure: list[tuple[int, str, Whole]] = []
+    unsure: list[tuple[int, str, IntactCommit]] = []
     for key, (thread, name, row_target, is_row) in known.items():
         if thread not in names.threads:
             continue
@@ -101,7 +101,7 @@ def plan_names(recovered: RecoveredRows, graph: Graph) -> Names:
     _end_unsure(names, graph, unsure, used_names)
     _keep_log(names, good, recovered, graph)
     _keep_nameless_refs(names, graph, by_ref, used_names)
-    _stand(names)
+    _set_current_branches(names)
     _keep_rests(names, graph)
     return names
 
@@ -114,7 +114,7 @@ def _rest(
     used_names: set[tuple[int, str]],
 ) -> str | None:
     """The name of a new branch for intact commits after the damage, or `None` without any."""
-    tip = graph.find_behind(target_key)
+    tip = graph.find_after_hole(target_key)
     if tip is None or tip.thread != of[0] or of[1].startswith(TAG):
         return None
     return _add_rest(names, of, target_key, used_names)
@@ -123,7 +123,7 @@ def _rest(
 def _end_unsure(
     names: Names,
     graph: Graph,
-    unsure: list[tuple[int, str, Whole]],
+    unsure: list[tuple[int, str, IntactCommit]],
     used_names: set[tuple[int, str]],
 ) -> None:
     """Report the branches that may have gone further; commits after them get a new branch."""
@@ -273,7 +273,7 @@ def _leads_to(graph: Graph, key: int | None, before: int | None) -> bool:
     return commit is not None
 
 
-def _logged_before(graph: Graph, lines: list[Logged], thread: int) -> Whole | None:
+def _logged_before(graph: Graph, lines: list[Logged], thread: int) -> IntactCommit | None:
     """The last whole commit that the log has for a branch."""
     for line in reversed(lines):
         for key in (line[5], line[4]):
@@ -301,7 +301,7 @@ class Depths:
                 line, depth = self._places[key]
                 self._whole.setdefault(line, []).append((depth, key))
 
-    def before(self, key: int, thread: int) -> Whole | None:
+    def before(self, key: int, thread: int) -> IntactCommit | None:
         """The deepest whole commit in the first-parent chain of a lost one."""
         place = self._places.get(key)
         visited: set[int] = set()
@@ -316,7 +316,7 @@ class Depths:
             place = None if base is None or depth is None else (base, depth)
         return None
 
-    def between(self, key: int, whole: Whole) -> int:
+    def between(self, key: int, whole: IntactCommit) -> int:
         """How many commits the branch has lost at its end; 0 if unknown."""
         lost_place, whole_place = self._places.get(key), self._places.get(whole.key)
         return (
@@ -365,7 +365,7 @@ def _renumbered(graph: Graph, line: Logged) -> Logged:
     return (*line[:2], *columns, checksum(columns))
 
 
-def _stand(names: Names) -> None:
+def _set_current_branches(names: Names) -> None:
     """Set the current branch of every thread to an existing one, if it has any."""
     for key, row in names.threads.items():
         own = [name for thread, name, target in names.refs.values() if thread == key and target]

@@ -280,10 +280,10 @@ def _page_size(data: Bytes, log: bytes) -> tuple[int, int]:
             return size, head[20]
     if len(log) >= 32 and unpack_from(">I", log, 8)[0] in (*SIZES, 65536):
         return unpack_from(">I", log, 8)[0], 0
-    return max(SIZES, key=lambda size: _likeness(data, size)), 0
+    return max(SIZES, key=lambda size: _count_valid_bytes(data, size)), 0
 
 
-def _likeness(data: Bytes, size: int) -> int:
+def _count_valid_bytes(data: Bytes, size: int) -> int:
     """How many bytes of a sample are sound pages, if pages have this size."""
     pages = Pages(data, size=size)
     step = max(1, pages.count // GUESSED_FROM)

@@ -19,7 +19,7 @@ from weft.ids import SIZE, Id
 from weft.store import ObjectFormat, Tombstone, checksum
 from weft.store.sqlite import SqliteFile
 
-from .graph import HOLE, Graph, judge_commits
+from .graph import HOLE, Graph, check_commits
 from .names import End, Names, plan_names
 from .pages import Pages
 from .recovered_rows import COMMIT_IDS, ENTRY_IDS, PLACES, RecoveredRows, Row, recover_rows
@@ -115,13 +115,13 @@ class _Rebuilding:
         with self._file.transaction():
             recovered = recover_rows(pages, self._take_entry)
             tombstones = _tombstones(recovered)
-            self._take_wrong(tombstones)
+            self._keep_erased_entries(tombstones)
             intact_ids = dict(self._ids)
             for key, (id,) in recovered.ids(ENTRY_IDS).items():
                 self._ids.setdefault(key, cast(Id, id))
             for key, (id, _) in self._wrong.items():
                 self._ids.setdefault(key, id)
-            graph = judge_commits(recovered, self._ids, tombstones, self._judge)
+            graph = check_commits(recovered, self._ids, tombstones, self._judge)
             names = plan_names(recovered, graph)
             self._fill_holes(graph)
             lost = self._put_stand_ins(graph)
@@ -160,7 +160,7 @@ class _Rebuilding:
         self._file.write_many(PUT_ENTRY, self._waiting)
         self._waiting.clear()
 
-    def _take_wrong(self, tombstones: dict[tuple[str, Id], Tombstone]) -> None:
+    def _keep_erased_entries(self, tombstones: dict[tuple[str, Id], Tombstone]) -> None:
         """Keep entries that do not hash to their id because they were erased on purpose."""
         for key, (id, data) in list(self._wrong.items()):
             tombstone = tombstones.get(("entry", id))

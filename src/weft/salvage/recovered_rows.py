@@ -157,7 +157,7 @@ def _walk(pages: Pages, root: int, visited: set[int]) -> Iterator[Node | None]:
 def _add_orphan_page(recovered: RecoveredRows, node: Node, on_entry: OnEntry) -> None:
     """Add the rows of an orphan to the first table whose shape fits all of them."""
     for shape in ORPHAN_SHAPES:
-        fitting = [cell for cell in node.cells if _fit(shape, cell) is not None]
+        fitting = [cell for cell in node.cells if _match_row(shape, cell) is not None]
         if node.has_rowid == shape.has_rowid and len(fitting) == len(node.cells):
             for cell in fitting:
                 _add_row(recovered, shape, cell, on_entry)
@@ -166,7 +166,7 @@ def _add_orphan_page(recovered: RecoveredRows, node: Node, on_entry: OnEntry) ->
 
 def _add_row(recovered: RecoveredRows, shape: Shape, cell: Cell, on_entry: OnEntry) -> bool:
     """Add the row of a cell, unless the key has one already; returns whether the shape fits."""
-    row = _fit(shape, cell)
+    row = _match_row(shape, cell)
     if row is None:
         return False
     if shape.name == "entry":
@@ -181,7 +181,7 @@ def _add_row(recovered: RecoveredRows, shape: Shape, cell: Cell, on_entry: OnEnt
     return True
 
 
-def _fit(shape: Shape, cell: Cell) -> Row | None:
+def _match_row(shape: Shape, cell: Cell) -> Row | None:
     """The values of a cell as a row with all columns; `None` if they do not fit the shape."""
     values = cell.values
     if not shape.required <= len(values) <= len(shape.columns):

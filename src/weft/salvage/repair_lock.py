@@ -49,7 +49,7 @@ class RepairLock:
     """A context manager that locks a file against all other readers and writers."""
 
     def __init__(self, path: str) -> None:
-        self._given = path
+        self._name = path
         self.path = os.path.realpath(path)
         self._descriptor = self._copied = -1
         self._backup: str | None = None
@@ -57,18 +57,18 @@ class RepairLock:
         self.log = b""
 
     def __enter__(self) -> "RepairLock":
-        refuse_in_use(self._given)
+        refuse_in_use(self._name)
         try:
             self._descriptor = os.open(self.path, os.O_RDWR)
         except OSError as error:
-            raise StoreError(f"the store {self._given!r} cannot be opened: {error}") from None
+            raise StoreError(f"the store {self._name!r} cannot be opened: {error}") from None
         try:
             fcntl.lockf(
                 self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, LOCKED_BYTES, PENDING, os.SEEK_SET
             )
         except OSError:
             os.close(self._descriptor)
-            raise in_use(self._given) from None
+            raise in_use(self._name) from None
         self.data = Descriptor(self._descriptor)
         self._backup = self._unfinished()
         if self._backup is not None:
@@ -88,9 +88,9 @@ class RepairLock:
             os.close(self._copied)
 
     def replace(self, fresh: str) -> str:
-        """Write the bytes of another file here; the result is where the old ones are now.
+        """Overwrite the store with the file `fresh`; returns the path of the old file's copy.
 
-        Raises `StoreError` where the disk does not take them; then what was not yet copied stays.
+        Raises `StoreError` if one of them cannot be written.
         """
         backup = self._backup or _free_name(self.path)
         try:
@@ -104,9 +104,9 @@ class RepairLock:
         try:
             self.write(fresh, backup)
         except OSError as error:
-            what = f"the store {self._given!r} cannot be written: {error}"
+            what = f"the store {self._name!r} cannot be written: {error}"
             raise StoreError(
-                f"{what}; {backup!r} has what it was, {fresh!r} what is whole"
+                f"{what}; the old content is in {backup!r}, the recovered one in {fresh!r}"
             ) from None
         return backup
 
