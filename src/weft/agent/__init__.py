@@ -26,28 +26,31 @@ from .events import (
     Failure,
     LossReport,
     MessageComplete,
+    Shown,
     SystemMessage,
     TextDelta,
     ThinkingDelta,
     ToolEnd,
     ToolStart,
     UsageReport,
+    present,
+    skip_note,
     system_json,
+    table_json,
     to_json,
 )
 from .loop import Agent, AgentAnswer, AgentTool, Answered, Ask, Run, RunState, ToolSource, converse
 from .mcp import McpServer
-from .permissions import (
+from .tools import (
     AskPermission,
     AskUser,
+    Outcome,
     Permission,
     Permissions,
     ToolRequest,
     UserQuestion,
     permissions_path,
 )
-from .system_messages import Shown, present, skip_note, table_json
-from .tools import Outcome
 
 __all__ = [
     "Agent",

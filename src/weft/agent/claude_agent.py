@@ -53,7 +53,7 @@ from .claude import Bridge, load_sdk, to_line
 from .events import AgentEvent, Failure, MessageComplete, SystemMessage, UsageReport
 from .loop import DENIED, check_unanswered
 from .mcp import read_command
-from .permissions import (
+from .tools import (
     AskPermission,
     AskUser,
     Permissions,

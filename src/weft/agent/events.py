@@ -1,4 +1,4 @@
-"""The events of an agent's run: a closed union of frozen values.
+"""The events of an agent's run: a closed union of frozen values, and how a person sees them.
 
 The loop yields them, the Claude bridge converts the SDK's messages to them, the gateway sends them
 as JSON, the terminal prints them. An event's `type` in JSON is its tag, and `to_json` is the only
@@ -9,11 +9,27 @@ with exactly one `MessageComplete` or `Failure`.
 
 `SystemMessage` is defined in `compact`, which emits it too. Its data is untrusted: the members are
 written beside `type` and `subtype`, and can never replace them.
+
+Which system messages a person sees, and with which text, is one table and one pure filter. An
+agent's runtime reports more than anyone wants to read: every turn lists all tools, every request
+its status. A rule is a list of templates for one subtype; without templates the subtype is metadata
+and stays hidden. The first template whose conditions hold and whose fields all have a value gives
+the text. If there is none, nothing is shown.
+
+    {content}                      a field that is a string and not blank, or a whole number
+    {compact_metadata.pre_tokens}  a field inside an object
+
+Rules are data, so that the server, the terminal and the page share them: the page fetches
+`table_json()` and runs the same filter in `web/system.js`. A test gives both the same rows.
+Subtypes are those of Claude Code's stream (https://docs.claude.com/en/api/agent-sdk). Other
+subtypes follow `OTHER`, or `COMPACTION` if the name contains "compact".
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, cast
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, field, to_builtins
 
 from weft.compact import SystemMessage
 from weft.model import JsonObject, Loss, loss_json, loss_lines
@@ -137,3 +153,232 @@ def system_json(subtype: str, data: JsonObject) -> JsonObject:
     """A system message as one flat object; its data never replaces `type` or `subtype`."""
     members = {key: value for key, value in data.items() if key not in ("type", "subtype")}
     return {"type": "system", "subtype": subtype, **members}
+
+
+Kind = Literal["compaction", "info"]
+
+
+class Look(Struct, frozen=True):
+    """How a kind is displayed; `tone` is the name of its colour."""
+
+    icon: str
+    title: str
+    tone: str
+
+
+class Line(Struct, frozen=True, omit_defaults=True):
+    """One template; every `where` field must have that value, and every `{field}` some value."""
+
+    text: str
+    kind: Kind
+    where: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+Rule = tuple[Line, ...]
+
+
+class Shown(Struct, frozen=True):
+    """A system message as it is displayed; `text` is untrusted markdown."""
+
+    subtype: str
+    kind: Kind
+    icon: str
+    text: str
+
+
+LOOKS: dict[Kind, Look] = {
+    "compaction": Look("⚡", "Context", "yellow"),
+    "info": Look("ℹ️", "System", "blue"),
+}
+
+
+def _lines(kind: Kind, *texts: str, **where: str) -> Rule:
+    return tuple(Line(text, kind, where) for text in texts)
+
+
+OTHER = _lines("info", "{content}", "{message}", "{text}")
+COMPACTION = _lines(
+    "compaction",
+    "{content}",
+    "{message}",
+    "{text}",
+    "⚡ **Compaction**\n\nOlder parts of the conversation are being summarised.",
+)
+HIDDEN: Rule = ()
+
+
+def _info(*texts: str) -> Rule:
+    """These templates first, then those of `OTHER`."""
+    return (*_lines("info", *texts), *OTHER)
+
+
+_STARTED = (
+    "⚡ **Auto-Compaction Started**\n\nThe conversation is getting long, so its older parts are "
+    "being folded into a summary. Pinned messages and the latest turns stay as they are."
+)
+_TOKENS = "{compact_metadata.pre_tokens} → {compact_metadata.post_tokens} tokens"
+_METHOD = "{compact_metadata.method}: {compact_metadata.reason}"
+
+SHOWN: dict[str, Rule] = {
+    "compaction_start": _lines("compaction", _STARTED),
+    "compact_boundary": _lines(
+        "compaction",
+        f"⚡ **Compacted** ({{compact_metadata.trigger}}): {_TOKENS}, by {_METHOD}",
+        f"⚡ **Compacted** ({{compact_metadata.trigger}}): {_TOKENS}",
+        f"⚡ **Compacted**: {_TOKENS}",
+        "⚡ **Compacted**: {compact_metadata.pre_tokens} tokens before",
+        "⚡ **Compacted**",
+    ),
+    "status": (
+        *_lines(
+            "compaction",
+            "⚡ **Compacting**\n\nOlder turns are being folded into a summary …",
+            status="compacting",
+        ),
+        *_lines(
+            "compaction",
+            "⚡ **Compaction failed**: {compact_error}",
+            "⚡ **Compaction failed**",
+            compact_result="failed",
+        ),
+        *OTHER,
+    ),
+    "informational": OTHER,
+    "notification": OTHER,
+    "losses": _lines("info", "{content}"),
+    "local_command_output": OTHER,
+    "api_retry": _info(
+        "{error_status} from {upstream} ({error}); retry {attempt} of {max_retries} in {delay}",
+        "{upstream} cannot be reached ({error}); retry {attempt} of {max_retries} in {delay}",
+        "The model's server said {error_status} ({error}). Attempt {attempt} of {max_retries}, "
+        "again in {retry_delay_ms} ms.",
+        "The model's server did not answer. Attempt {attempt} of {max_retries}, again in "
+        "{retry_delay_ms} ms.",
+        "{content}",
+    ),
+    "api_error": _info("The model's server failed: {error}", "The model's server failed: {cause}"),
+    "model_fallback": _info(
+        "{content}",
+        "{message}",
+        "{original_model} could not answer; {fallback_model} does.",
+        "{from_model} could not answer; {to_model} does.",
+    ),
+    "model_refusal_fallback": _info(
+        "{content}", "{original_model} declined; {fallback_model} answers instead."
+    ),
+    "model_refusal_no_fallback": _info("{content}", "{original_model} declined to answer."),
+    "model_consent_fallback": _info(
+        "{content}", "{fallback_model} answers instead of {original_model}."
+    ),
+    "permission_denied": _info(
+        "**{tool_name}** was not allowed: {decision_reason}",
+        "**{tool_name}** was not allowed: {message}",
+        "{content}",
+        "{message}",
+        "**{tool_name}** was not allowed.",
+    ),
+    "task_notification": _info("Task {status}: {summary}", "{summary}"),
+    "instruction_size_warning": OTHER,
+    "file_attachments_missing": OTHER,
+    "agents_killed": OTHER,
+    "session_writes_lost": _info("{error}", "{reason}"),
+    "mirror_error": _info("The transcript could not be mirrored: {error}"),
+    "scheduled_task_fire": OTHER,
+    "worker_shutting_down": _info("The worker is shutting down: {reason}"),
+}
+
+METADATA = (
+    *("init", "session_metadata", "session_state_changed", "session_title_changed"),
+    *("thinking", "thinking_tokens", "hook_started", "hook_progress", "hook_response"),
+    *("stop_hook_summary", "memory_saved", "memory_recall", "turn_duration", "turn_preempted"),
+    *("turn_handoff_available", "post_turn_summary", "away_summary", "task_started"),
+    *("task_progress", "task_updated", "task_summary", "background_tasks_changed"),
+    *("permission_retry", "permission_check_status", "commands_changed", "files_persisted"),
+    *("file_snapshot", "plugin_install", "elicitation_complete", "vcs_state_changed"),
+    *("code_change_published", "per_turn_effort_changed"),
+)
+TABLE: dict[str, Rule] = {**SHOWN, **dict.fromkeys(METADATA, HIDDEN)}
+
+METADATA_PREFIX = "ui_"
+"""Events between a runtime and its own user interface."""
+
+COMPACTION_WORD = "compact"
+
+_FIELD = re.compile(r"\{([a-z_.]+)\}")
+_BLANK = (
+    "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
+"""The white space of JavaScript's `trim`, which differs from Python's `strip`."""
+_MAX_SAFE_INTEGER = 2**53 - 1
+
+
+def present(event: JsonObject) -> Shown | None:
+    """How a system event is displayed, or `None`; never raises, whatever the event contains."""
+    subtype = event.get("subtype")
+    if event.get("type") != "system" or not isinstance(subtype, str):
+        return None
+    for line in rule_of(subtype):
+        text = _fill(line, event)
+        if text is not None:
+            return Shown(subtype, line.kind, LOOKS[line.kind].icon, text)
+    return None
+
+
+def rule_of(subtype: str) -> Rule:
+    """The rule for a subtype, case-insensitive: its own, that of its family, or `OTHER`."""
+    name = subtype.lower()
+    if name in TABLE:
+        return TABLE[name]
+    if COMPACTION_WORD in name:
+        return COMPACTION
+    return HIDDEN if name.startswith(METADATA_PREFIX) else OTHER
+
+
+def skip_note(subtype: str) -> str:
+    """The text that the page logs for a hidden message."""
+    return f'⏩ Skipping "{subtype}" system message (metadata only)'
+
+
+def table_json() -> JsonObject:
+    """The whole filter as data, for the page's own copy of `present`."""
+    table: JsonObject = to_builtins(
+        {
+            "rules": TABLE,
+            "compaction": COMPACTION,
+            "compaction_word": COMPACTION_WORD,
+            "hidden": HIDDEN,
+            "hidden_prefix": METADATA_PREFIX,
+            "other": OTHER,
+            "looks": LOOKS,
+        }
+    )
+    return table
+
+
+def _fill(line: Line, event: JsonObject) -> str | None:
+    """The template filled from the event; `None` if a field or a condition fails."""
+    if any(_look_up(event, path) != value for path, value in line.where.items()):
+        return None
+    values = {path: _field_text(_look_up(event, path)) for path in _FIELD.findall(line.text)}
+    if None in values.values():
+        return None
+    alone = _FIELD.fullmatch(line.text)
+    if alone is not None and not isinstance(_look_up(event, alone[1]), str):
+        return None  # a number alone is not a message
+    return _FIELD.sub(lambda match: values[match[1]] or "", line.text)
+
+
+def _look_up(event: JsonObject, path: str) -> Any:
+    value: Any = event
+    for key in path.split("."):
+        value = cast(JsonObject, value).get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _field_text(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value if value.strip(_BLANK) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return str(int(value)) if abs(value) <= _MAX_SAFE_INTEGER and value == int(value) else None

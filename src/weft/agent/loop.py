@@ -132,8 +132,18 @@ from .params import (
     read_limit,
     read_params,
 )
-from .permissions import AskPermission, Permissions, ToolRequest, is_allowed, read_permission
-from .tools import Outcome, call_tool, convert, find_tool, read_arguments
+from .tools import (
+    AskPermission,
+    Outcome,
+    Permissions,
+    ToolRequest,
+    call_tool,
+    convert,
+    find_tool,
+    is_allowed,
+    read_arguments,
+    read_permission,
+)
 
 STEPS = 50
 BAD_GATEWAY = 502

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
         show_rows,
         shows,
     )
-    from .conflict import CHOICES, AnyConflict, Choose, Conflict, ResultConflict, SetupConflict
+    from .conflict import (
+        CHOICES,
+        AnyConflict,
+        Choose,
+        Conflict,
+        ResultConflict,
+        SetupConflict,
+        open_answers,
+    )
     from .diff import Diff, DiffLine, diff_rows
     from .graph import (
         TAG,
@@ -123,7 +131,6 @@ if TYPE_CHECKING:
         run_step,
         run_steps,
     )
-    from .results import open_answers
     from .search import (
         Matches,
         RecallFilter,
@@ -144,15 +151,15 @@ __getattr__ = lazy_names(
     __name__,
     {
         "compile": "HIDDEN_KINDS Count View compile_slots compile_tail is_signed show_rows shows",
-        "conflict": "CHOICES AnyConflict Choose Conflict ResultConflict SetupConflict",
+        "conflict": "CHOICES AnyConflict Choose Conflict ResultConflict SetupConflict open_answers",
         "diff": "Diff DiffLine diff_rows",
-        "maintenance": (
-            "OBJECT_FORMAT Report truncate_damaged_branch examine repair Swept sweep Erased "
-            "LiveName forget_text plan_forget"
-        ),
         "graph": (
             "TAG PlacedCommit assign_lanes merge_base newest_first read_ancestors read_branches "
             "read_reachable read_until_known read_tags read_writers"
+        ),
+        "maintenance": (
+            "OBJECT_FORMAT Report truncate_damaged_branch examine repair Swept sweep Erased "
+            "LiveName forget_text plan_forget"
         ),
         "match": (
             "Point Series Trace align_trimmed align_turns chain_message chain_messages echo_length "
@@ -166,14 +173,12 @@ __getattr__ = lazy_names(
         "objects": (
             "PRIORITIES Append Body Change CommitKind Draft Insert InsertedRow Priority Rewrite "
             "Row Setup State commit_id count_entries decode_appended decode_body decode_body_data "
-            "STOP_REASON add_first_token read_first_token read_stop_reason "
-            "decode_entries decode_entry encode_body encode_commit encode_entry new_slot "
-            "check_json AttemptBody AttemptReason AttemptState decode_attempt encode_attempt "
-            "has_content"
+            "STOP_REASON add_first_token read_first_token read_stop_reason decode_entries "
+            "decode_entry encode_body encode_commit encode_entry new_slot check_json AttemptBody "
+            "AttemptReason AttemptState decode_attempt encode_attempt has_content"
         ),
         "oplog": "REDO UNDO is_switch plan_redo plan_undo read_operations",
         "ops": "ListRows apply_rewrite run_step run_steps PlannedRewrite plan_rewrite plan_state",
-        "results": "open_answers",
         "search": (
             "Matches RecallFilter index_after_write index_new_commits message_words "
             "note_texts parse_query read_every_commit recall_commits search_commits "

@@ -53,7 +53,19 @@ from weft.model import (
 )
 from weft.store import Step, Store
 
-from .conflict import CHOICES, AnyConflict, Choose, Conflict, RowsBySlot, SetupConflict
+from .conflict import (
+    CHOICES,
+    AnyConflict,
+    Choose,
+    Conflict,
+    RowsBySlot,
+    SetupConflict,
+    concat_results,
+    is_answered_again,
+    is_same_result,
+    open_calls,
+    settle_results,
+)
 from .objects import (
     PRIORITIES,
     Append,
@@ -68,7 +80,6 @@ from .objects import (
     decode_body,
 )
 from .ops import ListRows, plan_state, run_step, run_steps, same_start, with_slots
-from .results import concat_results, is_answered_again, is_same_result, open_calls, settle_results
 
 TOOLS = "tools"
 

@@ -14,18 +14,25 @@ from .base import (
     Arrival,
     AttemptRecord,
     CommitRecord,
+    Dropped,
+    Flaw,
     IndexBlock,
     IndexedCommits,
+    Kind,
     Landing,
     Link,
     LogRow,
+    Maintenance,
     Match,
     NewSegment,
     Node,
+    ObjectFormat,
     Operation,
+    Reason,
     Step,
     Store,
     ThreadRecord,
+    Tombstone,
     Unindexed,
     deleted_name,
     descendants,
@@ -33,7 +40,6 @@ from .base import (
 )
 from .companions import JOURNAL, SERVER, announced, companion_path, read_server, write_private
 from .landing import checksum
-from .maintenance import Dropped, Flaw, Kind, Maintenance, ObjectFormat, Reason, Tombstone
 from .sqlite import SqliteStore
 
 if TYPE_CHECKING:

@@ -24,21 +24,26 @@ from .base import (
     Arrival,
     AttemptRecord,
     CommitRecord,
+    Dropped,
+    Flaw,
     IndexBlock,
     IndexedCommits,
+    Kind,
     Landing,
     Link,
     LogRow,
+    Maintenance,
     Match,
     NewSegment,
     Node,
     Operation,
+    Reason,
     Step,
     ThreadRecord,
+    Tombstone,
     Unindexed,
 )
 from .landing import checksum, name_taken, no_thread
-from .maintenance import Dropped, Flaw, Kind, Maintenance, Reason, Tombstone
 
 DEFAULT_BRANCH = "main"
 

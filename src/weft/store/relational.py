@@ -23,6 +23,7 @@ from .base import (
     Landing,
     Link,
     LogRow,
+    Maintenance,
     Match,
     NewSegment,
     Node,
@@ -42,7 +43,6 @@ from .landing import (
     no_thread,
     write_landing,
 )
-from .maintenance import Maintenance
 from .sql_maintenance import (
     SEGMENT_BITS,
     SEGMENT_MASK,
@@ -55,7 +55,6 @@ from .sql_maintenance import (
 CHUNK = 500  # ids per statement; SQLite takes at most 999 variables in old builds
 EVERYTHING = 2**62
 WHOLE = (0, EVERYTHING)
-
 
 COLUMNS = """c.key, c.id, c.depth, c.kind, c.parent, c.second, c.data, c.created, c.usage,
     c.chain, e.id, e.data"""

@@ -7,10 +7,9 @@ from typing import Any
 
 from weft.ids import Id
 
-from .base import BUCKETS, AttemptRecord, Step
+from .base import BUCKETS, AttemptRecord, Dropped, Flaw, Kind, Reason, Step, Tombstone
 from .database import Database, SqlRow
 from .landing import DEFAULT_BRANCH, checksum
-from .maintenance import Dropped, Flaw, Kind, Reason, Tombstone
 
 CHUNK = 500
 SEGMENT_BITS = 32
@@ -126,7 +125,6 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         WHERE t.refs > (SELECT count(*) FROM ref n WHERE n.thread = t.key)""",
     ),
 )
-
 
 OPERATION = "verb, ref, old, new, was, created"
 WAS = OPERATION.split(", ").index("was")

@@ -1,4 +1,4 @@
-// Which system messages a person sees: the page's copy of `weft.agent.system_messages.present`.
+// Which system messages a person sees: the page's copy of `weft.agent.present`.
 //
 // The table comes from the server (`GET /api/system-table`), so there is one list of subtypes. The
 // server already drops metadata; this filter is a second check.

@@ -53,8 +53,7 @@ from .bodies import (
 from .commit import commit_plan
 from .document import Render, write_html, write_markdown
 from .journal import ROOT
-from .lines import read_object
-from .plan import CompactionStep, ImportPlan, MessageStep
+from .plan import CompactionStep, ImportPlan, MessageStep, read_object
 
 GZIP = b"\x1f\x8b"
 SAMPLE = 20

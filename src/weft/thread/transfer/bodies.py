@@ -63,8 +63,7 @@ from weft.thread.handle import Handle
 from weft.thread.info import auto_note
 from weft.thread.source_lines import SourceLine, SourceLines, read_source_lines
 
-from .lines import join_lines
-from .plan import ImportPlan, MessageStep, Remark, SetupStep, Step
+from .plan import ImportPlan, MessageStep, Remark, SetupStep, Step, join_lines
 
 Written = tuple[bytes, tuple[Loss, ...]]
 

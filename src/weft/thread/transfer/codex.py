@@ -40,16 +40,21 @@ from .journal import (
     find_folder,
     read_journal,
 )
-from .lines import Line, join_lines, read_object, read_time, split_lines, write_time
 from .plan import (
     CompactionStep,
     ImportPlan,
+    Line,
     LinesStep,
     MessageStep,
     Progress,
     Remark,
     Step,
+    join_lines,
+    read_object,
+    read_time,
     report_progress,
+    split_lines,
+    write_time,
 )
 
 FORMAT = "codex"
