@@ -630,7 +630,7 @@ def _search_options(parser: argparse.ArgumentParser) -> None:
         help="the words to find; without --thread, in all threads",
     )
     parser.add_argument("--role", choices=ROLES, help="only messages of this role")
-    parser.add_argument("--branch", help="only messages on this branch's history")
+    parser.add_argument("--branch", help="only messages in this branch's history")
     parser.add_argument("--regex", action="store_true", help="WORDS is a regular expression")
     _paging_options(parser)
 

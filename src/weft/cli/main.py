@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "branch": ("weft.cli.history", "list the branches, or create one"),
     "switch": ("weft.cli.history", "switch to another branch"),
     "merge": ("weft.cli.history", "merge a branch into the current one"),
-    "compact": ("weft.cli.compact", "fold old turns into a summary"),
+    "compact": ("weft.cli.compact", "replace old turns with a summary"),
     "undo": ("weft.cli.history", "undo the last operation on this branch"),
     "redo": ("weft.cli.history", "redo what was last undone on this branch"),
     "revert": ("weft.cli.history", "undo one commit and keep what came after"),

@@ -88,7 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only write the session file and print the command; --json does the same",
     )
-    parser.epilog = "Words after -- are given to the client."
+    parser.epilog = "Arguments after -- are passed to the client."
     parser.set_defaults(arguments=[])  # `weft.cli.main` puts the words after -- there
 
 
