@@ -1,12 +1,15 @@
 """A text is erased in every JSON spelling."""
 
 import json
+import sqlite3
 from base64 import b64decode, b64encode, urlsafe_b64encode
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import weft
+from weft.errors import StoreError
 from weft.history import LiveName
 from weft.model import Message, ToolCall
 from weft.store import SqliteStore, Store, read_deleted_name
@@ -184,3 +187,21 @@ def test_forgotten_names_do_not_collide(store: Store) -> None:
     refs = {operation.ref for operation in store.operations(t.name)}
     assert len(refs) == 4
     assert not any("secret" in ref for ref in refs)
+
+
+def test_a_file_that_another_program_reads_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log cannot be moved into the file while a reader needs the old pages."""
+    path = tmp_path / "store.db"
+    with weft.open(path) as thread:
+        thread.user("the secret 4711")
+    monkeypatch.setattr("weft.store.sqlite.BUSY_SECONDS", 0.1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM commits").fetchall()
+        with pytest.raises(StoreError, match=r"erased from every thread.*another program reads"):
+            forget(path, "secret 4711")
+        assert b"secret 4711" in path.read_bytes()
+    assert forget(path, "secret 4711").entries == ()
+    assert b"secret 4711" not in path.read_bytes()

@@ -133,3 +133,23 @@ def test_writing_a_file_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
     write_private(Path(os.devnull), b"x")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "link"]
+
+
+def test_forget_says_what_a_full_disk_left(tmp_path: Path) -> None:
+    messages: set[str] = set()
+    for kilobytes in (60, 90, 120, 150, 180, 220, 300, 1000):
+        path = tmp_path / f"{kilobytes}.db"
+        with weft.open(path) as thread:
+            thread.user("the secret 4711 " + LONG)
+        done = run_limited(kilobytes, ["forget", "secret 4711", "--store", str(path)])
+        with weft.open(path) as thread:
+            is_found = bool(thread.search("4711"))
+        message = done.stderr.decode()
+        is_rewritten = done.returncode == 0
+        assert ("is erased from every thread" in message) == (not is_found and not is_rewritten)
+        assert not (is_found and is_rewritten)
+        messages.add(message.partition(":")[2][:10])
+        again = run_limited(10_000, ["forget", "secret 4711", "--store", str(path)])
+        assert again.returncode == 0
+        assert b"secret 4711" not in path.read_bytes()
+    assert len(messages) == 3  # nothing was erased; the file was not rewritten; all is done

@@ -329,7 +329,13 @@ def sweep(store: Store, since: float, *, preview: bool = False) -> Swept:
         for thread in () if preview else expired:
             maintenance.drop_thread(thread)
     if not preview and (total[0] or expired):
-        maintenance.scrub()
+        try:
+            maintenance.scrub()
+        except StoreError as error:
+            raise StoreError(
+                f"{total[0]} commits were removed, but the store could not be rewritten, so that "
+                f"its file has its old size: {error}"
+            ) from None
     return Swept(total[0], total[1], total[2], len(expired))
 
 
@@ -509,7 +515,13 @@ def forget_text(store: Store, text: str, created: float) -> Erased:
         for thread, ids in touched.items():
             maintenance.unindex(thread, ids)
         _plan_renames(store, text).apply(store)
-    store.maintenance().scrub()
+    try:
+        store.maintenance().scrub()
+    except StoreError as error:
+        raise StoreError(
+            "the text is erased from every thread, but the store could not be rewritten, so that "
+            f"its file may still contain it: {error}. Run `weft forget` again when that is solved"
+        ) from None
     return erased
 
 

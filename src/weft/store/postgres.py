@@ -181,7 +181,15 @@ class PostgresServer:
     def scrub(self) -> None:
         """Rewrite the tables; the server's log and backups are up to its administrator."""
         with self.snapshot():
-            for table in ("entry", "commits", "index_block", "index_commit", "attempt"):
+            for table in (
+                "entry",
+                "commits",
+                "index_block",
+                "index_commit",
+                "attempt",
+                "thread",
+                "ref",
+            ):
                 sql = _to_psycopg(f"VACUUM FULL {table}")
                 self._run(lambda connection, sql=sql: connection.execute(sql))
 

@@ -23,6 +23,8 @@ from .migrations import scripts
 from .relational import SqlStore
 
 BUSY_SECONDS = 60.0
+LOG_INDEX_BYTES = 32 * 1024
+"""The size of the index of SQLite's log (`-shm`), which readers need too."""
 PAGE_BYTES = 2048  # of a new file; small, because every commit writes seven whole pages to the log
 CHECKPOINT_PAGES = 8000
 HEADER_SEARCHED = 2**20  # bytes of a file in which the tables of a store are looked for
@@ -227,9 +229,11 @@ class SqliteFile:
         with self.lock:
             try:
                 self._db.execute("VACUUM")
-                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                is_busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
             except sqlite3.Error as error:
                 raise self._failed(error) from None
+        if is_busy:
+            raise StoreError(f"another program reads the store {self._path!r}")
 
     def integrity(self) -> list[str]:
         try:
@@ -336,14 +340,32 @@ class SqliteFile:
             self._db.execute("ROLLBACK")
 
     def _unopened(self, error: Exception) -> StoreError:
+        reason = self._explain(error)
         return _to_store_error(
-            error, f"the store {self._path!r} cannot be opened: {error}", self._path
+            error, f"the store {self._path!r} cannot be opened: {reason}", self._path
         )
+
+    def _explain(self, error: Exception) -> str:
+        """SQLite's message, and whether the disk is full: that can be an I/O error for SQLite."""
+        code = getattr(error, "sqlite_errorcode", 0) & PRIMARY
+        if code not in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL):
+            return str(error)
+        import shutil  # slow to import
+
+        try:
+            free = shutil.disk_usage(os.path.dirname(os.path.abspath(self._path))).free
+        except OSError:
+            return str(error)
+        if free >= LOG_INDEX_BYTES:
+            return str(error)
+        return f"{error} (the disk is full: even reading needs {LOG_INDEX_BYTES // 1024} KB)"
 
     def _failed(self, error: Exception) -> StoreError:
         if getattr(error, "sqlite_errorcode", 0) & PRIMARY == sqlite3.SQLITE_READONLY:
             return StoreError(f"the store {self._path!r} is read-only")
-        store_error = _to_store_error(error, f"the store {self._path!r} failed: {error}")
+        store_error = _to_store_error(
+            error, f"the store {self._path!r} failed: {self._explain(error)}"
+        )
         store_error.is_data = isinstance(error, (sqlite3.DataError, sqlite3.IntegrityError))
         return store_error
 
