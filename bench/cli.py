@@ -1,8 +1,8 @@
-"""How long the commands take that a person types, on a store of 10,000 messages.
+"""Measures commands on a store of 10,000 messages.
 
 A command is a whole process: interpreter, imports, work. Modules are compiled before the first run,
-as they are in an installed package. The best of several runs is shown, as wall time and as CPU time
-(user and system), because the machine may be busy with other work.
+as they are in an installed package. The best of several runs is printed, as wall time and as CPU
+time (user and system), because the machine may be busy with other work.
 
     python bench/cli.py [--runs N] [--messages N]
 """

@@ -1,11 +1,13 @@
-"""What planning a compaction costs on a coding session of 2,000 messages and a talk of 8,000.
+"""Measures the planning of compactions, on a coding session of 2,000 messages and a talk of 8,000.
 
-Run it with `python bench/compact.py [MESSAGES]`; a talk is four times as long. Both are made here,
-by rule and without chance: the session of user turns, calls, results of forty lines and answers,
-the talk of messages of some 200 characters, no two alike. Printed: the best CPU time of three for
-each plan, the tokens before and after, and how the cost grows when the thread is ten times as long
-as the shortest (linear is 10). The growth of a talk is that of a plan for a tenth of its tokens: a
-fixed budget would fold only half of the short talk, and all but a twentieth of the long one.
+Run it with `python bench/compact.py [MESSAGES]`; the talk is four times as long. Both are generated
+without randomness. The session has user turns, calls, results of forty lines, and answers. The talk
+has messages of about 200 characters, all different.
+
+It prints the best CPU time of three runs for each plan, the tokens before and after, and the growth
+of the cost from the shortest thread to one ten times as long (linear is 10). The growth for a talk
+is measured with a budget of a tenth of its tokens. A fixed budget would fold half of the short
+talk, but nearly all of the long one.
 """
 
 import sys
@@ -54,7 +56,7 @@ WORDS = TALK.split()
 
 
 def make_talk(size: int) -> list[Row]:
-    """Two people who talk: no tools, two sentences of their own in every message."""
+    """A talk of two people: no tools, and two different sentences in every message."""
     rows: list[Row] = []
     for number in range(size):
         said = [WORDS[(number * step + step * step) % len(WORDS)] for step in range(3, 33)]
@@ -74,7 +76,7 @@ def _mark(number: int) -> Checkpoint:
 
 
 def measure(name: str, plan: Callable[[], Plan], rows: list[Row], counter: Counter) -> float:
-    """Print one line; the best time in seconds."""
+    """Print one line; returns the best time in seconds."""
     best = float("inf")
     for _ in range(ROUNDS):
         start = process_time()
@@ -106,7 +108,7 @@ def run(size: int, counter: Counter) -> dict[str, float]:
 
 
 def run_talk(size: int, counter: Counter) -> float:
-    """The plan that a full window asks for, on a long talk."""
+    """The plan for a full window, on a long talk."""
     rows = make_talk(size)
     print(f"{len(rows):,} messages of a talk, {counter.tokenizer}")
     budget = sum(counter.message(row.message) for row in rows) // 10

@@ -245,7 +245,8 @@ def relay(url: str, folder: Path) -> Iterator[Server]:
 
 
 class Load(Struct):
-    """What a load took; `first` and `last` are the CPU per exchange of its first and last turns."""
+    """The result of a load; `first` and `last` are the CPU per exchange of its first and last
+    turns."""
 
     seconds: float
     exchanges: int
@@ -259,7 +260,7 @@ class Load(Struct):
 
 
 class Conversation:
-    """A client's conversation as bytes, so that writing a request costs a join."""
+    """A client's conversation as bytes, so that writing a request is only a join."""
 
     def __init__(self, name: str | None, messages: Sequence[bytes] = ()) -> None:
         head = {"model": "a/m", "max_tokens": 900, "system": SYSTEM, "tools": TOOLS}
@@ -309,7 +310,7 @@ class AgentConversation(Conversation):
 async def grow(
     server: Server, conversations: list[Conversation], turns: int, at_once: int = 1000
 ) -> Load:
-    """All conversations grow at once; they wait for each other before the last turns."""
+    """All conversations grow concurrently; they wait for each other before the last turns."""
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
 
@@ -345,7 +346,7 @@ async def grow(
 
 
 async def latency(server: Server, name: str, turns: int) -> float:
-    """The median seconds of an exchange at one connection."""
+    """The median seconds of an exchange with one connection."""
     conversation = Conversation(name)
     times: list[float] = []
     async with aiohttp.ClientSession() as session:
@@ -415,7 +416,7 @@ def measure_agents(url: str, folder: Path, sessions: int, turns: int) -> None:
 
 
 def measure_large(url: str, folder: Path, count: int, branches: int, equal: int) -> None:
-    """The cost of an exchange in full stores beside that in an empty one."""
+    """Compare the cost of an exchange in full stores with that in an empty one."""
     greet(url, folder / "hi", equal)
     stores = {
         f"{count:,} conversations": fill(folder / "conversations", count, 0),
@@ -441,7 +442,7 @@ def measure_large(url: str, folder: Path, count: int, branches: int, equal: int)
 
 
 def greet(url: str, home: Path, count: int) -> None:
-    """Conversations that all begin alike, without a session: each is a thread of its own."""
+    """Conversations that all begin equally, without a session: each is a separate thread."""
     home.mkdir()
     costs: list[float] = []
     with weft(url, home) as server:

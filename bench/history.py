@@ -1,14 +1,14 @@
-"""What a conversation under version control costs, beside a bare table of the same durability.
+"""Compares the cost of a versioned conversation with that of a plain table of the same durability.
 
 Run it with `make bench` or `python bench/history.py [MESSAGES] [--long] [--no-postgres]`. The
-floor is `sqlite3` with one table, the same durability (WAL, `synchronous=NORMAL`), SQLite's own
-page size and checkpoints, and one transaction for each message, for `batch()` too; on PostgreSQL
-it is one table and one `INSERT` with its own commit. Floor and Weft take turns in one run, and
-the best of all rounds counts, because a busy machine only ever adds time.
+baseline (`floor`) is `sqlite3` with one table, the same durability (WAL, `synchronous=NORMAL`),
+SQLite's own page size and checkpoints, and one transaction for each message, also for `batch()`. On
+PostgreSQL it is one table and one `INSERT` with its own commit. Baseline and Weft alternate in one
+run, and the best of all rounds counts, because a busy machine only adds time.
 
-Two ratios are printed: by CPU time of this process, which a busy machine disturbs least and by
-which the bars are judged, and by wall time. On PostgreSQL the server works elsewhere and only the
-wall time says something. `--long` adds a thread of 100,000 messages.
+Two ratios are printed: by CPU time of this process, which a busy machine affects least and to which
+the limits refer, and by wall time. On PostgreSQL most of the work happens in the server, so only
+the wall time is meaningful. `--long` adds a thread of 100,000 messages.
 """
 
 import argparse
@@ -51,7 +51,7 @@ print([process_time() - cpu, perf_counter() - wall, len(messages)])
 
 
 def texts(count: int, salt: str = "") -> Iterator[str]:
-    """Messages of 200 characters, no two alike."""
+    """Messages of 200 characters, all different."""
     words = "the build failed because a test of the parser waits for a lock that nobody holds now "
     for number in range(count):
         yield f"{salt}{number:06d} {words * 3}"[:200]
@@ -108,7 +108,7 @@ def each(cost: Cost, count: int) -> str:
 
 
 def ratio(name: str, ours: Cost, floor: Cost, most: float, *, cpu: bool = True) -> None:
-    """A line with how many times the floor's cost ours is, and whether that is allowed."""
+    """A line with the ratio of Weft's cost to the baseline, and whether it is within the limit."""
     by_cpu, by_wall = ours[0] / floor[0], ours[1] / floor[1]
     judged = by_cpu if cpu else by_wall
     value = f"{by_cpu:.1f}x cpu, {by_wall:.1f}x wall" if cpu else f"{by_wall:.1f}x wall"
@@ -116,7 +116,7 @@ def ratio(name: str, ours: Cost, floor: Cost, most: float, *, cpu: bool = True) 
 
 
 def bench_sqlite(folder: Path, count: int) -> Cost:
-    """The writing and reading of one file; the result is what one commit costs."""
+    """Write and read one file; returns the cost of one commit."""
     print(f"sqlite, {count:,} messages of 200 characters")
     floors: list[Cost] = []
     singles: list[Cost] = []
@@ -144,7 +144,7 @@ def bench_sqlite(folder: Path, count: int) -> Cost:
 
 
 def cold(folder: Path) -> tuple[Cost, Cost]:
-    """Compile and plain read, each in a fresh process, taking turns."""
+    """Compile and plain read, each in a new process, alternating."""
     ours: list[Cost] = []
     floor: list[Cost] = []
     for _ in range(ROUNDS + 2):
@@ -207,7 +207,7 @@ def bench_verbs(address: str, count: int, single: Cost, *, cpu: bool = True) -> 
 
 
 def bench_storage(folder: Path, turns: int) -> None:
-    """Bytes of a chat, which must grow with what is said and with nothing else."""
+    """The size of a chat on disk, which must be linear in its text."""
     sizes: list[int] = []
     for part in (turns // 2, turns):
         path = folder / f"chat{part}.db"
@@ -221,7 +221,7 @@ def bench_storage(folder: Path, turns: int) -> None:
 
 
 def bench_postgres(url: str, count: int) -> None:
-    """The same against a server; by wall time, since most of the work is the server's."""
+    """The same with a PostgreSQL server, by wall time, because most of the work is the server's."""
     import psycopg
 
     print(f"postgresql, {count:,} messages of 200 characters")
@@ -262,7 +262,7 @@ def bench_postgres(url: str, count: int) -> None:
 
 
 def bench_long(folder: Path, count: int, last: int) -> None:
-    """A thread that nobody would want to load: it opens, appends, searches, compiles its end."""
+    """Open, append, search and compile the end of a very long thread."""
     print(f"sqlite, one thread of {count:,} messages")
     path = folder / "huge.db"
     with weft.open(path) as thread:

@@ -254,8 +254,8 @@ def extract(rows: Sequence[Row], room: int) -> str:
 def compact(rows: Sequence[Row], room: int) -> str:
     """The thread after `compact(budget=room)`: what stays verbatim, and the summary.
 
-    Where the last request alone is larger than the budget, a compaction is refused; then the
-    summary of everything is measured.
+    If the last request alone is larger than the budget, a compaction is refused. Then the summary
+    of everything is measured.
     """
     try:
         plan = plan_budget(rows, room, count=count)

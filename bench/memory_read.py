@@ -132,7 +132,7 @@ def read_talk(text: str, chance: random.Random) -> list[Message]:
 
 
 def compact_in_course(messages: list[Message], share: float, times: int) -> list[Message]:
-    """The context after a conversation that is compacted `times` times, at last at its end."""
+    """The context after `times` compactions of a conversation, the last one at its end."""
     with weft.open() as thread:
         tokens = start = 0
         for number in range(1, times + 1):
@@ -171,7 +171,7 @@ STREETS = ("Rua das Flores", "Avenida do Mar", "Rua do Sol", "Largo da Torre")
 
 
 def fill(kind: str, lines: int, chance: random.Random) -> Iterator[str]:
-    """Lines that tools print and that nobody needs."""
+    """Log lines that nobody needs."""
     for _ in range(lines):
         number, clock = chance.randint(10, 99), f"{chance.randint(6, 22):02d}:{number_of(chance)}"
         words = [chance.choice(WORDS) for _ in range(chance.randint(8, 20))]

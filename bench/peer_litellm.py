@@ -1,9 +1,9 @@
-"""LiteLLM's work on a body from standard input, in seconds; the best of many rounds.
+"""Measures LiteLLM on a body from standard input, in seconds; the best of many rounds.
 
-Run by `bench/wire.py --peer` in an environment that has LiteLLM; never a dependency of Weft's.
-Two figures are printed. The first is its transformation alone, one function from dict to dict, with
-`orjson` on both ends as Weft has it. The second is the road that a request of its users takes: from
-the client's bytes to the bytes that LiteLLM hands to the HTTP transport.
+`bench/wire.py --peer` runs it in an environment with LiteLLM, which is not a dependency of Weft. It
+prints two figures: LiteLLM's transformation alone, one function from dict to dict with `orjson` on
+both ends as in Weft; and the whole way of a request, from the client's bytes to the bytes for the
+HTTP transport.
 """
 
 import os
@@ -41,7 +41,7 @@ def transform_messages():
 
 
 class Wire(httpx.BaseTransport):
-    """Notes when a request's bytes are ready, and sends them nowhere."""
+    """A transport that records when the bytes of a request are ready, and sends nothing."""
 
     ready = 0.0
 

@@ -1,14 +1,14 @@
-"""What translation costs, as a multiple of the floor: reading and writing the same JSON.
+"""Measures translation, as a multiple of the baseline (`floor`): reading and writing the same JSON.
 
     python bench/wire.py            the figures
-    python bench/wire.py --peer     beside LiteLLM's transformation, in an environment of its own
+    python bench/wire.py --peer     compared with LiteLLM's transformation, in its own environment
 
 The first table is the real workload: a Claude Code request of 400 messages (`claude_code.py`), to
-and from every protocol, back with its sidecar, and the way of the gateway, which needs the decoded
-request. The second is a plain conversation: only text, calls and results.
+and from every protocol, back with its sidecar, and from the decoded request, as in the gateway. The
+second is a plain conversation: only text, calls and results.
 
-Floor and translation take turns inside one run, and the smallest CPU time of many rounds counts: on
-a shared machine only the best case repeats.
+Baseline and translation alternate inside one run, and the smallest CPU time of many rounds counts:
+on a shared machine only the best case is repeatable.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def conversation(messages: int = 400) -> dict[str, Any]:
 
 
 def best(*tasks: Callable[[], Any], rounds: int = ROUNDS) -> list[float]:
-    """The smallest CPU time of each task in seconds, taken in turns."""
+    """The smallest CPU time of each task in seconds; the tasks alternate."""
     times = [float("inf")] * len(tasks)
     for _ in range(rounds):
         for number, task in enumerate(tasks):
@@ -86,7 +86,7 @@ def on_each_wire(body: dict[str, Any]) -> dict[str, bytes]:
 
 
 def compare(body: bytes, task: Callable[[], Any], label: str, bar: float | None) -> None:
-    """Print the time of a task beside the floor of this body."""
+    """Print the time of a task and the baseline for this body."""
     floor, ours = best(lambda: orjson.dumps(orjson.loads(body)), task)
     limit = "" if bar is None else f" (at most {bar:g}x)"
     print(f"  {label:<36}{ours * 1e3:7.2f} ms  {ours / floor:5.1f}x floor{limit}")

@@ -1,5 +1,5 @@
 // Terminal output as text: colours become spans with classes, and everything else that a terminal
-// would obey is removed. A carriage return starts the line anew, as progress bars do.
+// would obey is removed. A carriage return starts the line again, as progress bars do.
 //
 // https://en.wikipedia.org/wiki/ANSI_escape_code#Select_Graphic_Rendition_parameters
 

@@ -1,7 +1,7 @@
 // A run of the page as it streams: text, thinking, tool panels, and what the system reports.
 //
-// Everything here is drawn behind the rows, and goes when the thread is read again: what is to stay
-// is in the store, or comes with the thread as a remark.
+// Everything here is drawn after the rows, and is removed when the thread is read again. Lasting
+// content is in the store, or comes with the thread as a remark.
 
 import { button, count, el, trusted } from "./dom.js";
 import { mediaNode } from "./attachments.js";

@@ -16,7 +16,7 @@ const PERMISSIONS = [
 ];
 const UNANSWERED = "Not answered: the question is over.";
 
-// The palette lists the tools that are always allowed, to take that back.
+// The palette lists the tools that are always allowed, so that this can be revoked.
 registerSource({
 	group: "Always allowed tools",
 	entries: async (_, page) => {
