@@ -48,8 +48,8 @@ def assistant(text: str) -> Message:
     return Message("assistant", (Text(text),))
 
 
-def compacted(messages: list[Message], budget: int) -> str:
+def compacted(messages: list[Message], budget: int, keep: int | None = None) -> str:
     """The summary of a compaction to a budget."""
-    plan = plan_budget(number(messages), budget, count=count)
+    plan = plan_budget(number(messages), budget, keep=keep, count=count)
     [summary] = [row.message.text for row in plan.rows if row.kind == "summary"]
     return summary

@@ -25,7 +25,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain
+from itertools import chain, pairwise
 from math import exp, log
 from typing import NamedTuple
 
@@ -37,21 +37,53 @@ from weft.model import Message, Text
 
 from .batches import END, SHORT_MARK
 from .entities import KINDS, Name
-from .facts import STOP_WORDS, refers_back
+from .facts import (
+    STOP_WORDS,
+    content_words,
+    figure_labels,
+    has_value,
+    refers_back,
+    restates,
+)
+from .focus import Candidate, Focus, choose_candidates
+from .outcomes import is_pending, is_supposed, mentioned_results
 from .source import (
     BULLET,
+    CHANGED_LATER,
     LABELS,
     MARK,
     MORE,
+    PEOPLE,
+    RULES,
     Line,
     Mentions,
     Source,
     Turn,
+    is_narration,
+    is_question,
     names_of,
     read_source,
     read_turns,
 )
-from .state import COMMANDS, DECISIONS, FACTS, FILES, FINDINGS, State, read_state
+from .state import (
+    COMMANDS,
+    DECISIONS,
+    DONE,
+    ERRORS,
+    FACTS,
+    FILES,
+    FINDINGS,
+    FURTHER,
+    GOAL,
+    HEADINGS,
+    LAST,
+    NEXT,
+    REQUEST,
+    Item,
+    State,
+    asks_for_work,
+    read_state,
+)
 
 HEADER = f"{MARK}: {SHORT_MARK}]"
 
@@ -69,7 +101,43 @@ and the index get more of a short summary, up to `USED_TOKENS` and `INDEX_LEAST`
 SHORT_ROOM = 1000
 """A smaller summary has the short forms of decisions, and no files that were only read."""
 
-_SETTLED = frozenset({DECISIONS, FACTS, FINDINGS})
+_SETTLED = frozenset({DECISIONS, FACTS, FINDINGS, DONE})
+
+TALK_ROOM = 2200
+"""In a smaller summary of a conversation with few files and commands, sentences of people and
+models compete with decisions and facts for the room (`focus`)."""
+
+NEEDED_SHARE = 0.9
+"""The most that the goal, the rules, the errors and the current task get of such a summary."""
+
+WHOLE_SHARE = 0.75
+"""A state block of at most this share of such a summary is written as a whole."""
+
+COMPETING = {FACTS: 2.5, DONE: 2.0, DECISIONS: 2.0, FINDINGS: 1.3, RULES: 2.5}
+SPEAKING = {"user": 0.8, "assistant": 0.7, "tool": 0.75}
+OWN_WORTH = 1.5
+"""How much items of the state block and sentences count when they compete, and what an item is
+worth beside its figures and words."""
+
+STALE, PARTLY_STALE, SETTLED, PLAIN = 0.25, 0.5, 0.7, 0.5
+"""The factor of a text that no longer holds; of one of which a part changed later; of a sentence
+of the assistant before a question that the user answered; and of one without figures and names."""
+
+LEAD = 0.6
+"""How much more the first item of a section counts than the last one."""
+
+TALK_FILES = 3
+"""How many changed files such a summary has."""
+
+USER = "User: "
+"""What marks the words of the user among the assistant's."""
+
+SAME_LABELS, LABELS_LEAST = 0.6, 2
+"""The share and the number of labels that the figures of two sentences have in common if the newer
+one replaces the older one."""
+
+COMPETING_MOST = 400
+"""How many of the newest sentences compete."""
 
 PRINTED_ROOM = 1500
 """In a conversation without commands, a smaller summary has no index of names that only
@@ -138,9 +206,19 @@ LISTED_LEAST = 0.02
 """Names that are less probably needed than this are only listed if they are mentioned in prose."""
 
 
-_ALTERNATIVES = lazy_pattern(r"[A-Za-z-]+(?:/[A-Za-z-]+){1,2}")
-"""Words with slashes between them: rarely a path, unless a call uses it."""
+_ALTERNATIVES = lazy_pattern(r"[A-Za-z-]+(?:/[A-Za-z-]+){1,2}|\d+(?:/\d+)+|[0-9a-f]{12}/\d+")
+"""Words or figures with slashes between them, and handles of `recall`: rarely a path, unless a call
+uses it."""
 
+
+_POLITE_ORDER = lazy_pattern(r"(?:please|bitte|veuillez|merci de|por favor)\b", re.IGNORECASE)
+_ANNOUNCES = lazy_pattern(
+    r"(?:\w+,? ){0,2}(?:i|ich|je|yo) (?:begin|start|look|check|search|read|go|try|write|will|suche"
+    r"|schaue|prüfe|beginne|lese|schreibe|sehe|regarde|cherche|commence|vérifie|lis|prépare|voy)\b"
+    r"|(?:miro|busco|empiezo|reviso|compruebo|voy a)\b",
+    re.IGNORECASE,
+)
+"""The start of a sentence in which an assistant says what it does now."""
 
 _DIGITS = lazy_pattern(r"\d+")
 _WORD = lazy_pattern(r"[^\W\d_]{4,}")
@@ -269,9 +347,13 @@ class Extract:
         bare = self._size((), (), ())
         state = self._choose_state(room)
         lines = self._lines_beside(state, room)
+        is_talk = bool(state) and self._is_talk(room)
+        if is_talk:
+            lines = []  # the sentences that help are items of the state block
         free = room - bare
         share = bare + max(int(free * INDEX_SHARE), min(INDEX_LEAST, int(free * INDEX_MOST_SHARE)))
         listable = self.names if room >= PRINTED_ROOM else self._named(room)
+        listable = [] if is_talk else listable
         names = listable[: self._fitting((), (), listable, share)]
         chosen = self._choose(state, lines, names, room)
         if not chosen and not state:
@@ -288,12 +370,128 @@ class Extract:
             message = self._message(state, chosen, listed)
         return message if self.count(message) <= room else smallest
 
+    def _is_talk(self, room: int) -> bool:
+        """Whether a summary of this size is a short one of a conversation, and not of an agent's
+        work with files and commands."""
+        if room >= TALK_ROOM or not any(item.heading in _SETTLED for item in self.state):
+            return False
+        uses = (use for use in self.source.uses if use.command or use.path)
+        turns = sum(speaker == "user" for _, speaker, _ in self.source.turns)
+        return sum(1 for _ in uses) < turns
+
+    def _choose_talk(self, room: int) -> State:
+        """The state block of a short summary of a conversation: what any continuation needs, then
+        decisions, facts and sentences by how much the current request needs them."""
+        bare = self._size((), (), ())
+        whole = [item for item in self.state if item.heading not in (FILES, COMMANDS)]
+        items = [structs.replace(item, text=item.short or item.text) for item in whole]
+        most = bare + int((room - bare) * NEEDED_SHARE)
+        chosen: list[Item] = []
+        others: list[tuple[Item, float]] = []
+        places: dict[int, float] = {}
+        for heading in _SETTLED:
+            of = [item for item in items if item.heading == heading]
+            places.update((id(item), place / len(of)) for place, item in enumerate(of))
+        if room < SHORT_ROOM:
+            whole = items
+        whole = [
+            structs.replace(item, text=item.short or item.text) if item.heading == ERRORS else item
+            for item in whole
+        ]
+        if self._size(whole, (), ()) <= bare + (room - bare) * WHOLE_SHARE:
+            chosen, items = whole, []
+        for item in sorted(items, key=_needed_rank):
+            if _competes(item):
+                lead = 1 + LEAD * (0.5 - places.get(id(item), 0.5))
+                others.append((item, _competing_worth(item) * lead))
+            elif not any(_about(item) in other.text for other in chosen):
+                if self._size([*chosen, item], (), ()) <= most:
+                    chosen.append(item)
+                else:
+                    others.append((item, COMPETING.get(item.heading, 1.0)))
+        others += self._sentences()
+        files = [
+            item for item in self.state if item.heading == FILES and "\n  changed" in item.text
+        ]
+        for item in files[:TALK_FILES]:
+            if self._size([*chosen, item], (), ()) <= room:
+                chosen.append(item)
+        following = " ".join(chain.from_iterable(turn[2] for turn in self.following))
+        known = "\n".join([following, *(item.text for item in chosen)])
+        candidates = [_candidate(item, worth) for item, worth in others]
+        focus = Focus(self.source.turns, self.source.uses, self.following)
+
+        def fits(number: int) -> bool:
+            if self._size([*chosen, others[number][0]], (), ()) > room:
+                return False
+            chosen.append(others[number][0])
+            return True
+
+        choose_candidates(candidates, focus, self.source.rows, known, fits)
+        return chosen
+
+    def _sentences(self) -> list[tuple[Item, float]]:
+        """The sentences of people and models that can be understood alone, and the lines of results
+        that the assistant mentions, as items with their worth."""
+        quoted = {text for item in self.state for text in (*item.lines, *item.replaced)}
+        outdated = {text for item in self.state for text in item.outdated}
+        lines = [line for line in self.source.lines if line.speaker in PEOPLE]
+        newer: list[tuple[frozenset[str], str]] = []
+        undone = self._undone()
+        sentences: list[tuple[Item, float]] = []
+        settled = _proposal_rows(self.source.turns)
+
+        def add(row: int, text: str, line: str, worth: float) -> None:
+            order = (HEADINGS.index(FURTHER), row)
+            names = tuple(self.source.reader.read(text))
+            sentences.append((Item(FURTHER, text, (line,), names, (), order), worth))
+
+        for line in reversed(lines[-COMPETING_MOST:]):
+            labels = figure_labels(line.text)
+            same = max((len(labels & other) for other, _ in newer), default=0)
+            is_replaced = same >= max(LABELS_LEAST, SAME_LABELS * len(labels)) or any(
+                restates(other, line.text) for _, other in newer
+            )
+            if any(char.isdigit() for char in line.text) and not is_question(line.text):
+                newer.append((labels, line.text))
+            words = content_words(line.text)
+            is_undone = any(line.row < row and not words.isdisjoint(of) for row, of in undone)
+            is_stale = is_replaced or is_undone or any(text in line.text for text in outdated)
+            if line.text in quoted or is_stale or not _is_statement(line):
+                continue
+            text = f"{USER}{line.text}" if line.speaker == "user" else line.text
+            worth = SPEAKING[line.speaker] * (1.0 if has_value(line.text) else PLAIN)
+            if line.speaker == "user":
+                worth *= STALE if asks_for_work(line.text) else 1.0
+            elif _POLITE_ORDER.match(line.text):
+                worth *= STALE  # the user has probably done it
+            else:
+                worth *= SETTLED if line.row in settled else 1.0
+            add(line.row, text, line.text, worth)
+        for row, text in mentioned_results(self.source.turns, self.source.uses):
+            if text not in quoted:
+                add(row, text, text, SPEAKING["tool"])
+        return sentences
+
+    def _undone(self) -> list[tuple[int, set[str]]]:
+        """What decisions that were undone are about: the row where that is said, and the words that
+        this sentence shares with the decision."""
+        rows = {line.text: line.row for line in self.source.lines}
+        undone: list[tuple[int, set[str]]] = []
+        for item in self.state:
+            text, later, outcome = item.text.partition("\n  Later: ")
+            if later and outcome in rows:
+                undone.append((rows[outcome], content_words(text) & content_words(outcome)))
+        return undone
+
     def _choose_state(self, room: int) -> State:
         """The state block for a summary of this size.
 
         What was said comes first. Files and commands get what that leaves of the usual share, or
         at least a small share of their own.
         """
+        if self._is_talk(room):
+            return self._choose_talk(room)
         bare = self._size((), (), ())
         spoken = [item for item in self.state if item.heading not in (FILES, COMMANDS)]
         used = [item for item in self.state if item.heading in (FILES, COMMANDS)]
@@ -528,6 +726,70 @@ def rank_lines(
         for at in covers[number]:
             is_covered[at] = 1
     return ranked
+
+
+def _needed_rank(item: Item) -> int:
+    """The order in which items get the room of a short summary: the task, what holds, the rules."""
+    if item.heading in (GOAL, REQUEST, NEXT, LAST, ERRORS):
+        return 0
+    return 2 if item.heading == DECISIONS else 1
+
+
+def _competes(item: Item) -> bool:
+    """Whether an item competes with sentences for a short summary.
+
+    A fact that changed does not, because the goal may have the old one, nor does an open question.
+    """
+    if item.heading == DECISIONS and USER in item.text and is_pending(_about(item)):
+        return False
+    return item.heading != FACTS and (item.heading in _SETTLED or item.is_doubtful)
+
+
+def _proposal_rows(turns: Sequence[Turn]) -> set[int]:
+    """The rows of the assistant's turns that end with a question which the user answered: what they
+    propose is settled, and the decision says how."""
+    return {
+        turn[0]
+        for turn, following in pairwise(turns)
+        if turn[1] == "assistant" and following[1] == "user" and any(map(is_question, turn[2][-1:]))
+    }
+
+
+def _competing_worth(item: Item) -> float:
+    """How much an item counts when it competes for a short summary."""
+    worth = COMPETING[item.heading]
+    if "\n  Later: " in item.text:
+        return worth * STALE
+    return worth * PARTLY_STALE if CHANGED_LATER in item.text else worth
+
+
+def _candidate(item: Item, worth: float) -> Candidate:
+    is_sentence = item.heading == FURTHER
+    return Candidate(
+        item.text,
+        worth,
+        item.order[1],
+        _about(item),
+        own=0.0 if is_sentence else OWN_WORTH,
+        new_figure=is_sentence and worth == SPEAKING["tool"],
+    )
+
+
+def _about(item: Item) -> str:
+    """The part of an item that informs: of a decision the answer, unless it is just "yes"."""
+    answer = item.text.rpartition(f"\n  {USER}")[2]
+    return answer if len(content_words(answer)) > 1 else item.text
+
+
+def _is_statement(line: Line) -> bool:
+    """Whether a sentence states something that can be understood alone."""
+    text = line.text
+    if is_question(text) or is_narration(text) or text.count('"') % 2 or text.endswith(":"):
+        return False
+    is_short = len(text) < SHORT_LINE and max(text) < FIRST_WIDE
+    if is_short or refers_back(text) or is_supposed(text):
+        return False
+    return any(char.isdigit() for char in text) or _ANNOUNCES.match(text) is None
 
 
 def _request_words(turns: Sequence[Turn]) -> re.Pattern[str] | None:

@@ -41,6 +41,9 @@ VALUES_MOST = 4
 LABEL_WORDS = 5
 """How many words before a figure may be its label."""
 
+RESTATED, RESTATED_LEAST = 0.6, 2
+"""The share and the number of words of a sentence that a newer one repeats with other figures."""
+
 OLD_MOST = 60
 """The longest old value that is quoted."""
 
@@ -108,6 +111,8 @@ _MOVE = lazy_pattern(
 )
 """What is moved to another time."""
 
+_NAMED = lazy_pattern(r"[^\W\d_]+[-_]?\d[\w-]*")
+_LABELLED = lazy_pattern(r"\d[\d.,:]*\W{1,2}(?:[^\W\d_]{1,3}\s+){0,2}([^\W\d_]{3,})")
 _COUNTED = lazy_pattern(
     r"\b(?:we are|we're|there are|wir sind|es sind|nous sommes|somos)(?: \w+){0,2}? (\d+)\b",
     re.IGNORECASE,
@@ -298,6 +303,40 @@ def has_change(text: str) -> bool:
 def values_of(text: str) -> set[str]:
     """The figures of a text."""
     return set((_ASCII_FIGURE if text.isascii() else _FIGURE).findall(text))
+
+
+def figure_labels(text: str) -> frozenset[str]:
+    """The words after the figures of a text, which often tell what they are about: "884 in
+    December, 1,371 in January"."""
+    words = (match[1].lower() for match in _LABELLED.finditer(text))
+    return frozenset(word for word in words if word not in STOP_WORDS and word not in _NO_LABEL)
+
+
+def has_value(text: str) -> bool:
+    """Whether a text has a figure or a proper name."""
+    if values_of(text):
+        return True
+    lowered = text.lower()
+    return bool(_proper_names(text, lowered, _split_words(lowered)))
+
+
+def restates(new: str, old: str) -> bool:
+    """Whether a newer sentence has most words of an older one, and other figures.
+
+    A name that only the older one has makes it another subject.
+    """
+    figures, old_figures = values_of(new), values_of(old)
+    if not figures or not old_figures or old_figures <= figures:
+        return False
+    if not set(_NAMED.findall(old)) <= set(_NAMED.findall(new)):
+        return False
+    words, old_words = content_words(new) - _NO_LABEL, content_words(old) - _NO_LABEL
+    shared = len(words & old_words)
+    if shared < RESTATED_LEAST or shared < RESTATED * len(old_words):
+        return False
+    lowered = old.lower()
+    names = _proper_names(old, lowered, _split_words(lowered))
+    return all(name in new or _DAY_NAME.fullmatch(name.lower()) for name in names)
 
 
 def refers_back(text: str) -> bool:

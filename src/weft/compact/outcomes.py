@@ -7,6 +7,8 @@
 - An *outcome* is a later sentence about the same thing that says that it failed, was wrong or was
   undone. A decision without it would mislead.
 - A *finding* is a sentence of the assistant that gives a cause.
+- A *report* is what the assistant said about the result of a call that did something: "The credit
+  of 46.62 euros is booked as CR-9921." Of several reports about one thing, the last one holds.
 
 Everything is recognised by the words that people use for it, in several languages, and by words
 that two sentences have in common. Each text is a verbatim sentence of the source.
@@ -21,14 +23,23 @@ from weft.lazy import lazy_pattern
 
 from .entities import NameReader
 from .facts import content_words, refers_back, values_of
-from .source import Turn, is_courtesy, is_narration, is_question
+from .source import ToolUse, Turn, is_courtesy, is_narration, is_question
 
 CONFIRMATION_MOST = 260
+ECHO_MOST = 160
 CHOICE_MOST = 160
 CHOICE_SHORT = 24
 FINDING_MOST = 280
-"""The longest confirmation, choice and finding, in characters. A shorter choice is quoted with the
-question after it."""
+"""The longest confirmation, confirmation without a word of agreement, choice and finding, in
+characters. A shorter choice is quoted with the question after it."""
+
+REPORT_MOST = 220
+RESULT_SHORT, RESULT_MOST = 300, 4000
+RESULT_LINE = 120
+IDS_MOST = 3
+"""The longest report; the longest line of a result; and the characters and identifiers of a result
+that is probably that of an action. A longer result, such as one of a search, has more identifiers;
+a very long one is not read."""
 
 SHORT_TURN = 4
 """A turn of the user with at most this many content words needs no word in common with the
@@ -73,7 +84,8 @@ _AGREES = lazy_pattern(
 )
 _CHOICE = lazy_pattern(
     r"\b(?:take|choose|pick|go(?:ing)? with|go for|prefer|stick with|nehmen|nimm|nehme|wählen"
-    r"|prenons|je prends|on prend|tomamos|quiero|prendiamo|vamos com)\b"
+    r"|prenons|je prends|on prend|tomamos|quiero|prendiamo|vamos com"
+    r"|do (?:that|it|so)|mach das|fais(?:-le| ça)|hazlo|haz eso)\b"
     r"|\b(?:then|it is|sounds (?:good|lovely|great|fine|perfect)"
     r"|(?:is|are) (?:fine|better|perfect))[.!]?$"
     r"|^(?:we|i) want (?:\S+ ){0,3}\S+[.!]?$"
@@ -81,6 +93,7 @@ _CHOICE = lazy_pattern(
     r"|^also (?:den|die|das|der)\b"
     r"|就用|选|要这个|にします|にしましょう|でお願い"
 )
+_DO_THAT = lazy_pattern(r"\b(?:do (?:that|it|so)|mach das|fais(?:-le| ça)|hazlo|haz eso)\b")
 _TAKES = frozenset(
     """
     take want choose pick going with prefer stick good okay fine great yes sounds lovely perfect
@@ -131,11 +144,26 @@ _THANKS = lazy_pattern(
     r"|merci|gracias|de nada|grazie|obrigad[oa]|спасибо)\b|谢谢|ありがとう"
 )
 _ADDRESS = lazy_pattern(r"\S*[@/]\S*")
+_CLAUSE_END = lazy_pattern(r"[;:,.](?:\s+|$)|[；：，。]")
+_LETTERS = lazy_pattern(r"[^\W\d_]{3}")
+_ID = lazy_pattern(r"[A-Z]{1,6}[-_]?\d[\w-]*|[A-Z]{1,6}(?:-[A-Z0-9]+)*-\d[\w-]*")
 _SUPPOSES = lazy_pattern(
     r"\b(?:maybe|perhaps|might|may|could|i think|i suspect|probably|possibly|either|if|suspect"
     r"|vielleicht|könnte|vermutlich|wahrscheinlich|falls|wenn|peut-être|quizás|forse|talvez"
     r"|возможно|если)\b|可能|也许|如果|かもしれ"
 )
+
+
+_PENDING = lazy_pattern(
+    r"\b(?:not yet|waiting|i(?:'ll| will)? (?:ask|call|check|asked|wrote|write|send|sent|phone)"
+    r"|looks? for it|call(?:s|ed)? back|answer open|no answer|until (?:he|she|they|we)"
+    r"|noch nicht|warte|frage (?:ich|sie|ihn)|ich (?:frage|rufe|kläre|schreibe|habe .{0,20}gefragt)"
+    r"|steht noch aus|pas encore|j'attends|je (?:l'|lui |leur )?(?:appelle|demande|écris)"
+    r"|je (?:l'|lui |leur )?ai demandé|todavía no|aún no|espero|lo llamo|le pregunto|pregunto"
+    r"|he pedido|he preguntado)\b"
+    r"|还没|等.{0,4}回复|まだ|待って"
+)
+"""Words of an answer that leaves a question open."""
 
 
 class Agreement(Struct, frozen=True):
@@ -201,7 +229,7 @@ def _choice(
         is_statement = not is_question(one) and not is_known(one) and len(one) <= CHOICE_MOST
         if not is_statement or _CHOICE.search(one.lower()) is None:
             continue
-        words = content_words(one) - _TAKES
+        words = set[str]() if _DO_THAT.search(one.lower()) else content_words(one) - _TAKES
         if any(words & content_words(text) for turn in offered for text in turn):
             following = sentences[number + 1 : number + 2]
             is_short = len(one) <= CHOICE_SHORT and following and is_question(following[0])
@@ -249,6 +277,8 @@ def _confirmation(
             return []
         if known and len(own & known) >= len(own & words):
             return []
+        if not agrees and len(sentence) > ECHO_MOST:
+            return []  # rather a list of options
         lines = [*opening, sentence] if opening and refers_back(sentence) else [sentence]
         for following in assistant[number + 1 : number + 3]:
             size = sum(map(len, lines)) + len(following)
@@ -289,7 +319,8 @@ class OutcomeIndex:
                 words |= own
                 is_short = len(sentence) <= CONFIRMATION_MOST
                 if is_short and not is_question(sentence) and _REVERSES.search(sentence.lower()):
-                    self.reversals.append((number, sentence, own, self._names(sentence)))
+                    undone = content_words(_reversed_clause(sentence))
+                    self.reversals.append((number, sentence, undone, self._names(sentence)))
             for word in words:
                 self.turns_with.setdefault(word, []).append(number)
 
@@ -331,6 +362,15 @@ class OutcomeIndex:
         return many > max(COMMON_LEAST, COMMON * self.total)
 
 
+def _reversed_clause(sentence: str) -> str:
+    """The clause of a sentence that says that something failed or was undone; the whole sentence if
+    that clause says little alone."""
+    for clause in _CLAUSE_END.split(_ADDRESS.sub(" ", sentence)):
+        if _REVERSES.search(clause.lower()) and len(content_words(clause)) > 1:
+            return clause
+    return sentence
+
+
 Finding = tuple[int, str, tuple[str, ...]]
 """The row of a finding, its text and its lines."""
 
@@ -366,3 +406,118 @@ def _findings(turns: Sequence[Turn]) -> Iterator[Finding]:
             text = " ".join(lines)
             if len(text) <= FINDING_MOST and len(content_words(text)) > 2:
                 yield row, text, tuple(lines)
+
+
+class Report(Struct, frozen=True):
+    """What the assistant said about the result of a call.
+
+    - `lines`: the sentences that it consists of
+    - `id`: what the call created or changed; empty if it has no identifier
+    """
+
+    row: int
+    text: str
+    lines: tuple[str, ...]
+    id: str
+
+
+def find_reports(
+    turns: Sequence[Turn], uses: Sequence[ToolUse], reader: NameReader
+) -> list[Report]:
+    """The last report about each thing that calls created or changed, the newest first.
+
+    Files and commands have sections of their own, so calls with a path or a command do not count.
+    A call that only looked something up counts if its result is short: the assistant says what it
+    found in the same way.
+    """
+    rows = [row for row, _, _ in turns]
+    last_of: dict[str, Report] = {}
+    for use in uses[-TURNS_READ:]:
+        if use.path or use.command or use.failed or not 0 < len(use.result) <= RESULT_MOST:
+            continue
+        at = bisect_left(rows, use.row + 1)
+        while at < len(turns) and turns[at][1] not in ("user", "assistant"):
+            at += 1
+        if at == len(turns) or turns[at][1] != "assistant":
+            continue
+        report = _report(use, rows[at], turns[at][2], reader)
+        if report is not None:
+            key = report.id or report.text
+            last_of.pop(key, None)
+            last_of[key] = report
+    return list(reversed(last_of.values()))
+
+
+def _report(use: ToolUse, row: int, sentences: Sequence[str], reader: NameReader) -> Report | None:
+    """The sentence about a result: that with its identifier, or else the first with a value of the
+    call or its result."""
+    arguments = " ".join(use.arguments.values())
+    created = [name for name in _ids(use.result, reader) if name not in arguments]
+    is_short = len(use.result) <= RESULT_SHORT and len(created) <= IDS_MOST
+    if not is_short and len(created) != 1:
+        return None
+    stated = [
+        one
+        for one in sentences
+        if len(one) <= REPORT_MOST and not is_question(one) and not is_narration(one)
+    ]
+    known = _ids(use.result, reader) or (_ids(arguments, reader) if is_short else [])
+    for name in created or known:
+        for one in stated:
+            if name in one:
+                return Report(row, one, (one,), name)
+    if not is_short:
+        return None
+    values = values_of(f"{arguments} {use.result}")
+    for one in stated:
+        if not values.isdisjoint(values_of(one)) or not _addresses(one).isdisjoint(
+            _addresses(arguments)
+        ):
+            name = known[0] if known else ""
+            is_named = name in use.result and name not in one
+            return Report(row, f"{name}: {one}" if name and is_named else one, (one,), name)
+    return None
+
+
+def mentioned_results(turns: Sequence[Turn], uses: Sequence[ToolUse]) -> Iterator[tuple[int, str]]:
+    """The short line of each result with a figure that the assistant mentions next, and its row.
+
+    That is the line that mattered: "03:19 checkout-api 0.6 %". Several such lines are options, of
+    which the decisions have the one that was taken. Files and errors have sections of their own.
+    """
+    rows = [row for row, _, _ in turns]
+    for use in uses[-TURNS_READ:]:
+        if use.path or use.command or use.failed:
+            continue
+        at = bisect_left(rows, use.row + 1)
+        if at == len(turns) or turns[at][1] != "assistant":
+            continue
+        mentioned = {value for value in values_of(" ".join(turns[at][2])) if len(value) > 2}
+        lines = [line.strip() for line in use.result[:RESULT_MOST].splitlines()]
+        matching = [
+            line
+            for line in lines
+            if len(line) <= RESULT_LINE and line[:1] != "{" and mentioned & values_of(line)
+        ]
+        if len(matching) == 1 and _LETTERS.search(matching[0]):
+            yield use.row, matching[0]
+
+
+def is_pending(text: str) -> bool:
+    """Whether an answer says that a question is still open."""
+    return _PENDING.search(text.lower()) is not None
+
+
+def is_supposed(sentence: str) -> bool:
+    """Whether a sentence only supposes something."""
+    return _SUPPOSES.search(sentence.lower()) is not None
+
+
+def _ids(text: str, reader: NameReader) -> list[str]:
+    """The identifiers of a text with a digit, such as `CR-9921`, each once."""
+    names = (name for line in text.splitlines() for _, name in reader.read(line))
+    return list(dict.fromkeys(name for name in names if _ID.fullmatch(name)))
+
+
+def _addresses(text: str) -> set[str]:
+    return {address.strip(".,;:()\"'") for address in _ADDRESS.findall(text)}

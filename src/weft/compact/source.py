@@ -60,12 +60,15 @@ SECTIONS = {
     "Decisions": "assistant",
     "Facts that changed": "user",
     "Findings": "assistant",
+    "Done": "assistant",
+    "Further facts": "assistant",
     "Files": "summary",
     "Commands and their last results": "summary",
     "Current errors": "summary",
     "Current request": "user",
     "Open tasks": "assistant",
     "Next step": "assistant",
+    "Last answer": "assistant",
 }
 """The sections of a state block, in the order in which they are written, with their speakers."""
 
@@ -94,6 +97,9 @@ COMMAND_KEYS = ("command", "cmd", "script")
 OTHER_KEYS = ("pattern", "query", "url", "glob", "skill", "subagent_type", "description")
 DOCUMENT = 1500
 """A longer text of a message is a document: fewer of its sentences matter."""
+
+ERROR_RESULT_MOST = 400
+"""A longer result is not read as the report of an error."""
 
 SERIES = 3
 """More lines than this that differ only in digits are a series."""
@@ -157,6 +163,13 @@ _ERROR_PARTS = (
     "refused",
 )
 """Parts of the words above: without one of them, the slow search is not needed."""
+
+_REPORTS_ERROR = lazy_pattern(
+    r'"(?:error|errors)"\s*:\s*(?!null|""|\[\]|false)|"status"\s*:\s*"(?:error|failed)"'
+    r"|^\s*(?:HTTP(?:/[\d.]+)? [45]\d\d\b|error\b)",
+    re.IGNORECASE,
+)
+"""The start of a short result that reports an error without being marked as one."""
 
 _NO_ERROR = lazy_pattern(
     r"\b(?:0|no|without) (?:errors?|failures?|failed|warnings?)\b", re.IGNORECASE
@@ -266,6 +279,12 @@ class ToolUse(Struct, frozen=True):
     result: str
     is_error: bool
     raw: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether the result is an error, or a short one that reports an error."""
+        is_short = len(self.result) <= ERROR_RESULT_MOST
+        return self.is_error or (is_short and _REPORTS_ERROR.search(self.result) is not None)
 
     @property
     def address(self) -> str:

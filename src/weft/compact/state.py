@@ -9,12 +9,15 @@ the conversation:
                         confirmed; and what came of it, if it failed or was undone
     Facts that changed  the newest statement, and the one that it replaced
     Findings            the causes that the assistant found
+    Done                what the assistant reported about calls that did something
+    Further facts       other sentences, in a short summary of a conversation
     Files               the files that calls read or changed, and the last change
     Commands            the last commands, and the line of their output that tells the result
     Current errors      the errors of the last run of a command
     Current request     what the user asked for last
     Open tasks          the items of the last task list that are not done
     Next step           what the assistant announced last, or asked without an answer
+    Last answer         what the assistant wrote last, if the next message replies to it
 
 Items are ordered by importance, so any beginning of the list is a state block. A summary writes
 them in the order above.
@@ -41,6 +44,7 @@ from .facts import (
     has_change,
     is_change,
     refers_back,
+    restates,
     values_of,
 )
 from .outcomes import (
@@ -48,6 +52,7 @@ from .outcomes import (
     OutcomeIndex,
     find_agreements,
     find_findings,
+    find_reports,
     opens_with_agreement,
 )
 from .source import (
@@ -58,6 +63,7 @@ from .source import (
     Source,
     ToolUse,
     Turn,
+    decode_arguments,
     is_courtesy,
     is_error_line,
     is_narration,
@@ -66,12 +72,17 @@ from .source import (
 )
 
 HEADINGS = tuple(SECTIONS)
-GOAL, _, DECISIONS, FACTS, FINDINGS, FILES, COMMANDS, ERRORS, REQUEST, TASKS, NEXT = HEADINGS
+GOAL, _, DECISIONS, FACTS, FINDINGS, DONE, FURTHER, *_OTHERS = HEADINGS
+FILES, COMMANDS, ERRORS, REQUEST, TASKS, NEXT, LAST = _OTHERS
 
 REQUEST_MOST = 600
 ANSWER_MOST = 200
 REPLY_MOST = 80
 QUESTIONS = 3
+REQUESTS_BEFORE = 2
+LAST_MOST = 280
+"""A shorter last answer is quoted as a whole."""
+
 QUOTE_MOST = 160
 FOLLOWING_MOST = 60
 """A shorter sentence with figures after a change belongs to it."""
@@ -86,7 +97,6 @@ CONTEXT_LEAST = 90
 CONTEXT_WORDS = 3
 """A question with fewer content words, such as "Which do you prefer?", says nothing alone."""
 
-ERROR_RESULT_MOST = 400
 ERROR_WINDOW = 30
 """Errors are looked for in this many of the last calls."""
 
@@ -95,6 +105,7 @@ MOST = {
     DECISIONS: 24,
     FACTS: 60,
     FINDINGS: 8,
+    DONE: 24,
     FILES: 60,
     COMMANDS: 40,
     ERRORS: 5,
@@ -113,7 +124,7 @@ FIRST_FILES, FIRST_COMMANDS = 10, 5
 """How many files and commands come before all others in importance."""
 
 FIRST_DOUBTFUL = 1
-FIRST = {RULES: 8, DECISIONS: 6, FACTS: 6, FINDINGS: 2}
+FIRST = {RULES: 8, DECISIONS: 6, FACTS: 6, FINDINGS: 2, DONE: 4}
 """How many items of a section come before the further items of all sections; of the rules that may
 be none, `FIRST_DOUBTFUL` do."""
 
@@ -125,17 +136,26 @@ _STRONG = lazy_pattern(
     r"|requirements?|rules?|please no"
     r"|niemals|nie|immer|muss|müssen|darf|dürfen|jamais|toujours|doit|doivent|interdit"
     r"|nunca|siempre|debe|deben|prohibido)\b"
-    r"|(?:^(?:(?:and|also|but|ok|okay|hmm|please)[,.]? )*|[,.;:] )no (?!wait|idea|problem)\w+"
     r"|必须|不要|不得|禁止|约束|务必|永远|しないで|必ず|禁止|해야|하지 마",
 )
 """Words of a rule."""
+
+_NO = lazy_pattern(
+    r"(?:^(?:(?:and|also|but|ok|okay|hmm|please)[,.]? )*|[,.;:] )no (?!wait|idea|problem)\w+"
+)
+_ROMANCE = lazy_pattern(
+    r"\b(?:el|la|los|las|que|se|un|una|por|para|con|del|al|puede\w*|podemos|hay|es|está|ya|il|lo"
+    r"|gli|di|che|não|uma|em|do|da)\b"
+)
+"""English rules such as "no restarts". In Spanish or Italian, "no" negates a verb, so there it
+makes no rule."""
 
 _WEAK = lazy_pattern(
     r"\b(?:does not|(?:you|we) (?:cannot|can't)|only|no longer|avoid|prefer|have to|has to"
     r"|required?|should(?:n't)?|instead of|but not|ever|leave|remember|stick to"
     r"|at most|at least|no more than|everywhere|nicht|nichts|keine?n?|überall|bitte nur|höchstens"
     r"|ne pas|solo)\b"
-    r"|^(?:no|not)\b|, not\b|^(?:and )?all\b.*\bplease\b"
+    r"|^not\b|, not\b|^(?:and )?all\b.*\bplease\b"
     r"|^(?:(?:and|also) )?(?:the|all|every|each) (?:\w+ ){1,2}(?:uses?|follows?|stays?|keeps?) "
     r"|^(?:(?:and|also) )?(?:every|each) (?:\w+ ){1,2}(?:gets?|has|needs?|goes) "
     r"|只能|只要|だけ",
@@ -148,6 +168,13 @@ _STANDING = lazy_pattern(
     r"|^(?:i|we) (?:want|expect|require)\b(?=.*\b(?:every|each|all|any|new)\b)"
     r"|^we (?:only )?(?:support|insist)\b",
 )
+_ONCE = lazy_pattern(
+    r"\b(?:in the meantime|meanwhile|right now|right away|today|tonight|this time"
+    r"|zwischenzeit|inzwischen|heute|gleich|sofort|en attendant|aujourd'hui|tout de suite"
+    r"|mientras tanto|hoy|ahora mismo|enseguida)\b"
+)
+"""Words of an order that is carried out once."""
+
 _STANDING_MARK = lazy_pattern(
     r"\b(?:every|each|all|any|new|after|before|when|whenever|in|style|format|below|under|until"
     r"|from|with)\b",
@@ -185,12 +212,17 @@ _INTENT = lazy_pattern(
 )
 _ASKS_FOR_WORK = lazy_pattern(r"\b(?:can|could|would|will) you\b|\bplease\b", re.IGNORECASE)
 _IMPERATIVE = lazy_pattern(
-    r"(?:^|[,;:.] |\b(?:and|then|meanwhile|meantime|but|first|und|dann|zwischenzeit) )"
+    r"(?:^|[,;:.] |\b(?:and|then|meanwhile|meantime|but|first|und|dann|zwischenzeit|et|ahora|luego"
+    r"|puis|maintenant|y) )"
     r"(?:write|draft|make|do(?! not\b)|start|begin|add|send|create|fix|run|check|find|look|prepare"
     r"|show|tell|give|plan|book|search|update|change|move|try|implement|remove|delete|rename"
     r"|explain|compare|list|summari[sz]e|translate|test|build|deploy|review|split|argue|order|open"
-    r"|close|set|finish|redo|read|work on|help"
-    r"|mach|schreib|such|plan|buche?|nimm|zeig|prüfe?|erstelle?|schick|sende?|gib|sag|ändere?)\b"
+    r"|close|set|finish|redo|read|work on|help|go on with|continue with|proceed with"
+    r"|weiter mit|mach|schreib|such|plan|buche?|nimm|zeig|prüfe?|erstelle?|schick|sende?|gib|sag"
+    r"|ändere?"
+    r"|busca|avisa|redacta|prepara|envía|manda|escribe|haz|mira|pide|cambia|añade|quita|comprueba"
+    r"|calcula|dime|pon|cherche|prépare|envoie|rédige|écris|fais|regarde|demande|ajoute|vérifie"
+    r"|calcule|dis|mets|signale|organise|propose|continue avec|sigue con)\b"
     r"|请|帮我|してくだ|お願い",
     re.IGNORECASE,
 )
@@ -198,7 +230,12 @@ _ASKS_IN_REPLY = lazy_pattern(
     r"\b(?:please|now|next|also|can you|could you|bitte)\b", re.IGNORECASE
 )
 _OPTIONS = lazy_pattern(r"\(A\).*\(B\)")
-_ONLY_ANNOUNCES = lazy_pattern(r"(?:\w+ ){0,3}rules?\W*")
+_ONLY_ANNOUNCES = lazy_pattern(
+    r"(?:\w+ ){0,3}rules?\W*"
+    r"|(?:some|a few|two|three|four|several|zwei|drei|einige|deux|trois|quelques|dos|tres|algunas)"
+    r" (?:\w+ ){0,2}(?:things?|points?|dinge|punkte|regeln|règles|choses|normas|cosas|reglas)"
+    r"\b[^,:;]{0,24}"
+)
 """A sentence that only says that rules follow."""
 
 _ANSWERS = lazy_pattern(
@@ -216,13 +253,6 @@ _GO_ON = lazy_pattern(
 )
 """A sentence that only tells to go on with what was asked before."""
 _ANYTHING_ELSE = lazy_pattern(r"\banything else\b|\bhow can i help\b", re.IGNORECASE)
-_REPORTS_ERROR = lazy_pattern(
-    r'"(?:error|errors)"\s*:\s*(?!null|""|\[\]|false)|"status"\s*:\s*"(?:error|failed)"'
-    r"|^\s*(?:HTTP(?:/[\d.]+)? [45]\d\d\b|error\b)",
-    re.IGNORECASE,
-)
-"""The start of a short result that reports an error without being marked as one."""
-
 _ERROR_REPORT = lazy_pattern(
     r"^(?:E\s{2,}|(?:\w+ )?error\b[:\[( ]|fatal\b|panic|FAIL|Traceback|npm ERR|✗|✘|\[?ERROR\b"
     r"|[\w.]*(?:Error|Exception)\b|\*\* \(|Found [1-9]\d* errors?)"
@@ -233,6 +263,12 @@ _ERROR_REPORT = lazy_pattern(
 )
 """An error line of a program's output, as programs write it."""
 
+_CODE = lazy_pattern(
+    r"[A-Z]+(?:[-_][A-Z0-9]+)+|\b[A-Z]{4,}\b|\b[45]\d\d\b|\b\w+(?:Error|Exception)\b"
+)
+"""A code of an error, such as `E-4031` or `SLOT_TAKEN`, or the status of an HTTP answer."""
+
+_PATH = lazy_pattern(r"\S*/\S*\w")
 _OUTCOME = lazy_pattern(
     r"\b(?:passed|failed|failures?|errors?|tests?|ok|success\w*|done|built|compiled|finished|created"
     r"|changed|insertions?|exit code|warnings?|found|fatal|denied|up to date|completed?)\b",
@@ -263,6 +299,7 @@ class Item(Struct, frozen=True):
     - `order`: its place in the summary
     - `outdated`: the replaced texts, and texts of which a part no longer holds
     - `short`: its text in a short summary, if that differs
+    - `is_doubtful`: a rule that may be none
     """
 
     heading: str
@@ -273,6 +310,7 @@ class Item(Struct, frozen=True):
     order: tuple[int, int] = (0, 0)
     outdated: tuple[str, ...] = ()
     short: str = ""
+    is_doubtful: bool = False
 
 
 State = Sequence[Item]
@@ -305,11 +343,13 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
     rules = [*clear, *(rule for rule in doubtful if rule[1] not in changed)]
     sections = {
         GOAL: _goal(source),
-        REQUEST: () if _has_request(source, after) else _request(source),
+        REQUEST: _request_before(source, after)
+        if _has_request(source, after)
+        else _request(source),
         NEXT: () if _has_speaker(after, "assistant") else _next_steps(source),
+        LAST: _last_answer(source, after) if _has_speaker(after, "assistant") else (),
         RULES: rules,
         TASKS: _open_tasks(source),
-        ERRORS: _errors(source),
     }
     files, commands = list(_files(source)), list(_commands(source))
 
@@ -317,7 +357,8 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
         for row, text, lines in drafts:
             names = tuple(reader.read(text))
             order = (HEADINGS.index(heading), row)
-            yield Item(heading, text, lines, names, (), order)
+            is_doubtful = heading == RULES and text not in clear_texts
+            yield Item(heading, text, lines, names, (), order, is_doubtful=is_doubtful)
 
     clear_texts = {text for _, text, _ in clear}
     first: list[Item] = []
@@ -331,7 +372,7 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
             most = min(most, sum(item.text in clear_texts for item in new))
             doubtful_items = [item for item in new[most:] if item.text not in clear_texts]
             mixed.extend(enumerate(doubtful_items[:FIRST_DOUBTFUL], start=1))
-        if heading in (FACTS, FINDINGS, DECISIONS):
+        if heading in (FACTS, FINDINGS, DECISIONS, DONE):
             mixed.extend(enumerate(new[:most]))
         else:
             first.extend(new[:most])
@@ -342,6 +383,7 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
         new = [item for item in items(heading, drafts) if item.text not in quoted]
         add(heading, new[: MOST.get(heading)])
         quoted.update(item.text for item in new)
+    add(ERRORS, list(_errors(source))[: MOST[ERRORS]])
     facts = [item for item in facts if item.lines[0] not in clear_texts]
     add(FACTS, facts)
     quoted.update(line for item in facts for line in item.lines)
@@ -351,6 +393,11 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
     quoted.update(line for _, _, lines in findings for line in lines)
     add(FINDINGS, list(items(FINDINGS, findings)))
     outdated = {text for item in facts for text in item.outdated}
+    reports = find_reports(source.turns, source.uses, reader)
+    reports = [one for one in reports if quoted.isdisjoint(one.lines)][: MOST[DONE]]
+    done = [one for one in reports if replaced.isdisjoint(one.lines)]
+    add(DONE, list(items(DONE, [(one.row, one.text, one.lines) for one in done])))
+    quoted.update(line for one in done for line in one.lines)
     add(DECISIONS, list(_decision_items(source, decisions, quoted, replaced, outdated)))
     first.extend(item for _, item in sorted(mixed, key=lambda entry: entry[0]))
     first[:] = (_mark_outdated(item, outdated) for item in first)
@@ -373,7 +420,8 @@ def _mark_outdated(item: Item, outdated: Collection[str]) -> Item:
     return structs.replace(item, text=f"{item.text} {CHANGED_LATER}", short=short)
 
 
-def _asks_for_work(sentence: str) -> bool:
+def asks_for_work(sentence: str) -> bool:
+    """Whether a sentence of the user asks for work."""
     return _IMPERATIVE.search(sentence) is not None
 
 
@@ -399,7 +447,7 @@ def _decision_items(
         return sentence in quoted or _forbids(sentence)
 
     use_rows = [use.row for use in source.uses]
-    all_agreements = find_agreements(source.turns, use_rows, is_known, _asks_for_work)
+    all_agreements = find_agreements(source.turns, use_rows, is_known, asks_for_work)
     agreements = {agreement.number: agreement for agreement in all_agreements}
     outcomes = OutcomeIndex(source.turns, source.reader)
     answered = {decision.number for decision in decisions}
@@ -430,6 +478,9 @@ def _decision_items(
                 continue  # the new value is a changed fact
             holds = agreement is not None and replaced.isdisjoint(agreement.lines)
             is_confirmed = agreement is not None and agreement.is_confirmed and holds
+            if agreement and not values_of(agreement.text):
+                shared = content_words(agreement.text) & content_words(decision.text)
+                is_confirmed = is_confirmed and len(shared) > 1  # not just "I will prepare that."
             shorts = [decision.short, agreement.text if agreement and is_confirmed else ""]
             add(decision, min(filter(None, shorts), key=len, default=""))
     accepted = set[str]()
@@ -439,11 +490,24 @@ def _decision_items(
         if agreement.number not in answered and holds and accepted.isdisjoint(lines):
             add(agreement, "")
         accepted |= lines
-    by_weight = sorted(weighted, key=lambda entry: -entry[0])
-    by_age = sorted(weighted, key=lambda entry: -entry[1].order[1])
+    by_age = _without_replaced(sorted(weighted, key=lambda entry: -entry[1].order[1]))
+    by_weight = sorted(by_age, key=lambda entry: -entry[0])
     mixed = chain.from_iterable(zip(by_age, by_weight, strict=True))
     ranked = {id(item): item for _, item in mixed}
     return islice(ranked.values(), MOST[DECISIONS])
+
+
+def _without_replaced(weighted: list[tuple[float, Item]]) -> list[tuple[float, Item]]:
+    """The decisions, the newest first, without those of which a newer one repeats most words with
+    other figures."""
+    newer: list[str] = []
+    holding: list[tuple[float, Item]] = []
+    for weight, item in weighted:
+        text = item.short or item.text
+        if not any(restates(other, text) for other in newer):
+            holding.append((weight, item))
+        newer.append(text)
+    return holding
 
 
 def find_rules(rows: Sequence[Row]) -> list[str]:
@@ -474,6 +538,22 @@ def _request(source: Source) -> Iterator[DraftItem]:
     last = next(requests, None)
     if last is not None and next(requests, None) is not None:
         yield from _quote(*last, is_current=True)
+
+
+def _request_before(source: Source, after: Sequence[Turn]) -> Iterator[DraftItem]:
+    """The work that the user asked for before, if the next message answers a question about it."""
+    turns = source.turns
+    if not turns or not after or after[0][1] != "user" or turns[-1][1] != "assistant":
+        return
+    if not any(map(is_question, turns[-1][2][-2:])):
+        return
+    for number, (row, speaker, sentences) in _backwards(turns):
+        if speaker != "user" or (number and _is_reply(sentences, turns[number - 1])):
+            continue
+        asked = [one for one in sentences if asks_for_work(one) and not is_question(one)]
+        for sentence in asked[-REQUESTS_BEFORE:]:
+            yield row, sentence, (sentence,)
+        return
 
 
 def _backwards(turns: Sequence[Turn]) -> Iterator[tuple[int, Turn]]:
@@ -539,6 +619,8 @@ def _quote(row: int, sentences: Sequence[str], *, is_current: bool = False) -> I
         for one in sentences
         if not is_courtesy(one) and (not _forbids(one) or (is_current and _IMPERATIVE.search(one)))
     ]
+    if is_current:
+        asked = [one for one in asked if not _is_vague(one)] or asked
     for sentence in asked or sentences:
         size += len(sentence)
         if size > REQUEST_MOST and size > len(sentence):
@@ -580,7 +662,9 @@ def is_rule(sentence: str) -> bool:
         return False
     if _DESCRIBES.search(lowered):
         return False
-    return _is_clear(sentence) or _WEAK.search(lowered) is not None
+    if _is_clear(sentence) or _WEAK.search(lowered) is not None:
+        return True
+    return lowered.startswith("no ") and not _ROMANCE.search(lowered)
 
 
 def _is_clear(rule: str) -> bool:
@@ -588,9 +672,13 @@ def _is_clear(rule: str) -> bool:
     lowered = rule.lower()
     if _STRONG.search(lowered) or _NEEDS.search(lowered):
         return True
+    if _NO.search(lowered) and not _ROMANCE.search(lowered):
+        return True
     if _POLITE.search(lowered) and _WEAK.search(lowered):
         return True
-    return _STANDING.search(lowered) is not None and _STANDING_MARK.search(lowered) is not None
+    if _STANDING.search(lowered) is None or _ONCE.search(lowered) is not None:
+        return False
+    return _STANDING_MARK.search(lowered) is not None
 
 
 def _decisions(source: Source) -> list[Decision]:
@@ -607,10 +695,14 @@ def _decisions(source: Source) -> list[Decision]:
         settled = [one for one in answer if not _forbids(one) or _ANSWERS.match(one)]
         if not settled:
             continue  # the rules have a section of their own
+        delegates = [one for one in settled if is_question(one) or asks_for_work(one)]
+        said = [one for one in settled if len(content_words(one)) > 1]
+        if any(map(is_question, delegates)) and all(one in delegates for one in said):
+            continue  # the answer asks for more work
         reply = _shorten(" ".join(settled), ANSWER_MOST)
-        text, short = (
-            "\n  ".join([*questions[-QUESTIONS:], f"User: {one}"])
-            for one in (reply, _first_sentences(settled, REPLY_MOST))
+        text = "\n  ".join([*questions[-QUESTIONS:], f"User: {reply}"])
+        short = "\n  ".join(
+            [*_core_question(questions), f"User: {_first_sentences(settled, REPLY_MOST)}"]
         )
         about = (*sentences, *answer)
         decisions.append(Decision(number + 1, row, text, short, (*questions, *settled), about))
@@ -625,6 +717,14 @@ def _decisions(source: Source) -> list[Decision]:
                 Decision(number, use.row, "\n  ".join(lines), "", tuple(asked), tuple(asked))
             )
     return sorted(decisions, key=lambda decision: -decision.row)
+
+
+def _core_question(questions: Sequence[str]) -> Sequence[str]:
+    """The last question alone, or else the sentences before it if it says little alone."""
+    *before, question = questions[-QUESTIONS:]
+    if not before or len(content_words(question)) >= CONTEXT_WORDS or _OPTIONS.search(question):
+        return [question]
+    return before
 
 
 def _first_sentences(sentences: Sequence[str], most: int) -> str:
@@ -814,38 +914,86 @@ def _next_steps(source: Source) -> Iterator[DraftItem]:
         ]
         for at, step in steps[-3:]:
             is_short = at and is_question(step) and len(content_words(step)) < CONTEXT_WORDS
+            is_short = is_short or (at and _is_vague(step))
             lines = sentences[at - 1 : at + 1] if is_short else [step]
             yield row, " ".join(lines), tuple(lines)
         return
 
 
-def _errors(source: Source) -> Iterator[DraftItem]:
-    """The error lines of the last run of each program or tool, the newest first."""
+def _last_answer(source: Source, after: Sequence[Turn]) -> Iterator[DraftItem]:
+    """The question or the proposal at the end, if the next message is the user's reply to it."""
+    if not source.turns or not after or after[0][1] != "user":
+        return
+    row, speaker, sentences = source.turns[-1]
+    if speaker != "assistant" or not _is_request(sentences):
+        return
+    reply = after[0][2]
+    lines = _questions(sentences, reply)[-QUESTIONS:]
+    if sum(map(len, sentences)) <= LAST_MOST:
+        lines = [one for one in sentences if not is_courtesy(one)]
+    elif not lines:
+        words = content_words(" ".join(reply))
+        stated = [one for one in sentences if not is_narration(one) and not is_courtesy(one)]
+        lines = sorted(stated, key=lambda one: -len(words & content_words(one)))[:1] or stated[:1]
+    for line in dict.fromkeys(lines):
+        yield row, line, (line,)
+
+
+def _errors(source: Source) -> Iterator[Item]:
+    """The error lines of the last run of each program or tool, the newest first.
+
+    In a short summary, what the assistant said about an error stands for it: that says what failed.
+    """
     programs: set[str] = set()
+    rows = [row for row, _, _ in source.turns]
     for use in reversed(source.uses[-ERROR_WINDOW:]):
         key = " ".join(use.command.split()[:2]) or f"{use.name} {use.address}"
         if key in programs:
             continue
         programs.add(key)
-        is_error = use.is_error or _reports_error(use.result)
+        is_error = use.failed
         if not use.command and not is_error:
             continue
         lines = [line.strip() for line in use.result.splitlines()]
         failing = [line for line in lines if is_error_line(line) and (is_error or _reports(line))]
         if not failing and is_error:
             failing = [line for line in lines if line][-1:]
-        about = "" if use.command else " ".join(filter(None, (use.name, use.address))) + "\n  "
+        about = "" if use.command else " ".join(filter(None, (use.name, use.address)))
         for line in dict.fromkeys(failing[-2:]):
-            yield use.row, f"{about}{line[:QUOTE_MOST]}", (line,)
+            text = f"{about}\n  {line[:QUOTE_MOST]}" if about else line[:QUOTE_MOST]
+            short, quoted = "", (line,)
+            if about:
+                at = bisect_right(rows, use.row)
+                said = _said_about(f"{line} {use.path}", source, at)
+                short = said or f"{about}: {_plain_error(line)}"
+                quoted = (line, said) if said else quoted
+            names = tuple(source.reader.read(text))
+            order = (HEADINGS.index(ERRORS), use.row)
+            yield Item(ERRORS, text, quoted, names, (), order, (), short)
+
+
+def _said_about(error: str, source: Source, number: int) -> str:
+    """The sentence of the next turn by the assistant with a code or a name of an error."""
+    if number >= len(source.turns) or source.turns[number][1] != "assistant":
+        return ""
+    codes = {*_CODE.findall(error), *_PATH.findall(error)}
+    for sentence in source.turns[number][2]:
+        is_short = len(sentence) <= ANSWER_MOST and not is_question(sentence)
+        if is_short and any(code in sentence for code in codes):
+            return sentence
+    return ""
+
+
+def _plain_error(line: str) -> str:
+    """An error in JSON as the texts that it has, and any other line as it is."""
+    texts = decode_arguments(line) if line.startswith("{") else {}
+    values = [text for key, text in texts.items() if text and key not in ("status", "type")]
+    return ", ".join(values)[:QUOTE_MOST] or line[:QUOTE_MOST]
 
 
 def _reports(line: str) -> bool:
     """Whether an error line has the form of a report, and is not a text about errors."""
     return _ERROR_REPORT.search(line) is not None
-
-
-def _reports_error(result: str) -> bool:
-    return len(result) <= ERROR_RESULT_MOST and _REPORTS_ERROR.search(result) is not None
 
 
 class _FileUse(Struct):
@@ -859,6 +1007,8 @@ def _files(source: Source) -> Iterator[DraftItem]:
     """The files that calls read or changed: changed ones first, the newest first."""
     files: dict[str, _FileUse] = {}
     for use in source.uses:
+        if use.failed:
+            continue  # the errors say so
         paths = [use.path] if use.path else _patched_paths(use)
         for path in paths:
             if "\n" in path or "*" in path or len(path) > COMMAND_MOST:
