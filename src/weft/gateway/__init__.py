@@ -3,11 +3,11 @@
 from .api_events import EventQueue
 from .api_history import HISTORY_READS, HISTORY_WRITES, compare_words
 from .api_reads import READS
-from .api_views import Change, change_json, excerpt, message_text, part_json, read_changes
 from .api_writes import WRITES
 from .app import build, open_state, serve, url_of
 from .asgi import decompress, header_bytes, parse_body
 from .auth import Caller, admit, brings_credentials, upstream_credentials
+from .bodies import ParsedBodies, ParsedBody, body_key, parse_again, tune_interpreter
 from .codex_compaction import ask_for_summary, open_summaries
 from .errors import failure
 from .frames import FrameWriter, Transcript, read_frame
@@ -22,9 +22,7 @@ from .hints import (
 )
 from .identity import Continuation, TraceCache, is_distinctive, read_incoming
 from .journal import Journal, leftover_journals, open_journal
-from .large_bodies import tune_interpreter
 from .live import LiveExchange, LiveFeed
-from .parsed_bodies import ParsedBodies, ParsedBody, body_key, parse_again
 from .recorder import ExchangeRecorder
 from .records import (
     AnswerRecord,
@@ -52,6 +50,7 @@ from .settings import (
     read_settings,
 )
 from .state import State, Titles
+from .thread_views import Change, change_json, excerpt, message_text, part_json, read_changes
 
 __all__ = [
     "DEFAULT_HOST",

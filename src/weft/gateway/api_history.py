@@ -60,8 +60,14 @@ from weft.store import Step
 from weft.thread import CommitInfo, MergePreview, Preview, Thread, open as open_thread
 
 from .api_call import DEFAULT_BRANCH, ApiCall, Handler
-from .api_views import describe_commit, excerpt, message_text, result_text
-from .thread_views import GraphCommit, ThreadView
+from .thread_views import (
+    GraphCommit,
+    ThreadView,
+    describe_commit,
+    excerpt,
+    message_text,
+    result_text,
+)
 
 SENT_LENGTH = 200_000
 """How many characters of a sent request the page shows."""

@@ -30,8 +30,11 @@ from weft.thread import (
 from weft.tokens import counter_for
 
 from .api_call import DEFAULT_BRANCH, ApiCall, AsyncHandler, Handler, read_id
-from .api_views import (
+from .run_planning import check_model, choose_model, context_json
+from .runs import OWN_AGENT, is_unanswered
+from .thread_views import (
     Change,
+    ThreadView,
     attempts_json,
     change_json,
     commit_json,
@@ -41,9 +44,6 @@ from .api_views import (
     thread_json,
     tokens_json,
 )
-from .run_planning import check_model, choose_model, context_json
-from .runs import OWN_AGENT, is_unanswered
-from .thread_views import ThreadView
 
 LOG_LIMIT = 500
 ROW_LIMIT = 400

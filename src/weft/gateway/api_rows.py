@@ -48,16 +48,18 @@ from weft.tokens import counter_for
 
 from .api_call import DEFAULT_BRANCH, ApiCall, Handler, read_id
 from .api_reads import TOKENIZER
-from .api_views import (
+from .render import render
+from .runs import is_unanswered
+from .thread_views import (
     Change,
+    CommitFacts,
+    ThreadView,
+    ThreadViews,
     attempt_json,
     count_once,
     part_json,
     result_text,
 )
-from .render import render
-from .runs import is_unanswered
-from .thread_views import CommitFacts, ThreadView, ThreadViews
 from .uploads import media_blocks, media_json
 
 WINDOW = 100

@@ -19,10 +19,10 @@ from weft.tokens import counter_for
 
 from .api_call import ApiCall, AsyncHandler, Handler
 from .api_reads import TOKENIZER, read_steps
-from .api_views import Change, change_json, count_once, read_changes
 from .auth import own_name
 from .render import render
 from .runs import RETRY, is_transient
+from .thread_views import Change, change_json, count_once, read_changes
 
 EXCERPT_LENGTH = 60
 """How many characters of an undone message are shown."""

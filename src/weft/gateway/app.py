@@ -43,10 +43,10 @@ from .asgi import (
 )
 from .auth import admit
 from .auto_compact import SessionCompactor
+from .bodies import tune_interpreter
 from .endpoints import HEALTH, client_protocol, find_endpoint, full_path
 from .errors import refusal
 from .guard import Gate
-from .large_bodies import tune_interpreter
 from .live import StorePoller
 from .recorder import ExchangeRecorder
 from .runs import CallerPermissions

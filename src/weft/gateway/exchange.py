@@ -71,6 +71,7 @@ from weft.thread import has_sealed_summaries, open as open_thread, with_portable
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit, brings_credentials, own_name
+from .bodies import ParsedBody, body_key, parse_again
 from .codex_compaction import (
     CompactionRelay,
     CompactionRequest,
@@ -89,7 +90,6 @@ from .hints import is_retry, is_title_request, read_hint, read_parent_hint, retr
 from .identity import Continuation
 from .live import LiveExchange
 from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_outgoing
-from .parsed_bodies import ParsedBody, body_key, parse_again
 from .recorder import Recording
 from .records import RequestLocation
 from .relay import PassThroughRelay, Relay

@@ -209,7 +209,7 @@ def _shared_length(
     first = system_count
     if first < min(len(messages), len(earlier_messages)) and (
         messages[first] is earlier_messages[first]
-    ):  # they were decoded once (`parsed_bodies`), so most of them are the same objects
+    ):  # they were decoded once (`bodies`), so most of them are the same objects
         return first + equal_length(messages, earlier_messages, first)
     if body is None or earlier.body is None or len(messages) < len(earlier_messages):
         return system_count + equal_length(messages, earlier_messages, system_count)

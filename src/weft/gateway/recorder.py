@@ -41,11 +41,10 @@ from weft.model import ApiError, JsonObject, Message, Origin, Request, Response
 from weft.store import Store
 from weft.thread import Bodies, SentBodyDelta
 
+from .bodies import LARGE_BODY, ParsedBodies
 from .hints import is_summary_request, read_side_kind
 from .identity import Continuation, read_incoming, token_key
 from .journal import Journal, Position, leftover_journals, open_journal
-from .large_bodies import LARGE_BODY
-from .parsed_bodies import ParsedBodies
 from .records import (
     AnswerRecord,
     DigestCache,

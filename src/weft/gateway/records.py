@@ -74,6 +74,8 @@ from weft.thread import (
 
 from .branches import (
     branches_at,
+    find_compacted_thread,
+    find_summary,
     first_free,
     follow_client,
     is_summary_branch,
@@ -82,7 +84,6 @@ from .branches import (
     land_summary_request,
     return_to_request,
 )
-from .client_compaction import find_compacted_thread, find_summary
 from .hints import TITLE_KINDS, Family, find_main, give_title, join_family
 from .identity import (
     Continuation,

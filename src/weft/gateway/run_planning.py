@@ -41,12 +41,11 @@ from weft.tokens import counter_for
 
 from .api_call import ApiCall
 from .api_media import read_attached
-from .api_views import Change, brief_json, count_once
 from .auth import is_secret, own_name
 from .errors import public_message
 from .runs import OWN_AGENT, Run, RunAgent, RunSpec, is_unanswered
 from .state import State
-from .thread_views import ThreadView
+from .thread_views import Change, ThreadView, brief_json, count_once
 
 PACE_SECONDS = 0.02
 """The pause between two pieces of the offline model's answer, which it has at once."""

@@ -10,9 +10,9 @@ from weft.store import Store, ThreadRecord
 from weft.thread import read_title
 
 from .auto_compact import SessionCompactor
+from .bodies import LargeBodyWorker
 from .exchange_log import Metrics
 from .guard import Gate
-from .large_bodies import LargeBodyWorker
 from .listings import Listings
 from .live import LiveFeed
 from .recorder import ExchangeRecorder
