@@ -261,3 +261,26 @@ def test_the_text_index_can_be_dropped_and_is_rebuilt(store: Store) -> None:
     assert fsck(store).clean  # all commits wait to be indexed
     assert len(weft.open(store).search("hello")) == 1
     assert sum(store.segments().values()) == fsck(store).commits
+
+
+class IndexedMeanwhile(SqliteStore):
+    """A store that another process indexes whenever its segments have been listed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def segments(self) -> dict[int, int]:
+        segments = super().segments()
+        with weft.open(self.path) as other:
+            other.search("anything")
+        return segments
+
+
+def test_fsck_during_indexing_finds_no_flaw(tmp_path: Path) -> None:
+    store = IndexedMeanwhile(tmp_path / "weft.db")
+    t = weft.open(store)
+    for number in range(3):
+        t.user(f"message {number}")
+    assert fsck(store).flaws == ()
+    store.close()

@@ -174,9 +174,7 @@ def index_flaws(store: Store, commits: int, unreliable: Set[Id]) -> list[Flaw]:
     commits with an object in `unreliable`.
     """
     flaws: list[Flaw] = []
-    indexed = 0
     for number, size in store.segments().items():
-        indexed += size
         try:
             owned = store.indexed_commits(segments=[number])
             blocks = store.index_blocks(range(BUCKETS), [number])
@@ -186,15 +184,26 @@ def index_flaws(store: Store, commits: int, unreliable: Set[Id]) -> list[Flaw]:
             what = str(error)
         except TypeError:
             what = "a column has a value of another type"
-        if what is not None:
+        # Another process may have merged the segment into a larger one meanwhile.
+        if what is not None and number in store.segments():
             flaws.append(Flaw("index", f"segment {number}", what))
-    if indexed < commits:
-        after = 0
-        while page := store.unindexed(PAGE, after):
-            indexed, after = indexed + len(page), page[-1].key
-        if indexed < commits:
-            flaws.append(Flaw("index", "text", f"does not have {commits - indexed} commits"))
+    if (missing := commits - _count_indexed(store)) > 0:
+        flaws.append(Flaw("index", "text", f"does not have {missing} commits"))
     return flaws
+
+
+def _count_indexed(store: Store) -> int:
+    """How many commits the index has, with those that the next search will add.
+
+    Another process may add a segment between the two counts; then both are made again.
+    """
+    while True:
+        segments = store.segments()
+        count, after = sum(segments.values()), 0
+        while page := store.unindexed(PAGE, after):
+            count, after = count + len(page), page[-1].key
+        if store.segments() == segments:
+            return count
 
 
 def _wrong_terms(
