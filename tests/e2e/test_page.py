@@ -53,6 +53,18 @@ def say(page, words):
     page.wait_for_selector("#conversation .row .acts button", state="attached")
 
 
+def add_turns(url, thread, *texts):
+    """Add turns in one request, as a program with a long conversation does: no text is streamed."""
+    turns = [{"role": "user", "content": text} for text in texts]
+    answers = [{"role": "assistant", "content": f"An answer to: {text}"} for text in texts]
+    messages = [each for pair in zip(turns, answers, strict=True) for each in pair][:-1]
+    body = {"model": "weft-offline", "max_tokens": 50, "messages": messages}
+    headers = {"content-type": "application/json", "x-weft-thread": thread}
+    data = json.dumps(body).encode()
+    with urlopen(Request(f"{url}/v1/messages", data=data, headers=headers)) as answer:
+        assert answer.headers["x-weft-thread"] == thread
+
+
 def ask(url, path, body=None):
     """Status and JSON of a question to the API."""
     data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -118,10 +130,10 @@ def test_the_agent_compacts_and_the_log_reverts_it(tab):
     wait_for_text(page, "figure number 0")
 
 
-def test_the_compact_button_shows_a_preview_and_undo_reverts_it(tab):
+def test_the_compact_button_shows_a_preview_and_undo_reverts_it(tab, served):
+    fox = "the quick brown fox jumps over the lazy dog. " * 20
+    add_turns(served, "button", *(f"Note {number}: {fox}" for number in range(4)))
     page = tab("button")
-    for number in range(4):
-        say(page, f"Note {number}: " + "the quick brown fox jumps over the lazy dog. " * 20)
     expect(page.locator("#conversation > .row.user")).to_have_count(4)
     page.click("#compact")
     page.wait_for_selector("#preview .removed")
@@ -160,10 +172,9 @@ def test_a_thread_without_commits_has_nothing_to_undo(tab):
     expect(page.locator("#undo")).to_be_enabled()
 
 
-def test_a_toast_covers_no_message(tab):
+def test_a_toast_covers_no_message(tab, served):
+    add_turns(served, "toast", *(f"line {number}\n\n" * 6 for number in range(6)))
     page = tab("toast")
-    for number in range(6):
-        say(page, f"line {number}\n\n" * 6)
     page.click("#undo")
     page.wait_for_function("""() => {
         const [toast, view] = ["#toast", "#scroll"].map((name) => document.querySelector(name))

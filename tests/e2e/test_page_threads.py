@@ -1,13 +1,16 @@
 """Renaming, deleting and restoring threads in the page, in a real browser."""
 
+from contextlib import closing
 from functools import partial
 
 import pytest
 from playwright.sync_api import expect
 
 import weft
+import weft.thread
 from pages import assert_nothing_ran, wait_for_text, wait_for_thread, wait_until
 from serving import serving
+from weft.store import open_store
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -163,3 +166,21 @@ def test_the_buttons_fit_a_phone(tab, store):
     page.fill("#rename-dialog-text", "on a small phone")
     page.press("#rename-dialog-text", "Enter")
     wait_for_thread(page, "on a small phone")
+
+
+def test_an_old_thread_that_is_active_again_is_first_among_many(tab, store):
+    add_thread(store, "old and active", "the first words")
+    with closing(open_store(store)) as opened:
+        for number in range(505):
+            weft.thread.open(opened, f"one-off {number}").user("once")
+    with weft.open(store, "old and active") as thread:
+        thread.user("marmalade")
+    page = tab("old and active")
+    listed = page.locator("#threads .thread")
+    expect(listed.first).to_have_attribute("data-thread", "old and active")
+    expect(listed).to_have_count(500)
+    page.click("#threads .more")
+    wait_until(page, listed.count, lambda count: count > 505)
+    page.fill("#search", "marmalade")
+    expect(listed).to_have_count(1)
+    expect(listed).to_have_attribute("data-thread", "old and active")

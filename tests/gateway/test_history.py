@@ -10,6 +10,7 @@ import pytest
 import weft
 from servers import weft_serve
 from weft.gateway import compare_words
+from weft.model import Checkpoint, Message, Text, ToolResult
 
 SECONDS = 60
 
@@ -230,6 +231,10 @@ def test_a_branch_can_end_with_a_message_or_before_an_answer(gateway):
     text = read(gateway, "/api/message", thread="again", branch="e", id=first)
     assert text == {"id": first, "role": "user", "text": "another question"}
     assert refused(read, gateway, "/api/message", thread="again", id="77")[0] == 404
+    parts = (Text("what I wrote"), ToolResult("c", (Text("a result"),)), Checkpoint("abc123"))
+    with weft.open(gateway.store, "again") as thread:
+        mixed = thread.commit_message(Message("user", parts)).id  # an edit replaces the first part
+    assert read(gateway, "/api/message", thread="again", id=mixed)["text"] == "what I wrote"
     with weft.open(gateway.store, "again") as thread:
         assert set(thread.branches()) == {"main", "main-2", "main-3", "e"}
 

@@ -67,7 +67,7 @@ from weft.errors import (
     WrongAnswer,
 )
 from weft.function_tools import FunctionTool, read_tools
-from weft.history import STOP_REASON, add_first_token
+from weft.history import STOP_REASON, add_times
 from weft.model import (
     ApiError,
     Checkpoint,
@@ -177,16 +177,17 @@ class Ask(Struct, frozen=True):
 class Answered(Struct, frozen=True):
     """A model's answer, and the request body that it answers.
 
-    `first_token` is the number of seconds until the answer began.
+    `first_token` is the number of seconds until the answer began, `seconds` until it was complete.
     """
 
     response: Response
     sent: SentRequest
     first_token: float | None = None
+    seconds: float | None = None
 
 
 class TimedFold(Fold):
-    """An answer that measures how long its first block took, from the request on."""
+    """An answer that measures how long it takes, from the request on."""
 
     def __init__(self, origin: Origin | None) -> None:
         super().__init__(origin)
@@ -196,7 +197,12 @@ class TimedFold(Fold):
     def send(self, event: Event) -> None:
         super().send(event)
         if self.first_token is None and self.has_content:
-            self.first_token = monotonic() - self._asked_at
+            self.first_token = self.seconds
+
+    @property
+    def seconds(self) -> float:
+        """The time since the request."""
+        return monotonic() - self._asked_at
 
 
 class Unanswered(Struct, frozen=True):
@@ -811,7 +817,7 @@ class Agent:
     def _answered(self, folding: TimedFold, ask: Ask, bodies: Sequence[SentBody]) -> Answered:
         """The whole answer with the body that was sent for it."""
         request = SentRequest(bodies[-1].body, self.provider.protocol, self.model, ask.head)
-        return Answered(folding.response(), request, folding.first_token)
+        return Answered(folding.response(), request, folding.first_token, folding.seconds)
 
 
 async def read_retries(
@@ -894,7 +900,7 @@ def converse(
         answer = answered.response
         stop = None if answer.stop is None else answer.stop.special
         metadata = None if stop is None else {STOP_REASON: stop}
-        usage = add_first_token(answer.usage, answered.first_token)
+        usage = add_times(answer.usage, answered.first_token, answered.seconds)
         thread.commit_message(answer.message, metadata=metadata, usage=usage, sent=answered.sent)
         if compactor is not None:
             compactor.learn(answer.usage)

@@ -55,7 +55,7 @@ from weft.history import (
     read_writers,
 )
 from weft.ids import Id
-from weft.model import JsonObject, ToolResult
+from weft.model import JsonObject, Refusal, Text, ToolResult, texts
 from weft.store import Step
 from weft.thread import CommitInfo, MergePreview, Preview, Thread, open as open_thread
 
@@ -245,9 +245,12 @@ def _refs_by_commit(refs: dict[str, Id]) -> dict[str, Sequence[str]]:
 
 
 def show_message(call: ApiCall) -> JsonObject:
-    """The whole text of one message, for a person who edits it."""
-    row = _find_row(call, call.text("id"))
-    return {"id": call.text("id"), "role": row.message.role, "text": row.message.text}
+    """The text of one message that an edit replaces, as it was written."""
+    message = _find_row(call, call.text("id")).message
+    written = [block for block in message.blocks if isinstance(block, Text | Refusal)]
+    results = [block for block in message.blocks if isinstance(block, ToolResult)]
+    text = "\n".join(texts(written or results[:1]))
+    return {"id": call.text("id"), "role": message.role, "text": text}
 
 
 def show_sent_request(call: ApiCall) -> JsonObject:

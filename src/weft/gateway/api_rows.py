@@ -26,7 +26,7 @@ import orjson
 from weft.catalog import Catalog
 from weft.demo import SAMPLE
 from weft.errors import Refused
-from weft.history import Row, Setup, read_branches, read_first_token, read_stop_reason, shows
+from weft.history import Row, Setup, read_branches, read_stop_reason, read_times, shows
 from weft.ids import Id
 from weft.model import (
     Audio,
@@ -265,8 +265,13 @@ def _read_facts(
 
 
 def _latency(facts: CommitFacts) -> float | None:
-    """How long an answer took, in seconds; `None` if its request was not stored as it was sent."""
-    seconds = facts.seconds
+    """How long an answer took, in seconds, as measured.
+
+    Older answers have no measured time. For those it is the time since the commit before, which is
+    too long if the answer was asked for again; `None` if that cannot be the time of an answer.
+    """
+    measured = read_times(facts.usage)[1]
+    seconds = facts.seconds if measured is None else measured
     return None if seconds is None or not 0 < seconds < LONGEST_ANSWER else round(seconds, 1)
 
 
@@ -305,7 +310,7 @@ class _RowWriter:
             "model": None if message.origin is None else message.origin.model,
             "usage": self._usage(usage, message),
             "seconds": None if usage is None or facts is None else _latency(facts),
-            "first_token": None if facts is None else read_first_token(facts.usage),
+            "first_token": None if facts is None else read_times(facts.usage)[0],
             "stop": None if facts is None else facts.stop,
             "notes": [] if row.id is None else self._thread.notes.get(row.id.hex(), ()),
         }

@@ -852,7 +852,8 @@ async def _record_answer(exchange: Exchange, response: Response) -> None:
     exchange.is_recorded = True
     recorder, recording = exchange.state.recorder, exchange.recording
     if recorder is not None and recording is not None:
-        await recorder.finish(recording, response, exchange.log.first_token_seconds)
+        log = exchange.log
+        await recorder.finish(recording, response, log.first_token_seconds, log.seconds)
         if recording.location is not None:
             exchange.log.branch = recording.location.branch
             _note_usage(exchange, recording.location, response.usage)

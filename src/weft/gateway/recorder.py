@@ -319,9 +319,13 @@ class ExchangeRecorder:
             self._queue.put(_Batch([job]))
 
     async def finish(
-        self, recording: Recording, response: Response, first_token: float | None = None
+        self,
+        recording: Recording,
+        response: Response,
+        first_token: float | None = None,
+        seconds: float | None = None,
     ) -> None:
-        """Record the answer, with the seconds until its first token if they are known."""
+        """Record the answer, with the seconds until it began and until it was complete."""
         if not recording.is_begun:
             return
         record = AnswerRecord(
@@ -334,6 +338,7 @@ class ExchangeRecorder:
             recording.sent,
             None if response.stop is None else response.stop.special,
             first_token,
+            seconds,
         )
         location = await self._record(recording, record)
         if location is not None:

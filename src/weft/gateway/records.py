@@ -30,7 +30,7 @@ from weft.history import (
     Series,
     Setup,
     View,
-    add_first_token,
+    add_times,
     decode_attempt,
     encode_attempt,
     encode_series,
@@ -178,6 +178,7 @@ class AnswerRecord(Struct, frozen=True, tag="answer"):
     sent: SentBody | None = None
     stop: str | None = None
     first_token: float | None = None
+    seconds: float | None = None
 
 
 class FailureRecord(Struct, frozen=True, tag="failure"):
@@ -444,7 +445,7 @@ def record_answer(
             (record.message, *entries),
             None,
             metadata or None,
-            usage=add_first_token(record.usage, record.first_token),
+            usage=add_times(record.usage, record.first_token, record.seconds),
         )
         series = encode_series(
             [draft], parent, scope=location.scope, chain=location.chain, created=record.created

@@ -102,7 +102,7 @@ if TYPE_CHECKING:
         Row,
         Setup,
         State,
-        add_first_token,
+        add_times,
         check_json,
         commit_id,
         count_entries,
@@ -118,8 +118,8 @@ if TYPE_CHECKING:
         encode_entry,
         has_content,
         new_slot,
-        read_first_token,
         read_stop_reason,
+        read_times,
     )
     from .oplog import REDO, UNDO, is_switch, plan_redo, plan_undo, read_operations
     from .ops import (
@@ -173,7 +173,7 @@ __getattr__ = lazy_names(
         "objects": (
             "PRIORITIES Append Body Change CommitKind Draft Insert InsertedRow Priority Rewrite "
             "Row Setup State commit_id count_entries decode_appended decode_body decode_body_data "
-            "STOP_REASON add_first_token read_first_token read_stop_reason decode_entries "
+            "STOP_REASON add_times read_times read_stop_reason decode_entries "
             "decode_entry encode_body encode_commit encode_entry new_slot check_json AttemptBody "
             "AttemptReason AttemptState decode_attempt encode_attempt has_content"
         ),
@@ -236,7 +236,7 @@ __all__ = [
     "Swept",
     "Trace",
     "View",
-    "add_first_token",
+    "add_times",
     "align_trimmed",
     "align_turns",
     "apply_rewrite",
@@ -293,11 +293,11 @@ __all__ = [
     "read_ancestors",
     "read_branches",
     "read_every_commit",
-    "read_first_token",
     "read_operations",
     "read_reachable",
     "read_stop_reason",
     "read_tags",
+    "read_times",
     "read_until_known",
     "read_writers",
     "recall_commits",

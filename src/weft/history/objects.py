@@ -177,15 +177,19 @@ class Draft(Struct, frozen=True, gc=False):
 
 
 class TimedUsage(Usage, frozen=True, gc=False, omit_defaults=True):
-    """The usage of an answer as it is stored: with the seconds until its first token arrived."""
+    """The usage of an answer as it is stored, with the time that the answer took, in seconds.
+
+    `first_token` is the time until the answer began, `seconds` until it was complete.
+    """
 
     first_token: float | None = None
+    seconds: float | None = None
 
 
 STOP_REASON = "stop"
 """The metadata key for the reason why an answer ended, if it is a special one (`Stop.special`)."""
 
-_FIRST_TOKEN_MEMBER = b'"first_token"'
+_SECONDS_MEMBER = b'"seconds"'
 _usage_decoder = msgspec.json.Decoder(TimedUsage)
 _STOP_MEMBER = f'"{STOP_REASON}"'.encode()
 _body_decoder = msgspec.json.Decoder(Body)
@@ -303,18 +307,22 @@ def read_stop_reason(commit: CommitRecord) -> str | None:
     return reason if isinstance(reason, str) else None
 
 
-def add_first_token(usage: Usage | None, seconds: float | None) -> Usage | None:
-    """The usage of an answer with the time until its first token, if both are known."""
+def add_times(
+    usage: Usage | None, first_token: float | None, seconds: float | None
+) -> Usage | None:
+    """The usage of an answer with its times in seconds; only if there is a usage."""
     if usage is None or seconds is None:
         return usage
-    return TimedUsage(**structs.asdict(usage), first_token=round(seconds, 3))
+    first_token = None if first_token is None else round(first_token, 3)
+    return TimedUsage(**structs.asdict(usage), first_token=first_token, seconds=round(seconds, 3))
 
 
-def read_first_token(usage: bytes | None) -> float | None:
-    """The seconds until the first token of an answer, from its stored usage."""
-    if usage is None or _FIRST_TOKEN_MEMBER not in usage:
-        return None
-    return _usage_decoder.decode(usage).first_token
+def read_times(usage: bytes | None) -> tuple[float | None, float | None]:
+    """The seconds until an answer began and until it was complete, from its stored usage."""
+    if usage is None or _SECONDS_MEMBER not in usage:
+        return None, None
+    timed = _usage_decoder.decode(usage)
+    return timed.first_token, timed.seconds
 
 
 def encode_commit(

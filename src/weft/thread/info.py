@@ -19,7 +19,7 @@ from weft.history import (
     decode_entries,
     decode_entry,
     encode_body,
-    read_first_token,
+    read_times,
 )
 from weft.ids import Id
 from weft.model import JsonObject, Message, Text, Usage
@@ -142,7 +142,12 @@ class CommitInfo:
     @property
     def first_token(self) -> float | None:
         """The seconds until the first token of the answer arrived, if they were measured."""
-        return read_first_token(self._step.commit.usage)
+        return read_times(self._step.commit.usage)[0]
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds until the answer was complete, if they were measured."""
+        return read_times(self._step.commit.usage)[1]
 
     @property
     def tokens(self) -> int:
@@ -171,8 +176,8 @@ class CommitInfo:
         return tuple(decode_entries(self._step))
 
     def to_dict(self) -> dict[str, Any]:
-        """The commit as JSON; `first_token` only if it is known."""
-        first_token = self.first_token
+        """The commit as JSON; `first_token` and `seconds` only if they are known."""
+        times = {"first_token": self.first_token, "seconds": self.seconds}
         return {
             "id": self.id,
             "parents": list(self.parents),
@@ -182,7 +187,7 @@ class CommitInfo:
             "created": self.created.isoformat(),
             "metadata": self.metadata,
             "generation_config": self.generation_config,
-            **({} if first_token is None else {"first_token": first_token}),
+            **{name: value for name, value in times.items() if value is not None},
         }
 
     def __eq__(self, other: object) -> bool:

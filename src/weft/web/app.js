@@ -789,8 +789,7 @@ function addListeners() {
 start().catch((error) => {
 	byId("conversation").replaceChildren(
 		el(
-			"li",
-			{ class: "system-message red" },
+			"li.system-message.red",
 			el("div", { role: "alert" }, `The page could not start: ${error.message}`),
 		),
 	);

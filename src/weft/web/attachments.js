@@ -110,13 +110,12 @@ export class Attachments {
 		const { name, size } = entry;
 		const image = entry.upload?.shown
 			? el("img", { src: `/api/upload?id=${entry.upload.id}`, alt: "" })
-			: el("span", { class: "icon", "aria-hidden": "true" }, "▤");
+			: el("span.icon", { "aria-hidden": "true" }, "▤");
 		return el(
-			"li",
-			{ class: "chip" },
+			"li.chip",
 			image,
-			el("span", { class: "chip-name", title: name }, name),
-			el("span", { class: "muted" }, entry.upload ? fileSize(size) : "uploading …"),
+			el("span.chip-name", { title: name }, name),
+			el("span.muted", entry.upload ? fileSize(size) : "uploading …"),
 			button("×", () => this.remove(entry), { "aria-label": `Remove ${name}` }),
 		);
 	}
@@ -134,11 +133,11 @@ export function mediaNode(part, place) {
 	const facts = [media_type, size === null ? null : fileSize(size)].filter(Boolean).join(", ");
 	if (!address?.row && !address?.call) {
 		const label = source ? `${name} at ${source}, not loaded` : `${name} (${facts})`;
-		return el("p", { class: "note" }, `[${label}]`);
+		return el("p.note", `[${label}]`);
 	}
 	const fields = Object.entries({ ...place, ...address }).filter(([, value]) => value != null);
 	const url = `/api/media?${new URLSearchParams(fields)}`;
-	if (!shown) return el("p", { class: "media" }, el("a", { href: url, download: name }, `${name} (${facts})`));
+	if (!shown) return el("p.media", el("a", { href: url, download: name }, `${name} (${facts})`));
 	const image = el("img", { src: url, alt: `${name}, ${facts}`, loading: "lazy" });
-	return el("a", { class: "media", href: url, target: "_blank", rel: "noopener" }, image);
+	return el("a.media", { href: url, target: "_blank", rel: "noopener" }, image);
 }

@@ -32,10 +32,10 @@ export function isCompaction(event) {
 export class StatusCard {
 	constructor(table) {
 		this.table = table;
-		this.node = el("li", { class: "system-message" });
-		this.heading = el("div", { class: "prose" });
-		this.steps = el("ul", { class: "steps" });
-		this.progress = el("p", { class: "progress muted" });
+		this.node = el("li.system-message");
+		this.heading = el("div.prose");
+		this.steps = el("ul.steps");
+		this.progress = el("p.progress.muted");
 	}
 
 	get isRunning() {
@@ -64,7 +64,7 @@ export class StatusCard {
 		const look = this.table.looks[shown.kind];
 		const icon = text.startsWith(shown.icon)
 			? null
-			: el("span", { class: "icon", "aria-hidden": "true" }, shown.icon);
+			: el("span.icon", { "aria-hidden": "true" }, shown.icon);
 		this.node.classList.add(look.tone);
 		const heading = shown.subtype === LOSSES ? lossList(text) : markdown(this.heading, text);
 		const label = { class: "card-body", role: "note", "aria-label": look.title };
@@ -107,9 +107,9 @@ export function finishedCards(table, events) {
 /** The losses of a request: one line that opens to the list. */
 function lossList(text) {
 	const [title, ...lines] = text.split("\n");
-	const summary = el("summary", {}, title.replaceAll("**", "").replace(/:$/, ""));
-	const list = markdown(el("div", { class: "prose" }), lines.join("\n"));
-	return el("details", { class: "losses" }, summary, list);
+	const summary = el("summary", title.replaceAll("**", "").replace(/:$/, ""));
+	const list = markdown(el("div.prose"), lines.join("\n"));
+	return el("details.losses", summary, list);
 }
 
 /** Fill a node with untrusted Markdown: first as text, then as safe HTML from the server. */

@@ -147,11 +147,11 @@ export class Chat {
 		this.setup?.remove();
 		if (!setup) return;
 		const lines = setup.tools.map(({ name, description }) =>
-			el("li", {}, el("code", {}, name), ` ${description}`),
+			el("li", el("code", name), ` ${description}`),
 		);
 		const size = `${plural(setup.tools.length, "tool")}, ${count(setup.characters)} characters`;
-		const panel = el("details", { "data-key": "setup" }, el("summary", {}, size), el("ul", {}, ...lines));
-		this.setup = el("li", { class: "setup" }, panel);
+		const panel = el("details", { "data-key": "setup" }, el("summary", size), el("ul", ...lines));
+		this.setup = el("li.setup", panel);
 		this.list.prepend(this.setup);
 	}
 
@@ -206,8 +206,8 @@ export class Chat {
 
 	/** The newest attempt at an unanswered message: the part that arrived, the reason, and Retry. */
 	lastAttempt(attempt, mayRetry) {
-		const reason = el("div", { class: "prose" }, describe(attempt));
-		const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
+		const reason = el("div.prose", describe(attempt));
+		const icon = el("span.icon", { "aria-hidden": "true" }, "✗");
 		const retry = mayRetry ? button("Retry", this.actions.retry, { class: null }) : null;
 		const tone = isStopped(attempt) ? "grey" : "red";
 		const box = el(
@@ -222,7 +222,7 @@ export class Chat {
 
 	/** An earlier attempt: one line that opens. */
 	oldAttempt(attempt) {
-		const line = el("summary", {}, describe(attempt));
+		const line = el("summary", describe(attempt));
 		return el(
 			"li",
 			{ class: `attempt old ${attempt.state}` },
@@ -233,35 +233,32 @@ export class Chat {
 	/** The part of an answer that arrived. */
 	partial(attempt) {
 		if (!attempt.parts.length) return [];
-		const name = el("span", { class: "name" }, "Assistant");
-		const badge = el("span", { class: "badge" }, "not finished");
+		const name = el("span.name", "Assistant");
+		const badge = el("span.badge", "not finished");
 		const parts = attempt.parts.map((part, index) =>
 			makePart(part, `${attempt.created}:${index}`, this.address),
 		);
-		return [el("header", { class: "who" }, name, badge), el("div", { class: "body" }, ...parts)];
+		return [el("header.who", name, badge), el("div.body", ...parts)];
 	}
 
 	unanswered() {
 		return el(
-			"li",
-			{ class: "attempt none" },
+			"li.attempt.none",
 			el(
-				"div",
-				{ class: "system-message grey" },
-				el("div", { class: "prose" }, "No answer yet."),
+				"div.system-message.grey",
+				el("div.prose", "No answer yet."),
 				button("Ask now", this.actions.retry, { class: null }),
 			),
 		);
 	}
 
 	fail(message) {
-		const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
+		const icon = el("span.icon", { "aria-hidden": "true" }, "✗");
 		this.append(
 			el(
-				"li",
-				{ class: "system-message red" },
+				"li.system-message.red",
 				icon,
-				el("div", { class: "prose", role: "alert" }, message),
+				el("div.prose", { role: "alert" }, message),
 			),
 		);
 		this.toEnd();
@@ -316,12 +313,10 @@ function describe({ reason, status, state, model }) {
 
 function emptyThread() {
 	return el(
-		"li",
-		{ class: "empty" },
-		el("h2", {}, "No messages yet"),
+		"li.empty",
+		el("h2", "No messages yet"),
 		el(
 			"p",
-			{},
 			"Write below. Every message becomes a commit that you can search, compact and undo.",
 		),
 	);

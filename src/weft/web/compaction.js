@@ -90,15 +90,15 @@ export class Compaction {
 		if (!dialog.open) dialog.showModal();
 		const missing = (by === "model" && !options.model && "Choose a model.") || (by === "text" && !options.summary && "Write the summary.");
 		if (missing) {
-			refill(byId("preview"), el("p", { class: "muted" }, missing));
+			refill(byId("preview"), el("p.muted", missing));
 			return;
 		}
-		refill(byId("preview"), el("p", { class: "muted" }, "Preparing the preview …"));
+		refill(byId("preview"), el("p.muted", "Preparing the preview …"));
 		try {
 			const plan = await post("/api/compact", { ...options, preview: true });
 			if (number === this.previews) this.showPlan(plan, by);
 		} catch (error) {
-			if (number === this.previews) refill(byId("preview"), el("p", { class: "error" }, error.message));
+			if (number === this.previews) refill(byId("preview"), el("p.error", error.message));
 		}
 	}
 
@@ -106,10 +106,10 @@ export class Compaction {
 		const isModel = by === "model";
 		refill(
 			byId("preview"),
-			el("p", { class: "big" }, `${count(plan.before)} → ${isModel ? "about " : ""}${count(plan.after)} tokens`),
-			el("p", { class: "inout" }, describeChange(plan)),
+			el("p.big", `${count(plan.before)} → ${isModel ? "about " : ""}${count(plan.after)} tokens`),
+			el("p.inout", describeChange(plan)),
 			isModel && plan.requests
-				? el("p", { class: "muted" }, `The model is asked ${plan.requests === 1 ? "once" : `${count(plan.requests)} times`}. It may take a while; you can go on reading.`)
+				? el("p.muted", `The model is asked ${plan.requests === 1 ? "once" : `${count(plan.requests)} times`}. It may take a while; you can go on reading.`)
 				: null,
 			rows("Removed", plan.removed, "removed"),
 			isModel ? null : rows("Added", plan.added, "added"),
@@ -119,7 +119,7 @@ export class Compaction {
 		);
 		byId("compact-commit").disabled = !plan.removed.length;
 		if (!plan.removed.length)
-			byId("preview").append(el("p", {}, "Nothing would be removed: the thread already fits."));
+			byId("preview").append(el("p", "Nothing would be removed: the thread already fits."));
 	}
 
 	async commit() {
@@ -139,12 +139,11 @@ export class Compaction {
 /** What happens to each message, and why. */
 function everyMessage(changes) {
 	const line = ({ action, role, reason, preview }) =>
-		el("li", { class: action }, el("b", {}, action), ` ${role}: ${preview} — ${reason}`);
+		el("li", { class: action }, el("b", action), ` ${role}: ${preview} — ${reason}`);
 	return el(
-		"details",
-		{ class: "every-message" },
-		el("summary", {}, `Every message (${changes.length})`),
-		el("ul", {}, ...changes.map(line)),
+		"details.every-message",
+		el("summary", `Every message (${changes.length})`),
+		el("ul", ...changes.map(line)),
 	);
 }
 

@@ -254,9 +254,8 @@ export class Composer {
 					];
 			return el(
 				"li",
-				{},
-				el("span", { class: "badge" }, hint ? "for the next step" : "queued"),
-				el("span", { class: "queued-text" }, text),
+				el("span.badge", hint ? "for the next step" : "queued"),
+				el("span.queued-text", text),
 				...buttons,
 			);
 		});
@@ -285,7 +284,7 @@ export class Composer {
 		const size =
 			`With this message the thread has about ${count(tokens)} tokens. ${model} has a window of ` +
 			`${count(window)}, of which ${count(limit)} are for the conversation and the rest for the answer.`;
-		const change = el("p", { class: "big" }, `${count(tokens)} → about ${count(after)} tokens`);
+		const change = el("p.big", `${count(tokens)} → about ${count(after)} tokens`);
 		const summary = `${plural(messages ?? 0, "message")} would become a summary, written by ${model}.`;
 		const label = question.retry ? "Compact and ask" : "Compact and send";
 		const compact = { label, id: "ask-compact", run: () => this.answer(true) };
@@ -294,11 +293,11 @@ export class Composer {
 			id: "ask-dialog",
 			title: "⚡ This would compact the thread",
 			body: [
-				el("p", {}, size),
+				el("p", size),
 				...(problem
-					? [el("p", { class: "error" }, `It cannot be compacted enough: ${problem}`)]
-					: [change, el("p", {}, summary), rows("Removed", question.removed, "removed", messages)]),
-				el("p", { class: "muted" }, "You can revert it later. Another model may have a larger window."),
+					? [el("p.error", `It cannot be compacted enough: ${problem}`)]
+					: [change, el("p", summary), rows("Removed", question.removed, "removed", messages)]),
+				el("p.muted", "You can revert it later. Another model may have a larger window."),
 			],
 			buttons: problem ? [without] : [without, compact],
 		});

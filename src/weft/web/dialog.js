@@ -7,9 +7,9 @@ import { el } from "./dom.js";
 export function openDialog({ id, title, body = [], buttons = [], wide = false, cancel = "Cancel" }) {
 	document.getElementById(id)?.remove();
 	const heading = el("h2", { id: `${id}-title` }, title);
-	const content = el("div", { class: "dialog-body" }, ...body);
-	const problem = el("p", { class: "error", role: "alert" });
-	const foot = el("p", { class: "line end" });
+	const content = el("div.dialog-body", ...body);
+	const problem = el("p.error", { role: "alert" });
+	const foot = el("p.line.end");
 	const node = el(
 		"dialog",
 		{ id, class: wide ? "wide" : null, "aria-labelledby": `${id}-title` },
@@ -48,7 +48,7 @@ export function askText({ id, title, label, note, value = "", rows = 1, save = "
 			? el("textarea", { id: `${id}-text`, rows })
 			: el("input", { id: `${id}-text`, maxlength: 120, autocomplete: "off" });
 	input.value = value;
-	const facts = note ? [el("p", { class: "muted" }, note)] : [];
+	const facts = note ? [el("p.muted", note)] : [];
 	const check = () => (input.value.trim() ? run(input.value.trim()) : false);
 	const buttons = [{ label: save, run: check, id: `${id}-save` }];
 	const dialog = openDialog({ id, title, body: [...facts, field(label, input)], buttons });
@@ -64,7 +64,7 @@ export function askText({ id, title, label, note, value = "", rows = 1, save = "
 
 /** A field with its label. */
 export function field(label, input) {
-	return el("p", { class: "line" }, el("label", { for: input.id }, label), input);
+	return el("p.line", el("label", { for: input.id }, label), input);
 }
 
 /** Open a menu at a button. `items` are [{label, run, title}]; arrows move, Escape closes. */

@@ -8,8 +8,8 @@ const SIGNS = { added: "+", removed: "−", changed: "~" };
 
 /** Compare two places of a thread. `places` are names that can be chosen: [{value, label}]. */
 export function openDiff({ thread, places, a, b }) {
-	const facts = el("p", { class: "muted", role: "status" });
-	const table = el("div", { class: "diff" });
+	const facts = el("p.muted", { role: "status" });
+	const table = el("div.diff");
 	const select = (id, label, value) => {
 		const options = places.map((place) =>
 			el("option", { value: place.value, selected: place.value === value }, place.label),
@@ -39,7 +39,7 @@ export function openDiff({ thread, places, a, b }) {
 			refill(table);
 		}
 	};
-	const head = el("div", { class: "diff-head" }, from, swap, to);
+	const head = el("div.diff-head", from, swap, to);
 	openDialog({ id: "diff-dialog", title: "Compare", body: [head, facts, table], wide: true, cancel: "Close" });
 	load();
 }
@@ -80,17 +80,17 @@ export function diffLines({ lines, unchanged }) {
 }
 
 function gap(number) {
-	return el("p", { class: "diff-gap" }, `${plural(number, "unchanged message")}`);
+	return el("p.diff-gap", `${plural(number, "unchanged message")}`);
 }
 
 function side(line, name) {
 	const value = line[name];
 	if (!value) return el("div", { class: `diff-side ${name} none` });
-	const sign = el("span", { class: "sign", "aria-hidden": "true" }, line.kind === "changed" ? (name === "before" ? "−" : "+") : SIGNS[line.kind]);
-	const mark = value.priority === "normal" ? null : el("span", { class: "badge" }, value.priority);
-	const cut = value.length > value.text.length ? el("p", { class: "muted" }, `and ${count(value.length - value.text.length)} more characters`) : null;
-	const text = el("div", { class: "diff-text" }, ...(line.words ? words(line.words, name) : [value.text]));
-	return el("div", { class: `diff-side ${name}` }, el("p", { class: "diff-who" }, sign, el("b", {}, line.role), mark), text, cut);
+	const sign = el("span.sign", { "aria-hidden": "true" }, line.kind === "changed" ? (name === "before" ? "−" : "+") : SIGNS[line.kind]);
+	const mark = value.priority === "normal" ? null : el("span.badge", value.priority);
+	const cut = value.length > value.text.length ? el("p.muted", `and ${count(value.length - value.text.length)} more characters`) : null;
+	const text = el("div.diff-text", ...(line.words ? words(line.words, name) : [value.text]));
+	return el("div", { class: `diff-side ${name}` }, el("p.diff-who", sign, el("b", line.role), mark), text, cut);
 }
 
 /** One side of a changed text; words that only it has are marked. */

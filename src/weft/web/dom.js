@@ -1,15 +1,19 @@
 // Create elements. Strings become text nodes. HTML is set only by `trusted`, with HTML that the
 // server has sanitised.
 
-/** An element: `el("button", {class: "quiet", onclick}, "Pin")`. Strings become text nodes. */
-export function el(tag, attributes = {}, ...children) {
+/** An element: `el("button.quiet", { onclick }, "Pin")`, with classes after the tag. Attributes may
+ *  be left out. Strings become text nodes. */
+export function el(name, ...rest) {
+	const [tag, ...classes] = name.split(".");
 	const node = document.createElement(tag);
-	for (const [name, value] of Object.entries(attributes)) {
+	if (classes.length) node.className = classes.join(" ");
+	const attributes = rest[0]?.constructor === Object ? rest.shift() : {};
+	for (const [key, value] of Object.entries(attributes)) {
 		if (value === null || value === undefined || value === false) continue;
-		if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-		else node.setAttribute(name, value === true ? "" : String(value));
+		if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+		else node.setAttribute(key, value === true ? "" : String(value));
 	}
-	node.append(...children.filter((child) => child !== null && child !== undefined));
+	node.append(...rest.filter((child) => child !== null && child !== undefined));
 	return node;
 }
 
@@ -30,7 +34,7 @@ export function svg(tag, attributes = {}, ...children) {
 export function trusted(node, html) {
 	node.innerHTML = html;
 	for (const code of node.querySelectorAll("pre")) {
-		const box = el("div", { class: "code" });
+		const box = el("div.code");
 		code.replaceWith(box);
 		box.append(code, button("Copy", ({ target }) => copyCode(code, target)));
 	}

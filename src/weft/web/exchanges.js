@@ -77,16 +77,15 @@ export class Exchanges {
 class Answer {
 	constructor({ exchange, model }) {
 		this.blocks = new Map();
-		this.body = el("div", { class: "body" });
-		this.state = el("span", { class: "tokens live-state", role: "status" });
+		this.body = el("div.body");
+		this.state = el("span.tokens.live-state", { role: "status" });
 		this.node = el(
-			"li",
-			{ class: "row assistant streaming live", "data-exchange": exchange },
+			"li.row.assistant.streaming.live",
+			{ "data-exchange": exchange },
 			el(
-				"header",
-				{ class: "who" },
-				el("span", { class: "name" }, "Assistant"),
-				el("span", { class: "tokens model" }, model),
+				"header.who",
+				el("span.name", "Assistant"),
+				el("span.tokens.model", model),
 				this.state,
 			),
 			this.body,

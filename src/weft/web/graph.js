@@ -288,9 +288,9 @@ export class Graph {
 			},
 			grip(commit.id),
 			...chips,
-			el("span", { class: "graph-kind" }, commit.kind),
-			el("span", { class: "graph-label" }, commit.label),
-			el("time", { class: "meta" }, clock(commit.created)),
+			el("span.graph-kind", commit.kind),
+			el("span.graph-label", commit.label),
+			el("time.meta", clock(commit.created)),
 		);
 	}
 
@@ -358,6 +358,6 @@ export class Graph {
 		const buttons = this.commands(commit).map(({ label, run, title }) =>
 			button(label, () => run(commit), { title }),
 		);
-		refill(bar, el("p", { class: "meta" }, el("code", {}, commit.id.slice(0, 7)), ` ${commit.kind}, ${clock(commit.created)}`), el("div", { class: "line" }, ...buttons));
+		refill(bar, el("p.meta", el("code", commit.id.slice(0, 7)), ` ${commit.kind}, ${clock(commit.created)}`), el("div.line", ...buttons));
 	}
 }

@@ -22,7 +22,7 @@ export class History {
 		const old = isOther ? new Map() : this.entries;
 		this.entries = new Map();
 		const nodes = group(commits).map((run) => this.place(run, old));
-		if (!nodes.length) nodes.push(el("li", { class: "empty small" }, "No commits yet."));
+		if (!nodes.length) nodes.push(el("li.empty.small", "No commits yet."));
 		reconcile(this.list, nodes);
 	}
 
@@ -43,43 +43,41 @@ export class History {
 
 	entry(run) {
 		if (run.length > LONGEST_RUN) {
-			const range = el("code", {}, `${run.at(-1).id.slice(0, 7)}…${run[0].id.slice(0, 7)}`);
+			const range = el("code", `${run.at(-1).id.slice(0, 7)}…${run[0].id.slice(0, 7)}`);
 			return el(
-				"li",
-				{ class: "commit run" },
+				"li.commit.run",
 				el(
 					"details",
 					{ "data-key": "run" },
-					el("summary", {}, el("span", { class: "sign" }, "•"), `${plural(run.length, "message")} `, range),
-					el("ul", {}, ...run.map((commit) => this.commit(commit))),
+					el("summary", el("span.sign", "•"), `${plural(run.length, "message")} `, range),
+					el("ul", ...run.map((commit) => this.commit(commit))),
 				),
 			);
 		}
 		return run.length === 1
 			? this.commit(run[0])
-			: el("li", { class: "commit run" }, el("ul", {}, ...run.map((commit) => this.commit(commit))));
+			: el("li.commit.run", el("ul", ...run.map((commit) => this.commit(commit))));
 	}
 
 	commit(commit) {
-		const sign = el("span", { class: "sign", "aria-hidden": "true" }, SIGNS[commit.kind] ?? "•");
+		const sign = el("span.sign", { "aria-hidden": "true" }, SIGNS[commit.kind] ?? "•");
 		const text = commit.compaction ? "Compacted" : commit.label || commit.kind;
-		const label = el("span", { class: "label", title: text }, text);
-		const meta = el("span", { class: "meta" }, el("code", {}, commit.id.slice(0, 7)), ` ${clock(commit.created)}`);
+		const label = el("span.label", { title: text }, text);
+		const meta = el("span.meta", el("code", commit.id.slice(0, 7)), ` ${clock(commit.created)}`);
 		if (!commit.rewrites) {
 			return el("li", { class: `commit ${commit.kind}`, "data-commit": commit.id }, sign, label, meta);
 		}
-		const inside = el("div", { class: "change" }, el("p", { class: "muted" }, "Reading …"));
+		const inside = el("div.change", el("p.muted", "Reading …"));
 		const saved = commit.compaction
 			? el(
-					"span",
-					{ class: "saved" },
+					"span.saved",
 					`${count(commit.compaction.before)} → ${count(commit.compaction.after)} tokens`,
 				)
 			: null;
 		const details = el(
 			"details",
 			{ "data-change": commit.id, "data-key": commit.id },
-			el("summary", {}, sign, label, saved, meta),
+			el("summary", sign, label, saved, meta),
 			inside,
 		);
 		details.addEventListener("toggle", () => details.open && this.fill(inside, commit));
@@ -92,7 +90,7 @@ export class History {
 			const change = await get("/api/commit", { thread, branch, id: commit.id });
 			refill(inside, ...this.change(change, commit));
 		} catch (error) {
-			refill(inside, el("p", { class: "error" }, error.message));
+			refill(inside, el("p.error", error.message));
 		}
 	}
 
@@ -104,8 +102,7 @@ export class History {
 			rows("Kept by pins", change.pins, "pins"),
 			...reworded(change.reworded),
 			el(
-				"p",
-				{ class: "muted" },
+				"p.muted",
 				`${count(change.before)} → ${count(change.after)} tokens. Later messages stay when you revert it.`,
 			),
 			revert,
@@ -128,27 +125,24 @@ export function rows(title, list, name, total = list.length) {
 	const lines = list.map((row) =>
 		el(
 			"li",
-			{},
 			el(
 				"details",
-				{},
 				el(
 					"summary",
-					{},
-					el("b", {}, row.role),
+					el("b", row.role),
 					` ${row.excerpt}`,
-					el("span", { class: "tokens" }, count(row.tokens)),
+					el("span.tokens", count(row.tokens)),
 				),
-				trusted(el("div", { class: "prose" }), row.html),
+				trusted(el("div.prose"), row.html),
 			),
 		),
 	);
 	return el(
 		"section",
 		{ class: name },
-		el("p", { class: "part-title" }, `${title} (${count(total)})`),
-		el("ul", { class: "rows" }, ...lines),
-		total > list.length ? el("p", { class: "muted" }, `and ${count(total - list.length)} more`) : null,
+		el("p.part-title", `${title} (${count(total)})`),
+		el("ul.rows", ...lines),
+		total > list.length ? el("p.muted", `and ${count(total - list.length)} more`) : null,
 	);
 }
 

@@ -60,9 +60,9 @@ export class Live {
 	addQuestion(frame) {
 		this.chat.hideEmpty();
 		const media = (frame.media ?? []).map((part) => mediaNode(part, {}));
-		const prose = trusted(el("div", { class: "prose" }), frame.html);
-		const body = el("div", { class: "body" }, prose, ...media);
-		this.chat.append(el("li", { class: "row user" }, speaker("You"), body));
+		const prose = trusted(el("div.prose"), frame.html);
+		const body = el("div.body", prose, ...media);
+		this.chat.append(el("li.row.user", speaker("You"), body));
 		this.answer = null;
 	}
 
@@ -84,8 +84,8 @@ export class Live {
 		this.retries?.endRetries(); // the model answers now
 		this.retries = null;
 		if (!this.answer?.isConnected) {
-			this.answer = el("div", { class: "body" });
-			const row = el("li", { class: "row assistant streaming" }, speaker("Assistant"), this.answer);
+			this.answer = el("div.body");
+			const row = el("li.row.assistant.streaming", speaker("Assistant"), this.answer);
 			this.chat.append(row);
 		}
 		return this.answer;
@@ -151,7 +151,7 @@ export class Live {
 		const card = new StatusCard(this.table);
 		card.take(questionEvent(frame));
 		card.node.classList.add("question");
-		card.body.append(el("p", { class: "line" }, ...buttons));
+		card.body.append(el("p.line", ...buttons));
 		this.question = card.body;
 		this.addCard(card.node);
 	}
@@ -167,7 +167,7 @@ export class Live {
 	closeQuestion(compact) {
 		this.question?.querySelector(".line")?.remove();
 		const text = compact ? "Answered: compact." : "Answered: go on without.";
-		this.question?.append(el("p", { class: "muted" }, text));
+		this.question?.append(el("p.muted", text));
 		this.question = null;
 	}
 
@@ -195,5 +195,5 @@ function questionEvent({ model, tokens, window, limit }) {
 }
 
 function speaker(name) {
-	return el("header", { class: "who" }, el("span", { class: "name" }, name));
+	return el("header.who", el("span.name", name));
 }

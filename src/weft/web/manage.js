@@ -34,7 +34,7 @@ export class Manage {
 		openDialog({
 			id: "delete-dialog",
 			title: "Delete this thread?",
-			body: [el("p", {}, facts), el("p", { class: "muted" }, restore)],
+			body: [el("p", facts), el("p.muted", restore)],
 			buttons: [{ label: "Delete", kind: "danger", id: "delete-confirm", run: () => this.delete(thread) }],
 		});
 	}

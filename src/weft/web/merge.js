@@ -37,7 +37,7 @@ export function grip(id) {
 		event.dataTransfer.effectAllowed = "copy";
 	};
 	const title = "Drag onto a branch to apply it there";
-	return el("span", { class: "grip", draggable: "true", "aria-hidden": "true", title, ondragstart });
+	return el("span.grip", { draggable: "true", "aria-hidden": "true", title, ondragstart });
 }
 
 /** While a handle is dragged, list the branches; `pick(id, branch)` is called for the one under it.
@@ -85,14 +85,15 @@ async function openPreview({ request: { path, fields }, title, label, done }) {
 		id: "merge-dialog",
 		title,
 		wide: true,
-		body: [el("p", { class: "muted" }, "Preparing the preview …")],
+		body: [el("p.muted", "Preparing the preview …")],
 		buttons: [{ label, run: commit, id: "merge-commit" }],
 	});
 	const button = dialog.foot.querySelector("#merge-commit");
 	button.disabled = true;
 	try {
 		const preview = await post(path, { ...fields, preview: true });
-		show(dialog.body, preview, answers, (isReady) => (button.disabled = !isReady));
+		const sides = { ours: fields.branch, theirs: fields.name ?? `commit ${fields.id.slice(0, 7)}` };
+		show(dialog.body, { ...preview, sides }, answers, (isReady) => (button.disabled = !isReady));
 	} catch (error) {
 		refill(dialog.body);
 		dialog.fail(error.message);
@@ -118,21 +119,21 @@ function show(body, preview, answers, ready) {
 	if (preview.cache_lost) facts.push(`${count(preview.cache_lost)} tokens of cached prompt would be read again.`);
 	refill(
 		body,
-		el("p", { class: "muted" }, isNothing ? "There is nothing new to bring in." : facts.join(" ")),
-		...conflicts.map((conflict, index) => conflictBox(conflict, index, answers, update)),
+		el("p.muted", isNothing ? "There is nothing new to bring in." : facts.join(" ")),
+		...conflicts.map((each, index) => conflictBox({ ...each, sides: preview.sides }, index, answers, update)),
 		conflicts.length ? left : null,
-		lines.length ? el("h3", {}, "What changes here") : null,
-		el("div", { class: "diff" }, ...diffLines(preview)),
+		lines.length ? el("h3", "What changes here") : null,
+		el("div.diff", ...diffLines(preview)),
 	);
 	update();
 }
 
 /** One conflict: both sides, and a choice. */
 function conflictBox(conflict, index, answers, update) {
-	const { id, kind, role, ours, theirs } = conflict;
+	const { id, kind, role, ours, theirs, sides } = conflict;
 	const textOf = (name) => {
 		const text = { ours, theirs }[name];
-		if (text === null) return [el("i", {}, kind === "folded" ? "(compacted)" : "(removed)")];
+		if (text === null) return [el("i", kind === "folded" ? "(compacted)" : "(removed)")];
 		return conflict.words ? words(conflict.words, name === "ours" ? "before" : "after") : [text];
 	};
 	const edited = el("textarea", { rows: 4, "aria-label": "Your text", hidden: true });
@@ -152,22 +153,25 @@ function conflictBox(conflict, index, answers, update) {
 	edited.addEventListener("input", update);
 	const radios = choices.map(([value, label]) => {
 		const input = el("input", { type: "radio", name: `conflict-${index}`, value, onchange: () => choose(value) });
-		return el("label", {}, input, ` ${label}`);
+		return el("label", input, ` ${label}`);
 	});
 	return el(
-		"fieldset",
-		{ class: "conflict", "data-conflict": id },
-		el("legend", {}, `Conflict ${index + 1}: ${role}`),
-		el("p", { class: "muted" }, KINDS[kind] ?? kind),
+		"fieldset.conflict",
+		{ "data-conflict": id },
+		el("legend", `Conflict ${index + 1}: ${role}`),
+		el("p.muted", KINDS[kind] ?? kind),
 		el(
-			"div",
-			{ class: "diff-line changed" },
-			el("div", { class: "diff-side before" }, el("p", { class: "diff-who" }, el("b", {}, "Ours")), el("div", { class: "diff-text" }, ...textOf("ours"))),
-			el("div", { class: "diff-side after" }, el("p", { class: "diff-who" }, el("b", {}, "Theirs")), el("div", { class: "diff-text" }, ...textOf("theirs"))),
+			"div.diff-line.changed",
+			side("before", `Ours: ${sides.ours}`, textOf("ours")),
+			side("after", `Theirs: ${sides.theirs}`, textOf("theirs")),
 		),
-		el("div", { class: "choices" }, ...radios),
+		el("div.choices", ...radios),
 		edited,
 	);
+}
+
+function side(name, title, text) {
+	return el("div", { class: `diff-side ${name}` }, el("p.diff-who", el("b", title)), el("div.diff-text", ...text));
 }
 
 function isAnswered(answer) {

@@ -84,7 +84,7 @@ export class Palette {
 			el(
 				"div",
 				{ role: "group", "aria-label": group },
-				el("div", { class: "palette-group", "aria-hidden": "true" }, group),
+				el("div.palette-group", { "aria-hidden": "true" }, group),
 				...list.map((entry) => option(entry, index++)),
 			),
 		);
@@ -127,12 +127,12 @@ export class Palette {
 }
 
 function option({ title, hint, shortcut }, index) {
-	const right = shortcut ? el("kbd", {}, shortcutLabel(shortcut)) : null;
+	const right = shortcut ? el("kbd", shortcutLabel(shortcut)) : null;
 	return el(
 		"div",
 		{ role: "option", id: `palette-${index}`, "data-index": index, "aria-selected": "false" },
-		el("span", { class: "palette-title" }, title),
-		hint ? el("span", { class: "muted" }, hint) : null,
+		el("span.palette-title", title),
+		hint ? el("span.muted", hint) : null,
 		right,
 	);
 }
@@ -173,7 +173,7 @@ function showShortcuts() {
 	const rows = allCommands()
 		.filter(({ shortcut }) => shortcut)
 		.map(({ title, shortcut }) =>
-			el("tr", {}, el("td", {}, el("kbd", {}, shortcutLabel(shortcut))), el("td", {}, title)),
+			el("tr", el("td", el("kbd", shortcutLabel(shortcut))), el("td", title)),
 		);
 	refill(byId("shortcut-rows"), ...rows);
 	byId("single-keys").checked = singleKeys();

@@ -62,13 +62,12 @@ export class Questions {
 			button(label, () => this.send(id, value), { class: kind, "data-answer": value }),
 		);
 		const title = `Allow ${name}?`;
-		const actions = el("p", { class: "line answers" }, ...buttons);
+		const actions = el("p.line.answers", ...buttons);
 		const body = el(
-			"div",
-			{ class: "card-body" },
-			el("b", {}, "Allow ", el("code", {}, name), "?"),
-			el("code", { class: "argument" }, excerpt(input)),
-			el("details", { "data-key": `question:${id}` }, el("summary", {}, "Whole input"), el("pre", {}, whole)),
+			"div.card-body",
+			el("b", "Allow ", el("code", name), "?"),
+			el("code.argument", excerpt(input)),
+			el("details", { "data-key": `question:${id}` }, el("summary", "Whole input"), el("pre", whole)),
 			actions,
 		);
 		const outcome = (answer) => PERMISSIONS.find(([value]) => value === answer)?.[3];
@@ -81,7 +80,7 @@ export class Questions {
 			choiceField(question, `${id}-${index}`),
 		);
 		const submit = el("button", { type: "submit" }, "Answer");
-		const actions = el("p", { class: "line answers" }, submit);
+		const actions = el("p.line.answers", submit);
 		const send = (event) => {
 			event.preventDefault();
 			const answers = Object.fromEntries(fields.map(({ question, read }) => [question, read()]));
@@ -89,7 +88,7 @@ export class Questions {
 		};
 		const title = "The agent asks";
 		const form = el("form", { onsubmit: send }, ...fields.map(({ node }) => node), actions);
-		const body = el("div", { class: "card-body" }, el("b", {}, title), form);
+		const body = el("div.card-body", el("b", title), form);
 		const outcome = (answer) => answer && Object.values(answer).join("; ");
 		return { node: frameOf(title, body), title, actions, outcome };
 	}
@@ -131,15 +130,15 @@ function choiceField({ question, header, options, multiSelect }, id) {
 	const type = multiSelect ? "checkbox" : "radio";
 	const inputs = (Array.isArray(options) ? options : []).map(({ label, description }) => {
 		const input = el("input", { type, name: id, value: String(label ?? "") });
-		const note = description ? el("span", { class: "muted" }, ` ${description}`) : null;
-		return { input, node: el("label", {}, input, ` ${label ?? ""}`, note) };
+		const note = description ? el("span.muted", ` ${description}`) : null;
+		return { input, node: el("label", input, ` ${label ?? ""}`, note) };
 	});
 	const other = el("input", { type: "text", placeholder: "Another answer", "aria-label": "Another answer" });
 	const read = () => {
 		const chosen = inputs.filter(({ input }) => input.checked).map(({ input }) => input.value);
 		return [...chosen, other.value.trim()].filter(Boolean).join(", ");
 	};
-	const legend = el("legend", {}, header ? `${header}: ` : "", text);
-	const node = el("fieldset", {}, legend, ...inputs.map((each) => each.node), other);
+	const legend = el("legend", header ? `${header}: ` : "", text);
+	const node = el("fieldset", legend, ...inputs.map((each) => each.node), other);
 	return { node, question: text, read };
 }

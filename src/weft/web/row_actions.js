@@ -70,13 +70,13 @@ export class RowActions {
 		const sent = await this.read("/api/sent", id);
 		if (!sent) return;
 		const cut = sent.length > sent.text.length ? `, the first ${count(sent.text.length)} characters` : "";
-		const text = el("pre", { class: "sent", tabindex: 0 }, sent.text);
+		const text = el("pre.sent", { tabindex: 0 }, sent.text);
 		openDialog({
 			id: "sent-dialog",
 			title: "What was sent",
 			wide: true,
 			cancel: "Close",
-			body: [el("p", { class: "muted" }, `${count(sent.bytes)} bytes${cut}`), text],
+			body: [el("p.muted", `${count(sent.bytes)} bytes${cut}`), text],
 			buttons: [{ label: "Copy", run: () => this.write(sent.text).then(() => false) }],
 		});
 	}
@@ -117,7 +117,7 @@ export class RowActions {
 				input,
 				field("Name of the branch", name),
 				row.role === "user" ? field("Ask for an answer", ask) : null,
-				el("p", { class: "muted" }, note),
+				el("p.muted", note),
 			].filter(Boolean),
 			buttons: [
 				{ label: "Edit here", kind: "quiet", id: "edit-here", run: () => this.editHere(row, input.value) },

@@ -26,8 +26,8 @@ export class RowItem {
 		this.actions = actions;
 		this.address = address;
 		this.node = el("li", { tabindex: -1 });
-		this.head = el("header", { class: "who" });
-		this.body = el("div", { class: "body" });
+		this.head = el("header.who");
+		this.body = el("div.body");
 		this.parts = new Map();
 		this.before = [];
 		this.after = [];
@@ -71,11 +71,11 @@ export class RowItem {
 		const badge = { pinned: "pinned", important: "important", skip: "skipped" }[row.priority];
 		this.head.replaceChildren(
 			row.id && row.kind !== "summary" ? grip(row.id) : "",
-			el("span", { class: "name" }, row.kind === "summary" ? "Summary" : speaker),
-			...(badge ? [el("span", { class: "badge" }, badge)] : []),
+			el("span.name", row.kind === "summary" ? "Summary" : speaker),
+			...(badge ? [el("span.badge", badge)] : []),
 			...(row.versions ? [this.versions(row.versions)] : []),
 			...this.facts(row),
-			el("span", { class: "acts" }, ...this.acts(row), this.actions.menu(row)),
+			el("span.acts", ...this.acts(row), this.actions.menu(row)),
 		);
 		if (focused) this.head.querySelector(`[data-act="${focused}"]`)?.focus({ preventScroll: true });
 	}
@@ -91,8 +91,8 @@ export class RowItem {
 				disabled: !versions[number + by],
 			});
 		return el(
-			"span",
-			{ class: "versions", role: "group", "aria-label": "Versions of this message" },
+			"span.versions",
+			{ role: "group", "aria-label": "Versions of this message" },
 			step("previous", "‹", "Previous", -1),
 			`${number + 1}/${versions.length}`,
 			step("next", "›", "Next", 1),
@@ -109,14 +109,15 @@ export class RowItem {
 			const link = { class: "time", href: this.actions.permalink(row.id), title };
 			facts.push(el("a", link, el("time", { datetime: date.toISOString() }, label)));
 		}
-		if (model && row.role === "assistant") facts.push(el("span", { class: "tokens model" }, model));
+		if (model && row.role === "assistant") facts.push(el("span.tokens.model", model));
 		const price = usage?.cost ? `, ${dollars(usage.cost)}` : "";
-		const first = row.first_token === null ? "" : ` (first token ${row.first_token.toFixed(1)} s)`;
-		const took = (row.seconds ? `, ${row.seconds} s${first}` : "") + (row.stop ? `, ${row.stop}` : "");
+		const first = row.first_token === null ? "" : ` (first token ${duration(row.first_token)})`;
+		const took = row.seconds === null ? "" : `, ${duration(row.seconds)}${first}`;
+		const end = row.stop ? `, ${row.stop}` : "";
 		const reported = usage?.output
-			? `${count(usage.input)} in, ${count(usage.output)} out${price}${took}`
+			? `${count(usage.input)} in, ${count(usage.output)} out${price}${took}${end}`
 			: plural(row.tokens, "token");
-		facts.push(el("span", { class: "tokens" }, reported));
+		facts.push(el("span.tokens.usage", { title: reported }, reported));
 		return facts;
 	}
 
@@ -153,7 +154,7 @@ export class RowItem {
 			this.panel = kind === "plain" ? null : el("details", { class: kind, "data-key": kind });
 			if (this.panel) {
 				this.panel.open = kind === "fold";
-				this.label = el("summary", {});
+				this.label = el("summary");
 				this.panel.append(this.label, this.body);
 			}
 			if (kind === "fold") this.panel.append(this.foldButton());
@@ -161,7 +162,7 @@ export class RowItem {
 		if (kind === "fold") this.label.textContent = `${plural(row.fold.dropped, "message")} summarised here`;
 		if (kind === "prompt") this.label.textContent = `System prompt, ${plural(row.tokens, "token")}`;
 		const notes = (row.notes ?? []).map(({ text, created }) =>
-			el("p", { class: "row-note" }, el("b", {}, "Note "), text, el("span", { class: "tokens" }, ` ${clock(created)}`)),
+			el("p.row-note", el("b", "Note "), text, el("span.tokens", ` ${clock(created)}`)),
 		);
 		reconcile(this.node, [this.head, this.panel ?? this.body, ...notes]);
 	}
@@ -191,35 +192,35 @@ function patchPart(old, part, key, address) {
 /** A node for a part that is not a tool call. */
 export function makePart(part, key, address) {
 	const make = {
-		text: () => trusted(el("div", { class: "prose" }), part.html),
+		text: () => trusted(el("div.prose"), part.html),
 		plain: () => longText(part, address),
 		thinking: () => thinkingPanel(part.text, key),
 		injected: () => injectedPanel(part, key),
 		media: () => mediaNode(part, address()),
 		call: () => new ToolPanel(part, address).node,
 		result: () => resultPanel(part, address).node,
-		note: () => el("p", { class: "note" }, part.text),
-		reminder: () => el("p", { class: "note" }, part.text),
+		note: () => el("p.note", part.text),
+		reminder: () => el("p.note", part.text),
 	}[part.type];
-	return make ? make() : el("p", { class: "note" }, part.type);
+	return make ? make() : el("p.note", part.type);
 }
 
 /** A text that is too long to be rendered; of a very long one, only the beginning is sent. */
 function longText(part, address) {
-	const text = el("div", { class: "prose plain" }, part.text);
+	const text = el("div.prose.plain", part.text);
 	if (!part.address) return text;
 	const fields = Object.entries({ ...address(), ...part.address }).filter(([, value]) => value != null);
 	const href = `/api/media?${new URLSearchParams(fields)}`;
 	const label = `Download all ${plural(part.length, "character")}`;
-	return el("div", {}, text, el("p", {}, el("a", { href, download: "message.txt" }, label)));
+	return el("div", text, el("p", el("a", { href, download: "message.txt" }, label)));
 }
 
 export function thinkingPanel(text, key) {
 	return el(
-		"details",
-		{ class: "thinking", "data-key": key },
-		el("summary", {}, "Thinking"),
-		el("pre", {}, text),
+		"details.thinking",
+		{ "data-key": key },
+		el("summary", "Thinking"),
+		el("pre", text),
 	);
 }
 
@@ -227,10 +228,10 @@ export function thinkingPanel(text, key) {
 function injectedPanel(part, key) {
 	const label = part.name.replaceAll(/[-_]/g, " ");
 	return el(
-		"details",
-		{ class: "injected", "data-key": key },
-		el("summary", {}, `${label}, ${plural(part.length, "character")}`),
-		el("pre", {}, part.text),
+		"details.injected",
+		{ "data-key": key },
+		el("summary", `${label}, ${plural(part.length, "character")}`),
+		el("pre", part.text),
 	);
 }
 
@@ -238,6 +239,11 @@ function injectedPanel(part, key) {
 function resultPanel({ call_id, content, is_error, length, media }, address) {
 	const result = { content, is_error, length, media };
 	return new ToolPanel({ id: call_id, name: "result", input: {}, result }, address);
+}
+
+/** "1.4 s" */
+function duration(seconds) {
+	return seconds < 0.1 ? "<0.1 s" : `${seconds.toFixed(1)} s`;
 }
 
 function side(role) {

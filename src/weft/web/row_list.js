@@ -22,8 +22,8 @@ export class RowList {
 		// Rows are between the two marks. A gap is in the document only while it has a height.
 		this.head = document.createComment("rows");
 		this.foot = document.createComment("/rows");
-		this.above = el("li", { class: "gap", "aria-hidden": "true" });
-		this.below = el("li", { class: "gap", "aria-hidden": "true" });
+		this.above = el("li.gap", { "aria-hidden": "true" });
+		this.below = el("li.gap", { "aria-hidden": "true" });
 		this.generation = 0;
 		this.clear();
 		scroller.addEventListener("scroll", () => this.ensure(), { passive: true });

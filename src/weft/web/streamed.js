@@ -38,9 +38,9 @@ export class StreamedThinking extends Growing {
 export class RenderedText extends Growing {
 	constructor() {
 		super();
-		this.html = el("div", { class: "prose" });
+		this.html = el("div.prose");
 		this.rendering = null;
-		this.node = el("div", { class: "streamed" }, this.html, el("span", { class: "tail" }, this.tail));
+		this.node = el("div.streamed", this.html, el("span.tail", this.tail));
 	}
 
 	setHtml(html, length) {
@@ -61,11 +61,11 @@ export class RenderedText extends Growing {
 export class StreamedText extends Growing {
 	constructor() {
 		super();
-		this.paragraphs = el("div", { class: "paragraphs" });
+		this.paragraphs = el("div.paragraphs");
 		this.done = 0;
 		this.isRendering = false;
-		const tail = el("span", { class: "tail" }, this.tail);
-		this.node = el("div", { class: "streamed" }, this.paragraphs, tail);
+		const tail = el("span.tail", this.tail);
+		this.node = el("div.streamed", this.paragraphs, tail);
 	}
 
 	flush() {
@@ -80,7 +80,7 @@ export class StreamedText extends Growing {
 		const text = this.text.slice(this.done, end);
 		try {
 			const { html } = await post("/api/render", { text });
-			this.paragraphs.append(trusted(el("div", { class: "prose" }), html));
+			this.paragraphs.append(trusted(el("div.prose"), html));
 			this.tail.deleteData(0, text.length);
 			this.done = end;
 		} catch {

@@ -38,7 +38,7 @@ export class Threads {
 			showRecording(recording);
 			return threads;
 		} catch (error) {
-			refill(this.list, el("li", { class: "error" }, error.message));
+			refill(this.list, el("li.error", error.message));
 			return [];
 		}
 	}
@@ -67,8 +67,8 @@ export class Threads {
 		const text = query ? `Nothing matches “${query}”.` : "No threads yet.";
 		const rest = total - this.limit;
 		const more = () => button(`Show more (${rest})`, () => this.showMore(), { class: "quiet more" });
-		if (rest > 0) nodes.push(el("li", {}, more()));
-		if (!nodes.length) nodes.push(el("li", { class: "empty small" }, text));
+		if (rest > 0) nodes.push(el("li", more()));
+		if (!nodes.length) nodes.push(el("li.empty.small", text));
 		reconcile(this.list, nodes);
 		this.select(this.current);
 		this.showRuns();
@@ -104,28 +104,28 @@ export class Threads {
 				title: thread.name,
 				onclick: () => this.onpick(thread.name),
 			},
-			el("span", { class: "thread-name" }, thread.title ?? thread.name),
-			el("span", { class: "thread-facts muted" }, facts),
-			el("span", { class: "running-mark" }, "answering …"),
+			el("span.thread-name", thread.title ?? thread.name),
+			el("span.thread-facts.muted", facts),
+			el("span.running-mark", "answering …"),
 		);
 		const hits = (thread.hits ?? []).map((hit) =>
 			el(
 				"button",
 				{ type: "button", class: "hit", onclick: () => this.onhit(thread.name, hit) },
-				hit.kind === "message" ? null : el("b", { class: "hit-kind" }, hit.kind),
+				hit.kind === "message" ? null : el("b.hit-kind", hit.kind),
 				hit.text,
 			),
 		);
-		return el("li", {}, pick, ...hits, this.nested(children));
+		return el("li", pick, ...hits, this.nested(children));
 	}
 
 	/** Subagents and side requests of a session, in one line that opens. */
 	nested(children) {
 		if (!children.length) return null;
-		const list = el("ul", {}, ...children.map((child) => this.entry(child)));
+		const list = el("ul", ...children.map((child) => this.entry(child)));
 		const isOpen = children.some(({ name, hits }) => name === this.current || hits);
 		const label = `${plural(children.length, "side thread")}`;
-		return el("details", { class: "children", open: isOpen }, el("summary", {}, label), list);
+		return el("details.children", { open: isOpen }, el("summary", label), list);
 	}
 
 	/** Threads that were deleted and can be restored. */
@@ -135,7 +135,7 @@ export class Threads {
 		box.querySelector("summary").textContent = `Deleted threads (${threads.length})`;
 		const restore = (name) => button("Restore", () => this.onrestore(name));
 		const rows = threads.map(({ name, deleted }) => {
-			const label = el("span", { class: "thread-name" }, name);
+			const label = el("span.thread-name", name);
 			return el("li", { title: `${name}, deleted ${ago(deleted)}` }, label, restore(name));
 		});
 		refill(byId("deleted-list"), ...rows);

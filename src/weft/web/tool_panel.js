@@ -14,19 +14,19 @@ export class ToolPanel {
 	/** `part`: {id, name, input, main?, result?}; `address()` names the thread and branch. */
 	constructor(part, address) {
 		this.address = address;
-		this.state = el("span", { class: "state", role: "img" });
-		this.name = el("code", { class: "tool-name" });
-		this.excerpt = el("span", { class: "excerpt" });
-		this.inputTitle = el("p", { class: "part-title" });
-		this.input = el("pre", { class: "input" });
-		this.title = el("p", { class: "part-title result-title" });
-		this.result = el("pre", { class: "result" });
-		this.media = el("div", {});
+		this.state = el("span.state", { role: "img" });
+		this.name = el("code.tool-name");
+		this.excerpt = el("span.excerpt");
+		this.inputTitle = el("p.part-title");
+		this.input = el("pre.input");
+		this.title = el("p.part-title.result-title");
+		this.result = el("pre.result");
+		this.media = el("div");
 		this.more = button("", () => this.showAll(), { class: "quiet more" });
 		this.node = el(
-			"details",
-			{ class: "tool", "data-call": part.id, "data-key": `call:${part.id}` },
-			el("summary", {}, this.state, this.name, this.excerpt),
+			"details.tool",
+			{ "data-call": part.id, "data-key": `call:${part.id}` },
+			el("summary", this.state, this.name, this.excerpt),
 			this.inputTitle,
 			this.input,
 			this.title,

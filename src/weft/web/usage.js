@@ -29,7 +29,7 @@ export class UsageDialog {
 		for (const name of ["thread", "all"])
 			byId(`usage-${name}`).setAttribute("aria-pressed", String(name === scope));
 		const body = byId("usage-body");
-		refill(body, el("p", { class: "muted" }, "Reading …"));
+		refill(body, el("p.muted", "Reading …"));
 		if (!this.dialog.open) this.dialog.showModal();
 		const thread = scope === "thread" ? this.thread() : null;
 		const offset = -new Date().getTimezoneOffset();
@@ -37,13 +37,13 @@ export class UsageDialog {
 			const usage = await get("/api/usage", { thread, offset });
 			refill(body, ...this.sections(usage));
 		} catch (error) {
-			refill(body, el("p", { class: "error" }, error.message));
+			refill(body, el("p.error", error.message));
 		}
 	}
 
 	sections({ total, turns, threads, models, days }) {
 		if (!total.answers)
-			return [el("p", { class: "muted" }, "No model has reported any usage yet.")];
+			return [el("p.muted", "No model has reported any usage yet.")];
 		const parts = [totalLine(total)];
 		if (turns) {
 			const bars = turns.slice(-MOST_BARS).map((turn) => ({ label: clock(turn.created), ...turn }));
@@ -67,7 +67,7 @@ export class UsageDialog {
 }
 
 function title(text) {
-	return el("p", { class: "part-title" }, text);
+	return el("p.part-title", text);
 }
 
 function totalLine({ answers, input, output, cached, cost, unpriced }) {
@@ -76,11 +76,9 @@ function totalLine({ answers, input, output, cached, cost, unpriced }) {
 		unpriced && cost !== null ? ` ${plural(unpriced, "answer has", "answers have")} no price.` : "";
 	return el(
 		"div",
-		{},
-		el("p", { class: "big" }, cost === null ? "No price known" : dollars(cost)),
+		el("p.big", cost === null ? "No price known" : dollars(cost)),
 		el(
 			"p",
-			{},
 			`${plural(answers, "answer")}: ${count(input)} tokens in${share}, ${count(output)} out.${missing}`,
 		),
 	);
@@ -96,22 +94,19 @@ function table(label, rows, name) {
 	const cells = (row) => [count(row.answers), count(row.input), count(row.output), dollars(row.cost)];
 	const head = [label, "Answers", "In", "Out", "Cost"];
 	return el(
-		"details",
-		{ class: "usage-table", open: rows.length <= 12 },
-		el("summary", {}, `${label}s (${count(rows.length)})`),
+		"details.usage-table",
+		{ open: rows.length <= 12 },
+		el("summary", `${label}s (${count(rows.length)})`),
 		el(
 			"table",
-			{},
-			el("thead", {}, el("tr", {}, ...head.map((text) => el("th", { scope: "col" }, text)))),
+			el("thead", el("tr", ...head.map((text) => el("th", { scope: "col" }, text)))),
 			el(
 				"tbody",
-				{},
 				...rows.map((row) =>
 					el(
 						"tr",
-						{},
 						el("th", { scope: "row" }, name(row)),
-						...cells(row).map((text) => el("td", {}, text)),
+						...cells(row).map((text) => el("td", text)),
 					),
 				),
 			),
@@ -148,12 +143,11 @@ function plot(bars, label) {
 		...columns,
 	);
 	const legend = el(
-		"figcaption",
-		{ class: "muted" },
-		el("span", { class: "key bar-input" }),
+		"figcaption.muted",
+		el("span.key.bar-input"),
 		" in ",
-		el("span", { class: "key bar-output" }),
+		el("span.key.bar-output"),
 		` out · highest ${count(most)} tokens · ${bars[0].label} to ${bars.at(-1).label}`,
 	);
-	return el("figure", {}, picture, legend);
+	return el("figure", picture, legend);
 }
