@@ -12,7 +12,7 @@ from sdk_types import schema_of
 
 WORDS = ("so", "be brief", "ünï “x” \n", "0")
 DEPTH = 9
-"""Below this, whatever may be left out is left out."""
+"""Below this depth, optional members are left out."""
 
 SELDOM = frozenset(
     {
@@ -24,12 +24,12 @@ SELDOM = frozenset(
         "prompt",
     }
 )
-"""Members that hide all others: they stand for context which only the vendor has, or say again in
-older words what stands beside them."""
+"""Members that hide all others: they refer to context that only the vendor has, or repeat a newer
+member in a deprecated form."""
 
 
 class Maker:
-    """Draws values of a schema; `some` is how often a member is there that need not be."""
+    """Draws values of a schema; `some` is the probability of an optional member."""
 
     def __init__(self, chance: Random, some: float = 0.3) -> None:
         self.chance = chance
@@ -37,7 +37,7 @@ class Maker:
         self.definitions: dict[str, Any] = {}
 
     def make(self, schema: Any, depth: int = 0) -> Any:
-        """A value that the schema takes, as JSON."""
+        """A value that matches the schema, as JSON."""
         return getattr(self, f"_{schema['type'].replace('-', '_')}")(schema, depth)
 
     def _definitions(self, schema: Any, depth: int) -> Any:
@@ -149,7 +149,7 @@ def schema(kind_and_protocol: tuple[str, str]) -> Any:
 
 
 def made(kind: str, protocol: str, seed: int) -> Any:
-    """The body of this number: `kind` is `request` or `response`."""
+    """The body with this number; `kind` is `request` or `response`."""
     return Maker(Random(seed), Random(seed).choice((0.1, 0.3, 0.6, 0.9))).make(
         schema((kind, protocol))
     )

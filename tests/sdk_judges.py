@@ -23,11 +23,11 @@ FAILED_FINISHES = frozenset(
         "FinishReason.TOO_MANY_TOOL_CALLS",
     }
 )
-"""Reasons by which Google's own SDK tells its caller of a failure."""
+"""Finish reasons that Google's SDK reports as failures."""
 
 
 class Judged(Struct, frozen=True):
-    """`text` is what the caller was given; None where it was told of a failure, by `why`."""
+    """`text` is the text that the caller got; None if it got a failure, with the reason `why`."""
 
     text: str | None
     why: str = ""
@@ -39,7 +39,7 @@ class Judged(Struct, frozen=True):
 
 
 class Clients:
-    """The official SDKs of one gateway; none of them asks twice."""
+    """The official SDKs for one gateway, without retries."""
 
     def __init__(self, url: str, seconds: float = 20.0) -> None:
         self.anthropic = anthropic.Anthropic(

@@ -20,7 +20,7 @@ from pydantic_core import SchemaValidator, ValidationError
 
 
 class GeminiRequest(BaseModel):
-    """The body of generateContent, which the SDK assembles from these types and never names."""
+    """The body of generateContent, for which the SDK has no single type."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid")
 
@@ -49,12 +49,12 @@ RESPONSES: dict[str, Any] = {
 OLDER: dict[str, dict[str, tuple[type, ...]]] = {
     "anthropic": {"temperature": (int, float), "top_p": (int, float), "top_k": (int,)},
 }
-"""Members of the wire's version that we speak (`anthropic-version: 2023-06-01`), which the SDK,
-since its own version 2, no longer types because 2026-10-21 has them no more."""
+"""Members of the API version that Weft uses (`anthropic-version: 2023-06-01`). The SDK's types lack
+them since its version 2, because API version 2026-10-21 removed them."""
 
 
 def faults(kind: dict[str, Any], protocol: str, body: Any) -> list[str]:
-    """What the SDK's type has against a body: path and reason of each complaint."""
+    """The errors of a body by the SDK's type: path and reason of each."""
     if kind is REQUESTS:
         older = OLDER.get(protocol, {})
         body = {
@@ -70,7 +70,7 @@ def faults(kind: dict[str, Any], protocol: str, body: Any) -> list[str]:
 
 
 def _by_convention(found: Any) -> bool:
-    """Thinking of Chat Completions: its SDK keeps the member, though its types do not name it."""
+    """Thinking in Chat Completions: the SDK keeps the member, but its types do not have it."""
     return found["type"] == "extra_forbidden" and found["loc"][-1] == "reasoning_content"
 
 
@@ -85,7 +85,7 @@ def _judge(kind: Any) -> SchemaValidator:
 
 
 def schema_of(kind: str, protocol: str) -> Any:
-    """The compiled schema of a `request` or a `response`, as it judges."""
+    """The compiled strict schema of a `request` or a `response`."""
     return _compiled({"request": REQUESTS, "response": RESPONSES}[kind][protocol])
 
 
@@ -98,7 +98,7 @@ def _compiled(kind: Any) -> Any:
 
 
 def _tightened(schema: Any) -> Any:
-    """A compiled schema with lists for iterables, and no room for members it does not name."""
+    """A compiled schema with lists for iterables, and without unknown members."""
     if isinstance(schema, list):
         return [_tightened(item) for item in schema]
     if isinstance(schema, tuple):

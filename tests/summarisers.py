@@ -75,7 +75,7 @@ def bodies(upstream: Upstream) -> list[dict[str, Any]]:
 
 
 def said_to(body: dict[str, Any]) -> list[tuple[str, str]]:
-    """The role and the text of every message of a body of Chat Completions."""
+    """The role and the text of every message in a Chat Completions body."""
     return [(message["role"], _text(message["content"])) for message in body["messages"]]
 
 
@@ -105,7 +105,7 @@ def writer(*script: Scripted, **fields: Any) -> Iterator[tuple[Upstream, ModelCl
 
 
 def talk(thread: Thread, turns: int, first: int = 0) -> None:
-    """Exchanges about modules: each has a path, a figure and an error of its own."""
+    """Exchanges about modules: each has a different path, number and error."""
     for n in range(first, first + turns):
         thread.user(f"Step {n}: what does src/module_{n}.py do, and why does it fail?")
         thread.assistant(
@@ -122,7 +122,7 @@ def tool_round(thread: Thread, number: int, size: int = 1) -> None:
 
 
 def state_of(thread: Thread) -> tuple[Any, ...]:
-    """All that a failure must leave as it was: rows with ids and priorities, head, log, refs."""
+    """Everything that a failure must not change: rows with ids and priorities, head, log, refs."""
     compiled = thread.compile()
     return (
         compiled.rows,

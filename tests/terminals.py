@@ -30,7 +30,7 @@ WEFT = (sys.executable, "-c", "from weft.cli import entry; entry()")
 
 
 def run_piped(store: Path, *words: str, errors: bool = False) -> bytes:
-    """What a program reads; `errors` allows lines on standard error."""
+    """The output that a program reads; `errors` allows lines on standard error."""
     environment = {**os.environ, "WEFT_STORE": str(store), "PAGER": "false"}
     command = [*WEFT, *words]
     done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
@@ -42,7 +42,7 @@ def run_piped(store: Path, *words: str, errors: bool = False) -> bytes:
 def run_all_on_terminal(
     store: Path, commands: Sequence[Sequence[str]], **environment: str
 ) -> list[bytes]:
-    """What a person sees of each command; one process in one terminal runs all of them."""
+    """The screen output of each command; one process in one terminal runs all of them."""
     given = {**environment, "WEFT_COMMANDS": json.dumps(commands)}
     seen = _run_on_terminal([sys.executable, "-c", _RUN_ALL], store, (0,), given)
     *outputs, rest = seen.split(_END.encode())
@@ -53,7 +53,7 @@ def run_all_on_terminal(
 def run_on_terminal(
     store: Path, *words: str, codes: Sequence[int] = (0,), **environment: str
 ) -> bytes:
-    """What a person sees: the command runs in a terminal of its own, 60 columns wide."""
+    """The screen output of a command in its own terminal, 60 columns wide."""
     return _run_on_terminal([*WEFT, *words], store, codes, environment)
 
 

@@ -126,7 +126,7 @@ def is_public(module: str, names: list[str]) -> bool:
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_tests_import_only_interfaces(path):
-    """So that a package can be rebuilt inside without a change of its tests."""
+    """So that the inside of a package can change without its tests."""
     tree = ast.parse(path.read_text())
     assert [found for found in imports_of(tree) if not is_public(*found)] == []
     attributes = [
@@ -266,7 +266,7 @@ PAGE_TESTS = [
 
 @pytest.mark.parametrize("path", PAGE_TESTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_page_tests_wait_for_what_they_assert(path):
-    """A page that is slow is not wrong: see `tests/pages.py`."""
+    """A slow page is not wrong: see `tests/pages.py`."""
     tree = ast.parse(path.read_text())
     assert asserted_reads(tree) == []
     assert breakable_predicates(tree) == []

@@ -113,7 +113,7 @@ def anthropic_answer(text):
 
 
 def answer(body):
-    """A vendor: the protocol is told by the members of the body."""
+    """A scripted vendor; the members of the body decide the protocol."""
     asked = orjson.loads(body)
     text = "The user asked what the modules do; each reads the configuration."
     if "input" in asked:
@@ -247,7 +247,7 @@ def gateway(tmp_path_factory):
 
 @pytest.fixture
 def desk(tmp_path, environ):
-    """A folder with all that the shell lines name, and the environment to run them in."""
+    """A folder with all files that the shell lines name, and the environment to run them in."""
     programs = tmp_path / "bin"
     programs.mkdir()
     launch = "from weft.cli import entry; entry()"

@@ -80,7 +80,7 @@ def patient(tmp_path_factory, upstream):
 
 
 def ask(client, target, behaviour, streams):
-    """The path and the body by which a client has an upstream behave."""
+    """The path and the body that make an upstream behave in this way."""
     model, words = f"{UPSTREAM_NAMES[target]}/{behaviour}", f"{client} {target} {behaviour}"
     messages = [{"role": "user", "content": words}]
     match client:
@@ -103,7 +103,7 @@ def connect(gateway):
 
 
 def send(gateway, path, body):
-    """The status and the body of an answer, in a connection of its own."""
+    """The status and the body of an answer, on a separate connection."""
     connection = connect(gateway)
     connection.request("POST", path, orjson.dumps(body), {"content-type": "application/json"})
     reply = connection.getresponse()
@@ -194,7 +194,7 @@ def test_an_answer_beyond_the_limit_is_an_error(narrow, client):
 
 
 def await_answer(gateway, protocol):
-    """Returns when the upstream is answered for; on a busy machine a short deadline may pass."""
+    """Wait until the upstream's call has an answer; on a busy machine a short deadline may pass."""
     deadline = time.monotonic() + SECONDS
     while send(gateway, *ask(protocol, protocol, "ok", False))[0] != 200:
         assert time.monotonic() < deadline

@@ -281,7 +281,7 @@ def test_the_answer_to_a_tagged_question_goes_to_its_branch(store, gateway):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_head_follows_a_client_whose_questions_and_answers_repeat(store, gateway, seed):
-    """Short sessions say the same again: "go on", "Done."."""
+    """Short sessions repeat texts: "go on", "Done."."""
     chance = random.Random(seed)
     texts = []
     for step in range(14):
@@ -350,7 +350,7 @@ def test_an_exchange_stays_in_its_thread_after_a_rename(store, gateway, is_delet
 
 
 def test_a_late_answer_of_another_process_does_not_move_head(store, gateway):
-    """The newer attempt was handled elsewhere: only what it stored is known here."""
+    """Another process handled the newer attempt, so only its stored records are known here."""
     other = Gateway(store)
     late = gateway.ask(request("a"), hint="s")
     other.reply(other.ask(request("a"), hint="s", retry=True), "b2")
@@ -754,7 +754,7 @@ def test_thinking_is_restored_if_the_conversation_is_equal_and_unique(gateway):
 @pytest.mark.parametrize("hints", [(None, None), ("s", "s"), ("one", "two"), (None, "s")])
 @pytest.mark.parametrize("systems", [("one", "two"), ("one", "one")])
 def test_another_conversations_thinking_is_never_restored(gateway, hints, systems):
-    """Equal words and equal answers: only sessions of their own tell whose thinking it was."""
+    """With equal texts and answers, only separate sessions show whose thinking it was."""
     for secret, hint, system in zip(("A", "B"), hints, systems, strict=True):
         gateway.reply(gateway.ask(request("a", system=system), hint=hint), thinking(secret))
     for secret, hint, system in zip(("A", "B"), hints, systems, strict=True):
@@ -827,7 +827,7 @@ def test_thinking_is_restored_in_a_named_session_without_tokens(gateway):
 
 
 def test_ambiguous_answers_are_not_restored(gateway):
-    """Two people may share a session's name: whose answer the client rewrote cannot be told."""
+    """Two people may share a session name, so it is unknown whose answer the client rewrote."""
     for secret in ("A", "B"):
         gateway.reply(gateway.ask(request("a"), hint="s"), thinking(secret, id="call_0"))
     messages = (*user_messages("a"), rewritten("call_0", '{"b": 1}'), result("call_0"))
@@ -1129,7 +1129,7 @@ def test_a_title_request_does_not_take_the_sessions_name(gateway, aside, names):
 
 
 def test_two_gateways_on_one_store_share_the_setup(store):
-    """What one of them remembers of a branch is true only of the commit that it left there."""
+    """The cached state of a branch is valid only for the commit that this gateway left there."""
     gateways = [Gateway(store) for _ in range(2)]
     spoken = ["a"]
     first, second = (Tool("one"),), (Tool("two"),)
@@ -1247,7 +1247,7 @@ LIVE = f"claude-{SESSION}"
 
 
 def live(*texts):
-    """A request of Claude Code: its context stands in the first message and around it."""
+    """A request of Claude Code, with its context in and around the first message."""
     first, *rest = user_messages(*texts)
     reminder = Text("<system-reminder>Today is Sunday.</system-reminder>")
     opening = Message("user", (reminder, *first.blocks))

@@ -159,7 +159,7 @@ def stored(gateway: Gateway, names: Sequence[str]) -> dict[str, list[list[Any]]]
 
 
 def visible(messages: Sequence[Any]) -> list[str]:
-    """What the client saw; the system prompt may change and is looked at apart."""
+    """What the client saw, without the system prompt, which may change."""
     return [message.text for message in messages if message.role != "system"]
 
 
@@ -224,10 +224,10 @@ def test_nothing_crosses_between_interleaved_conversations(
 
 
 def _may_meet(plan: Plan, other: Plan) -> bool:
-    """Whether a turn of one may be filed with the other, because nobody could tell them apart.
+    """Whether a turn of one may be recorded in the other, because they cannot be distinguished.
 
-    They are equal; or both give their session the same name, and one of them changes the prompt
-    that told them apart.
+    They are equal; or both use the same session name, and one of them changes the prompt that
+    distinguished them.
     """
     one_name = plan.hint == other.hint == "shared x-session-id" and plan.key == other.key
     changes = plan.changes_system or other.changes_system
@@ -270,7 +270,7 @@ def _check_threads(gateway: Gateway, plans: list[Plan], conversations: list[Conv
 def test_a_callers_thinking_stays_with_the_caller(
     open_gateway: Gateway, thinker: ThinkingUpstream, client: str, upstream: str
 ) -> None:
-    """Equal openings and equal answers under two system prompts; the second one goes on first."""
+    """Equal first messages and answers under two system prompts; the second one continues first."""
     thinker.forget()
     pair = [
         Conversation(open_gateway.url, client, upstream, system=f"You assist {who}.")
@@ -290,7 +290,7 @@ def test_a_callers_thinking_stays_with_the_caller(
 def test_a_shared_session_name_proves_nothing(
     open_gateway: Gateway, thinker: ThinkingUpstream, client: str, upstream: str
 ) -> None:
-    """They say the same words, and one changes the prompt that told them apart."""
+    """They have equal texts, and one changes the prompt that distinguished them."""
     thinker.forget()
     headers = {"x-session-id": f"constant of {client} to {upstream}"}
     pair = [
@@ -310,7 +310,7 @@ def test_a_shared_session_name_proves_nothing(
 def test_an_answer_id_restores_nothing_of_an_equal_conversation(
     open_gateway: Gateway, thinker: ThinkingUpstream, upstream: str, echo: str
 ) -> None:
-    """The first one may be filed with the second one's opening, and then names its answer."""
+    """The first one may be recorded with the second one's start, and then names its answer."""
     thinker.forget()
     pair = [
         Conversation(open_gateway.url, "openai-responses", upstream, echo=echo) for _ in range(2)

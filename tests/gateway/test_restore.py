@@ -107,7 +107,7 @@ PAIRS = [(client, upstream) for upstream in KEPT for client in UPSTREAM_NAMES if
 
 
 def kept_of(protocol, body):
-    """All thinking in a request: what only its maker can read."""
+    """All thinking in a request."""
     if protocol == "anthropic":
         blocks = [
             b for m in body["messages"] if isinstance(m["content"], list) for b in m["content"]
@@ -244,14 +244,14 @@ def test_another_model_does_not_get_foreign_thinking(gateway, upstream, protocol
 
 
 def unmarked(value):
-    """A body without its cache marks, which stand elsewhere in every turn."""
+    """A body without its cache marks, which move with every turn."""
     if isinstance(value, dict):
         return {key: unmarked(inner) for key, inner in value.items() if key != "cache_control"}
     return [unmarked(inner) for inner in value] if isinstance(value, list) else value
 
 
 def test_a_request_starts_with_the_previous_requests_messages(gateway, upstream):
-    """Two answers read alike, and only the second was thought about."""
+    """Two answers have the same text, and only the second has thinking."""
     model, ok = "a/gpt-5", {"type": "text", "text": "ok"}
     url, session = f"{gateway.url}{REQUEST_PATHS['openai-chat']}", {"x-weft-thread": "alike"}
     messages, sent = [], []

@@ -75,7 +75,7 @@ def answer(protocol, streamed=False):
 
 
 def show(store, thread, *words, id="main"):
-    """What the command prints, what it complains of, and its exit code."""
+    """The output, the errors and the exit code of the command."""
     command = [sys.executable, "-c", LAUNCH, "show", id, "--sent", *words]
     options = ["--store", str(store), "--thread", thread]
     done = subprocess.run([*command, *options], capture_output=True, check=False)
@@ -95,7 +95,7 @@ def turn(text, *before, **more):
 
 
 def ask(url, protocol, model, body, **headers):
-    """Ask in this protocol's words; the thread that the answer was filed in."""
+    """Ask in this protocol; returns the thread of the answer."""
     translated = weft.translate({**body, "model": model}, source="anthropic", target=protocol).body
     status, reply_headers, data = post(
         url + REQUEST_PATHS[protocol].format(model=model), translated, headers

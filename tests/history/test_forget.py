@@ -71,7 +71,7 @@ def test_forgetting_the_replacement_text_terminates() -> None:
 @pytest.mark.parametrize("before", ["", "x", "xy", "xyz " * 50])
 @pytest.mark.parametrize("after", ["", "!", "!!", " and on" * 50])
 def test_a_text_inside_base64_removes_all_of_the_base64(encode, before: str, after: str) -> None:
-    """Of a file nothing stays that could be read as half of it; what is there is base64 still."""
+    """No part of the file can be read any more, and the replacement is valid base64."""
     data = encode(f"{before}{SECRET}{after}".encode()).decode()
     line = json.dumps({"data": data, "url": f"data:text/plain;base64,{data}", "other": data[:4]})
     cleaned = json.loads(without(line, SECRET))
@@ -98,7 +98,7 @@ def test_every_file_with_the_string_is_removed(line: str, left: str) -> None:
 
 
 def test_a_short_text_is_not_searched_in_base64() -> None:
-    """Three signs of base64 are in every picture somewhere."""
+    """Three characters of base64 occur in every picture."""
     data = json.dumps({"data": b64encode(b"some ab words").decode()})
     assert without(data, "ab") == data
 

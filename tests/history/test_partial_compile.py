@@ -23,7 +23,7 @@ def _line(t: weft.Thread, number: int) -> str:
 
 
 def _aside(t: weft.Thread, number: int, home: Callable[[weft.Thread, str], object]) -> None:
-    """A side trip that says something and edits something, and how it comes home."""
+    """A branch with a message and an edit, and how it is merged."""
     name = f"b{number}-{len(t.log())}-{t.store.count('default')}"
     t.branch(name)
     t.user(f"ours {name}")
@@ -68,7 +68,7 @@ VERBS: dict[str, Verb] = {
 
 
 def _play(steps: list[tuple[str, int]]) -> tuple[weft.Thread, Id, set[Id]]:
-    """The thread after these verbs, its head, and every line that it ever had."""
+    """The thread after these operations, its head, and every row that it ever had."""
     t = weft.open()
     t.user("the first")
     t.assistant("the second")

@@ -223,7 +223,7 @@ def test_fault_13_a_merge_includes_earlier_merges() -> None:
 
 
 def forked() -> tuple[weft.Thread, list[str]]:
-    """Three own messages on `feat`, where the thread stands; main went on."""
+    """Three messages on `feat`, the current branch, and later messages on main."""
     t = weft.open()
     t.user("base")
     t.branch("feat")

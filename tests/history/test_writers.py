@@ -45,7 +45,7 @@ def writes(rows: dict[Id, Rows], step: Step, slot: Id) -> bool:
 
 
 def wander(thread: weft.Thread, chance: random.Random) -> None:
-    """Some verbs taken by chance, on whatever branch the thread stands."""
+    """Random operations, on the thread's current branch."""
     for number in range(60):
         ids = thread.compile().ids
         verb = chance.choice(["say"] * 4 + ["edit", "pin", "branch", "switch", "merge", "pick"])

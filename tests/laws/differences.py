@@ -1,19 +1,19 @@
-"""Where two bodies differ, and whether a report of losses names it.
+"""Finds the differences of two bodies, and checks whether a loss report names each of them.
 
-A difference is a path of the caller's body: something changed, went away, or was added there. Lists
-are laid side by side by likeness, so that one message that went away is one difference and not a
-shift of all that follow.
+A difference is a path in the caller's body where something changed, was removed or was added. Lists
+are aligned by similarity, so that one removed message is one difference and not a shift of all that
+follow.
 
-A loss names a difference when its path is the same, lies above it, or lies inside it. Beyond that:
+A loss names a difference if its path is the same, a parent, or a child. In addition:
 
-- A border that is lost names the items on both sides of it.
-- What went away is named by a loss at another item that says just the same: likeness cannot tell
-  which of the two is meant.
-- What was added has no path in the caller's body. It is named by a loss at a neighbour, or at the
-  place that said the same words: it moved from there.
-- The losses of the way back speak of the body in between. Such a loss names the caller's parameter
-  of the same meaning, or what the caller's body says in the same words, or, where neither says a
-  word, what says nothing either.
+- A lost boundary names the items on both sides of it.
+- A removed item is also named by a loss at an equal item: similarity cannot tell which of the two
+  is meant.
+- An added item has no path in the caller's body. It is named by a loss at a neighbour, or at the
+  place with the same text, from which it moved.
+- The losses of the way back have paths in the body in between. Such a loss names the caller's
+  parameter with the same meaning, or the part of the caller's body with the same text, or, if
+  neither has text, a part without text.
 """
 
 import re
@@ -26,11 +26,11 @@ Path = tuple[Any, ...]
 
 STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 UNSAID = frozenset({"role", "type", "cache_control"})
-"""Members whose words are the wire's own: that two bodies share them says nothing."""
+"""Members with the protocol's own values: that two bodies share them means nothing."""
 
 IDENTITY = {"call_id": 20, "id": 20, "name": 5, "role": 3, "tool_call_id": 20, "tool_use_id": 20}
 SEARCH = ("web_search", "googleSearch")
-"""How the name of a search begins, which has no other words."""
+"""Prefixes of the names of a search, which has no other text."""
 
 BOUNDARIES = frozenset({"message_boundary_dropped", "text_boundary_dropped"})
 
@@ -38,8 +38,8 @@ ABSENT = object()
 
 
 class Difference(NamedTuple):
-    """`path` is in our body, `ours` and `theirs` what stands there; `added` is whether the last
-    step is the place in a list before which something was added."""
+    """One difference: `path` is in our body, `ours` and `theirs` are the two values. If `added`,
+    the last step is the position in a list before which something was added."""
 
     path: Path
     ours: Any
@@ -48,7 +48,7 @@ class Difference(NamedTuple):
 
 
 def differences(ours: Any, theirs: Any, path: Path = ()) -> Iterator[Difference]:
-    """Where the two differ, as deep as it can be told."""
+    """The differences, each with the longest possible path."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in ours | theirs:
             if key not in ours or key not in theirs:
@@ -68,7 +68,8 @@ def differences(ours: Any, theirs: Any, path: Path = ()) -> Iterator[Difference]
 
 
 def laid_out(ours: list[Any], theirs: list[Any]) -> Iterator[tuple[Any, Any, int]]:
-    """Pairs of indices, in order, and the index of ours before which one without ours stands."""
+    """Pairs of indexes, in order. For an added item, the third value is the index in `ours` before
+    which it was added."""
     start, end, least = 0, 0, min(len(ours), len(theirs))
     while start < least and ours[start] == theirs[start]:
         start += 1
@@ -98,7 +99,7 @@ def laid_out(ours: list[Any], theirs: list[Any]) -> Iterator[tuple[Any, Any, int
 
 
 def leaves(value: Any, key: str = "") -> dict[bytes, int]:
-    """All that a value says, at any depth, by its weight: what identifies it weighs most."""
+    """All leaf values of a value, with their weights; ids weigh most."""
     if isinstance(value, dict):
         found = {name.encode(): 1 for name in value}
         for name, inner in value.items():
@@ -111,24 +112,24 @@ def leaves(value: Any, key: str = "") -> dict[bytes, int]:
 
 
 def likeness(ours: dict[bytes, int], theirs: dict[bytes, int]) -> float:
-    """How much two values share: never nothing, so that what stands alone is paired at all."""
+    """How similar two values are; never 0, so that single items are paired too."""
     shared = sum(ours[leaf] for leaf in ours.keys() & theirs.keys())
     return (shared + 0.01) / (sum((ours | theirs).values()) + 1)
 
 
 def steps_of(path: str) -> Path:
-    """A loss's path as steps."""
+    """The path of a loss as steps."""
     return tuple(int(at) if at else name for at, name in STEP.findall(path))
 
 
 def names(loss: Path, path: Path) -> bool:
-    """Whether one of the two paths is the other, or lies above it."""
+    """Whether one path equals the other, or is a parent of it."""
     shared = min(len(loss), len(path))
     return bool(loss) and loss[:shared] == path[:shared]
 
 
 def words(value: Any) -> frozenset[str]:
-    """What a value says in its own words."""
+    """The texts in a value."""
     if isinstance(value, dict):
         said = [words(inner) for key, inner in value.items() if key not in UNSAID]
         search = any(str(name).startswith(SEARCH) for name in (*value, value.get("type")))
@@ -139,7 +140,7 @@ def words(value: Any) -> frozenset[str]:
 
 
 def reach(body: Any, path: Path) -> Any:
-    """What stands at a path, or at the deepest step of it that there is."""
+    """The value at a path, or at its deepest existing step."""
     for step in path:
         inside = (isinstance(body, dict) and step in body) or (
             isinstance(body, list) and isinstance(step, int) and step < len(body)
@@ -151,7 +152,7 @@ def reach(body: Any, path: Path) -> Any:
 
 
 def meant_by(difference: Difference, body: Any) -> frozenset[str]:
-    """The words at a difference, or of the part around it where it has none."""
+    """The texts at a difference, or of the nearest part around it that has text."""
     path = difference.path[:-1] if difference.added else difference.path
     for end in range(len(path), 0, -1):
         said = words(reach(body, path[:end])) if path[end - 1] not in UNSAID else ()
@@ -161,8 +162,8 @@ def meant_by(difference: Difference, body: Any) -> frozenset[str]:
 
 
 class Report:
-    """What the two legs of a journey lost: `out` by path and code, in the caller's words, `home` by
-    path, in those of the body in between (`echo`)."""
+    """The losses of a round trip: `out` by path and code in the caller's body, `home` by path in
+    the body in between (`echo`)."""
 
     def __init__(
         self, body: Any, out: Iterable[tuple[str, str]], echo: Any, home: Iterable[str]
@@ -175,7 +176,8 @@ class Report:
     def names(
         self, found: Difference, words_out: Mapping[str, str], words_home: Mapping[str, str]
     ) -> bool:
-        """Whether a loss names it; the tables say where the two wires say a parameter."""
+        """Whether a loss names the difference; the tables have the path of each parameter in the
+        two protocols."""
         return self.named_out(found) or self.named_home(found, words_out, words_home)
 
     def named_out(self, found: Difference) -> bool:

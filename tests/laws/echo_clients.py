@@ -16,7 +16,8 @@ OPEN, GO_ON = "a question", "go on"
 
 
 def next_request(protocol: str, answer: Body, *, whole: bool = True) -> Body:
-    """What a client sends after this answer: the question, its echo, and results or more words."""
+    """The client's request after this answer: the question, the echo, and results or another
+    text."""
     return CLIENTS[protocol](answer, whole)
 
 
@@ -60,7 +61,7 @@ def chat(answer: Body, whole: bool) -> Body:
 
 
 def _is_empty(value: Any) -> bool:
-    """Whether a member says nothing: some servers spell out every one there is."""
+    """Whether a member is empty: some servers write every member that exists."""
     return not value or (isinstance(value, dict) and not any(value.values()))
 
 
@@ -128,7 +129,8 @@ CLIENTS = {
 
 
 def plain(messages: list[Body]) -> list[Body]:
-    """Messages with contents in one form: a string or one text, null or nothing read alike."""
+    """Messages with contents in one form: a string equals one text, null equals an absent
+    member."""
     return [_plain_message(message) for message in messages]
 
 
@@ -143,7 +145,7 @@ def _plain_message(message: Body) -> Body:
 
 
 def answer_of(stream: bytes, protocol: str) -> Body:
-    """The whole answer that a client puts together from a stream."""
+    """The complete answer that a client builds from a stream."""
     codec = CODECS[protocol]
     parser, decoder = SseParser(), codec.stream_decoder()
     frames = parser.feed(stream) + parser.close()

@@ -30,7 +30,7 @@ POLICIES = ("auto", "inline", "demote")
 
 
 class History(RuleBasedStateMachine):
-    """One thread in memory, in a file, and where there is a server in PostgreSQL."""
+    """One thread in memory, in a file and, if there is a server, in PostgreSQL."""
 
     address: Callable[[], str] | None = None
 
@@ -47,7 +47,7 @@ class History(RuleBasedStateMachine):
         self.signed: dict[str, tuple[Message, ...]] = {}
 
     def teardown(self) -> None:
-        """Whatever was done, every store is sound, and an archive restores all of it."""
+        """After any operations, every store is valid, and an archive restores all of it."""
         try:
             for thread in self.threads:
                 assert fsck(thread.store).flaws == ()
@@ -71,7 +71,7 @@ class History(RuleBasedStateMachine):
         return self.threads[0]
 
     def all(self, verb: Callable[[Thread], Any]) -> Any:
-        """Run a verb on every store; they agree on the result or on the refusal."""
+        """Run an operation on every store; they must agree on the result or the error."""
         results: list[Any] = []
         for thread in self.threads:
             try:
@@ -85,7 +85,7 @@ class History(RuleBasedStateMachine):
         return results[0]
 
     def append(self, verb: Callable[[Thread], Any]) -> str:
-        """Law 5: what was sent before is how the next request begins, for every vendor."""
+        """Law 5: the next request starts with the previous one, for every vendor."""
         before = {key: sent for key in requests() if (sent := self.sent(*key)) is not None}
         id = self.all(verb)
         for key, sent in before.items():
@@ -95,7 +95,7 @@ class History(RuleBasedStateMachine):
         return id
 
     def sent(self, protocol: str, policy: str, *, whole: bool = True) -> list[Any] | None:
-        """The list that a vendor would be sent; `None` where it is not the user who spoke last."""
+        """The list that a vendor would get; `None` if the last message is not the user's."""
         context = self.one.compile()
         if whole and not ends_with_user(context.messages):
             return None
@@ -139,7 +139,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: bool(open_calls(rows(self.one))))
     @rule(pick=PICK, text=SAID)
     def answer_open_call(self, pick: int, text: str) -> None:
-        """Several branches may answer one call, each in its own words."""
+        """Several branches may answer one call, each with its own text."""
         calls = open_calls(rows(self.one))
         self.all(lambda t: t.tool_result(calls[pick % len(calls)], f"{t.current} {text}"))
 
@@ -186,7 +186,8 @@ class History(RuleBasedStateMachine):
         assert rows(self.one) == before
 
     def local(self, before: list[Row], touched: Row) -> None:
-        """Law 6: what an operation does not name stays as it was, in place, with its priority."""
+        """Law 6: messages that an operation does not name keep their content, position and
+        priority."""
         after = rows(self.one)
         assert [row.id for row in after] == [row.id for row in before]
         outside = zip(before, after, strict=True)
@@ -220,7 +221,7 @@ class History(RuleBasedStateMachine):
 
     @rule(pick=PICK, settle=STRATEGY)
     def squash(self, pick: int, settle: str | None) -> None:
-        """No line of ours leaves; each says what one of the sides says."""
+        """None of our messages is removed, and each equals one of the two sides."""
         name = self.other(pick)
         before, there = rows(self.one), lines_by_slot(self.one, name)
         options = {"text": "S", "settle": settle}
@@ -259,7 +260,7 @@ class History(RuleBasedStateMachine):
         assert len(slots) == len(set(slots))
 
     def previewed(self, verb: Any) -> None:
-        """A preview says exactly what the verb then does, and does nothing itself."""
+        """A preview shows exactly what the operation then does, and changes nothing."""
         before = rows(self.one)
         try:
             expected = verb(self.one, preview=True)
@@ -302,7 +303,7 @@ class History(RuleBasedStateMachine):
             self.taken_back(before)
 
     def taken_back(self, before: tuple[list[Row], Setup]) -> None:
-        """A revert is a commit like any other: taken back at once, it leaves what was there."""
+        """A revert is an ordinary commit: reverting it at once restores the earlier state."""
         head = self.one.head
         assert head is not None
         self.all(lambda t: t.revert(head.id))
@@ -310,7 +311,8 @@ class History(RuleBasedStateMachine):
 
     @rule(words=st.lists(SAID, min_size=1, max_size=3))
     def imported(self, words: list[str]) -> None:
-        """A list lands on the empty branch or beside the user's work; twice is once."""
+        """A list is imported to the empty branch or next to the user's work; importing it twice
+        changes nothing."""
         data = orjson.dumps([{"role": "user", "content": word} for word in words])
         work = self.one.branches()
         self.all(lambda t: t.import_bytes(data).new)
@@ -325,7 +327,7 @@ class History(RuleBasedStateMachine):
         inner=st.sampled_from(["none", "lands", "fails"]),
     )
     def batch(self, words: list[str], fails: bool, inner: str) -> None:
-        """A batch lands whole or not at all, and so does one inside it."""
+        """A batch is committed completely or not at all, and so is a nested one."""
         before, branch = rows(self.one), self.one.current
 
         def nested(t: Thread) -> None:
@@ -363,7 +365,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.one.head is not None)
     @rule(text=WORDS)
     def attempt(self, text: str) -> None:
-        """An answer that failed changes no line and no name, and stays on its branch."""
+        """A failed answer changes no message and no name, and belongs to its branch."""
         before = (rows(self.one), self.one.store.refs(self.one.name))
         partial = Message("assistant", (Text(text),))
         self.all(lambda t: t.record_attempt(partial, reason="stopped").state)
@@ -377,12 +379,12 @@ class History(RuleBasedStateMachine):
 
     @rule(pick=PICK, text=WORDS)
     def somebody_else(self, pick: int, text: str) -> None:
-        """Another handle writes, here or on another branch; nothing of it is in our handle."""
+        """Another handle writes, on this or on another branch; our handle has none of it cached."""
         self.all(lambda t: elsewhere(t, self.other(pick)).user(text))
 
     @rule()
     def undo(self) -> None:
-        """Law 10: undo restores the view, and redo brings back what was undone."""
+        """Law 10: undo restores the view, and redo restores what was undone."""
         before = (self.one.current, rows(self.one))
         if not self.undone_alone(lambda t: t, self.one.current):
             return
@@ -393,7 +395,7 @@ class History(RuleBasedStateMachine):
 
     @rule(pick=PICK)
     def somebody_else_undoes(self, pick: int) -> None:
-        """Law 10 for another handle: it takes back what moved its own branch, and no name."""
+        """Law 10 for another handle: it undoes the last move of its own branch, and no name."""
         name, before = self.other(pick), (self.one.current, rows(self.one))
         if self.undone_alone(lambda t: elsewhere(t, name), name, names=False):
             self.all(lambda t: elsewhere(t, name).redo())
@@ -402,7 +404,7 @@ class History(RuleBasedStateMachine):
     def undone_alone(
         self, pick: Callable[[Thread], Thread], branch: str, *, names: bool = True
     ) -> bool:
-        """Undo by this handle: whether it did anything. All other branches stay as they were."""
+        """Whether undo by this handle did anything. All other branches must be unchanged."""
         refs = self.one.store.refs(self.one.name)
         undone = self.all(lambda t: pick(t).undo())
         after = self.one.store.refs(self.one.name)
@@ -421,7 +423,8 @@ class History(RuleBasedStateMachine):
 
     @invariant()
     def incremental_is_from_scratch(self) -> None:
-        """Law 7, tokens, setup and thinking included; and law 9: all stores compile to the same."""
+        """Law 7, including tokens, setup and thinking; and law 9: all stores compile to the
+        same."""
         kept = self.one.compile()
         for thread in self.threads:
             fresh = weft.open(thread.store, branch=thread.current).compile()
@@ -443,12 +446,12 @@ class History(RuleBasedStateMachine):
 
     @invariant()
     def every_vendor_can_be_sent_it(self) -> None:
-        """Law 8, pairs and order."""
+        """Law 8: pairs and order are valid for every vendor."""
         judge(self.one.compile())
 
     @invariant()
     def no_signature_outlives_its_beginning(self) -> None:
-        """Law 8, thinking: each signature that is sent stands behind what it was signed for."""
+        """Law 8, thinking: each sent signature follows the prefix that it was signed for."""
         context = self.one.compile()
         for row, message in zip(*aligned(context), strict=True):
             for block in message.blocks:
@@ -465,7 +468,7 @@ class History(RuleBasedStateMachine):
 
 
 def open_calls(lines: list[Row]) -> list[str]:
-    """The calls that nothing answers, of lines that a vendor may be sent together."""
+    """The calls without a result, in messages that a vendor may get together."""
     blocks = [block for row in lines for block in row.message.blocks]
     answered = {block.call_id for block in blocks if isinstance(block, ToolResult)}
     return [b.id for b in blocks if isinstance(b, ToolCall) and b.id not in answered]
@@ -480,12 +483,12 @@ def has_result(row: Row) -> bool:
 
 
 def elsewhere(thread: Thread, branch: str) -> Thread:
-    """A handle of somebody else on a branch of the same thread."""
+    """Another handle on a branch of the same thread."""
     return weft.open(thread.store, thread.name, True, branch=branch)
 
 
 def aligned(context: weft.CompiledContext) -> tuple[list[Row], list[Message]]:
-    """The lines that are sent, and what is sent of them."""
+    """The sent rows, and their sent messages."""
     kept = list(context._sendable[0])
     known = {row.id: row for row in context.rows}
     return [known[row.id] for row in kept], [row.message for row in kept]
@@ -496,7 +499,7 @@ def requests() -> list[tuple[str, str]]:
 
 
 def ends_with_user(messages: tuple[Message, ...]) -> bool:
-    """Whether a request ends where a model would answer, with no call left open before."""
+    """Whether a request ends where a model would answer, with no open call before."""
     asked = [b.id for m in messages for b in m.blocks if isinstance(b, ToolCall)]
     answered = [b.call_id for m in messages for b in m.blocks if isinstance(b, ToolResult)]
     return (

@@ -21,7 +21,7 @@ LISTS = {
 
 
 def request(context: CompiledContext, protocol: str, **options: Any) -> dict[str, Any]:
-    """What this vendor would be sent."""
+    """The request that this vendor would get."""
     write = {
         "anthropic": context.to_anthropic_params,
         "openai-chat": context.to_openai_params,
@@ -32,7 +32,7 @@ def request(context: CompiledContext, protocol: str, **options: Any) -> dict[str
 
 
 def judge(context: CompiledContext) -> None:
-    """Every vendor would take it: its SDK's types, its pairs, its order."""
+    """Check that every vendor accepts it: the SDK's types, the pairs and the order."""
     for protocol in ("anthropic", "openai-chat", "openai-responses"):
         assert faults(REQUESTS, protocol, request(context, protocol)) == []
     judge_anthropic(request(context, "anthropic")["messages"])

@@ -15,7 +15,8 @@ PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
 
 
 def leads(body, path):
-    """Whether a path leads to something in this body, or to a member that an object of it lacks."""
+    """Whether a path leads to a value in this body, or to a member that one of its objects
+    lacks."""
     *above, last = steps_of(path)
     for step in above:
         inner = reach(body, (step,))
@@ -46,7 +47,7 @@ def test_every_path_exists_in_the_upstreams_answer(source, target):
 
 
 def translated_streams(source, target):
-    """Each recorded stream that came to an answer, translated whole, by its id."""
+    """Each recorded stream with a complete answer, translated, by its id."""
     for exchange in recorded(source):
         if exchange["status"] >= 400 or not exchange.get("sse"):
             continue
@@ -70,11 +71,12 @@ SAID = {
     "openai-responses": ("output", "status", "incomplete_details"),
     "gemini": ("candidates", "promptFeedback"),
 }
-"""The answer itself; what the envelope says around it is one loss, or the way home's own."""
+"""The members of the answer itself. Members of the envelope are one loss, or a loss of the way
+back."""
 
 
 def told(value):
-    """A value without what is null or empty: that is as much as to leave it out."""
+    """A value without null and empty members, which mean the same as absent ones."""
     if isinstance(value, dict):
         inner = {key: told(item) for key, item in value.items()}
         return {key: item for key, item in inner.items() if item not in (None, "", [], {})}

@@ -283,7 +283,7 @@ def test_law_11_a_plan_stays_within_its_budget_with_any_token_counter() -> None:
 
 
 def _rows_of(thread: list[Row], ranges: list[Replacement]) -> set[bytes | None]:
-    """The rows of which some range takes a block, or the row in which it begins."""
+    """The rows with a block in some range, or in which a range begins."""
     place = {
         block.id: n
         for n, row in enumerate(thread)

@@ -21,7 +21,7 @@ from weft.model import End, Fail, Finish
 PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
 ALL = [(a, b) for a in PROTOCOLS for b in PROTOCOLS]
 LARGE = 12_000
-"""Streams longer than this are sampled where every cut is tried."""
+"""For longer streams, only a sample of the split points is tried."""
 
 FAILS = {
     "anthropic": lambda event, said: event == said["type"] == "error",
@@ -31,7 +31,7 @@ FAILS = {
     ),
     "gemini": lambda _event, said: said["error"]["code"] >= 500,
 }
-"""Whether a stream's last frame is an error in the form that a client of the protocol knows."""
+"""Whether the last frame of a stream is an error in the format of the client's protocol."""
 
 
 def answers(protocol):
@@ -51,7 +51,7 @@ def streams(protocol):
 
 
 def run_jobs(jobs):
-    """What a fresh process makes of these jobs, by their ids."""
+    """The results of these jobs in a new process, by their ids."""
     command = [str(Path(sys.executable).parent / "weft"), "translate", "--jsonl"]
     given = b"\n".join(orjson.dumps(job) for job in jobs)
     done = subprocess.run(command, input=given, capture_output=True, check=True, timeout=300)
@@ -84,7 +84,8 @@ def frames_of(data):
 
 @cache
 def journey(there, back):
-    """Every request of a protocol sent to another, and both ways home: each leg a process."""
+    """Translate every request of a protocol to another and back, with and without the sidecar, each
+    direction in its own process."""
     bodies = {exchange["id"]: exchange["request"] for exchange in recorded(there)}
     options = {"options": {"model": MODEL[there]}} if there in MODEL else {}
     out = run_jobs(
@@ -163,7 +164,7 @@ def test_a_truncated_stream_ends_in_the_clients_own_error(source, target):
 
 
 def first_end(data, protocol):
-    """Where the frame begins that makes a stream whole, or says that it failed."""
+    """The start of the frame that completes a stream, or that reports its failure."""
     parser, decoder = SseParser(), CODECS[protocol].stream_decoder()
     at = 0
     while at < len(data):
@@ -176,7 +177,7 @@ def first_end(data, protocol):
 
 
 def ends(event, protocol):
-    """Whether an event ends its stream; Gemini's only mark is the reason to finish."""
+    """Whether an event ends its stream; in Gemini, only the finish reason does."""
     reason = isinstance(event, Finish) and event.stop is not None and protocol == "gemini"
     return reason or isinstance(event, End | Fail)
 

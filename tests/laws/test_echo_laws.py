@@ -46,7 +46,7 @@ EXPLAINS = {
     "vendor_block_dropped",
     "vendor_event_dropped",
 }
-"""Losses after which the maker may get another answer back than it gave."""
+"""Losses after which the vendor may get a different answer back."""
 
 Body = dict[str, Any]
 
@@ -56,7 +56,7 @@ def over_the_wire(value: Any) -> Any:
 
 
 def shown(exchange: Body, maker: str, client: str) -> tuple[Body, Body, Body, list[Loss]]:
-    """The maker's answer, what the client sees of it, the sidecar, and what was lost."""
+    """The vendor's answer, the client's version of it, the sidecar, and the losses."""
     if "response" in exchange:
         done = weft.translate_response(exchange["response"], maker, client)
         told = exchange["response"]
@@ -70,7 +70,7 @@ def shown(exchange: Body, maker: str, client: str) -> tuple[Body, Body, Body, li
 def asked_again(
     maker: str, client: str, told: Body, seen: Body, sidecar: Body, *, whole: bool
 ) -> tuple[list[Body], list[Body], list[Loss]]:
-    """The maker's next request through the client, the one of its own client, and the losses."""
+    """The vendor's next request through the client, the one of its own client, and the losses."""
     request = next_request(client, seen, whole=whole)
     done = weft.translate(request, client, maker, model="m", sidecar=sidecar)
     own = weft.translate(next_request(maker, told), maker, maker, model="m")
@@ -99,7 +99,7 @@ def test_law_2b_recorded_answers_are_restored_for_their_vendor(
 
 @st.composite
 def answers(draw: st.DrawFn, maker: str) -> Response:
-    """An answer with everything that its maker may put in one."""
+    """An answer with everything that its vendor can put into one."""
     blocks: list[Any] = []
     origin = Origin(maker)
     if maker != "openai-chat":
@@ -138,7 +138,8 @@ def test_law_2b_generated_answers(maker: str, client: str, data: st.DataObject) 
 
 @pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "gemini"])
 def test_law_2b_answers_of_a_whole_conversation(client: str) -> None:
-    """Two answers read alike and differ in what only their maker reads: each gets its own back."""
+    """Two answers have equal visible content and different private parts: each gets its own
+    back."""
     told = [
         {
             "id": f"msg_{number}",

@@ -26,7 +26,7 @@ WIDE = catalogue(window=100_000, output=2000).find("m")
 
 
 class Lines:
-    """A model that answers by a list of lines, the last again and again."""
+    """A model that answers from a list of lines; the last one is repeated."""
 
     def __init__(self, model: Model, lines: Sequence[Step]) -> None:
         self.model = model
@@ -70,7 +70,7 @@ def acts(draw: st.DrawFn) -> list[tuple[str, int]]:
 
 
 def play(thread: Any, steps: list[tuple[str, int]]) -> None:
-    """A thread of such turns; every number brings an item of its own."""
+    """A thread of such turns; every number gives a different item."""
     thread.system("Rules.")
     for number, (act, size) in enumerate(steps):
         asked = thread.user(f"Ask {number} for item_{number}. " * (size * 3 + 1), reminder="mind")

@@ -30,16 +30,16 @@ SPOKEN = frozenset(
         "web_search_call",
     }
 )
-"""Types of Responses' items that the assistant, or its server, said."""
+"""Item types of Responses that come from the assistant or its server."""
 
 
 def is_answer(item):
-    """Whether the model said it."""
+    """Whether an item comes from the model."""
     return item.get("role") in ("assistant", "model") or item.get("type") in SPOKEN
 
 
 def turns_of(body, protocol):
-    """The body as it was at each of the model's turns: all that stood before its answer."""
+    """The body before each answer of the model."""
     said = body.get(LISTS[protocol])
     for at in range(1, len(said) if isinstance(said, list) else 0):
         if is_answer(said[at]) and not is_answer(said[at - 1]):
@@ -47,7 +47,7 @@ def turns_of(body, protocol):
 
 
 def changed(body, there, back):
-    """The turns whose own translation is not the beginning of the whole's."""
+    """The turns whose own translation is not a prefix of the translation of the whole body."""
     model, name = body.get("model", MODEL["gemini"]), LISTS[back]
     whole = orjson.loads(weft.translate(orjson.dumps(body), there, back, model=model).body)
     said = body.get(LISTS[there])

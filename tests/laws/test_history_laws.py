@@ -22,7 +22,7 @@ QUICK = settings(
 
 
 def steps() -> settings:
-    """As the profile says where one was asked for, else quick."""
+    """The number of steps of the hypothesis profile, or a small default."""
     return (
         QUICK
         if settings().max_examples == settings.get_profile("default").max_examples
@@ -43,7 +43,7 @@ def test_laws_5_to_10_hold_on_postgres_too(postgres_url: str) -> None:
 
 
 def test_law_9_no_update_is_lost_between_handles(tmp_path: Path) -> None:
-    """Several handles of one branch, each from its own thread: every turn is there, once."""
+    """Several handles on one branch, each in its own thread: every turn is there once."""
     from threading import Thread as Worker
 
     threads = [weft.open(tmp_path / "a.db") for _ in range(4)]

@@ -1,11 +1,11 @@
-"""Law 2, to the letter: a request that goes to another wire and back without its sidecar comes
-home as it was, or every place in which it differs is named by a loss of one of the two legs.
+"""Law 2: a request that is translated to another protocol and back without its sidecar is
+unchanged, or a loss of one of the two directions names every difference.
 
-What counts as the same, and is no difference:
+These do not count as differences:
 
-- Gemini's two spellings of a name, and its two dialects of a schema's member (the loss names the
-  one that the caller used); Chat's two names for the limit of tokens.
-- The text of a call's arguments and the object that it says: `""` is `{}`.
+- Gemini's two spellings of a name, and its two members for a schema (the loss names the one that
+  the caller used); Chat's two names for the token limit.
+- The text of a call's arguments and the same arguments as an object: `""` is `{}`.
 """
 
 import orjson
@@ -24,7 +24,7 @@ WORDS = {
     protocol: {name: table.path(name) for name in Params.__struct_fields__} | table.paths
     for protocol, table in ((protocol, CODECS[protocol].fields) for protocol in PROTOCOLS)
 }
-"""Where each wire says a parameter."""
+"""The path of each parameter in each protocol."""
 
 DIALECTS = {"parameters": "parametersJsonSchema", "responseSchema": "responseJsonSchema"}
 CALLERS = frozenset({"args", "response", *DIALECTS.values()})
@@ -32,7 +32,7 @@ LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 def as_gemini(value):
-    """A body in one spelling and one dialect; what is the caller's own stays as it is."""
+    """A body with one spelling and one schema member; the caller's own data is unchanged."""
     if isinstance(value, dict):
         named = {gemini_name(key): inner for key, inner in value.items()}
         return {key: inner if key in CALLERS else as_gemini(inner) for key, inner in named.items()}
@@ -46,7 +46,7 @@ def gemini_name(name):
 
 
 def as_openai(value):
-    """A body whose arguments are what they say."""
+    """A body with its arguments as objects."""
     if isinstance(value, dict):
         return {
             key: said(inner) if key == "arguments" else as_openai(inner)
@@ -86,7 +86,7 @@ def caller_path(path, protocol, body):
 
 
 def unnamed(body, there, back):
-    """The differences of a journey that no loss names; `None` where it comes home as it was."""
+    """The differences of a round trip that no loss names; `None` if there are no differences."""
     out = weft.translate(body, there, back, model=MODEL.get(there))
     between = orjson.loads(orjson.dumps(out.body))
     home = weft.translate(between, back, there, model=body.get("model", MODEL["gemini"]))
@@ -154,8 +154,8 @@ def test_the_law_can_fail(ours, theirs, losses, silent):
 
 
 def test_of_two_equal_elements_either_may_be_reported():
-    """The first of two system messages is `instructions` when it comes home; which of two that
-    read alike went away, nobody can tell."""
+    """The first of two system messages comes back as `instructions`. If two are equal, it cannot be
+    told which one was removed."""
     alike = {"role": "system", "content": "be brief"}
     body = {"model": "m", "input": [alike, alike, {"role": "user", "content": "hi"}]}
     assert unnamed(body, "openai-responses", "openai-chat") == []

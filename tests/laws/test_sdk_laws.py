@@ -16,14 +16,14 @@ PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
 BODIES = 250
 THREADS = 60
 TYPED = ("anthropic", "openai-chat", "openai-responses")
-"""Whose SDK takes a request as one dict of a type."""
+"""The protocols whose SDK types a request as one dict."""
 
 OF_LITTLE_SENSE = 0.5
-"""The share that may be refused: types let pass much that their vendors refuse, too."""
+"""The share that may be refused: the types allow much that their vendors refuse."""
 
 MISLAID = 0.012
-"""The share in which likeness lays the wrong neighbours side by side, or a body contradicts itself
-(the choice of a function that is a custom tool)."""
+"""The share in which similarity pairs the wrong neighbours, or a body contradicts itself (it
+chooses a custom tool as a function)."""
 
 
 def over_the_wire(value):
@@ -31,7 +31,7 @@ def over_the_wire(value):
 
 
 def requests(protocol):
-    """Bodies with the model's name beside them, which not every body holds."""
+    """Bodies, each with the model's name, which some protocols do not have in the body."""
     for seed in range(BODIES):
         body = made("request", protocol, seed)
         if protocol == "openai-responses":
@@ -51,11 +51,11 @@ def translated(body, model, source, target, refused):
 
 
 RULES = {"cache_breakpoint_dropped", "system_demoted_for_model"}
-"""Rules for a target that change a body even where it stays in its own protocol."""
+"""Rules of a target that change a body even in its own protocol."""
 
 
 def without_rules(value):
-    """A body without what the rules may change: its cache marks, and the role `system`."""
+    """A body without what the rules may change: cache marks, and the role `system`."""
     if isinstance(value, dict):
         kept = {key: without_rules(inner) for key, inner in value.items() if key != "cache_control"}
         return {**kept, "role": "user"} if kept.get("role") == "system" else kept

@@ -138,14 +138,14 @@ BODIES = {
 CALLERS = frozenset(
     {"input_schema", "parameters", "schema", "parametersJsonSchema", "input", "args", "response"}
 )
-"""Members whose inside is the caller's own data, and is passed on whole."""
+"""Members that contain the caller's own data, which is passed on unchanged."""
 
 UNKNOWN = "unheardOf"
 WORD = "never heard of"
 
 
 def objects(value, path=""):
-    """The paths of all objects of a body that are the wire's own."""
+    """The paths of all objects of a body that the protocol defines."""
     if isinstance(value, dict):
         yield path
         for key, inner in value.items():
@@ -157,7 +157,7 @@ def objects(value, path=""):
 
 
 def names(loss, path):
-    """Whether a loss speaks of this place, or of something around it."""
+    """Whether a loss is about this path, or a parent of it."""
     around = steps_of(loss.path) if loss.path else ()
     return bool(around) and steps_of(path)[: len(around)] == around
 

@@ -147,7 +147,7 @@ def text_of(result: ToolResult) -> str:
 
 
 def assert_unread_stay(before: Sequence[Row], after: Sequence[Row]) -> None:
-    """Every unread result is there, whole or thinned with a handle to its own block."""
+    """Every unread result is there, complete or thinned with a handle to its own block."""
     left = blocks_of(after)
     for number in unread_rows(before):
         row = before[number]
@@ -238,7 +238,7 @@ def say(thread: Any, rows: Sequence[Row]) -> None:
 
 
 class Scripted:
-    """A summariser that answers in these ways, the last one again and again."""
+    """A summariser with scripted answers; the last one is repeated."""
 
     def __init__(self, ways: Sequence[str]) -> None:
         self.model = MODEL
@@ -286,7 +286,7 @@ def test_law_11_a_budget_is_met_and_handles_work_with_any_summariser(
 
 
 def read_all(thread: Any, handle: str) -> str:
-    """What `recall` has behind a handle, page by page, each within its tokens."""
+    """Everything that `recall` returns for a handle, page by page, each within its tokens."""
     text, offset = "", 0
     while True:
         page = thread.recall_page(handle, tokens=500, offset=offset)
@@ -307,7 +307,7 @@ def read_all(thread: Any, handle: str) -> str:
 def test_law_11_every_request_of_an_agent_succeeds_and_has_unread_results(
     texts_read: list[str], ways: list[str], window: int, is_open: bool
 ) -> None:
-    """The loop without a network: every request it makes is looked at."""
+    """The loop without a network: every request is checked."""
     model = catalogue(window=window, output=window // 8).find("m")
     keeper = AutoCompactor(model, Compaction(failures=0 if is_open else 3, pause=1000), ())
     asked: list[Request] = []

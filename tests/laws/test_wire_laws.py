@@ -29,12 +29,12 @@ thorough = settings(max_examples=150, deadline=None, suppress_health_check=[Heal
 
 
 def name_of(body):
-    """The model's name, for a wire whose body does not hold it."""
+    """The model's name, for a protocol that does not have it in the body."""
     return body.get("model", MODEL["gemini"])
 
 
 def over_the_wire(value):
-    """A value as another process would see it."""
+    """A value as another process reads it."""
     return orjson.loads(orjson.dumps(value))
 
 
@@ -120,7 +120,7 @@ def stream_of(response, protocol):
 
 
 def read_stream(data, protocol, cuts=()):
-    """The events of a stream whose bytes arrive cut at these places."""
+    """The events of a stream whose bytes are split at these positions."""
     parser, decoder = SseParser(), CODECS[protocol].stream_decoder()
     frames, start = [], 0
     for end in (*sorted(cuts), len(data)):
@@ -169,7 +169,7 @@ def test_law_4_the_fold_of_a_stream_is_the_decoded_body(protocol, data):
 
 
 def said(response, protocol):
-    """The blocks of an answer. Gemini streams texts that follow each other as one."""
+    """The blocks of an answer. Gemini streams consecutive texts as one."""
     blocks = [plain(block) for block in response.message.blocks]
     words = [block for block in blocks if block[0] == "text"]
     if protocol != "gemini" or not words:
@@ -179,7 +179,7 @@ def said(response, protocol):
 
 
 def plain(block):
-    """A block without the vendor's members around it."""
+    """A block without vendor members."""
     match block:
         case Text(text=text):
             return ("text", text)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 PROTOCOLS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 MODEL = {"gemini": "gemini-2.5-pro"}
-"""The model's name, where a protocol's body does not hold it."""
+"""The model's name, for protocols that do not have it in the body."""
 
 words = st.text(min_size=1, max_size=12).filter(str.strip)
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
@@ -19,7 +19,7 @@ kinds = st.sampled_from(["text", "list"])
 
 @st.composite
 def turns(draw):
-    """What happens, before any protocol has written it down: (who, what) in legal order."""
+    """Turns as (role, content) pairs in a valid order, independent of any protocol."""
     steps = []
     for _ in range(draw(st.integers(0, 2))):
         steps.append(("system", draw(words)))

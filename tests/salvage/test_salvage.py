@@ -64,7 +64,7 @@ def lose_the_start(data: bytearray, chance: random.Random) -> None:
 
 
 def cut_out(data: bytearray, chance: random.Random) -> None:
-    """Every page behind the cut has another number than those think that point at it."""
+    """Remove pages, so that every later page has another number than the references to it."""
     start = PAGE * chance.randrange(len(data) // PAGE)
     del data[start : start + PAGE * chance.choice([1, 3])]
 
@@ -108,7 +108,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Truth:
-    """What every branch of the undamaged store was."""
+    """The branches of the undamaged store."""
 
     def __init__(self, path: Path) -> None:
         self.store = weft.store.open_store(path)
@@ -135,7 +135,7 @@ def truth(whole: Path) -> Iterator[Truth]:
 
 
 def check(path: Path, truth: Truth, done: list[str]) -> int:
-    """Hold a repaired store against the truth; how many commits its branches are short of."""
+    """Compare a repaired store with the truth; returns how many commits its branches lack."""
     short = 0
     told = "\n".join(done)
     there = {record.name for record in weft.threads(path)}
@@ -212,7 +212,8 @@ def test_a_repaired_file_has_the_original_messages_or_a_prefix(
 
 
 def test_one_lost_page_in_a_plain_thread_loses_a_few_lines_at_most(tmp_path: Path) -> None:
-    """The ids of an index bring commits back; only the words of a page of entries are gone."""
+    """Commits are rebuilt from the ids in an index; only the texts on a page of entries are
+    lost."""
     path, copy = tmp_path / "plain.db", tmp_path / "copy.db"
     with weft.open(path) as t:
         for number in range(300):
@@ -285,7 +286,7 @@ sys.stdin.read()
 
 
 def break_page(path: Path, page: int | None = None) -> bytes:
-    """Overwrite a page that SQLite itself misses: the root of the index of commit ids."""
+    """Overwrite a page whose loss SQLite itself reports: the root of the index of commit ids."""
     if page is None:
         db = sqlite3.connect(path)
         sql = "SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_commits_1'"
@@ -434,7 +435,7 @@ UNDONE = re.compile(r"(at least )?(\d+) operations cannot")
 
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.9])
 def test_the_reported_losses_are_exact(share: float, tmp_path: Path) -> None:
-    """What nothing is left of cannot be counted; then the number is said to be the least."""
+    """Lost data without a trace cannot be counted; then the number is reported as a minimum."""
     path = tmp_path / "store.db"
     for name in ("one", "two"):
         with weft.open(path, name) as t:
@@ -477,7 +478,7 @@ def test_the_command_lists_what_it_saved_and_lost(
 def test_forget_lists_the_copies_left_by_repairs(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They hold what the file held, and nobody but their owner may delete them."""
+    """They contain the old file's content, and only their owner may delete them."""
     path = Path(shutil.copy(whole, tmp_path / "store.db"))
     break_page(path)
     assert repair_store(path)[1].clean

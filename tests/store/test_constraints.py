@@ -80,7 +80,8 @@ SHAPES = {
 
 @pytest.fixture(params=SHAPES)
 def old(request: pytest.FixtureRequest) -> tuple[str, Callable[[str], None]]:
-    """A store with branches, a tag, a deleted branch and an empty thread, before refs counted."""
+    """A store with branches, a tag, a deleted branch and an empty thread, from before refs were
+    counted."""
     make, statements = SHAPES[request.param]
     address, execute = make(request)
     with weft.open(address) as t:
@@ -128,7 +129,7 @@ def test_concurrent_processes_can_migrate_it(old: tuple[str, Callable[[str], Non
 
 
 def test_a_branch_lost_before_the_migration_is_named(tmp_path: Path) -> None:
-    """The log of such a file knows of refs that have no row any more."""
+    """The log of such a file has refs without a row."""
     path = tmp_path / "store.db"
     with weft.open(path) as t:
         t.user("hello")

@@ -203,7 +203,7 @@ def test_data_that_cannot_be_restored_loses_only_itself(
 
 @pytest.fixture
 def forked(path: Path) -> Path:
-    """A second branch, switched to and left, and a third that nobody ever stood on."""
+    """A second branch, switched to and left, and a third that was never current."""
     with weft.open(path) as t:
         t.branch("side")
         t.branch("quiet")

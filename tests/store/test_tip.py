@@ -40,7 +40,7 @@ def test_a_ref_moved_by_another_connection_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_branch_extended_by_another_handle_is_noticed(tmp_path: Path) -> None:
-    """The branch stays where it is remembered, but a child of its head has taken the line."""
+    """The cached branch has not moved, but a child of its head exists already."""
     one, other = weft.open(tmp_path / "a.db"), weft.open(tmp_path / "a.db")
     one.user("a")
     other.branch("side")

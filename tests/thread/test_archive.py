@@ -27,7 +27,7 @@ def other(request: pytest.FixtureRequest) -> Iterator[Store]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """A thread on which every kind of thing was done, and a second one."""
+    """A thread with every kind of operation, and a second one."""
     store = SqliteStore(tmp_path / "from.db")
     thread = weft.open(store, "work", checkpoints=True)
     thread.system("be brief")

@@ -40,7 +40,7 @@ def written(store: Store, thread: str = SESSION, branch: str | None = None) -> b
 
 
 def spoken(data: bytes) -> list[str]:
-    """What a reader who goes up from the last turn finds, newest last; stops at a boundary."""
+    """The texts up the chain from the last turn to a boundary, oldest first."""
     values = [json.loads(line) for line in data.splitlines()]
     by_uuid = {value["uuid"]: value for value in values if "uuid" in value}
     value: Any = [value for value in values if value.get("type") in ("user", "assistant")][-1]
@@ -54,7 +54,7 @@ def spoken(data: bytes) -> list[str]:
 
 
 def same_lines(old: bytes, new: bytes) -> tuple[int, int]:
-    """How many lines of the old file are gone, and how many of the new one are not from it."""
+    """How many lines of the old file are missing, and how many lines of the new one are new."""
     before, after = old.splitlines(), new.splitlines()
     return len(set(before) - set(after)), len(set(after) - set(before))
 

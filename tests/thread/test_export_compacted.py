@@ -91,7 +91,7 @@ def skip_the_first(thread: weft.Thread) -> None:
 
 
 def put_in_front(thread: weft.Thread) -> None:
-    """A summary that folds nothing, before a turn that nothing came before."""
+    """A summary that replaces nothing, before the first turn."""
     summary = Message("user", (Text("in front"),))
     thread.adopt([summary, *thread.compile().messages], summary=0)
 
@@ -286,7 +286,7 @@ def test_a_compacted_weft_thread_has_the_time_of_its_compaction(format: str) -> 
 
 @pytest.mark.parametrize("format", ["claude-code", "codex"])
 def test_a_thread_that_starts_with_a_compaction_can_be_continued(format: str) -> None:
-    """The export of an export: the first commit is a compaction that nothing came before."""
+    """The export of an export: the first commit is a compaction without earlier messages."""
     session = {"claude-code": claude_session, "codex": codex_rollout}[format]
     store, thread = worked(session(), fold)
     again, copy = worked(

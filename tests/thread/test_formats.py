@@ -231,7 +231,7 @@ def check_gemini(contents: Sequence[dict[str, Any]]) -> None:
 
 
 def check_said(messages: Sequence[dict[str, Any]]) -> None:
-    """Anthropic takes no message without content, and no text without words."""
+    """Anthropic accepts no message without content, and no blank text."""
     for message in messages:
         content = message["content"]
         blocks = [{"text": content}] if isinstance(content, str) else content

@@ -276,7 +276,7 @@ def test_a_codex_rollout_is_imported_and_exported(store: Store) -> None:
 
 
 def test_an_answer_that_is_a_summary_belongs_to_its_compaction(store: Store) -> None:
-    """Codex asks for it out of sight, and keeps the answer alone."""
+    """Codex does not store its request for the summary, only the answer."""
     lines = codex_lines()
     words = {"type": "output_text", "text": "SUMMARY"}
     summary = {"type": "message", "role": "assistant", "content": [words]}

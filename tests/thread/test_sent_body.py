@@ -80,7 +80,7 @@ def test_a_body_with_tools_comes_back_byte_for_byte(
 
 
 def written(t: Thread, body: bytes, text: str = "go on") -> list[str]:
-    """What is stored of a request in words of its own."""
+    """The new text that is stored for a request."""
     request = SentRequest(body, "own", "m", reads(t, text))
     pieces = encode_sent_body(t.store, t.name, request, Bodies()).pieces
     assert pieces
@@ -89,7 +89,7 @@ def written(t: Thread, body: bytes, text: str = "go on") -> list[str]:
 
 @given(VALUES, st.text(min_size=1, max_size=6), bodies())
 def test_no_string_is_written_out_in_part(value: Any, secret: str, before: bytes) -> None:
-    """A text in a body is wholly in words of its own, or in none of them."""
+    """A string of a body is stored completely as new text, or not at all."""
     body = orjson.dumps({"value": value, "text": f"so long that it is worth a place {secret}!"})
     part = json.dumps(secret, ensure_ascii=False)[1:-1]
     for last in (before, body.replace(part.encode() + b"!", b"")):

@@ -24,7 +24,7 @@ def lines(t: Thread) -> list[str]:
 
 
 def after_trip(trip: Trip, ours: Trip | None = None) -> tuple[Thread, list[str]]:
-    """`a b c` on both; the trip goes on `f`, and main does what it does."""
+    """`a b c` on both; the branch `f` and main then change as given."""
     t = weft.open(checkpoints=True)
     ids = [t.assistant(word).id for word in "abc"]
     t.branch("f")

@@ -50,7 +50,7 @@ connection.execute("ROLLBACK")
 
 
 class Talk:
-    """A conversation: what was said, and how each of its turns was recorded."""
+    """A conversation: its texts, and how each of its turns was recorded."""
 
     def __init__(self, name: str, padding: int = 0) -> None:
         self.name = name
@@ -174,7 +174,7 @@ def stored(address: str) -> dict[str, list[list[str]]]:
 
 
 def missing(address: str, talks: list[Talk]) -> list[str]:
-    """The conversations of which something that was acknowledged is not stored."""
+    """The conversations of which something acknowledged is not stored."""
     threads = stored(address)
     return [
         talk.name
@@ -385,7 +385,7 @@ def test_a_restart_of_postgres_fails_no_request(
 def test_an_idle_gateway_drains_its_journal(
     own_postgres: RestartedPostgres, upstream: Upstream, tmp_path: Path
 ) -> None:
-    """One request while the server is away, and none afterwards that could set things going."""
+    """One request while the server is down, and none afterwards that could start the draining."""
     address = fresh_address(own_postgres.url)
     with serving(tmp_path, upstream, "--store", address) as gateway:
         talk = Talk("one")

@@ -9,7 +9,7 @@ import weft
 
 
 def commit(address: str, name: str, count: int) -> None:
-    """Say `count` things, acknowledging each; an edit, a pin or a batch in between."""
+    """Write `count` messages, acknowledging each, with an edit, a pin or a batch in between."""
     with weft.open(address) as thread:
         for number in range(count):
             text = f"{name}-{number}"
