@@ -8,8 +8,14 @@ from .main import COMMANDS, entry, main
 
 if TYPE_CHECKING:
     from .inspect import draw
-    from .markdown import MarkdownStream
+    from .terminal import MarkdownStream
 
-__getattr__ = lazy_names(__name__, {"inspect": "draw", "markdown": "MarkdownStream"})
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "inspect": "draw",
+        "terminal": "MarkdownStream",
+    },
+)
 
 __all__ = ["COMMANDS", "MarkdownStream", "draw", "entry", "main"]

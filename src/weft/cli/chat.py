@@ -31,8 +31,7 @@ from weft.printable import clean_text, escape_json
 
 from .common import find_model_route, safe, writable_store
 from .main import DEFAULT_STORE, nonempty
-from .markdown import MarkdownStream
-from .terminal import read_screen
+from .terminal import MarkdownStream, read_screen
 
 if TYPE_CHECKING:
     from weft.agent import (
