@@ -1,17 +1,41 @@
-"""`write_request`: the one function that writes a request for a target.
+"""Writing for a vendor: a whole request for a target, or messages alone.
 
-`weft.translate`, `to_*_params()`, the client, the gateway and export all use it. It uses the fast
-path if the fast path read the source, and a codec's encoder otherwise.
+`write_request` is the one function that writes a request. `weft.translate`, `to_*_params()`, the
+client, the gateway and export all use it. It uses the fast path if the fast path read the source,
+and a codec's encoder otherwise.
+
+The functions after it are shared by the codecs' `write_messages`, which write messages in a
+vendor's shape, outside of a request. `to_openai()`, `to_anthropic()` and `to_responses()` return
+this shape. It is lenient where a request is strict: names, unusual roles and call ids stay as they
+are, even if a vendor refuses them. Members that only their own protocol has are left out.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, structs
 
 from weft.catalog import load_catalog
-from weft.model import JsonObject, Loss, Message, Origin, Request
+from weft.model import (
+    Block,
+    Checkpoint,
+    JsonObject,
+    Loss,
+    Message,
+    Opaque,
+    Origin,
+    Refusal,
+    Reminder,
+    Request,
+    Text,
+    ToolCall,
+    ToolResult,
+    checkpoint_text,
+    reminder_text,
+)
 
 from .base import Calls, Codec, Target
+from .pairing import pair_messages
 
 if TYPE_CHECKING:
     from .fast_path import SimpleRequest
@@ -83,3 +107,63 @@ def _is_foreign(origin: Origin, model: str, codec: Codec, target: Target) -> boo
     made, reads = load_catalog().find(origin.model), target.model
     makers = {made.maker or made.vendor, reads.maker or reads.vendor}
     return len(makers) > 1 and "" not in makers  # an unknown name may be a proxy's for this model
+
+
+B = TypeVar("B", bound=Block)
+
+
+def with_paired_results(messages: Sequence[Message]) -> list[Message]:
+    """The messages with every result after its call. A tool message without a result becomes a user
+    message, because no vendor accepts it otherwise."""
+    return [
+        structs.replace(message, role="user")
+        if message.role == "tool" and not blocks_of(message, ToolResult)
+        else message
+        for _, message in pair_messages(messages)
+    ]
+
+
+def blocks_of(message: Message, kind: type[B]) -> list[B]:
+    """The message's blocks of one type."""
+    return [block for block in message.blocks if isinstance(block, kind)]
+
+
+def plain_blocks(blocks: Iterable[Block]) -> list[Block]:
+    """The blocks without vendor members; blocks that read as text become `Text`."""
+    return [_plain_block(block) for block in blocks]
+
+
+def _plain_block(block: Block) -> Block:
+    match block:
+        case Text() | Refusal():
+            return Text(block.text)
+        case Reminder():
+            return Text(reminder_text(block))
+        case Checkpoint():
+            return Text(checkpoint_text(block))
+        case Opaque():
+            return block
+        case ToolCall():
+            return plain_call(block)
+        case _:
+            return structs.replace(block, ext=None)
+
+
+def plain_call(call: ToolCall) -> ToolCall:
+    """The call as a function call, which every vendor supports."""
+    return ToolCall(call.id, call.name, call.arguments)
+
+
+def without_empty_texts(blocks: list[Block]) -> list[Block]:
+    """The blocks without empty texts; the first one if nothing else is left."""
+    return [block for block in blocks if not is_empty(block)] or blocks[:1]
+
+
+def is_empty(block: Block) -> bool:
+    return isinstance(block, Text) and not block.text
+
+
+def plain_message(message: Message, content: object) -> JsonObject:
+    """A message with its role and name. Text of the role `tool` becomes user text."""
+    body = {"role": "user" if message.role == "tool" else message.role, "content": content}
+    return body if message.name is None else {**body, "name": message.name}

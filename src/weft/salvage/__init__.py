@@ -1,7 +1,6 @@
 """Recovers a SQLite store whose pages are damaged, by building a new file from the intact rows.
 
-- `pages` reads every page by itself.
-- `recovered_rows` recovers the rows of every table.
+- `recovered_rows` reads every page by itself and recovers the rows of every table.
 - `graph` keeps the commits that hash to their ids, with all their ancestors.
 - `names` finds where branches end.
 - `rebuild` writes the new file, which replaces the damaged one. The damaged file stays

@@ -21,8 +21,7 @@ from weft.store.sqlite import SqliteFile
 
 from .graph import HOLE, Graph, check_commits
 from .names import End, Names, plan_names
-from .pages import Pages
-from .recovered_rows import COMMIT_IDS, ENTRY_IDS, PLACES, RecoveredRows, Row, recover_rows
+from .recovered_rows import COMMIT_IDS, ENTRY_IDS, PLACES, Pages, RecoveredRows, Row, recover_rows
 from .repair_lock import RepairLock
 
 AT_ONCE = 1000

@@ -21,7 +21,7 @@ from typing import IO
 
 from weft.errors import StoreError
 
-from .pages import Bytes
+from .recovered_rows import Bytes
 
 PENDING, LOCKED_BYTES = 0x40000000, 512
 PART = 1 << 20

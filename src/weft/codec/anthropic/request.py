@@ -5,8 +5,8 @@
   block. Later ones stay inline if the model allows it (see `codec.repair`).
 - Cache breakpoints (`cache_control`) are in `Request.marks`, not in the blocks.
 
-`write_messages` writes messages outside of a request (`codec.plain`). Callers who build requests by
-hand have two more functions: `build_anthropic_system_param` joins all system messages into one
+`write_messages` writes messages outside of a request (`codec.outgoing`). Callers who build requests
+by hand have two more functions: `build_anthropic_system_param` joins all system messages into one
 string, and `encode_message` writes one message. Both take messages as model values or as plain
 `{"role", "content"}` dicts.
 """
@@ -19,7 +19,7 @@ from msgspec import structs
 
 from weft.checked import checked_function
 from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
-from weft.codec.plain import plain_blocks, plain_message, with_paired_results
+from weft.codec.outgoing import plain_blocks, plain_message, with_paired_results
 from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of
 from weft.codec.repair import (
     EMPTY,

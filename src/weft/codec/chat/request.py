@@ -2,7 +2,7 @@
 
 Every message keeps its position, including system and developer messages.
 
-`write_messages` writes messages outside of a request (`codec.plain`).
+`write_messages` writes messages outside of a request (`codec.outgoing`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ from msgspec import structs
 
 from weft.catalog import Model
 from weft.codec.base import Calls, Encoded, Losses, Target, members
-from weft.codec.plain import (
+from weft.codec.outgoing import (
     blocks_of,
     plain_blocks,
     plain_call,

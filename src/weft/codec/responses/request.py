@@ -11,7 +11,7 @@ Decoding:
 Encoding a request of another protocol: the first system message becomes `instructions` if it is one
 text and was outside of the list in its own protocol. All other system messages stay in the list.
 
-`write_messages` writes messages outside of a request (`codec.plain`).
+`write_messages` writes messages outside of a request (`codec.outgoing`).
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
-from weft.codec.plain import (
+from weft.codec.outgoing import (
     blocks_of,
     is_empty,
     plain_blocks,
