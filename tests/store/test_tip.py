@@ -1,5 +1,6 @@
-"""A writer that caches the tip of a branch still notices other writers."""
+"""A writer that remembers tips, threads and links still notices other writers."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,91 @@ def test_equal_messages_in_one_batch_are_one_commit(tmp_path: Path) -> None:
     assert t.store.count("default") == 5
     assert fsck(t.store).flaws == ()
     t.close()
+
+
+def test_threads_that_are_written_in_turn_keep_their_own_tips(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "a.db")
+    names = ("one", "two", "three")
+    for name in names:
+        store.ensure_thread(name, created=1.0)
+    for round in range(3):
+        with store.transaction():
+            for number in range(4):
+                for name in names:
+                    turn = 4 * round + number
+                    old = f"{name}{turn - 1}" if turn else None
+                    store.land(name, landing(f"{name}{turn}", old))
+                    head = object_id("commit", f"{name}{turn}".encode())
+                    store.add_links(name, [(b"%d" % turn, head)])
+                    assert store.read_ref(name, "main") == head
+    for name in names:
+        head = store.read_ref(name, "main")
+        assert head is not None
+        contents = [step.contents[0].decode() for step in store.walk(name, head)]
+        assert contents == [f"{name}{turn}" for turn in range(12)]
+        assert len(store.operations(name)) == 12
+        heads = {link.thread: link.commit for link in store.find_links([b"11"])}
+        assert heads[name] == head
+    store.close()
+
+
+def test_a_thread_and_links_changed_by_another_connection_are_read_again(tmp_path: Path) -> None:
+    one, other = SqliteStore(tmp_path / "a.db"), SqliteStore(tmp_path / "a.db")
+    one.ensure_thread("t", created=1.0)
+    one.ensure_thread("u", created=1.0)
+    head, second = (object_id("commit", name) for name in (b"a", b"b"))
+    with one.transaction():
+        one.land("t", landing("a", None))
+        one.land("u", landing("b", None))
+        one.add_links("t", [(b"key", head)])
+        assert one.read_thread("t") is not None
+        assert [link.thread for link in one.find_links([b"key"])] == ["t"]
+        assert [link.thread for link in one.only_links([b"key"])] == ["t"]
+        assert not one.maintenance().has_tombstones()
+    other.rename_thread("t", "renamed")
+    other.describe_thread("u", title="title")
+    other.add_links("u", [(b"key", second)])
+    other.maintenance().write_tombstone("entry", b"e" * 20, b"", "forgotten", 1.0)
+    with one.transaction():
+        assert one.read_thread("t") is None
+        record = one.read_thread("u")
+        assert record is not None
+        assert record.title == "title"
+        assert [link.thread for link in one.find_links([b"key"])] == ["u", "renamed"]
+        assert one.only_links([b"key"]) == []
+        assert one.maintenance().has_tombstones()
+        one.drop_links("u", [(b"key", second)])
+        assert [link.thread for link in one.find_links([b"key"])] == ["renamed"]
+        one.rename_thread("renamed", "again")
+        assert [link.thread for link in one.find_links([b"key"])] == ["again"]
+    one.close()
+    other.close()
+
+
+def test_nothing_is_remembered_from_a_transaction_that_was_rolled_back(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "a.db")
+    store.ensure_thread("t", created=1.0)
+    head = object_id("commit", b"a")
+    with store.transaction():
+        store.land("t", landing("a", None))
+        store.find_links([b"key"])
+        with suppress(ZeroDivisionError), store.transaction():
+            store.land("t", landing("b", "a"))
+            store.add_links("t", [(b"key", object_id("commit", b"b"))])
+            store.ensure_thread("new", created=1.0)
+            assert store.read_thread("new") is not None
+            assert len(store.find_links([b"key"])) == 1
+            raise ZeroDivisionError
+        assert store.read_ref("t", "main") == head
+        assert store.read_thread("new") is None
+        assert store.find_links([b"key"]) == []
+        store.land("t", landing("c", "a"))
+    with suppress(ZeroDivisionError), store.transaction():
+        store.land("t", landing("d", "c"))
+        raise ZeroDivisionError
+    with store.transaction():
+        assert store.read_ref("t", "main") == object_id("commit", b"c")
+        store.land("t", landing("d", "c"))
+    contents = [step.contents[0] for step in store.walk("t", object_id("commit", b"d"))]
+    assert contents == [b"a", b"c", b"d"]
+    store.close()

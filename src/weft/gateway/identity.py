@@ -71,6 +71,7 @@ IMPORTED_BRANCHES = 16
 ALIGNED_THREADS = 4
 """How many of the oldest threads of a session are compared with a request turn by turn."""
 
+LAST_CHAINS = 3
 NEWEST_CHAINS = 12
 TOKENS_READ = 256
 """How many tokens of a request are looked up, starting at its end."""
@@ -856,12 +857,15 @@ def _find_in_session(
     """
     nearest: dict[str, Match] = {}
     # The newest exchange of the session is nearly always what matches: look there first.
-    newest = max(0, len(incoming.points) - NEWEST_CHAINS)
-    lengths = _lengths(incoming, newest, len(incoming.points))
-    matches = store.match_within(list(session), list(lengths))
-    if not matches:
-        lengths = _lengths(incoming, 0, newest)
-        matches = store.match_within(list(session), list(lengths))
+    stop = len(incoming.points)
+    lengths: dict[bytes, int] = {}
+    matches: list[Match] = []
+    for count in (LAST_CHAINS, NEWEST_CHAINS, stop) if len(session) == 1 else (NEWEST_CHAINS, stop):
+        start = max(0, len(incoming.points) - count)
+        if not matches and start < stop:
+            lengths = _lengths(incoming, start, stop)
+            matches = store.match_within(list(session), list(lengths))
+            stop = start
     for match in matches:
         best = nearest.get(match.thread)
         if best is None or lengths[match.chain] > lengths[best.chain]:

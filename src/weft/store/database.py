@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from weft.ids import Id
 
+from .base import Link, ThreadRecord
+
 SqlRow = tuple[Any, ...]
 
 CommitPosition = tuple[int, int, int, bool]
@@ -32,11 +34,11 @@ class Dialect(Struct, frozen=True):
 
 
 class Tip(Struct, frozen=True, gc=False):
-    """A ref after the last landing, so that the next landing need not read it.
+    """A ref after the last landing of its thread, so that the next landing need not read it.
 
     `ref_state` is the key of its thread, its name and its commit; `ref` is the ref's own key, `seq`
     the number of the last log line, and `position` the commit's position. `is_new` says that the
-    last landing wrote the commit, so it has no children and the greatest key.
+    landing wrote the commit, so it had no children and the greatest key then.
     """
 
     ref_state: tuple[int, str, Id | None]
@@ -44,6 +46,44 @@ class Tip(Struct, frozen=True, gc=False):
     seq: int
     position: CommitPosition | None
     is_new: bool = False
+
+
+MAX_REMEMBERED = 4096
+
+
+class Memo:
+    """What a transaction need not read again, because nothing has changed it since.
+
+    - `tips`: the tip of each thread, by the thread's key; `newest` is that of the last landing.
+    - `threads`: the key and the record of threads, by name.
+    - `links`: the links of a key, with the keys of their threads.
+    - `has_tombstones`: whether the store has any tombstones; None if that is not known.
+
+    Landings and links keep it up to date. Every other write clears it, and so does a failed
+    transaction, or another connection that has written.
+    """
+
+    __slots__ = ("has_tombstones", "links", "newest", "threads", "tips")
+
+    def __init__(self) -> None:
+        self.tips: dict[int, Tip] = {}
+        self.newest: Tip | None = None
+        self.threads: dict[str, tuple[int, ThreadRecord]] = {}
+        self.links: dict[bytes, list[tuple[int, Link]]] = {}
+        self.has_tombstones: bool | None = None
+
+    def clear(self) -> None:
+        if self.tips or self.threads or self.links:
+            self.tips.clear()
+            self.threads.clear()
+            self.links.clear()
+        self.newest = self.has_tombstones = None
+
+    def limit(self) -> None:
+        """Clear what has become too large."""
+        for members in (self.tips, self.threads, self.links):
+            if len(members) > MAX_REMEMBERED:
+                members.clear()
 
 
 class Deferred:
@@ -71,12 +111,9 @@ class Database(Protocol):
     dialect: Dialect
 
     @property
-    def tip(self) -> Tip | None:
-        """The ref after the last landing; `None` once anything else was written."""
+    def memo(self) -> Memo | None:
+        """What the calling thread's transaction remembers; None if others may write too."""
         ...
-
-    @tip.setter
-    def tip(self, tip: Tip | None) -> None: ...
 
     @property
     def thread_keys(self) -> dict[str, int] | None:
@@ -113,15 +150,21 @@ class Database(Protocol):
         ...
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[SqlRow]: ...
-    def write(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """Run one statement inside a transaction; returns the number of affected rows."""
+    def write(self, sql: str, values: Sequence[Any] = (), *, keeps_memo: bool = False) -> int:
+        """Run one statement inside a transaction; returns the number of affected rows.
+
+        `keeps_memo` says that the statement changes nothing that a memo holds, or that the caller
+        updates the memo. Otherwise it is cleared.
+        """
         ...
 
-    def insert(self, sql: str, values: Sequence[Any]) -> int | None:
+    def insert(self, sql: str, values: Sequence[Any], *, keeps_memo: bool = False) -> int | None:
         """Insert one row; returns its `key`, or `None` if it existed already."""
         ...
 
-    def write_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None: ...
+    def write_many(
+        self, sql: str, values: Iterable[Sequence[Any]], *, keeps_memo: bool = False
+    ) -> None: ...
     def scrub(self) -> None:
         """Remove overwritten data from the database's files, as far as possible."""
         ...

@@ -1,8 +1,8 @@
 """Writes a landing: check the head, write the objects, move the ref, write the log line.
 
 An append takes four statements, however long the thread is: entry, commit, ref and log line. If
-something else was written since this writer's last landing, a fifth statement reads the head with
-its position, and whether it is the tip of its line. A chain on one line is read as one range of an
+the memo does not have the tip, a fifth statement reads the head with its position, and whether it
+is the tip of its line. A chain on one line is read as one range of an
 index.
 
 No other landing may write to the same thread in between. SQLite's write lock ensures that; other
@@ -75,13 +75,16 @@ def write_landing(db: Database, thread: str, owner: int, landing: Landing) -> No
     `owner` is the key of the thread when its name was looked up. Raises `StoreError` if another
     process has renamed or deleted it since.
     """
-    tip, db.tip = db.tip, None
-    deferred = db.deferred
+    memo, deferred = db.memo, db.deferred
+    tip = newest = None
+    if memo is not None:
+        tip = memo.tips.pop(owner, None)
+        newest, memo.newest = memo.newest, None
     if tip is None or tip.ref_state != (owner, landing.ref, landing.old):
         tip = _head(db, thread, owner, landing)
     if not _is_plain_child(landing, tip):
         new, is_new = _put_objects(db, owner, landing, tip)
-    elif deferred is not None and tip.is_new:
+    elif deferred is not None and tip.is_new and tip is newest:
         new, is_new = _defer_child(deferred, owner, landing, tip), True
     else:
         new, is_new = _put_child(db, owner, landing, tip)
@@ -89,11 +92,11 @@ def write_landing(db: Database, thread: str, owner: int, landing: Landing) -> No
         db.write("UPDATE thread SET head = ? WHERE key = ?", (landing.ref, owner))
     move = (None if tip.position is None else tip.position[0], None if new is None else new[0])
     _log(db, deferred, owner, landing, tip, move)
-    if new is not None:
+    if new is not None and memo is not None:
         ref_state = (owner, landing.ref, landing.new)
-        db.tip = Tip(
-            ref_state, tip.ref, tip.seq + 1, new, is_new and db.dialect.has_sequential_keys
-        )
+        is_greatest = is_new and db.dialect.has_sequential_keys
+        memo.newest = Tip(ref_state, tip.ref, tip.seq + 1, new, is_greatest)
+        memo.tips[owner] = memo.newest
 
 
 def _log(
@@ -121,8 +124,8 @@ def _log(
     row = (owner, tip.seq + 1, *columns, checksum(columns))
     if deferred is None:
         if old != new:
-            db.write(MOVE_REF, (new, tip.ref))
-        db.write(PUT_OPERATION, row)
+            db.write(MOVE_REF, (new, tip.ref), keeps_memo=True)
+        db.write(PUT_OPERATION, row, keeps_memo=True)
         return
     if old != new:
         deferred.defer(MOVE_REF, tip.ref, (new, tip.ref))
@@ -151,10 +154,11 @@ def _put_child(db: Database, owner: int, landing: Landing, tip: Tip) -> tuple[Co
     assert tip.position is not None
     (commit,), (entry,) = landing.commits, landing.entries
     parent, line, depth, _ = tip.position
-    entry_key = db.insert(PUT_ENTRY, entry) or _entry_key(db, entry[0])
+    entry_key = db.insert(PUT_ENTRY, entry, keeps_memo=True) or _entry_key(db, entry[0])
     unhashed = (commit.created, commit.usage, commit.chain)
     columns = (owner, commit.id, line, depth + 1, "append", parent, None, entry_key)
-    key = db.insert(PUT_COMMIT, (*columns, commit.id, commit.data, *unhashed, checksum(unhashed)))
+    values = (*columns, commit.id, commit.data, *unhashed, checksum(unhashed))
+    key = db.insert(PUT_COMMIT, values, keeps_memo=True)
     if key is None:
         return _position(db, owner, commit.id, {}), False
     return (key, line, depth + 1, False), True
@@ -188,7 +192,7 @@ def _put_objects(
     positions = {} if landing.old is None or tip.position is None else {landing.old: tip.position}
     keys: dict[Id, int] = {}
     for id, data in sorted(landing.entries) if len(landing.entries) > 1 else landing.entries:
-        key = db.insert(PUT_ENTRY, (id, data))  # sorted, to avoid a deadlock
+        key = db.insert(PUT_ENTRY, (id, data), keeps_memo=True)  # sorted, to avoid a deadlock
         keys[id] = _entry_key(db, id) if key is None else key
     is_new = False
     for commit in landing.commits:
@@ -197,6 +201,7 @@ def _put_objects(
         db.write_many(
             "INSERT INTO checkpoint VALUES (?, ?) ON CONFLICT DO NOTHING",
             [(owner, name) for name in landing.checkpoints],
+            keeps_memo=True,
         )
     if landing.new is None:
         return None, False
@@ -227,10 +232,12 @@ def _head(db: Database, thread: str, owner: int, landing: Landing) -> Tip:
             raise RefMoved(landing.ref)
         check_current_branch(db, owner, landing.ref)
         check_ref_count(db, owner)
-        db.write("UPDATE thread SET refs = refs + 1 WHERE key = ?", (owner,))
+        sql = "UPDATE thread SET refs = refs + 1 WHERE key = ?"
+        db.write(sql, (owner,), keeps_memo=True)
         seq: int = db.read(f"SELECT {LOGGED.format('?')}", (owner,))[0][0]
         sql = "INSERT INTO ref (thread, name) VALUES (?, ?)"
-        return Tip(ref_state, db.insert(sql, (owner, landing.ref)) or 0, seq, None)
+        ref = db.insert(sql, (owner, landing.ref), keeps_memo=True) or 0
+        return Tip(ref_state, ref, seq, None)
     ref, seq, head, key, line, depth, has_child, target, name = rows[0]
     if name != thread:
         raise no_thread(thread)
@@ -282,7 +289,8 @@ def _put_commit(
     line, depth = _line(db, parents)
     unhashed = unhashed_columns(commit)
     columns = (owner, commit.id, line, depth, commit.kind, first, second, single_entry)
-    key = db.insert(PUT_COMMIT, (*columns, commit.id, commit.data, *unhashed, checksum(unhashed)))
+    values = (*columns, commit.id, commit.data, *unhashed, checksum(unhashed))
+    key = db.insert(PUT_COMMIT, values, keeps_memo=True)
     if key is None:
         return _position(db, owner, commit.id, positions), False
     if parents and parents[0][1] == line:
@@ -291,6 +299,7 @@ def _put_commit(
         db.write_many(
             "INSERT INTO commit_entry VALUES (?, ?, ?)",
             [(key, position, entry) for position, entry in enumerate(entries)],
+            keeps_memo=True,
         )
     return (key, line, depth, False), True
 
@@ -304,7 +313,7 @@ def _line(db: Database, parents: list[CommitPosition]) -> tuple[int, int]:
     if base_line is not None and not has_child:
         return base_line, depth
     sql = "INSERT INTO line (base_line, base_depth) VALUES (?, ?)"
-    return db.insert(sql, (base_line, base_depth)) or 0, depth
+    return db.insert(sql, (base_line, base_depth), keeps_memo=True) or 0, depth
 
 
 def _position(

@@ -20,7 +20,7 @@ import psycopg
 
 from weft.errors import StoreError
 
-from .database import Deferred, Dialect, SqlRow, Tip
+from .database import Deferred, Dialect, Memo, SqlRow
 from .migrations import scripts
 from .relational import SqlStore
 
@@ -78,13 +78,8 @@ class PostgresServer:
         return self._mine.thread_keys if self._mine.nesting else None
 
     @property
-    def tip(self) -> Tip | None:
-        return self._mine.tip
-
-    @tip.setter
-    def tip(self, tip: Tip | None) -> None:
-        if self._mine.deferred is not None:  # only an exclusive transaction may cache the tip
-            self._mine.tip = tip
+    def memo(self) -> Memo | None:
+        return self._mine.memo
 
     @contextmanager
     def transaction(self, *, alone: bool = True) -> Generator[None]:
@@ -94,7 +89,7 @@ class PostgresServer:
             try:
                 yield
             except BaseException:
-                mine.tip = None
+                self._clear_memo()
                 raise
             finally:
                 mine.nesting -= 1
@@ -103,7 +98,8 @@ class PostgresServer:
             try:
                 self._begin(alone)
                 mine.nesting = 1
-                mine.deferred = Deferred() if alone else None
+                if alone:
+                    mine.deferred, mine.memo = Deferred(), Memo()
                 yield
                 self.flush_deferred()
                 self._connection().execute("COMMIT")
@@ -115,7 +111,7 @@ class PostgresServer:
                 raise
             finally:
                 mine.nesting = 0
-                mine.deferred = mine.tip = None
+                mine.deferred = mine.memo = None
                 mine.thread_keys.clear()
 
     @contextmanager
@@ -131,7 +127,7 @@ class PostgresServer:
             except BaseException as error:
                 if mine.deferred is not None:
                     mine.deferred.rows = {}
-                mine.tip = None
+                self._clear_memo()
                 mine.thread_keys.clear()
                 self._roll_back_to(name)
                 if isinstance(error, psycopg.Error):
@@ -160,19 +156,26 @@ class PostgresServer:
 
         return self._run(fetch)
 
-    def write(self, sql: str, values: Sequence[Any] = ()) -> int:
-        self._mine.tip = None
+    def write(self, sql: str, values: Sequence[Any] = (), *, keeps_memo: bool = False) -> int:
+        self._clear_memo(keeps_memo)
         return self._connection().execute(_to_psycopg(sql), values).rowcount
 
-    def insert(self, sql: str, values: Sequence[Any]) -> int | None:
-        self._mine.tip = None
+    def insert(self, sql: str, values: Sequence[Any], *, keeps_memo: bool = False) -> int | None:
+        self._clear_memo(keeps_memo)
         cursor = self._connection().execute(_to_psycopg(sql + " RETURNING key"), values)
         row = cursor.fetchone()
         return None if row is None else row[0]
 
-    def write_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
-        self._mine.tip = None
+    def write_many(
+        self, sql: str, values: Iterable[Sequence[Any]], *, keeps_memo: bool = False
+    ) -> None:
+        self._clear_memo(keeps_memo)
         self._write_many(sql, values)
+
+    def _clear_memo(self, keeps_memo: bool = False) -> None:
+        memo = self._mine.memo
+        if memo is not None and not keeps_memo:
+            memo.clear()
 
     def _write_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
         with self._connection().cursor() as cursor:
@@ -336,7 +339,7 @@ class _ThreadState(local):
         self.connection: Connection | None = None
         self.nesting = 0
         self.deferred: Deferred | None = None
-        self.tip: Tip | None = None
+        self.memo: Memo | None = None
         self.thread_keys: dict[str, int] = {}
 
 

@@ -68,8 +68,6 @@ THREADS = """t.name, t.head, t.checkpoints, t.scope, t.created, p.name, t.kind, 
 LIVE = f"substr(t.name, 1, 1) <> '{DELETED}'"
 LINKED = """SELECT l.commit_key, t.key, l.key, t.name, c.id FROM link l
     JOIN commits c ON c.key = l.commit_key JOIN thread t ON t.key = c.thread"""
-ENDMOST = f"""SELECT l.commit_key FROM link l JOIN commits c ON c.key = l.commit_key
-    JOIN thread t ON t.key = c.thread WHERE l.key = w.key AND {LIVE} ORDER BY l.commit_key"""
 LINES = """
     WITH RECURSIVE hop (line, depth) AS (
         SELECT line, depth FROM commits WHERE thread = ? AND id = ?
@@ -109,19 +107,30 @@ class SqlStore:
                 checkpoints = thread.checkpoints | excluded.checkpoints,
                 scope = coalesce(thread.scope, excluded.scope)""",
                 (name, DEFAULT_BRANCH, int(checkpoints), scope, created),
+                keeps_memo=True,
             )
+            if (memo := self._db.memo) is not None:
+                memo.threads.pop(name, None)
         thread = self.read_thread(name)
         assert thread is not None
         return thread
 
     def read_thread(self, name: str) -> ThreadRecord | None:
+        memo = self._db.memo
+        if memo is not None and name in memo.threads:
+            key, thread = memo.threads[name]
+            self._remember(name, key)
+            return thread
         rows = self._db.read(f"SELECT t.key, {THREADS} WHERE t.name = ?", (name,))
         if not rows:
             self._forget_keys(name)
             return None
         key, *record = rows[0]
         self._remember(name, key)
-        return _thread(record)
+        thread = _thread(record)
+        if memo is not None:
+            memo.threads[name] = (key, thread)
+        return thread
 
     def describe_thread(
         self,
@@ -190,6 +199,9 @@ class SqlStore:
 
     def read_ref(self, thread: str, name: str) -> Id | None:
         owner = self._key(thread)
+        tip = None if (memo := self._db.memo) is None else memo.tips.get(owner)
+        if tip is not None and tip.ref_state[1] == name:
+            return tip.ref_state[2]
         rows = self._db.read(
             """SELECT c.id, r.target FROM ref r LEFT JOIN commits c
             ON c.key = r.target AND c.thread = r.thread WHERE r.thread = ? AND r.name = ?""",
@@ -374,6 +386,7 @@ class SqlStore:
                 """INSERT INTO attempt (commit_key, state, data, created, checksum)
                 VALUES (?, ?, ?, ?, ?)""",
                 (*row, checksum(row)),
+                keeps_memo=True,
             )
 
     def attempts(self, thread: str, commits: Sequence[Id] | None = None) -> list[AttemptRecord]:
@@ -446,57 +459,73 @@ class SqlStore:
             return
         owner = self._key(thread)
         with self._db.transaction(alone=False):
-            self._db.write_many(
-                """INSERT INTO link (key, commit_key)
-                SELECT ?, c.key FROM commits c WHERE c.thread = ? AND c.id = ?
-                ON CONFLICT DO NOTHING""",
-                [(key, owner, commit) for key, commit in links],
-            )
+            tip = self._changed_links(owner, links)
+            if tip is not None and all(commit == tip[0] for _, commit in links):
+                sql = "INSERT INTO link (key, commit_key) VALUES (?, ?) ON CONFLICT DO NOTHING"
+                rows: list[SqlRow] = [(key, tip[1]) for key, _ in links]
+            else:
+                sql = """INSERT INTO link (key, commit_key)
+                    SELECT ?, c.key FROM commits c WHERE c.thread = ? AND c.id = ?
+                    ON CONFLICT DO NOTHING"""
+                rows = [(key, owner, commit) for key, commit in links]
+            self._db.write_many(sql, rows, keeps_memo=True)
 
     def drop_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
         if not links:
             return
         owner = self._key(thread)
         with self._db.transaction(alone=False):
+            self._changed_links(owner, links)
             self._db.write_many(
                 """DELETE FROM link WHERE key = ? AND commit_key =
                 (SELECT c.key FROM commits c WHERE c.thread = ? AND c.id = ?)""",
                 [(key, owner, commit) for key, commit in links],
+                keeps_memo=True,
             )
 
+    def _changed_links(
+        self, owner: int, links: Sequence[tuple[bytes, Id]]
+    ) -> tuple[Id | None, int] | None:
+        """Forget links that will change; returns the id and the key of the thread's tip."""
+        memo = self._db.memo
+        if memo is None:
+            return None
+        for key, _ in links:
+            memo.links.pop(key, None)
+        tip = memo.tips.get(owner)
+        return None if tip is None or tip.position is None else (tip.ref_state[2], tip.position[0])
+
     def find_links(self, keys: Sequence[bytes]) -> list[Link]:
+        memo = self._db.memo
+        if len(keys) == 1 and memo is not None and keys[0] in memo.links:
+            return [self._link(*each) for each in memo.links[keys[0]]]
         rows: list[SqlRow] = []
         for chunk in _chunks(keys):
             rows += self._db.read(
                 f"{LINKED} WHERE l.key IN ({_placeholders(chunk)}) AND {LIVE}", tuple(chunk)
             )
         rows.sort(key=lambda row: -row[0])
-        return [self._link(row[1:]) for row in rows]
+        links = [(row[1], Link(*row[2:])) for row in rows]
+        if len(keys) == 1 and memo is not None and links:
+            memo.links[keys[0]] = links
+        return [self._link(*each) for each in links]
 
     def newest_link(self, key: bytes, *, deleted: bool = False) -> Link | None:
         condition = "" if deleted else f" AND {LIVE}"
         sql = f"{LINKED} WHERE l.key = ?{condition} ORDER BY l.commit_key DESC LIMIT 1"
         rows = self._db.read(sql, (key,))
-        return self._link(rows[0][1:]) if rows else None
+        return self._link(rows[0][1], Link(*rows[0][2:])) if rows else None
 
     def only_links(self, keys: Sequence[bytes]) -> list[Link]:
         links: list[Link] = []
-        for chunk in _chunks(keys):
-            placeholders = ", ".join(["(?)"] * len(chunk))
-            rows = self._db.read(
-                f"""WITH wanted (key) AS (VALUES {placeholders}), ends AS (SELECT w.key,
-                    ({ENDMOST} LIMIT 1) AS low, ({ENDMOST} DESC LIMIT 1) AS high
-                    FROM wanted w)
-                SELECT t.key, e.key, t.name, c.id FROM ends e JOIN commits c ON c.key = e.low
-                JOIN thread t ON t.key = c.thread WHERE e.low = e.high""",
-                tuple(chunk),
-            )
-            links += [self._link(row) for row in rows]
+        for key in dict.fromkeys(keys):
+            # At most two rows are read: a key may have thousands.
+            rows = self._db.read(f"{LINKED} WHERE l.key = ? AND {LIVE} LIMIT 2", (key,))
+            if len(rows) == 1:
+                links.append(self._link(rows[0][1], Link(*rows[0][2:])))
         return links
 
-    def _link(self, row: SqlRow) -> Link:
-        owner, *members = row
-        link = Link(*members)
+    def _link(self, owner: int, link: Link) -> Link:
         self._remember(link.thread, owner)
         return link
 

@@ -426,7 +426,13 @@ class SqlMaintenance:
         return {(kind, id): Tombstone(reason, sum) for kind, id, reason, sum in rows}
 
     def has_tombstones(self) -> bool:
-        return bool(self._db.read("SELECT 1 FROM tombstone LIMIT 1"))
+        memo = self._db.memo
+        if memo is not None and memo.has_tombstones is not None:
+            return memo.has_tombstones
+        has_tombstones = bool(self._db.read("SELECT 1 FROM tombstone LIMIT 1"))
+        if memo is not None:
+            memo.has_tombstones = has_tombstones
+        return has_tombstones
 
     def _read_marked(self, sql: str, values: Sequence[Any]) -> list[SqlRow]:
         return self._db.read(f"{sql} ({', '.join('?' * len(values))})", values)

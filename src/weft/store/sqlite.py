@@ -18,7 +18,7 @@ from weakref import finalize
 
 from weft.errors import Damaged, StoreError
 
-from .database import Deferred, Dialect, SqlRow, Tip
+from .database import Deferred, Dialect, Memo, SqlRow
 from .migrations import scripts
 from .relational import SqlStore
 
@@ -60,7 +60,7 @@ class SqliteFile:
         self._deferred = Deferred()
         self._failure: sqlite3.Error | None = None
         self._version = 0
-        self.tip: Tip | None = None
+        self._memo = Memo()
         self._thread_keys: dict[str, int] = {}
         self._owner: int | None = None
         self._path = path
@@ -111,6 +111,10 @@ class SqliteFile:
         return self._nesting > 0
 
     @property
+    def memo(self) -> Memo | None:
+        return self._memo if self._owner == get_ident() else None
+
+    @property
     def thread_keys(self) -> dict[str, int] | None:
         return self._thread_keys if self._owner == get_ident() else None
 
@@ -133,7 +137,8 @@ class SqliteFile:
                 yield
             except BaseException:
                 self._deferred.rows = {}
-                self._failure, self.tip = failure, None
+                self._failure = failure
+                self._memo.clear()
                 self._thread_keys.clear()
                 if self._db.in_transaction:  # SQLite ends it by itself when a disk is full
                     self._writer.execute(f"ROLLBACK TO {name}")
@@ -170,7 +175,7 @@ class SqliteFile:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
-            self.tip = None
+            self._memo.clear()
         self._nesting -= 1
         if not self._nesting:
             self._owner = None
@@ -211,17 +216,19 @@ class SqliteFile:
             return False
         return self.lock.acquire(blocking=not self._reader.serves)
 
-    def write(self, sql: str, values: Sequence[Any] = ()) -> int:
-        self._before_write()
+    def write(self, sql: str, values: Sequence[Any] = (), *, keeps_memo: bool = False) -> int:
+        self._before_write(keeps_memo)
         return self._writer.execute(sql, values).rowcount
 
-    def insert(self, sql: str, values: Sequence[Any]) -> int | None:
-        self._before_write()
+    def insert(self, sql: str, values: Sequence[Any], *, keeps_memo: bool = False) -> int | None:
+        self._before_write(keeps_memo)
         cursor = self._writer.execute(sql, values)
         return cursor.lastrowid if cursor.rowcount == 1 else None
 
-    def write_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
-        self._before_write()
+    def write_many(
+        self, sql: str, values: Iterable[Sequence[Any]], *, keeps_memo: bool = False
+    ) -> None:
+        self._before_write(keeps_memo)
         self._db.executemany(sql, values)
 
     def scrub(self) -> None:
@@ -261,13 +268,14 @@ class SqliteFile:
             self._failure = error  # the statements were reported as done, so the commit must fail
             raise
 
-    def _before_write(self) -> None:
-        self.tip = None
+    def _before_write(self, keeps_memo: bool) -> None:
+        if not keeps_memo:
+            self._memo.clear()
         if self._deferred.rows:
             self.flush_deferred()
 
     def _check_file(self) -> None:
-        """Reset the tip if another connection has written in the meantime.
+        """Clear the memo if another connection has written in the meantime.
 
         Raises an error if the file was deleted or replaced: every write to it would be lost.
         """
@@ -276,7 +284,8 @@ class SqliteFile:
         version = self._writer.execute("PRAGMA data_version").fetchall()[0][0]
         if version != self._version:
             self._version = version
-            self.tip = None
+            self._memo.clear()
+        self._memo.limit()
 
     def _commit(self) -> None:
         try:
@@ -335,7 +344,7 @@ class SqliteFile:
     def _roll_back(self) -> None:
         self._deferred = Deferred()
         self._failure = None
-        self.tip = None
+        self._memo.clear()
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
