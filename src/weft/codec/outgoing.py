@@ -10,7 +10,7 @@ this shape. It is lenient where a request is strict: names, unusual roles and ca
 are, even if a vendor refuses them. Members that only their own protocol has are left out.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, structs
@@ -29,13 +29,11 @@ from weft.model import (
     Request,
     Text,
     ToolCall,
-    ToolResult,
     checkpoint_text,
     reminder_text,
 )
 
 from .base import Calls, Codec, Target
-from .pairing import pair_messages
 
 if TYPE_CHECKING:
     from .fast_path import SimpleRequest
@@ -110,17 +108,6 @@ def _is_foreign(origin: Origin, model: str, codec: Codec, target: Target) -> boo
 
 
 B = TypeVar("B", bound=Block)
-
-
-def with_paired_results(messages: Sequence[Message]) -> list[Message]:
-    """The messages with every result after its call. A tool message without a result becomes a user
-    message, because no vendor accepts it otherwise."""
-    return [
-        structs.replace(message, role="user")
-        if message.role == "tool" and not blocks_of(message, ToolResult)
-        else message
-        for _, message in pair_messages(messages)
-    ]
 
 
 def blocks_of(message: Message, kind: type[B]) -> list[B]:

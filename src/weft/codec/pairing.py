@@ -101,6 +101,17 @@ def pair_messages(messages: Sequence[Message]) -> list[tuple[int, Message]]:
     return [(turn.number, _message_of(turn)) for turn in pairing.turns]
 
 
+def with_paired_results(messages: Sequence[Message]) -> list[Message]:
+    """The messages with every result after its call. A tool message without a result is the
+    user's, because no vendor accepts it otherwise."""
+    return [
+        structs.replace(message, role="user")
+        if message.role == "tool" and not any(isinstance(b, ToolResult) for b in message.blocks)
+        else message
+        for _, message in pair_messages(messages)
+    ]
+
+
 def _message_of(turn: Turn) -> Message:
     blocks = tuple(turn.blocks)
     if blocks == turn.message.blocks:

@@ -19,7 +19,8 @@ from msgspec import structs
 
 from weft.checked import checked_function
 from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
-from weft.codec.outgoing import plain_blocks, plain_message, with_paired_results
+from weft.codec.outgoing import plain_blocks, plain_message
+from weft.codec.pairing import with_paired_results
 from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of
 from weft.codec.repair import (
     EMPTY,

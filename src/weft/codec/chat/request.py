@@ -17,9 +17,9 @@ from weft.codec.outgoing import (
     plain_blocks,
     plain_call,
     plain_message,
-    with_paired_results,
     without_empty_texts,
 )
+from weft.codec.pairing import with_paired_results
 from weft.codec.read import at, inside, object_of, objects, optional, text_of, wrong
 from weft.codec.repair import Turn, arrange, join_system_text
 from weft.codec.reports import tool_losses

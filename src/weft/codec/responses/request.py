@@ -28,9 +28,9 @@ from weft.codec.outgoing import (
     is_empty,
     plain_blocks,
     plain_message,
-    with_paired_results,
     without_empty_texts,
 )
+from weft.codec.pairing import with_paired_results
 from weft.codec.read import at, object_of, objects, optional, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange, join_system_text
 from weft.codec.reports import tool_losses
