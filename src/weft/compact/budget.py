@@ -48,6 +48,10 @@ SUMMARY_CEILING = 0.25
 SUMMARY_LEAST = 300
 """A summary has at most a quarter of the tokens it replaces, or this many."""
 
+CROWDED_MOST, CROWDED_SHARE = 450, 0.65
+"""A summary has at least this share of the room that it shares with unread results, or this many
+tokens."""
+
 Originals = Callable[[Sequence[Row]], Sequence[Row]]
 """Replaces summaries among rows by the messages that they stand for."""
 
@@ -93,7 +97,7 @@ def plan_budget(
             except BudgetExceeded as error:
                 refused = error
                 continue
-            if _room(plan, rows, tokens, count) >= SUMMARY_LEAST or not unread_rows(rows):
+            if _room(plan, rows, tokens, count) >= CROWDED_MOST or not unread_rows(rows):
                 return plan
             thinner = ResultThinner(
                 rows, tokens, keep, cut, count, trial=count_trial, rules=rules, originals=originals
@@ -218,11 +222,11 @@ class ResultThinner:
     def uncrowd(self, plan: Plan) -> Plan:
         """A plan with more room for the summary, if unread results crowd it out of this one.
 
-        A result that fits whole may leave room for a single sentence. Without the goal and the
-        rules the result is of little use, so it is shortened until the summary has half of the
-        room that both share.
+        A result that fits whole may leave room for a few sentences. Without the goal, the rules and
+        the decisions the result is of little use, so it is shortened until the summary has most of
+        the room that both share.
         """
-        self.need = min(SUMMARY_LEAST, (self.budget - self.floor) // 2)
+        self.need = min(CROWDED_MOST, int((self.budget - self.floor) * CROWDED_SHARE))
         if not self.is_possible or _room(plan, self.rows, self.budget, self.count) >= self.need:
             return plan
         try:

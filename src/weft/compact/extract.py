@@ -46,7 +46,7 @@ from .facts import (
     restates,
 )
 from .focus import Candidate, Focus, choose_candidates
-from .outcomes import is_pending, is_supposed, mentioned_results
+from .outcomes import is_pending, is_reversal, is_supposed, mentioned_results
 from .source import (
     BULLET,
     CHANGED_LATER,
@@ -113,8 +113,8 @@ NEEDED_SHARE = 0.9
 WHOLE_SHARE = 0.75
 """A state block of at most this share of such a summary is written as a whole."""
 
-COMPETING = {FACTS: 2.5, DONE: 2.0, DECISIONS: 2.0, FINDINGS: 1.3, RULES: 2.5}
-SPEAKING = {"user": 0.8, "assistant": 0.7, "tool": 0.75}
+COMPETING = {FACTS: 2.5, DONE: 2.0, DECISIONS: 2.0, FINDINGS: 1.5, RULES: 2.5}
+SPEAKING = {"user": 1.0, "assistant": 0.7, "tool": 0.75}
 OWN_WORTH = 1.5
 """How much items of the state block and sentences count when they compete, and what an item is
 worth beside its figures and words."""
@@ -125,6 +125,9 @@ of the assistant before a question that the user answered; and of one without fi
 
 LEAD = 0.6
 """How much more the first item of a section counts than the last one."""
+
+PLAIN_RELEVANCE = 0.2
+"""How relevant a sentence without figures and names must be."""
 
 TALK_FILES = 3
 """How many changed files such a summary has."""
@@ -406,10 +409,16 @@ class Extract:
                 others.append((item, _competing_worth(item) * lead))
             elif not any(_about(item) in other.text for other in chosen):
                 if self._size([*chosen, item], (), ()) <= most:
+                    chosen = [
+                        other
+                        for other in chosen
+                        if other.heading != ERRORS or other.text not in item.text
+                    ]
                     chosen.append(item)
                 else:
                     others.append((item, COMPETING.get(item.heading, 1.0)))
-        others += self._sentences()
+        focus = Focus(self.source.turns, self.source.uses, self.following)
+        others += self._sentences(focus)
         files = [
             item for item in self.state if item.heading == FILES and "\n  changed" in item.text
         ]
@@ -419,7 +428,6 @@ class Extract:
         following = " ".join(chain.from_iterable(turn[2] for turn in self.following))
         known = "\n".join([following, *(item.text for item in chosen)])
         candidates = [_candidate(item, worth) for item, worth in others]
-        focus = Focus(self.source.turns, self.source.uses, self.following)
 
         def fits(number: int) -> bool:
             if self._size([*chosen, others[number][0]], (), ()) > room:
@@ -430,7 +438,7 @@ class Extract:
         choose_candidates(candidates, focus, self.source.rows, known, fits)
         return chosen
 
-    def _sentences(self) -> list[tuple[Item, float]]:
+    def _sentences(self, focus: Focus) -> list[tuple[Item, float]]:
         """The sentences of people and models that can be understood alone, and the lines of results
         that the assistant mentions, as items with their worth."""
         quoted = {text for item in self.state for text in (*item.lines, *item.replaced)}
@@ -459,8 +467,11 @@ class Extract:
             is_stale = is_replaced or is_undone or any(text in line.text for text in outdated)
             if line.text in quoted or is_stale or not _is_statement(line):
                 continue
+            is_plain = not has_value(line.text)
+            if is_plain and focus.relevance(line.row, line.text) < PLAIN_RELEVANCE:
+                continue
             text = f"{USER}{line.text}" if line.speaker == "user" else line.text
-            worth = SPEAKING[line.speaker] * (1.0 if has_value(line.text) else PLAIN)
+            worth = SPEAKING[line.speaker] * (PLAIN if is_plain else 1.0)
             if line.speaker == "user":
                 worth *= STALE if asks_for_work(line.text) else 1.0
             elif _POLITE_ORDER.match(line.text):
@@ -760,7 +771,8 @@ def _competing_worth(item: Item) -> float:
     worth = COMPETING[item.heading]
     if "\n  Later: " in item.text:
         return worth * STALE
-    return worth * PARTLY_STALE if CHANGED_LATER in item.text else worth
+    is_negative = item.heading == FINDINGS and is_reversal(item.text)
+    return worth * PARTLY_STALE if CHANGED_LATER in item.text or is_negative else worth
 
 
 def _candidate(item: Item, worth: float) -> Candidate:

@@ -339,6 +339,22 @@ def restates(new: str, old: str) -> bool:
     return all(name in new or _DAY_NAME.fullmatch(name.lower()) for name in names)
 
 
+def changed_dates(change: str, statements: Sequence[str]) -> list[str]:
+    """The statement with a date, if it is the only one and a statement of change has other dates.
+
+    It is probably the one that changed: "from 4 July" and "So 11 to 25 July".
+    """
+    dates = _dates(change)
+    dated = [text for text in statements if _dates(text)]
+    if not dates or len(dated) != 1 or _dates(dated[0]) & dates:
+        return []
+    return dated
+
+
+def _dates(text: str) -> set[str]:
+    return {figure.text for figure in _figures(text, frozenset()) if figure.form == "date"}
+
+
 def refers_back(text: str) -> bool:
     """Whether a statement only makes sense after the sentence before it."""
     return _BACK.match(text) is not None

@@ -8,7 +8,7 @@ them has, by their age and their kind, and by that relevance, divided by their l
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from heapq import heapify, heappop, heappush
 from math import log
 
@@ -19,9 +19,7 @@ from .source import PEOPLE, ToolUse, Turn
 
 CHARS_A_TOKEN = 3.6
 ITEM_TOKENS = 5.0
-COST_POWER = 1.2
-"""The estimated cost of a text in a summary: its characters, and its bullet. Several short texts
-say more than a long one."""
+"""The estimated cost of a text in a summary: its characters, and its bullet."""
 
 OLDER = 0.5
 NEEDED = 4.0
@@ -43,14 +41,23 @@ LAST_REQUEST, LAST_REPLY, REQUEST_BEFORE = 1.0, 0.5, 0.6
 """How much the words of the last turn of the user count, of the assistant's turn before it, and of
 the turn of the user before that: a last turn may only be an answer."""
 
-EXCHANGE = 0.5
-"""How much a word of the request counts that the exchange of a sentence has, and not the sentence:
-the words of its calls and of what the user asked for."""
+EXCHANGE = 0.3
+"""How much a word of the request counts that the exchange of a sentence has, and not the sentence
+(the words of its calls and of what the user asked for), and the most that such words count."""
 
 STEM = 6
 """Words with the same first letters count as one: `arrive` and `arrived`."""
 
-BEST = 3
+VAGUE = frozenset(
+    """
+    see look open next far one point thing good great tell know think ask say write draft make start
+    first last too same okay right fine already today now please look mach schreib sag gut erst
+    bien fais alors ahora vale bueno
+    """.split()  # noqa: SIM905
+)
+"""Words of a request that do not tell what it is about."""
+
+BEST = 4
 """A sentence with this many of the rarest words of the request has the full relevance."""
 
 
@@ -92,15 +99,13 @@ class Focus:
         own = _stems(text)
         at = bisect_right(self._exchange_rows, row) - 1
         around = self._exchange_words[at] if at >= 0 else set[str]()
-        total = sum(self.query[w] * self.rarity(w) for w in own if w in self.query)
-        total += EXCHANGE * sum(
-            self.query[w] * self.rarity(w) for w in around - own if w in self.query
-        )
-        return min(1.0, total / self._full)
+        return min(1.0, self._weight(own) + min(EXCHANGE, EXCHANGE * self._weight(around - own)))
 
-    def _read_query(
-        self, spoken: Sequence[Turn], words: Sequence[Collection[str]]
-    ) -> dict[str, float]:
+    def _weight(self, words: Collection[str]) -> float:
+        """How much of the request some words are."""
+        return sum(self.query[w] * self.rarity(w) for w in words if w in self.query) / self._full
+
+    def _read_query(self, spoken: Sequence[Turn], words: Sequence[Set[str]]) -> dict[str, float]:
         """The words that matter now, with their weights."""
         query: dict[str, float] = {}
         weights = iter((LAST_REQUEST, REQUEST_BEFORE))
@@ -112,7 +117,7 @@ class Focus:
                 reply_weight = LAST_REPLY if weight == LAST_REQUEST else 0.0
                 if not weight:
                     break
-            for word in of if weight else ():
+            for word in of - VAGUE if weight else ():
                 query[word] = max(weight, query.get(word, 0.0))
         return query
 
@@ -159,7 +164,7 @@ def choose_candidates(
         one.base
         * (1 - OLDER * (rows - one.row) / max(1, rows))
         * (1 + NEEDED * focus.relevance(one.row, one.about))
-        / (len(one.text) / CHARS_A_TOKEN + ITEM_TOKENS) ** COST_POWER
+        / (len(one.text) / CHARS_A_TOKEN + ITEM_TOKENS)
         for one in candidates
     ]
     chosen: list[int] = []

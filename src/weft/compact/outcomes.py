@@ -508,6 +508,11 @@ def is_pending(text: str) -> bool:
     return _PENDING.search(text.lower()) is not None
 
 
+def is_reversal(text: str) -> bool:
+    """Whether a text says that something was wrong, failed or was undone."""
+    return _REVERSES.search(text.lower()) is not None
+
+
 def is_supposed(sentence: str) -> bool:
     """Whether a sentence only supposes something."""
     return _SUPPOSES.search(sentence.lower()) is not None

@@ -171,6 +171,9 @@ _REPORTS_ERROR = lazy_pattern(
 )
 """The start of a short result that reports an error without being marked as one."""
 
+_REPORT_PARTS = ("rror", "RROR", "HTTP", "http", "failed", "FAILED")
+"""Parts of what it matches: without one of them, the slow search is not needed."""
+
 _NO_ERROR = lazy_pattern(
     r"\b(?:0|no|without) (?:errors?|failures?|failed|warnings?)\b", re.IGNORECASE
 )
@@ -283,8 +286,11 @@ class ToolUse(Struct, frozen=True):
     @property
     def failed(self) -> bool:
         """Whether the result is an error, or a short one that reports an error."""
-        is_short = len(self.result) <= ERROR_RESULT_MOST
-        return self.is_error or (is_short and _REPORTS_ERROR.search(self.result) is not None)
+        result = self.result
+        if self.is_error or len(result) > ERROR_RESULT_MOST:
+            return self.is_error
+        may_report = any([part in result for part in _REPORT_PARTS])
+        return may_report and _REPORTS_ERROR.search(result) is not None
 
     @property
     def address(self) -> str:
@@ -427,7 +433,7 @@ class _Reader:
                 if "→" in line[:8] or "\t" in line[:8] or "|" in line[:6]:
                     number = _NUMBERED.match(line)
                     line = line[number.end() :] if number else line
-                if line[:1] in _LOG_STARTS and _LOG_LINE.match(line) and not is_error_line(line):
+                if line[:1] in _LOG_STARTS and is_log_line(line):
                     self._add_log(row, label, line)
                     continue
                 entries = outputs[raw] = self._output_entries(line)
@@ -845,6 +851,11 @@ def is_error_line(line: str) -> bool:
     if line.isascii() and line[:1] != "E" and not any([part in line for part in _ERROR_PARTS]):
         return False
     return _ERROR_LINE.search(line) is not None and _NO_ERROR.search(line) is None
+
+
+def is_log_line(line: str) -> bool:
+    """Whether a line of output is one of a log, and reports no error."""
+    return line[:1] in _LOG_STARTS and _LOG_LINE.match(line) is not None and not is_error_line(line)
 
 
 def is_narration(sentence: str) -> bool:

@@ -39,6 +39,7 @@ from .entities import Name, NameReader
 from .facts import (
     Replacement,
     Statement,
+    changed_dates,
     content_words,
     find_replaced,
     has_change,
@@ -185,7 +186,8 @@ _NARRATIVE = lazy_pattern(
     r"|ich (?:muss|habe|hatte|bin|war|frage)\b|i have\b|wir (?:haben|hatten|waren)\b"
     r"|(?:i|he|she|they|it|my \w+|his|her|their|somebody|someone|last \w+|yesterday|a \w+"
     r"|that|this|there|er|sie|es|man)\b"
-    r"(?! (?:want|need|expect|insist|require|must|should|has to|have to|can only|only|darf|muss)\b)"
+    r"(?! (?:(?:don't|do not|never) )?"
+    r"(?:want|need|expect|insist|require|must|should|has to|have to|can only|only|darf|muss)\b)"
     r")",
 )
 """The start of a sentence that tells what is or what happened."""
@@ -229,6 +231,7 @@ _IMPERATIVE = lazy_pattern(
 _ASKS_IN_REPLY = lazy_pattern(
     r"\b(?:please|now|next|also|can you|could you|bitte)\b", re.IGNORECASE
 )
+_OR = lazy_pattern(r"\b(?:or|oder|ou|o|ó)\b|还是|それとも")
 _OPTIONS = lazy_pattern(r"\(A\).*\(B\)")
 _ONLY_ANNOUNCES = lazy_pattern(
     r"(?:\w+ ){0,3}rules?\W*"
@@ -337,7 +340,12 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
     """
     reader = source.reader
     decisions = _decisions(source)
-    facts = list(_facts(source, reader))
+    answered = {line for decision in decisions for line in decision.lines}
+    facts = [
+        item
+        for item in _facts(source, reader)
+        if item.outdated or not answered.issuperset(item.lines)  # the decision says so
+    ]
     clear, doubtful = _rules(source.turns, decisions)
     changed = {line for item in facts for line in item.lines}
     rules = [*clear, *(rule for rule in doubtful if rule[1] not in changed)]
@@ -545,8 +553,10 @@ def _request_before(source: Source, after: Sequence[Turn]) -> Iterator[DraftItem
     turns = source.turns
     if not turns or not after or after[0][1] != "user" or turns[-1][1] != "assistant":
         return
-    if not any(map(is_question, turns[-1][2][-2:])):
+    if not any(map(is_question, turns[-1][2][-2:])) or _has_speaker(after, "assistant"):
         return
+    if any(asks_for_work(one) and not _PRONOUN.search(one.lower()) for one in after[0][2]):
+        return  # it says itself what to do
     for number, (row, speaker, sentences) in _backwards(turns):
         if speaker != "user" or (number and _is_reply(sentences, turns[number - 1])):
             continue
@@ -685,7 +695,10 @@ def _decisions(source: Source) -> list[Decision]:
     """The assistant's questions with the user's answers, the newest first."""
     decisions: list[Decision] = []
     turns = source.turns
-    for number, (row, speaker, sentences) in enumerate(turns[:-1]):
+    for number in range(len(turns) - 2, -1, -1):
+        if len(decisions) == DECISIONS_READ:
+            break
+        row, speaker, sentences = turns[number]
         _, replier, answer = turns[number + 1]
         if speaker != "assistant" or replier != "user" or not answer:
             continue
@@ -722,7 +735,8 @@ def _decisions(source: Source) -> list[Decision]:
 def _core_question(questions: Sequence[str]) -> Sequence[str]:
     """The last question alone, or else the sentences before it if it says little alone."""
     *before, question = questions[-QUESTIONS:]
-    if not before or len(content_words(question)) >= CONTEXT_WORDS or _OPTIONS.search(question):
+    is_clear = len(content_words(question)) >= CONTEXT_WORDS or _OR.search(question.lower())
+    if not before or is_clear:
         return [question]
     return before
 
@@ -792,7 +806,14 @@ def _facts(source: Source, reader: NameReader) -> Iterator[Item]:
             if following is not None and following.before == one.text and _adds_values(following):
                 lines = (*lines, following.text)
             changes.append(Replacement(one.row, " ".join(lines), lines))
-    subject = {word for _, text, _ in _goal(source) for word in content_words(text)}
+    goal = [text for _, text, _ in _goal(source)]
+    subject = {word for text in goal for word in content_words(text)}
+    changes = [
+        change
+        if change.replaced or change.outdated
+        else structs.replace(change, outdated=tuple(changed_dates(change.text, goal)))
+        for change in changes
+    ]
     changes.sort(key=lambda change: -change.row)
 
     def rank(change: Replacement) -> tuple[int, bool]:

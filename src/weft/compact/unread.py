@@ -36,18 +36,24 @@ from weft.model import (
 )
 
 from .plan import Thinned, block_kind, slot
+from .source import is_log_line
 
 HANDLE = 12
 """The number of hex digits of the message id in a handle."""
 
 MARKER = '[Shortened: {left:,} of {total:,} characters left out. recall("{handle}") has the whole.]'
 GAP = "[...]"
-HEAD_SHARE, TAIL_SHARE = 0.45, 0.25
-"""The shares of the head and the tail; the rest is for lines that match the task."""
+HEAD_SHARE, TAIL_SHARE = 0.35, 0.25
+"""The shares of the head and the tail; the rest is for lines that match the task or report an
+error. Of a log, only these lines and those that are no log lines are shown."""
+
+LOG_LINES, LOG_SHARE = 20, 0.7
+"""A text is a log if this share of its first lines are lines of a log."""
 
 PIECE = 300
 """Longer lines are matched in pieces of this many characters."""
 
+ERROR_WORDS = ("error", "failed", "fatal", "exception", "traceback")
 WORDS_MOST = 64
 COMMON_SHARE, COMMON_LEAST = 8, 20
 """A word is ignored if it occurs more than 20 times and in more than an eighth of the lines."""
@@ -218,6 +224,8 @@ class _Excerpt:
         tail = _line_start(body, max(head, len(body) - int(most * tail_share)))
         spans = [(0, head), *self._matches(body, head, tail, most - head - (len(body) - tail))]
         spans.append((tail, len(body)))
+        if _is_log(body):
+            spans = self._telling_lines(body, most) or spans
         parts: list[str] = []
         at = 0
         for start, end in spans:
@@ -245,6 +253,21 @@ class _Excerpt:
             chosen.append((low, high))
         return sorted(chosen)
 
+    def _telling_lines(self, body: str, most: int) -> list[tuple[int, int]]:
+        """The last lines of a log that are no log lines or match the task, in text order."""
+        matches = set(self._ranked(body))
+        chosen: list[tuple[int, int]] = []
+        end = len(body)
+        for line in reversed(body.splitlines(keepends=True)):
+            span = (end - len(line), end)
+            end = span[0]
+            if line.strip() and (span in matches or not is_log_line(line)):
+                most -= len(line)
+                if most < 0:
+                    break
+                chosen.append(span)
+        return chosen[::-1]
+
     def _ranked(self, body: str) -> list[tuple[int, int]]:
         """The pieces of the body that contain words of the task, best first."""
         if self._pieces is None:
@@ -260,6 +283,8 @@ def _rank_pieces(body: str, words: Sequence[str]) -> list[tuple[int, int]]:
     lowered = body.lower()
     common = max(COMMON_LEAST, lowered.count("\n") // COMMON_SHARE)
     words = [word for word in words if 0 < lowered.count(word) <= common]
+    errors = [word for word in ERROR_WORDS if 0 < lowered.count(word) <= common]
+    words = sorted({*words, *errors}, key=len, reverse=True)
     if not words:
         return []
     # IGNORECASE is several times slower. Lowering is safe for ASCII only: elsewhere it can change
@@ -281,6 +306,11 @@ def _rank_pieces(body: str, words: Sequence[str]) -> list[tuple[int, int]]:
         return sum(rarity[word] for word in sorted(words_in[span]))
 
     return sorted(words_in, key=lambda span: (-worth(span), span))
+
+
+def _is_log(body: str) -> bool:
+    lines = [line for line in body[: LOG_LINES * PIECE].splitlines() if line.strip()][:LOG_LINES]
+    return sum(map(is_log_line, lines)) > LOG_SHARE * len(lines)
 
 
 def _task_words(rows: Sequence[Row], unread: Sequence[int]) -> list[str]:
