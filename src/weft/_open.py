@@ -30,7 +30,8 @@ def open(
     - `target`: the path of a SQLite file, a PostgreSQL URL, an open store, or `None` for a thread
       in memory. Closing the thread does not close a store that you passed.
     - `checkpoints`: whether user turns end with a checkpoint.
-    - `branch`: the branch to work on; by default the thread's current branch.
+    - `branch`: the branch to work on; by default the thread's current branch. It must exist,
+      unless the thread is new.
     - `scope`: adds appended messages to this prefix index (`weft.thread.find_prefix`).
     - `budget`: a limit on the size of the compiled thread, for this handle only.
     - `models`: a function from a model's name to an object that can be asked. By default, the name

@@ -537,3 +537,16 @@ def test_a_valid_thread_gives_no_warnings() -> None:
         t = turns()
         t.after(lambda _: None)
         t.fork("x").user("y")
+
+
+def test_open_refuses_a_branch_that_does_not_exist(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with weft.open(path, branch="dev") as t:  # a new thread may begin on any branch
+        t.user("hello")
+        t.branch("side")
+    with pytest.raises(weft.NotFound, match="no branch 'typo' in this thread: .* dev, side"):
+        weft.open(path, branch="typo")
+    with weft.open(path, branch="side") as t:
+        assert len(t.compile()) == 1
+    with weft.open(path, "new", branch="main") as t:
+        t.user("hello")

@@ -247,6 +247,8 @@ def test_a_branch_without_a_trace_is_named_and_then_removed(forked: Path) -> Non
     done, report = repair_store(forked)
     assert any("lost" in line for line in done)
     assert report.clean, report.flaws
+    with weft.open(forked) as t:
+        t.branch("quiet")
     with weft.open(forked, branch="quiet") as t:
         t.user("a new one")
 

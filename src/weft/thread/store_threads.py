@@ -56,6 +56,7 @@ def open(
 
     - `target`: a path, a database URL, `None` for this process's memory, or an open store, which
       stays open when the thread is closed.
+    - `branch`: an existing branch, or any name if the thread has none yet.
     - `scope`: makes the thread's messages findable by `find_prefix`.
     - `budget`: limits the compiled size of the thread, for this handle.
     - `models`: finds the `Asker` for a model's name. Without it, no model can be asked by name.
@@ -67,7 +68,12 @@ def open(
     store = open_store(cast("str | Path | None", target)) if owns else _check_store(target)
     record = store.ensure_thread(thread, created=time(), checkpoints=checkpoints, scope=scope)
     if branch is not None and store.read_ref(thread, branch) is None:
-        store.refs(thread)  # raises if a branch was lost, since it may be this one
+        names = read_branches(store, thread)  # raises if a branch was lost, as this one may be
+        if names and branch != record.head:
+            if owns:
+                store.close()
+            advice = f"the branches are {', '.join(sorted(names))}; `t.branch` creates one"
+            raise NotFound("branch", branch, advice)
     handle = Handle(store, record, branch=branch, budget=check_budget(budget), models=models)
     return Thread(handle, owns_store=owns)
 
