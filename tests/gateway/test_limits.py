@@ -181,12 +181,12 @@ def test_a_low_file_limit_lowers_the_request_limit(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[limits]\nidle_seconds = 0", r"limits\.idle_seconds"),
-        ("[limits]\nidle_seconds = -3", r"limits\.idle_seconds"),
-        ("[limits]\ntotal_seconds = nan", r"limits\.total_seconds"),
-        ("[limits]\ntotal_seconds = inf", r"limits\.total_seconds"),
-        ('[limits]\nconnections = "many"', r"limits\.connections"),
-        ("[limits]\nanswer_bytes = 1.5", r"limits\.answer_bytes"),
+        ("[limits]\nidle_seconds = 0", r"the key 'idle_seconds' in \[limits\]"),
+        ("[limits]\nidle_seconds = -3", r"the key 'idle_seconds' in \[limits\]"),
+        ("[limits]\ntotal_seconds = nan", r"the key 'total_seconds' in \[limits\]"),
+        ("[limits]\ntotal_seconds = inf", r"the key 'total_seconds' in \[limits\]"),
+        ('[limits]\nconnections = "many"', r"the key 'connections' in \[limits\]"),
+        ("[limits]\nanswer_bytes = 1.5", r"the key 'answer_bytes' in \[limits\]"),
         ("[limits]\nidle = 3", r"unknown key 'idle' in \[limits\]"),
         ("[limits]\nrequests = 20\nconnections = 20", "`requests`.*smaller than `connections`"),
         ("max_body = -5", r"max_body"),

@@ -544,7 +544,7 @@ def test_open_refuses_a_branch_that_does_not_exist(tmp_path: Path) -> None:
     with weft.open(path, branch="dev") as t:  # a new thread may begin on any branch
         t.user("hello")
         t.branch("side")
-    with pytest.raises(weft.NotFound, match="no branch 'typo' in this thread: .* dev, side"):
+    with pytest.raises(weft.NotFound, match=r"no branch 'typo' in this thread: .* dev, side"):
         weft.open(path, branch="typo")
     with weft.open(path, branch="side") as t:
         assert len(t.compile()) == 1

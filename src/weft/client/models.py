@@ -298,17 +298,69 @@ def read_tables(path: str) -> tuple[UpstreamTable, ...]:
     try:
         return convert(load_toml(path).get("upstream", []), tuple[UpstreamTable, ...])
     except ValidationError as error:
-        raise ConfigError(f"the config {path!r}: {describe_fault(error, 'upstream')}") from None
+        raise config_error(path, error, "upstream") from None
 
 
-def describe_fault(error: Exception, table: str = "") -> str:
-    """What is wrong with a table of a config file; an unknown key is named with its table."""
-    unknown = re.fullmatch(r"Object contains unknown field `(.+?)`(?: - at `\$(.*)`)?", str(error))
-    if unknown is None:
-        return f"[{table}]: {error}" if table else str(error)
-    inner = re.sub(r"\[.*?\]", "", unknown[2] or "").strip(".")
-    place = ".".join(filter(None, (table, inner)))
-    return f"unknown key {unknown[1]!r} {f'in [{place}]' if place else 'at the top level'}"
+TOML_TYPES = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+
+
+def config_error(path: str, error: Exception, table: str = "") -> ConfigError:
+    """The error for a wrong value in a config file: the file, the line, the key and its table.
+
+    `table` is the table that was read, if it was not the whole file.
+    """
+    if not isinstance(error, ValidationError):
+        return ConfigError(f"the config {path!r}: {error}")
+    what, _, place = str(error).removesuffix("`").partition(" - at `$")
+    names = [name for name in re.findall(r"[^.\[\]]+", f"{table}{place}") if not name.isdigit()]
+    number = next((int(digits) for digits in re.findall(r"\[(\d+)\]", place)), 0)
+    field = re.search(r"field `(.+?)`?$", what)
+    if field is None:
+        key = names.pop() if names and not place.endswith("[...]") else ""
+    else:
+        key = field[1]
+    tables = ".".join(names)
+    line = _find_line(Path(path).read_text(), tables, number, key)
+    where = f"in [{tables}]" if tables else "at the top level"
+    position = f", line {line}" if line else ""
+    return ConfigError(f"the config {path!r}{position}: {describe_fault(what, key, where)}")
+
+
+def describe_fault(what: str, key: str, where: str) -> str:
+    """A fault that msgspec found, in the words of TOML."""
+    if what.startswith("Object contains unknown field"):
+        return f"unknown key {key!r} {where}"
+    if what.startswith("Object missing required field"):
+        return f"the key {key!r} is missing {where}"
+    subject = f"the key {key!r} {where}" if key else f"a value {where}"
+    wrong = re.fullmatch(r"Expected `(.+?)`, got `(.+?)`?", what)
+    if wrong is None:
+        return f"{subject} has a wrong value: {what[:1].lower()}{what[1:]}"
+    wanted = [TOML_TYPES.get(kind, kind) for kind in wrong[1].split(" | ") if kind != "null"]
+    return f"{subject} must be {' or '.join(wanted)}, not {TOML_TYPES.get(wrong[2], wrong[2])}"
+
+
+def _find_line(text: str, table: str, number: int, key: str) -> int:
+    """The line of a key in a table, of the table itself, or 0; `number` counts `[[table]]`s."""
+    current, count, header = "", 0, 0
+    for position, line in enumerate(text.splitlines(), start=1):
+        if opened := re.match(r"\s*\[\[?\s*([^\]]+?)\s*\]", line):
+            current = opened[1]
+            count += current == table
+            if current == (table or key) and count in (0, number + 1):
+                header = position
+        elif current == table and (count == number + 1 or not table):
+            name = re.match(r"""\s*["']?([^"'=]+?)["']?\s*=""", line)
+            if name and name[1] == key:
+                return position
+    return header
 
 
 def load_toml(path: str) -> dict[str, Any]:
@@ -352,7 +404,7 @@ def read_compaction(path: str | None) -> CompactionSettings:
     try:
         return convert(table, CompactionSettings)
     except ValidationError as error:
-        raise ConfigError(f"the config {path!r}: {describe_fault(error, 'compaction')}") from None
+        raise config_error(path, error, "compaction") from None
 
 
 def key_variable(name: str) -> str:

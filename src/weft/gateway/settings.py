@@ -68,7 +68,7 @@ from weft.client import (
     CompactionSettings,
     Provider,
     UpstreamTable,
-    describe_fault,
+    config_error,
     load_toml,
     read_aliases,
     read_upstreams,
@@ -312,7 +312,7 @@ def read_config(path: str) -> ConfigFile:
         _check_numbers(file)
         read_tables(file.model, "")
     except (ValidationError, ConfigError) as error:
-        raise ConfigError(f"the config {path!r}: {describe_fault(error)}") from None
+        raise config_error(path, error) from None
     return file
 
 
