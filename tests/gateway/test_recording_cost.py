@@ -8,6 +8,7 @@ import asyncio
 import random
 import re
 import sys
+import time
 from contextlib import contextmanager
 from itertools import count, product
 from uuid import uuid4
@@ -276,6 +277,49 @@ def test_simultaneous_exchanges_share_a_transaction(tmp_path):
     finally:
         assert recorder.close()
         store.close()
+
+
+def test_the_ids_of_exchanges_are_stored_in_order_of_time(tmp_path):
+    """In a large store each random key needs a page of its own."""
+    store = SqliteStore(tmp_path / "weft.db")
+    recorder = ExchangeRecorder(store, patience=60)
+
+    async def exchange(number):
+        asked = Request("m", (Message("user", (Text(f"question {number}"),)),))
+        recording = await recorder.begin("scope", "session", asked)
+        answer = Message("assistant", (Text(f"answer {number}"),))
+        await recorder.finish(recording, Response(answer, f"msg_{number}"))
+
+    async def all_exchanges():
+        for number in range(10):
+            await exchange(number)
+
+    before = int(time.time() * 1000)
+    try:
+        asyncio.run(all_exchanges())
+        rows = store._file.read("SELECT key FROM link")
+        times = [int.from_bytes(key[:6], "big") for (key,) in rows]
+        recent = [each for each in times if before <= each <= time.time() * 1000]
+        assert len(recent) == 30  # of each request, of its session, and of its answer
+    finally:
+        assert recorder.close()
+        store.close()
+
+
+def test_an_exchange_of_any_id_is_recorded_once(tmp_path):
+    """Older journals have other ids."""
+    store = SqliteStore(tmp_path / "weft.db")
+    context = RecordingContext(DigestCache(), Bodies())
+    asked = (Message("user", (Text("question"),)),)
+    reply = Message("assistant", (Text("answer"),))
+    for id in (uuid4().hex, "t", f"t{1:012x}{uuid4().hex}", "t" + "z" * 44):
+        request = RequestRecord(id, 1.0, "scope", id, asked)
+        answer = AnswerRecord(id, 2.0, reply, f"msg_{id}")
+        for _ in range(2):
+            record_request(store, request, context)
+            record_answer(store, answer, context)
+        assert store.count(id) == 2
+    store.close()
 
 
 @pytest.mark.parametrize("hint", ["session", None])

@@ -19,9 +19,11 @@ does not depend on how much is stored.
 """
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, cast
+from uuid import uuid4
 
 from msgspec import Struct, structs
 
@@ -104,6 +106,9 @@ LONGEST_WORDS = 3
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _ID_RUN = re.compile(r"[A-Za-z0-9]{8,}")
 _ENCRYPTED_LENGTH = 16
+_TIMED_ID = re.compile(r"t([0-9a-f]{12})[0-9a-f]{32}")
+"""Ids of older records, which may be in a journal, do not begin with a time."""
+
 _ID_MEMBERS = ("id", "encrypted_content", "thoughtSignature", "signature")
 
 
@@ -483,8 +488,22 @@ def response_key(scope: str, id: str) -> bytes:
 
 
 def exchange_key(kind: str, exchange: str) -> bytes:
-    """The key of the links to the records of an exchange, so that nothing is recorded twice."""
-    return object_id("link-exchange", f"{kind}\0{exchange}".encode())
+    """The key of the links to the records of an exchange, so that nothing is recorded twice.
+
+    If the id begins with a time, so does the key.
+    """
+    key = object_id("link-exchange", f"{kind}\0{exchange}".encode())
+    timed = _TIMED_ID.fullmatch(exchange)
+    return key if timed is None else bytes.fromhex(timed[1]) + key[len(timed[1]) // 2 :]
+
+
+def new_exchange_id() -> str:
+    """An id that no other exchange has.
+
+    It begins with the time. In a large store, keys in order of time are written to few pages, and
+    random ones to a page each, which is read before and written twice.
+    """
+    return f"t{int(time.time() * 1000):012x}{uuid4().hex}"
 
 
 def reply_key(thread: str, request: Id) -> bytes:

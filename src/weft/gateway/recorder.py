@@ -29,7 +29,6 @@ from queue import Empty, SimpleQueue
 from re import Pattern
 from threading import Condition, Lock, Thread
 from typing import Any, Generic, Literal, TypeVar, cast
-from uuid import uuid4
 
 import msgspec
 import orjson
@@ -43,7 +42,7 @@ from weft.thread import Bodies, SentBodyDelta
 
 from .bodies import LARGE_BODY, ParsedBodies
 from .hints import is_summary_request, read_side_kind
-from .identity import Continuation, read_incoming, token_key
+from .identity import Continuation, new_exchange_id, read_incoming, token_key
 from .journal import Journal, Position, leftover_journals, open_journal
 from .records import (
     AnswerRecord,
@@ -108,7 +107,7 @@ class Recording:
     """The record of a running exchange: its id, where its request is, and whether it is stored."""
 
     def __init__(self, scope: str, hint: str | None = None) -> None:
-        self.exchange = uuid4().hex
+        self.exchange = new_exchange_id()
         self.scope = scope
         self.hint = hint
         self.state: State = "no"
