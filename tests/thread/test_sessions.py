@@ -23,6 +23,17 @@ def conversation(turns):
     return session
 
 
+def recorded_session(store, turns):
+    """The thread of a session that the gateway recorded."""
+    name = session_name("claude-code", SESSION)
+    thread = weft.open(store, name)
+    for number in range(turns):
+        thread.user(f"question {number}")
+        thread.assistant(f"answer {number}")
+    link_session(store, name, name)
+    return thread
+
+
 def take(store, data):
     (imported,) = import_bytes(store, data)
     return imported
@@ -100,6 +111,38 @@ def test_an_export_of_a_gateway_thread_has_the_id_of_its_session(store):
     data = export_bytes(store, name, "claude-code")[0]
     assert json.loads(data.splitlines()[0])["sessionId"] == SESSION
     assert take(store, data).thread == name
+
+
+def test_a_compacted_session_gets_only_what_it_lacks_from_its_file(store):
+    thread = recorded_session(store, 4)
+    tagged = {"good": thread.tag("good", "HEAD~2").id}
+    thread.compact(keep=1, summary="The first questions.")
+    imported = take(store, conversation(4).data)
+    assert (imported.thread, imported.new) == (thread.name, 0)
+    thread.user("question 4")
+    thread.assistant("answer 4")
+    assert take(store, conversation(5).data).new == 0
+    assert take(store, conversation(6).data).new == 2
+    assert thread.branches().keys() == {"main"}
+    assert thread.tags() == tagged
+    shown = texts(store, thread.name)
+    assert "The first questions." in shown[0]
+    assert shown[1:] == ["question 3", "answer 3"] + [
+        f"{role} {number}" for number in (4, 5) for role in ("question", "answer")
+    ]
+
+
+def test_an_import_moves_no_tag(store):
+    thread = recorded_session(store, 3)
+    tagged = thread.tag("good").id
+    thread.undo()
+    thread.undo(turn=True)
+    thread.user("another question")
+    thread.assistant("another answer")
+    thread.tag("good", tagged)
+    assert take(store, conversation(4).data).thread == thread.name
+    assert thread.tags() == {"good": tagged}
+    assert texts(store, thread.name)[-1] == "another answer"
 
 
 def test_a_file_under_a_linked_id_belongs_to_the_thread(store):

@@ -33,6 +33,7 @@ from weft.history import (
     first_link,
     index_after_write,
     plan_rewrite,
+    read_branches,
     show_rows,
     shows,
 )
@@ -313,23 +314,42 @@ class _Alignment(Struct, frozen=True):
 
 
 def _align_branch(handle: Handle, chain: Sequence[PlannedCommit]) -> _Alignment | None:
-    """The branch that has most of the file's messages; `None` if no branch has an answer of it."""
+    """The branch that has most of the file's messages; `None` if no branch has an answer of it.
+
+    The client does not know about a compaction or an edit in Weft, so a branch is also compared
+    as it was appended.
+    """
     planned = _dialogue(chain[-1].view)
-    refs = handle.store.refs(handle.name)
-    names = [handle.branch, *(name for name in reversed(refs) if name != handle.branch)]
+    branches = read_branches(handle.store, handle.name)
+    names = [handle.branch, *(name for name in reversed(branches) if name != handle.branch)]
     best: tuple[int, _Alignment] | None = None
-    for name in [name for name in names if name in refs][:CANDIDATES]:
-        stored = _dialogue(handle.view(refs[name]))
-        stored_count, planned_count = align_turns([m for _, m in stored], [m for _, m in planned])
-        if not planned_count or (best is not None and planned_count <= best[0]):
-            continue
-        is_tip = stored_count == len(stored)
-        commit = refs[name] if is_tip else stored[stored_count - 1][0]
-        if handle.store.read_nodes(handle.name, [commit]):
-            last = planned[planned_count - 1][0]
-            alignment = _Alignment(name, commit, last, is_tip, planned_count == len(planned))
-            best = (planned_count, alignment)
+    for name in [name for name in names if name in branches][:CANDIDATES]:
+        head = branches[name]
+        for stored in (_dialogue(handle.view(head)), _appended(handle, head)):
+            stored_count, planned_count = align_turns(
+                [m for _, m in stored], [m for _, m in planned]
+            )
+            if not planned_count or (best is not None and planned_count <= best[0]):
+                continue
+            is_tip = stored_count == len(stored)
+            commit = head if is_tip else stored[stored_count - 1][0]
+            if handle.store.read_nodes(handle.name, [commit]):
+                last = planned[planned_count - 1][0]
+                alignment = _Alignment(name, commit, last, is_tip, planned_count == len(planned))
+                best = (planned_count, alignment)
     return None if best is None else best[1]
+
+
+def _appended(handle: Handle, head: Id) -> list[tuple[Id, Message]]:
+    """The messages that were appended to a branch, without system messages, each with its slot.
+
+    Empty if nothing was rewritten: the view has the same messages.
+    """
+    steps = list(handle.store.walk(handle.name, head))
+    if all(step.commit.kind in ("append", "setup") for step in steps):
+        return []
+    appended = [step for step in steps if step.commit.kind == "append"]
+    return _dialogue(View().extend(appended))
 
 
 def _dialogue(view: View) -> list[tuple[Id, Message]]:
