@@ -30,7 +30,7 @@ from weft.errors import ConfigError, ThreadError, WeftError
 from weft.printable import clean_text, escape_json
 
 from .common import find_model_route, safe, writable_store
-from .main import DEFAULT_STORE, nonempty
+from .main import add_store_option, nonempty
 from .terminal import MarkdownStream, read_screen
 
 if TYPE_CHECKING:
@@ -77,12 +77,7 @@ QUESTION = "allow it? [y] once  [t] in this thread  [a] always  [n] no: "
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.epilog = "Type /help in the chat to see its commands, such as /model, /branch and /undo."
-    parser.add_argument(
-        "--store",
-        type=nonempty,
-        metavar="PATH",
-        help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})",
-    )
+    add_store_option(parser)
     parser.add_argument(
         "--thread", type=nonempty, default="default", metavar="NAME", help="the thread to chat in"
     )

@@ -28,7 +28,7 @@ from weft.thread import (
 
 from .console import print_error
 from .describe import ID_LENGTH, describe
-from .main import DEFAULT_STORE, DEFAULT_THREAD, nonempty
+from .main import DEFAULT_STORE, DEFAULT_THREAD, add_store_option, nonempty
 from .terminal import read_screen
 
 if TYPE_CHECKING:
@@ -60,12 +60,7 @@ def add_options(parser: argparse.ArgumentParser, *, ignores_thread: bool = False
         if parser.get_default("command") in CREATING
         else f"the thread, by its name or a unique prefix of it {default}"
     )
-    parser.add_argument(
-        "--store",
-        type=nonempty,
-        metavar="PATH",
-        help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})",
-    )
+    add_store_option(parser)
     parser.add_argument(
         "--thread",
         type=nonempty,

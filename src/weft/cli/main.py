@@ -120,6 +120,16 @@ def nonempty(text: str) -> str:
     return text
 
 
+def add_store_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--store`."""
+    parser.add_argument(
+        "--store",
+        type=nonempty,
+        metavar="PATH",
+        help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})",
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     open_closed_streams()

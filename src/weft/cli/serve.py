@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from weft.errors import ConfigError
 from weft.printable import clean_line
 
-from .main import DEFAULT_STORE, nonempty
+from .main import DEFAULT_STORE, add_store_option
 
 SERVER_LIBRARIES = ("granian", "markdown_it", "nh3", "pygments", "starlette", "zstandard")
 """The modules of the extra `serve`."""
@@ -32,12 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=int, help="port to listen on; 0 picks a free one (default 8787)"
     )
-    parser.add_argument(
-        "--store",
-        type=nonempty,
-        metavar="PATH",
-        help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})",
-    )
+    add_store_option(parser)
     parser.add_argument(
         "--config", metavar="FILE", help="a TOML file with these and other settings"
     )

@@ -105,7 +105,12 @@ def looks_marked(call_id: str) -> bool:
 
 
 def fitting_id(call_id: str, longest: int) -> str:
-    """The id if it is short enough and does not look marked, else marked."""
+    """The id if it is short enough and does not look marked, else marked.
+
+    It is the same every turn, and two ids never become one.
+    """
+    if len(call_id) <= longest and call_id.isidentifier():
+        return call_id  # nearly all; a marked one has a hyphen
     if 0 < len(call_id) <= longest and (call_id[-10:-8] != "-x" or not looks_marked(call_id)):
         return call_id
     return marked_id(call_id, longest)

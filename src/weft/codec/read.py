@@ -5,6 +5,7 @@ a path relative to the current value, and each caller prefixes its own step. Unk
 kept.
 """
 
+from collections.abc import Set
 from typing import Any, TypeVar, cast
 
 import orjson
@@ -73,7 +74,7 @@ def json_text(value: Any, key: str) -> str:
         raise Refused(f"cannot be written as JSON: {error}", param=key) from None
 
 
-def rest_of(raw: JsonObject, known: frozenset[str], protocol: str) -> Ext | None:
+def rest_of(raw: JsonObject, known: Set[str], protocol: str) -> Ext | None:
     """The members without a field, under their protocol's name; `None` if there are none."""
     if raw.keys() <= known:
         return None

@@ -13,6 +13,7 @@ import msgspec
 import orjson
 from msgspec import Raw, Struct
 
+from weft.ids import canonical
 from weft.lazy import lazy_pattern
 from weft.model import JsonObject
 
@@ -170,13 +171,9 @@ def _changed_in_place(old: list[Any], new: list[Any]) -> list[int] | None:
     pairs = enumerate(zip(old, new, strict=True))
     changed = [at for at, (item, other) in pairs if item is not other and not _same(item, other)]
     # Compared as text, because comparing each with each takes too long if many differ.
-    old_texts = {_sorted_text(old[at]) for at in changed} if len(changed) > 1 else set[bytes]()
-    moves = any(_sorted_text(new[at]) in old_texts for at in changed) if old_texts else False
+    old_texts = {canonical(old[at]) for at in changed} if len(changed) > 1 else set[bytes]()
+    moves = any(canonical(new[at]) in old_texts for at in changed) if old_texts else False
     return None if moves else changed
-
-
-def _sorted_text(value: Any) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
 def _same(old: Any, new: Any) -> bool:

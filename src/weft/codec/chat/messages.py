@@ -26,7 +26,7 @@ from weft.codec.base import Losses, members, refuse_opaque
 from weft.codec.calls import fitting_id, report_empty_arguments, report_new_id
 from weft.codec.media import named, plain_text, report_type
 from weft.codec.pairing import NO_RESULT, Turn
-from weft.codec.read import inside, objects, text_of, wrong
+from weft.codec.read import inside, objects, rest_of, text_of, wrong
 from weft.codec.repair import (
     Rules,
     decode_texts,
@@ -102,7 +102,11 @@ def _decode_any(raw: JsonObject, role: str, _number: int) -> Message:
     name = raw.get("name")
     known = PLAIN | {"name"} if isinstance(name, str) else PLAIN
     return Message(
-        role, blocks, name if isinstance(name, str) else None, form=form, ext=_rest(raw, known)
+        role,
+        blocks,
+        name if isinstance(name, str) else None,
+        form=form,
+        ext=rest_of(raw, known, PROTOCOL),
     )
 
 
@@ -118,14 +122,14 @@ def _decode_tool(raw: JsonObject, role: str, _number: int) -> Message:
         name=name if isinstance(name, str) else None,
         form=form,
     )
-    return Message(role, (result,), ext=_rest(raw, known))
+    return Message(role, (result,), ext=rest_of(raw, known, PROTOCOL))
 
 
 def _decode_function(raw: JsonObject, role: str, number: int) -> Message:
     """The answer to a deprecated function call; the request links it to its call."""
     content, form = decode_content(raw)
     result = ToolResult(legacy_id(number), content, name=text_of(raw, "name"), form=form)
-    rest = (_rest(raw, PLAIN | {"name"}) or {}).get(PROTOCOL, {})
+    rest = (rest_of(raw, PLAIN | {"name"}, PROTOCOL) or {}).get(PROTOCOL, {})
     return Message("tool", (result,), ext={PROTOCOL: {**rest, "role": role}})
 
 
@@ -140,7 +144,11 @@ def _decode_assistant(raw: JsonObject, role: str, number: int) -> Message:
     if content is None:
         form = "null" if "content" in raw else "absent"
     return Message(
-        role, blocks, name if isinstance(name, str) else None, form=form, ext=_rest(raw, known)
+        role,
+        blocks,
+        name if isinstance(name, str) else None,
+        form=form,
+        ext=rest_of(raw, known, PROTOCOL),
     )
 
 
@@ -251,11 +259,6 @@ def legacy_id(number: int) -> str:
 
 def _item(name: str) -> Ext:
     return {PROTOCOL: {"item": name}}
-
-
-def _rest(raw: JsonObject, known: Any) -> Ext | None:
-    rest = {key: value for key, value in raw.items() if key not in known}
-    return {PROTOCOL: rest} if rest else None
 
 
 def own_members(ext: Ext | None) -> JsonObject:
@@ -702,7 +705,5 @@ def report_outcome(at: Position | str, is_error: bool, is_ours: bool, losses: Lo
 
 
 def legal_id(call_id: str) -> str:
-    """The id within the length limit: the same every turn, and two ids never become one."""
-    if len(call_id) <= CALL_ID_LENGTH and call_id.isidentifier():
-        return call_id  # nearly all; a marked one has a hyphen
+    """The id within the length limit."""
     return fitting_id(call_id, CALL_ID_LENGTH)

@@ -26,6 +26,7 @@ from msgspec import structs
 from weft.codec.base import STORED_ONLY, Losses, made_by, refuse_foreign, refuse_opaque
 from weft.codec.calls import fitting_id, report_new_id
 from weft.codec.media import named, refuse_audio, refuse_image_type
+from weft.codec.outgoing import is_empty
 from weft.codec.pairing import Turn
 from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
 from weft.codec.repair import (
@@ -542,7 +543,7 @@ class Writer:
         if item is not None:
             body.update(item)
             form = "text" if item.get("content") == "" else "list"
-            if body.pop("content", "") != "" and len(run) == 1 and _is_empty(run[0]):
+            if body.pop("content", "") != "" and len(run) == 1 and is_empty(run[0]):
                 body["content"] = item["content"]
                 return body
         body["content"] = write_content(run, form, OUTPUT, position[:-1], self.losses)
@@ -632,10 +633,6 @@ def _one_text(turn: Turn) -> str | None:
 
 def _result_form(block: ToolResult) -> Form:
     return "text" if block.form in ("null", "absent") else block.form
-
-
-def _is_empty(block: Block) -> bool:
-    return isinstance(block, Text) and not block.text
 
 
 def item_members(block: Block) -> JsonObject | None:
@@ -796,7 +793,5 @@ def report_error_flag(position: Any, is_error: bool, losses: Losses) -> None:
 
 
 def legal_id(call_id: str) -> str:
-    """The id within the length limit: the same every turn, and two ids never become one."""
-    if len(call_id) <= CALL_ID_LENGTH and call_id.isidentifier():
-        return call_id  # nearly all; a marked one has a hyphen
+    """The id within the length limit."""
     return fitting_id(call_id, CALL_ID_LENGTH)

@@ -68,6 +68,7 @@ from .plan import (
     Remark,
     Step,
     join_lines,
+    line_time,
     read_object,
     read_time,
     report_progress,
@@ -246,7 +247,7 @@ def read_claude_code(data: bytes, progress: Progress | None = None) -> ImportPla
     ]
     if trailing:
         parent = branch_ends.get(MAIN)
-        stamp = next((t for line in reversed(trailing) if (t := _time(line)) is not None), None)
+        stamp = next((t for line in reversed(trailing) if (t := line_time(line)) is not None), None)
         trailing_lines = tuple(SourceLine(line.number, line.text) for line in trailing)
         steps.append(LinesStep(key="trailing", parent=parent, lines=trailing_lines, created=stamp))
         branch_ends[MAIN] = "trailing"
@@ -458,10 +459,6 @@ def _message(line: Line) -> JsonObject:
 def _object(value: Any) -> JsonObject:
     """The value if it is an object, else an empty one: a file may contain anything."""
     return cast(JsonObject, value) if isinstance(value, dict) else {}
-
-
-def _time(line: Line) -> float | None:
-    return None if line.value is None else read_time(line.value.get("timestamp"))
 
 
 def write_claude_code(handle: Handle, folder: str = ROOT) -> bytes:

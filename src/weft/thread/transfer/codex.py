@@ -50,8 +50,8 @@ from .plan import (
     Remark,
     Step,
     join_lines,
+    line_time,
     read_object,
-    read_time,
     report_progress,
     split_lines,
     write_time,
@@ -86,7 +86,7 @@ def read_codex(data: bytes, progress: Progress | None = None) -> ImportPlan:
             if line.value is None and line.text.strip():
                 remarks.append(Remark("unread", line.number, "this line is not a JSON object"))
     if pending:
-        stamp = next((t for line in reversed(lines) if (t := _time(line)) is not None), None)
+        stamp = next((t for line in reversed(lines) if (t := line_time(line)) is not None), None)
         trailing_lines = tuple(pending)
         steps.append(
             LinesStep(key="trailing", parent=_last(steps), lines=trailing_lines, created=stamp)
@@ -120,7 +120,7 @@ def _add_messages(
                 message=message,
                 kind=kind,
                 note=auto_note(kind, message.text),
-                created=_time(run[0]),
+                created=line_time(run[0]),
                 lines=tuple(lines) if number == 0 else (),
             )
         )
@@ -146,7 +146,7 @@ def _add_compaction(
             rows=tuple(messages),
             note="Codex compacted",
             metadata={"by": FORMAT},
-            created=_time(line),
+            created=line_time(line),
             lines=lines,
         )
     )
@@ -197,10 +197,6 @@ def _kind(line: Line) -> str:
 
 def _payload(line: Line) -> JsonObject:
     return cast(JsonObject, cast(JsonObject, line.value)["payload"])
-
-
-def _time(line: Line) -> float | None:
-    return None if line.value is None else read_time(line.value.get("timestamp"))
 
 
 def _last(steps: Sequence[Step]) -> str | None:

@@ -75,6 +75,11 @@ def read_time(stamp: Any) -> float | None:
         return None
 
 
+def line_time(line: Line) -> float | None:
+    """The time in a line's `timestamp`, if it has one."""
+    return None if line.value is None else read_time(line.value.get("timestamp"))
+
+
 def write_time(created: float) -> str:
     """Seconds since 1970 as an ISO 8601 time in UTC, with milliseconds, as clients write it."""
     moment = datetime.fromtimestamp(created, UTC)
