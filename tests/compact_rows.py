@@ -54,8 +54,8 @@ def rows(*written: str) -> list[Row]:
     made: list[Row] = []
     for number, line in enumerate(written):
         priority = PRIORITIES.get(line[0], "normal")
-        said = message(line.lstrip("*+-"))
-        made.append(Row(object_id("slot", b"%d" % number), said, priority))
+        texts = message(line.lstrip("*+-"))
+        made.append(Row(object_id("slot", b"%d" % number), texts, priority))
     return made
 
 

@@ -64,13 +64,13 @@ class ThinkingUpstream:
         Token by token over all requests would be quadratic: the requests are searched for what
         looks like a token.
         """
-        found: list[tuple[object, object]] = []
+        pairs: list[tuple[object, object]] = []
         for label, body in self.requests:
             for token in _hexadecimals(body):
                 owner = self.owners.get(token, label)
                 if owner != label:
-                    found.append((label, owner))
-        return found
+                    pairs.append((label, owner))
+        return pairs
 
     def forget(self) -> None:
         """Start anew: nothing was seen."""
@@ -250,8 +250,8 @@ def _responses_echo(answer: Body, whole: bool) -> tuple[list[Any], Any]:
             text = "".join(part["text"] for part in item["content"])
             items.append({"role": "assistant", "content": text})
         elif item["type"] == "function_call":
-            kept = ("type", "call_id", "name", "arguments")
-            items.append({name: item[name] for name in kept})
+            members = ("type", "call_id", "name", "arguments")
+            items.append({name: item[name] for name in members})
     call = next((item for item in items if item.get("type") == "function_call"), None)
     return items, call
 
@@ -328,7 +328,7 @@ def _chat_answer(token: str, calls: bool) -> Body:
 
 def _responses_answer(token: str, calls: bool) -> Body:
     text = {"type": "output_text", "text": ANSWER, "annotations": []}
-    said: Body = {
+    texts: Body = {
         "type": "message",
         "id": f"msg_{secrets.token_hex(10)}",
         "role": "assistant",
@@ -336,7 +336,7 @@ def _responses_answer(token: str, calls: bool) -> Body:
         "content": [text],
     }
     if calls:
-        said = {
+        texts = {
             "type": "function_call",
             "id": f"fc_{secrets.token_hex(10)}",
             "call_id": f"call_{secrets.token_hex(10)}",
@@ -356,16 +356,16 @@ def _responses_answer(token: str, calls: bool) -> Body:
         "created_at": 1,
         "status": "completed",
         "model": MODEL,
-        "output": [reasoning, said],
+        "output": [reasoning, texts],
         "usage": {**USAGE, "total_tokens": 18},
     }
 
 
 def _gemini_answer(token: str, calls: bool) -> Body:
-    said: Body = (
+    texts: Body = (
         {"functionCall": {"name": "look", "args": ARGUMENTS}} if calls else {"text": ANSWER}
     )
-    parts = [{"text": f"I think {token}.", "thought": True}, said | {"thoughtSignature": token}]
+    parts = [{"text": f"I think {token}.", "thought": True}, texts | {"thoughtSignature": token}]
     return {
         "candidates": [
             {"index": 0, "finishReason": "STOP", "content": {"role": "model", "parts": parts}}

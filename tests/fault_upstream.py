@@ -844,19 +844,19 @@ class FaultUpstream:
         path = line.split(" ")[1]
         headers = {
             name.lower(): value.strip()
-            for name, found, value in (field.partition(":") for field in fields)
-            if found
+            for name, matches, value in (field.partition(":") for field in fields)
+            if matches
         }
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         self.asked += 1
-        given: Json = orjson.loads(body) if body else {}
+        result: Json = orjson.loads(body) if body else {}
         protocol = next((PATHS[end] for end in PATHS if path.startswith(end)), "gemini")
-        model, streams = str(given.get("model", "")), bool(given.get("stream"))
+        model, streams = str(result.get("model", "")), bool(result.get("stream"))
         if protocol == "gemini":
             model, _, method = path.rpartition("/")[2].partition(":")
             streams = method.startswith("stream")
-        found = FAULTS.get(model.removeprefix(PREFIX))
-        return Call(protocol, streams, writer, reader), found.play if found else answer
+        matches = FAULTS.get(model.removeprefix(PREFIX))
+        return Call(protocol, streams, writer, reader), matches.play if matches else answer
 
 
 PATHS = {

@@ -93,8 +93,8 @@ ANTHROPIC_BLOCKS = (
 
 
 def chat_part(name: str, part: Any, model_field: str, role: str = "user") -> Row:
-    said = {"role": role, "content": [{"type": name, name: part}]}
-    return Row(name, model_field, lambda body: {**body, "messages": [*body["messages"], said]})
+    message = {"role": role, "content": [{"type": name, name: part}]}
+    return Row(name, model_field, lambda body: {**body, "messages": [*body["messages"], message]})
 
 
 CHAT_TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
@@ -142,8 +142,8 @@ CHAT_PARTS = (
 
 def chat_member(name: str, value: Any, model_field: str, *after: Json) -> Row:
     """A member of an assistant's message."""
-    said = [{"role": "assistant", "content": "hi", name: value}, *after]
-    return Row(name, model_field, lambda body: {**body, "messages": [*body["messages"], *said]})
+    messages = [{"role": "assistant", "content": "hi", name: value}, *after]
+    return Row(name, model_field, lambda body: {**body, "messages": [*body["messages"], *messages]})
 
 
 CHAT_CALL = {"name": "f", "arguments": "{}"}
@@ -173,13 +173,13 @@ CHAT_MESSAGES = (
 
 
 def item(name: str, fields: Json, model_field: str, before: Any = (), after: Any = ()) -> Row:
-    given = [*before, {"type": name, **fields}, *after]
-    return Row(name, model_field, lambda body: {**body, "input": [*body["input"], *given]})
+    arguments = [*before, {"type": name, **fields}, *after]
+    return Row(name, model_field, lambda body: {**body, "input": [*body["input"], *arguments]})
 
 
 def response_part(name: str, part: Json, model_field: str, role: str = "user") -> Row:
-    said = {"role": role, "content": [{"type": name, **part}]}
-    return Row(name, model_field, lambda body: {**body, "input": [*body["input"], said]})
+    message = {"role": role, "content": [{"type": name, **part}]}
+    return Row(name, model_field, lambda body: {**body, "input": [*body["input"], message]})
 
 
 RESPONSES_TOOL = {"type": "function", "name": "f", "parameters": SCHEMA, "strict": False}
@@ -242,18 +242,18 @@ def config(name: str, value: Any, model_field: str, **beside: Any) -> Row:
 
 
 def gemini_part(name: str, part: Any, model_field: str, role: str = "user", *after: Json) -> Row:
-    said = [{"role": role, "parts": [{name: part}]}, *after]
-    return Row(name, model_field, lambda body: {**body, "contents": [*body["contents"], *said]})
+    messages = [{"role": role, "parts": [{name: part}]}, *after]
+    return Row(name, model_field, lambda body: {**body, "contents": [*body["contents"], *messages]})
 
 
 def gemini_result() -> Row:
     parts = [{"functionCall": {"name": "f", "args": {}}}]
     answer = [{"functionResponse": {"name": "f", "response": {"output": "ok"}}}]
-    said = [{"role": "model", "parts": parts}, {"role": "user", "parts": answer}]
+    messages = [{"role": "model", "parts": parts}, {"role": "user", "parts": answer}]
     return Row(
         "functionResponse",
         "ToolResult",
-        lambda body: {**body, "contents": [*body["contents"], *said]},
+        lambda body: {**body, "contents": [*body["contents"], *messages]},
     )
 
 

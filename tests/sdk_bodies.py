@@ -41,7 +41,7 @@ class Maker:
         return getattr(self, f"_{schema['type'].replace('-', '_')}")(schema, depth)
 
     def _definitions(self, schema: Any, depth: int) -> Any:
-        self.definitions |= {given["ref"]: given for given in schema["definitions"]}
+        self.definitions |= {value["ref"]: value for value in schema["definitions"]}
         return self.make(schema["schema"], depth)
 
     def _definition_ref(self, schema: Any, depth: int) -> Any:

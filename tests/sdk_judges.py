@@ -72,30 +72,30 @@ class Clients:
         self.google.close()
 
     def _ask_anthropic(self, model: str, streams: bool, words: str) -> Judged:
-        given: Any = {
+        arguments: Any = {
             "model": model,
             "max_tokens": 100,
             "messages": [{"role": "user", "content": words}],
         }
         if streams:
-            with self.anthropic.messages.stream(**given) as stream:
+            with self.anthropic.messages.stream(**arguments) as stream:
                 message = stream.get_final_message()
         else:
-            message = self.anthropic.messages.create(**given)
+            message = self.anthropic.messages.create(**arguments)
         content = getattr(message, "content", None) or ()
         text = "".join(block.text for block in content if block.type == "text")
         return Judged(text, str(getattr(message, "stop_reason", None)))
 
     def _ask_chat(self, model: str, streams: bool, words: str) -> Judged:
-        given: Any = {"model": model, "messages": [{"role": "user", "content": words}]}
+        arguments: Any = {"model": model, "messages": [{"role": "user", "content": words}]}
         if not streams:
-            completion = self.openai.chat.completions.create(**given)
+            completion = self.openai.chat.completions.create(**arguments)
             if isinstance(completion, str) or not completion.choices:
                 return Judged(str(completion), "no choices")
             choice = completion.choices[0]
             return Judged(choice.message.content or "", str(choice.finish_reason))
         text, reason = "", None
-        with self.openai.chat.completions.create(stream=True, **given) as chunks:
+        with self.openai.chat.completions.create(stream=True, **arguments) as chunks:
             for chunk in chunks:
                 for choice in chunk.choices or ():
                     text += choice.delta.content or ""
@@ -103,15 +103,15 @@ class Clients:
         return Judged(text, str(reason))
 
     def _ask_responses(self, model: str, streams: bool, words: str) -> Judged:
-        given: Any = {"model": model, "input": [{"role": "user", "content": words}]}
+        arguments: Any = {"model": model, "input": [{"role": "user", "content": words}]}
         if not streams:
-            response = self.openai.responses.create(**given)
+            response = self.openai.responses.create(**arguments)
             if isinstance(response, str) or response.output is None:
                 return Judged(str(response), "no output")
             state = response.status or ("failed" if response.error else "")
             return Judged(None if state in FAILED_STATES else response.output_text, state)
         text, state = "", ""
-        with self.openai.responses.create(stream=True, **given) as events:
+        with self.openai.responses.create(stream=True, **arguments) as events:
             for event in events:
                 if event.type == "response.output_text.delta":
                     text += event.delta

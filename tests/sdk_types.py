@@ -65,18 +65,18 @@ def faults(kind: dict[str, Any], protocol: str, body: Any) -> list[str]:
     try:
         _judge(kind[protocol]).validate_json(orjson.dumps(body), strict=protocol != "gemini")
     except ValidationError as error:
-        return [_complaint(found) for found in error.errors() if not _by_convention(found)]
+        return [_complaint(match) for match in error.errors() if not _by_convention(match)]
     return []
 
 
-def _by_convention(found: Any) -> bool:
+def _by_convention(error: Any) -> bool:
     """Thinking in Chat Completions: the SDK keeps the member, but its types do not have it."""
-    return found["type"] == "extra_forbidden" and found["loc"][-1] == "reasoning_content"
+    return error["type"] == "extra_forbidden" and error["loc"][-1] == "reasoning_content"
 
 
-def _complaint(found: Any) -> str:
-    path = ".".join(str(step) for step in found["loc"])
-    return f"{path}: {found['msg']} ({str(found['input'])[:120]!r})"
+def _complaint(error: Any) -> str:
+    path = ".".join(str(step) for step in error["loc"])
+    return f"{path}: {error['msg']} ({str(error['input'])[:120]!r})"
 
 
 @cache

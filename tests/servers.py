@@ -47,9 +47,9 @@ def post(
 ) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body of the answer, whatever the status."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
-    given = {"content-type": "application/json", **(headers or {})}
+    arguments = {"content-type": "application/json", **(headers or {})}
     try:
-        with urlopen(UrlRequest(url, data, given), timeout=SECONDS) as reply:
+        with urlopen(UrlRequest(url, data, arguments), timeout=SECONDS) as reply:
             return reply.status, _lower(reply.headers), reply.read()
     except HTTPError as error:
         with error:

@@ -35,4 +35,4 @@ def serving(folder: Path, *options: str) -> Iterator[str]:
             process.terminate()
             process.communicate(timeout=STOP_SECONDS)
         errors.seek(0)
-        assert "Traceback" not in (said := errors.read()), said
+        assert "Traceback" not in (texts := errors.read()), texts

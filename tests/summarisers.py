@@ -43,9 +43,9 @@ def tool_calls(calls: list[tuple[str, str, Any]]) -> Scripted:
                 "index": number,
                 "id": id,
                 "type": "function",
-                "function": {"name": name, "arguments": _json(given)},
+                "function": {"name": name, "arguments": _json(value)},
             }
-            for number, (id, name, given) in enumerate(calls)
+            for number, (id, name, value) in enumerate(calls)
         ],
     }
     frames = [
@@ -55,8 +55,8 @@ def tool_calls(calls: list[tuple[str, str, Any]]) -> Scripted:
     return Scripted(_frames(frames))
 
 
-def _json(given: Any) -> str:
-    return given if isinstance(given, str) else orjson.dumps(given).decode()
+def _json(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _frames(frames: list[dict[str, Any]]) -> bytes:
@@ -71,7 +71,7 @@ CUT = Scripted(b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"half
 
 
 def bodies(upstream: Upstream) -> list[dict[str, Any]]:
-    return [orjson.loads(seen["body"]) for seen in upstream.seen]
+    return [orjson.loads(request["body"]) for request in upstream.seen]
 
 
 def said_to(body: dict[str, Any]) -> list[tuple[str, str]]:

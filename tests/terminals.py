@@ -43,10 +43,10 @@ def run_all_on_terminal(
     store: Path, commands: Sequence[Sequence[str]], **environment: str
 ) -> list[bytes]:
     """The screen output of each command; one process in one terminal runs all of them."""
-    given = {**environment, "WEFT_COMMANDS": json.dumps(commands)}
-    seen = _run_on_terminal([sys.executable, "-c", _RUN_ALL], store, (0,), given)
-    *outputs, rest = seen.split(_END.encode())
-    assert (len(outputs), rest.strip()) == (len(commands), b""), seen
+    arguments = {**environment, "WEFT_COMMANDS": json.dumps(commands)}
+    screen = _run_on_terminal([sys.executable, "-c", _RUN_ALL], store, (0,), arguments)
+    *outputs, rest = screen.split(_END.encode())
+    assert (len(outputs), rest.strip()) == (len(commands), b""), screen
     return outputs
 
 
@@ -67,14 +67,14 @@ def _run_on_terminal(
         command, stdin=follower, stdout=follower, stderr=follower, env={**known, **environment}
     ) as process:
         os.close(follower)
-        seen = _read_all(leader, process)
+        output = _read_all(leader, process)
     os.close(leader)
-    assert process.returncode in codes, seen
-    return seen.replace(b"\r\n", b"\n")
+    assert process.returncode in codes, output
+    return output.replace(b"\r\n", b"\n")
 
 
 def _read_all(leader: int, process: Any) -> bytes:
-    seen = b""
+    output = b""
     until = time.monotonic() + 60
     while time.monotonic() < until:
         ready, _, _ = select.select([leader], [], [], 0.2)
@@ -82,13 +82,13 @@ def _read_all(leader: int, process: Any) -> bytes:
             try:
                 part = os.read(leader, 65536)
             except OSError:  # Linux says so when the last writer has left
-                return seen
+                return output
             if not part:
-                return seen
-            seen += part
+                return output
+            output += part
         elif process.poll() is not None:
-            return seen
-    raise TimeoutError(seen)
+            return output
+    raise TimeoutError(output)
 
 
 class Terminal:

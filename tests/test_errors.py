@@ -11,10 +11,10 @@ def drawn() -> dict[str, str | None]:
     parents: dict[str, str | None] = {}
     path: list[tuple[int, str]] = []
     for line in (errors.__doc__ or "").splitlines():
-        found = re.match(r"    ([│├└─ ]*)([A-Z][A-Za-z]+)", line)
-        if found is None:
+        match = re.match(r"    ([│├└─ ]*)([A-Z][A-Za-z]+)", line)
+        if match is None:
             continue
-        depth, name = len(found[1]), found[2]
+        depth, name = len(match[1]), match[2]
         while path and path[-1][0] >= depth:
             path.pop()
         parents[name] = path[-1][1] if path else None

@@ -128,7 +128,7 @@ def is_public(module: str, names: list[str]) -> bool:
 def test_tests_import_only_interfaces(path):
     """So that the inside of a package can change without its tests."""
     tree = ast.parse(path.read_text())
-    assert [found for found in imports_of(tree) if not is_public(*found)] == []
+    assert [imported for imported in imports_of(tree) if not is_public(*imported)] == []
     attributes = [
         (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"), node.attr)
         for node in ast.walk(tree)
@@ -153,7 +153,7 @@ def test_tests_import_only_interfaces(path):
     ],
 )
 def test_the_rule_for_imports_finds_each_kind(source, public):
-    assert all(is_public(*found) for found in imports_of(ast.parse(source))) is public
+    assert all(is_public(*imported) for imported in imports_of(ast.parse(source))) is public
 
 
 PACKAGES = sorted(path.parent for path in SOURCES if path.name == "__init__.py")

@@ -35,12 +35,12 @@ def functions(name: str, value: object) -> Iterator[tuple[str, object]]:
         hidden = member.startswith("_") and member != "__init__"
         if hidden or (member == "__init__" and name in FACTORY_MADE):
             continue
-        found = inspect.getattr_static(value, member)
-        if isinstance(found, staticmethod | classmethod):
-            found = found.__func__
-        found = found.fget if isinstance(found, property) else found
-        if isinstance(found, types.FunctionType):
-            yield f"{name}.{member}", found
+        attribute = inspect.getattr_static(value, member)
+        if isinstance(attribute, staticmethod | classmethod):
+            attribute = attribute.__func__
+        attribute = attribute.fget if isinstance(attribute, property) else attribute
+        if isinstance(attribute, types.FunctionType):
+            yield f"{name}.{member}", attribute
 
 
 def hints(name: str, value: object) -> Iterator[tuple[str, object]]:

@@ -36,8 +36,8 @@ def blocks(language):
     return [
         pytest.param(text, id=f"{page.stem}-{number}")
         for page in PAGES
-        for number, (found, text) in enumerate(FENCE.findall(page.read_text()))
-        if found == language
+        for number, (language_found, text) in enumerate(FENCE.findall(page.read_text()))
+        if language_found == language
     ]
 
 
@@ -45,15 +45,15 @@ def block(page, language, containing):
     """The one block of a page that has these words."""
     [text] = [
         text
-        for found, text in FENCE.findall((ROOT / page).read_text())
-        if found == language and containing in text
+        for language_found, text in FENCE.findall((ROOT / page).read_text())
+        if language_found == language and containing in text
     ]
     return text
 
 
 def test_every_code_block_is_run():
     known = {"", "python", "toml"}
-    assert {found for page in PAGES for found, _ in FENCE.findall(page.read_text())} <= known
+    assert {language for page in PAGES for language, _ in FENCE.findall(page.read_text())} <= known
 
 
 def test_python_blocks_are_typed_as_a_user_would_check_them(tmp_path):
@@ -189,7 +189,7 @@ def test_the_agent_example_works_with_any_other_server(vendor):
     with weft.open() as t:
         weft.Agent(t, "qwen3", base_url=f"{vendor.url}/v1").send("hi")
         weft.Agent(t, "qwen3", base_url=vendor.url, provider="anthropic", api_key="k").send("hi")
-    assert [seen["path"] for seen in vendor.seen] == ["/v1/chat/completions", "/v1/messages"]
+    assert [request["path"] for request in vendor.seen] == ["/v1/chat/completions", "/v1/messages"]
     assert vendor.seen[1]["headers"]["x-api-key"] == "k"
 
 

@@ -377,12 +377,12 @@ def test_a_failing_store_does_not_prevent_a_stop(tmp_path: Path, upstream: Upstr
 
 
 def chat_process(store: Path, upstream: Upstream, *more: str) -> subprocess.Popen[str]:
-    kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    environment = {name: value for name, value in os.environ.items() if name not in SECRETS}
     flags = ["--store", str(store), "--upstream", f"u=anthropic:{upstream.url}", "--model", "u/m"]
     return subprocess.Popen(
         [sys.executable, "-c", LAUNCH, "chat", *flags, *more],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=kept,
+        env=environment,
         # A shell's background job ignores SIGINT, and its children inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip

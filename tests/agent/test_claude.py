@@ -104,7 +104,7 @@ def test_lines_become_events(messages, events):
 
 
 def test_a_streamed_answer_is_not_reported_twice():
-    told = feed(
+    events = feed(
         partial(type="message_start", message={"id": "m1"}),
         partial(type="content_block_start", index=0),
         partial(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "h"}),
@@ -113,7 +113,7 @@ def test_a_streamed_answer_is_not_reported_twice():
         assistant(TEXT),
         assistant(CALL),
     )
-    assert told == [
+    assert events == [
         TextDelta("block-1", "h"),
         TextDelta("block-1", "i"),
         ToolStart("c1", "Bash", {"command": "ls"}),
@@ -122,13 +122,13 @@ def test_a_streamed_answer_is_not_reported_twice():
 
 def test_two_streamed_answers_have_separate_blocks():
     delta = {"type": "text_delta", "text": "x"}
-    told = feed(
+    events = feed(
         partial(type="message_start", message={"id": "m1"}),
         partial(type="content_block_delta", index=0, delta=delta),
         partial(type="message_start", message={"id": "m2"}),
         partial(type="content_block_delta", index=0, delta=delta),
     )
-    assert [event.id for event in told] == ["block-1", "block-2"]
+    assert [event.id for event in events] == ["block-1", "block-2"]
 
 
 RESULT = {
@@ -166,7 +166,7 @@ def test_a_result_ends_the_run_with_its_usage(change, events):
 
 def test_sdk_objects_and_lines_give_the_same_events():
     system = type("SystemMessage", (), {})
-    told = feed(
+    events = feed(
         made("SystemMessage", subtype="init", data={"type": "system", "tools": []}),
         made("TaskNotificationMessage", system, subtype="task_notification", data={"summary": "x"}),
         made(
@@ -188,7 +188,7 @@ def test_sdk_objects_and_lines_give_the_same_events():
         made("RateLimitEvent", info={}),
         made("ResultMessage", subtype="success", is_error=False, usage={"output_tokens": 3}),
     )
-    assert told == [
+    assert events == [
         SystemMessage("init", {"tools": []}),
         SystemMessage("task_notification", {"summary": "x"}),
         ThinkingDelta("block-1", "hm"),
@@ -233,15 +233,15 @@ ABSENT = pytest.mark.skip(reason="the recorded sessions are not beside this repo
 @pytest.mark.parametrize("path", recordings() or [pytest.param(Path(), marks=ABSENT)])
 def test_a_recorded_session_is_read_completely(path):
     lines = path.read_bytes().splitlines()
-    told = feed(*lines)
-    starts = [event.id for event in told if isinstance(event, ToolStart)]
-    ends = [event.id for event in told if isinstance(event, ToolEnd)]
-    said = "".join(event.text for event in told if isinstance(event, TextDelta))
+    events = feed(*lines)
+    starts = [event.id for event in events if isinstance(event, ToolStart)]
+    ends = [event.id for event in events if isinstance(event, ToolEnd)]
+    texts = "".join(event.text for event in events if isinstance(event, TextDelta))
     final = [json.loads(line) for line in lines if b'"type":"result"' in line][-1]
     assert sorted(starts) == sorted(ends)
-    assert isinstance(told[-1], MessageComplete | Failure)
-    assert isinstance(told[-1], Failure) or final["result"].strip() in said
-    assert all(present(to_json(event)) is None for event in told if is_init(event))
+    assert isinstance(events[-1], MessageComplete | Failure)
+    assert isinstance(events[-1], Failure) or final["result"].strip() in texts
+    assert all(present(to_json(event)) is None for event in events if is_init(event))
 
 
 def is_init(event):

@@ -144,8 +144,8 @@ def test_C5_a_compaction_that_fails_gets_an_error_result_and_changes_nothing():
 
 def test_C5_other_calls_of_the_turn_keep_their_results():
     def compact_to(id):
-        given = {"replacements": [{"to": id, "summary": "They said hello."}]}
-        return {"type": "tool_use", "id": "toolu_1", "name": "compact", "input": given}
+        arguments = {"replacements": [{"to": id, "summary": "They said hello."}]}
+        return {"type": "tool_use", "id": "toolu_1", "name": "compact", "input": arguments}
 
     look = {"type": "tool_use", "id": "toolu_2", "name": "weather", "input": {"city": "Rome"}}
     with scripted_upstream() as upstream, weft.thread.open(checkpoints=True) as thread:
@@ -180,8 +180,8 @@ def test_a_call_without_a_result_does_not_break_the_next_run(thread):
         upstream.then(streamed("Well."))
         provider = make_provider("u", "anthropic", upstream.url)
         assert Agent(thread, "claude-x", provider=provider).send("still there?") == "Well."
-        [seen] = upstream.seen
-    sent = orjson.loads(seen["body"])["messages"]
+        [request] = upstream.seen
+    sent = orjson.loads(request["body"])["messages"]
     blocks = [block for message in sent for block in message["content"] if isinstance(block, dict)]
     uses = [block["id"] for block in blocks if block["type"] == "tool_use"]
     results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]

@@ -89,10 +89,10 @@ def test_a_run_of_several_requests_reports_a_loss_once(thread, upstream):
     upstream.then(call, chat_answer(ANSWER))
     events = events_of(make_agent(thread, upstream, tools=[weather]), "the weather?")
     reports = [event for event in events if isinstance(event, LossReport)]
-    told = [loss for report in reports for loss in report.losses]
+    reported = [loss for report in reports for loss in report.losses]
     assert len(upstream.seen) == 2
-    assert len(told) == len(set(told))
-    assert len(told) == 3
+    assert len(reported) == len(set(reported))
+    assert len(reported) == 3
 
 
 def test_the_event_is_a_system_message_with_the_losses(thread, upstream):

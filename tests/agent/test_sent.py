@@ -65,7 +65,7 @@ def test_every_answer_records_the_request_that_was_sent(protocol: str, tmp_path:
         thread.compact([{"summary": "They spoke of the weather."}])
         Agent(thread, "m", provider=provider).send("After all that?")
         sent = [thread.show(id, sent=True) for id in answers(thread)[-4:]]
-        assert [one.body for one in sent] == [seen["body"] for seen in upstream.seen]
+        assert [one.body for one in sent] == [request["body"] for request in upstream.seen]
         assert {(one.receipt.protocol, one.receipt.model) for one in sent} == {(protocol, "m")}
         thread.close()
     assert b"sk-secret" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
@@ -74,9 +74,9 @@ def test_every_answer_records_the_request_that_was_sent(protocol: str, tmp_path:
 def test_the_offline_model_answers_the_bytes_that_are_stored() -> None:
     thread = weft.open()
     Agent(thread, tools=[weather]).send("use weather for Lyon")
-    found = answers(thread)
-    assert len(found) == 2  # the call, and the words behind its result
-    for id in found:
+    ids = answers(thread)
+    assert len(ids) == 2  # the call, and the words behind its result
+    for id in ids:
         body = thread.show(id, sent=True).body
         folding = Fold()
         for event in answer_offline(read_offline(body)):
@@ -117,6 +117,6 @@ def test_chat_on_the_command_line_stores_sent_requests(
 def test_an_export_has_no_sent_requests(format: str) -> None:
     thread = weft.open()
     Agent(thread, tools=[weather]).send("use weather for Lyon")
-    told, _ = export_bytes(thread.store, thread.name, format)
-    assert b"sunny in Lyon" in told
-    assert b"pieces" not in told
+    exported, _ = export_bytes(thread.store, thread.name, format)
+    assert b"sunny in Lyon" in exported
+    assert b"pieces" not in exported

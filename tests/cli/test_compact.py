@@ -115,7 +115,7 @@ def test_P1_an_upstream_can_be_named_and_its_progress_goes_to_stderr(run: Run) -
             run("commit", f"answer {n} " * 400, "--role", "assistant")
         flags = ["--upstream", f"u=openai-chat:{upstream.url}", "--prompt", "Sum up."]
         code, out, err = run("compact", "--model", "gpt-4", *flags)
-        sent = [orjson.loads(seen["body"]) for seen in upstream.seen]
+        sent = [orjson.loads(request["body"]) for request in upstream.seen]
     assert code == 0, err
     assert f"{len(sent)} requests to gpt-4" in out
     assert [line for line in err.splitlines() if line.startswith("Summarising part 2 of")]
@@ -194,8 +194,8 @@ def test_P4_current_summaries_are_listed(run: Run) -> None:
     code, out, _ = run("compact", "--list")
     assert code == 0
     assert out.startswith(f"{done['commit'][:12]} 4 messages, ")
-    [told] = json.loads(run("compact", "--list", "--json")[1])
-    assert (told["commit"], told["count"], told["depth"]) == (done["commit"], 4, 0)
+    [result] = json.loads(run("compact", "--list", "--json")[1])
+    assert (result["commit"], result["count"], result["depth"]) == (done["commit"], 4, 0)
     code, _, err = run("compact", "--list", "--keep", "1")
     assert code != 0
     assert "--keep" in err

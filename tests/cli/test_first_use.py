@@ -42,10 +42,10 @@ def test_a_store_without_threads_says_how_to_create_one(run: Any, tmp_path: Path
 
 def test_help_says_where_threads_are_stored(run: Any) -> None:
     for words in (["log", "--help"], ["--help"]):
-        told = " ".join(run(*words)[1].split())
-        assert "'default'" in told
-        assert "~/.local/share/weft/weft.db" in told
-        assert "WEFT_STORE" in told
+        output = " ".join(run(*words)[1].split())
+        assert "'default'" in output
+        assert "~/.local/share/weft/weft.db" in output
+        assert "WEFT_STORE" in output
 
 
 def test_version_is_printed(run: Any) -> None:
@@ -66,8 +66,8 @@ def test_a_moved_ref_is_reported_in_one_sentence(run: Any) -> None:
         (["undo"], "undid: delete tag 'v1'"),
         (["undo"], "undid: tag 'v1'"),
     ]
-    for words, told in rows:
-        assert run(*words) == (0, told + "\n", "")
+    for words, expected in rows:
+        assert run(*words) == (0, expected + "\n", "")
     second = commit(run, "more")[:12]
     assert run("undo")[1] == f"undid: append {second} more\n"
     assert run("redo")[1] == f"redid: append {second} more\n"
@@ -111,7 +111,7 @@ def test_threads_are_listed_with_their_content(run: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["commit", ""], "the text is empty"),
         (["commit", "  \n"], "the text is empty"),
@@ -124,11 +124,11 @@ def test_threads_are_listed_with_their_content(run: Any) -> None:
     ],
     ids=str,
 )
-def test_meaningless_arguments_are_refused(run: Any, words: list[str], told: str) -> None:
+def test_meaningless_arguments_are_refused(run: Any, words: list[str], expected: str) -> None:
     commit(run, "a")
     code, out, err = run(*words)
     assert (code, out) == (1, "")
-    assert told in err
+    assert expected in err
     assert "Errno" not in err
     assert err.count("\n") == 1
     assert len(json.loads(run("log", "--json")[1])) == 1
@@ -193,18 +193,18 @@ def test_an_error_is_json_with_json(run: Any, words: list[str], type: str, code:
     commit(run, "a")
     failed, out, err = run(*words, "--json")
     assert (failed, out, err.count("\n")) == (code, "", 1)
-    told = json.loads(err)["error"]
-    assert told["type"] == type
-    assert told["message"]
+    result = json.loads(err)["error"]
+    assert result["type"] == type
+    assert result["message"]
 
 
 def test_an_export_needs_no_format(run: Any, tmp_path: Path) -> None:
     commit(run, "a", "--thread", "mine")
     assert run("export")[1].startswith("{")
     out = tmp_path / "out.weft"
-    code, told, err = run("export", "-o", str(out))
+    code, output, err = run("export", "-o", str(out))
     assert (code, err) == (0, "")
-    assert told == f"wrote 'mine' as archive to {str(out)!r} ({out.stat().st_size:,} bytes)\n"
+    assert output == f"wrote 'mine' as archive to {str(out)!r} ({out.stat().st_size:,} bytes)\n"
     session = Session()
     session.user("hello")
     path = tmp_path / "session.jsonl"

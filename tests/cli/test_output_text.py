@@ -24,10 +24,10 @@ def test_gc_says_why_nothing_was_removed(run: Any) -> None:
     assert run("gc")[1] == "nothing was removed: branches and tags reach everything\n"
     run("commit", "b")
     run("undo")
-    told = run("gc")[1]
-    assert told.startswith("nothing was removed: 1 commit was in use ")
-    assert "30 days" in told
-    assert "--days 0" in told
+    output = run("gc")[1]
+    assert output.startswith("nothing was removed: 1 commit was in use ")
+    assert "30 days" in output
+    assert "--days 0" in output
     assert run("gc", "--days", "0", "--preview")[1].startswith("1 commit and ")
     assert run("gc", "--days", "0")[1] == "1 commit and 1 entry were removed\n"
 
@@ -84,8 +84,8 @@ def test_every_option_has_a_help_text(run: Any, command: str) -> None:
     out = run(command, "--help")[1]
     assert "FROM_" not in out
     for block in re.split(r"\n  (?=-)", out.split("options:")[1].split("\n\n")[0])[1:]:
-        head, _, told = re.sub(r"\{[^}]*\}", "", block).partition("  ")
-        assert told.strip() or "\n" in head, block
+        head, _, help_text = re.sub(r"\{[^}]*\}", "", block).partition("  ")
+        assert help_text.strip() or "\n" in head, block
 
 
 def test_only_commands_on_one_thread_have_the_thread_option(run: Any) -> None:
@@ -101,18 +101,18 @@ def test_only_commands_on_one_thread_have_the_thread_option(run: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "expected"),
     [
         ("commt", "did you mean 'commit'?"),
         ("brnch", "did you mean 'branch'?"),
         ("zzzz", "see weft --help"),
     ],
 )
-def test_a_typo_gets_a_suggestion(run: Any, typed: str, told: str) -> None:
+def test_a_typo_gets_a_suggestion(run: Any, typed: str, expected: str) -> None:
     code, out, err = run(typed)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert f"no command {typed!r}" in err
-    assert told in err
+    assert expected in err
     assert len(err) < 120
 
 

@@ -53,8 +53,10 @@ def test_rebase_cherry_pick_and_reset(run: Any) -> None:
 def test_a_squash_merges_a_branch_as_one_message(run: Any) -> None:
     fork(run)
     run("switch", "main")
-    seen = of_json(run("merge", "f", "--strategy", "squash", "--text", "B", "--preview", "--json"))
-    assert [row["content"] for row in seen["messages"]] == ["a", "m", "B"]
+    preview = of_json(
+        run("merge", "f", "--strategy", "squash", "--text", "B", "--preview", "--json")
+    )
+    assert [row["content"] for row in preview["messages"]] == ["a", "m", "B"]
     run("merge", "f", "--strategy", "squash", "--text", "B")
     assert said(run) == ["a", "m", "B"]
 
@@ -72,8 +74,8 @@ def test_tags_notes_blame_and_versions(run: Any) -> None:
     assert run("note", ids[0], "--list")[1] == f"{ids[0][:12]} said in haste\n"
     assert said(run) == ["alpha", "beta"]
     edit = of_json(run("edit", ids[0], "omega", "--json"))["id"]
-    (found,) = of_json(run("blame", "omega", "--json"))
-    assert (found["commit"], found["live"]) == (edit, True)
+    (blame,) = of_json(run("blame", "omega", "--json"))
+    assert (blame["commit"], blame["live"]) == (edit, True)
     assert "gone user: alpha" in run("blame", "alpha")[1]
     assert [v["text"] for v in of_json(run("versions", ids[0], "--json"))] == ["alpha", "omega"]
     assert "would" not in run("restore", ids[0])[1]
@@ -126,8 +128,10 @@ def test_a_squash_resolves_what_both_sides_changed(run: Any) -> None:
     run("edit", first, "theirs")
     run("switch", "main")
     run("edit", first, "ours")
-    seen = of_json(run("merge", "f", "--strategy", "squash", "--text", "B", "--preview", "--json"))
-    (conflict,) = seen["conflicts"]
+    preview = of_json(
+        run("merge", "f", "--strategy", "squash", "--text", "B", "--preview", "--json")
+    )
+    (conflict,) = preview["conflicts"]
     assert conflict == {"id": first, "kind": "edited", "ours": "ours", "theirs": "theirs"}
     squash = ["merge", "f", "--strategy", "squash", "--text", "B"]
     assert run(*squash)[0] != 0

@@ -92,10 +92,10 @@ def test_recall_lists_originals_before_summaries(store: Path) -> None:
         thread.user("and now?")
         thread.assistant("nothing")
         thread.compact(keep=1, summary="they spoke of a needle")
-        found = thread.recall("needle")
-        assert found[0].text == "the needle is blue"
-        assert [hit.summary for hit in found] == [False, True]
-        assert found[0].id == first
+        hits = thread.recall("needle")
+        assert hits[0].text == "the needle is blue"
+        assert [hit.summary for hit in hits] == [False, True]
+        assert hits[0].id == first
         assert [hit.live for hit in thread.search("needle")] == [True, False]
 
 

@@ -81,12 +81,12 @@ def test_a_long_import_shows_its_progress_on_a_terminal_only(tmp_path: Path) -> 
         session.user(f"turn {number}")
     path = tmp_path / "session.jsonl"
     path.write_bytes(session.data)
-    seen = run_on_terminal(tmp_path / "a.db", "import", str(path))
-    assert b"importing session.jsonl [" in seen
-    percents = [int(percent) for percent in re.findall(rb"(\d+)%", seen)]
+    screen = run_on_terminal(tmp_path / "a.db", "import", str(path))
+    assert b"importing session.jsonl [" in screen
+    percents = [int(percent) for percent in re.findall(rb"(\d+)%", screen)]
     assert len(set(percents)) > 2
     assert percents == sorted(percents)
-    bar, _, rest = seen.rpartition(b"\r\x1b[K")  # the bar is wiped before the result
+    bar, _, rest = screen.rpartition(b"\r\x1b[K")  # the bar is wiped before the result
     assert b"importing" in bar
     assert b"importing" not in rest
     assert b"importing" not in run_piped(tmp_path / "b.db", "import", str(path))

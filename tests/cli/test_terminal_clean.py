@@ -46,12 +46,12 @@ _OURS = re.compile(r"\x1b\[(?:0|1|2|1;3[12]|3[1-6])m")
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
-def check(seen: bytes) -> str:
+def check(screen: bytes) -> str:
     """What is seen, which must hold nothing but text and colours of ours."""
-    text = seen.decode()
+    text = screen.decode()
     assert "\x1b[31mEVIL" not in text
-    found = _UNSAFE.search(_OURS.sub("", text))
-    assert found is None, repr(text)[-300:]
+    match = _UNSAFE.search(_OURS.sub("", text))
+    assert match is None, repr(text)[-300:]
     return text
 
 
@@ -129,8 +129,8 @@ def outputs(store):
         [f"{NAME}-branch" if word == "start" else word for word in command.split()]
         for command in READING
     ]
-    seen = run_all_on_terminal(store, commands, PAGER="cat")
-    return dict(zip(READING, seen, strict=True))
+    screen = run_all_on_terminal(store, commands, PAGER="cat")
+    return dict(zip(READING, screen, strict=True))
 
 
 @pytest.mark.parametrize("command", READING)
@@ -141,13 +141,13 @@ def test_output_of_a_reading_command_is_clean(outputs, command):
 
 
 def test_the_pager_gets_clean_text(store, tmp_path):
-    kept = tmp_path / "paged"
+    paged = tmp_path / "paged"
     script = tmp_path / "pager.sh"
-    script.write_text(f"#!/bin/sh\ncat > {kept}\n")
+    script.write_text(f"#!/bin/sh\ncat > {paged}\n")
     script.chmod(0o700)
     for command in ("show HEAD", "log", "recall words"):
         run_on_terminal(store, *command.split(), PAGER=str(script))
-        check(kept.read_bytes())
+        check(paged.read_bytes())
 
 
 def test_output_of_a_writing_command_is_clean(store, tmp_path):
@@ -155,8 +155,8 @@ def test_output_of_a_writing_command_is_clean(store, tmp_path):
     copy.write_bytes(store.read_bytes())
     commands = [["undo"], ["redo"], ["pin", "HEAD"], ["skip", "HEAD"]]
     commands += [["commit", EVIL], ["edit", "HEAD", f"edited {EVIL}"], ["note", "HEAD", EVIL]]
-    for seen in run_all_on_terminal(copy, commands, PAGER="cat"):
-        assert "weft:" not in check(seen)
+    for screen in run_all_on_terminal(copy, commands, PAGER="cat"):
+        assert "weft:" not in check(screen)
 
 
 WRONG = [
@@ -176,8 +176,8 @@ WRONG = [
 
 
 def test_an_error_line_is_clean_on_a_terminal(store):
-    for words, seen in zip(WRONG, run_all_on_terminal(store, WRONG, PAGER="cat"), strict=True):
-        assert "weft" in check(seen) or "error" in check(seen), words
+    for words, screen in zip(WRONG, run_all_on_terminal(store, WRONG, PAGER="cat"), strict=True):
+        assert "weft" in check(screen) or "error" in check(screen), words
 
 
 @pytest.mark.parametrize("words", WRONG, ids=range(len(WRONG)))
@@ -192,8 +192,8 @@ def test_an_import_prints_clean_names_and_remarks(tmp_path):
     rows = [{"role": "user", "content": EVIL}, {"role": "assistant", "content": EVIL}]
     file = tmp_path / "e\x1b[2Jvil\u202e.json"
     file.write_bytes(orjson.dumps(rows))
-    seen = run_on_terminal(tmp_path / "store.db", "import", str(file), PAGER="cat")
-    check(re.sub(rb"\r|\x1b\[K", b"", seen))  # the bar of progress
+    screen = run_on_terminal(tmp_path / "store.db", "import", str(file), PAGER="cat")
+    check(re.sub(rb"\r|\x1b\[K", b"", screen))  # the bar of progress
 
 
 def chat_stream(*texts, tool=None):
@@ -228,15 +228,15 @@ def upstream():
 
 
 def chat(store, upstream, *words, codes=(0,)):
-    given = ("chat", "--upstream", f"up=anthropic:{upstream.url}", "--model", "m", *words)
-    return run_on_terminal(store, *given, codes=codes)
+    arguments = ("chat", "--upstream", f"up=anthropic:{upstream.url}", "--model", "m", *words)
+    return run_on_terminal(store, *arguments, codes=codes)
 
 
 def test_a_chat_cleans_text_and_calls_of_the_model(tmp_path, upstream):
     parts = ("\x1b", "[2J", "\x9b", "2J")  # each harmless by itself
     upstream.then(chat_stream(*HOSTILE.values(), tool=NAME), chat_stream(*parts))
-    seen = check(chat(tmp_path / "s.db", upstream, "hi"))
-    assert "␛[2J" in seen
+    screen = check(chat(tmp_path / "s.db", upstream, "hi"))
+    assert "␛[2J" in screen
     upstream.then(chat_stream(*HOSTILE.values()))
     check(chat(tmp_path / "s.db", upstream, "--json", "hi"))
 
@@ -253,10 +253,10 @@ def test_a_translation_is_clean_on_a_terminal(tmp_path):
     body = {"model": NAME, "max_tokens": 9, "messages": [{"role": "user", "content": EVIL}]}
     file = tmp_path / "body.json"
     file.write_bytes(orjson.dumps(body))
-    given = ("translate", "--from", "anthropic", "--to", "openai-chat", str(file))
-    check(run_on_terminal(tmp_path / "s.db", *given))
-    check(run_on_terminal(tmp_path / "s.db", *given, "--json"))
-    piped = run_piped(tmp_path / "s.db", *given, errors=True)
+    arguments = ("translate", "--from", "anthropic", "--to", "openai-chat", str(file))
+    check(run_on_terminal(tmp_path / "s.db", *arguments))
+    check(run_on_terminal(tmp_path / "s.db", *arguments, "--json"))
+    piped = run_piped(tmp_path / "s.db", *arguments, errors=True)
     assert orjson.loads(piped)["messages"][0]["content"] == EVIL
 
 

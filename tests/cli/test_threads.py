@@ -62,8 +62,8 @@ def test_branch_merge_undo_and_redo(weft: Any) -> None:
     weft("commit", "c")
     assert of_json(weft("merge", "x", "--preview", "--json"))["conflicts"] == []
     assert of_json(weft("merge", "x", "--json"))["kind"] == "merge"
-    said = [row["content"] for row in of_json(weft("compile", "--json"))]
-    assert said == ["a", "c", "b"]
+    texts = [row["content"] for row in of_json(weft("compile", "--json"))]
+    assert texts == ["a", "c", "b"]
     weft("undo")
     assert len(of_json(weft("compile", "--json"))) == 2
     weft("redo")
@@ -84,8 +84,8 @@ def test_pin_compact_search_and_revert(weft: Any) -> None:
     assert of_json(weft("recall", ids[0], "--json"))[0]["text"] == "alpha"
     compaction = of_json(weft("log", "-n", "1", "--json"))[0]["id"]
     weft("revert", compaction)
-    said = [row["content"] for row in of_json(weft("compile", "--json"))]
-    assert said == ["alpha", "BETA", "gamma"]
+    texts = [row["content"] for row in of_json(weft("compile", "--json"))]
+    assert texts == ["alpha", "BETA", "gamma"]
     weft("skip", ids[0])
     assert of_json(weft("stats", "--json"))["hidden"] == 1
     assert of_json(weft("threads", "--json"))[0]["name"] == "default"

@@ -92,13 +92,13 @@ def test_an_archive_is_private_and_restores_everything(
     weft("import", session)
     weft("commit", "hello", "--thread", "default")
     out = tmp_path / "all.weft.gz"
-    code, told, err = weft("export", "--all", "-o", out)
-    assert (code, told.count(b"\n"), err) == (0, 1, b"")
-    assert told.startswith(b"wrote ")
+    code, output, err = weft("export", "--all", "-o", out)
+    assert (code, output.count(b"\n"), err) == (0, 1, b"")
+    assert output.startswith(b"wrote ")
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
-    code, told, _ = weft("import", out, "--store", tmp_path / "second.db")
+    code, output, _ = weft("import", out, "--store", tmp_path / "second.db")
     assert code == 0
-    assert b"2 new commits" in told
+    assert b"2 new commits" in output
     again = tmp_path / "again.weft.gz"
     weft("export", "--all", "-o", again, "--store", tmp_path / "second.db")
     assert again.read_bytes() == out.read_bytes()
@@ -117,9 +117,9 @@ def test_an_export_can_report_what_it_wrote(weft: Any, session: Path, tmp_path: 
     weft("import", session)
     path = tmp_path / "body.json"
     words = ["export", "--thread", SESSION, "--format", "anthropic", "-o", path, "--json"]
-    told = json.loads(weft(*words)[1])
-    assert told["bytes"] == path.stat().st_size
-    assert (told["threads"], told["format"]) == ([SESSION], "anthropic")
+    result = json.loads(weft(*words)[1])
+    assert result["bytes"] == path.stat().st_size
+    assert (result["threads"], result["format"]) == ([SESSION], "anthropic")
 
 
 @pytest.mark.parametrize(

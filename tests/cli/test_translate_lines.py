@@ -36,7 +36,7 @@ def test_a_line_overrides_the_flags(
 
 
 @pytest.mark.parametrize(
-    ("line", "flags", "param", "told"),
+    ("line", "flags", "param", "expected"),
     [
         (json.dumps(BODY), [], "source", "--from"),
         (json.dumps(BODY), ["--from", "anthropic"], "target", "--to"),
@@ -53,14 +53,14 @@ def test_an_error_names_the_line_and_the_format(
     line: str,
     flags: list[str],
     param: str,
-    told: str,
+    expected: str,
 ) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text(f"{json.dumps({'body': BODY})}\n\n{line}\n")
     main(["translate", "--jsonl", *flags, str(path)])
     error = json.loads(capfd.readouterr().out.splitlines()[1])["error"]
     assert (error["line"], error["param"]) == (3, param)
-    assert told in error["message"]
+    assert expected in error["message"]
 
 
 def test_help_shows_an_example_line(capfd: pytest.CaptureFixture[str]) -> None:
@@ -69,12 +69,12 @@ def test_help_shows_an_example_line(capfd: pytest.CaptureFixture[str]) -> None:
     out = capfd.readouterr().out
     assert '{"id": "1", "source": "anthropic", "target": "openai-chat", "body": {' in out
     for flag in ("--kind", "--system", "--cache"):
-        told = out.split(f"  {flag} ")[1].split("\n  --")[0]
-        assert len(told.split("}")[1].split()) > 3, flag
+        help_text = out.split(f"  {flag} ")[1].split("\n  --")[0]
+        assert len(help_text.split("}")[1].split()) > 3, flag
 
 
 def test_the_help_names_the_protocols(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["translate", "--help"])
-    told = " ".join(capfd.readouterr().out.split())
-    assert "PROTOCOL is one of anthropic, gemini, openai-chat, openai-responses" in told
+    output = " ".join(capfd.readouterr().out.split())
+    assert "PROTOCOL is one of anthropic, gemini, openai-chat, openai-responses" in output

@@ -35,7 +35,7 @@ KEYS = {"ANTHROPIC_API_KEY": "ka", "OPENAI_API_KEY": "ko", "GEMINI_API_KEY": "kg
 
 
 @pytest.mark.parametrize(
-    ("model", "environ", "given", "found"),
+    ("model", "environ", "options", "expected"),
     [
         ("claude-sonnet-4-5", KEYS, {}, ("anthropic", HOMES["anthropic"], "ka")),
         ("gpt-5", KEYS, {}, ("openai-responses", HOMES["openai-chat"], "ko")),
@@ -71,13 +71,13 @@ KEYS = {"ANTHROPIC_API_KEY": "ka", "OPENAI_API_KEY": "ko", "GEMINI_API_KEY": "kg
         ),
     ],
 )
-def test_a_model_finds_its_upstream(model, environ, given, found):
-    provider = find_upstream(model, environ, CATALOG, **given).provider
-    assert (provider.protocol, provider.base_url, provider.key) == found
+def test_a_model_finds_its_upstream(model, environ, options, expected):
+    provider = find_upstream(model, environ, CATALOG, **options).provider
+    assert (provider.protocol, provider.base_url, provider.key) == expected
 
 
 @pytest.mark.parametrize(
-    ("model", "environ", "given", "words"),
+    ("model", "environ", "options", "words"),
     [
         ("gpt-5", {}, {}, "no API key for the model 'gpt-5': set .*OPENAI_API_KEY"),
         ("gpt-5", {}, {"provider": "openai"}, "openai needs a key: set OPENAI_API_KEY"),
@@ -95,9 +95,9 @@ def test_a_model_finds_its_upstream(model, environ, given, found):
         ),
     ],
 )
-def test_missing_settings_are_named(model, environ, given, words):
+def test_missing_settings_are_named(model, environ, options, words):
     with pytest.raises(ConfigError, match=words):
-        find_upstream(model, environ, CATALOG, **given)
+        find_upstream(model, environ, CATALOG, **options)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,11 @@ def openai(upstream, monkeypatch):
 def test_an_agent_finds_its_model_by_the_key_of_the_environment(openai):
     with weft.open() as thread:
         assert weft.Agent(thread, "gpt-5").send("hi") == "Hello from the mock."
-    [seen] = openai.seen
-    assert (seen["path"], seen["headers"]["authorization"]) == ("/v1/responses", "Bearer sk-mine")
+    [request] = openai.seen
+    assert (request["path"], request["headers"]["authorization"]) == (
+        "/v1/responses",
+        "Bearer sk-mine",
+    )
 
 
 def test_a_compaction_finds_its_model_in_the_same_way(openai):

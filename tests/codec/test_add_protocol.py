@@ -66,14 +66,14 @@ def tables(path: Path):
 def test_no_other_module_has_a_table_of_all_protocols():
     """What differs between protocols is a field of `Codec`, so that nothing else must be edited."""
     outside = [path for path in SOURCE.rglob("*.py") if "codec" not in path.parts]
-    found = [
+    tables_found = [
         f"{path.relative_to(SOURCE)}:{line}"
         for path in outside
         for line, names in tables(path)
         if len(names) > 2
     ]
     assert outside
-    assert found == []
+    assert tables_found == []
 
 
 def test_every_codec_is_registered_under_its_own_name():

@@ -46,11 +46,11 @@ WRONG = [
 
 def body_with(protocol, **members):
     """A small body of a protocol with these members set."""
-    said = {"role": "user", "content": "hi"}
+    message = {"role": "user", "content": "hi"}
     bodies = {
-        "anthropic": {"model": "m", "max_tokens": 5, "messages": [said]},
-        "openai-chat": {"model": "m", "messages": [said]},
-        "openai-responses": {"model": "m", "input": [said]},
+        "anthropic": {"model": "m", "max_tokens": 5, "messages": [message]},
+        "openai-chat": {"model": "m", "messages": [message]},
+        "openai-responses": {"model": "m", "input": [message]},
         "gemini": {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]},
     }
     return bodies[protocol] | members
@@ -187,14 +187,14 @@ def mutated(value, dice):
 
 def samples(protocol, member, count):
     """Recorded values that are small enough to be mutated often."""
-    found = [
+    recorded_values = [
         exchange[member]
         for exchange in recorded(protocol)
         if exchange.get(member)
         and (exchange["status"] < 400 or member == "request")
         and len(json.dumps(exchange[member])) < 20_000
     ]
-    return random.Random(member).sample(found, min(count, len(found)))
+    return random.Random(member).sample(recorded_values, min(count, len(recorded_values)))
 
 
 @pytest.mark.parametrize("source", PROTOCOLS)

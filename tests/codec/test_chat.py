@@ -982,9 +982,9 @@ def test_the_code_of_a_full_context_window_is_always_set():
     ],
 )
 def test_errors_of_other_protocols(kind, status, type, code):
-    said = CHAT.encode_error(ApiError(kind, "why", status, param="messages[0]"))
+    texts = CHAT.encode_error(ApiError(kind, "why", status, param="messages[0]"))
     error = {"message": "why", "type": type, "param": "messages[0]", "code": code}
-    assert said == (status, {"error": error})
+    assert texts == (status, {"error": error})
 
 
 @pytest.mark.parametrize("body", ["<html>bad gateway</html>", None, [], {"error": "plain words"}])

@@ -70,8 +70,8 @@ HOMES = [
 @pytest.mark.parametrize(("block", "target", "part", "levels"), HOMES)
 def test_a_text_document_is_translated_to_every_protocol(block, target, part, levels):
     done = weft.translate(asked({"type": "text", "text": "read"}, block), A, target)
-    said = done.body.get("contents") or done.body.get("input") or done.body["messages"]
-    assert (said[0].get("content") or said[0]["parts"])[1] == part
+    content = done.body.get("contents") or done.body.get("input") or done.body["messages"]
+    assert (content[0].get("content") or content[0]["parts"])[1] == part
     inside = [level for path, level in lost(done) if path.startswith("messages[0].content[1]")]
     assert inside == levels
 
@@ -98,8 +98,8 @@ PDF = {"type": "base64", "media_type": "application/pdf", "data": "QUJD"}
 def files(done):
     """The files of a body that OpenAI is sent, in a message or in a call's result."""
     for item in done.body.get("messages") or done.body["input"]:
-        said = item.get("content") or item.get("output")
-        for part in said if isinstance(said, list) else ():
+        texts = item.get("content") or item.get("output")
+        for part in texts if isinstance(texts, list) else ():
             if part["type"] in ("file", "input_file"):
                 yield part.get("file", part)
 
@@ -135,7 +135,7 @@ def test_a_file_in_a_result_gets_a_name_too(target):
 
 
 @pytest.mark.parametrize(
-    ("target", "kind", "kept"),
+    ("target", "kind", "expected"),
     [
         (C, "image/png", True),
         (C, "image/heic", False),
@@ -144,11 +144,11 @@ def test_a_file_in_a_result_gets_a_name_too(target):
         (C, "video/mp4", False),
     ],
 )
-def test_media_that_openai_refuses_is_not_sent(target, kind, kept):
+def test_media_that_openai_refuses_is_not_sent(target, kind, expected):
     parts = [{"inlineData": {"mimeType": kind, "data": "QUJD"}}, {"text": "see"}]
     body = {"contents": [{"role": "user", "parts": parts}]}
     done = weft.translate(body, G, target, model="m")
-    said = (done.body.get("messages") or done.body["input"])[0]["content"]
-    assert (len(said) == 2) == kept
+    content = (done.body.get("messages") or done.body["input"])[0]["content"]
+    assert (len(content) == 2) == expected
     lost = [loss.path for loss in done.losses if loss.level == "meaning"]
-    assert lost == ([] if kept else ["contents[0].parts[0]"])
+    assert lost == ([] if expected else ["contents[0].parts[0]"])

@@ -44,9 +44,9 @@ def outcome(body, source, target, **options):
         done = weft.translate(body, source, target, **options)
     except Refused as error:
         return "refused", error.message, error.param, error.status
-    told = orjson.loads(done.body) if isinstance(done.body, bytes) else done.body
+    actual_result = orjson.loads(done.body) if isinstance(done.body, bytes) else done.body
     losses = sorted((loss.path, loss.code, loss.detail, loss.level) for loss in done.losses)
-    return told, list(told), losses, done.path, done.sidecar
+    return actual_result, list(actual_result), losses, done.path, done.sidecar
 
 
 def assert_same(body, source, target, **options):
@@ -386,12 +386,12 @@ def test_invalid_json_and_duplicate_members_mean_the_same_on_both_paths(source):
         data[where : where + chance.choice((0, 0, 0, 1, 4))] = chance.choice([*DAMAGE, b""])
         data = bytes(data)
         try:
-            told = orjson.loads(data)
+            value = orjson.loads(data)
         except orjson.JSONDecodeError as error:
             refused = f"the body is not JSON: {error}"
             assert outcome(data, source, other(source)) == ("refused", refused, "", 400)
             continue
-        assert outcome(data, source, other(source)) == outcome(told, source, other(source))
+        assert outcome(data, source, other(source)) == outcome(value, source, other(source))
         taken += 1
     assert taken > 200
 
@@ -417,10 +417,10 @@ def test_a_deeply_nested_setup_is_refused_on_both_paths(source, depth):
     if source == "anthropic":
         picture = {"type": "image", "source": {"type": "url", "url": "x:y"}}
     unusual = json.dumps(body_of([user([text(), picture])], **setup[source]))
-    seen, tables = (outcome(data, source, other(source)) for data in (body, unusual))
-    assert (seen[0] == "refused") == (tables[0] == "refused")
-    if seen[0] == "refused":
-        assert seen == tables
+    observed, tables = (outcome(data, source, other(source)) for data in (body, unusual))
+    assert (observed[0] == "refused") == (tables[0] == "refused")
+    if observed[0] == "refused":
+        assert observed == tables
 
 
 @pytest.mark.parametrize("source", SETUPS)

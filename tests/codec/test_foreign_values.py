@@ -18,8 +18,8 @@ def claude(*messages, **members):
 
 
 def gemini(*contents, **members):
-    said = list(contents) or [{"role": "user", "parts": [{"text": "hi"}]}]
-    return {"contents": said, **members}
+    texts = list(contents) or [{"role": "user", "parts": [{"text": "hi"}]}]
+    return {"contents": texts, **members}
 
 
 def thought(budget, **config):
@@ -318,10 +318,10 @@ SAID = [
 @pytest.mark.parametrize(("body", "source", "target", "steps", "value"), SAID)
 def test_a_value_with_an_equivalent_is_translated(body, source, target, steps, value):
     done = sent(body, source, target, "m")
-    found = done.body
+    content = done.body
     for step in steps:
-        found = found[step]
-    assert found == value
+        content = content[step]
+    assert content == value
     assert [loss for loss in done.losses if loss.level == "form"]
     assert not unnamed(body, source, target)
     home = weft.translate(done.body, target, source, model=NAME, sidecar=done.sidecar)
@@ -524,8 +524,8 @@ def test_a_conversation_with_nothing_translatable_is_refused(body, source, targe
 @pytest.mark.parametrize(("body", "source", "target"), [row[:3] for row in SILENT])
 def test_a_conversation_with_any_translatable_content_is_sent(body, source, target):
     more = {"role": "user", "parts": [HI]} if source == G else USER
-    said = {**body, LISTS[source]: [*body[LISTS[source]], more]}
-    assert meant(sent(said, source, target))
+    texts = {**body, LISTS[source]: [*body[LISTS[source]], more]}
+    assert meant(sent(texts, source, target))
 
 
 LISTS = {A: "messages", C: "messages", R: "input", G: "contents"}

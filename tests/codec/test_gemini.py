@@ -209,11 +209,11 @@ def test_a_body_keeps_its_spelling(body: dict[str, Any]) -> None:
 def test_results_without_ids_answer_the_oldest_call_with_their_name() -> None:
     call = {"functionCall": {"name": "f", "args": {}}}
     other = {"functionCall": {"name": "g", "args": {}}}
-    said = {"functionResponse": {"name": "f", "response": {"output": "x"}}}
+    texts = {"functionResponse": {"name": "f", "response": {"output": "x"}}}
     body = {
         "contents": [
             {"role": "model", "parts": [call, other, call]},
-            {"role": "user", "parts": [said, said]},
+            {"role": "user", "parts": [texts, texts]},
         ]
     }
     results = decode(body).messages[1].blocks
@@ -461,11 +461,11 @@ def test_P27_a_call_of_another_protocol_is_signed_if_the_model_requires_it(
 
 def test_P26_thinking_of_another_vendor_is_dropped_and_reported() -> None:
     thinking = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
-    said = {"type": "text", "text": "so"}
+    texts = {"type": "text", "text": "so"}
     body = {
         "messages": [
             {"role": "user", "content": "go"},
-            {"role": "assistant", "content": [thinking, said]},
+            {"role": "assistant", "content": [thinking, texts]},
         ]
     }
     encoded = to_gemini(body)

@@ -181,13 +181,13 @@ def test_a_result_has_only_what_its_target_supports(source, body):
 def test_a_stream_without_a_stop_reason_ends_normally(target):
     message = {"id": "i", "type": "message", "role": "assistant", "model": "m", "content": []}
     usage = {"input_tokens": 1, "output_tokens": 1}
-    said = [
+    texts = [
         {"type": "message_start", "message": {**message, "stop_reason": None, "usage": usage}},
         {"type": "message_delta", "delta": {"stop_reason": None}, "usage": usage},
         {"type": "message_stop"},
     ]
     there = weft.StreamTranslator(A, target)
-    data = b"".join(b"data: %s\n\n" % orjson.dumps(event) for event in said)
+    data = b"".join(b"data: %s\n\n" % orjson.dumps(event) for event in texts)
     reader = weft.StreamTranslator(target, target)
     reader.feed(there.feed(data) + there.close())
     reader.close()

@@ -338,8 +338,8 @@ def called(*ids):
     return {"role": "assistant", "content": None, "tool_calls": calls}
 
 
-def answered(call_id, said):
-    return {"role": "tool", "tool_call_id": call_id, "content": said}
+def answered(call_id, text):
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
 
 
 DOUBLED = [
@@ -371,7 +371,7 @@ def test_two_calls_with_the_same_id_get_different_ids(turns, calls, results, tar
         for block in message["content"]
     ]
     kinds = ("function_call", "tool_use"), ("function_call_output", "tool_result")
-    found = [
+    call_ids = [
         [
             item.get("call_id") or item.get("tool_use_id") or item["id"]
             for item in items
@@ -379,10 +379,10 @@ def test_two_calls_with_the_same_id_get_different_ids(turns, calls, results, tar
         ]
         for is_ in (lambda i: i.get("type") in kinds[0], lambda i: i.get("type") in kinds[1])
     ]
-    assert found == [calls, results]
-    said = [item.get("output") or item.get("content") for item in items if "f" not in item]
-    assert [word for word in said if word in ("0", "1", "2")] == sorted(
-        word for word in said if word in ("0", "1", "2")
+    assert call_ids == [calls, results]
+    actual_texts = [item.get("output") or item.get("content") for item in items if "f" not in item]
+    assert [word for word in actual_texts if word in ("0", "1", "2")] == sorted(
+        word for word in actual_texts if word in ("0", "1", "2")
     )
     assert any(loss.code == "call_id_changed" for loss in done.losses)
     home = weft.translate(done.body, target, C, sidecar=done.sidecar)
@@ -430,8 +430,8 @@ ENDS = [
 @pytest.mark.parametrize("as_bytes", [True, False])
 @pytest.mark.parametrize(("body", "content", "lost"), ENDS)
 def test_a_prefilled_answer_does_not_end_in_white_space(body, content, lost, as_bytes):
-    given = orjson.dumps(body) if as_bytes else body
-    done = weft.translate(given, C, A, model="claude-opus-4-1")
+    arguments = orjson.dumps(body) if as_bytes else body
+    done = weft.translate(arguments, C, A, model="claude-opus-4-1")
     written = orjson.loads(done.body) if as_bytes else done.body
     assert written["messages"][1]["content"] == content
     assert [loss.path for loss in done.losses if loss.path.startswith("messages")] == lost
@@ -440,7 +440,7 @@ def test_a_prefilled_answer_does_not_end_in_white_space(body, content, lost, as_
 
 
 @pytest.mark.parametrize(
-    ("url", "kept"),
+    ("url", "expected"),
     [
         ("https://a/b.png", True),
         ("HTTPS://a/b.png", True),
@@ -449,12 +449,12 @@ def test_a_prefilled_answer_does_not_end_in_white_space(body, content, lost, as_
         ("data:image/png,x", False),
     ],
 )
-def test_claude_gets_only_https_urls(url, kept):
+def test_claude_gets_only_https_urls(url, expected):
     part = {"type": "image_url", "image_url": {"url": url}}
     content = [*texts("see"), part]
     body, losses = sent(chat(messages=[{"role": "user", "content": content}]), C, A)
-    assert (len(body["messages"][0]["content"]) == 2) == kept
-    assert losses == ([] if kept else ["messages[0].content[1]"])
+    assert (len(body["messages"][0]["content"]) == 2) == expected
+    assert losses == ([] if expected else ["messages[0].content[1]"])
 
 
 NOT_A_NUMBER = [

@@ -25,14 +25,14 @@ CALLERS = {
 
 def calls(name):
     """The modules that call a function or method of this name."""
-    found = set()
+    modules = set()
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 called = node.func
                 if name == getattr(called, "attr", getattr(called, "id", None)):
-                    found.add(str(path.relative_to(SOURCE)))
-    return found
+                    modules.add(str(path.relative_to(SOURCE)))
+    return modules
 
 
 def test_only_write_request_calls_an_encoder():

@@ -407,8 +407,8 @@ def test_pain_13_ids_become_valid_and_stay_distinct(
             *({"type": "function_call_output", "call_id": i, "output": "ok"} for i in IDS),
         )
     done = to(body, source, target)
-    found = re.findall(rb'"(?:id|call_id|tool_use_id|tool_call_id)":"([^"]+)"', orjson.dumps(done))
-    calls, results = found[: len(IDS)], found[len(IDS) :]
+    ids = re.findall(rb'"(?:id|call_id|tool_use_id|tool_call_id)":"([^"]+)"', orjson.dumps(done))
+    calls, results = ids[: len(IDS)], ids[len(IDS) :]
     assert calls == results
     assert len(set(calls)) == len(IDS)
     for call_id in calls:
@@ -464,12 +464,12 @@ def test_pain_14_namespaces_are_flattened_and_restored(target: str) -> None:
 def test_pain_14_a_call_is_restored_by_name_and_namespace(upstream: str) -> None:
     request = sent(responses(user("a"), tools=[NAMESPACE]), R, upstream)
     name = tool_names(request.body, upstream)[1]
-    told = {
+    answer_body = {
         C: completion({"content": None, "tool_calls": [function_call("c1", name, '{"a":1}')]}),
         M: answer(tool_use("c1", name, a=1), stop="tool_use"),
         G: gemini_answer({"functionCall": {"name": name, "args": {"a": 1}, "id": "c1"}}),
     }[upstream]
-    done = weft.translate_response(told, upstream, R, sidecar=json_of(request.sidecar))
+    done = weft.translate_response(answer_body, upstream, R, sidecar=json_of(request.sidecar))
     (call,) = done.body["output"]
     assert (call["type"], call["name"], call["namespace"]) == ("function_call", "n" * 70, "mcp__x")
     assert orjson.loads(call["arguments"]) == {"a": 1}
@@ -512,24 +512,24 @@ def test_pain_15_a_freeform_tool_becomes_a_function_with_its_grammar_quoted(targ
 
 def test_pain_15_a_chat_model_with_freeform_tools_keeps_them() -> None:
     body = responses(user("a"), tools=[PATCH])
-    (kept,) = weft.translate(body, R, C, model="gpt-5").body["tools"]
-    assert kept["type"] == "custom"
-    assert kept["custom"]["description"] == "Edits files."
-    assert kept["custom"]["format"]["grammar"]["definition"] == 'start: "x"'
+    (content,) = weft.translate(body, R, C, model="gpt-5").body["tools"]
+    assert content["type"] == "custom"
+    assert content["custom"]["description"] == "Edits files."
+    assert content["custom"]["format"]["grammar"]["definition"] == 'start: "x"'
 
 
 @pytest.mark.parametrize("upstream", [C, M, G])
 def test_pain_15_its_call_is_restored_byte_for_byte(upstream: str) -> None:
     request = sent(responses(user("a"), tools=[PATCH]), R, upstream)
     wrapped = orjson.dumps({"input": RAW}).decode()
-    told = {
+    answer_body = {
         C: completion(
             {"content": None, "tool_calls": [function_call("c1", "apply_patch", wrapped)]}
         ),
         M: answer(tool_use("c1", "apply_patch", input=RAW), stop="tool_use"),
         G: gemini_answer({"functionCall": {"name": "apply_patch", "args": {"input": RAW}}}),
     }[upstream]
-    done = weft.translate_response(told, upstream, R, sidecar=json_of(request.sidecar))
+    done = weft.translate_response(answer_body, upstream, R, sidecar=json_of(request.sidecar))
     (call,) = done.body["output"]
     assert (call["type"], call["name"], call["input"]) == ("custom_tool_call", "apply_patch", RAW)
 
@@ -692,9 +692,9 @@ THOUGHTS = [
 @pytest.mark.parametrize("client", [C, R, G])
 @pytest.mark.parametrize("whole", [True, False])
 def test_pain_23_24_25_signed_thinking_round_trips(client: str, whole: bool) -> None:
-    told = weft.translate_response(answer(*THOUGHTS, stop="tool_use"), M, client)
-    request = echo(told.body, client, whole=whole)
-    done = weft.translate(request, client, M, model="claude-x", sidecar=json_of(told.sidecar))
+    translated = weft.translate_response(answer(*THOUGHTS, stop="tool_use"), M, client)
+    request = echo(translated.body, client, whole=whole)
+    done = weft.translate(request, client, M, model="claude-x", sidecar=json_of(translated.sidecar))
     assert done.body["messages"][1]["content"] == THOUGHTS
 
 
@@ -702,17 +702,17 @@ def echo(body: Body, client: str, *, whole: bool) -> Body:
     """The next request of a client that got this answer, and has run its tools."""
     match client:
         case "openai-chat":
-            said = body["choices"][0]["message"]
-            kept = said if whole else {k: said[k] for k in ("role", "content", "tool_calls")}
-            return chat(user("a"), kept, *(tool(call["id"]) for call in said["tool_calls"]))
+            texts = body["choices"][0]["message"]
+            echoed = texts if whole else {k: texts[k] for k in ("role", "content", "tool_calls")}
+            return chat(user("a"), echoed, *(tool(call["id"]) for call in texts["tool_calls"]))
         case "openai-responses":
             calls = [item for item in body["output"] if item["type"] == "function_call"]
-            kept = calls
+            echoed = calls
             if not whole:
-                kept = [
+                echoed = [
                     {k: v for k, v in call.items() if k not in ("id", "status")} for call in calls
                 ]
-            items = body["output"] if whole else kept
+            items = body["output"] if whole else echoed
             results = [
                 {"type": "function_call_output", "call_id": call["call_id"], "output": "ok"}
                 for call in calls
@@ -764,14 +764,16 @@ def test_pain_27_gemini_signatures_are_kept_for_clients_that_cannot_store_them(
     client: str,
 ) -> None:
     call = {"functionCall": {"name": "f", "args": {"a": 1}}, "thoughtSignature": "SIG"}
-    told = weft.translate_response(gemini_answer(call), G, client)
+    translated = weft.translate_response(gemini_answer(call), G, client)
     if client == M:
-        (use,) = told.body["content"]
+        (use,) = translated.body["content"]
         plain = {key: use[key] for key in ("type", "id", "name", "input")}
         request = messages(user("a"), assistant([plain]), user([tool_result(use["id"])]))
     else:
-        request = echo(told.body, client, whole=False)
-    done = weft.translate(request, client, G, model="gemini-3-pro", sidecar=json_of(told.sidecar))
+        request = echo(translated.body, client, whole=False)
+    done = weft.translate(
+        request, client, G, model="gemini-3-pro", sidecar=json_of(translated.sidecar)
+    )
     assert done.body["contents"][1] == {"role": "model", "parts": [call]}
     assert "id" not in done.body["contents"][2]["parts"][0]["functionResponse"]
     cold = weft.translate(request, client, G, model="gemini-3-pro").body
@@ -806,11 +808,11 @@ def test_pain_30_reasoning_content_is_echoed_on_the_tool_turn(target: str) -> No
     )
     body = chat(user("a"), calling, tool("t1"))
     assert there_and_back(body, C, target) == body
-    told = weft.translate_response(
+    translated = weft.translate_response(
         completion({k: calling[k] for k in calling if k != "role"}, "tool_calls"), C, M
     )
     request = messages(user("a"), assistant([tool_use("t1", a=1)]), user([tool_result("t1")]))
-    done = weft.translate(request, M, C, sidecar=json_of(told.sidecar))
+    done = weft.translate(request, M, C, sidecar=json_of(translated.sidecar))
     assert done.body["messages"][1]["reasoning_content"] == "because"
 
 
@@ -819,11 +821,13 @@ def test_pain_31_thinking_is_never_visible_output(target: str) -> None:
     thought = {"type": "thinking", "thinking": "secret plan", "signature": "S"}
     body = messages(user("a"), assistant([thought, text("b")]), user("c"))
     assert b"secret plan" not in orjson.dumps(to(body, M, target))
-    told = weft.translate_response(answer(thought, text("b")), M, target).body
+    translated = weft.translate_response(answer(thought, text("b")), M, target).body
     shown = {
-        C: lambda: told["choices"][0]["message"]["content"],
-        R: lambda: [i["content"] for i in told["output"] if i["type"] == "message"],
-        G: lambda: [p for p in told["candidates"][0]["content"]["parts"] if not p.get("thought")],
+        C: lambda: translated["choices"][0]["message"]["content"],
+        R: lambda: [i["content"] for i in translated["output"] if i["type"] == "message"],
+        G: lambda: [
+            p for p in translated["candidates"][0]["content"]["parts"] if not p.get("thought")
+        ],
     }[target]()
     assert "secret plan" not in str(shown)
 
@@ -904,15 +908,15 @@ def test_pain_35_the_same_input_gives_the_same_bytes() -> None:
 
 
 def test_pain_37_an_image_in_a_result_stays_an_image() -> None:
-    seen = tool_result("t1", [text("look"), {"type": "image", "source": PIXEL}])
-    body = messages(user("a"), assistant([tool_use("t1")]), user([seen]))
+    result = tool_result("t1", [text("look"), {"type": "image", "source": PIXEL}])
+    body = messages(user("a"), assistant([tool_use("t1")]), user([result]))
     output = to(body, M, R)["input"][-1]["output"]
     assert output == [
         {"type": "input_text", "text": "look"},
         {"type": "input_image", "image_url": "data:image/png;base64,AAAA"},
     ]
-    said, shown = to(body, M, C)["messages"][2:]
-    assert said["role"] == "tool"
+    texts, shown = to(body, M, C)["messages"][2:]
+    assert texts["role"] == "tool"
     assert "t1" in shown["content"][0]["text"]
     assert shown["content"][1]["image_url"]["url"] == "data:image/png;base64,AAAA"
     for target in (C, R, G):
@@ -947,15 +951,15 @@ def test_pain_38_a_document_is_a_document_everywhere() -> None:
         paths = {path for path, _ in losses(body, M, target)}
         assert {"messages[0].content[1].context", "messages[0].content[1].citations"} <= paths
         plain = weft.translate(to(body, M, target), target, M, model="m").body
-        found = plain["messages"][0]["content"][1]
-        assert (found["type"], found["source"]) == ("document", PDF)
+        matches = plain["messages"][0]["content"][1]
+        assert (matches["type"], matches["source"]) == ("document", PDF)
 
 
 def test_pain_39_a_tools_json_is_text_to_gemini() -> None:
-    said = '{"$defs":{"x":1},"$ref":"#/$defs/x"}'
-    body = messages(user("a"), assistant([tool_use("t1")]), user([tool_result("t1", said)]))
+    texts = '{"$defs":{"x":1},"$ref":"#/$defs/x"}'
+    body = messages(user("a"), assistant([tool_use("t1")]), user([tool_result("t1", texts)]))
     (part,) = to(body, M, G)["contents"][2]["parts"]
-    assert part["functionResponse"]["response"] == {"output": said}
+    assert part["functionResponse"]["response"] == {"output": texts}
 
 
 # Streams
@@ -990,9 +994,14 @@ def test_pain_40_usage_is_complete_at_the_right_event() -> None:
     assert final["input_tokens"] == 10
     assert final["cache_read_input_tokens"] == 20
     assert final["output_tokens"] == 7
-    told = translator.response.usage
-    assert told is not None
-    assert (told.input, told.cached, told.output, told.reasoning) == (30, 20, 7, 2)
+    reported_usage = translator.response.usage
+    assert reported_usage is not None
+    assert (
+        reported_usage.input,
+        reported_usage.cached,
+        reported_usage.output,
+        reported_usage.reasoning,
+    ) == (30, 20, 7, 2)
 
 
 def test_pain_41_each_kind_of_content_is_a_separate_block() -> None:
@@ -1021,8 +1030,8 @@ def test_pain_41_each_kind_of_content_is_a_separate_block() -> None:
                 open_now.remove(frame["index"])
             case _:
                 pass
-    said = [f["delta"] for f in frames if f["type"] == "content_block_delta"]
-    assert "".join(d.get("thinking", d.get("text", "")) for d in said) == "r1c1r2c2"
+    texts = [f["delta"] for f in frames if f["type"] == "content_block_delta"]
+    assert "".join(d.get("thinking", d.get("text", "")) for d in texts) == "r1c1r2c2"
 
 
 CUT = {
@@ -1201,9 +1210,9 @@ def test_pain_46_stop_reasons_are_translated(
     for target, word in ((M, m), (C, c), (R, r), (G, g)):
         done = weft.translate_response(body, source, target)
         assert stop_of(done.body, target) == word, target
-        kept = weft.translate_response(body, source, source)
-        assert kept.body == body
-        assert kept.losses == []
+        translated = weft.translate_response(body, source, source)
+        assert translated.body == body
+        assert translated.losses == []
 
 
 @pytest.mark.parametrize("target", [C, R, G])
@@ -1430,22 +1439,22 @@ def test_pain_52_cached_tokens_are_counted_once() -> None:
         "prompt_tokens_details": {"cached_tokens": 155_000, "cache_write_tokens": 3_000},
     }
     body = completion({"content": "x"}) | {"usage": usage}
-    told = CODECS[C].decode_response(body).usage
-    assert told is not None
+    reported_usage = CODECS[C].decode_response(body).usage
+    assert reported_usage is not None
     paid = cost(
         price,
-        input=told.input or 0,
-        output=told.output or 0,
-        cached=told.cached or 0,
-        written=told.written or 0,
+        input=reported_usage.input or 0,
+        output=reported_usage.output or 0,
+        cached=reported_usage.cached or 0,
+        written=reported_usage.written or 0,
     )
     assert paid == pytest.approx(0.166250)
 
 
 def test_pain_52_every_protocol_counts_the_same_tokens() -> None:
-    told = answer(text("x"), cache_read_input_tokens=155, cache_creation_input_tokens=3)
+    answer_body = answer(text("x"), cache_read_input_tokens=155, cache_creation_input_tokens=3)
     for target in (C, R, G):
-        done = weft.translate_response(told, M, target).body
+        done = weft.translate_response(answer_body, M, target).body
         read = CODECS[target].decode_response(done).usage
         assert read is not None
         assert (read.input, read.output, read.cached) == (168, 5, 155)

@@ -202,8 +202,8 @@ def test_a_response_that_failed_because_of_a_policy_is_a_refusal(target: str, co
     client = weft.StreamTranslator(target, target)
     client.feed(data)
     streamed = CODECS[target].encode_response(client.response, 0).body
-    for said in (body, streamed):
-        assert TOLD[target](said) == ("I cannot", STOPS[A, target] if target != A else "refusal")
+    for texts in (body, streamed):
+        assert TOLD[target](texts) == ("I cannot", STOPS[A, target] if target != A else "refusal")
     if target == A:
         assert body["stop_details"]["category"] == FORBIDDEN[code]
     home = weft.translate_response(whole, R, R).body

@@ -286,11 +286,11 @@ PATHS: list[tuple[tuple[int | str, ...], str]] = [
 
 @pytest.mark.parametrize(("place", "path"), PATHS)
 def test_positions_are_reported_as_the_callers_paths(place: Any, path: str) -> None:
-    said = [{"type": "output_text", "text": "a"}, {"type": "output_text", "text": "b"}]
+    texts = [{"type": "output_text", "text": "a"}, {"type": "output_text", "text": "b"}]
     text = {"type": "input_text", "text": "x"}
     request = decoded(
         {"role": "user", "content": "x"},
-        {"role": "assistant", "content": said},
+        {"role": "assistant", "content": texts},
         CALL,
         {**RESULT, "output": [text, text]},
         {"type": "additional_tools", "role": "developer", "tools": [{"type": "web_search"}]},

@@ -147,7 +147,7 @@ def test_recorded_streams_are_read_by_the_clients_own_sdk(source, target):
         sent = stream.feed(exchange["sse"].encode()) + stream.close()
         if not stream.failed:
             text, calls = read(target, sent)
-            bare = [(name.rpartition("__")[2], given) for name, given in calls]
+            bare = [(name.rpartition("__")[2], value) for name, value in calls]
             assert (text, bare) == meant(stream.response), exchange["id"]
             judged += 1
     assert judged

@@ -147,13 +147,13 @@ def test_recorded_answers_are_read_by_the_sdk(source, target):
 
 @pytest.mark.parametrize("target", PROTOCOLS)
 def test_requests_of_real_clients_match_the_sdk_types(target):
-    seen = 0
-    sent = [(source, *found) for source in PROTOCOLS for found in sent_by_clients(source)]
+    count = 0
+    sent = [(source, *match) for source in PROTOCOLS for match in sent_by_clients(source)]
     for source, name, body in sent:
         if source == target:
             assert weft.translate(body, source, target, model=MODEL.get(source)).body == body
             continue
         done = weft.translate(body, source, target, model=MODEL.get(source))
         assert faults(REQUESTS, target, done.body) == [], name
-        seen += 1
-    assert seen > 0
+        count += 1
+    assert count > 0

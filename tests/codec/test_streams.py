@@ -39,16 +39,16 @@ def stream(source: str, target: str, *frames: Body | str) -> tuple[list[Body], A
 
 
 def said(response: Any) -> list[Any]:
-    found: list[Any] = []
+    parts: list[Any] = []
     for block in response.message.blocks:
         match block:
             case Text(text=text) | Refusal(text=text) | Thinking(text=text) if text:
-                found.append(text)
+                parts.append(text)
             case ToolCall(name=name, arguments=arguments):
-                found.append((name, orjson.loads(arguments)))
+                parts.append((name, orjson.loads(arguments)))
             case _:
                 pass
-    return found
+    return parts
 
 
 def event(kind: str, number: int = 0, **members: Any) -> Body:

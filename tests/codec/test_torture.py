@@ -91,8 +91,8 @@ def index(body: Body, words: str) -> int:
 
 def in_order(*words: str) -> Callable[[Body], bool]:
     def check(body: Body) -> bool:
-        found = [index(body, word) for word in words]
-        return -1 not in found and found == sorted(found)
+        positions = [index(body, word) for word in words]
+        return -1 not in positions and positions == sorted(positions)
 
     return check
 
@@ -213,8 +213,8 @@ def test_nothing_hidden_becomes_visible_output(target: str) -> None:
 def test_the_round_trip_with_the_sidecar_gives_the_original_request(
     target: str, as_bytes: bool
 ) -> None:
-    given: Any = orjson.dumps(TORTURE) if as_bytes else TORTURE
-    done = weft.translate(given, "anthropic", target)
+    arguments: Any = orjson.dumps(TORTURE) if as_bytes else TORTURE
+    done = weft.translate(arguments, "anthropic", target)
     sidecar = orjson.loads(orjson.dumps(done.sidecar))
     back = weft.translate(done.body, target, "anthropic", model=TORTURE["model"], sidecar=sidecar)
     assert (orjson.loads(back.body) if as_bytes else back.body) == TORTURE

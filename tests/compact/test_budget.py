@@ -64,7 +64,7 @@ def said(role: str, text: str, **fields) -> Row:
 
 
 @pytest.mark.parametrize(
-    ("thread", "budget", "kept"),
+    ("thread", "budget", "expected"),
     [
         (("u:a", "a:b", "u:c"), 3, "u:a|a:b|u:c"),  # it fits: nothing is done
         (("s:r", "u:a", "a:b", "u:c"), 3, "s:r|u:SUMMARY|u:c"),  # system and the last request
@@ -96,11 +96,11 @@ def said(role: str, text: str, **fields) -> Row:
     ],
 )
 def test_required_messages_stay_and_recent_messages_fill_the_rest(
-    thread: tuple[str, ...], budget: int, kept: str
+    thread: tuple[str, ...], budget: int, expected: str
 ) -> None:
     planned = plan_budget(rows(*thread), budget, count=words)
     shown = ["u:SUMMARY" if row.kind == "summary" else write([row])[0] for row in planned.rows]
-    assert shown == kept.split("|")
+    assert shown == expected.split("|")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def cost_of(made) -> int:
 
 
 @pytest.mark.parametrize(
-    ("keep", "kept"),
+    ("keep", "expected"),
     [
         (0, "s:r|u:SUMMARY|u:c|a:d"),  # no request stands with its answer folded
         (1, "s:r|u:SUMMARY|u:c|a:d"),
@@ -142,11 +142,11 @@ def cost_of(made) -> int:
         (9, "s:r|u:a|u:b|a:!c1|t:=c1|u:c|a:d"),
     ],
 )
-def test_keep_is_the_number_of_kept_turns(keep: int, kept: str) -> None:
+def test_keep_is_the_number_of_kept_turns(keep: int, expected: str) -> None:
     made = rows("s:r", "u:a", "u:b", "a:!c1", "t:=c1", "u:c", "a:d")
     planned = plan_budget(made, 100, keep=keep, count=words)
     shown = ["u:SUMMARY" if row.kind == "summary" else write([row])[0] for row in planned.rows]
-    assert shown == kept.split("|")
+    assert shown == expected.split("|")
 
 
 def test_a_summary_is_at_most_a_quarter_of_what_it_replaces() -> None:
@@ -282,8 +282,8 @@ def test_every_compacted_part_keeps_a_line_of_its_content(thread: list[Row], per
         budget = refused.needed
     assert cost(planned.rows) <= budget
     (summary,) = [row.message.text for row in planned.rows if row.kind == "summary"]
-    kept = {row.id for row in planned.rows}
-    folded = "\n".join(row.message.text for row in thread if row.id not in kept)
+    ids = {row.id for row in planned.rows}
+    folded = "\n".join(row.message.text for row in thread if row.id not in ids)
     quotes, names = split_summary(summary)
     assert quotes or names
     assert [quote for quote in quotes if quote not in folded] == []
@@ -300,7 +300,7 @@ def test_answers_are_kept_and_their_questions_are_not(thread: list[Row], share: 
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer", "kept"),
+    ("asked", "answer", "expected"),
     [
         ("Which port does the server use?", "The server listens on port 8787.", False),
         ("Shall we drop Python 3.10 support?", "Yes.", True),  # the answer says nothing alone
@@ -308,10 +308,10 @@ def test_answers_are_kept_and_their_questions_are_not(thread: list[Row], share: 
         ("Use port 9000 for the server.", "The server listens on port 9000.", True),  # a wish
     ],
 )
-def test_a_question_is_kept_only_without_an_answer(asked: str, answer: str, kept: bool) -> None:
+def test_a_question_is_kept_only_without_an_answer(asked: str, answer: str, expected: bool) -> None:
     summary = extract_summary([said("user", asked), said("assistant", answer)], 500, count)
     assert summary is not None
-    assert (asked in summary.text) is kept
+    assert (asked in summary.text) is expected
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_a_number_is_found_with_any_thousands_separator(text: str, kind: str, na
 
 
 @pytest.mark.parametrize(
-    ("role", "line", "told"),
+    ("role", "line", "expected"),
     [
         ("assistant", "- Measured: 412 tests pass", "\n- Measured: 412 tests pass"),
         ("user", "* Measured: 412 tests pass", "\n- Measured: 412 tests pass"),
@@ -339,10 +339,10 @@ def test_a_number_is_found_with_any_thousands_separator(text: str, kind: str, na
         ("assistant", "-1 is not allowed in here", "\n- -1 is not allowed in here"),  # no mark
     ],
 )
-def test_a_list_item_has_one_bullet(role: str, line: str, told: str) -> None:
+def test_a_list_item_has_one_bullet(role: str, line: str, expected: str) -> None:
     summary = extract_summary([said(role, line)], 300, count)
     assert summary is not None
-    assert told in summary.text
+    assert expected in summary.text
 
 
 def test_an_index_has_no_line_without_a_name() -> None:
@@ -360,15 +360,15 @@ def test_a_truncated_index_says_how_much_is_missing() -> None:
     assert summary is not None
     line = unmarked(summary.text).split("\n\n")[-1]
     listed = line.removeprefix("Paths: ").split(", ")
-    told = summary.text.count("- Read")
-    assert listed[-1] == f"... and {60 - told - (len(listed) - 1)} more"
+    lines = summary.text.count("- Read")
+    assert listed[-1] == f"... and {60 - lines - (len(listed) - 1)} more"
     again = extract_summary([Row(b"0" * 20, summary, kind="summary")], 170, count)
     assert again is not None
     assert again.text.count(" more") == 1
 
 
 @pytest.mark.parametrize(
-    ("blocks", "told"),
+    ("blocks", "expected"),
     [
         ((Text("ok"),), "- ok"),
         ((Thinking("why"),), "- 1 thinking"),
@@ -376,14 +376,14 @@ def test_a_truncated_index_says_how_much_is_missing() -> None:
         ((), "- empty messages"),
     ],
 )
-def test_a_summary_of_a_tiny_thread_still_says_what_it_was(blocks, told: str) -> None:
+def test_a_summary_of_a_tiny_thread_still_says_what_it_was(blocks, expected: str) -> None:
     summary = extract_summary([Row(b"0" * 20, Message("user", blocks))], 100, count)
     assert summary is not None
-    assert told in summary.text
+    assert expected in summary.text
 
 
 @pytest.mark.parametrize(
-    ("keep", "kept"),
+    ("keep", "expected"),
     [
         (None, "s:r|u:S|a:p|u:c|a:d"),  # all but the last exchange
         (0, "s:r|u:S|a:p|u:c|a:d"),
@@ -392,11 +392,11 @@ def test_a_summary_of_a_tiny_thread_still_says_what_it_was(blocks, told: str) ->
         (3, "s:r|u:a|a:p|u:b|a:x|u:c|a:d"),  # nothing is older
     ],
 )
-def test_a_callers_summary_replaces_all_but_the_kept_turns(keep: int | None, kept: str) -> None:
+def test_a_callers_summary_replaces_all_but_the_kept_turns(keep: int | None, expected: str) -> None:
     made = rows("s:r", "u:a", "*a:p", "u:b", "a:x", "u:c", "a:d")
     written = write(plan_summary(made, "S", keep=keep, count=words).rows)
     marked = f"u:{mark_summary('S').text.replace(' ', '_')}"
-    assert ["u:S" if row == marked else row for row in written] == kept.split("|")
+    assert ["u:S" if row == marked else row for row in written] == expected.split("|")
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_a_thread_of_one_request_and_many_tool_rounds_still_compacts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("see src/weft/ids.py and ./a/b", {"path": ["src/weft/ids.py", "./a/b"]}),
         ("open https://x.org/a?b=1, please", {"path": ["https://x.org/a?b=1"]}),
@@ -467,11 +467,11 @@ def test_a_thread_of_one_request_and_many_tool_rounds_still_compacts() -> None:
         ("and a or b / c", {}),
     ],
 )
-def test_entities_keep_their_spelling(text: str, found: dict[str, list[str]]) -> None:
+def test_entities_keep_their_spelling(text: str, expected: dict[str, list[str]]) -> None:
     names: dict[str, list[str]] = {}
     for kind, name in find_entities(text):
         names.setdefault(kind, []).append(name)
-    assert names == found
+    assert names == expected
 
 
 HOSTILE = [
@@ -516,8 +516,8 @@ def test_an_unread_result_that_fits_leaves_room_for_the_goal_and_the_rules() -> 
         Row(id=b"c" * 20, message=Message("assistant", (call,))),
         Row(id=b"r" * 20, message=Message("tool", (result,))),
     ]
-    kept = sum(count(row.message) for row in work[4:])
-    planned = plan_budget(work, kept + 30, count=count)
+    tokens = sum(count(row.message) for row in work[4:])
+    planned = plan_budget(work, tokens + 30, count=count)
     text = "\n".join(row.message.text for row in planned.rows[:-1])
     assert "rounded once" in text
     assert "src/report" in text
@@ -525,7 +525,7 @@ def test_an_unread_result_that_fits_leaves_room_for_the_goal_and_the_rules() -> 
     shortened = str(planned.rows[-1].message)
     assert "cart.py:52: error" in shortened
     assert "recall(" in shortened
-    assert sum(count(row.message) for row in planned.rows) <= kept + 30
+    assert sum(count(row.message) for row in planned.rows) <= tokens + 30
 
 
 def _make_talk(turns: int) -> list[Row]:

@@ -54,12 +54,12 @@ SUPPORT = [
 ]
 
 
-@pytest.mark.parametrize(("name", "wish", "result", "report", "last"), SUPPORT)
+@pytest.mark.parametrize(("name", "options", "result", "report", "last"), SUPPORT)
 def test_what_was_done_is_there_if_the_last_request_needs_it(
-    name: str, wish: str, result: dict[str, str], report: str, last: str
+    name: str, options: str, result: dict[str, str], report: str, last: str
 ) -> None:
     messages = [user("My line is down since 4 March."), assistant("I look at it.")]
-    messages += [user(wish), *action(name, {"to": "office"}, result, report)]
+    messages += [user(options), *action(name, {"to": "office"}, result, report)]
     messages += [*chatter(8), user(last)]
     assert report in compacted(messages, 260)
 

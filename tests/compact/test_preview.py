@@ -26,9 +26,9 @@ def test_each_message_has_an_action_and_a_reason(options):
     with weft.open() as t:
         work(t)
         before = t.compile()
-        seen = t.compact(budget=1500, preview=True, **options)
+        preview = t.compact(budget=1500, preview=True, **options)
         assert t.compile().rows == before.rows
-        by_id = {change.id: change for change in seen.changes if change.id is not None}
+        by_id = {change.id: change for change in preview.changes if change.id is not None}
         assert set(by_id) == set(before.ids)
         reasons = [(by_id[id].action, by_id[id].reason) for id in before.ids]
         assert reasons[0] == ("kept", "setup")
@@ -38,16 +38,16 @@ def test_each_message_has_an_action_and_a_reason(options):
         assert ("kept", "the current request") in reasons
         assert reasons[-1][0] == "thinned"
         assert by_id[before.ids[-1]].tokens_after < by_id[before.ids[-1]].tokens_before
-        assert [change.action for change in seen.changes].count("added") == 1
-        assert all(change.reason for change in seen.changes)
+        assert [change.action for change in preview.changes].count("added") == 1
+        assert all(change.reason for change in preview.changes)
 
 
 def test_a_preview_of_ranges_has_them_too():
     with weft.open(checkpoints=True) as t:
         talk(t, 4)
         first, second = [point.id for point in t.checkpoints()][:2]
-        seen = t.compact([{"from": first, "to": second, "summary": "They met."}], preview=True)
-        actions = [change.action for change in seen.changes]
+        preview = t.compact([{"from": first, "to": second, "summary": "They met."}], preview=True)
+        actions = [change.action for change in preview.changes]
         assert actions.count("folded") >= 1
         assert actions.count("added") == 1
 

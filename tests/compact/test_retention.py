@@ -28,8 +28,8 @@ def read_session(name: str) -> list[Row]:
     if not path.exists():
         pytest.skip("the corpus of transcripts is not beside the repository")
     lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-    kept = [line["message"] for line in lines if line.get("type") in {"user", "assistant"}]
-    messages = [{"role": message["role"], "content": message["content"]} for message in kept]
+    remaining = [line["message"] for line in lines if line.get("type") in {"user", "assistant"}]
+    messages = [{"role": message["role"], "content": message["content"]} for message in remaining]
     body = {"model": "claude-sonnet-4-5", "max_tokens": 1, "messages": messages}
     request = weft.decode(body, "anthropic")
     return [Row(b"%20d" % n, message) for n, message in enumerate(request.messages)]
@@ -37,30 +37,30 @@ def read_session(name: str) -> list[Row]:
 
 def names(rows: list[Row], *, written: bool = False) -> set[str]:
     """The entities in rows; `written` leaves only what the agent wrote."""
-    found: set[str] = set()
+    entities: set[str] = set()
     for row in rows:
         for block in row.message.blocks:
             match block:
                 case ToolCall(arguments=arguments):
-                    said = [arguments]
+                    row_texts = [arguments]
                 case ToolResult(content=content) if not written:
-                    said = list(texts(content))
+                    row_texts = list(texts(content))
                 case Text(text=text) if not written or row.message.role == "assistant":
-                    said = [text]
+                    row_texts = [text]
                 case _:
-                    said = []
-            found.update(name for text in said for _, name in find_entities(text))
-    return found
+                    row_texts = []
+            entities.update(name for text in row_texts for _, name in find_entities(text))
+    return entities
 
 
 def newest(rows: list[Row], room: int) -> list[Row]:
-    kept: list[Row] = []
+    newest_rows: list[Row] = []
     for row in reversed(rows):
         room -= count(row.message)
         if room < 0:
             break
-        kept.append(row)
-    return kept
+        newest_rows.append(row)
+    return newest_rows
 
 
 @pytest.mark.parametrize("session", SESSIONS)
@@ -76,6 +76,6 @@ def test_an_extract_keeps_more_needed_names_than_recency(
     summary = extract_summary(old, room, count)
     assert summary is not None
     assert count(summary) <= room
-    kept = sum(name in summary.text for name in needed) / len(needed)
+    actual_texts = sum(name in summary.text for name in needed) / len(needed)
     recent = len(needed & names(newest(old, room))) / len(needed)
-    assert kept > max(least, recent)
+    assert actual_texts > max(least, recent)

@@ -21,13 +21,13 @@ def t() -> Iterator[Thread]:
         yield thread
 
 
-@pytest.mark.parametrize("wish", [{}, {"model": "weft-offline"}, {"summary": "They talked."}])
+@pytest.mark.parametrize("options", [{}, {"model": "weft-offline"}, {"summary": "They talked."}])
 def test_a_pinned_opening_request_stays_before_the_summary_of_later_turns(
-    t: Thread, wish: dict[str, Any]
+    t: Thread, options: dict[str, Any]
 ) -> None:
     t.pin(t.user("Port the parser to Rust."))
     talk(t, 8)
-    t.compact(keep=1, **wish)
+    t.compact(keep=1, **options)
     shown = t.compile()
     assert shown.messages[0].text == "Port the parser to Rust."
     assert shown.kinds[:3] == ("dialogue", "summary", "dialogue")
@@ -44,28 +44,28 @@ def modules(t: Thread, many: int) -> None:
         t.assistant(f"src/module_{n}.py reads the settings and fails if there are none at all.")
 
 
-@pytest.mark.parametrize("wish", [{"keep": 3}, {"budget": 1100}])
-def test_every_name_is_added_if_there_is_room(t: Thread, wish: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{"keep": 3}, {"budget": 1100}])
+def test_every_name_is_added_if_there_is_room(t: Thread, options: dict[str, Any]) -> None:
     modules(t, 40)
     with writer(says("They read modules.")) as (_, model):
-        seen = t.compact(model=model, preview=True, **wish)
-        done = t.compact(model=model, **wish)
-    told = summary_of(t)
+        preview = t.compact(model=model, preview=True, **options)
+        done = t.compact(model=model, **options)
+    text = summary_of(t)
     folded = done.messages // 2
-    assert [n for n in range(folded) if f"src/module_{n}.py" not in told] == []
-    assert " more" not in told
+    assert [n for n in range(folded) if f"src/module_{n}.py" not in text] == []
+    assert " more" not in text
     assert (done.names_added, done.names_left) == (folded, 0)
-    assert done.tokens_after <= seen.tokens_after
+    assert done.tokens_after <= preview.tokens_after
 
 
 def test_names_without_room_are_counted_and_the_summary_says_how_to_find_them(t: Thread) -> None:
     modules(t, 60)
     with writer(says("They read modules.")) as (_, model):
         done = t.compact(model=model, budget=260)
-    told = summary_of(t)
+    text = summary_of(t)
     assert done.names_left > 0
-    assert f"... and {done.names_left} more" in told
-    assert "recall" in told
+    assert f"... and {done.names_left} more" in text
+    assert "recall" in text
     assert f"{done.names_left} names left to recall" in str(done)
     assert done.names_added + done.names_left == done.messages // 2
 
@@ -99,9 +99,9 @@ def test_a_retained_list_item_has_one_bullet(t: Thread) -> None:
 
 def test_a_preview_that_may_save_nothing_says_so(t: Thread) -> None:
     talk(t, 2)
-    seen = t.compact(model="weft-offline", preview=True)
-    assert seen.tokens_after >= seen.tokens_before
-    assert "may save nothing" in str(seen)
+    preview = t.compact(model="weft-offline", preview=True)
+    assert preview.tokens_after >= preview.tokens_before
+    assert "may save nothing" in str(preview)
 
 
 def test_a_compaction_that_saves_nothing_needs_force(t: Thread) -> None:

@@ -55,7 +55,7 @@ def thin(rows: list[Row], room: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("said", "unread"),
+    ("text", "unread"),
     [
         (["u", "a!1", "t=1"], [2]),
         (["u", "a!1", "t=1", "a"], []),  # an answer has read it
@@ -66,7 +66,7 @@ def thin(rows: list[Row], room: int) -> str:
         ([], []),
     ],
 )
-def test_a_result_is_unread_until_an_answer_follows(said: list[str], unread: list[int]) -> None:
+def test_a_result_is_unread_until_an_answer_follows(text: list[str], unread: list[int]) -> None:
     roles = {"u": "user", "a": "assistant", "t": "tool"}
     messages = [
         Message(
@@ -77,7 +77,7 @@ def test_a_result_is_unread_until_an_answer_follows(said: list[str], unread: lis
                 *(ToolResult(id, (Text("y"),)) for id in line.partition("=")[2]),
             ),
         )
-        for line in said
+        for line in text
     ]
     assert unread_rows(rows_of(*messages)) == unread
 
@@ -146,9 +146,9 @@ def test_media_stay_if_they_fit_and_are_named_otherwise() -> None:
         Message("assistant", (ToolCall("c1", "shot", "{}"),)),
         Message("tool", (ToolResult("c1", (Text("word " * 9000), image)),)),
     )
-    [kept] = thin_unread(rows, 2500, count).rows[-1].message.blocks
-    assert isinstance(kept, ToolResult)
-    assert image in kept.content
+    [block] = thin_unread(rows, 2500, count).rows[-1].message.blocks
+    assert isinstance(block, ToolResult)
+    assert image in block.content
     assert "[left out: 1 image]" in thin(rows, 300)
 
 
@@ -241,8 +241,8 @@ def test_each_failed_step_is_reported_and_the_next_one_is_used(kind: str) -> Non
     answer, why, asked = FAILING[kind]
     with weft.open() as thread:
         talk(thread, 30)
-        heard: list[SystemMessage] = []
-        thread.listen(heard.append)
+        events: list[SystemMessage] = []
+        thread.listen(events.append)
         with writer(answer, window=30_000) as (_, model):
             done = thread.compact(model=model, budget=900)
         assert (done.method, thread.compile().tokens <= 900) == ("extract", True)
@@ -250,16 +250,16 @@ def test_each_failed_step_is_reported_and_the_next_one_is_used(kind: str) -> Non
         assert all(why in failure.reason for failure in done.failures)
         steps = [
             (event.data["failed"], event.data["next"])
-            for event in heard
+            for event in events
             if event.subtype == "compact_fallback"
         ]
         assert steps == [("model", "shorter"), ("shorter", "extract")][-asked:] or steps == [
             ("model", "extract")
         ]
-        assert heard[0].data == {"status": "compacting"}
-        assert heard[-1].data["compact_metadata"]["method"] == "extract"
-        assert why in heard[-1].data["compact_metadata"]["reason"]
-        assert not any("compact_result" in event.data for event in heard)
+        assert events[0].data == {"status": "compacting"}
+        assert events[-1].data["compact_metadata"]["method"] == "extract"
+        assert why in events[-1].data["compact_metadata"]["reason"]
+        assert not any("compact_result" in event.data for event in events)
         assert "an extract without a model" in str(thread.head.message)
         assert why in str(thread.head.message)
         assert thread.head.metadata["failures"][0]["step"] == "model"
@@ -285,8 +285,8 @@ def test_a_summary_that_is_too_long_is_trimmed_at_a_sentence(budget: int) -> Non
             done = thread.compact(model=model, budget=budget)
         assert done.method in ("model", "shorter")
         assert thread.compile().tokens <= budget
-        told = thread.compile().messages[0].text.rstrip()
-        assert "They read modules." in told
+        text = thread.compile().messages[0].text.rstrip()
+        assert "They read modules." in text
 
 
 def test_a_summary_truncated_late_is_used_up_to_its_last_sentence() -> None:
@@ -294,9 +294,9 @@ def test_a_summary_truncated_late_is_used_up_to_its_last_sentence() -> None:
         talk(thread, 30)
         with writer(says("They read modules. " * 60 + "And th", stop="length")) as (_, model):
             thread.compact(model=model)
-        told = thread.compile().messages[0].text
-        assert "They read modules." in told
-        assert "And th" not in told
+        text = thread.compile().messages[0].text
+        assert "They read modules." in text
+        assert "And th" not in text
 
 
 @pytest.mark.parametrize("options", [{}, {"keep": 1}, {"budget": 900, "fallback": False}])
@@ -304,13 +304,13 @@ def test_without_a_fallback_a_failing_model_raises_and_changes_nothing(options: 
     with weft.open() as thread:
         talk(thread, 30)
         before = thread.head
-        heard: list[SystemMessage] = []
-        thread.listen(heard.append)
+        events: list[SystemMessage] = []
+        thread.listen(events.append)
         with writer(DOWN) as (_, model), pytest.raises(UpstreamFailed, match="on fire"):
             thread.compact(model=model, **options)
         assert thread.head == before
-        assert [event.subtype for event in heard] == ["status", "status"]
-        assert heard[-1].data["compact_result"] == "failed"
+        assert [event.subtype for event in events] == ["status", "status"]
+        assert events[-1].data["compact_result"] == "failed"
 
 
 def test_a_fallback_can_be_requested_without_a_budget() -> None:
@@ -372,11 +372,11 @@ def test_a_timeout_must_be_positive(timeout: float) -> None:
     ],
 )
 def test_a_model_has_room_to_think_before_it_writes(model: str, least: int) -> None:
-    found = load_catalog().find(model)
+    row = load_catalog().find(model)
     turns = [Message("user", (Text("hi"),))]
-    request = summary_request(found, turns, limit=500)
+    request = summary_request(row, turns, limit=500)
     assert request.params.max_tokens >= least
-    assert request.params.max_tokens <= found.output
+    assert request.params.max_tokens <= row.output
 
 
 @pytest.mark.parametrize(

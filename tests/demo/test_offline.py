@@ -56,7 +56,7 @@ def calls(request):
 
 
 @pytest.mark.parametrize(
-    ("messages", "said"),
+    ("messages", "text"),
     [
         ([user("hello")], "You said: “hello”"),
         (
@@ -68,8 +68,8 @@ def calls(request):
         ([user("one"), assistant("two"), user("Summarise it.")], "- You said: one"),
     ],
 )
-def test_it_answers_about_the_conversation(messages, said):
-    assert said in words(ask(*messages))
+def test_it_answers_about_the_conversation(messages, text):
+    assert text in words(ask(*messages))
 
 
 def test_the_same_request_gives_the_same_events():
@@ -213,7 +213,7 @@ def test_only_the_tool_that_is_asked_for_is_called(text, called):
 
 
 @pytest.mark.parametrize(
-    ("text", "tools", "said"),
+    ("text", "tools", "actual_text"),
     [
         ("use a tool", OWN, "`compact` and `recall`"),
         ("Please use a tool: list the files here.", DESK, "`calculate`, `now`"),
@@ -222,8 +222,8 @@ def test_only_the_tool_that_is_asked_for_is_called(text, called):
         ("use a tool", (), "no tools"),
     ],
 )
-def test_if_no_tool_fits_it_lists_the_tools(text, tools, said):
-    assert said in words(ask(user(text), tools=tools))
+def test_if_no_tool_fits_it_lists_the_tools(text, tools, actual_text):
+    assert actual_text in words(ask(user(text), tools=tools))
 
 
 def test_a_forced_choice_is_not_a_request_to_compact():
@@ -241,10 +241,10 @@ FACTS = ("My name is Ada.", "I keep two cats, Tom and Ulla.")
 
 def folded():
     """A conversation after the model's own compaction of it."""
-    said = [user(FACTS[0]), assistant(words(ask(user(FACTS[0]))))]
-    said += [user(FACTS[1]), assistant("`now` answered: noon.")]
-    [(_, given)] = calls(ask(*said, user("Please compact the thread."), tools=OWN))
-    return given["replacements"][0]["summary"]
+    texts = [user(FACTS[0]), assistant(words(ask(user(FACTS[0]))))]
+    texts += [user(FACTS[1]), assistant("`now` answered: noon.")]
+    [(_, arguments)] = calls(ask(*texts, user("Please compact the thread."), tools=OWN))
+    return arguments["replacements"][0]["summary"]
 
 
 def test_its_summary_contains_the_facts():
@@ -271,9 +271,9 @@ def test_facts_in_an_engine_summary_keep_their_speaker(role):
 
 
 def test_its_text_about_tools_is_not_a_fact():
-    said = [user("Use a tool: list the files."), assistant("My tools are `now`; name one.")]
-    [(_, given)] = calls(ask(*said, *said, user("Please compact."), tools=OWN))
-    summary = given["replacements"][0]["summary"]
+    texts = [user("Use a tool: list the files."), assistant("My tools are `now`; name one.")]
+    [(_, arguments)] = calls(ask(*texts, *texts, user("Please compact."), tools=OWN))
+    summary = arguments["replacements"][0]["summary"]
     assert summary.count("list the files") == 1
     assert "My tools" not in summary
 
@@ -286,5 +286,5 @@ def test_a_second_compaction_keeps_the_facts_of_the_first():
         user("Compact it."),
         tools=OWN,
     )
-    [(_, given)] = calls(again)
-    assert all(fact in given["replacements"][0]["summary"] for fact in FACTS)
+    [(_, arguments)] = calls(again)
+    assert all(fact in arguments["replacements"][0]["summary"] for fact in FACTS)

@@ -111,14 +111,14 @@ def test_edited_added_and_compacted_turns_are_resumed(codex: Codex) -> None:
     (imported,) = import_bytes(store, file.read_bytes())
     thread = weft.open(store, imported.thread)
     compiled = thread.compile()
-    found = {
+    rollout_ids = {
         word: id
         for id, message in zip(compiled.ids, compiled.messages, strict=True)
         for word in ("QUINCE", "MEDLAR")
         if word in message.text
     }
-    thread.edit(found["QUINCE"], "Say hello. DAMSON")
-    thread.skip(found["MEDLAR"])
+    thread.edit(rollout_ids["QUINCE"], "Say hello. DAMSON")
+    thread.skip(rollout_ids["MEDLAR"])
     thread.user("Added LOVAGE")
     thread.assistant("An answer BORAGE")
     file.write_bytes(export_bytes(store, imported.thread, "codex")[0])

@@ -506,16 +506,16 @@ def test_a_second_message_waits_for_the_end_of_the_first_answer(served):
 def test_an_interrupt_ends_the_run_and_keeps_the_connection(served):
     async def conversation():
         async with aiohttp.ClientSession() as session, session.ws_connect(served + "/ws") as socket:
-            told = []
+            answers = []
             await socket.send_json({"type": "say", "text": LONG, "thread": "cut"})
             while (frame := await socket.receive_json(timeout=60))["type"] != "interrupted":
-                told.append(frame["type"])
-                if frame["type"] == "text_delta" and told.count("text_delta") == 1:
+                answers.append(frame["type"])
+                if frame["type"] == "text_delta" and answers.count("text_delta") == 1:
                     await socket.send_json({"type": "interrupt"})
             await socket.send_json({"type": "say", "text": "And now?", "thread": "cut"})
             while (frame := await socket.receive_json(timeout=60))["type"] != "message_complete":
                 assert frame["type"] != "error"
-            return told
+            return answers
 
     assert "message_complete" not in apart(conversation)
 

@@ -59,33 +59,33 @@ def gemini(gateway):
 
 
 def ask_gemini(client, contents, streams, *, model=MODEL, **more):
-    given = {"model": model, "contents": contents, "config": more or None}
+    arguments = {"model": model, "contents": contents, "config": more or None}
     if not streams:
-        return [client.models.generate_content(**given)]
-    return list(client.models.generate_content_stream(**given))
+        return [client.models.generate_content(**arguments)]
+    return list(client.models.generate_content_stream(**arguments))
 
 
 def ask_messages(client, messages, streams, *, model=MODEL, **more):
-    given = {"model": model, "max_tokens": 500, "messages": messages, **more}
+    arguments = {"model": model, "max_tokens": 500, "messages": messages, **more}
     if not streams:
-        return client.messages.create(**given)
-    with client.messages.stream(**given) as stream:
+        return client.messages.create(**arguments)
+    with client.messages.stream(**arguments) as stream:
         return stream.get_final_message()
 
 
 def ask_chat(client, messages, streams, **more):
-    given = {"model": MODEL, "messages": messages, **more}
+    arguments = {"model": MODEL, "messages": messages, **more}
     if not streams:
-        return client.chat.completions.create(**given).choices[0]
-    with client.chat.completions.stream(**given) as stream:
+        return client.chat.completions.create(**arguments).choices[0]
+    with client.chat.completions.stream(**arguments) as stream:
         return stream.get_final_completion().choices[0]
 
 
 def ask_responses(client, items, streams, **more):
-    given = {"model": MODEL, "input": items, "store": False, **more}
+    arguments = {"model": MODEL, "input": items, "store": False, **more}
     if not streams:
-        return client.responses.create(**given)
-    with client.responses.stream(**given) as stream:
+        return client.responses.create(**arguments)
+    with client.responses.stream(**arguments) as stream:
         for _ in stream:
             pass
         return stream.get_final_response()
@@ -117,16 +117,16 @@ def test_openai_chat_answers_and_calls_a_tool(gpt, streams):
     choice = ask_chat(gpt, messages, streams, tools=tools)
     assert choice.finish_reason == "tool_calls"
     [call] = choice.message.tool_calls
-    given = orjson.loads(call.function.arguments)
+    arguments = orjson.loads(call.function.arguments)
     answered = choice.message.to_dict()
     answered["tool_calls"] = [
         {
             "id": call.id,
             "type": "function",
-            "function": {"name": "weather", "arguments": orjson.dumps(given).decode()},
+            "function": {"name": "weather", "arguments": orjson.dumps(arguments).decode()},
         }
     ]
-    result = {"role": "tool", "tool_call_id": call.id, "content": weather(**given)}
+    result = {"role": "tool", "tool_call_id": call.id, "content": weather(**arguments)}
     final = ask_chat(gpt, [*messages, answered, result], streams, tools=tools)
     assert ANSWER in final.message.content
     assert final.finish_reason == "stop"
@@ -138,10 +138,10 @@ def test_openai_responses_answers_and_calls_a_tool(gpt, streams):
     items = [{"role": "user", "content": ASK}]
     first = ask_responses(gpt, items, streams, tools=tools, instructions="Be brief.")
     [call] = [item for item in first.output if item.type == "function_call"]
-    given = orjson.loads(call.arguments)
+    result = orjson.loads(call.arguments)
     items += [item.to_dict() for item in first.output]
     items.append(
-        {"type": "function_call_output", "call_id": call.call_id, "output": weather(**given)}
+        {"type": "function_call_output", "call_id": call.call_id, "output": weather(**result)}
     )
     final = ask_responses(gpt, items, streams, tools=tools, instructions="Be brief.")
     assert ANSWER in final.output_text
@@ -153,17 +153,17 @@ def test_gemini_answers_and_calls_a_tool(gemini, streams):
     declared = types.FunctionDeclaration(name="weather", parameters_json_schema=SCHEMA)
     config = {"tools": [types.Tool(function_declarations=[declared])]}
     config |= {"system_instruction": "Be brief.", "automatic_function_calling": {"disable": True}}
-    said = [types.Content(role="user", parts=[types.Part(text=ASK)])]
-    chunks = ask_gemini(gemini, said, streams, **config)
+    texts = [types.Content(role="user", parts=[types.Part(text=ASK)])]
+    chunks = ask_gemini(gemini, texts, streams, **config)
     [call] = [call for chunk in chunks for call in chunk.function_calls or ()]
     result = types.Part.from_function_response(
         name=call.name, response={"it": weather(**call.args)}
     )
-    said += [
+    texts += [
         types.Content(role="model", parts=[types.Part(function_call=call)]),
         types.Content(role="user", parts=[result]),
     ]
-    final = ask_gemini(gemini, said, streams, **config)
+    final = ask_gemini(gemini, texts, streams, **config)
     assert ANSWER in "".join(chunk.text or "" for chunk in final)
     assert final[-1].candidates[0].finish_reason == "STOP"
     assert final[-1].usage_metadata.total_token_count > 0
@@ -222,23 +222,23 @@ def test_a_gemini_upstream_answers_every_protocol(tmp_path):
         upstream.then(Scripted(*GEMINI_ANSWER))
         flags = ("--upstream", f"g=gemini:{upstream.url}")
         with weft_serve(tmp_path, *flags, G_API_KEY="secret") as gateway:
-            said = [{"role": "user", "content": "hi"}]
+            messages = [{"role": "user", "content": "hi"}]
             with anthropic.Anthropic(base_url=gateway.url, api_key="k", max_retries=0) as client:
-                message = ask_messages(client, said, True, model="g/gemini-3-pro")
+                message = ask_messages(client, messages, True, model="g/gemini-3-pro")
             with google_client(gateway.url) as client:
                 chunks = ask_gemini(client, "hi", True, model="gemini-3-pro")
     assert message.content[0].text == "".join(chunk.text for chunk in chunks) == "Hello"
     assert message.id.startswith("msg_")
     path = "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse"
-    assert {seen["path"] for seen in upstream.seen} <= {path, path.replace("v1beta", "v1")}
-    assert {seen["headers"]["x-goog-api-key"] for seen in upstream.seen} == {"secret"}
+    assert {request["path"] for request in upstream.seen} <= {path, path.replace("v1beta", "v1")}
+    assert {request["headers"]["x-goog-api-key"] for request in upstream.seen} == {"secret"}
 
 
 def test_ids_have_the_format_of_their_protocol_and_are_unique(claude, gpt):
-    said = [{"role": "user", "content": "hello"}]
+    messages = [{"role": "user", "content": "hello"}]
     asks = {
-        "msg_": lambda: claude.messages.create(model=MODEL, max_tokens=99, messages=said),
-        "chatcmpl-": lambda: gpt.chat.completions.create(model=MODEL, messages=said),
+        "msg_": lambda: claude.messages.create(model=MODEL, max_tokens=99, messages=messages),
+        "chatcmpl-": lambda: gpt.chat.completions.create(model=MODEL, messages=messages),
         "resp_": lambda: gpt.responses.create(model=MODEL, input="hello"),
     }
     for prefix, ask in asks.items():
@@ -257,16 +257,16 @@ def test_anthropics_tool_runner_completes(claude):
         return weather(city)
 
     messages = [{"role": "user", "content": ASK}]
-    given = {"model": MODEL, "max_tokens": 500, "tools": [weather_of], "messages": messages}
-    final = claude.beta.messages.tool_runner(**given).until_done()
+    arguments = {"model": MODEL, "max_tokens": 500, "tools": [weather_of], "messages": messages}
+    final = claude.beta.messages.tool_runner(**arguments).until_done()
     assert ran == ["Paris"]
     assert ANSWER in final.content[0].text
 
 
 def test_a_conversation_stored_by_the_server_is_continued_by_id(gateway, gpt):
     first = gpt.responses.create(model=MODEL, instructions="Be brief.", input="I keep two cats.")
-    given = {"model": MODEL, "input": "How many cats?", "previous_response_id": first.id}
-    second = gpt.responses.with_raw_response.create(**given)
+    arguments = {"model": MODEL, "input": "How many cats?", "previous_response_id": first.id}
+    second = gpt.responses.with_raw_response.create(**arguments)
     assert "two cats" in second.parse().output_text
     with weft.thread.open(gateway.store, second.headers["x-weft-thread"]) as thread:
         roles = [message.role for message in thread.compile().messages]
@@ -295,11 +295,14 @@ def test_tokens_are_counted_and_models_are_listed(claude, gpt):
 
 
 def test_a_conversation_can_change_its_protocol_and_stays_one_thread(gateway, claude, gpt):
-    said = [{"role": "user", "content": "I keep two cats, and it is Sunday."}]
-    first = claude.messages.with_raw_response.create(model=MODEL, max_tokens=500, messages=said)
+    messages = [{"role": "user", "content": "I keep two cats, and it is Sunday."}]
+    first = claude.messages.with_raw_response.create(model=MODEL, max_tokens=500, messages=messages)
     text = first.parse().content[0].text
-    said += [{"role": "assistant", "content": text}, {"role": "user", "content": "How many cats?"}]
-    second = gpt.chat.completions.with_raw_response.create(model=MODEL, messages=said)
+    messages += [
+        {"role": "assistant", "content": text},
+        {"role": "user", "content": "How many cats?"},
+    ]
+    second = gpt.chat.completions.with_raw_response.create(model=MODEL, messages=messages)
     name = first.headers["x-weft-thread"]
     assert second.headers["x-weft-thread"] == name
     with weft.thread.open(gateway.store, name) as thread:
@@ -354,8 +357,8 @@ def stream_messages(url):
 
 def stream_chat(url):
     with openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as client:
-        given = [{"role": "user", "content": "hi"}]
-        for _ in client.chat.completions.create(model="x", messages=given, stream=True):
+        messages = [{"role": "user", "content": "hi"}]
+        for _ in client.chat.completions.create(model="x", messages=messages, stream=True):
             pass
 
 
@@ -389,8 +392,8 @@ def test_a_truncated_upstream_answer_raises_the_sdks_own_error(tmp_path, protoco
 def test_kill_9_after_an_answer_loses_nothing(tmp_path):
     with weft_serve(tmp_path) as gateway:
         with anthropic.Anthropic(base_url=gateway.url, api_key="k", max_retries=0) as client:
-            said = [{"role": "user", "content": "Remember the number 1234."}]
-            with client.messages.stream(model=MODEL, max_tokens=500, messages=said) as stream:
+            messages = [{"role": "user", "content": "Remember the number 1234."}]
+            with client.messages.stream(model=MODEL, max_tokens=500, messages=messages) as stream:
                 text = "".join(stream.text_stream)
                 name = stream.response.headers["x-weft-thread"]
         os.kill(gateway.process.pid, signal.SIGKILL)

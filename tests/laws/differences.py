@@ -75,16 +75,16 @@ def laid_out(ours: list[Any], theirs: list[Any]) -> Iterator[tuple[Any, Any, int
         start += 1
     while end < least - start and ours[-1 - end] == theirs[-1 - end]:
         end += 1
-    seen = [leaves(item) for item in ours[start : len(ours) - end]]
-    said = [leaves(item) for item in theirs[start : len(theirs) - end]]
-    best = [[0.0] * (len(said) + 1) for _ in range(len(seen) + 1)]
-    for i in range(len(seen) - 1, -1, -1):
-        for j in range(len(said) - 1, -1, -1):
+    our_leaves = [leaves(item) for item in ours[start : len(ours) - end]]
+    texts = [leaves(item) for item in theirs[start : len(theirs) - end]]
+    best = [[0.0] * (len(texts) + 1) for _ in range(len(our_leaves) + 1)]
+    for i in range(len(our_leaves) - 1, -1, -1):
+        for j in range(len(texts) - 1, -1, -1):
             beside = 0.001 if i == j else 0.0  # which of two alike is meant
-            paired = best[i + 1][j + 1] + likeness(seen[i], said[j]) + beside
+            paired = best[i + 1][j + 1] + likeness(our_leaves[i], texts[j]) + beside
             best[i][j] = max(paired, best[i + 1][j], best[i][j + 1])
     i = j = 0
-    while i < len(seen) and j < len(said):
+    while i < len(our_leaves) and j < len(texts):
         if best[i][j] == best[i + 1][j]:
             yield start + i, None, 0
             i += 1
@@ -94,17 +94,17 @@ def laid_out(ours: list[Any], theirs: list[Any]) -> Iterator[tuple[Any, Any, int
         else:
             yield start + i, start + j, 0
             i, j = i + 1, j + 1
-    yield from ((start + at, None, 0) for at in range(i, len(seen)))
-    yield from ((None, start + at, start + len(seen)) for at in range(j, len(said)))
+    yield from ((start + at, None, 0) for at in range(i, len(our_leaves)))
+    yield from ((None, start + at, start + len(our_leaves)) for at in range(j, len(texts)))
 
 
 def leaves(value: Any, key: str = "") -> dict[bytes, int]:
     """All leaf values of a value, with their weights; ids weigh most."""
     if isinstance(value, dict):
-        found = {name.encode(): 1 for name in value}
+        weights = {name.encode(): 1 for name in value}
         for name, inner in value.items():
-            found |= leaves(inner, name)
-        return found
+            weights |= leaves(inner, name)
+        return weights
     if isinstance(value, list):
         return {leaf: weight for inner in value for leaf, weight in leaves(inner).items()}
     leaf = orjson.dumps(value)
@@ -131,9 +131,9 @@ def names(loss: Path, path: Path) -> bool:
 def words(value: Any) -> frozenset[str]:
     """The texts in a value."""
     if isinstance(value, dict):
-        said = [words(inner) for key, inner in value.items() if key not in UNSAID]
+        texts = [words(inner) for key, inner in value.items() if key not in UNSAID]
         search = any(str(name).startswith(SEARCH) for name in (*value, value.get("type")))
-        return frozenset(SEARCH[:1] if search else ()).union(*said)
+        return frozenset(SEARCH[:1] if search else ()).union(*texts)
     if isinstance(value, list):
         return frozenset().union(*map(words, value))
     return frozenset((value,)) if isinstance(value, str) and value else frozenset()
@@ -155,9 +155,9 @@ def meant_by(difference: Difference, body: Any) -> frozenset[str]:
     """The texts at a difference, or of the nearest part around it that has text."""
     path = difference.path[:-1] if difference.added else difference.path
     for end in range(len(path), 0, -1):
-        said = words(reach(body, path[:end])) if path[end - 1] not in UNSAID else ()
-        if said or isinstance(path[end - 1], int):
-            return frozenset(said)
+        texts = words(reach(body, path[:end])) if path[end - 1] not in UNSAID else ()
+        if texts or isinstance(path[end - 1], int):
+            return frozenset(texts)
     return frozenset()
 
 
@@ -174,39 +174,41 @@ class Report:
         self.returned = [steps_of(path) for path in home if path]
 
     def names(
-        self, found: Difference, words_out: Mapping[str, str], words_home: Mapping[str, str]
+        self, difference: Difference, words_out: Mapping[str, str], words_home: Mapping[str, str]
     ) -> bool:
         """Whether a loss names the difference; the tables have the path of each parameter in the
         two protocols."""
-        return self.named_out(found) or self.named_home(found, words_out, words_home)
+        return self.named_out(difference) or self.named_home(difference, words_out, words_home)
 
-    def named_out(self, found: Difference) -> bool:
-        return any(self._covers(path, code, found) for path, code in self.losses)
+    def named_out(self, difference: Difference) -> bool:
+        return any(self._covers(path, code, difference) for path, code in self.losses)
 
-    def _covers(self, loss: Path, code: str, found: Difference) -> bool:
-        near = [found.path]
-        if found.added:
-            near = [(*found.path[:-1], at) for at in (found.path[-1] - 1, found.path[-1])]
+    def _covers(self, loss: Path, code: str, difference: Difference) -> bool:
+        near = [difference.path]
+        if difference.added:
+            near = [
+                (*difference.path[:-1], at) for at in (difference.path[-1] - 1, difference.path[-1])
+            ]
         places = [loss]
         if code in BOUNDARIES and isinstance(loss[-1], int):
             places.append((*loss[:-1], loss[-1] - 1))
         if any(names(place, path) for place in places for path in near):
             return True
-        beside = loss[:-1] == found.path[:-1] and isinstance(loss[-1], int)
-        if beside and found.theirs is ABSENT and reach(self.body, loss) == found.ours:
+        beside = loss[:-1] == difference.path[:-1] and isinstance(loss[-1], int)
+        if beside and difference.theirs is ABSENT and reach(self.body, loss) == difference.ours:
             return True
-        moved = found.ours is ABSENT and words(found.theirs)
+        moved = difference.ours is ABSENT and words(difference.theirs)
         return bool(moved) and not moved.isdisjoint(words(reach(self.body, loss)))
 
     def named_home(
-        self, found: Difference, words_out: Mapping[str, str], words_home: Mapping[str, str]
+        self, difference: Difference, words_out: Mapping[str, str], words_home: Mapping[str, str]
     ) -> bool:
-        said = meant_by(found, self.body)
+        content = meant_by(difference, self.body)
         for loss in self.returned:
-            spoken = any(isinstance(step, int) for step in loss) or loss[0] in SYSTEM
-            if spoken:
+            texts = any(isinstance(step, int) for step in loss) or loss[0] in SYSTEM
+            if texts:
                 there = words(reach(self.echo, loss))
-                if not there.isdisjoint(said) or (not there and not said):
+                if not there.isdisjoint(content) or (not there and not content):
                     return True
                 continue
             for name in words_home:
@@ -214,7 +216,7 @@ class Report:
                 if any(names(loss, steps_of(path)) for path in meant):
                     head = name.partition(".")[0]
                     paths = {words_out[other] for other in words_out if other.startswith(head)}
-                    if any(names(steps_of(path), found.path) for path in paths):
+                    if any(names(steps_of(path), difference.path) for path in paths):
                         return True
         return False
 

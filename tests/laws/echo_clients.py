@@ -44,11 +44,11 @@ def anthropic(answer: Body, whole: bool) -> Body:
 
 
 def chat(answer: Body, whole: bool) -> Body:
-    said = answer["choices"][0]["message"]
+    texts = answer["choices"][0]["message"]
     names = ("role", "content", "tool_calls")
-    echo = {key: value for key, value in said.items() if whole or key in names}
+    echo = {key: value for key, value in texts.items() if whole or key in names}
     echo = {key: value for key, value in echo.items() if key == "content" or not _is_empty(value)}
-    calls = [call["id"] for call in said.get("tool_calls") or ()]
+    calls = [call["id"] for call in texts.get("tool_calls") or ()]
     after = [{"role": "tool", "tool_call_id": call, "content": "ok"} for call in calls]
     return {
         "model": "m",
@@ -100,11 +100,11 @@ def gemini(answer: Body, whole: bool) -> Body:
     content = (answer.get("candidates") or [{}])[0].get("content") or {}
     parts = content.get("parts") or []
     if not whole:
-        kept = ("text", "functionCall")
+        members = ("text", "functionCall")
         parts = [
-            {key: part[key] for key in kept if key in part}
+            {key: part[key] for key in members if key in part}
             for part in parts
-            if not part.get("thought") and any(key in part for key in kept)
+            if not part.get("thought") and any(key in part for key in members)
         ]
     calls = [part["functionCall"] for part in parts if "functionCall" in part]
     after = [{"functionResponse": _gemini_result(call)} for call in calls]

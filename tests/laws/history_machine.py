@@ -119,8 +119,8 @@ class History(RuleBasedStateMachine):
         signature = f"sig{self.number}"
         before = self.one.compile().messages
         blocks = (Thinking("hm", signature), Text("so it is"))
-        said = Message("assistant", blocks, origin=Origin("anthropic"))
-        self.append(lambda t: t.commit_message(said))
+        texts = Message("assistant", blocks, origin=Origin("anthropic"))
+        self.append(lambda t: t.commit_message(texts))
         self.signed[signature] = before
 
     @rule()
@@ -425,20 +425,24 @@ class History(RuleBasedStateMachine):
     def incremental_is_from_scratch(self) -> None:
         """Law 7, including tokens, setup and thinking; and law 9: all stores compile to the
         same."""
-        kept = self.one.compile()
+        compiled = self.one.compile()
         for thread in self.threads:
             fresh = weft.open(thread.store, branch=thread.current).compile()
-            assert fresh.rows == kept.rows
-            assert fresh.sendable == kept.sendable
-            assert (fresh.tokens, fresh.setup, fresh.head) == (kept.tokens, kept.setup, kept.head)
+            assert fresh.rows == compiled.rows
+            assert fresh.sendable == compiled.sendable
+            assert (fresh.tokens, fresh.setup, fresh.head) == (
+                compiled.tokens,
+                compiled.setup,
+                compiled.head,
+            )
             end = weft.open(thread.store, branch=thread.current).compile(last=2)
-            assert end.rows == kept.rows[-2:]
+            assert end.rows == compiled.rows[-2:]
 
     @invariant()
     def a_line_alone_is_that_of_the_list(self) -> None:
         slots = {row.id for _, lines in self.heads for row in lines if row.id is not None}
-        kept = {row.id: row for row in rows(self.one)}
-        whole = {slot: kept[slot] for slot in slots if slot in kept}
+        by_id = {row.id: row for row in rows(self.one)}
+        whole = {slot: by_id[slot] for slot in slots if slot in by_id}
         for thread in self.threads:
             head = thread.store.read_ref(thread.name, thread.current)
             if head is not None:
@@ -489,9 +493,9 @@ def elsewhere(thread: Thread, branch: str) -> Thread:
 
 def aligned(context: weft.CompiledContext) -> tuple[list[Row], list[Message]]:
     """The sent rows, and their sent messages."""
-    kept = list(context._sendable[0])
+    sent = list(context._sendable[0])
     known = {row.id: row for row in context.rows}
-    return [known[row.id] for row in kept], [row.message for row in kept]
+    return [known[row.id] for row in sent], [row.message for row in sent]
 
 
 def requests() -> list[tuple[str, str]]:

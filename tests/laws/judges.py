@@ -51,8 +51,8 @@ def judge_anthropic(turns: list[dict[str, Any]]) -> None:
         assert sorted(asked) == sorted(answered)
     for turn in turns:
         blocks = [] if isinstance(turn["content"], str) else turn["content"]
-        spoken = [block["text"] for block in blocks if block["type"] == "text"]
-        assert turn["role"] == "system" or all(text.strip() for text in spoken)
+        texts = [block["text"] for block in blocks if block["type"] == "text"]
+        assert turn["role"] == "system" or all(text.strip() for text in texts)
         first = [block["type"] != "tool_result" for block in blocks]
         assert first == sorted(first)  # results come first in their turn
 

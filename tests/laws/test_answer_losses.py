@@ -34,7 +34,7 @@ def recorded_answers(protocol):
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_every_path_exists_in_the_upstreams_answer(source, target):
-    seen = 0
+    count = 0
     for key, body in recorded_answers(source):
         try:
             done = weft.translate_response(body, source, target)
@@ -42,8 +42,8 @@ def test_every_path_exists_in_the_upstreams_answer(source, target):
             continue
         paths = {loss.path for loss in done.losses if loss.path}
         assert {path for path in paths if not leads(body, path)} == set(), key
-        seen += len(paths)
-    assert seen > 0
+        count += len(paths)
+    assert count > 0
 
 
 def translated_streams(source, target):
@@ -94,14 +94,14 @@ def test_differences_in_a_round_tripped_answer_are_named(there, back):
         between = orjson.loads(orjson.dumps(out.body))
         home = weft.translate_response(between, back, there)
         ours, theirs = (
-            told({name: said for name, said in SAME[there](whole).items() if name in SAID[there]})
+            told({name: texts for name, texts in SAME[there](whole).items() if name in SAID[there]})
             for whole in (body, orjson.loads(orjson.dumps(home.body)))
         )
         losses = [(caller_path(loss.path, there, {}), loss.code) for loss in out.losses]
         report = Report(ours, losses, between, [loss.path for loss in home.losses])
-        found = [d.path for d in differences(ours, theirs) if not report.names(d, {}, {})]
-        if found:
-            silent[key] = found
+        unreported = [d.path for d in differences(ours, theirs) if not report.names(d, {}, {})]
+        if unreported:
+            silent[key] = unreported
     assert silent == {}
 
 
@@ -201,8 +201,8 @@ BLOCKS = {
 def test_a_loss_of_meaning_uses_the_upstreams_paths(source, target):
     body, paths = BLOCKS[source]
     done = weft.translate_response(body, source, target)
-    told = {loss.path for loss in done.losses if loss.level == "meaning"}
-    assert paths <= told
+    reported = {loss.path for loss in done.losses if loss.level == "meaning"}
+    assert paths <= reported
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)

@@ -53,8 +53,8 @@ def streams(protocol):
 def run_jobs(jobs):
     """The results of these jobs in a new process, by their ids."""
     command = [str(Path(sys.executable).parent / "weft"), "translate", "--jsonl"]
-    given = b"\n".join(orjson.dumps(job) for job in jobs)
-    done = subprocess.run(command, input=given, capture_output=True, check=True, timeout=300)
+    arguments = b"\n".join(orjson.dumps(job) for job in jobs)
+    done = subprocess.run(command, input=arguments, capture_output=True, check=True, timeout=300)
     assert done.stderr == b""
     return {result["id"]: result for result in map(orjson.loads, done.stdout.splitlines())}
 
@@ -159,8 +159,8 @@ def test_a_truncated_stream_ends_in_the_clients_own_error(source, target):
             stream = weft.StreamTranslator(source, target)
             sent = stream.feed(data[:cut]) + stream.close()
             assert stream.failed, (exchange["id"], cut)
-            event, said = frames_of(sent)[-1]
-            assert FAILS[target](event, said), (exchange["id"], cut)
+            event, texts = frames_of(sent)[-1]
+            assert FAILS[target](event, texts), (exchange["id"], cut)
 
 
 def first_end(data, protocol):

@@ -59,21 +59,21 @@ def shown(exchange: Body, maker: str, client: str) -> tuple[Body, Body, Body, li
     """The vendor's answer, the client's version of it, the sidecar, and the losses."""
     if "response" in exchange:
         done = weft.translate_response(exchange["response"], maker, client)
-        told = exchange["response"]
-        return told, over_the_wire(done.body), over_the_wire(done.sidecar), done.losses
+        answer = exchange["response"]
+        return answer, over_the_wire(done.body), over_the_wire(done.sidecar), done.losses
     sse = exchange["sse"].encode()
     stream = weft.StreamTranslator(maker, client)
-    seen = answer_of(stream.feed(sse) + stream.close(), client)
-    return answer_of(sse, maker), seen, over_the_wire(stream.answer_sidecar), stream.losses
+    events = answer_of(stream.feed(sse) + stream.close(), client)
+    return answer_of(sse, maker), events, over_the_wire(stream.answer_sidecar), stream.losses
 
 
 def asked_again(
-    maker: str, client: str, told: Body, seen: Body, sidecar: Body, *, whole: bool
+    maker: str, client: str, expected: Body, shown_answer: Body, sidecar: Body, *, whole: bool
 ) -> tuple[list[Body], list[Body], list[Loss]]:
     """The vendor's next request through the client, the one of its own client, and the losses."""
-    request = next_request(client, seen, whole=whole)
+    request = next_request(client, shown_answer, whole=whole)
     done = weft.translate(request, client, maker, model="m", sidecar=sidecar)
-    own = weft.translate(next_request(maker, told), maker, maker, model="m")
+    own = weft.translate(next_request(maker, expected), maker, maker, model="m")
     key = TURNS[maker]
     return plain(done.body[key]), plain(own.body[key]), done.losses
 
@@ -89,8 +89,10 @@ def test_law_2b_recorded_answers_are_restored_for_their_vendor(
             continue
         if "response" not in exchange and "sse" not in exchange:
             continue
-        told, seen, sidecar, lost = shown(exchange, maker, client)
-        got, wanted, losses = asked_again(maker, client, told, seen, sidecar, whole=whole)
+        answer, client_answer, sidecar, lost = shown(exchange, maker, client)
+        got, wanted, losses = asked_again(
+            maker, client, answer, client_answer, sidecar, whole=whole
+        )
         codes = {loss.code for loss in (*lost, *losses)}
         if got != wanted and not codes & EXPLAINS:
             unexplained[exchange["id"]] = codes
@@ -127,11 +129,13 @@ few_words = st.lists(words, max_size=2)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_law_2b_generated_answers(maker: str, client: str, data: st.DataObject) -> None:
     response = data.draw(answers(maker))
-    told = over_the_wire(CODECS[maker].encode_response(response, 0).body)
-    done = weft.translate_response(told, maker, client)
-    seen, sidecar = over_the_wire(done.body), over_the_wire(done.sidecar)
+    content = over_the_wire(CODECS[maker].encode_response(response, 0).body)
+    done = weft.translate_response(content, maker, client)
+    client_answer, sidecar = over_the_wire(done.body), over_the_wire(done.sidecar)
     for whole in (True, False):
-        got, wanted, losses = asked_again(maker, client, told, seen, sidecar, whole=whole)
+        got, wanted, losses = asked_again(
+            maker, client, content, client_answer, sidecar, whole=whole
+        )
         codes = {loss.code for loss in (*done.losses, *losses)}
         assert got == wanted or codes & EXPLAINS
 
@@ -140,7 +144,7 @@ def test_law_2b_generated_answers(maker: str, client: str, data: st.DataObject) 
 def test_law_2b_answers_of_a_whole_conversation(client: str) -> None:
     """Two answers have equal visible content and different private parts: each gets its own
     back."""
-    told = [
+    reported = [
         {
             "id": f"msg_{number}",
             "type": "message",
@@ -156,21 +160,21 @@ def test_law_2b_answers_of_a_whole_conversation(client: str) -> None:
         }
         for number in range(2)
     ]
-    done = [weft.translate_response(answer, "anthropic", client) for answer in told]
+    done = [weft.translate_response(answer, "anthropic", client) for answer in reported]
     sidecar = over_the_wire(merge_answers(*(answer.sidecar for answer in done)))
     key = TURNS[client]
     first, second = (next_request(client, answer.body, whole=False) for answer in done)
     request = {**first, key: [*first[key], *second[key][1:]]}
     back = weft.translate(request, client, "anthropic", model="m", sidecar=sidecar).body
     signed = [m["content"] for m in back["messages"] if m["role"] == "assistant"]
-    assert signed == [answer["content"] for answer in told]
+    assert signed == [answer["content"] for answer in reported]
 
 
 def test_an_edited_answer_is_not_overwritten() -> None:
     call = {"functionCall": {"name": "f", "args": {"a": 1}}, "thoughtSignature": "SIG"}
     content = {"role": "model", "parts": [call]}
-    told = {"candidates": [{"content": content, "finishReason": "STOP"}], "responseId": "g"}
-    done = weft.translate_response(told, "gemini", "anthropic")
+    answer = {"candidates": [{"content": content, "finishReason": "STOP"}], "responseId": "g"}
+    done = weft.translate_response(answer, "gemini", "anthropic")
     request = next_request("anthropic", over_the_wire(done.body))
     request["messages"][1]["content"][0]["input"] = {"a": 2}
     back = weft.translate(

@@ -40,26 +40,26 @@ def is_answer(item):
 
 def turns_of(body, protocol):
     """The body before each answer of the model."""
-    said = body.get(LISTS[protocol])
-    for at in range(1, len(said) if isinstance(said, list) else 0):
-        if is_answer(said[at]) and not is_answer(said[at - 1]):
-            yield body | {LISTS[protocol]: said[:at]}
+    texts = body.get(LISTS[protocol])
+    for at in range(1, len(texts) if isinstance(texts, list) else 0):
+        if is_answer(texts[at]) and not is_answer(texts[at - 1]):
+            yield body | {LISTS[protocol]: texts[:at]}
 
 
 def changed(body, there, back):
     """The turns whose own translation is not a prefix of the translation of the whole body."""
     model, name = body.get("model", MODEL["gemini"]), LISTS[back]
     whole = orjson.loads(weft.translate(orjson.dumps(body), there, back, model=model).body)
-    said = body.get(LISTS[there])
-    brought = isinstance(said, list) and any("tools" in item for item in said)
-    setup = [key for key in SETUP[back] if key != "tools" or not brought]  # on the way
-    found = []
+    texts = body.get(LISTS[there])
+    has_tools = isinstance(texts, list) and any("tools" in item for item in texts)
+    setup = [key for key in SETUP[back] if key != "tools" or not has_tools]  # on the way
+    turns = []
     for number, earlier in enumerate(turns_of(body, there)):
         sent = orjson.loads(weft.translate(orjson.dumps(earlier), there, back, model=model).body)
         same = all(sent.get(key) == whole.get(key) for key in setup)
         if not same or whole[name][: len(sent[name])] != sent[name]:
-            found.append(number)
-    return found
+            turns.append(number)
+    return turns
 
 
 @pytest.mark.parametrize(("there", "back"), PAIRS)
@@ -75,10 +75,10 @@ def test_recorded_conversations_keep_their_prefix(there, back):
     moved, refused = {}, 0
     for key, body in bodies + sent_by_clients(there):
         try:
-            found = changed(body, there, back)
+            turns = changed(body, there, back)
         except weft.Refused:
             refused += 1
             continue
-        if found:
-            moved[key] = found
+        if turns:
+            moved[key] = turns
     assert moved == {}

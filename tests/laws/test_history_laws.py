@@ -57,10 +57,10 @@ def test_law_9_no_update_is_lost_between_handles(tmp_path: Path) -> None:
         worker.start()
     for worker in workers:
         worker.join()
-    said = [row["content"] for row in threads[0].compile().to_dicts()]
-    assert sorted(said) == sorted(f"{n}:{turn}" for n in range(4) for turn in range(25))
+    texts = [row["content"] for row in threads[0].compile().to_dicts()]
+    assert sorted(texts) == sorted(f"{n}:{turn}" for n in range(4) for turn in range(25))
     for number in range(4):
-        own = [text for text in said if text.startswith(f"{number}:")]
+        own = [text for text in texts if text.startswith(f"{number}:")]
         assert own == [f"{number}:{turn}" for turn in range(25)]
     for thread in threads:
         thread.close()

@@ -100,9 +100,9 @@ def unnamed(body, there, back):
     at_home = [caller_path(loss.path, back, between) for loss in home.losses]
     report = Report(ours, losses, between, at_home)
     return [
-        found.path
-        for found in differences(ours, theirs)
-        if not report.names(found, WORDS[there], WORDS[back])
+        difference.path
+        for difference in differences(ours, theirs)
+        if not report.names(difference, WORDS[there], WORDS[back])
     ]
 
 
@@ -112,14 +112,14 @@ def test_differences_after_a_round_trip_are_reported(there, back):
     equal, named, refused, silent = 0, 0, 0, {}
     for key, body in bodies + sent_by_clients(there):
         try:
-            found = unnamed(body, there, back)
+            unreported = unnamed(body, there, back)
         except weft.Refused:
             refused += 1
             continue
-        equal += found is None
-        named += found == []
-        if found:
-            silent[key] = found
+        equal += unreported is None
+        named += unreported == []
+        if unreported:
+            silent[key] = unreported
     print(
         f"{there} -> {back}: {equal} equal, {named} with every difference named, {refused} refused"
     )

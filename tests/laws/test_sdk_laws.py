@@ -57,8 +57,10 @@ RULES = {"cache_breakpoint_dropped", "system_demoted_for_model"}
 def without_rules(value):
     """A body without what the rules may change: cache marks, and the role `system`."""
     if isinstance(value, dict):
-        kept = {key: without_rules(inner) for key, inner in value.items() if key != "cache_control"}
-        return {**kept, "role": "user"} if kept.get("role") == "system" else kept
+        members = {
+            key: without_rules(inner) for key, inner in value.items() if key != "cache_control"
+        }
+        return {**members, "role": "user"} if members.get("role") == "system" else members
     return [without_rules(item) for item in value] if isinstance(value, list) else value
 
 
@@ -106,11 +108,11 @@ def test_law_2_differences_without_the_sidecar_are_reported(there, back):
     silent = {}
     for seed, (body, _) in enumerate(requests(there)):
         try:
-            found = unnamed(body, there, back)
+            unreported = unnamed(body, there, back)
         except weft.Refused:
             continue
-        if found:
-            silent[seed] = found
+        if unreported:
+            silent[seed] = unreported
     assert len(silent) <= BODIES * MISLAID, silent
 
 

@@ -176,7 +176,7 @@ def test_an_unknown_member_is_kept_or_reported(source, path):
     silent = []
     for target in PROTOCOLS:
         done = weft.translate(body, source, target, model="m")
-        told = WORD in orjson.dumps(done.body).decode()
-        if not told and not any(names(loss, own) for loss in done.losses):
+        content = WORD in orjson.dumps(done.body).decode()
+        if not content and not any(names(loss, own) for loss in done.losses):
             silent.append(target)
     assert silent == []

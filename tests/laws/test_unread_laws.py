@@ -313,14 +313,14 @@ def test_law_11_every_request_of_an_agent_succeeds_and_has_unread_results(
     asked: list[Request] = []
     summaries = iter(ways)
     with weft.open(checkpoints=True) as thread:
-        heard: list[SystemMessage] = []
-        thread.listen(heard.append)
+        events: list[SystemMessage] = []
+        thread.listen(events.append)
 
         def ask() -> Ask:
             compiled = thread.compile()
             return Ask(Request("m", compiled.sendable), compiled.head)
 
-        flow = converse(thread, "Find error 4711 in pay.py.", ask, RunState(50), heard, keeper)
+        flow = converse(thread, "Find error 4711 in pay.py.", ask, RunState(50), events, keeper)
         ended: list[Any] = []
         answer: Any = None
         way = ways[-1]

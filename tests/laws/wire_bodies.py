@@ -103,10 +103,10 @@ def anthropic_bodies(draw):
             case "system":
                 messages.append({"role": "system", "content": draw(content(what, "text"))})
             case "user" | "assistant":
-                said = draw(content(what, "text"))
-                if isinstance(said, list) and len(messages) < 2:  # four marks at the most
-                    said[-1]["cache_control"] = {"type": "ephemeral", "ttl": "1h"}
-                messages.append({"role": kind, "content": said})
+                texts = draw(content(what, "text"))
+                if isinstance(texts, list) and len(messages) < 2:  # four marks at the most
+                    texts[-1]["cache_control"] = {"type": "ephemeral", "ttl": "1h"}
+                messages.append({"role": kind, "content": texts})
             case "picture":
                 source = {"type": "base64", "media_type": "image/png", "data": PNG}
                 parts = [{"type": "image", "source": source}, {"type": "text", "text": what}]

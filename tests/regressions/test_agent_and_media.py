@@ -81,7 +81,7 @@ def make_agent(thread: weft.Thread, upstream: Upstream, **options: Any) -> Agent
 
 
 def bodies(upstream: Upstream) -> list[Any]:
-    return [orjson.loads(seen["body"]) for seen in upstream.seen]
+    return [orjson.loads(request["body"]) for request in upstream.seen]
 
 
 def watch(agent: Agent, text: str | None, **options: Any) -> list[Any]:
@@ -217,9 +217,9 @@ def test_a_recorded_tool_choice_is_omitted_if_the_agent_lacks_the_tool(thread, u
 def test_without_compaction_no_tools_and_no_checkpoints_are_sent(thread, upstream):
     upstream.then(streamed(call("t1", "weather", city="Rome"), stop="tool_use"), streamed("Sunny."))
     make_agent(thread, upstream, tools=[weather], compaction=None).send("look")
-    for seen in upstream.seen:
-        assert b"checkpoint" not in seen["body"]
-        assert [t["name"] for t in orjson.loads(seen["body"])["tools"]] == ["weather"]
+    for request in upstream.seen:
+        assert b"checkpoint" not in request["body"]
+        assert [t["name"] for t in orjson.loads(request["body"])["tools"]] == ["weather"]
     assert not thread.checkpoints()
 
 
@@ -541,19 +541,19 @@ def test_an_agent_sends_files_and_a_retry_does_not_repeat_them(thread, upstream,
         agent.send("What is this?", attach=[folder / "a.png"])
     assert agent.send("What is this?", attach=[folder / "a.png"]) == "A cat."
     assert [message.role for message in thread.compile().messages] == ["user", "assistant"]
-    [said] = bodies(upstream)[1]["messages"]
-    assert [part["type"] for part in said["content"]][:2] == ["text", "image"]
+    [texts] = bodies(upstream)[1]["messages"]
+    assert [part["type"] for part in texts["content"]][:2] == ["text", "image"]
 
 
 def weft_command(*args: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    kept = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")}
+    environment = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")}
     return subprocess.run(
         [sys.executable, "-c", "from weft.cli import entry; entry()", *args],
         input=given,
         capture_output=True,
         text=True,
         timeout=60,
-        env={**kept, **variables},
+        env={**environment, **variables},
         check=False,
     )
 
@@ -608,7 +608,7 @@ def test_to_responses_keeps_the_reasoning_of_its_own_models(thread):
         "summary": [{"type": "summary_text", "text": "Hm."}],
         "encrypted_content": "sealed",
     }
-    said = {
+    texts = {
         "type": "message",
         "id": "msg_1",
         "role": "assistant",
@@ -617,7 +617,7 @@ def test_to_responses_keeps_the_reasoning_of_its_own_models(thread):
     }
     thread.user("hello")
     answer = {"id": "resp_1", "object": "response", "model": "gpt-5", "status": "completed"}
-    thread.assistant({**answer, "output": [reasoning, said]})
+    thread.assistant({**answer, "output": [reasoning, texts]})
     items = thread.compile().to_responses()
     assert [item.get("type", item.get("role")) for item in items] == [
         "user",

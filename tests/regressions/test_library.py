@@ -36,17 +36,17 @@ def run(*words: str, input: str = "") -> "subprocess.CompletedProcess[str]":
 
 def test_a_raising_after_hook_does_not_make_a_stored_commit_look_failed() -> None:
     t = weft.open()
-    told: list[str] = []
+    calls: list[str] = []
 
     def broken(_info: weft.CommitInfo) -> None:
         raise ValueError("disk full")
 
     t.after(broken)
-    t.after(lambda info: told.append(info.id))
+    t.after(lambda info: calls.append(info.id))
     with pytest.warns(weft.HookWarning, match=r"broken.*ValueError: disk full") as warned:
         info = t.user("kept")
     assert texts(t) == ["kept"]
-    assert told == [info.id]
+    assert calls == [info.id]
     assert [str(error) for error in info.hook_errors] == ["disk full"]
     assert len(warned) == 1
 
@@ -111,23 +111,23 @@ def test_a_hook_that_is_not_callable_is_refused_when_it_is_added() -> None:
 
 def test_hooks_can_be_listed_and_removed() -> None:
     t = weft.open()
-    told: list[str] = []
+    calls: list[str] = []
 
     @t.before
     def check(_draft: weft.Draft) -> None:
-        told.append("before")
+        calls.append("before")
 
     @t.after
     def tell(_info: weft.CommitInfo) -> None:
-        told.append("after")
+        calls.append("after")
 
     assert t.hooks == weft.Hooks(before=(check,), after=(tell,))
     t.remove_hook(check)
     t.user("x")
-    assert told == ["after"]
+    assert calls == ["after"]
     t.remove_hook(tell)
     t.user("y")
-    assert told == ["after"]
+    assert calls == ["after"]
     assert t.hooks == weft.Hooks()
     with pytest.raises(NotFound, match="check"):
         t.remove_hook(check)
@@ -220,9 +220,9 @@ def test_the_command_undoes_and_redoes_a_whole_turn(tmp_path: Path) -> None:
 
 def test_chat_undoes_a_whole_turn_and_names_it(tmp_path: Path) -> None:
     path = str(tmp_path / "a.db")
-    told = run("chat", "--store", path, input="hello there\n/undo\n/undo\n")
-    assert "undone: turn hello there" in told.stdout
-    assert "no turn to undo" in told.stdout
+    output = run("chat", "--store", path, input="hello there\n/undo\n/undo\n")
+    assert "undone: turn hello there" in output.stdout
+    assert "no turn to undo" in output.stdout
     with weft.open(path) as t:
         assert texts(t) == []
 
@@ -259,21 +259,21 @@ def test_forks_can_be_used_concurrently() -> None:
     async def all() -> list[list[str]]:
         return await asyncio.gather(*(work(f"b{number}") for number in range(4)))
 
-    for number, found in enumerate(asyncio.run(all())):
-        assert found == ["shared", *(f"b{number} {place}" for place in range(5))]
+    for number, branch in enumerate(asyncio.run(all())):
+        assert branch == ["shared", *(f"b{number} {place}" for place in range(5))]
 
 
 def test_a_fork_begins_at_any_commit_and_keeps_hooks_and_budget() -> None:
     t = weft.open(budget=weft.Budget(1000))
     first = t.user("first")
     t.user("second")
-    told: list[str] = []
-    t.after(lambda info: told.append(info.text))
+    calls: list[str] = []
+    t.after(lambda info: calls.append(info.text))
     mine = t.fork("early", at=first)
     assert texts(mine) == ["first"]
     assert mine.budget == t.budget
     mine.user("heard")
-    assert told == ["heard"]
+    assert calls == ["heard"]
 
 
 def test_an_empty_thread_can_be_forked() -> None:
@@ -396,8 +396,8 @@ def test_the_children_of_a_session_are_deleted_and_restored_with_it(store: Store
 def test_gc_removes_deleted_threads_permanently(store: Store) -> None:
     t = weft.open(store, "x")
     t.user("only here")
-    kept = weft.open(store, "kept")
-    kept.user("stays")
+    other = weft.open(store, "kept")
+    other.user("stays")
     t.delete()
     assert gc(store, days=1).threads == 0
     assert gc(store, days=-1, preview=True).threads == 1
@@ -451,7 +451,7 @@ def conversation(store: Store, name: str = "a") -> weft.Thread:
 
 
 @pytest.mark.parametrize(
-    ("given", "count"),
+    ("value", "count"),
     [
         ({}, 4),
         ({"role": "assistant"}, 1),
@@ -466,10 +466,10 @@ def conversation(store: Store, name: str = "a") -> weft.Thread:
         ({"role": "user", "limit": 1}, 1),
     ],
 )
-def test_search_has_filters(store: Store, given: dict[str, Any], count: int) -> None:
+def test_search_has_filters(store: Store, value: dict[str, Any], count: int) -> None:
     t = conversation(store)
-    assert len(t.search("apple", **given)) == count
-    hits = weft.search(store, "apple", **given)
+    assert len(t.search("apple", **value)) == count
+    hits = weft.search(store, "apple", **value)
     assert len(hits) == count
     assert {hit.thread for hit in hits} <= {"a"}
 
@@ -504,12 +504,12 @@ def test_search_runs_over_all_threads(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "value",
     [{"role": "usr"}, {"role": 5}, {"since": "soon"}, {"until": [1]}, {"regex": 1}, {"branch": 3}],
 )
-def test_a_meaningless_filter_is_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(WrongValue, match=next(iter(given))):
-        weft.open().search("x", **given)
+def test_a_meaningless_filter_is_refused(value: dict[str, Any]) -> None:
+    with pytest.raises(WrongValue, match=next(iter(value))):
+        weft.open().search("x", **value)
 
 
 def test_the_command_searches_all_threads(tmp_path: Path) -> None:

@@ -631,8 +631,8 @@ def test_a_vendor_gets_its_own_tool_definitions_unchanged(method, way, tmp_path)
     if way == "reopened":
         t.close()
         t = weft.open(store, "t")
-    given = {"tools": tools} if way == "tools=" else {}
-    params = getattr(t.compile(), method)(model=MODELS[method], **given)
+    arguments = {"tools": tools} if way == "tools=" else {}
+    params = getattr(t.compile(), method)(model=MODELS[method], **arguments)
     assert tools_of(params) == json.dumps(tools)
     t.close()
 
@@ -655,8 +655,11 @@ def test_tool_members_that_another_vendor_lacks_are_losses(method):
             )
             hosted = tool.get("type") in ("bash_20250124", "mcp")
             for member in special:
-                told = f'"{member}"' in written
-                assert told or any("tools" in loss.path for loss in params.losses), (member, other)
+                is_written = f'"{member}"' in written
+                assert is_written or any("tools" in loss.path for loss in params.losses), (
+                    member,
+                    other,
+                )
             assert not hosted or any("tools" in loss.path for loss in params.losses)
 
 

@@ -130,9 +130,9 @@ def test_WF2_newer_and_unreadable_ids_keep_the_inline_message(model: str) -> Non
 )
 def test_WF2_all_spellings_of_a_model_have_the_same_row(spelling: str) -> None:
     catalog = load_catalog()
-    known, found = catalog.find("claude-opus-4-6"), catalog.find(spelling)
+    known, row = catalog.find("claude-opus-4-6"), catalog.find(spelling)
     for name in ("vendor", "window", "output", "prefill", "thinking", "one_sampler", "price"):
-        assert getattr(found, name) == getattr(known, name), name
+        assert getattr(row, name) == getattr(known, name), name
 
 
 @pytest.mark.parametrize(
@@ -329,28 +329,28 @@ def test_WF3_a_range_compaction_that_strips_reasoning_strips_the_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    "kept",
+    "expected",
     [
         pytest.param({"store": False, "encrypted": None}, id="reasoning that nobody stores"),
         pytest.param({"origin": "anthropic"}, id="reasoning of another maker"),
     ],
 )
 def test_WF3_omitted_reasoning_removes_its_ids(
-    kept: dict[str, Any],
+    expected: dict[str, Any],
 ) -> None:
     from msgspec import structs
 
     from weft.model import Origin
 
     answer = reasoned(1, said_item(1), call_item(1))
-    if "encrypted" in kept:
+    if "encrypted" in expected:
         del answer["output"][0]["encrypted_content"]
     body = {"model": "gpt-5", "input": [{"role": "user", "content": "go"}, *answer["output"]]}
     body["input"].append({"type": "function_call_output", "call_id": "call_1", "output": "x"})
-    body |= {"store": False} if "store" in kept else {}
+    body |= {"store": False} if "store" in expected else {}
     request = weft.decode(body, "openai-responses")
     messages = list(request.messages)
-    maker = kept.get("origin", "openai-responses")
+    maker = expected.get("origin", "openai-responses")
     messages[1] = structs.replace(messages[1], origin=Origin(maker, "p", "gpt-5"))
     foreign = structs.replace(request, messages=tuple(messages), raw={}, wire=None)
     done = weft.encode(foreign, "openai-responses")
@@ -674,8 +674,8 @@ def test_WF1_the_clients_original_request_is_recorded(ruled: tuple[Gateway, Upst
     upstream.then(Scripted(ANSWER, status=400, kind="application/json"))
     assert (status, headers["x-weft-recorded"]) == (200, "store")
     with weft.open(str(gateway.store), headers["x-weft-thread"]) as thread:
-        said = [(message.role, message.text) for message in thread.compile().messages]
-    assert said == [*((m["role"], m["content"]) for m in MIDDLE), ("assistant", "fine")]
+        texts = [(message.role, message.text) for message in thread.compile().messages]
+    assert texts == [*((m["role"], m["content"]) for m in MIDDLE), ("assistant", "fine")]
 
 
 def test_WF1_a_body_that_cannot_be_decoded_is_forwarded_unchanged(

@@ -32,8 +32,8 @@ LEFT_OUT = {"close", "batch", "compacting", "delete"}
 
 
 def methods() -> list[str]:
-    found = inspect.getmembers(weft.Thread, inspect.isfunction)
-    return [name for name, _ in found if not name.startswith("_") and name not in LEFT_OUT]
+    functions = inspect.getmembers(weft.Thread, inspect.isfunction)
+    return [name for name, _ in functions if not name.startswith("_") and name not in LEFT_OUT]
 
 
 def rows(function: Any) -> Iterator[dict[str, Any]]:
@@ -248,14 +248,14 @@ def test_a_method_after_close_raises(name: str, where: str, tmp_path: Path) -> N
     first = next(iter(options), None)
     if first is not None and first in GOOD:
         options[first] = GOOD[first]
-    told = "closed: open it again"
+    expected = "closed: open it again"
     try:
         getattr(t, name)(**options)
     except StoreError as error:
-        told = str(error)
+        expected = str(error)
     except WeftError:
         pass  # the argument was refused before the store was asked
-    assert "closed: open it again" in told
+    assert "closed: open it again" in expected
 
 
 @pytest.mark.parametrize("where", ["file", "memory"])

@@ -137,44 +137,44 @@ def truth(whole: Path) -> Iterator[Truth]:
 def check(path: Path, truth: Truth, done: list[str]) -> int:
     """Compare a repaired store with the truth; returns how many commits its branches lack."""
     short = 0
-    told = "\n".join(done)
+    report = "\n".join(done)
     there = {record.name for record in weft.threads(path)}
     for (thread, branch), chain in truth.chains.items():
         if thread not in there:
-            assert "lost" in told, (thread, told)
+            assert "lost" in report, (thread, report)
             short += len(chain)
             continue
         with weft.open(path, thread) as t:
             branches = t.branches()
         rest = f"{branch}-after-damage"
         if rest in branches:
-            assert repr(rest) in told
+            assert repr(rest) in report
             with weft.open(path, thread, branch=rest) as on:
                 assert on.compile().to_dicts()
         head = branches.get(branch)
         if head is None:
-            assert branch in told or "recovered" in told, (branch, told)
+            assert branch in report or "recovered" in report, (branch, report)
             short += len(chain)
             continue
         assert head in chain, (thread, branch)
         if head != chain[0]:
-            assert repr(branch) in told, (thread, branch, told)
-            assert head in told, (thread, branch, told)
+            assert repr(branch) in report, (thread, branch, report)
+            assert head in report, (thread, branch, report)
             short += chain.index(head)
         with weft.open(path, thread, branch=branch) as on:
-            compare(on.compile().to_dicts(), truth.rows(thread, head), told)
+            compare(on.compile().to_dicts(), truth.rows(thread, head), report)
     return short
 
 
-def compare(found: Rows, true: Rows, told: str) -> None:
-    if "what it had replaced is shown again" in told:
-        assert all(row in found for row in true)
+def compare(repaired: Rows, true: Rows, report: str) -> None:
+    if "what it had replaced is shown again" in report:
+        assert all(row in repaired for row in true)
         return
-    assert len(found) == len(true)
-    for here, there in zip(found, true, strict=True):
+    assert len(repaired) == len(true)
+    for here, there in zip(repaired, true, strict=True):
         if here != there:
             assert LINE in str(here)
-            assert "entry " in told
+            assert "entry " in report
 
 
 @pytest.mark.parametrize("seed", [*range(SEEDS), *([] if LARGE else [89])])
@@ -224,9 +224,9 @@ def test_one_lost_page_in_a_plain_thread_loses_a_few_lines_at_most(tmp_path: Pat
         done, report = repair_store(copy)
         assert report.clean, done
         with weft.open(copy) as t:
-            said = [message.text for message in t.compile().messages]
-        assert len(said) == 300, (page, done)
-        assert said.count(LINE) <= PAGE // 100, page
+            texts = [message.text for message in t.compile().messages]
+        assert len(texts) == 300, (page, done)
+        assert texts.count(LINE) <= PAGE // 100, page
         copy.unlink()
 
 
@@ -262,19 +262,19 @@ def test_messages_after_the_damage_never_take_an_existing_name(tmp_path: Path) -
         t.branch("main-after-damage-2")
         t.delete_branch("main-after-damage-2")
         before = t.branches()
-    told: list[str] = []
+    reported: list[str] = []
     for page in range(1, path.stat().st_size // PAGE):
         shutil.copy(path, copy)
         break_page(copy, page)
         done, report = repair_store(copy)
         assert report.clean
         rests = {new: before[old] for old, new in re.findall(AFTER, "\n".join(done))}
-        told += rests
+        reported += rests
         with weft.open(copy) as t:
             after = t.branches()
         assert {name: after[name] for name in rests} == rests
         assert after.keys() - rests.keys() <= before.keys()
-    assert "main-after-damage-3" in told
+    assert "main-after-damage-3" in reported
 
 
 HOLDER = """
@@ -326,12 +326,12 @@ def test_a_store_that_this_process_has_open_is_not_touched(whole: Path, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("padding", "share", "told"),
+    ("padding", "share", "expected"),
     [(0, 0.97, ".repairing"), (3, 0.5, "cannot be kept")],
     ids=["no new file", "no copy of the old one"],
 )
 def test_a_full_disk_changes_nothing(
-    padding: int, share: float, told: str, whole: Path, tmp_path: Path
+    padding: int, share: float, expected: str, whole: Path, tmp_path: Path
 ) -> None:
     path = Path(shutil.copy(whole, tmp_path / "store.db"))
     data = break_page(path)[:-PAGE]
@@ -345,7 +345,7 @@ def test_a_full_disk_changes_nothing(
         try:
             repair_store(path)
         except StoreError as error:
-            os._exit(0 if told in str(error) else 3)
+            os._exit(0 if expected in str(error) else 3)
         os._exit(2)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
@@ -365,12 +365,12 @@ def test_an_interrupted_repair_starts_again(written: float, whole: Path, tmp_pat
     if child == 0:  # no byte gets beyond a limit that cannot be lifted again
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         with RepairLock(str(path)) as held:
-            kept = f"{held.path}.damaged-1"
-            Path(kept).write_bytes(path.read_bytes())
+            backup = f"{held.path}.damaged-1"
+            Path(backup).write_bytes(path.read_bytes())
             limit = int(once.stat().st_size * written)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
             try:
-                held.write(str(once), kept)
+                held.write(str(once), backup)
             except OSError:
                 os._exit(0)
         os._exit(2)
@@ -443,16 +443,16 @@ def test_the_reported_losses_are_exact(share: float, tmp_path: Path) -> None:
                 t.user(f"{name} {number} " + "words " * 20, metadata={"n": number})
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * share)])
-    told = "\n".join(repair_store(path)[0])
+    reported = "\n".join(repair_store(path)[0])
     store = weft.store.open_store(path)
-    kept = sum(store.count(record.name) for record in store.threads())
+    count = sum(store.count(record.name) for record in store.threads())
     logged = sum(len(store.operations(r.name, limit=1000)) for r in store.threads())
     graves = sum(kind == "commit" for kind, _ in store.maintenance().tombstones())
     store.close()
-    for pattern, lost in ((LOST, 2 * COUNT - kept + graves), (UNDONE, 2 * COUNT - logged)):
-        found = pattern.search(told)
-        least, number, *missing = found.groups() if found else (None, "0")
-        assert int(number) == lost or (least and int(number) < lost), (told, lost)
+    for pattern, lost in ((LOST, 2 * COUNT - count + graves), (UNDONE, 2 * COUNT - logged)):
+        match = pattern.search(reported)
+        least, number, *missing = match.groups() if match else (None, "0")
+        assert int(number) == lost or (least and int(number) < lost), (reported, lost)
         assert not any(missing) or int(missing[0]) == lost
 
 
@@ -465,10 +465,10 @@ def test_the_command_lists_what_it_saved_and_lost(
     assert main(["fsck", "--store", str(path)]) == 1
     capsys.readouterr()
     assert main(["fsck", "--store", str(path), "--repair"]) == 0
-    told = capsys.readouterr().out
-    assert "store.db.damaged-1" in told
-    assert "commits are lost" in told
-    assert told.splitlines()[-1].endswith("clean")
+    output = capsys.readouterr().out
+    assert "store.db.damaged-1" in output
+    assert "commits are lost" in output
+    assert output.splitlines()[-1].endswith("clean")
     assert (tmp_path / "store.db.damaged-1").read_bytes() == data[: len(data) // 2]
     assert (path.stat().st_mode & 0o777, os.path.exists(f"{path}.repairing")) == (0o600, False)
     assert main(["fsck", "--store", str(path), "--repair", "--json"]) == 0

@@ -147,7 +147,7 @@ def _text_parts(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_C1_ids_are_six_letters_unique_over_all_branches_and_made_without_chance() -> None:
     def talk() -> list[str]:
         with weft.open(checkpoints=True) as thread:
-            found: set[str] = set()
+            checkpoints_found: set[str] = set()
             thread.system("rules")
             for branch in ("x", "y", "z"):
                 thread.branch(branch)
@@ -155,9 +155,9 @@ def test_C1_ids_are_six_letters_unique_over_all_branches_and_made_without_chance
                 thread.switch(branch)
                 for n in range(20):
                     thread.user(f"the same words {n}")
-                found.update(ids(thread))
-            assert len(found) == 60
-            return sorted(found)
+                checkpoints_found.update(ids(thread))
+            assert len(checkpoints_found) == 60
+            return sorted(checkpoints_found)
 
     first = talk()
     assert all(re.fullmatch("[a-z0-9]{6}", id) for id in first)
@@ -313,11 +313,11 @@ def test_C4_what_was_stripped_is_in_the_commits_record(abc: Named) -> None:
     t, a, b, _ = abc
     result = t.compact([{"from": a, "to": b, "summary": "sum"}])
     stripped = t.show(result.commit).metadata["stripped"]
-    kept = set(t.compile().ids)
+    remaining = set(t.compile().ids)
     assert [row["type"] for row in stripped] == [
         "reminder", "thinking", "redacted", "reminder", "thinking", "redacted",
     ]  # fmt: skip
-    assert {row["id"] for row in stripped} <= kept
+    assert {row["id"] for row in stripped} <= remaining
     assert stripped[0]["text"] == "remember"
 
 
@@ -548,29 +548,29 @@ def test_C9_the_result_has_tokens_ranges_and_a_line_for_a_person(
 
 def test_C9_watchers_hear_the_events_of_v3(abc: Named) -> None:
     t, a, b, _ = abc
-    heard: list[SystemMessage] = []
-    t.listen(heard.append)
+    events: list[SystemMessage] = []
+    t.listen(events.append)
     result = t.compact([{"from": a, "to": b, "summary": "sum"}])
     metadata = {
         "trigger": "manual",
         "pre_tokens": result.tokens_before,
         "post_tokens": result.tokens_after,
     }
-    assert heard == [
+    assert events == [
         SystemMessage("status", {"status": "compacting"}),
         SystemMessage("compact_boundary", {"compact_metadata": metadata}),
     ]
-    for event in heard:
+    for event in events:
         look = present({"type": "system", "subtype": event.subtype, **event.data})
         assert look is not None
 
 
 def test_C9_a_refused_compaction_says_nothing_to_watchers(seed: Thread) -> None:
-    heard: list[SystemMessage] = []
-    seed.listen(heard.append)
+    events: list[SystemMessage] = []
+    seed.listen(events.append)
     with pytest.raises(CompactRefused):
         seed.compact([{"to": "zzzzzz", "summary": "sum"}])
-    assert heard == []
+    assert events == []
 
 
 def test_C9_the_next_compile_is_right_and_the_next_turn_goes_on(

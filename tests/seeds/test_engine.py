@@ -103,7 +103,7 @@ def test_P1_the_request_is_prompt_prior_turns_directive() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sent"),
+    ("value", "sent"),
     [
         (None, PROMPT),  # AC1.1, AC4.4
         ("Fais-en un résumé.\n\n  Vite. ", "Fais-en un résumé.\n\n  Vite. "),  # AC4.3
@@ -111,9 +111,9 @@ def test_P1_the_request_is_prompt_prior_turns_directive() -> None:
     ],
 )
 def test_P1_AC1_1_AC4_3_the_prompt_is_the_configured_one_byte_by_byte_or_ours(
-    given: str | None, sent: str
+    value: str | None, sent: str
 ) -> None:
-    assert words(summary_request(MODEL, TURNS, prompt=given, limit=500).messages[0]) == sent
+    assert words(summary_request(MODEL, TURNS, prompt=value, limit=500).messages[0]) == sent
 
 
 @pytest.mark.parametrize(
@@ -129,12 +129,12 @@ def test_P1_AC1_2_AC1_5_a_prior_summary_is_a_system_message_and_a_blank_one_is_n
     prior: list[str], systems: list[str]
 ) -> None:
     request = summary_request(MODEL, TURNS, prior=prior, limit=500)
-    told = [words(message) for message in request.messages[1:] if message.role == "system"]
-    assert told == systems
+    summaries = [words(message) for message in request.messages[1:] if message.role == "system"]
+    assert summaries == systems
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "expected"),
     [
         (Message("user", (Text("hi"),)), ("user", "hi")),
         (Message("assistant", (Text("hi"),)), ("assistant", "hi")),
@@ -155,10 +155,10 @@ def test_P1_AC1_2_AC1_5_a_prior_summary_is_a_system_message_and_a_blank_one_is_n
     ],
 )  # fmt: skip
 def test_P1_AC1_3_turns_keep_their_roles_and_calls_and_results_become_text(
-    message: Message, told: tuple[str, str] | None
+    message: Message, expected: tuple[str, str] | None
 ) -> None:
     turn = retell(Row(None, message))
-    assert (None if turn is None else (turn.role, turn.text)) == told
+    assert (None if turn is None else (turn.role, turn.text)) == expected
 
 
 @pytest.mark.parametrize("verb", ["preserve", "condense", "prioritise", "remove"])
@@ -251,9 +251,9 @@ def test_P1_every_protocol_is_asked_and_its_failure_changes_nothing(
         upstream.then(DOWN)
         with pytest.raises(UpstreamFailed, match="on fire"):
             t.compact(model=asker(upstream.url, model, protocol))
-        [seen] = upstream.seen
-    assert path in seen["path"]
-    assert orjson.loads(seen["body"])[turns]
+        [request] = upstream.seen
+    assert path in request["path"]
+    assert orjson.loads(request["body"])[turns]
     assert state_of(t) == before
 
 
@@ -297,11 +297,11 @@ def test_P1_it_can_be_asked_from_inside_a_running_loop(t: Thread) -> None:
     assert asyncio.run(inside()).commit
 
 
-@pytest.mark.parametrize("wish", [{"summary": "S"}, {"replacements": [{"summary": "S"}]}])
-def test_P1_words_of_ones_own_and_a_model_are_refused_together(t: Thread, wish: Any) -> None:
+@pytest.mark.parametrize("options", [{"summary": "S"}, {"replacements": [{"summary": "S"}]}])
+def test_P1_words_of_ones_own_and_a_model_are_refused_together(t: Thread, options: Any) -> None:
     talk(t, 3)
     with pytest.raises(CompactRefused, match="cannot be combined with a model"):
-        t.compact(model="weft-offline", **wish)
+        t.compact(model="weft-offline", **options)
 
 
 def test_P1_a_name_that_nobody_answers_for_is_refused_and_changes_nothing(
@@ -328,16 +328,16 @@ def test_P1_a_preview_asks_nobody_and_never_promises_too_little(t: Thread) -> No
     talk(t, 40)
     before = state_of(t)
     with writer(says("They read modules. " * 400)) as (upstream, model):
-        seen = t.compact(model=model, preview=True)
+        preview = t.compact(model=model, preview=True)
         assert (upstream.seen, state_of(t)) == ([], before)
         done = t.compact(model=model)
-    assert seen.preview
-    assert "at most" in str(seen)
-    assert (seen.requests, seen.messages) == (done.requests, done.messages)
+    assert preview.preview
+    assert "at most" in str(preview)
+    assert (preview.requests, preview.messages) == (done.requests, done.messages)
     with weft.open() as other:
         talk(other, 40)
-        seen = other.compact(model="weft-offline", preview=True)
-        assert other.compact(model="weft-offline").tokens_after <= seen.tokens_after
+        preview = other.compact(model="weft-offline", preview=True)
+        assert other.compact(model="weft-offline").tokens_after <= preview.tokens_after
 
 
 # P1: nothing is taken blindly
@@ -347,10 +347,10 @@ def test_P1_names_that_a_summary_lacks_are_put_back(t: Thread) -> None:
     talk(t, 5)
     with writer(says("They looked at some modules and found that nobody checks.")) as (_, model):
         done = t.compact(model=model)
-    told = t.compile().messages[1].text
+    text = t.compile().messages[1].text
     for n in range(4):
-        assert f"src/module_{n}.py" in told
-        assert str(4000 + n) in told
+        assert f"src/module_{n}.py" in text
+        assert str(4000 + n) in text
     assert done.names_added > 0
 
 
@@ -371,10 +371,10 @@ def test_P1_sentences_that_name_what_was_never_said_are_left_out_and_told(
     talk(t, 3)
     with writer(says(written)) as (_, model):
         done = t.compact(model=model)
-    told = t.compile().messages[1].text
-    assert left in told
+    text = t.compile().messages[1].text
+    assert left in text
     assert len(done.dropped) == dropped
-    assert not any(sentence in told for sentence in done.dropped)
+    assert not any(sentence in text for sentence in done.dropped)
     assert t.head.metadata["made"]["dropped"] == list(done.dropped)
 
 
@@ -430,12 +430,12 @@ def test_P1_what_is_no_summary_is_refused_and_changes_nothing(
 ) -> None:
     talk(t, 5)
     before = state_of(t)
-    heard: list[SystemMessage] = []
-    t.listen(heard.append)
+    events: list[SystemMessage] = []
+    t.listen(events.append)
     with writer(answer) as (_, model), pytest.raises(UpstreamFailed, match=why):
         t.compact(model=model)
     assert state_of(t) == before
-    assert heard[-1].data["compact_result"] == "failed"
+    assert events[-1].data["compact_result"] == "failed"
 
 
 def test_P1_a_turn_said_while_the_model_writes_is_kept(t: Thread) -> None:
@@ -448,10 +448,10 @@ def test_P1_a_turn_said_while_the_model_writes_is_kept(t: Thread) -> None:
 
         upstream.rule = rule
         t.compact(model=asker(upstream.url), keep=1)
-    said = [message.text for message in t.compile().messages]
-    assert said[-1] == "One more thing: mind the gap."
-    assert said[-3].startswith("Step 5")
-    assert "They read modules." in said[1]
+    texts = [message.text for message in t.compile().messages]
+    assert texts[-1] == "One more thing: mind the gap."
+    assert texts[-3].startswith("Step 5")
+    assert "They read modules." in texts[1]
 
 
 def test_P1_a_line_edited_while_the_model_writes_stops_it(t: Thread) -> None:
@@ -613,7 +613,7 @@ def sent_text(thread: Thread, number: int) -> str:
 
 def refuse_beyond(characters: int, text: str = "They read on.") -> Any:
     def rule(body: bytes) -> Any:
-        turns = [said for role, said in said_to(orjson.loads(body))[1:-1] if role != "system"]
+        turns = [texts for role, texts in said_to(orjson.loads(body))[1:-1] if role != "system"]
         return TOO_LONG if len("".join(turns)) > characters else says(text)
 
     return rule
@@ -625,11 +625,11 @@ def test_P3_a_request_that_is_too_long_is_halved_until_it_fits(t: Thread, charac
     with scripted_upstream() as upstream:
         upstream.rule = refuse_beyond(characters)
         done = t.compact(model=asker(upstream.url), keep=1)
-        sizes = [len(seen["body"]) for seen in upstream.seen]
+        sizes = [len(request["body"]) for request in upstream.seen]
     assert sizes[1] < sizes[0]
     assert done.requests == len(sizes) <= 40
-    told = t.compile().messages[1].text
-    assert "118 messages" in told  # nothing was left out on the way
+    text = t.compile().messages[1].text
+    assert "118 messages" in text  # nothing was left out on the way
 
 
 def test_P3_a_single_huge_result_is_cut_in_its_middle_and_says_so(t: Thread) -> None:
@@ -673,8 +673,8 @@ def test_P3_a_failure_at_any_chunk_leaves_everything_as_it_was(
 def test_P3_a_refused_commit_leaves_everything_as_it_was(t: Thread) -> None:
     talk(t, 6)
     before = state_of(t)
-    heard: list[SystemMessage] = []
-    t.listen(heard.append)
+    events: list[SystemMessage] = []
+    t.listen(events.append)
 
     def never(draft: Any) -> None:
         raise ThreadError(f"no {draft.kind} today")
@@ -683,7 +683,7 @@ def test_P3_a_refused_commit_leaves_everything_as_it_was(t: Thread) -> None:
     with pytest.raises(ThreadError, match="no compact today"):
         t.compact(model="weft-offline")
     assert state_of(t) == before
-    assert [event.data.get("compact_result") for event in heard] == [None, "failed"]
+    assert [event.data.get("compact_result") for event in events] == [None, "failed"]
 
 
 # P3: between the rounds of an agent
@@ -767,9 +767,9 @@ def test_P3_recent_rounds_stay_word_for_word() -> None:
     with weft.open() as thread, scripted_upstream() as upstream:
         upstream.rule = rounds_then_done(14)
         watch(Agent(thread, **small(upstream.url)), "Read it.")
-        said = [message.text for message in thread.compile().messages]
-    assert any(text.startswith("part 13 says") for text in said)
-    assert any(text.startswith("part 12 says") for text in said)
+        texts = [message.text for message in thread.compile().messages]
+    assert any(text.startswith("part 13 says") for text in texts)
+    assert any(text.startswith("part 12 says") for text in texts)
 
 
 def test_P3_a_failing_summary_ends_no_run_and_a_breaker_stops_the_attempts() -> None:
@@ -788,15 +788,15 @@ def test_P3_a_failing_summary_ends_no_run_and_a_breaker_stops_the_attempts() -> 
         folds = [info for info in thread.log() if info.kind == "compact"]
     assert len(folds) > 3  # nobody is asked any more, and room is made all the same
     assert {fold.metadata["method"] for fold in folds} == {"extract"}
-    told = [event for event in events if isinstance(event, SystemMessage)]
-    fell = [event for event in told if event.subtype == "compact_fallback"]
+    messages = [event for event in events if isinstance(event, SystemMessage)]
+    fell = [event for event in messages if event.subtype == "compact_fallback"]
     assert len(fell) == 3
     assert "on fire" in fell[0].data["compact_error"]
-    ends = [event for event in told if event.subtype == "compact_boundary"]
+    ends = [event for event in messages if event.subtype == "compact_boundary"]
     assert len(ends) == len(folds)
     assert "on fire" in ends[0].data["compact_metadata"]["reason"]
     assert "reason" not in ends[-1].data["compact_metadata"]
-    assert [event for event in told if "compact_result" in event.data] == []  # none has failed
+    assert [event for event in messages if "compact_result" in event.data] == []  # none has failed
 
 
 def test_P3_what_must_stay_is_more_than_the_window_and_nobody_is_asked_in_vain() -> None:
@@ -809,8 +809,8 @@ def test_P3_what_must_stay_is_more_than_the_window_and_nobody_is_asked_in_vain()
         events = watch(Agent(thread, **small(upstream.url)), "Go.")
         assert len(upstream.seen) == 1
         assert thread.compile().rows[: len(before)] == before
-    [told] = [e for e in events if isinstance(e, SystemMessage)]
-    assert "must stay" in told.data["compact_error"]
+    [message] = [e for e in events if isinstance(e, SystemMessage)]
+    assert "must stay" in message.data["compact_error"]
 
 
 def test_P3_a_model_that_says_its_window_is_full_gets_a_shorter_thread_once() -> None:
@@ -823,8 +823,8 @@ def test_P3_a_model_that_says_its_window_is_full_gets_a_shorter_thread_once() ->
             return TOO_LONG if len(body) > 16_000 else says("Here I am.")
 
         upstream.rule = rule
-        given = {**small(upstream.url), "catalog": catalogue(window=100_000, output=1000)}
-        events = watch(Agent(thread, **given), "Are you there?")
+        settings = {**small(upstream.url), "catalog": catalogue(window=100_000, output=1000)}
+        events = watch(Agent(thread, **settings), "Are you there?")
         assert isinstance(events[-1], MessageComplete), events[-1]
         assert thread.compile().messages[-1].text == "Here I am."
         assert len([info for info in thread.log() if info.kind == "compact"]) == 1
@@ -865,8 +865,8 @@ def test_P3_the_offline_model_keeps_its_own_window() -> None:
             agent.send(f"Remember number {7000 + n}: " + f"item_{n} is kept in drawer {n}. " * 60)
         assert [info for info in thread.log() if info.kind == "compact"]
         assert thread.compile().tokens < 32_000
-        told = thread.compile().messages[0].text
-        assert "7000" in told
+        text = thread.compile().messages[0].text
+        assert "7000" in text
 
 
 # P2: what matters
@@ -907,14 +907,14 @@ def test_P2_AC3_2_what_was_said_later_scores_higher() -> None:
 
 
 def test_P2_AC3_4_the_documented_order_of_an_example() -> None:
-    said = [
+    texts = [
         row("user", "What should we do about this?"),
         row("assistant", "ok"),
         row("user", "There is an error in the system"),
         row("assistant", "x"),
         row("user", "plain"),
     ]
-    order = sorted(range(5), key=lambda n: Importance()(said[n], n, 5))
+    order = sorted(range(5), key=lambda n: Importance()(texts[n], n, 5))
     assert order == [1, 3, 4, 2, 0]
 
 
@@ -980,9 +980,11 @@ def test_P2_old_messages_that_matter_stay_verbatim_and_the_transcript_is_chronol
         sent = [text for _, text in said_to(bodies(upstream)[0])]
     after = [message.text for message in t.compile().messages]
     assert "They read modules." in after[1]
-    kept = after[2:]
-    assert "We agreed on a constraint" in kept[0]
-    assert kept == [text for text in before if text in kept]  # in the order they were said
+    kept_messages = after[2:]
+    assert "We agreed on a constraint" in kept_messages[0]
+    assert kept_messages == [
+        text for text in before if text in kept_messages
+    ]  # in the order they were said
     asked = [text for text in sent if text.startswith("Step")]
     assert asked == [text for text in before if text in asked]
     assert not any("We agreed" in text for text in sent[1:-1])  # told once
@@ -999,11 +1001,11 @@ def test_P2_a_scorer_is_any_function(t: Thread) -> None:
     assert texts[2].startswith("Step 2")
 
 
-@pytest.mark.parametrize("wish", [{"verbatim": 50}, {"prompt": "P"}])
-def test_P2_wishes_that_only_a_model_can_follow_need_one(t: Thread, wish: Any) -> None:
+@pytest.mark.parametrize("options", [{"verbatim": 50}, {"prompt": "P"}])
+def test_P2_wishes_that_only_a_model_can_follow_need_one(t: Thread, options: Any) -> None:
     talk(t, 3)
     with pytest.raises(CompactRefused, match="model"):
-        t.compact(keep=1, **wish)
+        t.compact(keep=1, **options)
 
 
 @pytest.mark.parametrize("verbatim", [0, 50, 200, 400])
@@ -1059,14 +1061,14 @@ def test_P4_the_first_and_the_last_are_told_and_how_many_stand_between(
     batches: int, shown: str, omitted: str | None
 ) -> None:
     made = [Batch(f"text-{n}", 3, 0, 60.0 * n, 60.0 * n + 30) for n in range(1, batches + 1)]
-    told = write_batches(made, Clip()).text
-    assert [n for n in "123456" if f"text-{n}" in told] == shown.split()
-    assert (omitted is None) == ("left out" not in told)
-    assert omitted is None or omitted in told
-    assert f"{3 * batches} messages" in told
+    text = write_batches(made, Clip()).text
+    assert [n for n in "123456" if f"text-{n}" in text] == shown.split()
+    assert (omitted is None) == ("left out" not in text)
+    assert omitted is None or omitted in text
+    assert f"{3 * batches} messages" in text
     if batches > 1:
-        assert "[Part 1 of" in told
-        assert "1970-01-01 00:01 to 1970-01-01 00:01" in told
+        assert "[Part 1 of" in text
+        assert "1970-01-01 00:01 to 1970-01-01 00:01" in text
 
 
 @pytest.mark.parametrize("clip", [(0, 2, 2), (2, 0, 2), (2, 2, -1)])
@@ -1078,13 +1080,13 @@ def test_P4_a_clip_keeps_a_batch_at_both_ends(clip: tuple[int, int, int]) -> Non
 def test_P4_a_batch_has_depth_times_and_count_in_the_commits_record(t: Thread) -> None:
     folded_often(t, 2)
     first, second = t.batches()
-    assert [told.batch.depth for told in (first, second)] == [0, 0]
-    assert [told.batch.count for told in (first, second)] == [6, 8]
+    assert [summary.batch.depth for summary in (first, second)] == [0, 0]
+    assert [summary.batch.count for summary in (first, second)] == [6, 8]
     assert first.batch.start <= first.batch.end <= second.batch.start <= second.batch.end
-    said = [info.created.timestamp() for info in reversed(t.log()) if info.kind == "append"]
-    assert first.batch.start == pytest.approx(said[1], abs=1e-5)  # behind the setup
-    assert second.batch.end == pytest.approx(said[14], abs=1e-5)
-    assert [told.commit for told in (first, second)] == [
+    texts = [info.created.timestamp() for info in reversed(t.log()) if info.kind == "append"]
+    assert first.batch.start == pytest.approx(texts[1], abs=1e-5)  # behind the setup
+    assert second.batch.end == pytest.approx(texts[14], abs=1e-5)
+    assert [summary.commit for summary in (first, second)] == [
         info.id for info in reversed(t.log()) if info.kind == "compact"
     ]
     assert read_batches(t.head.metadata) == (first.batch, second.batch)
@@ -1092,10 +1094,10 @@ def test_P4_a_batch_has_depth_times_and_count_in_the_commits_record(t: Thread) -
 
 def test_P4_six_batches_stay_and_the_seventh_folds_those_between(t: Thread, writing: Any) -> None:
     folded_often(t, 6, writing)
-    assert [told.batch.depth for told in t.batches()] == [0] * 6
-    before = [told.batch for told in t.batches()]
+    assert [summary.batch.depth for summary in t.batches()] == [0] * 6
+    before = [summary.batch for summary in t.batches()]
     folded_often(t, 1, writing)
-    after = [told.batch for told in t.batches()]
+    after = [summary.batch for summary in t.batches()]
     assert [batch.depth for batch in after] == [0, 0, 1, 0, 0]
     assert after[:2] == before[:2]  # the first account is no copy of a copy
     assert after[3] == before[5]
@@ -1136,10 +1138,10 @@ def test_P4_everything_stays_searchable_and_can_be_looked_up(t: Thread, writing:
 
 def test_P4_no_second_store(t: Thread, writing: Any) -> None:
     folded_often(t, 3, writing)
-    told = t.batches()
+    batches = t.batches()
     with weft.open(t.store, t.name) as other:
-        assert other.batches() == told
-        assert other.batches(told[0].commit) == told[:1]
+        assert other.batches() == batches
+        assert other.batches(batches[0].commit) == batches[:1]
 
 
 def test_P4_each_compaction_is_brought_back_with_later_turns_kept(t: Thread, writing: Any) -> None:
@@ -1157,7 +1159,7 @@ def test_P4_after_a_revert_the_batches_are_those_of_before(t: Thread, writing: A
     first, second = folded_often(t, 2, writing)
     assert len(t.batches()) == 2
     t.revert(second.commit)
-    assert [told.commit for told in t.batches()] == [first.commit]
+    assert [summary.commit for summary in t.batches()] == [first.commit]
     t.compact(model=writing, keep=1)
     assert len(t.batches()) == 2
 
@@ -1198,7 +1200,7 @@ def test_P4_the_agents_own_summaries_are_turns_to_this_engine(writing: Any) -> N
         thread.compact([{"from": marks[0], "to": marks[2], "summary": "I read module_1."}])
         talk(thread, 2, first=4)
         thread.compact(model=writing, keep=1)
-        assert [told.batch.depth for told in thread.batches()] == [0]
+        assert [summary.batch.depth for summary in thread.batches()] == [0]
         assert len(thread.compile().messages) == 3
 
 
@@ -1220,8 +1222,8 @@ def test_P4_summaries_never_crowd_out_a_small_window(t: Thread) -> None:
         talk(t, 4, first=4 * n)
         t.compact(model="weft-offline", budget=1500)
         assert t.compile().tokens <= 1500
-    assert max(told.batch.depth for told in t.batches()) > 0
-    assert sum(told.batch.count for told in t.batches()) > 200
+    assert max(summary.batch.depth for summary in t.batches()) > 0
+    assert sum(summary.batch.count for summary in t.batches()) > 200
 
 
 def test_P4_a_failing_fold_of_folds_leaves_everything_as_it_was(t: Thread) -> None:
@@ -1268,7 +1270,7 @@ def test_P4_very_many_chunks_are_folded_in_as_many_requests_as_it_takes(
         upstream.rule = rule
         done = t.compact(model=asker(upstream.url, window=1900, output=400), keep=1)
         assert done.requests == len(upstream.seen)
-    batches = [told.batch for told in t.batches()]
+    batches = [summary.batch for summary in t.batches()]
     assert len(batches) <= 6
     assert sum(batch.count for batch in batches) == 238
     assert 1 <= max(batch.depth for batch in batches) <= 6  # a tree, not a chain
@@ -1311,7 +1313,7 @@ def test_P1_the_offline_model_writes_the_same_summaries_over_every_wire(
             thread.user("Never touch the API of release 7.31.")
             tool_round(thread, 1)
             folded_often(thread, 7, model)
-            return [told.text for told in thread.batches()]
+            return [summary.text for summary in thread.batches()]
 
     far = summaries(asker(gateway, "weft-offline", protocol))
     assert far == summaries("weft-offline")
@@ -1333,16 +1335,16 @@ def test_P3_AC2_1_an_answer_that_takes_too_long_is_asked_for_in_halves(t: Thread
         model = ModelClient(provider, "m", catalogue(), policy=ONCE, idle=0.25)
         done = t.compact(model=model)
         assert done.requests == len(upstream.seen) > 2
-    assert sum(told.batch.count for told in t.batches()) == 118
+    assert sum(summary.batch.count for summary in t.batches()) == 118
 
 
 def test_P1_what_it_costs_is_said_before_and_after(t: Thread) -> None:
     talk(t, 40)
     with writer(says("They read modules."), price={"input": 10.0, "output": 50.0}) as (_, model):
-        seen = t.compact(model=model, preview=True)
-        assert seen.cost is not None
-        assert 0.01 < seen.cost < 0.1
-        assert f"${seen.cost:.4f}" in str(seen)
+        preview = t.compact(model=model, preview=True)
+        assert preview.cost is not None
+        assert 0.01 < preview.cost < 0.1
+        assert f"${preview.cost:.4f}" in str(preview)
         assert t.compact(model=model).cost is None  # this upstream reports no usage
 
 
@@ -1351,13 +1353,13 @@ def test_P4_the_batches_of_a_file_are_there_when_it_is_opened_again(
 ) -> None:
     with weft.open(tmp_path / "a.db") as thread:
         folded_often(thread, 7, writing)
-        told = thread.batches()
+        batches = thread.batches()
     with weft.open(tmp_path / "a.db") as again:
-        assert again.batches() == told
+        assert again.batches() == batches
         assert again.search("chapter c")
         talk(again, 4, first=70)
         again.compact(model=writing, keep=1)
-        assert again.batches()[0] == told[0]
+        assert again.batches()[0] == batches[0]
 
 
 def test_P1_the_api_has_the_same_door(tmp_path: Any) -> None:
@@ -1366,14 +1368,16 @@ def test_P1_the_api_has_the_same_door(tmp_path: Any) -> None:
         with weft_serve(tmp_path, *flags) as served:
             with weft.open(tmp_path / "weft.db", "api") as thread:
                 talk(thread, 8)
-            wish = {"thread": "api", "model": "m", "keep": 1}
+            options = {"thread": "api", "model": "m", "keep": 1}
             upstream.then(refuses(401, "no such key"))
-            status, _, body = post(f"{served.url}/api/compact", wish)
+            status, _, body = post(f"{served.url}/api/compact", options)
             assert (status, "no such key" in body.decode()) == (502, True)
             upstream.then(says("They read modules."))
-            seen = orjson.loads(post(f"{served.url}/api/compact", {**wish, "preview": True})[2])
-            assert (upstream.seen, seen["commit"]) == ([], None)
-            done = orjson.loads(post(f"{served.url}/api/compact", wish)[2])
+            preview = orjson.loads(
+                post(f"{served.url}/api/compact", {**options, "preview": True})[2]
+            )
+            assert (upstream.seen, preview["commit"]) == ([], None)
+            done = orjson.loads(post(f"{served.url}/api/compact", options)[2])
     assert len(done["removed"]) == 14
     assert "1 request to m" in done["message"]
     with weft.open(tmp_path / "weft.db", "api") as thread:
@@ -1395,7 +1399,7 @@ def test_P4_summaries_that_are_all_that_is_too_long_are_told_anew(t: Thread, tim
         assert done.commit
         assert t.compile().tokens <= 480
         assert "Short." in t.compile().messages[1].text
-        assert sum(told.batch.count for told in t.batches()) >= 6
+        assert sum(summary.batch.count for summary in t.batches()) >= 6
         t.revert(done.commit)
         assert t.compile().rows == before
 

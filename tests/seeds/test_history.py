@@ -67,17 +67,17 @@ def test_H1_only_assistant_takes_a_generation_config(t: weft.Thread) -> None:
 
 
 def test_H1_shorthands_go_through_commit_and_only_append(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
+    hooked: list[Any] = []
     commit = weft.Thread.commit
 
     def watched(self: weft.Thread, content: Any, *args: Any, **options: Any) -> Any:
-        seen.append(type(content).__name__)
+        hooked.append(type(content).__name__)
         return commit(self, content, *args, **options)
 
     monkeypatch.setattr(weft.Thread, "commit", watched)
     t = weft.open()
     infos = [t.system("s"), t.user("u"), t.assistant("a")]
-    assert seen == ["InstructionContent", "DialogueContent", "DialogueContent"]
+    assert hooked == ["InstructionContent", "DialogueContent", "DialogueContent"]
     assert {info.kind for info in infos} == {"append"}
 
 
@@ -115,7 +115,7 @@ def test_H2_reasoning_is_hidden_by_default(t: weft.Thread) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "text"),
     [
         ({"content_type": "poem", "text": "x"}, "instruction"),  # names the types there are
         ({"text": "x"}, "instruction"),
@@ -124,9 +124,9 @@ def test_H2_reasoning_is_hidden_by_default(t: weft.Thread) -> None:
         ("just text", "str"),
     ],
 )
-def test_H2_wrong_content_is_refused_and_nothing_is_written(content: Any, said: str) -> None:
+def test_H2_wrong_content_is_refused_and_nothing_is_written(content: Any, text: str) -> None:
     t = weft.open()
-    with pytest.raises(weft.ThreadError, match=said):
+    with pytest.raises(weft.ThreadError, match=text):
         t.commit(content)
     assert t.log() == []
 

@@ -250,17 +250,17 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 
 def marks(body):
     """Every breakpoint's path, in the order the prompt is built."""
-    found = [
+    paths = [
         f"tools[{n}]" for n, tool in enumerate(body.get("tools", [])) if "cache_control" in tool
     ]
     for n, block in enumerate(body.get("system", [])):
-        found += [f"system[{n}]"] if "cache_control" in block else []
+        paths += [f"system[{n}]"] if "cache_control" in block else []
     for m, message in enumerate(body["messages"]):
         for n, block in enumerate(
             message["content"] if isinstance(message["content"], list) else []
         ):
-            found += [f"messages[{m}].content[{n}]"] if "cache_control" in block else []
-    return found
+            paths += [f"messages[{m}].content[{n}]"] if "cache_control" in block else []
+    return paths
 
 
 def test_W6_auto_places_three_breakpoints():
@@ -295,10 +295,12 @@ def test_W6_never_more_than_four_the_earliest_goes(top):
         **({"cache_control": MARK} if top else {}),
     }
     done = weft.translate(copy.deepcopy(body), "anthropic", "anthropic")
-    kept = ["system[1]", *(f"messages[0].content[{n}]" for n in range(3))]
-    assert marks(done.body) == (kept[1:] if top else kept)
+    expected = ["system[1]", *(f"messages[0].content[{n}]" for n in range(3))]
+    assert marks(done.body) == (expected[1:] if top else expected)
     gone = [loss.path for loss in done.losses]
-    assert gone == [f"{path}.cache_control" for path in ["tools[0]", "system[0]", *kept][: 2 + top]]
+    assert gone == [
+        f"{path}.cache_control" for path in ["tools[0]", "system[0]", *expected][: 2 + top]
+    ]
 
 
 @pytest.mark.parametrize(

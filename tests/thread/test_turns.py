@@ -69,21 +69,21 @@ def test_checkpoints_are_unique_over_branches_and_undone_turns() -> None:
 
 def test_compaction_by_checkpoints_emits_its_events_and_keeps_the_rest() -> None:
     t = weft.open(checkpoints=True)
-    heard: list[SystemMessage] = []
-    t.listen(heard.append)
+    events: list[SystemMessage] = []
+    t.listen(events.append)
     for word in ("a", "b", "c"):
         t.user(word)
         t.assistant(word.upper())
     first, second, _ = [mark.id for mark in t.checkpoints()]
     result = t.compact([{"from": first, "to": second, "summary": "S"}])
-    assert [event.subtype for event in heard] == ["status", "compact_boundary"]
+    assert [event.subtype for event in events] == ["status", "compact_boundary"]
     texts = [message.text for message in t.compile().messages]
     assert texts[1] == "S"
     assert texts[-2].startswith("c")
     assert "compacted" in str(result)
     with pytest.raises(weft.CompactRefused):
         t.compact([{"from": "zzzzzz", "summary": "S"}])
-    assert len(heard) == 2
+    assert len(events) == 2
     assert [message.text for message in t.compile().messages] == texts
 
 

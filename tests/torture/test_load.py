@@ -59,8 +59,8 @@ async def upstream(frames: int, pause: float) -> None:
 async def ask(port: int, number: int, path: str) -> tuple[float, bytes]:
     """Seconds to the first word, and the whole answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    said = [{"role": "user", "content": f"stream {number}"}]
-    body = orjson.dumps({"model": "m", "max_tokens": 9, "stream": True, "messages": said})
+    messages = [{"role": "user", "content": f"stream {number}"}]
+    body = orjson.dumps({"model": "m", "max_tokens": 9, "stream": True, "messages": messages})
     head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
     writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
     begin = time.perf_counter()

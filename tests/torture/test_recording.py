@@ -66,19 +66,19 @@ class Talk:
 
     def turn(self, url: str) -> None:
         number = len(self.recorded)
-        said = [*self.transcript, f"{self.name} says {number} {'z' * self.padding}".strip()]
+        texts = [*self.transcript, f"{self.name} says {number} {'z' * self.padding}".strip()]
         roles = ("user", "assistant")
         body = {
             "model": "c/m",
             "max_tokens": 64,
             "stream": number % 2 == 1,
-            "messages": [{"role": roles[at % 2], "content": text} for at, text in enumerate(said)],
+            "messages": [{"role": roles[at % 2], "content": text} for at, text in enumerate(texts)],
         }
         status, headers, data = post(f"{url}/v1/messages", body, {"x-session-id": self.name})
         assert status == 200, data
         assert b"answer to" in data, data
         assert number % 2 == 0 or b"message_stop" in data, data
-        self.transcript = [*said, answer_to(said[-1])]
+        self.transcript = [*texts, answer_to(texts[-1])]
         self.recorded.append(headers["x-weft-recorded"])
 
 

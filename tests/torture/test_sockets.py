@@ -65,10 +65,10 @@ async def watch_rounds(gateway, thread):
     async with aiohttp.ClientSession(connector=connector) as session:
 
         async def change(path, fields):
-            seen = {tab: tab.changes for tab in tabs}
+            before = {tab: tab.changes for tab in tabs}
             async with session.post(url + path, json={"thread": "shared", **fields}) as reply:
                 assert reply.status == 200, await reply.text()
-            await wait_for(tabs, lambda tab: tab.changes > seen[tab])
+            await wait_for(tabs, lambda tab: tab.changes > before[tab])
 
         async def one_round():
             await change("/api/annotate", {"id": message.id, "priority": "pinned"})

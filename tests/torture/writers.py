@@ -19,9 +19,9 @@ def commit(address: str, name: str, count: int) -> None:
                     thread.assistant(f"{name}-{number}b")
                 print(f"{name}-{number}b", flush=True)
             else:
-                said = thread.user(text)
+                texts = thread.user(text)
                 if number % 13 == 5:
-                    thread.pin(said)
+                    thread.pin(texts)
             print(text, flush=True)
 
 
