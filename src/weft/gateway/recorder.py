@@ -66,9 +66,13 @@ from .restore import StoredConversation, UnstoredAnswers
 PATIENCE = 0.05
 """How long an answer waits for the store, in seconds."""
 
-LONGEST_WAITS = 5
+LONGEST_WAITS = 20
 """How many times as long an answer waits while the store records other exchanges. Then the process
-is busy, not the store, and writing to the journal would only add work."""
+or the machine is busy, not the store. Writing long conversations to the journal and reading them
+again would take several times as much work, and make every other exchange late too."""
+
+LONGEST_PAUSES = 5
+"""How many times the event loop waits for a writer that makes progress."""
 
 BUSY_SECONDS = 2.0
 """The longest wait, in seconds, while the event loop is late: the answer could not be sent earlier
@@ -173,7 +177,7 @@ class _Batch:
         It keeps waiting while the writer makes progress: a running event loop would only slow the
         writer down.
         """
-        for _ in range(LONGEST_WAITS):
+        for _ in range(LONGEST_PAUSES):
             if self._done.acquire(timeout=longest) or not is_advancing():
                 break
         with self._lock:
