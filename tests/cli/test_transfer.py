@@ -152,3 +152,5 @@ def test_an_unreadable_file_creates_no_thread(weft: Any, tmp_path: Path) -> None
     assert code == 1
     assert b"bad.json: this file is not JSON" in err
     assert b"there is no store" in weft("threads", "--json")[2]
+    bad.write_text('{"weft":"archive","version":2}\n{"end":1,"sha256":"0"}\n')
+    assert b"bad.json: the archive's bytes do not match" in weft("import", bad)[2]

@@ -64,7 +64,8 @@ def written(store: Store, model: str | None = None) -> tuple[Any, list[str]]:
 
 @pytest.mark.parametrize("value", [BODY, BODY["messages"], CHAT, {"messages": CHAT, "model": "m"},
                                    GEMINI, GEMINI["contents"], RESPONSES, RESPONSES["input"],
-                                   {"input": "a"}, TYPED, LINES])  # fmt: skip
+                                   {"input": "a"}, TYPED, LINES, CHAT[1], TYPED[0],
+                                   GEMINI["contents"][0]])  # fmt: skip
 def test_an_unchanged_import_is_exported_byte_for_byte(value: Any) -> None:
     store = taken(value)
     format = read_origin(store, "t")

@@ -224,8 +224,9 @@ def import_sources(
         try:
             outcome = _import_source(store, source, settings, bar)
         except (WeftError, OSError) as error:
-            if fails_alone and isinstance(error, ThreadError):
-                raise ThreadError(f"{source.name}: {error}") from None
+            if fails_alone and isinstance(error, ThreadError | Damaged):
+                kind = Damaged if isinstance(error, Damaged) else ThreadError
+                raise kind(f"{source.name}: {error}") from None
             if fails_alone or _is_of_store(error):
                 raise
             is_odd = isinstance(error, ThreadError) and not source.is_named

@@ -130,10 +130,16 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
+ROLES = ("user", "assistant", "model", "system", "developer", "tool")
+DOCUMENTS = (b"<!", b"# ")
+"""How an HTML or a Markdown file begins."""
+
+
 def parse(data: bytes) -> Any:
     """The value of a JSON file, or the list of a JSON lines file; raises `ThreadError`."""
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
+        return [value] if _is_row(value) else value
     except orjson.JSONDecodeError as error:
         rows: list[Any] = []
         for number, line in enumerate(data.splitlines()):
@@ -142,10 +148,24 @@ def parse(data: bytes) -> Any:
             try:
                 rows.append(orjson.loads(line))
             except orjson.JSONDecodeError:
+                if data.lstrip()[:2] in DOCUMENTS:
+                    raise ThreadError(
+                        "this is a document for people, such as `weft export --html` writes; "
+                        "`weft export --format archive` writes a file that can be imported"
+                    ) from None
                 if number == 0:
                     raise ThreadError(f"this file is not JSON: {error}") from None
                 raise ThreadError(f"line {number + 1} of this file is not JSON") from None
         return rows
+
+
+def _is_row(value: Any) -> bool:
+    """Whether an object is one message: a file of JSON lines may have only one line."""
+    if not isinstance(value, dict):
+        return False
+    members = cast(JsonObject, value)
+    is_message = members.get("role") in ROLES and ("content" in members or "parts" in members)
+    return is_message or "content_type" in members
 
 
 def guess_protocol(value: Any) -> str | None:
