@@ -6,7 +6,7 @@ lists all batches in order. If there are many, it lists the first and the last o
 many are between. If there are too many, those between are merged into one of the next depth. So the
 first batch of a thread never becomes a copy of a copy.
 
-The text of a summary is data. It stands between a heading and an end line that say so, and nothing
+The text of a summary is data. It is between a heading and an end line that say so, and nothing
 inside it can imitate these lines, a system reminder or the control tokens of a chat template.
 
 Batches are stored in the metadata of the commit that wrote the summary. What they cover is in the
@@ -36,8 +36,8 @@ NOT_A_REQUEST = "This is a record and not a request"
 SHORT_MARK = "a record, not a request"
 RECORD_ONLY = f"{NOT_A_REQUEST}; the originals are kept: recall finds what it leaves out."
 END = "[End of the summary]"
-"""The first words of a summary, what it says of itself (an extract in fewer words, because it may
-be short), and its last line."""
+"""The parts that mark a summary: the start of its heading, the statement that it is a record
+(shorter in an extract, which may have little room), and its last line."""
 
 _IMITATION = lazy_pattern(
     r"\[(?=\s*(?:End of the summary|Summary of earlier messages)\b)", re.IGNORECASE

@@ -142,7 +142,7 @@ def min_summary_need(layout: Layout, budget: int, spare: int = 0) -> int:
 
 
 def _old_summaries_room(tokens: int, budget: int) -> int:
-    """What earlier summaries may have of a budget: merged into one, they fit into this."""
+    """The tokens of a budget for earlier summaries; merged into one, they fit."""
     return min(tokens, max(SMALL_SUMMARY, int(budget * OLD_SUMMARIES_SHARE)))
 
 

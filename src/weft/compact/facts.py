@@ -102,7 +102,7 @@ _NEGATED = lazy_pattern(
 _CORRECTS = lazy_pattern(
     r"\d.*, (?:not (?!instead)|nicht |pas |non |y no )(?:\S+ ?){1,3}$", re.IGNORECASE
 )
-"""A sentence with a figure that ends with what does not hold."""
+"""A sentence with a figure, which ends with the value that is no longer true."""
 
 _MOVE = lazy_pattern(
     r"\b(?:move[ds]?|postpone[ds]?|reschedule[ds]?|shift|push|verschieb\w*) (.{3,60}?)"
@@ -205,7 +205,7 @@ class _Figure(Struct, frozen=True, gc=False):
 
 
 class _Claim(Struct, gc=False):
-    """A statement, read."""
+    """A statement with its values and its subject."""
 
     row: int
     text: str

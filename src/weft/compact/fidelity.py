@@ -41,7 +41,7 @@ _COMMON = frozenset(
 )
 
 MARKED = " [unverified]"
-"""Stands behind a name that the source does not have."""
+"""Written after a name that the source does not have."""
 
 _SENTENCE = lazy_pattern(r"(?<=[.!?])(?<!\.\.\.)\s+")
 _FIGURE = lazy_pattern(r"\d+(?:[.,]\d+)*")
@@ -99,7 +99,7 @@ class Ground:
         self.counts = {one or other for one, other in _COUNTED.findall(self.words)}
 
     def holds(self, kind: str, name: str) -> bool:
-        """Whether the source contains a name of this kind, as spelt or in its parts."""
+        """Whether the source contains a name of this kind, as spelled or in its parts."""
         if kind == "number":
             return any(reading <= self.figures for reading in _readings(name)) or (
                 self._has_date(name)

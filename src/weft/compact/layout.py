@@ -3,7 +3,7 @@
 An *exchange* is a message of the user and everything up to the next one. A *round* is a call with
 all its results and the answer to them. Exchanges are folded or kept whole if that keeps enough.
 Otherwise one exchange is cut between rounds, so that the latest rounds stay, and its request stays
-too: no work is read without what it was done for.
+too, so that the model always sees what the work was for.
 
 Some rows stay wherever the cut-off is: the setup, pins with the calls or results that they need,
 the last request and its answer, open calls, and results that no answer has read yet (`unread`),

@@ -118,7 +118,7 @@ _SENTENCE = lazy_pattern(r"(?<=[.!?。！？])\s*(?=\S)|\n+")
 
 
 def non_summary_reason(text: str) -> str | None:
-    """Why a text is no summary, in words that follow "it"; `None` if it may be one."""
+    """Why a text is not a summary, as a phrase that follows "it"; `None` if it may be one."""
     start = text.strip()
     if not any(character.isalnum() for character in start):
         return "answered without words"

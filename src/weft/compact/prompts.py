@@ -87,12 +87,12 @@ QUOTE = "> "
 
 TASK_TOKENS = 2000
 TASK_SHARE = 8
-"""The most tokens of that orientation, and the divisor of a small window."""
+"""The maximum tokens of the task description, and the divisor for a small window."""
 
 WORDS_A_TOKEN = 0.7
 THINKING_ROOM = 8192
-"""Output tokens for thinking before the summary: many models think unasked, even some that the
-catalogue does not know. The length of the summary itself is set by the directive."""
+"""Output tokens for thinking before the summary. Many models think without being asked, even some
+that the catalogue does not know. The directive sets the length of the summary itself."""
 
 SPARE_ROOM = 2
 """A model may write this many times the requested length before it is truncated."""
@@ -158,15 +158,15 @@ def describe_task(
 
 
 def task_room(model: Model) -> int:
-    """The most tokens of the orientation in a request to this model."""
+    """The maximum tokens of the task description in a request to this model."""
     return min(TASK_TOKENS, model.window // TASK_SHARE)
 
 
 def live_request(live: Request, *, limit: int, task: str = "") -> Request:
     """The live request, extended by one message that asks for a summary.
 
-    Everything before that message is what the vendor has cached already. The summary covers all of
-    it; what stays verbatim is said again in the thread.
+    The vendor has cached everything before that message. The summary covers all of it; messages
+    that stay verbatim are also in the thread.
     """
     closing = _closing(DIRECTIVE + " " + NO_CALLS, limit, brief=False, task=task)
     message = Message("user", (Text(closing),))

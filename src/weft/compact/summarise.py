@@ -130,11 +130,11 @@ class History(Struct, frozen=True, kw_only=True):
 
 
 class SummaryRequest(Struct, frozen=True):
-    """A request to send; it is request `number` of about `of`."""
+    """A request to send; it is request `number` of about `total`."""
 
     request: Request
     number: int
-    of: int
+    total: int
 
 
 class Stopped(Struct, frozen=True):

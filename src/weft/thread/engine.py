@@ -283,8 +283,8 @@ class EngineRun:
             request = next(flow)
             while True:
                 self.requests += 1
-                if request.of > 1:
-                    self.handle.emit([compaction_progress(request.number, request.of)])
+                if request.total > 1:
+                    self.handle.emit([compaction_progress(request.number, request.total)])
                 request = flow.send((yield request.request))
         except StopIteration as end:
             return end.value
