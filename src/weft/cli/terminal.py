@@ -132,11 +132,10 @@ def terminal_width() -> int:
 
 
 @contextmanager
-def paged(environment: Mapping[str, str] | None = None) -> Generator[Screen]:
+def paged() -> Generator[Screen]:
     """Send everything printed inside to the pager, if input and output are a terminal."""
-    environ = os.environ if environment is None else environment
-    screen = read_screen(sys.stdout, environ)
-    command = pager(environ) if sys.stdout.isatty() and sys.stdin.isatty() else None
+    screen = read_screen(sys.stdout, os.environ)
+    command = pager(os.environ) if sys.stdout.isatty() and sys.stdin.isatty() else None
     if command is None:
         yield screen
         return
@@ -144,7 +143,7 @@ def paged(environment: Mapping[str, str] | None = None) -> Generator[Screen]:
 
     sys.stdout.flush()
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, text=True, encoding="utf-8", env={**LESS, **environ}
+        command, stdin=subprocess.PIPE, text=True, encoding="utf-8", env={**LESS, **os.environ}
     ) as process:
         assert process.stdin is not None
         terminal, sys.stdout = sys.stdout, cast(TextIO, Console(cast(TextIO, process.stdin)))

@@ -129,12 +129,12 @@ OFFLINE = Provider(name="weft", protocol="offline", models=("weft-offline*",), v
 """The provider of the offline model: deterministic, without network or key."""
 
 
-def read_provider(spec: str, *, key: str | None = None) -> Provider:
+def read_provider(spec: str) -> Provider:
     """The provider that `NAME=PROTOCOL:URL` names; raises `ConfigError`."""
     match = _SPEC.fullmatch(spec.strip())
     if match is None:
         raise ConfigError(f"upstream {spec!r} is not of the form NAME=PROTOCOL:URL")
-    return make_provider(match["name"], match["protocol"], match["url"], key=key)
+    return make_provider(match["name"], match["protocol"], match["url"])
 
 
 @checked_function

@@ -326,9 +326,9 @@ def read_times(usage: bytes | None) -> tuple[float | None, float | None]:
 
 
 def encode_commit(
-    draft: Draft, parents: tuple[Id, ...], *, created: float, chain: bytes | None = None
+    draft: Draft, parents: tuple[Id, ...], *, created: float
 ) -> tuple[CommitRecord, tuple[tuple[Id, bytes], ...]]:
-    """The commit and its entries, ready to be written."""
+    """The commit, without its match key (`chain`), and its entries."""
     body = Body(draft.op, draft.note, draft.metadata, draft.generation_config)
     data = _written(body, "commit", _body_decoder)
     usage = None if draft.usage is None else _written(draft.usage, "usage", _any_decoder)
@@ -342,7 +342,6 @@ def encode_commit(
         data,
         created,
         usage,
-        chain,
     )
     return record, entries
 

@@ -99,10 +99,10 @@ def check_flag(field: str, value: Any) -> bool:
     return value
 
 
-def check_function(field: str, value: Any) -> Any:
+def check_hook(value: Any) -> Any:
     """The value, if it can be called."""
     if not callable(value):
-        raise WrongValue(field, f"must be a function, not {_kind(value)}")
+        raise WrongValue("hook", f"must be a function, not {_kind(value)}")
     return value
 
 

@@ -23,7 +23,6 @@ from weft.errors import BudgetExceeded, ThreadError, WrongValue
 from weft.history import Append, Draft, Rewrite, Setup, count_entries
 from weft.model import Message
 
-from .arguments import check_function
 from .info import CommitInfo, auto_note
 from .source_lines import without_attachments
 
@@ -43,11 +42,6 @@ class Hooks(Struct, frozen=True):
 
     before: tuple[Before, ...] = ()
     after: tuple[After, ...] = ()
-
-
-def check_hook(hook: Any) -> Any:
-    """The hook, if it can be called."""
-    return check_function("hook", hook)
 
 
 def hook_name(hook: object) -> str:

@@ -87,6 +87,7 @@ from .arguments import (
     Replacements,
     check_count,
     check_flag,
+    check_hook,
     check_name,
     check_objects,
     check_priority,
@@ -100,7 +101,7 @@ from .attempts import Attempt, attempts_up_to, record_attempt
 from .compiled import PORTABLE_TOKENS, CompiledContext, ToolLike, describe_size, read_tools
 from .content import Content, DialogueContent, InstructionContent
 from .handle import Handle
-from .hooks import After, Before, Budget, Hooks, check_budget, check_hook, hook_name
+from .hooks import After, Before, Budget, Hooks, check_budget, hook_name
 from .info import (
     CommitInfo,
     Imported,
