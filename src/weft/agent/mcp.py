@@ -6,7 +6,7 @@
 The connection has a thread and an event loop of its own, because runs start and end in any loop,
 and the server must stay up between them. It needs the extra `mcp`.
 
-A server is untrusted: its tools run only with permission (see `permissions`), and it can ask for
+A server is untrusted: its tools run only with permission (see `tools`), and it can ask for
 nothing in return, neither answers of the model nor questions to the user.
 
 https://modelcontextprotocol.io

@@ -7,7 +7,7 @@ Rows are matched by slot, never by text:
   rows come first: nothing may come between a call and its result.
 - A conflict is a row that both sides changed differently, folded into different summaries, or that
   one side changed and the other folded or hid. Two different results for one call are a conflict
-  too (`results`), and so are two different values of one part of the setup.
+  too (`conflict`), and so are two different values of one part of the setup.
 - Two summaries of the same rows are one conflict, however many rows they cover. They are found by
   the gap that they fill.
 - `choose` resolves each conflict. Without it, conflicts are listed and our side is kept, which is
