@@ -1,8 +1,8 @@
-"""Finds the commits of a damaged store that are intact ("whole").
+"""Finds the commits of a damaged store that are intact.
 
-A commit is whole if it hashes to its id with the ids of its parents and entries, and if all its
-ancestors are whole. So a branch compiles to what it compiled to before, or to the start of it. Keys
-grow with time, so one pass in the order of keys is enough.
+A commit is intact if it hashes to its id with the ids of its parents and entries, and if all its
+ancestors are intact. So a branch compiles to what it compiled to before, or to the start of it.
+Keys grow with time, so one pass in the order of keys is enough.
 
 If the page of a commit is lost, the index may still have its id. Most commits only append one
 message. Such a commit is rebuilt from its parent and an entry that no other commit uses, and the id
@@ -46,7 +46,7 @@ class IntactCommit(Struct, frozen=True, gc=False):
 
 
 class Graph(Struct):
-    """The whole commits by key; `same` maps keys of duplicates to the first key.
+    """The intact commits by key; `same` maps keys of duplicates to the first key.
 
     `after_hole` has commits that are intact except for a lost ancestor. `holes` are lost commits of
     which only the id is known.
@@ -85,7 +85,7 @@ def check_commits(
     tombstones: dict[tuple[str, Id], Tombstone],
     judge: ObjectFormat,
 ) -> Graph:
-    """Every commit that is whole, read or rebuilt."""
+    """Every intact commit, read or rebuilt."""
     return _CommitCheck(recovered, entries, tombstones, judge).run()
 
 
@@ -117,21 +117,21 @@ class _CommitCheck:
 
     def run(self) -> Graph:
         for key in sorted(self._rows.keys() | self._names.keys()):
-            whole = self._read(key) or self._rebuild(key) or self._hole(key)
-            if whole is None:
+            commit = self._read(key) or self._rebuild(key) or self._hole(key)
+            if commit is None:
                 self._graph.lost.add(key)
                 continue
-            first = self._ids.setdefault((whole.thread, whole.id), key)
-            self._last[whole.thread] = first
+            first = self._ids.setdefault((commit.thread, commit.id), key)
+            self._last[commit.thread] = first
             if first != key:
                 self._graph.same[key] = first
             elif key in self._graph.holes or any(
-                p in self._graph.after_hole for p in whole.parents
+                p in self._graph.after_hole for p in commit.parents
             ):
-                self._graph.after_hole[key] = whole
+                self._graph.after_hole[key] = commit
                 self._graph.lost.add(key)
             else:
-                self._graph.commits[key] = whole
+                self._graph.commits[key] = commit
         return self._graph
 
     def _known(self, key: int | None) -> IntactCommit | None:
@@ -159,7 +159,7 @@ class _CommitCheck:
         )
 
     def _read(self, key: int) -> IntactCommit | None:
-        """The commit in this row, if it is whole."""
+        """The commit in this row, if it is intact."""
         row = self._rows.get(key)
         if row is None:
             return None
@@ -169,21 +169,21 @@ class _CommitCheck:
         )  # fmt: skip
         keys = tuple([part for part in (parent, second) if part is not None])
         parents = [self._known(part) for part in keys]
-        whole = [part for part in parents if part is not None]
-        if len(whole) != len(keys):
+        intact_parents = [part for part in parents if part is not None]
+        if len(intact_parents) != len(keys):
             return None
-        entries = self._entries_of(key, id, kind, entry, data, whole)
+        entries = self._entries_of(key, id, kind, entry, data, intact_parents)
         if entries is None:
             return None
         if sum is not None and checksum((created, usage, match)) != sum:
             usage = match = None
-        thread = whole[0].thread if whole else self._thread(key, id, owner)
+        thread = intact_parents[0].thread if intact_parents else self._thread(key, id, owner)
         return IntactCommit(
             key,
             thread,
             id,
             kind,
-            tuple([p.key for p in whole]),
+            tuple([p.key for p in intact_parents]),
             entries,
             data,
             created,

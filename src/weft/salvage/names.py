@@ -6,13 +6,13 @@ No hash covers a ref, so its row is compared with the log, whose lines have chec
 - If only the log is damaged, the refs decide.
 - If both are damaged, a ref's row is used if its commit descends from the log's last one.
 
-A branch whose head is lost ends earlier: at the deepest whole ancestor, or where the log had it
-before. Intact commits after the damage get a separate branch. The log is cut after the last line
-that is lost or names a lost commit, because undo cannot go past it.
+A branch whose head is lost gets an earlier head: its newest intact ancestor, or an earlier head of
+it in the log. Intact commits after the damage get a new branch. Only the end of the log is
+kept: the lines after the last one that is lost or that has a lost commit. Undo cannot go past it.
 """
 
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 from msgspec import Struct, field
 
@@ -21,125 +21,167 @@ from weft.store import checksum
 from .graph import Graph, IntactCommit
 from .recovered_rows import PLACES, REF_NAMES, THREAD_NAMES, RecoveredRows, Row
 
-AFTER = "-after-damage"
-TAG = "tag:"
-"""Before the name of a ref that is not a branch."""
-
-Logged = tuple[int, int, str, int, int | None, int | None, str | None, float | None, int | None]
-Ref = tuple[int, str, int | None]
-"""Thread, name and target."""
+NEW_BRANCH_SUFFIX = "-after-damage"
+TAG_PREFIX = "tag:"
+"""The names of tags have this prefix, the names of branches do not."""
 
 
-class End(Struct, frozen=True):
-    """A branch that ends earlier than before; `head` is `None` if nothing of it is left.
+class LogLine(NamedTuple):
+    """A row of the table `operation`. `ref`, `old` and `new` are keys."""
 
-    `rest` is the new branch with the commits after the lost ones. If the ref's row and a part of
-    the log are lost, the real end of the branch is unknown (`is_sure` is false).
+    thread: int
+    seq: int
+    verb: str
+    ref: int
+    old: int | None
+    new: int | None
+    was: str | None
+    created: float | None
+    checksum: int | None
+
+
+class FoundRef(NamedTuple):
+    """A ref of the damaged store. `has_row` is false if only the index of names still has it."""
+
+    thread: int
+    name: str
+    target: int | None
+    has_row: bool
+
+
+class RestoredRef(NamedTuple):
+    """A ref of the new store; `target` is the key of a commit."""
+
+    thread: int
+    name: str
+    target: int | None
+
+
+class ShortenedBranch(Struct, frozen=True):
+    """A branch that has lost its newest commits; `head` is `None` if it has lost all of them.
+
+    `new_branch` has the intact commits after the damage. If the ref's row and a part of the log are
+    lost, the branch may have had more commits than is known here (`is_sure` is false).
     """
 
     thread: str
     branch: str
     head: str | None
-    lines: int
-    rest: str | None = None
+    lost_commits: int
+    new_branch: str | None = None
     is_sure: bool = True
 
     def __str__(self) -> str:
-        kind = "tag" if self.branch.startswith(TAG) else "branch"
-        place = f"{kind} {self.branch.removeprefix(TAG)!r} of thread {self.thread!r}"
-        rest = "" if self.rest is None else f"; what came after the damage is on {self.rest!r}"
+        kind = "tag" if self.branch.startswith(TAG_PREFIX) else "branch"
+        ref = f"{kind} {self.branch.removeprefix(TAG_PREFIX)!r} of thread {self.thread!r}"
+        after = (
+            ""
+            if self.new_branch is None
+            else f"; what came after the damage is on {self.new_branch!r}"
+        )
         if self.head is None:
-            return f"{place} points nowhere: its beginning is lost{rest}"
+            return f"{ref} points nowhere: its beginning is lost{after}"
         if not self.is_sure:
-            return f"{place} is at {self.head}, the last commit that its damaged log has{rest}"
-        distance = "" if not self.lines else f", {self.lines} commits earlier"
-        return f"{place} ends at {self.head}{distance}{rest}"
+            return f"{ref} is at {self.head}, the last commit that its damaged log has{after}"
+        distance = f", {self.lost_commits} commits earlier" if self.lost_commits else ""
+        return f"{ref} ends at {self.head}{distance}{after}"
 
 
 class Names(Struct):
-    """Threads by key, refs by key, the log; and what of them is lost."""
+    """The threads, refs and log of the new store, and what the report says about lost ones.
+
+    - `threads` and `refs` are by key. `new_branches` are refs that still need a key.
+    - `lost_names` are sentences about threads and branches that have lost their names or settings.
+    - `lost_log_lines` is the number of operations that cannot be undone any more.
+    """
 
     threads: dict[int, Row] = field(default_factory=dict[int, Row])
-    refs: dict[int, Ref] = field(default_factory=dict[int, Ref])
-    log: list[Logged] = field(default_factory=list[Logged])
-    ends: list[End] = field(default_factory=list[End])
-    nameless: list[str] = field(default_factory=list[str])
-    rests: list[tuple[int, str, int]] = field(default_factory=list[tuple[int, str, int]])
-    cut: int = 0
+    refs: dict[int, RestoredRef] = field(default_factory=dict[int, RestoredRef])
+    log: list[LogLine] = field(default_factory=list[LogLine])
+    shortened: list[ShortenedBranch] = field(default_factory=list[ShortenedBranch])
+    lost_names: list[str] = field(default_factory=list[str])
+    new_branches: list[RestoredRef] = field(default_factory=list[RestoredRef])
+    lost_log_lines: int = 0
 
 
 def plan_names(recovered: RecoveredRows, graph: Graph) -> Names:
-    """Threads, refs and log of what is whole."""
+    """The threads, refs and log lines that can be restored for the intact commits."""
     names = Names()
-    good = _good_lines(recovered)
-    names.threads = _threads(recovered, graph, names.nameless)
+    intact_lines = _intact_lines(recovered)
+    names.threads = _threads(recovered, graph, names.lost_names)
     depths = Depths(recovered, graph)
-    by_ref: dict[int, list[Logged]] = {}
-    for line in good:
-        by_ref.setdefault(line[3], []).append(line)
-    known = _known_refs(recovered)
-    used_names = {(thread, name) for thread, name, _, _ in known.values()}
-    unsure: list[tuple[int, str, IntactCommit]] = []
-    for key, (thread, name, row_target, is_row) in known.items():
+    lines_by_ref: dict[int, list[LogLine]] = {}
+    for line in intact_lines:
+        lines_by_ref.setdefault(line.ref, []).append(line)
+    found_refs = _find_refs(recovered)
+    used_names = {(ref.thread, ref.name) for ref in found_refs.values()}
+    unsure: list[tuple[FoundRef, IntactCommit]] = []
+    for key, ref in found_refs.items():
+        thread = ref.thread
         if thread not in names.threads:
             continue
-        lines = [line for line in by_ref.get(key, ()) if line[0] == thread]
-        target_key = _likely_target(recovered, graph, row_target, is_row, lines)
+        lines = [line for line in lines_by_ref.get(key, ()) if line.thread == thread]
+        target_key = _likely_target(recovered, graph, ref, lines)
         target = graph.find(target_key)
         if target is not None and target.thread != thread:
             target = None
         if target is None and target_key is not None:
-            target = depths.before(target_key, thread) or _logged_before(graph, lines, thread)
+            target = depths.before(target_key, thread) or _last_in_log(graph, lines, thread)
             title = cast(str, names.threads[thread][1])
             head = None if target is None else target.id.hex()
-            fewer = 0 if target is None else depths.between(target_key, target)
-            rest = _rest(names, graph, (thread, name), target_key, used_names)
-            names.ends.append(End(title, name, head, fewer, rest))
-        elif target is not None and _is_unsure(recovered, target_key, row_target, lines):
-            unsure.append((thread, name, target))
-        names.refs[key] = (thread, name, None if target is None else target.key)
-    _end_unsure(names, graph, unsure, used_names)
-    _keep_log(names, good, recovered, graph)
-    _keep_nameless_refs(names, graph, by_ref, used_names)
+            lost_commits = 0 if target is None else depths.between(target_key, target)
+            new_branch = _branch_after_damage(names, graph, ref, target_key, used_names)
+            names.shortened.append(ShortenedBranch(title, ref.name, head, lost_commits, new_branch))
+        elif target is not None and _is_unsure(recovered, target_key, ref.target, lines):
+            unsure.append((ref, target))
+        names.refs[key] = RestoredRef(thread, ref.name, None if target is None else target.key)
+    _report_unsure(names, graph, unsure, used_names)
+    _keep_log(names, intact_lines, recovered, graph)
+    _keep_nameless_refs(names, graph, lines_by_ref, used_names)
     _set_current_branches(names)
-    _keep_rests(names, graph)
+    _keep_new_branches(names, graph)
     return names
 
 
-def _rest(
+def _branch_after_damage(
     names: Names,
     graph: Graph,
-    of: tuple[int, str],
+    ref: FoundRef,
     target_key: int,
     used_names: set[tuple[int, str]],
 ) -> str | None:
-    """The name of a new branch for intact commits after the damage, or `None` without any."""
+    """Add a branch for the intact commits after the damage; `None` if there are none."""
     tip = graph.find_after_hole(target_key)
-    if tip is None or tip.thread != of[0] or of[1].startswith(TAG):
+    if tip is None or tip.thread != ref.thread or ref.name.startswith(TAG_PREFIX):
         return None
-    return _add_rest(names, of, target_key, used_names)
+    return _add_branch(names, ref, target_key, used_names)
 
 
-def _end_unsure(
+def _report_unsure(
     names: Names,
     graph: Graph,
-    unsure: list[tuple[int, str, IntactCommit]],
+    unsure: list[tuple[FoundRef, IntactCommit]],
     used_names: set[tuple[int, str]],
 ) -> None:
-    """Report the branches that may have gone further; commits after them get a new branch."""
+    """Report the branches that may have had more commits.
+
+    If there are commits after such a branch that no ref reaches, they get a new branch.
+    """
     reached = _reachable(graph, [target for _, _, target in names.refs.values()])
-    for thread, name, target in unsure:
-        after = {target.key}
+    for ref, target in unsure:
+        descendants = {target.key}
         tip = None
         for commit in graph.commits.values():  # by key, so a parent comes before its children
-            if commit.thread == thread and commit.parents and commit.parents[0] in after:
-                after.add(commit.key)
+            if commit.thread == ref.thread and commit.parents and commit.parents[0] in descendants:
+                descendants.add(commit.key)
                 tip = tip if commit.key in reached else commit.key
-        rest = None
-        if tip is not None and not name.startswith(TAG):
-            rest = _add_rest(names, (thread, name), tip, used_names)
-        title = cast(str, names.threads[thread][1])
-        names.ends.append(End(title, name, target.id.hex(), 0, rest, is_sure=False))
+        new_branch = None
+        if tip is not None and not ref.name.startswith(TAG_PREFIX):
+            new_branch = _add_branch(names, ref, tip, used_names)
+        title = cast(str, names.threads[ref.thread][1])
+        names.shortened.append(
+            ShortenedBranch(title, ref.name, target.id.hex(), 0, new_branch, is_sure=False)
+        )
 
 
 def _reachable(graph: Graph, targets: Iterable[int | None]) -> set[int]:
@@ -155,58 +197,66 @@ def _reachable(graph: Graph, targets: Iterable[int | None]) -> set[int]:
     return keys
 
 
-def _add_rest(
-    names: Names, of: tuple[int, str], target: int, used_names: set[tuple[int, str]]
-) -> str:
-    """Add a new branch at a commit; returns its name."""
-    thread, name = of
-    number, title = 1, f"{name}{AFTER}"
-    while (thread, title) in used_names:
+def _add_branch(names: Names, ref: FoundRef, target: int, used_names: set[tuple[int, str]]) -> str:
+    """Add a branch that is named after `ref` and points to `target`; returns its name."""
+    number, name = 1, f"{ref.name}{NEW_BRANCH_SUFFIX}"
+    while (ref.thread, name) in used_names:
         number += 1
-        title = f"{name}{AFTER}-{number}"
-    used_names.add((thread, title))
-    names.rests.append((thread, title, target))
-    return title
+        name = f"{ref.name}{NEW_BRANCH_SUFFIX}-{number}"
+    used_names.add((ref.thread, name))
+    names.new_branches.append(RestoredRef(ref.thread, name, target))
+    return name
 
 
-def _keep_rests(names: Names, graph: Graph) -> None:
-    """Add the refs of these branches; they are not in the log."""
-    graph.adopt(target for _, _, target in names.rests)
-    first = 1 + max([0, *names.refs, *(line[3] for line in names.log)])
-    names.refs.update(enumerate(names.rests, first))
+def _keep_new_branches(names: Names, graph: Graph) -> None:
+    """Give keys to the new branches. They are not in the log."""
+    graph.adopt(ref.target for ref in names.new_branches if ref.target is not None)
+    first_key = 1 + max([0, *names.refs, *(line.ref for line in names.log)])
+    names.refs.update(enumerate(names.new_branches, first_key))
 
 
 def _keep_nameless_refs(
-    names: Names, graph: Graph, by_ref: dict[int, list[Logged]], used_names: set[tuple[int, str]]
+    names: Names,
+    graph: Graph,
+    lines_by_ref: dict[int, list[LogLine]],
+    used_names: set[tuple[int, str]],
 ) -> None:
     """Give new names to refs that only the discarded part of the log mentions.
 
     Those in the kept part are restored from it when the new file is checked.
     """
-    logged = {line[3] for line in names.log}
-    for key, lines in by_ref.items():
-        thread, last = lines[-1][0], lines[-1][5]
-        if key in names.refs or key in logged or thread not in names.threads or last is None:
+    logged = {line.ref for line in names.log}
+    for key, lines in lines_by_ref.items():
+        thread, last_target = lines[-1].thread, lines[-1].new
+        if key in names.refs or key in logged or thread not in names.threads or last_target is None:
             continue
-        target = _logged_before(graph, lines, thread)
+        target = _last_in_log(graph, lines, thread)
         title = cast(str, names.threads[thread][1])
         name = f"recovered-{key}"
         if target is None or (thread, name) in used_names:
             continue
         used_names.add((thread, name))
-        names.refs[key] = (thread, name, target.key)
-        names.nameless.append(f"a branch of thread {title!r} has lost its name: it is {name!r} now")
+        names.refs[key] = RestoredRef(thread, name, target.key)
+        names.lost_names.append(
+            f"a branch of thread {title!r} has lost its name: it is {name!r} now"
+        )
 
 
-def _good_lines(recovered: RecoveredRows) -> list[Logged]:
-    """The lines of the log whose checksum fits, newest last."""
-    rows = cast("Iterable[Logged]", recovered.table("operation").values())
-    good = [row for row in rows if row[8] is None or checksum(row[2:8]) == row[8]]
-    return sorted(good, key=lambda row: row[:2])
+def _intact_lines(recovered: RecoveredRows) -> list[LogLine]:
+    """The lines of the log whose checksum is right, newest last."""
+    rows = cast("Iterable[Iterable[Any]]", recovered.table("operation").values())
+    lines = map(LogLine._make, rows)
+    intact = [
+        line for line in lines if line.checksum is None or checksum(line[2:8]) == line.checksum
+    ]
+    return sorted(intact, key=lambda line: (line.thread, line.seq))
 
 
-def _threads(recovered: RecoveredRows, graph: Graph, nameless: list[str]) -> dict[int, Row]:
-    """Every thread that has a row, a name or a commit; unknown settings have defaults."""
+def _threads(recovered: RecoveredRows, graph: Graph, lost_names: list[str]) -> dict[int, Row]:
+    """Every thread that has a row, a name or a commit.
+
+    Settings that are lost get their defaults, and a sentence is added to `lost_names`.
+    """
     threads = dict(cast("dict[int, Row]", recovered.table("thread")))
     indexed_names = {key: cast(str, row[0]) for key, row in recovered.ids(THREAD_NAMES).items()}
     created: dict[int, float] = {}
@@ -220,63 +270,59 @@ def _threads(recovered: RecoveredRows, graph: Graph, nameless: list[str]) -> dic
         title = indexed_names.get(key, f"recovered-{key}")
         if title in titles:
             title = f"recovered-{key}"
-        nameless.append(f"thread {title!r} has lost its settings")
+        lost_names.append(f"thread {title!r} has lost its settings")
         threads[key] = (None, title, "main", int(key in marked), None, created.get(key, 0.0))
     return threads
 
 
-def _known_refs(recovered: RecoveredRows) -> dict[int, tuple[int, str, int | None, bool]]:
-    """Refs by key: thread, name, target, and whether the target comes from the ref's own row."""
-    refs: dict[int, tuple[int, str, int | None, bool]] = {}
+def _find_refs(recovered: RecoveredRows) -> dict[int, FoundRef]:
+    """The refs by key, from their rows and from the index of names."""
+    refs: dict[int, FoundRef] = {}
     for key, row in cast(
         "dict[int, tuple[None, int, str, int | None]]", recovered.table("ref")
     ).items():
-        refs[key] = (row[1], row[2], row[3], True)
-    used_names = {(thread, name) for thread, name, _, _ in refs.values()}
+        refs[key] = FoundRef(row[1], row[2], row[3], has_row=True)
+    used_names = {(ref.thread, ref.name) for ref in refs.values()}
     for key, row in recovered.ids(REF_NAMES).items():
         thread, name = cast(tuple[int, str], row)
         if key not in refs and (thread, name) not in used_names:
-            refs[key] = (thread, name, None, False)
+            refs[key] = FoundRef(thread, name, None, has_row=False)
     return refs
 
 
 def _likely_target(
-    recovered: RecoveredRows,
-    graph: Graph,
-    row_target: int | None,
-    is_row: bool,
-    lines: list[Logged],
+    recovered: RecoveredRows, graph: Graph, ref: FoundRef, lines: list[LogLine]
 ) -> int | None:
-    """The key of the commit that a ref most likely pointed at."""
+    """The key of the commit that a ref most likely pointed at; see the module's docstring."""
     if not lines:
-        return row_target
-    log_target = lines[-1][5]
-    if not is_row or "operation" not in recovered.torn:
+        return ref.target
+    log_target = lines[-1].new
+    if not ref.has_row or "operation" not in recovered.torn:
         return log_target
-    if "ref" not in recovered.torn or _leads_to(graph, row_target, log_target):
-        return row_target
+    if "ref" not in recovered.torn or _descends_from(graph, ref.target, log_target):
+        return ref.target
     return log_target
 
 
 def _is_unsure(
-    recovered: RecoveredRows, target_key: int | None, row_target: int | None, lines: list[Logged]
+    recovered: RecoveredRows, target_key: int | None, row_target: int | None, lines: list[LogLine]
 ) -> bool:
     """Whether a ref's target comes only from a log that may have lost its last lines."""
     return bool(lines) and target_key != row_target and "operation" in recovered.torn
 
 
-def _leads_to(graph: Graph, key: int | None, before: int | None) -> bool:
-    """Whether a commit descends from another one."""
+def _descends_from(graph: Graph, key: int | None, ancestor: int | None) -> bool:
+    """Whether `ancestor` is the commit `key`, or is in its first-parent chain."""
     commit = graph.find(key)
-    while commit is not None and commit.key != before:
+    while commit is not None and commit.key != ancestor:
         commit = graph.find(commit.parents[0]) if commit.parents else None
     return commit is not None
 
 
-def _logged_before(graph: Graph, lines: list[Logged], thread: int) -> IntactCommit | None:
-    """The last whole commit that the log has for a branch."""
+def _last_in_log(graph: Graph, lines: list[LogLine], thread: int) -> IntactCommit | None:
+    """The newest intact commit that these lines of the log mention."""
     for line in reversed(lines):
-        for key in (line[5], line[4]):
+        for key in (line.new, line.old):
             commit = graph.find(key)
             if commit is not None and commit.thread == thread:
                 return commit
@@ -284,96 +330,99 @@ def _logged_before(graph: Graph, lines: list[Logged], thread: int) -> IntactComm
 
 
 class Depths:
-    """The lines and depths of commits, lost ones included."""
+    """Finds the intact ancestors of lost commits.
+
+    The store numbers the commits of a first-parent chain (a *line*) by depth. A line that branches
+    off another one starts at a base: that line and a depth in it. The indexes still have the line
+    and depth of commits whose own row is lost.
+    """
 
     def __init__(self, recovered: RecoveredRows, graph: Graph) -> None:
         rows = cast("dict[int, Row]", recovered.table("commits"))
-        self._places = {key: cast(tuple[int, int], row[3:5]) for key, row in rows.items()}
-        for key, place in recovered.ids(PLACES).items():
-            self._places[key] = cast(tuple[int, int], place)
+        self._positions = {key: cast(tuple[int, int], row[3:5]) for key, row in rows.items()}
+        for key, position in recovered.ids(PLACES).items():
+            self._positions[key] = cast(tuple[int, int], position)
         self._lines = cast(
             "dict[int, tuple[None, int | None, int | None]]", recovered.table("line")
         )
         self._graph = graph
-        self._whole: dict[int, list[tuple[int, int]]] = {}
+        self._intact: dict[int, list[tuple[int, int]]] = {}
         for key in graph.commits:
-            if key in self._places:
-                line, depth = self._places[key]
-                self._whole.setdefault(line, []).append((depth, key))
+            if key in self._positions:
+                line, depth = self._positions[key]
+                self._intact.setdefault(line, []).append((depth, key))
 
     def before(self, key: int, thread: int) -> IntactCommit | None:
-        """The deepest whole commit in the first-parent chain of a lost one."""
-        place = self._places.get(key)
+        """The newest intact commit in the first-parent chain of a lost one."""
+        position = self._positions.get(key)
         visited: set[int] = set()
-        while place is not None and place[0] not in visited:
-            line, limit = place
+        while position is not None and position[0] not in visited:
+            line, limit = position
             visited.add(line)
-            below = [(depth, key) for depth, key in self._whole.get(line, ()) if depth <= limit]
+            below = [(depth, key) for depth, key in self._intact.get(line, ()) if depth <= limit]
             if below:
                 commit = self._graph.commits[max(below)[1]]
                 return commit if commit.thread == thread else None
             _, base, depth = self._lines.get(line, (None, None, None))
-            place = None if base is None or depth is None else (base, depth)
+            position = None if base is None or depth is None else (base, depth)
         return None
 
-    def between(self, key: int, whole: IntactCommit) -> int:
-        """How many commits the branch has lost at its end; 0 if unknown."""
-        lost_place, whole_place = self._places.get(key), self._places.get(whole.key)
-        return (
-            0
-            if lost_place is None or whole_place is None
-            else max(0, lost_place[1] - whole_place[1])
-        )
+    def between(self, lost_head: int, new_head: IntactCommit) -> int:
+        """How many commits a branch has lost if its head was `lost_head`; 0 if unknown."""
+        lost, intact = self._positions.get(lost_head), self._positions.get(new_head.key)
+        if lost is None or intact is None:
+            return 0
+        return max(0, lost[1] - intact[1])
 
 
-def _keep_log(names: Names, good: list[Logged], recovered: RecoveredRows, graph: Graph) -> None:
+def _keep_log(
+    names: Names, intact_lines: list[LogLine], recovered: RecoveredRows, graph: Graph
+) -> None:
     """Keep the newest gapless run of intact log lines per thread, if it matches the refs."""
     for thread in names.threads:
-        run: list[Logged] = []
-        for line in reversed([line for line in good if line[0] == thread]):
-            if run and line[1] != run[-1][1] - 1:
+        run: list[LogLine] = []
+        for line in reversed([line for line in intact_lines if line.thread == thread]):
+            if run and line.seq != run[-1].seq - 1:
                 break
-            if any(key is not None and graph.find(key) is None for key in line[4:6]):
+            if any(key is not None and graph.find(key) is None for key in (line.old, line.new)):
                 break
             run.append(line)
-        heads = {line[3]: line[5] for line in reversed(run)}
-        if all(_matches_ref(names, graph, ref, new) for ref, new in heads.items()):
+        heads = {line.ref: line.new for line in reversed(run)}
+        if all(_matches_ref(names, graph, ref, head) for ref, head in heads.items()):
             names.log += [_renumbered(graph, line) for line in reversed(run)]
-    every = max(_written(good), len(recovered.table("operation")))
-    names.cut = every - len(names.log)
+    total = max(_count_lines(intact_lines), len(recovered.table("operation")))
+    names.lost_log_lines = total - len(names.log)
 
 
-def _written(good: list[Logged]) -> int:
-    """How many lines the log had between the first and the last one that is left."""
-    seqs: dict[int, list[int]] = {}
-    for thread, seq, *_ in good:
-        seqs.setdefault(thread, []).append(seq)
-    return sum(max(numbers) - min(numbers) + 1 for numbers in seqs.values())
+def _count_lines(intact_lines: list[LogLine]) -> int:
+    """How many lines the log had, by the numbers of the first and the last intact one."""
+    numbers: dict[int, list[int]] = {}
+    for line in intact_lines:
+        numbers.setdefault(line.thread, []).append(line.seq)
+    return sum(max(seqs) - min(seqs) + 1 for seqs in numbers.values())
 
 
-def _matches_ref(names: Names, graph: Graph, ref: int, new: int | None) -> bool:
+def _matches_ref(names: Names, graph: Graph, ref: int, head: int | None) -> bool:
     if ref not in names.refs:
         return True  # it is restored from the log later
-    commit = graph.find(new)
-    return names.refs[ref][2] == (None if commit is None else commit.key)
+    commit = graph.find(head)
+    return names.refs[ref].target == (None if commit is None else commit.key)
 
 
-def _renumbered(graph: Graph, line: Logged) -> Logged:
+def _renumbered(graph: Graph, line: LogLine) -> LogLine:
     """The line with the new keys of its commits and a new checksum."""
-    old, new = (None if commit is None else commit.key for commit in map(graph.find, line[4:6]))
-    columns = (line[2], line[3], old, new, line[6], line[7])
-    return (*line[:2], *columns, checksum(columns))
+    old, new = (
+        None if commit is None else commit.key for commit in map(graph.find, (line.old, line.new))
+    )
+    changed = line._replace(old=old, new=new)
+    return changed._replace(checksum=checksum(changed[2:8]))
 
 
 def _set_current_branches(names: Names) -> None:
     """Set the current branch of every thread to an existing one, if it has any."""
     for key, row in names.threads.items():
-        own = [name for thread, name, target in names.refs.values() if thread == key and target]
-        logged = {line[3] for line in names.log if line[0] == key} - names.refs.keys()
-        branches = [name for name in own if not name.startswith(TAG)]
-        if (
-            branches
-            and not logged
-            and row[2] not in [ref[1] for ref in names.refs.values() if ref[0] == key]
-        ):
+        refs = [ref for ref in names.refs.values() if ref.thread == key]
+        branches = [ref.name for ref in refs if ref.target and not ref.name.startswith(TAG_PREFIX)]
+        only_in_log = {line.ref for line in names.log if line.thread == key} - names.refs.keys()
+        if branches and not only_in_log and row[2] not in [ref.name for ref in refs]:
             names.threads[key] = (*row[:2], branches[0], *row[3:])

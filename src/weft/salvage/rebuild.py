@@ -20,7 +20,7 @@ from weft.store import ObjectFormat, Tombstone, checksum
 from weft.store.sqlite import SqliteFile
 
 from .graph import HOLE, Graph, check_commits
-from .names import End, Names, plan_names
+from .names import Names, ShortenedBranch, plan_names
 from .recovered_rows import COMMIT_IDS, ENTRY_IDS, PLACES, Pages, RecoveredRows, Row, recover_rows
 from .repair_lock import RepairLock
 
@@ -47,8 +47,8 @@ class Salvage(Struct, frozen=True):
     remade: int
     operations: int
     is_log_torn: bool
-    ends: tuple[End, ...]
-    nameless: tuple[str, ...]
+    shortened: tuple[ShortenedBranch, ...]
+    lost_names: tuple[str, ...]
     lost_attempts: int = 0
 
     def lines(self) -> list[str]:
@@ -70,7 +70,7 @@ class Salvage(Struct, frozen=True):
             lines.append(f"{prefix}{self.operations} operations cannot be undone")
         if self.lost_attempts:
             lines.append(f"{self.lost_attempts} attempts at an answer are lost")
-        return [*lines, *self.nameless, *map(str, self.ends)]
+        return [*lines, *self.lost_names, *map(str, self.shortened)]
 
 
 def salvage(path: str, judge: ObjectFormat, created: float) -> Salvage:
@@ -135,8 +135,8 @@ class _Rebuilding:
         return Salvage(
             "", len(graph.commits) - len(graph.holes), len(intact_ids), len(referenced - kept_keys),
             missing, tuple(lost),
-            len(graph.remade), names.cut, "operation" in recovered.torn, tuple(names.ends),
-            tuple(names.nameless), lost_attempts,
+            len(graph.remade), names.lost_log_lines, "operation" in recovered.torn,
+            tuple(names.shortened), tuple(names.lost_names), lost_attempts,
         )  # fmt: skip
 
     def _take_entry(self, key: int, id: Id, data: bytes) -> None:
@@ -183,7 +183,7 @@ class _Rebuilding:
             self._file.write(PUT_TOMBSTONE, grave)
 
     def _put_stand_ins(self, graph: Graph) -> list[str]:
-        """Write a placeholder for each lost entry of a whole commit; returns their ids."""
+        """Write a placeholder for each lost entry of an intact commit; returns their ids."""
         lost: list[str] = []
         for commit in graph.commits.values():
             for key in commit.entries:
@@ -236,7 +236,7 @@ class _Rebuilding:
         sql = "INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         self._file.write_many(sql, names.log)
         self._file.write_many(
-            "INSERT INTO batch VALUES (?, ?, ?)", _whole_batches(names, recovered)
+            "INSERT INTO batch VALUES (?, ?, ?)", _intact_batches(names, recovered)
         )
         checkpoints = [
             row for row in recovered.table("checkpoint").values() if row[0] in names.threads
@@ -315,9 +315,9 @@ def _clear(path: str) -> None:
             os.remove(name)
 
 
-def _whole_batches(names: Names, recovered: RecoveredRows) -> list[Row]:
+def _intact_batches(names: Names, recovered: RecoveredRows) -> list[Row]:
     """The batches whose operations are all in the log: the others are undone one by one."""
-    operations = {line[:2] for line in names.log}
+    operations = {(line.thread, line.seq) for line in names.log}
     batches = cast("Iterable[tuple[int, int, int]]", recovered.table("batch").values())
     return [
         (thread, last, first)

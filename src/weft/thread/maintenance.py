@@ -74,7 +74,11 @@ def _rewrite_file(target: Target) -> list[str]:
 
     saved = salvage(str(target).removeprefix(SQLITE), OBJECT_FORMAT, time())
     with _OpenStore(target) as store:
-        partial_branches = [(end.thread, end.rest) for end in saved.ends if end.rest is not None]
+        partial_branches = [
+            (branch.thread, branch.new_branch)
+            for branch in saved.shortened
+            if branch.new_branch is not None
+        ]
         lines = [
             truncate_damaged_branch(store, thread, branch, time())
             for thread, branch in partial_branches
