@@ -120,7 +120,7 @@ def test_a_forgotten_text_is_nowhere_and_fsck_finds_nothing(store: Store) -> Non
 
 
 def said_again(store: Store, name: str) -> weft.Thread:
-    """A thread whose first commit, its words and what stands behind it are always the same."""
+    """A thread whose first commit always has the same text and the same later messages."""
     t = weft.open(store, thread=name)
     t.setup([{"name": "look", "description": SECRET, "input_schema": {"type": "object"}}])
     t.user(SECRET, message=f"note {SECRET}")
@@ -223,7 +223,7 @@ def test_a_flipped_byte_in_any_message_is_named(tmp_path: Path) -> None:
 
 
 def test_a_store_of_the_first_version_is_migrated(tmp_path: Path) -> None:
-    """Every file of an earlier version opens, with its log, and is sound."""
+    """Every file of an earlier version opens with its log, and is valid."""
     path = tmp_path / "old.db"
     db = sqlite3.connect(path)
     first = sorted((files("weft") / "store" / "migrations" / "sqlite").iterdir(), key=str)[0]

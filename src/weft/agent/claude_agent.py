@@ -191,7 +191,7 @@ class ClaudeAgent:
         hinting: asyncio.Task[None] | None = None
         try:
             await client.connect()
-            await client.query(_one(turn.content))
+            await client.query(_user_message(turn.content))
             hinting = asyncio.create_task(self._send_hints(client))
             async for event in self._read(client):
                 yield event
@@ -459,7 +459,7 @@ async def _ask_always(input: Any, _: str | None, __: Any) -> JsonObject:
     }
 
 
-async def _one(content: str | list[JsonObject]) -> AsyncIterator[JsonObject]:
+async def _user_message(content: str | list[JsonObject]) -> AsyncIterator[JsonObject]:
     message = {"role": "user", "content": content}
     yield {"type": "user", "message": message, "parent_tool_use_id": None}
 

@@ -640,7 +640,7 @@ class Agent:
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError(
-                    f"the name {name!r} belongs to a tool of compaction; rename your tool, or turn"
+                    f"the name {name!r} is used by a compaction tool; rename your tool, or turn"
                     " compaction off with compaction=None"
                 )
         choice = self._params.tool_choice

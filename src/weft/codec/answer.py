@@ -288,21 +288,21 @@ class AnswerWriter:
 
     def write_body(self, response: Response, locate: Locate | None = None) -> Encoded:
         """A whole answer; `locate` gives the paths of losses in the upstream's answer."""
-        position, blocks = self._codec.place_thinking, response.message.blocks
-        if position is not None and any(isinstance(block, Thinking) for block in blocks):
+        place, blocks = self._codec.place_thinking, response.message.blocks
+        if place is not None and any(isinstance(block, Thinking) for block in blocks):
             member = self._options.thinking
-            placed = tuple(position(b, member) if isinstance(b, Thinking) else b for b in blocks)
+            placed = tuple(place(b, member) if isinstance(b, Thinking) else b for b in blocks)
             message = structs.replace(response.message, blocks=placed)
             response = structs.replace(response, message=message)
         return self._codec.encode_response(response, self._options.created, locate)
 
     def _place_thinking_event(self, event: Event) -> Event:
-        position = self._codec.place_thinking
-        if position is None or not isinstance(event, Open | Close):
+        place = self._codec.place_thinking
+        if place is None or not isinstance(event, Open | Close):
             return event
         if not isinstance(event.block, Thinking):
             return event
-        return structs.replace(event, block=position(event.block, self._options.thinking))
+        return structs.replace(event, block=place(event.block, self._options.thinking))
 
 
 class AnswerTranslator:

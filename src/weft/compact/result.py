@@ -308,7 +308,7 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     def _growth(self) -> str:
         """The warning for a fold that saves nothing."""
         if self.preview:
-            return "which may save nothing: so little is not worth a fold"
+            return "which may save nothing: there is too little to replace"
         longer = self.tokens_after > self.tokens_before
         return "which is longer than before" if longer else "which saves nothing"
 

@@ -554,7 +554,7 @@ def read_until_answer(store: Store, scope: str, id: str) -> StoredConversation |
     if response is None:
         return None
     thread, commit = response[0], bytes.fromhex(response[1])
-    view, messages = _read_own(store, thread, commit)
+    view, messages = _read_without_foreign_parts(store, thread, commit)
     tools = () if view.setup is None else view.setup.tools
     return StoredConversation(messages, tools, (thread, commit))
 
@@ -568,10 +568,12 @@ def read_conversation(
     contain one of its tokens, or if its commit is in `proven`.
     """
     tokens = {t for m in echoes if m.role == "assistant" for t in tokens_of(m)}
-    return _read_own(store, location.thread, bytes.fromhex(location.head), tokens, proven)[1]
+    return _read_without_foreign_parts(
+        store, location.thread, bytes.fromhex(location.head), tokens, proven
+    )[1]
 
 
-def _read_own(
+def _read_without_foreign_parts(
     store: Store,
     thread: str,
     commit: Id,

@@ -83,10 +83,10 @@ def check_commits(
     recovered: RecoveredRows,
     entries: dict[int, Id],
     tombstones: dict[tuple[str, Id], Tombstone],
-    judge: ObjectFormat,
+    object_format: ObjectFormat,
 ) -> Graph:
     """Every intact commit, read or rebuilt."""
-    return _CommitCheck(recovered, entries, tombstones, judge).run()
+    return _CommitCheck(recovered, entries, tombstones, object_format).run()
 
 
 class _CommitCheck:
@@ -97,13 +97,13 @@ class _CommitCheck:
         recovered: RecoveredRows,
         entries: dict[int, Id],
         tombstones: dict[tuple[str, Id], Tombstone],
-        judge: ObjectFormat,
+        object_format: ObjectFormat,
     ) -> None:
         self._rows = cast(dict[int, Row], recovered.table("commits"))
         self._names = recovered.ids(COMMIT_IDS)
         self._entries = entries
         self._tombstones = tombstones
-        self._judge = judge
+        self._format = object_format
         self._many = _lists(recovered)
         self._lists_torn = "commit_entry" in recovered.torn
         self._origin = _origins(recovered)
@@ -155,7 +155,7 @@ class _CommitCheck:
         above = () if parent is None else (parent.key,)
         created = 0.0 if parent is None else parent.created
         return IntactCommit(
-            key, thread, id, "append", above, (HOLE,), self._judge.plain[0], created
+            key, thread, id, "append", above, (HOLE,), self._format.plain[0], created
         )
 
     def _read(self, key: int) -> IntactCommit | None:
@@ -211,7 +211,7 @@ class _CommitCheck:
         guesses = self._guesses(parents) if entry is None and self._lists_torn else ()
         for keys in chain(prefixes, guesses):
             ids = tuple([self._entries[part] for part in keys if part in self._entries])
-            if len(ids) == len(keys) and self._judge.commit_id(kind, above, ids, data) == id:
+            if len(ids) == len(keys) and self._format.commit_id(kind, above, ids, data) == id:
                 return keys
         return None
 
@@ -270,9 +270,9 @@ class _CommitCheck:
             for entry in pool:
                 if self._tries <= 0:
                     return None
-                self._tries -= len(self._judge.plain)
-                for data in self._judge.plain:
-                    if self._judge.commit_id("append", above, (self._entries[entry],), data) == id:
+                self._tries -= len(self._format.plain)
+                for data in self._format.plain:
+                    if self._format.commit_id("append", above, (self._entries[entry],), data) == id:
                         if pool is self._spare:
                             self._spare.remove(entry)
                         return entry, data

@@ -73,7 +73,7 @@ class Salvage(Struct, frozen=True):
         return [*lines, *self.lost_names, *map(str, self.shortened)]
 
 
-def salvage(path: str, judge: ObjectFormat, created: float) -> Salvage:
+def salvage(path: str, object_format: ObjectFormat, created: float) -> Salvage:
     """Replace a damaged file by a new one with everything intact; the old one is kept beside it.
 
     Raises `StoreError` if the store is open elsewhere, and `Damaged` if nothing can be read. The
@@ -84,7 +84,7 @@ def salvage(path: str, judge: ObjectFormat, created: float) -> Salvage:
         _clear(fresh)
         file = SqliteFile(fresh)
         try:
-            result = _Rebuilding(file, judge, created).run(Pages(lock.data, lock.log))
+            result = _Rebuilding(file, object_format, created).run(Pages(lock.data, lock.log))
         except BaseException:
             file.close()
             _clear(fresh)
@@ -101,9 +101,9 @@ def salvage(path: str, judge: ObjectFormat, created: float) -> Salvage:
 class _Rebuilding:
     """Fills one new file."""
 
-    def __init__(self, file: SqliteFile, judge: ObjectFormat, created: float) -> None:
+    def __init__(self, file: SqliteFile, object_format: ObjectFormat, created: float) -> None:
         self._file = file
-        self._judge = judge
+        self._format = object_format
         self._created = created
         self._ids: dict[int, Id] = {}
         self._keys: dict[Id, int] = {}
@@ -120,7 +120,7 @@ class _Rebuilding:
                 self._ids.setdefault(key, cast(Id, id))
             for key, (id, _) in self._wrong.items():
                 self._ids.setdefault(key, id)
-            graph = check_commits(recovered, self._ids, tombstones, self._judge)
+            graph = check_commits(recovered, self._ids, tombstones, self._format)
             names = plan_names(recovered, graph)
             self._fill_holes(graph)
             lost = self._put_stand_ins(graph)
@@ -142,7 +142,7 @@ class _Rebuilding:
     def _take_entry(self, key: int, id: Id, data: bytes) -> None:
         if key in self._ids:
             return
-        if self._judge.entry_id(data) == id:
+        if self._format.entry_id(data) == id:
             self._put_entry(key, id, data)
         else:
             self._wrong.setdefault(key, (id, data))
@@ -173,8 +173,8 @@ class _Rebuilding:
         """Give every hole the same placeholder entry and a tombstone."""
         if not graph.holes:
             return
-        data = self._judge.stand_in(b"")
-        self._ids[HOLE] = id = self._judge.entry_id(data)
+        data = self._format.stand_in(b"")
+        self._ids[HOLE] = id = self._format.entry_id(data)
         if id not in self._keys:
             self._put_entry(max([HOLE, *self._ids]) + 1, id, data)
         for key in graph.holes:
@@ -190,7 +190,7 @@ class _Rebuilding:
                 id = self._ids[key]
                 if id in self._keys:
                     continue
-                data = self._judge.stand_in(self._wrong.get(key, (b"", b""))[1])
+                data = self._format.stand_in(self._wrong.get(key, (b"", b""))[1])
                 self._put_entry(key, id, data)
                 grave = ("entry", id, "damaged", checksum((data,)), self._created)
                 self._file.write(PUT_TOMBSTONE, grave)

@@ -265,7 +265,7 @@ class PostgresServer:
             if not connection.closed:
                 connection.execute(f"ROLLBACK TO {savepoint}; RELEASE {savepoint}".encode())
         except psycopg.Error:
-            connection.close()  # the outer transaction cannot go on, and fails when it commits
+            connection.close()  # the outer transaction cannot continue, and fails when it commits
 
     def _connection(self) -> Connection:
         connection = self._mine.connection

@@ -396,19 +396,23 @@ class Writer:
             for block, position in zip(turn.blocks, turn.positions, strict=True)
             if isinstance(block, ToolResult)
         ]
-        rest: list[Block] = [block for block in turn.blocks if not isinstance(block, ToolResult)]
+        other_blocks: list[Block] = [
+            block for block in turn.blocks if not isinstance(block, ToolResult)
+        ]
         if not results:
-            return self._text_message(turn, rest)
+            return self._text_message(turn, other_blocks)
         messages: list[JsonObject] = []
-        lifted: list[Block] = []
+        moved_media: list[Block] = []
         for block, position in results:
-            messages.append(self._result(block, position, lifted))
-        if lifted:
-            messages.append({"role": "user", "content": write_content(lifted, "list")})
-        for block, position in zip(turn.blocks, turn.positions, strict=True) if rest else ():
+            messages.append(self._result(block, position, moved_media))
+        if moved_media:
+            messages.append({"role": "user", "content": write_content(moved_media, "list")})
+        for block, position in (
+            zip(turn.blocks, turn.positions, strict=True) if other_blocks else ()
+        ):
             if not isinstance(block, ToolResult):
                 self.losses.add(position, "beside_results_moved")
-        return messages + (self._text_message(turn, rest) if rest else [])
+        return messages + (self._text_message(turn, other_blocks) if other_blocks else [])
 
     def _leave_out(self, turn: Turn) -> None:
         """Drop blocks that this role cannot have here, for example a call by the user."""
@@ -501,8 +505,10 @@ class Writer:
             report_new_id(call_id, position, self.losses)
         return legal
 
-    def _result(self, block: ToolResult, position: Position, lifted: list[Block]) -> JsonObject:
-        """One `tool` message; media, which it cannot contain, is added to `lifted`."""
+    def _result(
+        self, block: ToolResult, position: Position, moved_media: list[Block]
+    ) -> JsonObject:
+        """One `tool` message; media, which it cannot contain, is added to `moved_media`."""
         report_error_flag(position, block, self.losses)
         texts: list[Block] = []
         media: list[Block] = []
@@ -511,8 +517,8 @@ class Writer:
         ):
             self._sort(self._convert_other(part, at), at, texts, media)
         if media:
-            lifted.append(Text(f"[from the result of {legal_id(block.call_id)}]"))
-            lifted += media
+            moved_media.append(Text(f"[from the result of {legal_id(block.call_id)}]"))
+            moved_media += media
         form = block.form if len(texts) == len(block.content) else ""
         if form == "list" and not texts:
             form = ""

@@ -642,13 +642,13 @@ class ContentWriter:
                 others.append(self.writer.part(block, position))
         if not answers:
             return [{"parts": others, "role": "user"}]
-        lifted: list[JsonObject] = []
+        moved_media: list[JsonObject] = []
         results = [
-            self._result(block, position, lifted) for block, position in self._ordered(answers)
+            self._result(block, position, moved_media) for block, position in self._ordered(answers)
         ]
         contents: list[JsonObject] = [{"parts": results, "role": "user"}]
-        if lifted or others:
-            contents.append({"parts": lifted + others, "role": "user"})
+        if moved_media or others:
+            contents.append({"parts": moved_media + others, "role": "user"})
         for block, position in zip(turn.blocks, turn.positions, strict=True) if others else ():
             if not isinstance(block, ToolResult):
                 self.losses.add(position, "beside_results_moved")
@@ -666,16 +666,16 @@ class ContentWriter:
         return ordered
 
     def _result(
-        self, block: ToolResult, position: Position, lifted: list[JsonObject]
+        self, block: ToolResult, position: Position, moved_media: list[JsonObject]
     ) -> JsonObject:
-        """A result; media that the model does not accept inside results is added to `lifted`."""
+        """A result; media that results of this model cannot have is added to `moved_media`."""
         common = write_common_result(
             block, self.writer.calls.get(block.call_id), position, self.losses
         )
-        return self.any_result(block, position, lifted) if common is None else common
+        return self.any_result(block, position, moved_media) if common is None else common
 
     def any_result(
-        self, block: ToolResult, position: Position, lifted: list[JsonObject]
+        self, block: ToolResult, position: Position, moved_media: list[JsonObject]
     ) -> JsonObject:
         """Like `_result`, for a result of any shape."""
         content = supported_content(block, position, self.request, self.losses)
@@ -685,8 +685,8 @@ class ContentWriter:
         if media:
             content = tuple(part for part in content if not isinstance(part, Media))
             name = self.writer.name_of(block.call_id)
-            lifted.append({"text": f"[from the result of {name}]"})
-            lifted += [self.writer.part(part, position) for part in media]
+            moved_media.append({"text": f"[from the result of {name}]"})
+            moved_media += [self.writer.part(part, position) for part in media]
             self.losses.add(position, "result_media_moved", "media")
         answer = structs.replace(
             block,
