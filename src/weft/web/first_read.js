@@ -3,7 +3,7 @@
 
 import { get, withQuery } from "./api.js";
 
-export const FIRST_ROWS = 60; // how many rows are read when a thread is opened
+export const FIRST_ROWS = 40; // how many rows are read when a thread is opened
 
 /** The thread, branch, message and commit that the address of this tab names. */
 export function readAddress() {
