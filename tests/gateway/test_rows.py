@@ -257,3 +257,31 @@ def test_a_row_says_why_an_agents_answer_ended_early(gateway):
         weft.Agent(thread).send(QUESTION)
     rows = read(gateway, thread="limited-agent")["rows"]
     assert [row["stop"] for row in rows if row["role"] == "assistant"] == ["length"]
+
+
+def test_a_long_thread_is_first_answered_with_its_last_rows(gateway):
+    with weft.thread.open(gateway.store, "very long") as thread, thread.batch():
+        for number in range(1250):
+            thread.user(f"question {number}")
+            thread.assistant(f"answer {number}")
+        thread.commit_message(Message("assistant", (ToolCall("late", "Bash", "{}"),)))
+        thread.tool_result("late", "done")
+    part = read(gateway, thread="very long", count=40, quick=1)
+    whole = read(gateway, thread="very long", count=40)
+    again = read(gateway, thread="very long", count=40, quick=1)  # the thread is compiled now
+    assert (part["part"], whole["part"], again["part"]) == (True, False, False)
+    assert again == whole
+    for row, estimated in zip(whole["rows"], part["rows"], strict=True):
+        assert 0 < estimated.pop("tokens") < 3 * row.pop("tokens")
+    assert {**part, "part": False} == whole  # nothing was compacted, so the positions are right
+    with weft.thread.open(gateway.store, "very long") as thread:
+        thread.fork("other").compact(budget=2000)
+    assert not read(gateway, thread="very long", branch="other", count=500, quick=1)["part"]
+    with weft.thread.open(gateway.store, "very long") as thread:
+        thread.branch("copy", "other")
+    view = read(gateway, thread="very long", branch="copy", count=40, quick=1)
+    whole = read(gateway, thread="very long", branch="copy", count=40)
+    assert view["part"]
+    assert view["total"] > whole["total"] > 40
+    assert [row["id"] for row in view["rows"]] == [row["id"] for row in whole["rows"]]
+    assert not read(gateway, thread="window", quick=1)["part"]  # not long

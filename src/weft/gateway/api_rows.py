@@ -5,11 +5,16 @@
     from, count          rows by position
     around               the rows around the row with this id
     since                only what has changed since this commit, which the page shows now
+    quick                1: a long thread may be answered in part, see `part`
 
 Without `from`, `around` and `since`, the last rows are sent. The answer has `first` (the position
 of the first row that is sent) and `total`. With `until`, `commit` is the commit that is read. With
 `since`, `appended` is true if messages were only appended since then. In that case `updated` has
 the earlier rows with new data: tool calls whose results have arrived.
+
+With `quick`, a long thread that was not read before is answered with its last rows, and `part` is
+true. `first`, `total` and the tokens are estimates then; folds, the setup and earlier calls are
+missing. The page shows these rows at once, and reads the thread again without `quick`.
 
 A call and its result are shown together, so the result is sent with the call (`result`), and the
 row of the result marks it as `merged`. Long results are truncated; `GET /api/result` returns the
@@ -42,9 +47,10 @@ from weft.model import (
     Usage,
     describe_call,
 )
+from weft.store import ThreadRecord
 from weft.thread import price_usage, read_attempt
 from weft.thread.typed import NOT_TYPED
-from weft.tokens import counter_for
+from weft.tokens import Tokenizer, counter_for
 
 from .api_call import DEFAULT_BRANCH, ApiCall, Handler, read_id
 from .api_reads import TOKENIZER
@@ -58,6 +64,7 @@ from .thread_views import (
     attempt_json,
     count_once,
     part_json,
+    read_tail,
     result_text,
 )
 from .uploads import media_blocks, media_json
@@ -68,6 +75,8 @@ LONGEST_WINDOW = 500
 LONGEST_ANSWER = 3600.0
 """The most seconds that are shown as the time of an answer."""
 
+LONG_THREAD = 2000
+"""Threads with at least so many commits may be answered in part at first."""
 ALL_COMMITS = 2**31 - 1
 RESULT_LENGTH = 20_000
 """How many characters of a tool result are sent with its row."""
@@ -88,6 +97,10 @@ def show_rows(call: ApiCall) -> JsonObject:
     branch = call.thread_and_branch()[1]
     until = call.text_or_none("until")
     head = call.store.read_ref(record.name, branch) if until is None else read_id(until)
+    if head is not None and _may_be_cut(call, record.name, branch, head):
+        tail = _show_tail(call, record, branch, head)
+        if tail is not None:
+            return tail
     commit = (
         None if until is None or head is None else _commit_json(call, record.name, branch, head)
     )
@@ -112,6 +125,7 @@ def show_rows(call: ApiCall) -> JsonObject:
         "running": call.state.runs.find(record.name, branch) is not None,
         "unanswered": is_unanswered([row.message for row in rows[-20:] if shows(row)]),
         "total": len(rows),
+        "part": False,
         "appended": earlier is not None,
         "summary": _last_summary(thread),
         "first": first,
@@ -120,6 +134,46 @@ def show_rows(call: ApiCall) -> JsonObject:
         "attempts": _attempts(call, record.name, thread),
         "remarks": call.state.runs.remarks(record.name, branch),
         "setup": _setup_json(thread.view.setup),
+    }
+
+
+def _may_be_cut(call: ApiCall, thread: str, branch: str, head: Id) -> bool:
+    """Whether to answer with the last rows only: compiling the whole thread would take too long."""
+    if call.number("quick") is None or call.state.views.is_cached(thread, branch):
+        return False
+    return call.store.read_depths(thread, head, [head]).get(head, 0) >= LONG_THREAD
+
+
+def _show_tail(call: ApiCall, record: ThreadRecord, branch: str, head: Id) -> JsonObject | None:
+    """The last rows of a long thread, with positions that are estimated from its commits.
+
+    None if the last commits do not have enough rows.
+    """
+    tail, rows = read_tail(call.store, record.name, head)
+    count = min(call.number("count") or WINDOW, LONGEST_WINDOW)
+    if len(rows) < count:
+        return None
+    window = rows[-count:]
+    total = call.store.read_depths(record.name, head, [head])[head]
+    facts = _read_facts(call, record.name, tail, window)
+    # To load the tokenizer would take longer than everything else here.
+    writer = _RowWriter(tail, call.state.views, call.state.catalog, facts, "estimate")
+    return {
+        **_new_thread(call),
+        "name": record.name,
+        "title": call.state.titles.of(call.store, record),
+        "new": False,
+        "branch": branch,
+        "branches": sorted({branch, *read_branches(call.store, record.name)}),
+        "head": head.hex(),
+        "running": call.state.runs.find(record.name, branch) is not None,
+        "unanswered": is_unanswered([row.message for row in rows[-20:] if shows(row)]),
+        "total": total,
+        "part": True,
+        "first": total - len(window),
+        "rows": [writer.write(row) for row in window],
+        "attempts": _attempts(call, record.name, tail),
+        "remarks": call.state.runs.remarks(record.name, branch),
     }
 
 
@@ -137,6 +191,7 @@ def _new_thread(call: ApiCall) -> JsonObject:
         "running": False,
         "unanswered": False,
         "total": 0,
+        "part": False,
         "appended": False,
         "summary": None,
         "first": 0,
@@ -284,12 +339,13 @@ class _RowWriter:
         views: ThreadViews,
         catalog: Catalog,
         facts: Mapping[Id, CommitFacts],
+        tokenizer: Tokenizer = TOKENIZER,
     ) -> None:
         self._catalog = catalog
         self._facts = facts
         self._thread = thread
         self._views = views
-        self._count = count_once(counter_for(TOKENIZER).message)
+        self._count = count_once(counter_for(tokenizer).message)
 
     def write(self, row: Row) -> JsonObject:
         """One row; its `id` is the argument of pin, skip and edit."""

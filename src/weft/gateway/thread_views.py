@@ -19,7 +19,7 @@ import orjson
 from msgspec import Struct
 
 from weft.agent import MessageCounts
-from weft.history import Count, Row, View, read_stop_reason, shows
+from weft.history import Count, Row, View, compile_last, read_stop_reason, shows
 from weft.ids import Id
 from weft.model import (
     Audio,
@@ -49,6 +49,7 @@ from weft.thread import AnswerCost, Attempt, CommitInfo, listed_text
 from .render import render
 
 CACHED_VIEWS = 16
+TAIL_COMMITS = 200
 CACHED_FIGURES = 1000
 CACHED_COSTS = 5000
 COUNTED_MODELS = 4
@@ -167,19 +168,10 @@ class ThreadView:
         after.facts = dict(self.facts)
         after.summaries = dict(self.summaries)
         after.notes = dict(self.notes)
+        after.add_facts(steps, self.last_row)
         appending: list[Step] = []
-        last_row = self.last_row
         for step in steps:
-            commit = step.commit
-            last_row = commit.id if commit.kind == "append" else last_row
-            before = after.facts.get(commit.parents[0]) if commit.parents else None
-            seconds = None if before is None else commit.created - before.created
-            after.facts[commit.id] = CommitFacts(
-                commit.created, commit.usage, last_row, seconds, read_stop_reason(commit)
-            )
-            if commit.kind == "note":
-                after.add_note(step)
-            if commit.kind not in REWRITES:
+            if step.commit.kind not in REWRITES:
                 appending.append(step)
                 continue
             after.view, appending = after.view.extend(appending), []
@@ -197,6 +189,19 @@ class ThreadView:
         after.results = dict(self.results) if is_longer else {}
         after.index_calls(after.rows[start:])
         return after
+
+    def add_facts(self, steps: Sequence[Step], last_row: Id | None) -> None:
+        """Add the facts and notes of these commits; `last_row` is the last row before them."""
+        for step in steps:
+            commit = step.commit
+            last_row = commit.id if commit.kind == "append" else last_row
+            before = self.facts.get(commit.parents[0]) if commit.parents else None
+            seconds = None if before is None else commit.created - before.created
+            self.facts[commit.id] = CommitFacts(
+                commit.created, commit.usage, last_row, seconds, read_stop_reason(commit)
+            )
+            if commit.kind == "note":
+                self.add_note(step)
 
     def at(self, view: View) -> "ThreadView":
         """The same thread at an earlier commit."""
@@ -258,6 +263,11 @@ class ThreadViews:
             while len(self._views) > CACHED_VIEWS:
                 self._views.popitem(last=False)
         return view
+
+    def is_cached(self, thread: str, branch: str) -> bool:
+        """Whether a view of this branch was read before, so that the next read is quick."""
+        with self._lock:
+            return (thread, branch) in self._views
 
     def graph(self, thread: str) -> Mapping[Id, GraphCommit]:
         """The commits of a thread's graph that were read before, with all their ancestors."""
@@ -575,3 +585,15 @@ def commit_json(info: CommitInfo, compaction: JsonObject | None = None) -> JsonO
 
 def _hex(id: Id | None) -> str:
     return "" if id is None else id.hex()
+
+
+def read_tail(store: Store, thread: str, head: Id) -> tuple[ThreadView, list[Row]]:
+    """The facts of the last commits, and the rows that they leave.
+
+    It does not have the summaries, the setup and earlier calls: those need the whole thread.
+    """
+    steps, rows = compile_last(store, thread, head, TAIL_COMMITS)
+    tail = ThreadView()
+    tail.add_facts(steps, None)
+    tail.index_calls(rows)
+    return tail, rows

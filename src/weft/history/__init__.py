@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         HIDDEN_KINDS,
         Count,
         View,
+        compile_last,
         compile_slots,
         compile_tail,
         is_signed,
@@ -150,7 +151,10 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
-        "compile": "HIDDEN_KINDS Count View compile_slots compile_tail is_signed show_rows shows",
+        "compile": (
+            "HIDDEN_KINDS Count View compile_last compile_slots compile_tail is_signed show_rows "
+            "shows"
+        ),
         "conflict": "CHOICES AnyConflict Choose Conflict ResultConflict SetupConflict open_answers",
         "diff": "Diff DiffLine diff_rows",
         "graph": (
@@ -245,6 +249,7 @@ __all__ = [
     "chain_messages",
     "check_json",
     "commit_id",
+    "compile_last",
     "compile_slots",
     "compile_tail",
     "count_entries",

@@ -83,16 +83,22 @@ class PartialRows(ListRows):
         return slot
 
 
+def compile_last(store: Store, thread: str, head: Id, limit: int) -> tuple[list[Step], list[Row]]:
+    """The last `limit` commits at this commit, and the rows that they leave, also hidden ones."""
+    steps = store.walk(thread, head, limit=limit)
+    rows = PartialRows(from_start=len(steps) < limit)
+    run_steps(steps, rows)
+    return steps, rows.rows
+
+
 def compile_tail(
     store: Store, thread: str, head: Id, last: int, *, reasoning: bool = False
 ) -> list[Row]:
     """The last `last` visible rows at this commit, or all if there are fewer."""
     limit = last + SLACK
     while True:
-        steps = store.walk(thread, head, limit=limit)
-        rows = PartialRows(from_start=len(steps) < limit)
-        run_steps(steps, rows)
-        shown = show_rows(rows.rows, reasoning=reasoning)
+        steps, rows = compile_last(store, thread, head, limit)
+        shown = show_rows(rows, reasoning=reasoning)
         if len(shown) >= last or len(steps) < limit:
             return shown[max(0, len(shown) - last) :]
         limit *= GROWTH

@@ -238,12 +238,13 @@ async function readRows(query) {
  *  branch does not have the row, the thread is shown as of `commit`. */
 async function reload({ row = null, until = current.at, commit = null } = {}) {
 	try {
-		const view = await readRows({ around: row, until, count: FIRST_ROWS });
+		const view = await readRows({ around: row, until, count: FIRST_ROWS, isFirst: true });
 		if (!view) return;
 		live.reset();
 		chat.show(view);
 		shown(view);
 		if (!row || !chat.reveal(row)) await chat.toEnd();
+		if (view.part) await refresh(); // the whole thread
 	} catch (error) {
 		const folded = row && !until ? await beforeCompaction(row) : null;
 		const at = folded ?? (until ? null : commit);
@@ -274,8 +275,8 @@ async function beforeCompaction(row) {
 /** Read what has changed and patch it in. `clear` removes what streamed: it is in the rows now. */
 async function refresh({ until = null, clear = () => {} } = {}) {
 	if (current.at) return showSides(); // an earlier commit never changes
-	if (!current.head) {
-		const view = await readRows({ until }).catch(report);
+	if (!current.head || current.isPart) {
+		const view = await readRows({ until, count: FIRST_ROWS }).catch(report);
 		if (view) replaceAll(view, clear);
 		return;
 	}
@@ -309,7 +310,7 @@ function report(error) {
 
 /** The rows are shown: show what belongs to them. */
 function shown(view) {
-	Object.assign(current, { branch: view.branch, head: view.head });
+	Object.assign(current, { branch: view.branch, head: view.head, isPart: view.part });
 	showHead(view);
 	travel.show(current.at ? view : {}); // a run is shown after the commit before it: that is no past
 	graph.mark(current.at);

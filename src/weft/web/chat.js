@@ -56,6 +56,7 @@ export class Chat {
 	show(view) {
 		this.facts = view;
 		this.rows.show(view.total, view.first, view.rows);
+		this.rows.loading = view.part; // positions are not known yet
 		this.clearTail();
 		this.showSetup(view.setup);
 		this.showEmpty();

@@ -12,15 +12,17 @@ export function readAddress() {
 	return { thread, branch, row, at };
 }
 
-export function rowsAddress({ thread, branch, until, around, since, count }) {
-	return withQuery("/api/rows", { thread, branch, until, around, since, count });
+/** The address of rows; the end of a thread may be sent before the rest is read (`part`). */
+export function rowsAddress({ thread, branch, until, around, since, count, isFirst }) {
+	const quick = isFirst && !until && !around ? 1 : null;
+	return withQuery("/api/rows", { thread, branch, until, around, since, count, quick });
 }
 
 class FirstReads {
 	constructor({ thread, branch, row, at }) {
 		this.table = get("/api/system-table");
 		if (!thread) return;
-		this.address = rowsAddress({ thread, branch, until: at, around: row, count: FIRST_ROWS });
+		this.address = rowsAddress({ thread, branch, until: at, around: row, count: FIRST_ROWS, isFirst: true });
 		this.rows = get(this.address);
 		this.rows.catch(() => {}); // the caller of `take` reports the error
 	}
