@@ -48,7 +48,7 @@ SUMMARY_CEILING = 0.25
 SUMMARY_LEAST = 300
 """A summary has at most a quarter of the tokens it replaces, or this many."""
 
-CROWDED_MOST, CROWDED_SHARE = 450, 0.65
+CROWDED_MOST, CROWDED_SHARE = 500, 0.7
 """A summary has at least this share of the room that it shares with unread results, or this many
 tokens."""
 

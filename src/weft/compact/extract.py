@@ -400,6 +400,7 @@ class Extract:
         whole = [
             structs.replace(item, text=item.short or item.text) if item.heading == ERRORS else item
             for item in whole
+            if item.heading != ERRORS or not _is_repeated(item, whole)
         ]
         if self._size(whole, (), ()) <= bare + (room - bare) * WHOLE_SHARE:
             chosen, items = whole, []
@@ -425,7 +426,9 @@ class Extract:
         for item in files[:TALK_FILES]:
             if self._size([*chosen, item], (), ()) <= room:
                 chosen.append(item)
-        following = " ".join(chain.from_iterable(turn[2] for turn in self.following))
+        # The words of the request itself do not make a sentence redundant that has them.
+        answers = [turn for turn in self.following if turn[1] != "user"]
+        following = " ".join(chain.from_iterable(turn[2] for turn in answers))
         known = "\n".join([following, *(item.text for item in chosen)])
         candidates = [_candidate(item, worth) for item, worth in others]
 
@@ -737,6 +740,12 @@ def rank_lines(
         for at in covers[number]:
             is_covered[at] = 1
     return ranked
+
+
+def _is_repeated(error: Item, items: State) -> bool:
+    """Whether a decision or the next step has what the assistant said about an error."""
+    text = error.short or error.text
+    return any(text in item.text for item in items if item.heading != ERRORS)
 
 
 def _needed_rank(item: Item) -> int:

@@ -41,6 +41,10 @@ LAST_REQUEST, LAST_REPLY, REQUEST_BEFORE = 1.0, 0.5, 0.6
 """How much the words of the last turn of the user count, of the assistant's turn before it, and of
 the turn of the user before that: a last turn may only be an answer."""
 
+CLEAR_REQUEST, LESS = 6, 0.3
+"""A request with more words than this says itself what it is about: the words of the turns before
+it count less."""
+
 EXCHANGE = 0.3
 """How much a word of the request counts that the exchange of a sentence has, and not the sentence
 (the words of its calls and of what the user asked for), and the most that such words count."""
@@ -109,12 +113,15 @@ class Focus:
         """The words that matter now, with their weights."""
         query: dict[str, float] = {}
         weights = iter((LAST_REQUEST, REQUEST_BEFORE))
+        before = 1.0
         reply_weight = LAST_REPLY  # the assistant's turns may be several, between calls
         for turn, of in zip(reversed(spoken), reversed(words), strict=True):
             weight = reply_weight
             if turn[1] == "user":
-                weight = next(weights, 0.0)
-                reply_weight = LAST_REPLY if weight == LAST_REQUEST else 0.0
+                weight = next(weights, 0.0) * before
+                is_last = weight == LAST_REQUEST
+                before = LESS if is_last and len(of - VAGUE) > CLEAR_REQUEST else before
+                reply_weight = LAST_REPLY * before if is_last else 0.0
                 if not weight:
                     break
             for word in of - VAGUE if weight else ():

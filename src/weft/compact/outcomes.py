@@ -94,6 +94,10 @@ _CHOICE = lazy_pattern(
     r"|就用|选|要这个|にします|にしましょう|でお願い"
 )
 _DO_THAT = lazy_pattern(r"\b(?:do (?:that|it|so)|mach das|fais(?:-le| ça)|hazlo|haz eso)\b")
+_PROPOSES = lazy_pattern(
+    r"\b(?:suggest|propose|recommend|would|could|can|schlage|vorschlag|empfehle|könnte|propose|suggère"
+    r"|recommande|propongo|sugiero|recomiendo)\b"
+)
 _TAKES = frozenset(
     """
     take want choose pick going with prefer stick good okay fine great yes sounds lovely perfect
@@ -238,6 +242,9 @@ def _choice(
         if len(words) > 1 or is_courtesy(one) or not proposed:
             continue
         proposal = max(proposed, key=lambda text: len(values_of(text)))
+        if _DO_THAT.search(one.lower()):
+            proposals = [text for text in proposed if _PROPOSES.search(text.lower())]
+            proposal = (proposals or proposed[-1:])[0]
         return [proposal, one] if len(proposal) <= CONFIRMATION_MOST else []
     return []
 

@@ -183,7 +183,8 @@ _STANDING_MARK = lazy_pattern(
 _NARRATIVE = lazy_pattern(
     r"(?:(?:so|and|but|then|well|also|ok|okay|hmm|because|since|und|aber|dann)[,.]? )*"
     r"(?:(?:i|we) (?:have (?!to\b)|had|did|tried|talked|spoke|asked)\b|not (?:yet|sure|really)\b"
-    r"|ich (?:muss|habe|hatte|bin|war|frage)\b|i have\b|wir (?:haben|hatten|waren)\b"
+    r"|ich (?:muss|habe|hatte|bin|war|frage)\b|ich (?:brauche|kann|weiß|glaube|denke|suche)\b"
+    r"(?!.*\b(?:immer|nie|niemals|nur)\b)|i have\b|wir (?:haben|hatten|waren)\b"
     r"|(?:i|he|she|they|it|my \w+|his|her|their|somebody|someone|last \w+|yesterday|a \w+"
     r"|that|this|there|er|sie|es|man)\b"
     r"(?! (?:(?:don't|do not|never) )?"
@@ -806,7 +807,9 @@ def _facts(source: Source, reader: NameReader) -> Iterator[Item]:
             if following is not None and following.before == one.text and _adds_values(following):
                 lines = (*lines, following.text)
             changes.append(Replacement(one.row, " ".join(lines), lines))
+    goal_rows = {row for row, _, _ in _goal(source)}
     goal = [text for _, text, _ in _goal(source)]
+    changes = [change for change in changes if change.replaced or change.row not in goal_rows]
     subject = {word for text in goal for word in content_words(text)}
     changes = [
         change

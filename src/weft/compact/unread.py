@@ -43,7 +43,7 @@ HANDLE = 12
 
 MARKER = '[Shortened: {left:,} of {total:,} characters left out. recall("{handle}") has the whole.]'
 GAP = "[...]"
-HEAD_SHARE, TAIL_SHARE = 0.35, 0.25
+HEAD_SHARE, TAIL_SHARE = 0.3, 0.2
 """The shares of the head and the tail; the rest is for lines that match the task or report an
 error. Of a log, only these lines and those that are no log lines are shown."""
 
