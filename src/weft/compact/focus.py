@@ -79,6 +79,7 @@ class Focus:
         words = [_stems(" ".join(sentences)) for _, _, sentences in spoken]
         self.turns = len(spoken)
         self.spread = Counter(word for of in words for word in of)
+        self._asked: set[str] = set()
         self.query = self._read_query(spoken, words)
         self._exchange_rows: list[int] = []
         self._exchange_words: list[set[str]] = []
@@ -102,6 +103,8 @@ class Focus:
         """Between 0 and 1: how much the current request needs a sentence of this row."""
         own = _stems(text)
         at = bisect_right(self._exchange_rows, row) - 1
+        if at == len(self._exchange_rows) - 1:
+            own &= self._asked  # it is part of the reply whose words are in the query
         around = self._exchange_words[at] if at >= 0 else set[str]()
         return min(1.0, self._weight(own) + min(EXCHANGE, EXCHANGE * self._weight(around - own)))
 
@@ -124,6 +127,7 @@ class Focus:
                 reply_weight = LAST_REPLY * before if is_last else 0.0
                 if not weight:
                     break
+                self._asked |= of
             for word in of - VAGUE if weight else ():
                 query[word] = max(weight, query.get(word, 0.0))
         return query
