@@ -3,7 +3,7 @@
     python bench/memory_read.py FOLDER [--corpus FOLDER]
 
 The conversations are `bench/talks/*.txt` (coding, planning with changed facts, support, research,
-and seven in other domains and languages) and, with a corpus, a recorded coding session. Each is
+and nine in other domains and languages) and, with a corpus, a recorded coding session. Each is
 compacted to 5 and 10 % of its tokens, once at its end and five times in its course, without a
 model. `docs/compaction-quality.md` says how to score what comes out. `bench/talks/needed.toml`
 lists what a model must know to continue: the share of these items that each context has is printed.

@@ -348,7 +348,7 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
         if item.outdated or not answered.issuperset(item.lines)  # the decision says so
     ]
     clear, doubtful = _rules(source.turns, decisions)
-    changed = {line for item in facts for line in item.lines}
+    changed = {line for item in facts for line in (*item.lines, *item.replaced)}
     rules = [*clear, *(rule for rule in doubtful if rule[1] not in changed)]
     sections = {
         GOAL: _goal(source),
