@@ -8,6 +8,7 @@ import pytest
 
 import weft
 from weft.client import UpstreamTable
+from weft.codec import CODECS
 from weft.gateway import CompactionSettings, ConfigFile, LimitSettings
 from weft.model import LOSS_CODES
 
@@ -83,6 +84,14 @@ def test_every_weft_header_is_listed_and_no_other():
     used = {name for text in SOURCES for name in re.findall(r"x-weft-[a-z]+", text)}
     listed = {*rows("Requests:"), *rows("Answers:")} - {"x-session-id"}
     assert listed == used
+
+
+def test_every_call_of_the_http_api_is_listed_and_no_other():
+    used = {path for text in SOURCES for path in re.findall(r'"(/api/[a-z-]+)"', text)}
+    text = (REFERENCE / "http.md").read_text()
+    assert set(re.findall(r"`(?:GET|POST) (/api/[a-z-]+)`", text)) == used
+    vendor_paths = {path for codec in CODECS.values() for path in codec.http.paths}
+    assert [path for path in vendor_paths if f"`POST {path}`" not in text] == []
 
 
 def test_the_api_page_has_every_public_name():
