@@ -13,7 +13,7 @@ from servers import REQUEST_PATHS, Scripted, post, scripted_upstream, weft_serve
 from weft.client import make_provider
 from weft.codec import CODECS
 from weft.errors import ConfigError
-from weft.gateway import Flags, Settings, brings_credentials, read_settings, upstream_credentials
+from weft.gateway import Flags, Settings, has_credentials, read_settings, upstream_credentials
 
 HOMES = {protocol: codec.http.vendor.url for protocol, codec in CODECS.items()}
 
@@ -110,7 +110,7 @@ def test_only_the_configured_key_is_sent(protocol):
     ],
 )
 def test_only_a_key_of_the_protocols_vendor_is_forwarded(headers, protocol, brings):
-    assert brings_credentials(headers, OPEN, protocol) is brings
+    assert has_credentials(headers, OPEN, protocol) is brings
 
 
 @pytest.fixture(scope="module")

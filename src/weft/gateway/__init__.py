@@ -6,7 +6,7 @@ from .api_reads import READS
 from .api_writes import WRITES
 from .app import build, open_state, serve, url_of
 from .asgi import decompress, header_bytes, parse_body
-from .auth import Caller, admit, brings_credentials, upstream_credentials
+from .auth import Caller, admit, has_credentials, upstream_credentials
 from .bodies import ParsedBodies, ParsedBody, body_key, parse_again, tune_interpreter
 from .codex_compaction import ask_for_summary, open_summaries
 from .errors import failure
@@ -91,7 +91,6 @@ __all__ = [
     "admit",
     "ask_for_summary",
     "body_key",
-    "brings_credentials",
     "build",
     "change_json",
     "compare_words",
@@ -99,6 +98,7 @@ __all__ = [
     "excerpt",
     "failure",
     "find_response",
+    "has_credentials",
     "header_bytes",
     "is_distinctive",
     "is_retry",

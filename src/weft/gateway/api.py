@@ -80,7 +80,7 @@ from .api_reads import READS
 from .api_rows import ROW_READS
 from .api_writes import WRITES
 from .asgi import check_depth
-from .auth import admit, own_name, read_key
+from .auth import admit, name_in_scope, read_key
 from .errors import public_message
 from .socket import RUN_READS, RUN_WRITES, socket_route
 from .state import State
@@ -218,7 +218,7 @@ def _report_change(call: ApiCall) -> None:
     """
     thread = call.fields.get("thread")
     if isinstance(thread, str):
-        for name in {thread, own_name(call.caller, thread)}:
+        for name in {thread, name_in_scope(call.caller, thread)}:
             call.state.live.changed(name, call.scope)
 
 

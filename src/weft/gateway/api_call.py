@@ -16,7 +16,7 @@ from weft.model import JsonObject
 from weft.store import Store, ThreadRecord
 from weft.thread import Thread, open as open_thread
 
-from .auth import Caller, may_see, own_name
+from .auth import Caller, may_see, name_in_scope
 from .state import State
 from .thread_views import ThreadView
 
@@ -104,7 +104,7 @@ class ApiCall(Struct, frozen=True):
     @property
     def new_name(self) -> str:
         """The full name under which the thread would be created."""
-        return own_name(self.caller, self.text("thread"))
+        return name_in_scope(self.caller, self.text("thread"))
 
     def sees(self, record: ThreadRecord) -> bool:
         """Whether the caller may see a thread."""

@@ -19,7 +19,7 @@ from weft.tokens import counter_for
 
 from .api_call import ApiCall, AsyncHandler, Handler
 from .api_reads import TOKENIZER, read_steps
-from .auth import own_name
+from .auth import name_in_scope
 from .render import render
 from .runs import RETRY, is_transient
 from .thread_views import Change, change_json, count_once, read_changes
@@ -150,7 +150,7 @@ def redo(call: ApiCall) -> JsonObject:
 def rename(call: ApiCall) -> JsonObject:
     """Give a thread another name, in the caller's own namespace."""
     thread = _idle_thread(call)
-    name = own_name(call.caller, call.text("name"))
+    name = name_in_scope(call.caller, call.text("name"))
     thread.rename(name)
     return {"thread": name, "message": f"Renamed to {call.text('name')}."}
 

@@ -32,8 +32,11 @@ SECRET_WORDS = frozenset(
 )
 """A header or query parameter with one of these words in its name is treated as a secret."""
 KEY_HEADERS = ("x-api-key", "x-goog-api-key")
+SCOPE_LENGTH = 16
+"""How many characters of a key's hash are the scope of its threads."""
+
 SCOPE_PREFIX = 6
-"""How many characters of a key's scope are in the names of its threads."""
+"""How many characters of a scope are in the names of its threads."""
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 
@@ -57,7 +60,7 @@ def admit(headers: Mapping[str, str], settings: Settings) -> Caller:
     matches = [each for each in settings.keys if compare_digest(each, digest)]
     if not matches:
         raise Refused("the API key is not valid here", status=401, type="authentication_error")
-    return Caller(digest[:16])
+    return Caller(digest[:SCOPE_LENGTH])
 
 
 def may_see(caller: Caller, scope: str | None, settings: Settings) -> bool:
@@ -70,8 +73,8 @@ def owns(caller: Caller, scope: str | None) -> bool:
     return scope is not None and scope.partition("/")[0] == caller.scope
 
 
-def own_name(caller: Caller, name: str) -> str:
-    """A thread name in the caller's own namespace.
+def name_in_scope(caller: Caller, name: str) -> str:
+    """The thread name in the caller's own namespace, with a suffix for its scope.
 
     Names are unique in a store. Without a namespace, a caller could find out the names of other
     callers' threads by trying which ones are taken.
@@ -79,6 +82,7 @@ def own_name(caller: Caller, name: str) -> str:
     if caller.scope == LOCAL_SCOPE:
         return name
     suffix = f"-k{caller.scope[:SCOPE_PREFIX]}"
+    # Further threads of a session have a number after the suffix: `session-k1a2b3c.2`.
     return name if re.search(rf"{suffix}(\.[0-9]+)?$", name) else name + suffix
 
 
@@ -92,7 +96,7 @@ def refuse_foreign_pages(headers: Mapping[str, str], settings: Settings) -> None
         raise Refused(
             f"web pages of {origin!r} may not call this server", status=403, type="permission_error"
         )
-    if settings.loopback and not settings.keys and host and not is_loopback(_name(host)):
+    if settings.loopback and not settings.keys and host and not is_loopback(_hostname(host)):
         raise Refused(f"{host!r} is not this machine", status=403, type="permission_error")
 
 
@@ -107,31 +111,26 @@ def is_host(text: str) -> bool:
 
 
 def read_key(headers: Mapping[str, str]) -> str | None:
-    """The key of the caller, in whichever header its SDK sends it."""
+    """The caller's key, from whichever header its SDK uses."""
     for name in KEY_HEADERS:
         if key := headers.get(name):
             return key
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    return SCHEMES.get(scheme.lower(), _nothing)(token.strip()) or None
+    match scheme.lower():
+        case "bearer":
+            return token.strip() or None
+        case "basic":
+            return _basic_password(token.strip()) or None
+        case _:
+            return None
 
 
-def _bearer(token: str) -> str:
-    return token
-
-
-def _password(token: str) -> str:
+def _basic_password(token: str) -> str:
     """The password of the basic scheme, with which browsers send a key."""
     try:
         return b64decode(token, validate=True).decode().partition(":")[2]
     except ValueError:
         return ""
-
-
-def _nothing(_: str) -> str:
-    return ""
-
-
-SCHEMES = {"bearer": _bearer, "basic": _password}
 
 
 def upstream_credentials(
@@ -164,7 +163,7 @@ def client_credentials(
     }
 
 
-def brings_credentials(headers: Mapping[str, str], settings: Settings, protocol: str) -> bool:
+def has_credentials(headers: Mapping[str, str], settings: Settings, protocol: str) -> bool:
     """Whether the caller has credentials of its own for its protocol's vendor."""
     return bool(client_credentials(headers, settings, protocol))
 
@@ -180,14 +179,17 @@ def is_secret(name: str) -> bool:
     )
 
 
-def with_query(
+def with_safe_query(
     path: str,
     query: str,
     *,
     without: Collection[str] = (),
     added: Iterable[tuple[str, str]] = (),
 ) -> str:
-    """A path for an upstream with the caller's query, without secrets."""
+    """A path for an upstream with the caller's query, without secrets.
+
+    Parameters named in `without` are left out, and `added` are appended.
+    """
     pairs = parse_qsl(query, keep_blank_values=True)
     allowed = [
         (name, value) for name, value in pairs if name not in without and not is_secret(name)
@@ -200,5 +202,5 @@ def _is_bearer(value: str) -> bool:
     return value.partition(" ")[0].lower() == "bearer"
 
 
-def _name(host: str) -> str:
+def _hostname(host: str) -> str:
     return urlsplit(f"//{host}").hostname or ""

@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from weft.codec import Layout, find_layout
 from weft.errors import Refused
 from weft.model import JsonObject, Message, Request
-from weft.thread import same_start
+from weft.thread import common_prefix_length
 
 from .asgi import parse_body
 from .hints import SESSION_HEADERS
@@ -149,7 +149,7 @@ def _parse_rest(body: bytes, earlier: ParsedBody, layout: Layout) -> ParsedBody 
     change how the rest is parsed: the text before it is equal, and it ends between two items.
     """
     name = layout.name
-    count = bisect_right(layout.starts, same_start(body, earlier.body)) - 1
+    count = bisect_right(layout.starts, common_prefix_length(body, earlier.body)) - 1
     if count < 1:
         return None
     rest = body[: layout.starts[0]] + body[layout.starts[count] :]

@@ -70,7 +70,7 @@ from weft.model import (
 from weft.thread import has_sealed_summaries, open as open_thread, with_portable_summaries
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
-from .auth import Caller, admit, brings_credentials, own_name
+from .auth import Caller, admit, has_credentials, name_in_scope
 from .bodies import ParsedBody, body_key, parse_again
 from .codex_compaction import (
     CompactionRelay,
@@ -372,13 +372,13 @@ async def record_request(exchange: Exchange) -> None:
         parent = read_parent_hint(inbound.headers, request)
         exchange.recording = await state.recorder.begin(
             exchange.caller.scope,
-            None if hint is None else own_name(exchange.caller, hint),
+            None if hint is None else name_in_scope(exchange.caller, hint),
             request,
             maker=None if exchange.is_direct else exchange.route.maker,
             is_retry=is_retry(inbound.headers),
             continuation=exchange.continuation,
             body=exchange.body if read_previous_id(exchange.codec, exchange.raw) is None else None,
-            parent=None if parent is None else own_name(exchange.caller, parent),
+            parent=None if parent is None else name_in_scope(exchange.caller, parent),
         )
         exchange.upstream_request = replace_answers(request, exchange.recording.answers)
 
@@ -514,7 +514,7 @@ def read_request(
     recorded. For any other upstream it is refused.
     """
     address = read_address(inbound.path)
-    pays = brings_credentials(inbound.headers, state.settings, codec.protocol)
+    pays = has_credentials(inbound.headers, state.settings, codec.protocol)
     try:
         own_raw = without_previous_id(codec, raw)
         if known and codec.decode_longer is not None:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from weft.codec import SseParser
 
 from .asgi import JSON_TYPE, Inbound, Outbound
-from .auth import with_query
+from .auth import with_safe_query
 
 PROTOCOL = "gemini"
 KEY_HEADER = "x-goog-api-key"
@@ -51,7 +51,7 @@ class Address(Struct, frozen=True, gc=False):
             f"/{self.version}/models/{quote(model.removeprefix('models/'), safe='')}:{self.method}"
         )
         added = (("alt", "sse"),) if self.streams else ()
-        return with_query(path, query, without=("alt",), added=added)
+        return with_safe_query(path, query, without=("alt",), added=added)
 
 
 def read_address(path: str) -> Address:

@@ -64,7 +64,7 @@ from weft.model import (
     is_system,
 )
 from weft.store import Link, Match, Step, Store
-from weft.thread import find_imported, same_start
+from weft.thread import common_prefix_length, find_imported
 
 from .branches import branches_at
 
@@ -219,7 +219,7 @@ def _shared_length(
         return first + equal_length(messages, earlier_messages, first)
     if body is None or earlier.body is None or len(messages) < len(earlier_messages):
         return system_count + equal_length(messages, earlier_messages, system_count)
-    different_bytes = len(earlier.body) - same_start(body, earlier.body)
+    different_bytes = len(earlier.body) - common_prefix_length(body, earlier.body)
     count = len(earlier_messages)
     minimum = max(system_count, count - DIFFERENT_MESSAGES)
     while count > minimum and different_bytes > 0:

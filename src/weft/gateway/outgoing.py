@@ -27,7 +27,7 @@ from weft.errors import Refused
 from weft.model import JsonObject, Loss, Request, is_system
 
 from .asgi import Inbound
-from .auth import is_secret, upstream_credentials, with_query
+from .auth import is_secret, upstream_credentials, with_safe_query
 from .google import read_address
 from .state import State
 
@@ -112,7 +112,7 @@ def write_outgoing(
             n: v for n, v in inbound.headers.items() if is_forwarded(n) and n not in dropped
         }
         address = read_address(inbound.path)
-        path = with_query(inbound.path, inbound.query)
+        path = with_safe_query(inbound.path, inbound.query)
         if address.model is not None:
             path = address.path(route.model, inbound.query)
         is_named = route.model == request.model or address.model is not None

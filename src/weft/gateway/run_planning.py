@@ -41,7 +41,7 @@ from weft.tokens import counter_for
 
 from .api_call import ApiCall
 from .api_media import read_attached
-from .auth import is_secret, own_name
+from .auth import is_secret, name_in_scope
 from .errors import public_message
 from .runs import OWN_AGENT, Run, RunAgent, RunSpec, is_unanswered
 from .state import State
@@ -171,7 +171,7 @@ def make_claude_agent(plan: Plan, run: Run) -> ClaudeAgent:
         program=state.settings.agent_program,
         key=call.key,
         scope=call.caller.scope,
-        suffix=own_name(call.caller, ""),
+        suffix=name_in_scope(call.caller, ""),
         env={name: "" for name in os.environ if is_secret(name)},  # the server's own secrets
     )
 

@@ -598,11 +598,11 @@ def _with_present(order: list[Id], present: Sequence[Id], inserted: set[Id | Non
 
 
 class ReplayedCommit(Struct, frozen=True):
-    """The draft of a replayed commit. `of` is the original; `others` are its further parents."""
+    """The draft of a replayed commit; `merged_parents` are its parents after the first."""
 
-    of: Id
+    original: Id
     draft: Draft
-    others: tuple[Id, ...] = ()
+    merged_parents: tuple[Id, ...] = ()
 
 
 class ReplayResult(Struct, frozen=True):

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     )
     from .hooks import Budget, BudgetWarning, Hooks, HookWarning
     from .info import CommitInfo, Imported, Remark, Stats
-    from .json_delta import same_start
+    from .json_delta import common_prefix_length
     from .lineage import Blame, Version
     from .lookup import RECALL_TOKENS, ROLES, Hit, RecallPage, excerpt, named_threads
     from .maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, repair_store
@@ -113,7 +113,7 @@ __getattr__ = lazy_names(
         ),
         "hooks": "Budget BudgetWarning HookWarning Hooks",
         "info": "CommitInfo Imported Remark Stats",
-        "json_delta": "same_start",
+        "json_delta": "common_prefix_length",
         "lineage": "Blame Version",
         "lookup": "RECALL_TOKENS ROLES Hit RecallPage excerpt named_threads",
         "maintenance": "RETENTION_DAYS forget fsck gc kept_copies repair_store",
@@ -204,6 +204,7 @@ __all__ = [
     "archive_bytes",
     "ask_within",
     "child_key",
+    "common_prefix_length",
     "drive",
     "echo_key",
     "encode_sent_body",
@@ -240,7 +241,6 @@ __all__ = [
     "read_title",
     "register_content_type",
     "repair_store",
-    "same_start",
     "search",
     "sent_body_entries",
     "session_id",

@@ -258,7 +258,7 @@ class Handle:
             entries: list[tuple[Id, bytes]] = []
             for replayed in commits:
                 draft = self.run_before_hooks(replayed.draft)
-                parents = (tip, *replayed.others)
+                parents = (tip, *replayed.merged_parents)
                 record, added = encode_commit(draft, parents, created=self.clock())
                 state = run_step(state, _step(record, added))
                 chain = self._chain(chain, draft, state)

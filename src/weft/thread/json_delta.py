@@ -1,4 +1,4 @@
-"""A JSON text as pieces: references to stored bytes, and new text.
+"""The delta of a JSON text: references to stored bytes, with the new text between them.
 
 A client repeats its whole conversation in every request, and most of it was in the previous
 request, or is a message of the thread. So a body is stored as positions (`[start, length]`) in one
@@ -14,49 +14,52 @@ from itertools import accumulate
 
 from weft.lazy import lazy_pattern
 
-SHORTEST = 24
-"""Shorter strings are not looked up: a reference needs about half as many bytes."""
+MIN_REFERENCED = 24
+"""Strings with fewer bytes are not looked up: a reference needs about half as many bytes."""
 
-SEARCHES = 16
+MAX_SEARCHES = 16
 """How many strings are searched for in a text before it is indexed."""
 
-BLOCK = 65536
+COMPARED_BLOCK = 65536
+"""How many bytes are compared at once to find a common prefix."""
+
 BACKSLASH = ord("\\")
 
 Piece = str | list[int]
 """New text, or a reference into the pool: `[start, length]`."""
 
-_TOKEN = lazy_pattern(rb'"(?:[^"\\]++|\\.)*+"|[^"]++', re.DOTALL)
+_STRING_OR_REST = lazy_pattern(rb'"(?:[^"\\]++|\\.)*+"|[^"]++', re.DOTALL)
 
 
-def cut(
+def encode_pieces(
     body: bytes, previous: bytes, stored: Sequence[bytes], value: bytes = b"", outside: int = 0
 ) -> tuple[list[Piece], int]:
     """The pieces of a body, and the position up to which it equals the previous body.
 
     The pool is the previous body, `stored` and `value`, with newlines between them. `value` is a
-    JSON value of the body. The returned position is never inside a string. `outside` is the
-    position that was returned for the previous body; it saves scanning the text before it.
+    part of the body that the caller stores separately, such as its tools. The returned position is
+    outside of all strings. `outside` is the position that was returned for the previous body: the
+    text before it need not be scanned again.
     """
-    start = same_start(body, previous)
-    start = _outside(body, start, outside if outside <= start else 0)
-    stop = len(body) - _same_end(body, previous, start)
+    start = common_prefix_length(body, previous)
+    start = _outside_string(body, start, outside if outside <= start else 0)
+    stop = len(body) - _common_suffix_length(body, previous, start)
     pool = _Pool(previous, stored)
     pieces = _Pieces()
     pieces.copy(0, start)
     value_start = body.find(value, start) if value else -1
     if value_start < 0:
-        stop = _cut_middle(body, start, stop, pool, pieces)
+        stop = _encode_range(body, start, stop, pool, pieces)
     else:
         end = value_start + len(value)
-        _cut_middle(body[:value_start], start, value_start, pool, pieces)
-        pieces.copy(pool.size + 1, len(value))
-        stop = _cut_middle(body, end, max(end, stop), pool, pieces)
+        _encode_range(body[:value_start], start, value_start, pool, pieces)
+        pieces.copy(pool.size + 1, len(value))  # the pool ends with a newline and the value
+        stop = _encode_range(body, end, max(end, stop), pool, pieces)
     pieces.copy(len(previous) - (len(body) - stop), len(body) - stop)
     return pieces.close(), start
 
 
-def rewrite(body: bytearray, pieces: Iterable[Piece], stored: Sequence[bytes]) -> None:
+def apply_pieces(body: bytearray, pieces: Iterable[Piece], stored: Sequence[bytes]) -> None:
     """Change the previous body in place into the body that these pieces describe.
 
     A common prefix is not copied, so the cost depends only on the text after it.
@@ -104,38 +107,38 @@ class _Pieces:
             self._text.clear()
 
 
-class _Text:
+class _SearchableText:
     """A text in which strings are looked up.
 
     Usually few strings are looked up, so the text is searched at first, and indexed only after
-    `SEARCHES` lookups. The search starts where the last copied run ended, because the same string
-    may occur several times.
+    `MAX_SEARCHES` lookups. A search starts where the last copied range ended: if a string occurs
+    several times, the occurrence after that range is the most likely to continue it.
     """
 
     def __init__(self, text: bytes) -> None:
         self.text = text
         self._index: dict[bytes, int] | None = None
         self._searches = 0
-        self._copied = 0
+        self._copied_end = 0
 
     def find(self, string: bytes) -> int | None:
         """The position of a string with its quotes."""
-        if self._index is None and self._searches < SEARCHES:
+        if self._index is None and self._searches < MAX_SEARCHES:
             self._searches += 1
             text = self.text
-            position = text.find(string, self._copied)
-            position = text.find(string) if position < 0 and self._copied else position
+            position = text.find(string, self._copied_end)
+            position = text.find(string) if position < 0 and self._copied_end else position
             while position >= 0 and _is_escaped(text, position):
                 position = text.find(string, position + 1)
             return None if position < 0 else position
         if self._index is None:
-            self._index = _index(self.text)
+            self._index = _index_strings(self.text)
         return self._index.get(string)
 
-    def run(self, body: bytes, start: int, position: int) -> int:
+    def match_length(self, body: bytes, start: int, position: int) -> int:
         """How many bytes from `start` of the body equal those at this position of the text."""
-        length = same_start(body, self.text, start, position)
-        self._copied = position + length
+        length = common_prefix_length(body, self.text, start, position)
+        self._copied_end = position + length
         return length
 
 
@@ -143,8 +146,8 @@ class _Pool:
     """The pool of stored bytes, in two parts: the previous body, and everything else."""
 
     def __init__(self, previous: bytes, stored: Sequence[bytes]) -> None:
-        self._previous = _Text(previous)
-        self._stored = _Text(b"\n".join(stored))
+        self._previous = _SearchableText(previous)
+        self._stored = _SearchableText(b"\n".join(stored))
         self._stored_start = len(previous) + 1
         self.size = self._stored_start + len(self._stored.text) if stored else len(previous)
 
@@ -153,52 +156,58 @@ class _Pool:
         position = self._stored.find(string)
         return self._previous.find(string) if position is None else position + self._stored_start
 
-    def run(self, body: bytes, start: int, position: int) -> int:
+    def match_length(self, body: bytes, start: int, position: int) -> int:
         """How many bytes from `start` of the body equal those at this position of the pool."""
         if position < self._stored_start:
-            return self._previous.run(body, start, position)
-        return self._stored.run(body, start, position - self._stored_start)
+            return self._previous.match_length(body, start, position)
+        return self._stored.match_length(body, start, position - self._stored_start)
 
 
-def _cut_middle(body: bytes, start: int, stop: int, pool: _Pool, pieces: _Pieces) -> int:
-    """Cut the body from `start` until past `stop`; returns the position after the last piece."""
+def _encode_range(body: bytes, start: int, stop: int, pool: _Pool, pieces: _Pieces) -> int:
+    """Add the pieces from `start` to `stop`; returns the position after the last one.
+
+    The last piece may end after `stop`, because a string is never split.
+    """
     while start < stop:
-        match = _TOKEN.match(body, start)
+        match = _STRING_OR_REST.match(body, start)
         if match is None:  # the rest is not JSON
             pieces.write(body[start:])
             return len(body)
         token = match[0]
-        position = pool.find(token) if len(token) >= SHORTEST and token[:1] == b'"' else None
+        position = pool.find(token) if len(token) >= MIN_REFERENCED and token[:1] == b'"' else None
         if position is None:
             pieces.write(token)
             start = match.end()
             continue
-        end = _outside(body, start + pool.run(body, start, position), start)
+        end = _outside_string(body, start + pool.match_length(body, start, position), start)
         pieces.copy(position, end - start)
         start = end
     return start
 
 
-def _index(text: bytes) -> dict[bytes, int]:
+def _index_strings(text: bytes) -> dict[bytes, int]:
     """The positions of all strings that are long enough."""
     tokens = _tokens(text)
     starts = accumulate(map(len, tokens), initial=0)
     pairs = zip(tokens, starts, strict=False)
     return {
-        token: position for token, position in pairs if len(token) >= SHORTEST and token[:1] == b'"'
+        token: position
+        for token, position in pairs
+        if len(token) >= MIN_REFERENCED and token[:1] == b'"'
     }
 
 
 def _tokens(text: bytes) -> list[bytes]:
     """Strings with their quotes, and what is between them; one token if the text is not JSON."""
-    tokens: list[bytes] = _TOKEN.findall(text)
+    tokens: list[bytes] = _STRING_OR_REST.findall(text)
     return tokens if sum(map(len, tokens)) == len(text) else [text]
 
 
-def _outside(text: bytes, position: int, earlier: int = 0) -> int:
-    """The position, or the start of the string that it is inside of.
+def _outside_string(text: bytes, position: int, earlier: int = 0) -> int:
+    """The position itself, or the start of the string that contains it.
 
-    `earlier` is an earlier position that is not inside a string.
+    `earlier` is an earlier position that is not inside a string. The position is inside one if the
+    number of unescaped quotes between the two is odd.
     """
     prefix = text[earlier:position]
     if b"\\" in prefix:
@@ -212,31 +221,35 @@ def _outside(text: bytes, position: int, earlier: int = 0) -> int:
 
 
 def _is_escaped(text: bytes, position: int) -> bool:
+    """Whether the character at this position follows an odd number of backslashes."""
     first = position
     while first and text[first - 1] == BACKSLASH:
         first -= 1
     return (position - first) % 2 == 1
 
 
-def same_start(one: bytes, other: bytes, start: int = 0, at: int = 0) -> int:
-    """The length of the common prefix of `one` from `start` and `other` from `at`.
+def common_prefix_length(one: bytes, other: bytes, start: int = 0, other_start: int = 0) -> int:
+    """The length of the common prefix of `one[start:]` and `other[other_start:]`.
 
-    Blocks are compared, and the first different one is halved.
+    Whole blocks are compared first. The position in the first different block is then found by
+    bisection: a loop over single bytes is too slow in Python.
     """
-    limit = min(len(one) - start, len(other) - at)
-    low, high = 0, min(BLOCK, limit)
-    while low < limit and one.startswith(other[at + low : at + high], start + low):
-        low, high = high, min(high + BLOCK, limit)
+    limit = min(len(one) - start, len(other) - other_start)
+    low, high = 0, min(COMPARED_BLOCK, limit)
+    while low < limit and one.startswith(
+        other[other_start + low : other_start + high], start + low
+    ):
+        low, high = high, min(high + COMPARED_BLOCK, limit)
     while low < high:
         middle = (low + high + 1) // 2
-        if one.startswith(other[at + low : at + middle], start + low):
+        if one.startswith(other[other_start + low : other_start + middle], start + low):
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _same_end(one: bytes, other: bytes, start: int) -> int:
+def _common_suffix_length(one: bytes, other: bytes, start: int) -> int:
     """The length of the common suffix, not reaching before `start`."""
     low, high = 0, min(len(one), len(other)) - start
     while low < high:

@@ -287,7 +287,7 @@ def preview_merge(
     if strategy == SQUASH and sides.base == sides.theirs:
         strategy, text = None, None  # already merged: nothing to squash
     planned = _plan_merge(sides, strategy, text, settle)
-    return _preview(sides, planned, is_forward=sides.base == sides.ours and strategy != SQUASH)
+    return _preview(sides, planned, is_fast_forward=sides.base == sides.ours and strategy != SQUASH)
 
 
 def fast_forward(handle: Handle, verb: str, target: Id) -> CommitInfo:
@@ -309,7 +309,7 @@ def conflict_chooser(strategy: Strategy) -> Choose | None:
         return lambda _: strategy
     if callable(strategy):
         return strategy
-    answers = strategy
+    answers = strategy  # a mapping; its narrowed type is lost inside the function
 
     def choose(conflict: AnyConflict) -> str:
         matching = [answer for id, answer in answers.items() if conflict.id.startswith(id)]
@@ -354,18 +354,20 @@ def _plan_merge(
 def _draft(sides: MergeSides, planned: PlannedMerge, note: str | None = None) -> Draft:
     change = plan_state(sides.handle.view(sides.ours).state, planned.state)
     record = planned.record or None
-    text = planned.note if note is None else note
-    return Draft("merge", change.op, change.messages, text, record)
+    commit_note = planned.note if note is None else note
+    return Draft("merge", change.op, change.messages, commit_note, record)
 
 
-def _preview(sides: MergeSides, planned: PlannedMerge, *, is_forward: bool = False) -> MergePreview:
+def _preview(
+    sides: MergeSides, planned: PlannedMerge, *, is_fast_forward: bool = False
+) -> MergePreview:
     handle, draft = sides.handle, _draft(sides, planned)
     after = handle.simulate(lambda _: (draft, (sides.theirs,)))
     preview = preview_state(handle, "merge", after, planned.conflicts)
     return MergePreview(
         **{name: getattr(preview, name) for name in preview.__struct_fields__},
         branch=sides.branch,
-        fast_forward=is_forward,
+        fast_forward=is_fast_forward,
         answered_twice=planned.answered_twice,
         kept_whole=planned.kept_whole,
         left_setup=planned.left_setup,
@@ -483,22 +485,25 @@ def cherry_pick(
     (step,) = handle.store.read_commits(handle.name, [target])
     before = handle.view(step.commit.parents[0] if step.commit.parents else None).state
     choose = conflict_chooser(strategy)
-    nothing_new = ThreadError(f"everything of {target.hex()[:12]} is here already")
-    if preview:
-        replayed = replay([step], before, handle.view(handle.head()).state, choose)
+
+    def replay_on(head: Id | None) -> ReplayResult:
+        replayed = replay([step], before, handle.view(head).state, choose)
         if not replayed.commits and not replayed.conflicts:
-            raise nothing_new
+            raise ThreadError(f"everything of {target.hex()[:12]} is here already")
+        return replayed
+
+    if preview:
+        replayed = replay_on(handle.head())
         return preview_state(handle, "cherry-pick", replayed.state, replayed.conflicts)
 
     def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
-        replayed = replay([step], before, handle.view(head).state, choose)
+        replayed = replay_on(head)
         if replayed.conflicts:
             places = ", ".join(conflict.place for conflict in replayed.conflicts)
             line = f"{target.hex()[:12]} changes messages that are missing or different: {places}"
             raise MergeConflict(line, replayed.conflicts)
-        if not replayed.commits:
-            raise nothing_new
         draft = replayed.commits[0].draft
+        # A picked merge has no second parent here, so it is not a merge any more.
         kind = "splice" if draft.kind == "merge" else draft.kind
         metadata = {**(draft.metadata or {}), "picked_from": target.hex()}
         return structs.replace(draft, kind=kind, metadata=metadata), ()
@@ -523,7 +528,7 @@ def revert(
     parents = step.commit.parents
     after, before = handle.view(target), handle.view(parents[0] if parents else None)
     choose = conflict_chooser(strategy)
-    text = f"revert {step.commit.kind} {target.hex()[:12]}" if note is None else note
+    commit_note = f"revert {step.commit.kind} {target.hex()[:12]}" if note is None else note
 
     def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         view = handle.view(head)
@@ -538,7 +543,8 @@ def revert(
             raise ThreadError(
                 f"nothing to revert: the changes of {target.hex()[:12]} are not on this branch"
             )
-        return Draft("revert", change.op, change.messages, text, {"reverts": target.hex()}), ()
+        metadata: JsonObject = {"reverts": target.hex()}
+        return Draft("revert", change.op, change.messages, commit_note, metadata), ()
 
     return land_or_preview(handle, "revert", plan, preview)
 
@@ -567,8 +573,8 @@ def _replay_own(
 def _own_steps(handle: Handle, ours: Id, target: Id, base: Id | None) -> list[Step]:
     """The commits of our first-parent chain that are not ancestors of the target."""
     store, name = handle.store, handle.name
-    (node,) = store.read_nodes(name, [base]) if base is not None else (None,)
-    steps = store.walk(name, ours, after=0 if node is None else node.depth)
+    base_depth = 0 if base is None else store.read_nodes(name, [base])[0].depth
+    steps = store.walk(name, ours, after=base_depth)
     parents = steps[0].commit.parents
     if (parents[0] if parents else None) == base:
         return steps
@@ -581,5 +587,6 @@ def _own_steps(handle: Handle, ours: Id, target: Id, base: Id | None) -> list[St
 
 
 def _with_origin(commit: ReplayedCommit) -> ReplayedCommit:
-    metadata = {**(commit.draft.metadata or {}), "rebased_from": commit.of.hex()}
+    """The commit with the id of its original in the metadata."""
+    metadata = {**(commit.draft.metadata or {}), "rebased_from": commit.original.hex()}
     return structs.replace(commit, draft=structs.replace(commit.draft, metadata=metadata))

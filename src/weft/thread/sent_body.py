@@ -28,7 +28,7 @@ from weft.ids import Id, IdHasher, object_id
 from weft.model import JsonObject, Message, Opaque
 from weft.store import Step, Store
 
-from .json_delta import Piece, cut, rewrite
+from .json_delta import Piece, apply_pieces, encode_pieces
 from .source_lines import ATTACHMENT
 
 FORMAT = "sent"
@@ -219,7 +219,7 @@ def encode_sent_body(
         ids, stored = base.ids, base.stored
     base_body = None if base is None else base.body
     try:
-        pieces, tools, outside = _cut(request.body, base_body, stored)
+        pieces, tools, outside = _encode_body(request.body, base_body, stored)
     except UnicodeDecodeError as error:
         raise WrongValue("sent", f"must be UTF-8: {error}") from None
     hasher = IdHasher(FORMAT)
@@ -337,7 +337,7 @@ def _assemble(ancestors: _Ancestors, delta: SentBodyDelta, bodies: Bodies | None
                 "it contained a forgotten text when it was sent, so it was not stored"
             )
         tools = [] if delta.tools is None else [delta.tools.encode()]
-        rewrite(body, delta.pieces, [*_stored_bytes(steps), *tools])
+        apply_pieces(body, delta.pieces, [*_stored_bytes(steps), *tools])
     return bytes(body)
 
 
@@ -475,7 +475,7 @@ def _require_delta(step: Step) -> SentBodyDelta:
     return delta
 
 
-def _cut(
+def _encode_body(
     body: bytes, base_body: CachedBody | None, stored: Sequence[bytes]
 ) -> tuple[list[Piece], str | None, int]:
     """The pieces of a body, its tools if they are stored separately, and where its new text starts.
@@ -483,13 +483,13 @@ def _cut(
     Tools are stored separately if that saves much.
     """
     base_bytes, outside = (b"", 0) if base_body is None else (base_body.body, base_body.outside)
-    pieces, start = cut(body, base_bytes, stored, outside=outside)
+    pieces, start = encode_pieces(body, base_bytes, stored, outside=outside)
     is_large = _own_size(pieces) > TOOLS_WORTH_STORING
     # Tools that the previous body has too are not among the new text.
     tools = _tools(body) if is_large and body.find(b'"tools"', start) >= 0 else None
     if tools is None:
         return pieces, None, start
-    pieces_with_tools, _ = cut(body, base_bytes, stored, tools.encode(), outside)
+    pieces_with_tools, _ = encode_pieces(body, base_bytes, stored, tools.encode(), outside)
     saved = _own_size(pieces) - _own_size(pieces_with_tools)
     return (
         (pieces_with_tools, tools, start)
