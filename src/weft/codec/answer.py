@@ -47,7 +47,7 @@ from weft.model import (
 )
 
 from .base import Calls, Codec, Encoded, Frame, Locate, StreamEncoder, ThinkingMember
-from .calls import CallRestorer, restore_calls, with_unique_call_id, with_unique_call_ids
+from .calls import CallRestorer, replace_generated_id, replace_generated_ids, restore_calls
 from .errors import RefusalInliner, error_of, failed, inline_refusal, refusal_must_be_inlined
 from .lenient import with_repairs
 from .sidecar import make_answer_sidecar
@@ -408,7 +408,7 @@ class AnswerTranslator:
             original = structs.replace(original, message=message)
         options, message = self._options, original.message
         if options.call_id_seed is not None:
-            message = with_unique_call_ids(message, options.call_id_seed)
+            message = replace_generated_ids(message, options.call_id_seed)
         message = restore_calls(message, options.calls)
         response = structs.replace(original, message=message)
         if options.shape_id is not None:
@@ -449,7 +449,7 @@ class AnswerTranslator:
                 continue  # only a client of the same protocol gets what follows the end
             if type(event) is not Delta:
                 if options.call_id_seed is not None:
-                    event = with_unique_call_id(event, options.call_id_seed)
+                    event = replace_generated_id(event, options.call_id_seed)
                 if options.shape_id is not None and isinstance(event, Start):
                     event = structs.replace(event, id=options.shape_id(event.id))
             try:

@@ -4,8 +4,8 @@ In a request, two problems with ids are fixed; each change is reported, and the 
 original id.
 
 - An id has characters that the target refuses, or is too long. It is truncated and gets a digest of
-  the original as a suffix. The same id always gives the same result, and two ids never become one:
-  an id that already looks marked is marked again.
+  the original as a suffix (`with_digest`). The same id always gives the same result. Two ids never
+  become one: an id that already ends like a digest gets another one.
 - Two calls of one request have the same id. Vendors refuse that ("`tool_use` ids must be unique"),
   but some clients and models restart the numbering in every turn. The first call keeps its id,
   a later one gets a new id, and each result answers the oldest of its calls that has no result yet.
@@ -32,25 +32,28 @@ from .base import Calls, Losses, members
 
 def unique_call_ids(messages: Sequence[Message], losses: Losses) -> tuple[Message, ...]:
     """The messages with a unique id for every call; each new id is reported."""
-    ids = _Ids(losses)
+    ids = _UniqueIds(losses)
     renamed: list[Message] = []
     for number, message in enumerate(messages):
         blocks = tuple(ids.block(block, (number, at)) for at, block in enumerate(message.blocks))
-        same = blocks == message.blocks
-        renamed.append(message if same else structs.replace(message, blocks=blocks))
+        is_same = blocks == message.blocks
+        renamed.append(message if is_same else structs.replace(message, blocks=blocks))
     return tuple(renamed)
 
 
-class _Ids:
-    """`taken` has all ids so far. By the caller's id: `numbers` counts its calls, `waiting` has
-    those without a result, and `last` is the one answered last."""
+class _UniqueIds:
+    """Makes the ids of calls unique, and gives each result the id of its call.
+
+    `taken` are all ids so far. The other three are by the caller's id: the number of the last new
+    id, the new ids of calls without a result, and the new id of the call that was answered last.
+    """
 
     def __init__(self, losses: Losses) -> None:
         self.losses = losses
         self.taken: set[str] = set()
-        self.numbers: dict[str, int] = {}
-        self.waiting: dict[str, deque[str]] = {}
-        self.last: dict[str, str] = {}
+        self.last_numbers: dict[str, int] = {}
+        self.unanswered: dict[str, deque[str]] = {}
+        self.last_answered: dict[str, str] = {}
 
     def block(self, block: Block, position: Position) -> Block:
         if isinstance(block, ToolCall):
@@ -58,34 +61,34 @@ class _Ids:
         return self._result(block) if isinstance(block, ToolResult) else block
 
     def _call(self, call: ToolCall, position: Position) -> ToolCall:
-        unique, number = call.id, self.numbers.get(call.id, 1)
+        unique, number = call.id, self.last_numbers.get(call.id, 1)
         while unique in self.taken:
             number += 1
             unique = f"{call.id}-{number}"
-        self.numbers[call.id] = number
+        self.last_numbers[call.id] = number
         self.taken.add(unique)
-        self.waiting.setdefault(call.id, deque()).append(unique)
+        self.unanswered.setdefault(call.id, deque()).append(unique)
         if unique == call.id:
             return call
         self.losses.add(position, "call_id_changed", f"{call.id} -> {unique}")
         return structs.replace(call, id=unique)
 
     def _result(self, result: ToolResult) -> ToolResult:
-        waiting = self.waiting.get(result.call_id)
-        if waiting:
-            self.last[result.call_id] = waiting.popleft()
-        unique = self.last.get(result.call_id, result.call_id)
+        unanswered = self.unanswered.get(result.call_id)
+        if unanswered:
+            self.last_answered[result.call_id] = unanswered.popleft()
+        unique = self.last_answered.get(result.call_id, result.call_id)
         return result if unique == result.call_id else structs.replace(result, call_id=unique)
 
 
-MARKED = re.compile(r"-x[0-9a-f]{8}$")
-MARK_LENGTH = 10
+DIGEST_SUFFIX = re.compile(r"-x[0-9a-f]{8}$")
+DIGEST_LENGTH = 10
 
 
-def marked_id(call_id: str, longest: int | None = None) -> str:
+def with_digest(call_id: str, longest: int | None = None) -> str:
     """The id with its digest, truncated to the longest that the protocol accepts."""
     digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    prefix = call_id if longest is None else call_id[: longest - MARK_LENGTH]
+    prefix = call_id if longest is None else call_id[: longest - DIGEST_LENGTH]
     return f"{prefix}-x{digest}"
 
 
@@ -99,27 +102,27 @@ def report_empty_arguments(position: Position, losses: Losses) -> None:
     losses.add(position, "empty_arguments_added")
 
 
-def looks_marked(call_id: str) -> bool:
-    """Whether an id ends like a marked one."""
-    return call_id[-10:-8] == "-x" and MARKED.search(call_id) is not None
+def has_digest(call_id: str) -> bool:
+    """Whether an id ends like one from `with_digest`."""
+    return call_id[-10:-8] == "-x" and DIGEST_SUFFIX.search(call_id) is not None
 
 
 def fitting_id(call_id: str, longest: int) -> str:
-    """The id if it is short enough and does not look marked, else marked.
+    """The id, with a digest if it is too long or already ends like one.
 
     It is the same every turn, and two ids never become one.
     """
     if len(call_id) <= longest and call_id.isidentifier():
-        return call_id  # nearly all; a marked one has a hyphen
-    if 0 < len(call_id) <= longest and (call_id[-10:-8] != "-x" or not looks_marked(call_id)):
+        return call_id  # nearly all ids; a digest follows a hyphen
+    if 0 < len(call_id) <= longest and not has_digest(call_id):
         return call_id
-    return marked_id(call_id, longest)
+    return with_digest(call_id, longest)
 
 
-OPENING = re.compile(r'\s*\{\s*"input"\s*:\s*"')
-LONGEST_OPENING = 1000
-"""If `{"input": "` is not within this many characters, the arguments have another form."""
-CHARACTERS = re.compile(
+INPUT_START = re.compile(r'\s*\{\s*"input"\s*:\s*"')
+MAX_INPUT_START = 1000
+"""If the arguments do not start with `{"input": "` by then, they have another form."""
+COMPLETE_CHARACTERS = re.compile(
     r'(?:[^"\\]+'
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     r"|\\u(?![dD][89abAB])[0-9a-fA-F]{4}"
@@ -128,32 +131,36 @@ CHARACTERS = re.compile(
 """Complete characters of a JSON string; no escape and no surrogate pair is split."""
 
 
-MADE = "call_answer_"
-"""The prefix of ids that a decoder generates if the upstream sent none. They are counters, the same
-in every answer. The gateway makes them unique, because it recognises an answer by the ids in it.
+GENERATED_ID_PREFIX = "call_answer_"
+"""The prefix of ids that a decoder generates if the upstream sent none.
+
+They are counters, the same in every answer. The gateway replaces them with unique ids, because it
+recognises an answer by the ids in it.
 """
 
 
-def with_unique_call_ids(message: Message, seed: str) -> Message:
-    """The message with unique ids for calls without an id of the upstream; `seed` is random."""
-    if not any(isinstance(b, ToolCall) and b.id.startswith(MADE) for b in message.blocks):
+def replace_generated_ids(message: Message, seed: str) -> Message:
+    """The message with unique ids instead of generated ones; `seed` is random."""
+    if not any(
+        isinstance(b, ToolCall) and b.id.startswith(GENERATED_ID_PREFIX) for b in message.blocks
+    ):
         return message
-    blocks = tuple(_with_unique_id(block, seed) for block in message.blocks)
+    blocks = tuple(_replace_generated_id(block, seed) for block in message.blocks)
     return structs.replace(message, blocks=blocks)
 
 
-def with_unique_call_id(event: Event, seed: str) -> Event:
-    """The same for one event of a stream."""
+def replace_generated_id(event: Event, seed: str) -> Event:
+    """The event with a unique id instead of a generated one."""
     if isinstance(event, Open | Close) and event.block is not None:
-        block = _with_unique_id(event.block, seed)
+        block = _replace_generated_id(event.block, seed)
         return event if block is event.block else structs.replace(event, block=block)
     return event
 
 
-def _with_unique_id(block: Block, seed: str) -> Block:
-    if not isinstance(block, ToolCall) or not block.id.startswith(MADE):
+def _replace_generated_id(block: Block, seed: str) -> Block:
+    if not isinstance(block, ToolCall) or not block.id.startswith(GENERATED_ID_PREFIX):
         return block
-    return structs.replace(block, id=f"call_{seed}_{block.id.removeprefix(MADE)}")
+    return structs.replace(block, id=f"call_{seed}_{block.id.removeprefix(GENERATED_ID_PREFIX)}")
 
 
 def restore_call(call: ToolCall, calls: Calls) -> ToolCall:
@@ -161,15 +168,16 @@ def restore_call(call: ToolCall, calls: Calls) -> ToolCall:
     original = calls.get(call.name)
     if original is None or call.namespace is not None:
         return call
-    wrapped = original.get("custom") is True and not call.custom
     if call.custom and original["name"] == call.name and original.get("namespace") is None:
-        return call
+        return call  # the target has custom tools too, so nothing was changed
+    # For a target without custom tools, the tool is a function with one argument, `input`.
+    is_wrapped = original.get("custom") is True and not call.custom
     return structs.replace(
         call,
         name=str(original["name"]),
         namespace=cast("str | None", original.get("namespace")),
-        custom=wrapped or call.custom,
-        arguments=unwrap(call.arguments) if wrapped else call.arguments,
+        custom=is_wrapped or call.custom,
+        arguments=unwrap(call.arguments) if is_wrapped else call.arguments,
     )
 
 
@@ -205,7 +213,7 @@ class CallRestorer:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
-        self._open: dict[int, tuple[ToolCall, _Input | None]] = {}
+        self._open: dict[int, tuple[ToolCall, _InputExtractor | None]] = {}
 
     def send(self, event: Event) -> list[Event]:
         """The events for the client in place of this one."""
@@ -227,7 +235,7 @@ class CallRestorer:
         restored = restore_call(block, self._calls)
         if restored is block:
             return [event]
-        reader = _Input() if restored.custom and not block.custom else None
+        reader = _InputExtractor() if restored.custom and not block.custom else None
         self._open[index] = restored, reader
         if reader is not None:
             restored = structs.replace(restored, arguments=reader.feed(block.arguments))
@@ -240,7 +248,7 @@ class CallRestorer:
             last = restore_call(last, self._calls)
         if reader is None:
             return [Close(index, last)]
-        text = last.arguments if isinstance(last, ToolCall) else unwrap(reader.written)
+        text = last.arguments if isinstance(last, ToolCall) else unwrap(reader.received)
         final = last if last is not None else structs.replace(restored, arguments=text)
         sent = reader.sent
         missing = text[len(sent) :] if text.startswith(sent) else ""
@@ -248,11 +256,11 @@ class CallRestorer:
         return [*events, Close(index, final)]
 
 
-class _Input:
+class _InputExtractor:
     """Extracts the text inside `{"input": "..."}` while it arrives."""
 
     def __init__(self) -> None:
-        self._written: list[str] = []
+        self._received: list[str] = []
         self._sent: list[str] = []
         self._inside = False
         self._ended = False
@@ -260,18 +268,18 @@ class _Input:
 
     def feed(self, text: str) -> str:
         """The characters of the input that this piece completes."""
-        self._written.append(text)
+        self._received.append(text)
         if self._ended:
             return ""
         self._buffer += text
         if not self._inside:
-            opening = OPENING.match(self._buffer)
+            opening = INPUT_START.match(self._buffer)
             if opening is None:
-                self._ended = len(self._buffer) > LONGEST_OPENING
+                self._ended = len(self._buffer) > MAX_INPUT_START
                 return ""
             self._inside = True
             self._buffer = self._buffer[opening.end() :]
-        match: Any = CHARACTERS.match(self._buffer)
+        match: Any = COMPLETE_CHARACTERS.match(self._buffer)
         raw = str(match.group())
         self._buffer = self._buffer[len(raw) :]
         self._ended = self._buffer.startswith('"')
@@ -284,8 +292,8 @@ class _Input:
         return piece
 
     @property
-    def written(self) -> str:
-        return "".join(self._written)
+    def received(self) -> str:
+        return "".join(self._received)
 
     @property
     def sent(self) -> str:

@@ -29,7 +29,7 @@ from weft.errors import Refused
 from weft.model import Format, JsonObject, Params, Reasoning, Request, texts
 
 from .base import Losses, Target
-from .calls import marked_id
+from .calls import with_digest
 from .read import inside, optional, optional_object, wrong
 from .reports import report_params
 
@@ -442,7 +442,7 @@ def _user(value: str | None, limits: Limits, losses: Losses) -> str | None:
     if value is None or limits.user is None or len(value) <= limits.user:
         return value
     losses.param("user", "user_shortened", value)
-    return marked_id(value, limits.user)
+    return with_digest(value, limits.user)
 
 
 def _temperature(value: float | None, limits: Limits, losses: Losses) -> float | None:

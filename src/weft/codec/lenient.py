@@ -15,7 +15,7 @@ from msgspec import structs
 from weft.model import JsonObject, Response
 
 from .base import Losses
-from .calls import MADE
+from .calls import GENERATED_ID_PREFIX
 
 
 def made_call_id(raw: JsonObject, key: str, number: int, path: str, losses: Losses) -> str:
@@ -26,8 +26,8 @@ def made_call_id(raw: JsonObject, key: str, number: int, path: str, losses: Loss
     if isinstance(value, int) and not isinstance(value, bool):
         losses.add(f"{path}.{key}", "value_retyped", "number -> string")
         return str(value)
-    losses.add(f"{path}.{key}", "missing_value_added", f"{MADE}{number}")
-    return f"{MADE}{number}"
+    losses.add(f"{path}.{key}", "missing_value_added", f"{GENERATED_ID_PREFIX}{number}")
+    return f"{GENERATED_ID_PREFIX}{number}"
 
 
 def arguments_text(value: Any, path: str, losses: Losses) -> Any:

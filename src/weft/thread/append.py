@@ -1,7 +1,7 @@
 """Drafts of appended messages, and the one function that writes them.
 
-`content_draft`, `results_draft` and `message_draft` build a `Draft`; `append` commits it. Building
-a draft needs no store.
+`content_draft` and `results_draft` build a `Draft`, and `append` commits it. Building a draft needs
+no store. `read_answer` and `result_blocks` read what callers pass as an answer or a tool result.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def append(handle: Handle, draft: Draft, *, checkpoint: bool = True) -> CommitIn
         marked = _with_checkpoint(handle, message, head)
         return structs.replace(draft, messages=(marked, *draft.messages[1:])), ()
 
-    return handle.land("append", plan, anywhere=True)
+    return handle.land("append", plan, anywhere=True)  # a message fits after any head
 
 
 def content_draft(
@@ -66,7 +66,7 @@ def content_draft(
     `media` are blocks that follow the text. `attachments` are entries that are stored beside the
     message and that no model sees.
     """
-    if not (metadata is generation_config is reminder is None):
+    if metadata is not None or generation_config is not None or reminder is not None:
         check_objects(metadata=metadata, generation_config=generation_config)
         check_texts(reminder=reminder)
     if priority != "normal":
@@ -99,7 +99,8 @@ def results_draft(
 ) -> Draft:
     """All results of one turn as one message, followed by the text and the reminder.
 
-    Without any result it is a turn of the user, as after the agent's own compaction.
+    Without results it is a user message: a compaction by the agent itself may have removed the
+    calls.
     """
     check_texts(text=text, reminder=reminder)
     check_objects(metadata=metadata)

@@ -30,7 +30,7 @@ from weft.codec.base import (
     refuse_foreign,
     refuse_opaque,
 )
-from weft.codec.calls import looks_marked, marked_id, report_empty_arguments, report_new_id
+from weft.codec.calls import has_digest, report_empty_arguments, report_new_id, with_digest
 from weft.codec.media import (
     IMAGE_TYPES,
     bare_type,
@@ -488,9 +488,9 @@ def legal_id(call_id: str) -> str:
     """The id in Anthropic's alphabet: the same every turn, and two ids never become one."""
     if is_plain_id(call_id):
         return call_id
-    if CALL_ID.match(call_id) and (call_id[-10:-8] != "-x" or not looks_marked(call_id)):
+    if CALL_ID.match(call_id) and not has_digest(call_id):
         return call_id
-    return CALL_ID_REFUSES.sub("_", marked_id(call_id))
+    return CALL_ID_REFUSES.sub("_", with_digest(call_id))
 
 
 def decode_common(content: list[JsonObject]) -> tuple[Block, ...] | None:

@@ -1,4 +1,9 @@
-"""The fast path of Anthropic Messages: calls and results are blocks of alternating turns."""
+"""The fast path of Anthropic Messages: simple bodies are translated without the full model.
+
+`read` converts the messages to the form of Chat Completions, which all fast paths share
+(`codec.fast_path`), and `write` converts them back. In Anthropic's form, calls and results are
+blocks of alternating turns. `NotSimple` means that only the codec can translate the body.
+"""
 
 from typing import Annotated, Any
 
@@ -29,13 +34,13 @@ from weft.model import JsonObject
 from .blocks import legal_id
 from .fields import FIELDS
 
-Mark = JsonObject | UnsetType | None
-"""A cache breakpoint. Its content is ignored, but parsed, because invalid JSON must be refused."""
+CacheControl = JsonObject | UnsetType | None
+"""A cache breakpoint. Its content is not used, but parsed, so that invalid JSON is refused."""
 
 
 class TextBlock(Shape, tag="text"):
     text: str
-    cache_control: Mark = UNSET
+    cache_control: CacheControl = UNSET
 
 
 class ThinkingBlock(Shape, tag="thinking"):
@@ -47,10 +52,12 @@ class ToolUse(Shape, tag="tool_use"):
     id: str
     name: str
     input: JsonObject
-    cache_control: Mark = UNSET
+    cache_control: CacheControl = UNSET
 
 
 class WrittenToolUse(Shape, tag="tool_use"):
+    """A `ToolUse` to write; its input is the JSON text of the arguments, unchanged."""
+
     id: str
     name: str
     input: Raw
@@ -60,7 +67,7 @@ class ToolResult(Shape, tag="tool_result"):
     tool_use_id: str
     content: Words
     is_error: bool | UnsetType = UNSET
-    cache_control: Mark = UNSET
+    cache_control: CacheControl = UNSET
 
 
 Content = Annotated[str, Meta(min_length=1)]
@@ -129,24 +136,24 @@ def read(body: bytes | str) -> SimpleBody:
 
 
 def _check_texts(blocks: list[Any], number: int, simple: SimpleBody) -> None:
-    for at, block in enumerate(blocks):
+    for index, block in enumerate(blocks):
         if type(block) is not TextBlock:
             raise NotSimple
         if block.cache_control is not UNSET:
-            _drop_mark(block, number, at, simple)
+            _drop_cache_control(block, number, index, simple)
 
 
 def _read_results(blocks: list[Any], number: int, simple: SimpleBody) -> list[Result]:
     results: list[Result] = []
-    for at, block in enumerate(blocks):
+    for index, block in enumerate(blocks):
         if type(block) is not ToolResult:
             raise NotSimple
         results.append(Result(block.tool_use_id, block.content))
         if block.is_error is not UNSET:
-            path = f"messages[{number}].content[{at}]"
+            path = f"messages[{number}].content[{index}]"
             simple.error_flags.append(ErrorFlag(path, block.is_error, block.content))
         if block.cache_control is not UNSET:
-            _drop_mark(block, number, at, simple)
+            _drop_cache_control(block, number, index, simple)
     return results
 
 
@@ -156,7 +163,7 @@ def _read_answer(
     """The texts and the calls after them, or only texts; thinking is left out."""
     texts: list[Any] = []
     calls: list[Call] = []
-    for at, block in enumerate(blocks):
+    for index, block in enumerate(blocks):
         if type(block) is TextBlock:
             if calls:
                 raise NotSimple
@@ -165,11 +172,11 @@ def _read_answer(
             function = Function(block.name, dumps(block.input).decode())
             calls.append(Call(block.id, "function", function))
         else:  # thinking goes back to its own vendor only
-            path = f"messages[{number}].content[{at}]"
+            path = f"messages[{number}].content[{index}]"
             simple.dropped.append((path, MAKER_ONLY, "thinking"))
             continue
         if block.cache_control is not UNSET:
-            _drop_mark(block, number, at, simple)
+            _drop_cache_control(block, number, index, simple)
     if calls:
         return Assistant(texts[0].text if len(texts) == 1 else texts or None, calls)
     if len(texts) == len(blocks):
@@ -179,9 +186,9 @@ def _read_answer(
     return AssistantTurn(texts)
 
 
-def _drop_mark(block: Any, number: int, at: int, simple: SimpleBody) -> None:
+def _drop_cache_control(block: Any, number: int, index: int, simple: SimpleBody) -> None:
     block.cache_control = UNSET
-    path = f"messages[{number}].content[{at}]"
+    path = f"messages[{number}].content[{index}]"
     simple.dropped.append((path, "cache_breakpoint_dropped", ""))
 
 
@@ -200,10 +207,10 @@ def write(simple: SimpleBody, target: Target, losses: Losses) -> list[Any]:
     for number, message in enumerate(simple.messages):
         if type(message) is Result:
             if not results:
-                messages.append(UserTurn(results))
+                messages.append(UserTurn(results))  # filled by the results that follow
             results.append(ToolResult(message.tool_call_id, message.content))
         elif type(message) is System:
-            _check_place(simple.messages, number, target)
+            _check_system_position(simple.messages, number, target)
             if isinstance(message.content, str):
                 losses.add(f"messages[{simple.first + number}]", "string_as_list")
                 message = System([Text("text", message.content)])
@@ -214,7 +221,7 @@ def write(simple: SimpleBody, target: Target, losses: Losses) -> list[Any]:
     return messages
 
 
-def _check_place(messages: list[Any], number: int, target: Target) -> None:
+def _check_system_position(messages: list[Any], number: int, target: Target) -> None:
     """Raise `NotSimple` unless a system message may stay where it is; see `codec.repair`."""
     if target.system == "inline":
         return
@@ -241,6 +248,7 @@ def _strip_trailing_space(last: Assistant, path: str, losses: Losses) -> None:
 
 
 def _write_turn(message: User | Assistant | System) -> Any:
+    """The message, or with calls a turn of blocks. Anthropic refuses blank text."""
     content = message.content
     if isinstance(content, str):
         if content.isspace():

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, cast
 from msgspec import Struct, field, structs
 
 from weft.codec.base import Frame, Losses, members
-from weft.codec.calls import MADE
+from weft.codec.calls import GENERATED_ID_PREFIX
 from weft.codec.lenient import piece_of
 from weft.codec.stream import MALFORMED, cut_off, json_frame, malformed, read_frame, unreadable
 from weft.model import (
@@ -175,7 +175,7 @@ class StreamDecoder:
             return item
         item = {**empty, **{key: value for key, value in item.items() if value is not None}}
         if not item["call_id"]:
-            item["call_id"] = item.get("id") or f"{MADE}{number}"
+            item["call_id"] = item.get("id") or f"{GENERATED_ID_PREFIX}{number}"
         return item
 
     def _open(self, number: int, part: int, block: Block) -> list[Event]:
