@@ -102,5 +102,5 @@ def test_every_tab_sees_every_change_and_memory_stays_flat(tmp_path):
         f"{alone} KB without a tab, {idle} KB with {TABS} idle tabs; {ROUNDS} rounds: {rounds[0]} "
         f"KB after the first, {warm} KB warm, {rounds[-1]} KB at the end"
     )
-    assert idle - alone < TABS * TAB_KB
+    assert idle - alone < TABS * TAB_KB + GROWTH_KB
     assert rounds[-1] - warm < GROWTH_KB

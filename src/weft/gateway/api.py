@@ -11,7 +11,7 @@ error into JSON.
                     &until=&model=            attempts that failed; as of the commit `until`
     GET  /api/rows?thread=&branch=&from=      a window of rows (`api_rows`)
                   &count=&around=&since=
-                  &until=
+                  &until=&quick=
     GET  /api/locate?thread=&branch=&row=     the last commit that still has a compacted message
     GET  /api/result?thread=&branch=&call=    the whole result of a tool call
     GET  /api/composer?thread=&branch=&model= which model answers next, and how full its window is
