@@ -325,6 +325,55 @@ def test_an_abandoned_run_keeps_the_text_that_arrived(
     assert attempt.text.startswith("It is")
 
 
+def undo_turn(thread: weft.Thread) -> None:
+    """What another program does with `weft undo --turn` while this one waits for an answer."""
+    weft.open(thread.store, thread.name).undo(turn=True)
+
+
+def clear(thread: weft.Thread) -> None:
+    weft.open(thread.store, thread.name).clear()
+
+
+@pytest.mark.parametrize("remove", [undo_turn, clear])
+def test_the_answer_to_a_removed_question_is_an_attempt(
+    remove: Callable[[weft.Thread], None], thread: weft.Thread, upstream: Upstream
+) -> None:
+    thread.user("before")
+    thread.assistant("answered")
+    upstream.then(Scripted(*anthropic(*WORDS), *END))
+    with pytest.raises(weft.ThreadError, match="was removed from the branch while"):
+        asyncio.run(first_words(agent_of(thread, upstream), lambda: remove(thread)))
+    assert texts(thread) == (["before", "answered"] if remove is undo_turn else [])
+    (question,) = thread.search("where is it")
+    thread.reset(question.commit)
+    (attempt,) = thread.attempts()
+    assert attempt.text == "It is in the "
+    assert attempt.reason is not None
+    assert "removed" in attempt.reason.message
+
+
+def test_the_results_of_removed_calls_are_not_appended(thread: weft.Thread) -> None:
+    def undo(city: str) -> str:
+        """Undo the turn."""
+        undo_turn(thread)
+        return city
+
+    thread.user("before")
+    thread.assistant("answered")
+    with pytest.raises(weft.ThreadError, match="was removed from the branch while"):
+        Agent(thread, tools=[undo]).send("use undo for Lyon")
+    assert texts(thread) == ["before", "answered"]
+
+
+def test_a_commit_of_another_program_does_not_stop_the_answer(
+    thread: weft.Thread, upstream: Upstream
+) -> None:
+    upstream.then(Scripted(*anthropic(*WORDS), *END))
+    other = weft.open(thread.store, thread.name)
+    asyncio.run(first_words(agent_of(thread, upstream), lambda: other.user("by the way") and None))
+    assert texts(thread) == ["Where is it?", "by the way", "It is in the "]
+
+
 def test_a_stopped_tool_run_is_repaired(thread: weft.Thread) -> None:
     started = threading.Event()
 

@@ -58,6 +58,7 @@ from weft.compact import (
 )
 from weft.errors import (
     ConfigError,
+    NotFound,
     RunLimit,
     StepLimit,
     StoreError,
@@ -156,6 +157,7 @@ STEPS_PLACE = "steps"
 RETRY = "api_retry"
 DENIED = "the user did not allow this call"
 
+REMOVED = "the {what} was removed from the branch while {when}"
 COMPACTED_NOTE = "The thread was compacted as you asked ({line}). Go on with the task."
 
 
@@ -901,7 +903,9 @@ def converse(
         stop = None if answer.stop is None else answer.stop.special
         metadata = None if stop is None else {STOP_REASON: stop}
         usage = add_times(answer.usage, answered.first_token, answered.seconds)
-        thread.commit_message(answer.message, metadata=metadata, usage=usage, sent=answered.sent)
+        committed = thread.commit_message(
+            answer.message, metadata=metadata, usage=usage, sent=answered.sent
+        )
         if compactor is not None:
             compactor.learn(answer.usage)
         if answer.usage is not None:
@@ -912,7 +916,7 @@ def converse(
         if not calls:
             yield Emit(MessageComplete(answer.stop.kind if answer.stop else "end"))
             return
-        yield from run_calls(thread, calls, system_messages, compactor)
+        yield from run_calls(thread, calls, committed.id, system_messages, compactor)
     text = f"the limit of {state.steps} steps was reached; ask again to continue"
     yield Emit(Failure(text, place=STEPS_PLACE))
 
@@ -933,7 +937,23 @@ def ask_once(
     answered = yield question
     if isinstance(answered, Unanswered):
         thread.record_attempt(answered.partial, error=answered.error, at=question.head)
+    elif not is_on_branch(thread, question.head):
+        reason = REMOVED.format(what="question", when="the model answered")
+        with suppress(NotFound):  # `gc` may have removed the commit too
+            thread.record_attempt(answered.response, reason=reason, at=question.head)
+        raise ThreadError(reason)
     return answered
+
+
+def is_on_branch(thread: Thread, commit: str | None) -> bool:
+    """Whether the branch still has this commit: another program may have undone it."""
+    head = thread.head
+    if commit is None or (head is not None and head.id == commit):
+        return True
+    if head is None:
+        return False
+    ids = bytes.fromhex(head.id), bytes.fromhex(commit)
+    return ids[1] in thread.store.read_depths(thread.name, ids[0], [ids[1]])
 
 
 def check_unanswered(thread: Thread) -> None:
@@ -967,11 +987,13 @@ def is_too_long(answered: Answered | Unanswered) -> bool:
 def run_calls(
     thread: Thread,
     calls: Sequence[ToolCall],
+    answer: str,
     system_messages: list[SystemMessage],
     compactor: AutoCompactor | None,
 ) -> Flow:
     """Run the calls of one turn and commit their results as the next.
 
+    `answer` is the commit with the calls.
     Without a `compactor` compaction is off, and `compact` and `recall` are unknown tools.
     `compact` runs last, after the other tools of the turn.
     """
@@ -1010,6 +1032,8 @@ def run_calls(
         for number, call in enumerate(calls)
         if call.id not in removed_calls
     ]
+    if not is_on_branch(thread, answer):
+        raise ThreadError(REMOVED.format(what="call", when="its tool ran"))
     thread.tool_results(results, reminder=reminder)
 
 
