@@ -43,9 +43,9 @@ from weft.compact import (
     find_pairs,
     folding_request,
     limits_of,
+    plain_turn,
     read_batches,
     read_importance,
-    retell,
     summary_request,
     write_batches,
 )
@@ -157,7 +157,7 @@ def test_P1_AC1_2_AC1_5_a_prior_summary_is_a_system_message_and_a_blank_one_is_n
 def test_P1_AC1_3_turns_keep_their_roles_and_calls_and_results_become_text(
     message: Message, expected: tuple[str, str] | None
 ) -> None:
-    turn = retell(Row(None, message))
+    turn = plain_turn(Row(None, message))
     assert (None if turn is None else (turn.role, turn.text)) == expected
 
 

@@ -97,7 +97,7 @@ def pair_messages(messages: Sequence[Message]) -> list[tuple[int, Message]]:
             pairing.assistant(turn)
         elif not pairing.answers(turn):
             pairing.user(turn)
-    pairing.settle()
+    pairing.add_missing_results()
     return [(turn.number, _message_of(turn)) for turn in pairing.turns]
 
 
@@ -148,7 +148,7 @@ class Pairing:
             last.insert(len(last.blocks), added)  # parallel calls in two messages are one turn
         else:
             if self.waiting or self.deferred:
-                self.settle()
+                self.add_missing_results()
             self.group = None
             self.turns.append(turn)
         number, moved = turn.number, turn.moved
@@ -174,7 +174,7 @@ class Pairing:
                 break
         else:
             if self.waiting or self.group is not None:
-                self.settle()
+                self.add_missing_results()
             self.turns.append(turn)
             return
         results: list[tuple[ToolResult, Position]] = []
@@ -195,7 +195,7 @@ class Pairing:
             else:
                 others += self._as_text(block, position, "orphan_result_as_text")
         if not results:
-            self.settle()
+            self.add_missing_results()
             turn.keep(others)
             self.turns.append(turn)
             return
@@ -237,7 +237,7 @@ class Pairing:
             self.deferred = []
         return True
 
-    def settle(self) -> None:
+    def add_missing_results(self) -> None:
         """Add an error result for each call that still waits, and release deferred messages."""
         if not self.waiting and not self.deferred:
             self.group = None

@@ -372,7 +372,7 @@ def _make_valid(
             pairing.assistant(turn)
         elif not pairing.answers(turn):
             pairing.user(turn)
-    pairing.settle()
+    pairing.add_missing_results()
     return pairing
 
 

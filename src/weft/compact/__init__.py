@@ -43,8 +43,8 @@ if TYPE_CHECKING:
         describe_task,
         folding_request,
         is_summary_request,
-        retell,
-        retold_tokens,
+        plain_turn,
+        plain_turn_tokens,
         summarised,
         summary_request,
         summary_size,
@@ -116,8 +116,8 @@ __getattr__ = lazy_names(
         "non_summary": "non_summary_reason without_orders without_preamble",
         "plan": "Method Pin Plan Range Stripped Thinned",
         "prompts": (
-            "PROMPT cut_chunks describe_task folding_request is_summary_request retell "
-            "retold_tokens summarised summary_request summary_size task_room"
+            "PROMPT cut_chunks describe_task folding_request is_summary_request plain_turn "
+            "plain_turn_tokens summarised summary_request summary_size task_room"
         ),
         "replace": "COMPACTED Strip plan_replacements",
         "result": (
@@ -217,6 +217,8 @@ __all__ = [
     "measure_range",
     "min_summary_need",
     "non_summary_reason",
+    "plain_turn",
+    "plain_turn_tokens",
     "plan_budget",
     "plan_range",
     "plan_replacements",
@@ -227,8 +229,6 @@ __all__ = [
     "read_ground",
     "read_importance",
     "record_batches",
-    "retell",
-    "retold_tokens",
     "rule_rows",
     "summarise",
     "summarised",

@@ -221,7 +221,7 @@ def summarised(request: Request) -> list[Row]:
     return [Row(None, message) for message in turns]
 
 
-def retell(row: Row) -> Message | None:
+def plain_turn(row: Row) -> Message | None:
     """A turn as text for the summary; `None` if it has none."""
     texts = [text for block in row.message.blocks for text in _block_texts(block) if text.strip()]
     if not texts:
@@ -229,9 +229,9 @@ def retell(row: Row) -> Message | None:
     return Message(side(row.message.role), (Text("\n".join(texts)),), name=row.message.name)
 
 
-def retell_within(rows: Sequence[Row], room: int, count: Count) -> list[Message]:
+def plain_turns_within(rows: Sequence[Row], room: int, count: Count) -> list[Message]:
     """The turns of some rows in at most `room` tokens; the longest are cut in the middle."""
-    turns = [turn for row in rows if (turn := retell(row)) is not None]
+    turns = [turn for row in rows if (turn := plain_turn(row)) is not None]
     sizes = [count(turn) for turn in turns]
     if sum(sizes) <= room:
         return turns
@@ -259,7 +259,7 @@ def cut_chunks(rows: Sequence[Row], room: int, count: Count) -> list[list[Row]]:
     chunks: list[list[Row]] = []
     filled = 0
     for unit in cut_units(rows):
-        size = retold_tokens(unit, count)
+        size = plain_turn_tokens(unit, count)
         size = size if size <= room else room * 3 // 4  # it will be shortened
         if not chunks or filled + size > room:
             chunks.append([])
@@ -269,9 +269,9 @@ def cut_chunks(rows: Sequence[Row], room: int, count: Count) -> list[list[Row]]:
     return chunks
 
 
-def retold_tokens(rows: Sequence[Row], count: Count) -> int:
+def plain_turn_tokens(rows: Sequence[Row], count: Count) -> int:
     """The tokens of rows, as text for the summary."""
-    turns = (retell(row) for row in rows)
+    turns = (plain_turn(row) for row in rows)
     return sum(count(turn) for turn in turns if turn is not None)
 
 

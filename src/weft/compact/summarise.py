@@ -43,8 +43,8 @@ from .prompts import (
     cut_chunks,
     folding_request,
     live_request,
-    retell_within,
-    retold_tokens,
+    plain_turn_tokens,
+    plain_turns_within,
     shorten,
     summary_request,
 )
@@ -182,7 +182,7 @@ def max_summary_tokens(chunks: Sequence[Sequence[Row]], limit: int, count: Count
     within the limits it is given."""
     most = 0
     for chunk in chunks:
-        named = int(retold_tokens(chunk, count) * NAMED_SHARE)
+        named = int(plain_turn_tokens(chunk, count) * NAMED_SHARE)
         most += min(named, _own_limit(limit) + index_size(chunk, count))
     return max(limit, most)
 
@@ -202,7 +202,7 @@ class Summariser:
         self.job = job
         self.count = count
         self.batches = list(history.batches)
-        self.total = max(1, retold_tokens(history.rows, count))
+        self.total = max(1, plain_turn_tokens(history.rows, count))
         self.room = chunk_room(job, self._size(self._prior()))
         self.most_folded = UNLIMITED
         self.shortened = False
@@ -240,11 +240,11 @@ class Summariser:
         todo = cut_chunks(self.history.rows, self.room, self.count)
         while todo:
             chunk = todo[0]
-            size = min(self.room, retold_tokens(chunk, self.count))
+            size = min(self.room, plain_turn_tokens(chunk, self.count))
             share = self.job.limit * size // self.total
             limit = min(self.job.limit, max(INDEX_LEAST, min(BATCH_LEAST, size), share))
             prior = self._prior()
-            turns = retell_within(chunk, self.room, self.count)
+            turns = plain_turns_within(chunk, self.room, self.count)
             request = summary_request(
                 self.job.model,
                 turns,
@@ -419,13 +419,13 @@ class Summariser:
     def _named_room(self, chunk: Sequence[Row], todo: Sequence[Sequence[Row]], limit: int) -> int:
         """The token limit of a batch with its missing names: half of the size of its source, and
         its share of the remaining budget."""
-        size = retold_tokens(chunk, self.count)
+        size = plain_turn_tokens(chunk, self.count)
         named = int(size * NAMED_SHARE)
         if self.job.room is not None:
             used = self._size(join_batches(self.batches, self.job.clip)) if self.batches else 0
             free = self.job.room - used - HEADING * (len(self.batches) + len(todo) - 1)
             named = min(
-                named, free * size // max(1, sum(retold_tokens(c, self.count) for c in todo))
+                named, free * size // max(1, sum(plain_turn_tokens(c, self.count) for c in todo))
             )
         return max(limit, named)
 

@@ -84,7 +84,7 @@ def unread_rows(rows: Sequence[Row]) -> list[int]:
     """The indexes of the rows with unread results."""
     answers = [i for i, row in enumerate(rows) if side(row.message.role) == "assistant"]
     first = answers[-1] + 1 if answers else 0
-    return [i for i in range(first, len(rows)) if shows(rows[i]) and _results(rows[i])]
+    return [i for i in range(first, len(rows)) if shows(rows[i]) and _has_results(rows[i])]
 
 
 def thinnable_rows(rows: Sequence[Row]) -> list[int]:
@@ -345,7 +345,7 @@ def _is_typed(row: Row) -> bool:
     return row.message.role == "user" and row.kind != "summary" and shows(row) and typed
 
 
-def _results(row: Row) -> bool:
+def _has_results(row: Row) -> bool:
     return any(isinstance(block, ToolResult) for block in row.message.blocks)
 
 

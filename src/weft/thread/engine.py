@@ -51,10 +51,10 @@ from weft.compact import (
     max_summary_tokens,
     measure_range,
     min_summary_need,
+    plain_turn_tokens,
     plan_budget,
     plan_range,
     record_batches,
-    retold_tokens,
     rule_rows,
     summarise,
     task_room,
@@ -170,7 +170,7 @@ def preview_summary(handle: Handle, model: Model, options: CompactOptions) -> Co
     chunks = cut_chunks(cutoff.turns, chunk_room(job, cutoff.summary_tokens), handle.count)
     summary_tokens = max_summary_tokens(chunks, cutoff.limit, handle.count)
     merges = len(snapshot.batches) + len(chunks) > options.clip.most
-    input = retold_tokens(cutoff.turns, handle.count) + len(chunks) * PROMPT_TOKENS
+    input = plain_turn_tokens(cutoff.turns, handle.count) + len(chunks) * PROMPT_TOKENS
     return structs.replace(
         as_preview(handle, rows, plan, measure(handle, rows, plan)),
         tokens_after=cutoff.max_tokens_after(summary_tokens),
