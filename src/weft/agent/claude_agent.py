@@ -219,7 +219,7 @@ class ClaudeAgent:
             self._loop.call_soon_threadsafe(self._hinted.set)
 
     def take_hints(self) -> list[str]:
-        """The hints that Claude Code has not read; the next run does not get them any more."""
+        """Remove the hints that Claude Code has not read, and return them."""
         hints = [*self._unconfirmed, *self._hints]
         self._unconfirmed.clear()
         self._hints.clear()

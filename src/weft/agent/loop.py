@@ -228,7 +228,7 @@ Flow = Generator[Ask | Run | AskSummary | Emit | Confirm, Any, None]
 
 
 class ToolSource(Protocol):
-    """Something that has tools, as an MCP server does."""
+    """An object with tools, such as an MCP server."""
 
     tools: tuple[FunctionTool, ...]
 
@@ -239,7 +239,7 @@ AgentTool = Callable[..., Any] | FunctionTool | ToolSource
 class AgentAnswer(str):
     """The text of an answer, with the losses, usage and cost of its run.
 
-    - `losses`: the losses of meaning, what the model was not sent.
+    - `losses`: the losses of meaning: everything that could not be sent to the model.
     - `usage`: the tokens of all requests of the run, as the vendor reported them.
     - `cost`: dollars of the run; None if the catalogue has no price.
     """
@@ -509,7 +509,7 @@ class Agent:
                             answer = Unanswered(folding.error, folding.response())
 
     def hint(self, text: str) -> None:
-        """Send the model a text while it works, from any thread.
+        """Send the model a text while it works; may be called from any thread of the process.
 
         The text becomes a user message before the next request of the run. If the model has
         finished by then, the run continues with it. Without a run it waits for the next one.
@@ -519,7 +519,7 @@ class Agent:
         self._hints.append(text)
 
     def take_hints(self) -> list[str]:
-        """The hints that no request has had yet; the next run does not get them any more."""
+        """Remove the hints that were not sent yet, and return them."""
         hints = list(self._hints)
         self._hints.clear()
         return hints

@@ -104,7 +104,7 @@ class McpServer:
         """The tools, for `Agent(tools=...)`."""
 
     def close(self) -> None:
-        """End the connection; a server that was started here ends, too."""
+        """Close the connection, and stop the server if this object started it."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(CLOSE_SECONDS)

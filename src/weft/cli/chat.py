@@ -104,7 +104,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=PROTOCOL:URL",
         action="append",
         default=[],
-        help="an upstream that serves the model",
+        help="an upstream that serves the model (repeatable)",
     )
     parser.add_argument(
         "--config", metavar="FILE", help="a TOML file with upstreams, models and [compaction]"
@@ -123,7 +123,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="COMMAND_OR_URL",
         action="append",
         default=[],
-        help="an MCP server whose tools the model may use (repeatable); each call asks first",
+        help="an MCP server whose tools the model may use (repeatable); asks before each call",
     )
     parser.add_argument("--json", action="store_true", help="print events as JSON lines")
     parser.add_argument("words", nargs="*", help="send this, print the answer and exit")

@@ -87,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--summary",
-        help="your own summary for all but the last --keep turns (1), or for a range",
+        help="your own summary for all but the last --keep turns (default 1), or for a range",
     )
     parser.add_argument(
         "--model",
@@ -102,13 +102,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         action="append",
         default=[],
-        help="refuse a compaction that would lose this text; may be repeated",
+        help="a text that must not be lost: it is added to a model's summary; without a model, "
+        "a compaction that would lose it is refused (repeatable)",
     )
     parser.add_argument(
         "--upstream",
         metavar="NAME=PROTOCOL:URL",
         action="append",
-        help="an upstream that serves the model",
+        help="an upstream that serves the model (repeatable)",
     )
     parser.add_argument(
         "--config",
@@ -128,13 +129,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--timeout",
         type=_seconds,
         metavar="SECONDS",
-        help=f"the time limit of one summary request ({SUMMARY_SECONDS:g})",
+        help=f"the time limit of one summary request (default {SUMMARY_SECONDS:g})",
     )
     parser.add_argument(
         "--retries",
         type=count,
         metavar="TIMES",
-        help="how often a failed summary request is repeated (3)",
+        help="how often a failed summary request is repeated (default 3)",
     )
     parser.add_argument(
         "--fallback",

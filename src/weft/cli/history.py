@@ -117,7 +117,7 @@ def add_answers(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_answer,
         help="resolve the conflict with this id (--preview --json lists them): ours, theirs, "
-        "concat, or a text; may be repeated",
+        "concat, or a text (repeatable)",
     )
 
 
@@ -270,7 +270,9 @@ def _merge_options(parser: argparse.ArgumentParser) -> None:
 
 def _turn_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--turn", action="store_true", help="a whole turn: the user's message and what follows"
+        "--turn",
+        action="store_true",
+        help="the user's last message and everything after it, as one step",
     )
 
 

@@ -596,7 +596,9 @@ def _log_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print new messages and running answers as they arrive, of THREAD or of all threads",
     )
-    parser.add_argument("name", nargs="?", metavar="THREAD", help="the thread to follow")
+    parser.add_argument(
+        "name", nargs="?", metavar="THREAD", help="with --follow: the thread to follow"
+    )
     parser.add_argument("--url", help="the gateway to follow (default: the one on this store)")
 
 

@@ -143,7 +143,9 @@ def _message_text(args: argparse.Namespace, address: str) -> str:
 
 
 def _fsck_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repair", action="store_true", help="recover what is intact")
+    parser.add_argument(
+        "--repair", action="store_true", help="rebuild the store from everything that is intact"
+    )
 
 
 def _days(text: str) -> float:
@@ -172,9 +174,7 @@ def _forget_options(parser: argparse.ArgumentParser) -> None:
         "text", nargs="?", help="the text to erase; - or nothing reads standard input"
     )
     parser.add_argument("--id", help="erase the whole content of this message instead")
-    parser.add_argument(
-        "--preview", action="store_true", help="show where the text is, erase nothing"
-    )
+    parser.add_argument("--preview", action="store_true", help="count the matches, erase nothing")
     parser.epilog = (
         "The text is erased from messages, notes, attempts and titles, and from the names of "
         "deleted threads, branches and tags. Names in use stay: each is listed with the command "

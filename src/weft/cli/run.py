@@ -124,10 +124,7 @@ OTHER = Client(())
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options and the command after `--`."""
-    parser.usage = (
-        "weft run [--url URL | --store PATH] [--upstream NAME=PROTOCOL:URL] [--model MODEL] "
-        "-- CMD [ARG ...]"
-    )
+    parser.usage = "weft run [options] -- CMD [ARG ...]"
     add_gateway_options(parser)
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="CMD", help="the program to run")
 
@@ -147,7 +144,7 @@ def add_gateway_options(parser: argparse.ArgumentParser, *, store: bool = True) 
         action="append",
         default=[],
         metavar="NAME=PROTOCOL:URL",
-        help="an upstream of a new gateway, as in `weft serve`; may be repeated",
+        help="an upstream of a new gateway, as in `weft serve` (repeatable)",
     )
     parser.add_argument(
         "--model", help="the model that answers, whatever model name the program asks for"

@@ -41,21 +41,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=PROTOCOL:URL",
         action="append",
         default=[],
-        help="an upstream; protocols: anthropic, gemini, openai-chat, openai-responses",
+        help="an upstream (repeatable); the protocol is anthropic, gemini, openai-chat or "
+        "openai-responses",
     )
     parser.add_argument(
         "--pass-through",
         metavar="NAME",
         action="append",
         default=[],
-        help="forward a client's own key to this upstream, if none is configured for it",
+        help="forward a client's own key to this upstream, if it has no key (repeatable)",
     )
     parser.add_argument(
         "--alias",
         metavar="PATTERN=MODEL",
         action="append",
         default=[],
-        help="requests for model names that match the pattern go to this model; may be repeated",
+        help="requests for model names that match the pattern go to this model (repeatable)",
     )
     parser.add_argument("--no-record", action="store_true", help="relay only: record nothing")
     parser.add_argument(

@@ -84,7 +84,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--strict", action="store_true", help="refuse a translation that loses meaning"
     )
     parser.add_argument(
-        "--sidecar", metavar="FILE", help="a saved sidecar, if it exists, to restore the original"
+        "--sidecar",
+        metavar="FILE",
+        help="a sidecar from --save-sidecar, which restores the original",
     )
     parser.add_argument(
         "--save-sidecar",

@@ -104,7 +104,11 @@ class SummaryBatch(Struct, frozen=True):
 
 
 class Clip(Struct, frozen=True):
-    """How many batches are listed at both ends; `most` is how many there may be in total."""
+    """How many batches a summary shows: the `first` and the `last` ones.
+
+    If there are more than `most` (`first`, `last` and `spare` together), those in the middle are
+    summarised again.
+    """
 
     first: int = 2
     last: int = 2

@@ -51,7 +51,7 @@ class Range(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Pin(Struct, frozen=True):
-    """A pinned message inside a replaced range; it is still there, byte by byte."""
+    """A pinned message inside a replaced range. It stays byte-identical."""
 
     id: str | None
     preview: str

@@ -211,7 +211,7 @@ def compaction_events(
 
 
 class StepFailure(Struct, frozen=True):
-    """A step that failed before another succeeded, and why."""
+    """A way to make the summary that failed, so that the next one was tried; and the reason."""
 
     step: Method
     reason: str

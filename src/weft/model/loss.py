@@ -344,7 +344,10 @@ LOSS_CODES: dict[str, LossCode] = {
         "moved", "form", "tool result", "the target requires results before text"
     ),
     "beside_results_moved": LossCode(
-        "moved", "form", "content beside tool results", "the target's tool results stand alone"
+        "moved",
+        "form",
+        "content beside tool results",
+        "the target allows nothing beside tool results",
     ),
     "result_media_moved": LossCode(
         "moved",

@@ -21,7 +21,8 @@ Replacements = Sequence[Replacement | Mapping[str, Any]]
 class CompactOptions(Struct, frozen=True, kw_only=True):
     """The options of a compaction with a model; see `Thread.compact`.
 
-    - `first`, `last`: the messages that delimit the range to replace; see `locate_range`.
+    - `first`, `last`: the ids of the first and the last message to replace. Without `first` the
+      range begins after the system messages, without `last` it ends with the thread.
     - `limit`: tokens that may be used before unread tool results are shortened to fit `budget`.
     - `verbatim`: tokens of folded messages that stay verbatim, the most important by `scorer`.
     - `chunk`: the most tokens in one request for a summary; `clip`: how batches are listed.

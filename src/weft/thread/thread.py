@@ -319,7 +319,7 @@ class Thread:
         return lookup.recall_page(self._handle, wanted, tokens=tokens, offset=offset, only=only)
 
     def blame(self, wanted: Name, limit: int = lineage.LIMIT) -> list[Blame]:
-        """Which commit wrote this text, or the message with this id; live messages first."""
+        """The commit that wrote this text, or the message with this id; live messages first."""
         return lineage.blame(self._handle, wanted, limit)
 
     def edit_history(self, id: Name) -> list[Version]:
@@ -781,7 +781,7 @@ class Thread:
         return self._change_row("annotate", id, change, None, None, preview)
 
     def pin(self, id: Name) -> CommitInfo:
-        """Pin a message: it survives every compaction, byte by byte."""
+        """Pin a message: every compaction keeps it byte-identical."""
         return self.annotate(id, "pinned")
 
     def skip(self, id: Name) -> CommitInfo:
