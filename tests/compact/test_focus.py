@@ -224,6 +224,16 @@ def test_figures_that_were_measured_again_are_left_out() -> None:
     assert "All accounts" not in summary
 
 
+def test_a_figure_that_a_newer_sentence_denies_is_left_out() -> None:
+    messages = [user("Why did the churn go up? Never name the provider.")]
+    messages += [assistant("So the jump of the churn is plus 59 % against December.")]
+    messages += [user("The tests must be out."), assistant("The jump is plus 39 %, not 59 %.")]
+    messages += [user("Good, we move the page to 9 April."), *chatter(5), user("Write the page.")]
+    summary = compacted(messages, 300)
+    assert "plus 39 %, not 59 %" in summary
+    assert "plus 59 % against" not in summary
+
+
 MONTHS = ("December", "January", "February", "March")
 
 

@@ -439,7 +439,8 @@ class Extract:
             return True
 
         choose_candidates(candidates, focus, self.source.rows, known, fits)
-        return chosen
+        numbers = {line.text: line.number for line in self.source.lines}
+        return sorted(chosen, key=lambda item: numbers.get(next(iter(item.lines), ""), 0))
 
     def _sentences(self, focus: Focus) -> list[tuple[Item, float]]:
         """The sentences of people and models that can be understood alone, and the lines of results

@@ -321,11 +321,14 @@ def has_value(text: str) -> bool:
 
 
 def restates(new: str, old: str) -> bool:
-    """Whether a newer sentence has most words of an older one, and other figures.
+    """Whether a newer sentence has most words of an older one and other figures, or denies one.
 
     A name that only the older one has makes it another subject.
     """
     figures, old_figures = values_of(new), values_of(old)
+    negated = set(_NEGATED.findall(new))
+    if negated & old_figures and content_words(new) & content_words(old):
+        return True
     if not figures or not old_figures or old_figures <= figures:
         return False
     if not set(_NAMED.findall(old)) <= set(_NAMED.findall(new)):
