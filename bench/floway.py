@@ -220,7 +220,10 @@ METADATA = ("stop reason", "usage")
 
 
 COMPARE = {"request": compare_request, "events": compare_events}
-TABLES = {"request": "Where Floway's vectors differ", "events": "Streams and Floway's events"}
+TABLES = {
+    "request": "Differences from Floway: requests",
+    "events": "Differences from Floway: streams",
+}
 """The heading of the table that lists the differences of a kind."""
 
 
