@@ -27,6 +27,10 @@ REVISION = lazy_pattern(r"(?P<base>[^~^]*)(?P<steps>(?:[~^][0-9]{0,9})*)")
 STEP = lazy_pattern(r"([~^])([0-9]*)")
 NAMES = "give a branch, a tag, the beginning of an id, or HEAD, optionally followed by ~N or ^"
 FORBIDDEN = frozenset(" ~^:?*[\\\t\n\r\x7f")
+NAME_RULES = (
+    "it must not be empty or HEAD, contain spaces, `..` or one of ~^:?*[\\, begin with . - /, or "
+    "end with . / .lock"
+)
 
 Name = str | CommitInfo
 At = Name | datetime | float | None
@@ -117,7 +121,7 @@ def check_ref_name(name: str, kind: str = "branch") -> str:
         or any(sign in FORBIDDEN for sign in name)
     )
     if is_invalid:
-        raise ThreadError(f"{name!r} is not a valid name for a {kind}")
+        raise ThreadError(f"{name!r} is not a valid name for a {kind}: {NAME_RULES}")
     return name
 
 
