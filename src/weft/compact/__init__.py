@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         choose_cutoff,
         choose_verbatim,
         keep_verbatim,
-        measure_range,
+        measure_cutoff,
         min_summary_need,
         read_importance,
     )
@@ -106,7 +106,7 @@ __getattr__ = lazy_names(
         ),
         "budget": "ResultThinner plan_budget plan_range plan_summary",
         "cutoff": (
-            "Cutoff Importance Scorer choose_cutoff choose_verbatim keep_verbatim measure_range "
+            "Cutoff Importance Scorer choose_cutoff choose_verbatim keep_verbatim measure_cutoff "
             "min_summary_need read_importance"
         ),
         "entities": "find_entities",
@@ -214,7 +214,7 @@ __all__ = [
     "locate_range",
     "mark_summary",
     "max_summary_tokens",
-    "measure_range",
+    "measure_cutoff",
     "min_summary_need",
     "non_summary_reason",
     "plain_turn",

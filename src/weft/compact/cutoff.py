@@ -1,12 +1,13 @@
 """Which old turns stay when a model summarises the rest, and how long the summary may be.
 
-The cut-off is chosen before any summary exists: by the number of exchanges to keep (the last one
-by default), or by what a budget leaves when the summary has its room: a fifth of what is free, or
-at least a minimum. Exchanges stay whole if that keeps enough; otherwise one is cut between rounds.
+The cut-off is chosen before any summary exists:
+
+- by the number of exchanges to keep (by default the last one), or
+- by a budget. The summary gets a fifth of what is free, or at least a minimum. The newest exchanges
+  that fit into the rest stay. If too few whole exchanges fit, one is cut between rounds.
 
 A summary may have a fifth of the tokens that it replaces, within fixed limits, and never more than
-it replaces. Earlier summaries count too: they get a quarter of a budget, and if they have grown
-beyond that, they are merged into fewer.
+it replaces. Earlier summaries may have a quarter of a budget. If they have more, they are merged.
 
 Before the cut-off, a *scorer* may select messages that stay verbatim. It returns how important a
 message is, from the row, its number and the number of rows. Selected messages stay in their place,
@@ -36,17 +37,19 @@ from .layout import Count, Layout, choose_position, count_tokens, cut_units
 
 SUMMARY_SHARE = 0.2
 MIN_SUMMARY = 300
-SMALL_SUMMARY = 60
+LEAST_SUMMARY = 60
+"""The minimum for a short thread or a small budget, where `MIN_SUMMARY` is too much."""
+
 MAX_SUMMARY = 4096
 OLD_SUMMARIES_SHARE = 0.25
-HEADING = 64
-"""The tokens of the lines above and below the batches."""
+FRAME_TOKENS = 64
+"""The tokens of the lines above and below the summaries."""
 
 Scorer = Callable[[Row, int, int], float]
 """Takes a row, its number and the number of rows; returns its importance."""
 
 KEYWORDS = ("error", "fail", "bug", "fix", "decision", "agreed", "constraint", "requirement")
-ASKING = ("?", "？")
+QUESTION_MARKS = ("?", "？")
 
 
 class Cutoff(Struct, frozen=True):
@@ -78,108 +81,111 @@ class Cutoff(Struct, frozen=True):
         summaries = self.summary_tokens + new_tokens
         if self.room is not None:
             summaries = min(summaries, self.room)
-        return self.kept_tokens + HEADING + summaries
+        return self.kept_tokens + FRAME_TOKENS + summaries
 
 
 def choose_cutoff(
-    layout: Layout, *, keep: int | None, budget: int | None, output: int, spare: int = 0
+    layout: Layout,
+    *,
+    keep: int | None,
+    budget: int | None,
+    max_output: int,
+    verbatim_tokens: int = 0,
 ) -> Cutoff | None:
     """The cut-off that keeps `keep` exchanges, or as much as fits the budget.
 
     Returns `None` if there is nothing to fold. Raises `BudgetExceeded` if even the smallest result
-    is too large. `spare` tokens of the budget are reserved for messages that stay verbatim.
+    is too large. `max_output` is the model's output limit. `verbatim_tokens` of the budget are
+    reserved for messages that stay verbatim.
     """
-    for name, number in (("keep", keep), ("budget", budget), ("verbatim", spare)):
+    for name, number in (("keep", keep), ("budget", budget), ("verbatim", verbatim_tokens)):
         if number is not None and number < 0:
             raise CompactRefused(f"must not be negative: {number}", field=name)
     if keep is None and budget is not None:
         if count_tokens(layout.rows, layout.count) <= budget:
             return None
-        position = _fitting_position(layout, budget, spare)
+        position = _fitting_position(layout, budget, verbatim_tokens)
     elif keep is None:
         position = _default_position(layout)
     else:
         position = layout.keeping(keep)
-    cutoff = _measure(layout, position, output)
+    cutoff = measure_cutoff(layout, position, max_output)
     if budget is None:
         return cutoff if cutoff.turns else None
     if not cutoff.turns and not (keep is None and cutoff.summaries):
         return None
-    room = budget - spare - cutoff.kept_tokens - HEADING
-    old = _old_summaries_room(cutoff.summary_tokens, budget)
-    least = min(cutoff.limit, _min_summary(layout, budget))
-    if room - old < least:
-        raise _exceeded(budget - room + old + least, budget)
-    return structs.replace(cutoff, limit=min(cutoff.limit, room - old), room=room)
+    room = budget - verbatim_tokens - cutoff.kept_tokens - FRAME_TOKENS
+    old_summaries = _old_summaries_room(cutoff.summary_tokens, budget)
+    min_summary = min(cutoff.limit, _min_summary(layout, budget))
+    if room - old_summaries < min_summary:
+        raise _budget_error(budget - room + old_summaries + min_summary, budget)
+    return structs.replace(cutoff, limit=min(cutoff.limit, room - old_summaries), room=room)
 
 
-def measure_range(layout: Layout, position: int, output: int) -> Cutoff:
-    """The cut-off of a range, for a summary of at most `output` tokens."""
-    return _measure(layout, position, output)
+def keep_verbatim(cutoff: Cutoff, scorer: Scorer, verbatim_tokens: int) -> Cutoff:
+    """The same cut-off, but the most important folded turns stay verbatim.
 
-
-def keep_verbatim(cutoff: Cutoff, scorer: Scorer, spare: int) -> Cutoff:
-    """The same cut-off, but the most important folded turns stay verbatim, up to `spare` tokens.
-
-    At most half of the folded turns stay, because verbatim messages need no summary.
+    They have at most `verbatim_tokens` tokens, and at most half of the tokens of the folded turns:
+    otherwise little would be left to summarise.
     """
     layout = cutoff.layout
     numbers = [i for i in layout.folded(cutoff.position) if _is_turn(layout.rows[i])]
     turns = [layout.rows[i] for i in numbers]
-    room = min(spare, count_tokens(turns, layout.count) // 2)
+    room = min(verbatim_tokens, count_tokens(turns, layout.count) // 2)
     chosen = choose_verbatim(turns, scorer, room, layout.count)
     if not chosen:
         return cutoff
     fixed = Layout(layout.rows, layout.count, verbatim=[numbers[index] for index in chosen])
-    smaller = _measure(fixed, cutoff.position, cutoff.limit)
+    smaller = measure_cutoff(fixed, cutoff.position, cutoff.limit)
     return structs.replace(smaller, room=cutoff.room) if smaller.turns else cutoff
 
 
-def min_summary_need(layout: Layout, budget: int, spare: int = 0) -> int:
+def min_summary_need(layout: Layout, budget: int, verbatim_tokens: int = 0) -> int:
     """The least tokens of a budget that a model's summary needs, earlier summaries included."""
-    old = _old_summaries_room(_summary_tokens(layout), budget)
-    return _min_summary(layout, budget) + HEADING + old + spare
+    old_summaries = _old_summaries_room(_summary_tokens(layout), budget)
+    return _min_summary(layout, budget) + FRAME_TOKENS + old_summaries + verbatim_tokens
 
 
 def _old_summaries_room(tokens: int, budget: int) -> int:
     """The tokens of a budget for earlier summaries; merged into one, they fit."""
-    return min(tokens, max(SMALL_SUMMARY, int(budget * OLD_SUMMARIES_SHARE)))
+    return min(tokens, max(LEAST_SUMMARY, int(budget * OLD_SUMMARIES_SHARE)))
 
 
 def _is_turn(row: Row) -> bool:
     return shows(row) and not is_summary(row)
 
 
-def _measure(layout: Layout, position: int, output: int) -> Cutoff:
+def measure_cutoff(layout: Layout, position: int, max_output: int) -> Cutoff:
+    """The cut-off at this position, for a summary of at most `max_output` tokens."""
     source = layout.source_rows(position)
     turns = tuple(row for row in source if _is_turn(row))
     summaries = tuple(row for row in source if is_summary(row))
     size = count_tokens(turns, layout.count)
     limit = min(MAX_SUMMARY, max(MIN_SUMMARY, int(size * SUMMARY_SHARE)), size)
-    return Cutoff(layout, position, summaries, turns, min(output, limit))
+    return Cutoff(layout, position, summaries, turns, min(max_output, limit))
 
 
-def _fitting_position(layout: Layout, budget: int, spare: int) -> int:
+def _fitting_position(layout: Layout, budget: int, verbatim_tokens: int) -> int:
     """The first position that leaves a summary its share of the budget, or else its minimum."""
-    least = min_summary_need(layout, budget, spare)
+    min_need = min_summary_need(layout, budget, verbatim_tokens)
     end = layout.units()[-1]
     share = int((budget - layout.min_tokens(end)) * SUMMARY_SHARE)
-    extra = min(MAX_SUMMARY, share) - _min_summary(layout, budget)
+    share_above_min = max(0, min(MAX_SUMMARY, share) - _min_summary(layout, budget))
 
     def fits(need: int, position: int) -> bool:
         return layout.min_tokens(position) + need <= budget and any(
             _is_turn(layout.rows[i]) for i in layout.folded(position)
         )
 
-    for need in (least + max(0, extra), least):
+    for need in (min_need + share_above_min, min_need):
         position = choose_position(layout, partial(fits, need))
         if position is not None:
             return position
         if fits(need, end):
             return end
-    if layout.min_tokens(end) + least <= budget and _summary_tokens(layout):
+    if layout.min_tokens(end) + min_need <= budget and _summary_tokens(layout):
         return end  # only the summaries themselves are too long
-    raise _exceeded(layout.min_tokens(end) + least, budget)
+    raise _budget_error(layout.min_tokens(end) + min_need, budget)
 
 
 def _summary_tokens(layout: Layout) -> int:
@@ -189,7 +195,7 @@ def _summary_tokens(layout: Layout) -> int:
 def _min_summary(layout: Layout, budget: int) -> int:
     """The smallest useful summary: smaller for a short thread or a small budget."""
     size = min(budget, count_tokens(layout.rows, layout.count))
-    return min(MIN_SUMMARY, max(SMALL_SUMMARY, size // 4))
+    return min(MIN_SUMMARY, max(LEAST_SUMMARY, size // 4))
 
 
 def _default_position(layout: Layout) -> int:
@@ -206,7 +212,7 @@ def _default_position(layout: Layout) -> int:
     return next((unit for unit in units if layout.min_tokens(unit) <= half), units[-1])
 
 
-def _exceeded(needed: int, budget: int) -> BudgetExceeded:
+def _budget_error(needed: int, budget: int) -> BudgetExceeded:
     what = "what must stay and a summary of the rest need"
     line = f"{what} {needed} tokens, more than the budget of {budget}"
     return BudgetExceeded(line, needed=needed, budget=budget)
@@ -236,8 +242,8 @@ class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(f"recency must be between 0 and 1, not {self.recency}")
 
     def __call__(self, row: Row, number: int, total: int) -> float:
-        text = _words(row)
-        bonus = self.question if any(mark in text for mark in ASKING) else 0.0
+        text = _scored_text(row)
+        bonus = self.question if any(mark in text for mark in QUESTION_MARKS) else 0.0
         if any(isinstance(block, ToolCall) for block in row.message.blocks):
             bonus += self.calls
         keywords = _keyword_pattern(self.keywords).findall(text) if self.keywords else ()
@@ -279,7 +285,7 @@ def choose_verbatim(rows: Sequence[Row], scorer: Scorer, room: int, count: Count
     return sorted(chosen)
 
 
-def _words(row: Row) -> str:
+def _scored_text(row: Row) -> str:
     """The text of a row, without reminders, checkpoints and thinking."""
     blocks = (b for b in row.message.blocks if isinstance(b, Text | Refusal | ToolResult))
     return "\n".join(texts(blocks))

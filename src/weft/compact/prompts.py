@@ -13,7 +13,7 @@ would take them for instructions: they are quoted as rules.
 The closing message also quotes what the work is for (`describe_task`): the user's current request,
 the rules in force and the state of the task. They are not part of what is summarised.
 
-A long history is cut into chunks, between units (`pairs.cut_units`). A unit that is too large by
+A long history is cut into chunks, between units (`layout.cut_units`). A unit that is too large by
 itself is shortened.
 """
 
@@ -71,9 +71,9 @@ what was learnt from them.
 PRIORITISE what is recent, what is still open, and what has to be done next.
 REMOVE greetings, thanks, repeated confirmations, and markup.
 
-{beside}Write plain prose of at most {words} words and nothing else."""
+{prior_rule}Write plain prose of at most {words} words and nothing else."""
 
-BESIDE = (
+WITH_PRIOR = (
     "A previous summary is kept beside yours: do not repeat it, but say what has changed since.\n"
 )
 
@@ -86,10 +86,12 @@ STATE = "The state of the task, read from the conversation:"
 QUOTE = "> "
 
 TASK_TOKENS = 2000
-TASK_SHARE = 8
-"""The maximum tokens of the task description, and the divisor for a small window."""
+"""The maximum tokens of the task description."""
 
-WORDS_A_TOKEN = 0.7
+TASK_DIVISOR = 8
+"""In a small window, the task description gets at most the window's size divided by this."""
+
+WORDS_PER_TOKEN = 0.7
 THINKING_ROOM = 8192
 """Output tokens for thinking before the summary. Many models think without being asked, even some
 that the catalogue does not know. The directive sets the length of the summary itself."""
@@ -97,8 +99,8 @@ that the catalogue does not know. The directive sets the length of the summary i
 SPARE_ROOM = 2
 """A model may write this many times the requested length before it is truncated."""
 
-WINDOW_SHARE = 4
-"""The divisor of a small window: an answer gets at most this part, the turns need the rest."""
+ANSWER_DIVISOR = 4
+"""In a small window, an answer gets at most the window's size divided by this."""
 
 BRIEF = """
 
@@ -108,10 +110,10 @@ go on, and finish your last sentence."""
 MIN_CHUNK = 256
 """Chunks smaller than this are not tried."""
 
-CUT = "\n[... {} characters left out ...]\n"
+CUT_NOTE = "\n[... {} characters left out ...]\n"
 
-_WORDS = lazy_pattern(r"at most (\d+) words")
-_LISTED = lazy_pattern(rf"[A-Za-z][^\n]*:\n{BULLET}")
+_WORD_LIMIT = lazy_pattern(r"at most (\d+) words")
+_VERBATIM_LIST = lazy_pattern(rf"[A-Za-z][^\n]*:\n{BULLET}")
 
 Count = Callable[[Message], int]
 
@@ -128,10 +130,12 @@ def summary_request(
 ) -> Request:
     """The request for a summary of `turns` in about `limit` tokens.
 
-    Blank priors are skipped. `task` is a text of `describe_task`.
+    `prior` are earlier summaries; blank ones are skipped. `prompt` replaces the default prompt.
+    `task` is a text of `describe_task`. `brief` is for another attempt, after a summary
+    that was too long or unusable.
     """
     earlier = [Message("system", (Text(PRIOR + text),)) for text in prior if text.strip()]
-    closing = _closing(DIRECTIVE, limit, brief=brief, task=task, beside=bool(earlier))
+    closing = _closing(DIRECTIVE, limit, brief=brief, task=task, has_prior=bool(earlier))
     return _request(model, [*earlier, *turns], closing, prompt, limit)
 
 
@@ -159,7 +163,7 @@ def describe_task(
 
 def task_room(model: Model) -> int:
     """The maximum tokens of the task description in a request to this model."""
-    return min(TASK_TOKENS, model.window // TASK_SHARE)
+    return min(TASK_TOKENS, model.window // TASK_DIVISOR)
 
 
 def live_request(live: Request, *, limit: int, task: str = "") -> Request:
@@ -189,7 +193,7 @@ def folding_request(
 
 def answer_room(model: Model, limit: int) -> int:
     """The maximum output tokens for a summary of about `limit` tokens."""
-    room = min(SPARE_ROOM * limit + THINKING_ROOM, max(limit, model.window // WINDOW_SHARE))
+    room = min(SPARE_ROOM * limit + THINKING_ROOM, max(limit, model.window // ANSWER_DIVISOR))
     return min(model.output, room)
 
 
@@ -203,26 +207,26 @@ def is_summary_request(request: Request) -> bool:
 
 def summary_size(request: Request) -> int | None:
     """The tokens that a summary request asks for, from the word limit in its directive."""
-    words = _WORDS.findall(request.messages[-1].text) if request.messages else []
-    return int(int(words[-1]) / WORDS_A_TOKEN) if words else None
+    words = _WORD_LIMIT.findall(request.messages[-1].text) if request.messages else []
+    return int(int(words[-1]) / WORDS_PER_TOKEN) if words else None
 
 
 def summarised(request: Request) -> list[Row]:
-    """What a summary request asks about: the turns, or the summaries.
+    """The rows that a summary request asks about: turns, or summaries to fold into one.
 
-    A protocol may have merged the leading system messages, but not their texts. A summary that is a
-    list of verbatim sentences gets its heading back, by which it is recognised.
+    A protocol may have merged the leading system messages into one, but each summary is still a
+    text block of its own.
     """
     messages = request.messages[:-1]
     if request.messages[-1].text.startswith(FOLDING):
         texts = [block.text for message in messages for block in message.blocks if _is_batch(block)]
-        return [_reread(text.removeprefix(BATCH)) for text in texts]
+        return [_summary_row(text.removeprefix(BATCH)) for text in texts]
     turns = dropwhile(is_system, messages)
     return [Row(None, message) for message in turns]
 
 
 def plain_turn(row: Row) -> Message | None:
-    """A turn as text for the summary; `None` if it has none."""
+    """The row as a message with only text, for a summary request; `None` if it has no text."""
     texts = [text for block in row.message.blocks for text in _block_texts(block) if text.strip()]
     if not texts:
         return None
@@ -244,18 +248,20 @@ def plain_turns_within(rows: Sequence[Row], room: int, count: Count) -> list[Mes
 
 def shorten(text: str, room: int, size: Callable[[str], int]) -> str:
     """The text with its middle removed, so that it has at most `room` tokens."""
-    whole = size(text)
+    total = size(text)
     length = len(text)
     shorter = text
     while length > 1 and size(shorter) > room:
-        length = max(1, min(length * 3 // 4, len(text) * room // whole) - len(CUT))
+        # The first guess assumes the same tokens per character everywhere. If it is wrong, each
+        # further one is a quarter shorter.
+        length = max(1, min(length * 3 // 4, len(text) * room // total) - len(CUT_NOTE))
         head, tail = text[: length - length // 3], text[len(text) - length // 3 :]
-        shorter = head + CUT.format(len(text) - length) + tail
+        shorter = head + CUT_NOTE.format(len(text) - length) + tail
     return shorter
 
 
 def cut_chunks(rows: Sequence[Row], room: int, count: Count) -> list[list[Row]]:
-    """The rows in chunks of at most `room` tokens, counted as text for the summary."""
+    """The rows in chunks whose turns have at most `room` tokens."""
     chunks: list[list[Row]] = []
     filled = 0
     for unit in cut_units(rows):
@@ -270,7 +276,7 @@ def cut_chunks(rows: Sequence[Row], room: int, count: Count) -> list[list[Row]]:
 
 
 def plain_turn_tokens(rows: Sequence[Row], count: Count) -> int:
-    """The tokens of rows, as text for the summary."""
+    """The tokens of the rows as turns of a summary request."""
     turns = (plain_turn(row) for row in rows)
     return sum(count(turn) for turn in turns if turn is not None)
 
@@ -279,17 +285,18 @@ def _is_batch(block: Block) -> TypeGuard[Text]:
     return isinstance(block, Text) and block.text.startswith(BATCH)
 
 
-def _reread(text: str) -> Row:
-    with_heading = f"{MARK}]\n\n{text}" if _LISTED.match(text) else text
+def _summary_row(text: str) -> Row:
+    """A summary as a row; a list of verbatim sentences gets the heading of such lists again."""
+    with_heading = f"{MARK}]\n\n{text}" if _VERBATIM_LIST.match(text) else text
     return Row(None, Message("user", (Text(with_heading),)), kind="summary")
 
 
 def _closing(
-    directive: str, limit: int, *, brief: bool, task: str = "", beside: bool = False
+    directive: str, limit: int, *, brief: bool, task: str = "", has_prior: bool = False
 ) -> str:
     """The last message: what to do, what the work is for, and how to write."""
-    words = max(1, int(limit * WORDS_A_TOKEN))
-    rules = RULES.format(words=words, beside=BESIDE if beside else "")
+    words = max(1, int(limit * WORDS_PER_TOKEN))
+    rules = RULES.format(words=words, prior_rule=WITH_PRIOR if has_prior else "")
     return "\n".join([directive, *([task] if task else []), rules]) + (BRIEF if brief else "")
 
 
@@ -306,9 +313,11 @@ def _request(
         *content,
         Message("user", (Text(closing),)),
     )
-    most = answer_room(model, limit)
+    max_tokens = answer_room(model, limit)
     temperature = 0.0 if model.temperature else None
-    return Request(model.name, messages, params=Params(max_tokens=most, temperature=temperature))
+    return Request(
+        model.name, messages, params=Params(max_tokens=max_tokens, temperature=temperature)
+    )
 
 
 def _block_texts(block: Block) -> Sequence[str]:
@@ -319,23 +328,24 @@ def _block_texts(block: Block) -> Sequence[str]:
             return (f"[Tool call {name}]: {arguments}",)
         case ToolResult(content=content, is_error=is_error):
             kind = "Tool error" if is_error else "Tool result"
-            media = [word for inner in content for word in _media(inner)]
+            media = [label for inner in content for label in _media(inner)]
             return (f"[{kind}]: " + "\n".join([*texts(content), *media]),)
         case _:
             return _media(block)
 
 
 def _media(block: Block) -> Sequence[str]:
-    shown = isinstance(block, Image | File | Audio | Opaque)
-    return (f"[{block_kind(block)}]",) if shown else ()
+    """The kind of a block that has no text, such as `[image]`."""
+    has_label = isinstance(block, Image | File | Audio | Opaque)
+    return (f"[{block_kind(block)}]",) if has_label else ()
 
 
 def _share(sizes: Sequence[int], room: int) -> int:
     """The most tokens that one turn may have; long turns get what short ones do not use."""
     remaining, share = room, 0
     ordered = sorted(sizes)
-    for place, size in enumerate(ordered):
-        share = remaining // (len(ordered) - place)
+    for index, size in enumerate(ordered):
+        share = remaining // (len(ordered) - index)
         if size > share:
             return share
         remaining -= size

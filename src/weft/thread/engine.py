@@ -49,7 +49,7 @@ from weft.compact import (
     keep_verbatim,
     locate_range,
     max_summary_tokens,
-    measure_range,
+    measure_cutoff,
     min_summary_need,
     plain_turn_tokens,
     plan_budget,
@@ -350,7 +350,7 @@ def take_snapshot(
         layout, position = locate_range(shown, options.first, options.last, count)
         if layout.lone_summary(position) is not None:
             return None
-        cutoff = measure_range(layout, position, model.output)
+        cutoff = measure_cutoff(layout, position, model.output)
         folded = [row for row in cutoff.summaries for row in batches_of_summary(handle, head, row)]
         return Snapshot(rows, cutoff, tuple(folded), (), tuple(shown))
     attempts = (True, False) if rule_rows(shown) else (True,)
@@ -384,8 +384,8 @@ def _choose_cutoff(
             Layout(lines, count, rules=rules),
             keep=options.keep,
             budget=budget,
-            output=model.output,
-            spare=options.verbatim,
+            max_output=model.output,
+            verbatim_tokens=options.verbatim,
         )
 
     try:
