@@ -52,6 +52,10 @@ CROWDED_MOST, CROWDED_SHARE = 500, 0.7
 """A summary has at least this share of the room that it shares with unread results, or this many
 tokens."""
 
+CROWDED_ROOM = 2000
+"""If both share more tokens than this, unread results are only shortened for a summary of
+`SUMMARY_LEAST`: a whole result is worth more than a longer summary."""
+
 Originals = Callable[[Sequence[Row]], Sequence[Row]]
 """Replaces summaries among rows by the messages that they stand for."""
 
@@ -226,7 +230,9 @@ class ResultThinner:
         the decisions the result is of little use, so it is shortened until the summary has most of
         the room that both share.
         """
-        self.need = min(CROWDED_MOST, int((self.budget - self.floor) * CROWDED_SHARE))
+        shared = self.budget - self.floor
+        most = CROWDED_MOST if shared <= CROWDED_ROOM else SUMMARY_LEAST
+        self.need = min(most, int(shared * CROWDED_SHARE))
         if not self.is_possible or _room(plan, self.rows, self.budget, self.count) >= self.need:
             return plan
         try:
