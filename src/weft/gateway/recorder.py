@@ -300,7 +300,7 @@ class ExchangeRecorder:
         if recorded is not None:
             recording.location = recorded.location
             recording.answers = recorded.answers
-            recording.view = recorded.view
+            recording.view = recorded.edited
             recording.proven = recorded.proven
         elif maker is not None:
             recording.answers = await self._read_answers(record, maker)

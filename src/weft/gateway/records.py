@@ -5,7 +5,7 @@ exchange has an id, and what was recorded under it is found instead of being wri
 journal can be replayed even if a part of it was recorded before.
 
 - The new messages of a request are written together.
-- HEAD follows the client (`branches.py`).
+- HEAD moves to the branch that the client continues (`branches.py`).
 - Changed system text or tools are one `setup` commit on the same branch.
 """
 
@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from itertools import takewhile
+from typing import TypeVar
 from uuid import uuid4
 
 from msgspec import Struct, field, structs
@@ -104,6 +105,9 @@ from .identity import (
 )
 from .restore import ProvenAnswers, StoredConversation, find_answers
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
 ANSWER = "answer"
 """The metadata key for the id under which the client got the answer."""
 
@@ -136,9 +140,10 @@ class RequestRecord(Struct, frozen=True, tag="request"):
 class RequestLocation(Struct, frozen=True):
     """Where a request was recorded: its answer follows commit `head` on `branch`.
 
-    `is_hinted` says whether the client names its session. `chain`, `system` and `tools` are the
-    digests of the conversation at that commit. `is_first` says that this exchange wrote the
-    request: other exchanges with the same request came later.
+    - `is_hinted`: the client names its session.
+    - `chain`, `system`, `tools`: the digests of the conversation at that commit.
+    - `shows_edits`: the conversation was edited in Weft, so it differs from the client's version.
+    - `is_first`: this exchange wrote the request. Other exchanges with the same request came later.
     """
 
     exchange: str
@@ -215,27 +220,18 @@ class DigestCache:
         return self._digests.get((thread, commit))
 
     def put(self, thread: str, commit: Id, system: bytes, tools: bytes) -> None:
-        self._digests.pop((thread, commit), None)
-        self._digests[thread, commit] = (system, tools)
-        if len(self._digests) > self._limit:
-            del self._digests[next(iter(self._digests))]
+        _put_newest(self._digests, (thread, commit), (system, tools), self._limit)
 
     def put_location(self, location: RequestLocation) -> None:
         """Keep the digests of a recorded request or answer."""
         commit = bytes.fromhex(location.head)
         self.put(location.thread, commit, location.system, location.tools)
-        self._shows_edits.pop(commit, None)
-        self._shows_edits[commit] = location.shows_edits
-        if len(self._shows_edits) > self._limit:
-            del self._shows_edits[next(iter(self._shows_edits))]
+        _put_newest(self._shows_edits, commit, location.shows_edits, self._limit)
 
     def put_request(self, location: RequestLocation) -> None:
         """Keep which exchange asked last at this commit."""
         key = location.thread, location.head
-        self._newest.pop(key, None)
-        self._newest[key] = location.exchange
-        if len(self._newest) > self._limit:
-            del self._newest[next(iter(self._newest))]
+        _put_newest(self._newest, key, location.exchange, self._limit)
 
     def is_asked_again(self, location: RequestLocation) -> bool:
         """Whether a newer exchange made the same request."""
@@ -247,10 +243,18 @@ class DigestCache:
         return self._shows_edits.get(commit)
 
 
+def _put_newest(cache: dict[Key, Value], key: Key, value: Value, limit: int) -> None:
+    """Add an item as the newest one; the oldest is removed if there are more than `limit`."""
+    cache.pop(key, None)
+    cache[key] = value
+    if len(cache) > limit:
+        del cache[next(iter(cache))]
+
+
 class SystemRows(Struct, frozen=True):
     """The rows with system messages at a commit, and the first other row.
 
-    `depth` is the depth of the commit.
+    The other row shows where the leading system messages end. `depth` is the depth of the commit.
     """
 
     commit: Id
@@ -267,7 +271,8 @@ class SystemRowCache:
 
     def __init__(self, threads: int = 1000, commits: int = 8) -> None:
         self._threads: dict[str, list[SystemRows]] = {}
-        self._limits = threads, commits
+        self._max_threads = threads
+        self._max_commits = commits
 
     def read(self, store: Store, thread: str, commit: Id) -> list[Row]:
         """The rows with system messages at this commit, and the first other row."""
@@ -277,9 +282,9 @@ class SystemRowCache:
         first = _first_other(rows)
         later = [row for row in rows[first + 1 :] if row.message.role in SYSTEM_ROLES]
         rows = [*rows[: first + 1], *later]
-        newest = [each for each in cached if each.commit != commit][1 - self._limits[1] :]
+        newest = [each for each in cached if each.commit != commit][1 - self._max_commits :]
         self._threads[thread] = [*newest, SystemRows(commit, view.depth, tuple(rows))]
-        if len(self._threads) > self._limits[0]:
+        if len(self._threads) > self._max_threads:
             del self._threads[next(iter(self._threads))]
         return rows
 
@@ -302,8 +307,8 @@ class SystemRowCache:
         except Damaged:  # a commit since then changes one of the other rows
             return None
         first = _first_other(nearest.rows)
-        is_there = all(view.find(row.id) for row in nearest.rows[first : first + 1] if row.id)
-        return view if is_there else None
+        has_first = all(view.find(row.id) for row in nearest.rows[first : first + 1] if row.id)
+        return view if has_first else None
 
 
 def _first_other(rows: Sequence[Row]) -> int:
@@ -325,13 +330,13 @@ class RecordingContext(Struct, frozen=True):
 class Recorded(Struct, frozen=True):
     """A recorded request: its location, and the stored answers that it echoes, by message range.
 
-    If the conversation was edited in Weft, `view` is the edited version, which is sent instead.
+    If the conversation was edited in Weft, `edited` is the edited version, which is sent instead.
     `proven` are the commits of the answers.
     """
 
     location: RequestLocation
     answers: Mapping[tuple[int, int], Message]
-    view: tuple[Message, ...] | None = None
+    edited: tuple[Message, ...] | None = None
     proven: Set[Id] = frozenset()
 
 
@@ -383,10 +388,10 @@ def record_request(
         _link_request(store, record, incoming, location, session, continuation, context)
         context.digests.put_location(location)
         context.digests.put_request(location)
-        view = None
+        edited = None
         if location.shows_edits:
-            view = read_conversation(store, location, record.messages, answers.commits)
-        return Recorded(location, answers.messages, view, answers.commits)
+            edited = read_conversation(store, location, record.messages, answers.commits)
+        return Recorded(location, answers.messages, edited, answers.commits)
 
 
 def read_answers(
@@ -428,7 +433,7 @@ def record_answer(
         # A compaction or an edit may have landed while the upstream worked: the answer follows it.
         edited_head = _edits_since(store, location.thread, location.branch, head)
         if edited_head is None and not store.read_nodes(location.thread, [head]):
-            location, thread = _find_again(store, record, context)
+            location, thread = _locate_by_exchange(store, record, context)
             edited_head = _edits_since(store, location.thread, location.branch, head)
         parent = edited_head or head
         if parent != head:
@@ -467,10 +472,11 @@ def record_answer(
         else:
             branch, answer = location.branch, equal_answer
         point = Point(series.chain, location.system)
+        # A request that repeats one of these keys proves that its client got this answer.
         proofs = [token_key(location.scope, t) for t in tokens_of(record.message)]
         proofs.append(context_key("answer", point, location.tools))
         links = [(proof, answer) for proof in proofs]
-        # A token or context that two answers have proves neither of them.
+        # A key that two answers have (twins) proves neither of them.
         twins = [*store.only_links(proofs), earlier_answer]
         links += [
             (twin_key(twin.thread), answer)
@@ -525,7 +531,7 @@ def record_failure(
             return location
         head = bytes.fromhex(location.head)
         if not store.read_nodes(location.thread, [head]):
-            location, _ = _find_again(store, record, context)
+            location, _ = _locate_by_exchange(store, record, context)
         attempt = encode_attempt(head, _attempt_body(record), record.created)
         store.add_attempt(location.thread, attempt)
         links = [(key, head)]
@@ -635,15 +641,15 @@ def _read_location(
     branches = branches_at(store, thread, commit)
     (step,) = store.read_commits(thread, [commit])
     return RequestLocation(
-        record.exchange,
-        record.scope,
-        record.hint is not None,
-        thread,
-        branches[0] if branches else "",
-        commit.hex(),
-        step.commit.chain,
-        incoming.last.system,
-        incoming.tools,
+        exchange=record.exchange,
+        scope=record.scope,
+        is_hinted=record.hint is not None,
+        thread=thread,
+        branch=branches[0] if branches else "",
+        head=commit.hex(),
+        chain=step.commit.chain,
+        system=incoming.last.system,
+        tools=incoming.tools,
     )
 
 
@@ -659,38 +665,40 @@ def _current_location(
         thread = store.read_thread(record.location.thread)
         if thread is not None:
             return record.location, thread
-    return _find_again(store, record, context)
+    return _locate_by_exchange(store, record, context)
 
 
-def _find_again(
+def _locate_by_exchange(
     store: Store, record: AnswerRecord | FailureRecord, context: RecordingContext
 ) -> tuple[RequestLocation, ThreadRecord]:
     """The location of a request whose thread has another name now, and that thread."""
-    location = _replayed_location(store, record.exchange, context)
+    location = _location_of_exchange(store, record.exchange, context)
     return location, _read_thread(store, location.thread)
 
 
-def _replayed_location(store: Store, exchange: str, context: RecordingContext) -> RequestLocation:
+def _location_of_exchange(
+    store: Store, exchange: str, context: RecordingContext
+) -> RequestLocation:
     """The location of a request, found by the id of its exchange."""
     link = store.newest_link(exchange_key("request", exchange), deleted=True)
     if link is None:
         raise UnknownExchange(exchange)
     (step,) = store.read_commits(link.thread, [link.commit])
-    system, tools = _context_at(store, link.thread, link.commit, context)
+    system, tools = _digests_at(store, link.thread, link.commit, context)
     record = store.read_thread(link.thread)
     branches = branches_at(store, link.thread, link.commit)
     scope = "" if record is None or record.scope is None else record.scope
     is_hinted = store.newest_link(exchange_key("hinted", exchange), deleted=True) is not None
     return RequestLocation(
-        exchange,
-        scope,
-        is_hinted,
-        link.thread,
-        branches[0] if branches else "",
-        link.commit.hex(),
-        step.commit.chain,
-        system,
-        tools,
+        exchange=exchange,
+        scope=scope,
+        is_hinted=is_hinted,
+        thread=link.thread,
+        branch=branches[0] if branches else "",
+        head=link.commit.hex(),
+        chain=step.commit.chain,
+        system=system,
+        tools=tools,
     )
 
 
@@ -732,9 +740,9 @@ def _record_at(
         drafts = _system_draft(store, record, continuation, context)
     else:
         drafts = _setup_drafts(store, record, incoming, continuation, context)
-        message = _before_setups(store, continuation) if drafts and not branch else None
-        if message is not None:
-            continuation = structs.replace(continuation, commit=message)
+        commit = _message_before_setups(store, continuation) if drafts and not branch else None
+        if commit is not None:
+            continuation = structs.replace(continuation, commit=commit)
             drafts = _setup_drafts(store, record, incoming, continuation, context)
     drafts += _with_echo(_new_messages(store, record, continuation), record, echo)
     if continuation.length and not drafts:
@@ -767,7 +775,7 @@ def _record_at(
     return structs.replace(location, shows_edits=shows_edits) if shows_edits else location
 
 
-def _before_setups(store: Store, continuation: Continuation) -> Id | None:
+def _message_before_setups(store: Store, continuation: Continuation) -> Id | None:
     """The commit of the last message, if the continuation is a commit that only changed the setup.
 
     A client with a clock in its system text may go back to the same message many times. Each new
@@ -820,13 +828,11 @@ def _system_draft(
     view = _view(store, continuation.thread, continuation.commit)
     old_rows = list(takewhile(lambda row: is_system(row.message), view.rows))
     new_system = tuple(takewhile(is_system, record.messages))
-    digests = [
-        trace("", messages, context.volatile)[-1:]
-        for messages in ([r.message for r in old_rows], new_system)
-    ]
+    old_digest = trace("", [row.message for row in old_rows], context.volatile)[-1:]
+    new_digest = trace("", new_system, context.volatile)[-1:]
     tools = () if view.setup is None else view.setup.tools
     setup = None if tools_digest(tools) == tools_digest(record.tools) else Setup(record.tools)
-    if digests[0] == digests[1]:
+    if old_digest == new_digest:
         return [] if setup is None else [Draft("setup", setup)]
     rows = [
         structs.replace(old_rows[number], message=message)
@@ -900,15 +906,15 @@ def _land_request(
         landed_branch = land_request(store, thread, branch, parent, series, history)
     context.bodies.remember(thread.name, series)
     return RequestLocation(
-        record.exchange,
-        record.scope,
-        record.hint is not None,
-        thread.name,
-        landed_branch,
-        series.commits[-1].id.hex(),
-        series.chain,
-        incoming.last.system,
-        incoming.tools,
+        exchange=record.exchange,
+        scope=record.scope,
+        is_hinted=record.hint is not None,
+        thread=thread.name,
+        branch=landed_branch,
+        head=series.commits[-1].id.hex(),
+        chain=series.chain,
+        system=incoming.last.system,
+        tools=incoming.tools,
         is_first=True,
     )
 
@@ -989,7 +995,7 @@ def _setup_drafts(
     """The commit that updates system text and tools, if they changed."""
     if not continuation.length:
         return []
-    system, tools = _context_at(store, continuation.thread, continuation.commit, context)
+    system, tools = _digests_at(store, continuation.thread, continuation.commit, context)
     current = incoming.points[continuation.length - 1].system
     if system == current and tools == incoming.tools:
         return []
@@ -1021,7 +1027,7 @@ def _with_system(rows: Sequence[Row], messages: Sequence[Message]) -> list[Row]:
     return [*new_leading, *later_rows]
 
 
-def _context_at(
+def _digests_at(
     store: Store, thread: str, commit: Id, context: RecordingContext
 ) -> tuple[bytes, bytes]:
     """The digests of system text and tools at a commit."""
@@ -1110,6 +1116,7 @@ def _link_request(
     continuation: Continuation | None,
     context: RecordingContext,
 ) -> None:
+    """Write the links by which later requests and the answer find this request."""
     head = bytes.fromhex(location.head)
     links = [
         (exchange_key("request", record.exchange), head),
@@ -1131,12 +1138,12 @@ def _link_request(
         links.append((edited_key(head), head))
     store.add_links(location.thread, links)
     if continuation is not None and record.hint is None and continuation.commit != head:
-        _use_tip(store, continuation, context)
+        _mark_continued(store, continuation, context)
 
 
-def _use_tip(store: Store, continuation: Continuation, context: RecordingContext) -> None:
+def _mark_continued(store: Store, continuation: Continuation, context: RecordingContext) -> None:
     """Mark the conversation as continued: no other equal request may continue it from here."""
-    system, tools = _context_at(store, continuation.thread, continuation.commit, context)
+    system, tools = _digests_at(store, continuation.thread, continuation.commit, context)
     (step,) = store.read_commits(continuation.thread, [continuation.commit])
     key = context_key("tip", Point(step.commit.chain, system), tools)
     store.drop_links(continuation.thread, [(key, continuation.commit)])

@@ -1,6 +1,7 @@
 """Three-way merge of compiled lists, row by row, with conflicts as values.
 
-Rows are matched by slot, never by text:
+The *slot* of a row is its id, which an edit does not change. A row is *folded* if a summary has
+replaced it. Rows are matched by slot, never by text:
 
 - What only one side changed is taken. What both sides added is kept, ours first, then theirs.
 - If both sides added rows between a call and its result, and only they answered the call, their
@@ -8,8 +9,8 @@ Rows are matched by slot, never by text:
 - A conflict is a row that both sides changed differently, folded into different summaries, or that
   one side changed and the other folded or hid. Two different results for one call are a conflict
   too (`conflict`), and so are two different values of one part of the setup.
-- Two summaries of the same rows are one conflict, however many rows they cover. They are found by
-  the gap that they fill.
+- Two summaries of the same rows are one conflict, however many rows they cover. The summaries of a
+  folded row are those between the same two rows that are still there (its *gap*).
 - `choose` resolves each conflict. Without it, conflicts are listed and our side is kept, which is
   what a preview shows.
 
@@ -162,7 +163,7 @@ def edit_text(message: Message, text: str) -> Message:
         position for position, b in enumerate(message.blocks) if isinstance(b, Text | Refusal)
     ]
     if result_positions and not text_positions:
-        return _edit_answer(message, result_positions[0], text)
+        return _edit_result(message, result_positions[0], text)
     first = text_positions[0] if text_positions else _new_text_position(message.blocks)
     before = [block for block in message.blocks[:first] if _stays(block)]
     after = [block for block in message.blocks[first:] if _stays(block)]
@@ -180,11 +181,11 @@ def _new_text_position(blocks: tuple[Block, ...]) -> int:
     return next((n for n, b in enumerate(blocks) if not isinstance(b, before)), len(blocks))
 
 
-def _edit_answer(message: Message, position: int, text: str) -> Message:
-    answer = message.blocks[position]
-    assert isinstance(answer, ToolResult)
-    media = tuple(block for block in answer.content if not isinstance(block, Text | Refusal))
-    new_result = structs.replace(answer, content=(Text(text), *media), form="")
+def _edit_result(message: Message, position: int, text: str) -> Message:
+    result = message.blocks[position]
+    assert isinstance(result, ToolResult)
+    media = tuple(block for block in result.content if not isinstance(block, Text | Refusal))
+    new_result = structs.replace(result, content=(Text(text), *media), form="")
     blocks = (*message.blocks[:position], new_result, *message.blocks[position + 1 :])
     return structs.replace(message, blocks=blocks)
 
@@ -255,6 +256,9 @@ def merge_order(
     base: RowsBySlot, ours: RowsBySlot, theirs: RowsBySlot, settled: Mapping[Id, Row | None]
 ) -> list[Id]:
     """All slots of the merged list in order.
+
+    Our list is the frame. Between two of its rows that the base or their side has too, our new rows
+    (`our_run`) come together with the rows that only they have there (`their_run`).
 
     `settled` is the result for each slot. A row that our side dropped, but that the merge keeps, is
     where their side has it.
@@ -332,10 +336,10 @@ def merge3(
     choose: Choose | None = None,
 ) -> Merged:
     """The changes of both sides since `base`, merged into one list."""
-    start = _untouched(base, ours, theirs)
+    start = _common_start(base, ours, theirs)
     base_rows, our_rows, their_rows = (_by_slot(rows[start:]) for rows in (base, ours, theirs))
     conflicts: list[AnyConflict] = []
-    settle = listing(conflicts) if choose is None else choose
+    settle = record_conflicts(conflicts) if choose is None else choose
     merged_rows: dict[Id, Row | None] = {}
     for slot in {**base_rows, **our_rows, **their_rows}:
         merged_rows[slot] = _merge_row(
@@ -354,12 +358,12 @@ def merge_states(base: State, ours: State, theirs: State, choose: Choose | None 
     """The changes of both sides since `base`, merged: rows and setup."""
     merged = merge3(base.rows, ours.rows, theirs.rows, choose)
     conflicts = list(merged.conflicts)
-    settle = listing(conflicts) if choose is None else choose
+    settle = record_conflicts(conflicts) if choose is None else choose
     setup = merge_setup(base.setup, ours.setup, theirs.setup, settle)
     return structs.replace(merged, setup=setup, conflicts=tuple(conflicts))
 
 
-def listing(conflicts: list[AnyConflict]) -> Choose:
+def record_conflicts(conflicts: list[AnyConflict]) -> Choose:
     """A chooser that records each conflict and keeps our side."""
 
     def choose(conflict: AnyConflict) -> str:
@@ -405,10 +409,11 @@ def _combine(base: Row | None, ours: Row, theirs: Row) -> Row | None:
         priority = _higher(ours.priority, theirs.priority)
     else:
         priority = theirs.priority if ours.priority == base.priority else ours.priority
-    if len(priorities) == 2 and "skip" in priorities and ours.message != theirs.message:
-        return None
-    if len(priorities) == 2 and "skip" in priorities and base.priority not in priorities:
-        return None
+    is_skipped_by_one = len(priorities) == 2 and "skip" in priorities
+    if is_skipped_by_one and ours.message != theirs.message:
+        return None  # one side hides the row, the other one shows it with another text
+    if is_skipped_by_one and base.priority not in priorities:
+        return None  # one side hides the row, the other one gives it another priority
     if ours.message == theirs.message or theirs.message == base.message:
         return structs.replace(ours, priority=priority)
     if ours.message == base.message:
@@ -425,8 +430,8 @@ def _chosen(conflict: Conflict, choice: str) -> Row | None:
     present = ours or theirs
     assert present is not None
     if choice != "concat":
-        base = conflict.ours or conflict.base or present
-        return structs.replace(base, message=edit_text(base.message, choice))
+        edited = conflict.ours or conflict.base or present
+        return structs.replace(edited, message=edit_text(edited.message, choice))
     if ours is None or theirs is None:
         return present
     if ours.message == theirs.message or conflict.kind == "skipped":
@@ -445,13 +450,10 @@ def _both_results(ours: Message, theirs: Message) -> tuple[Block, ...]:
     }
     blocks: list[Block] = []
     for block in ours.blocks:
-        their_result = their_results.get(block.call_id) if isinstance(block, ToolResult) else None
-        if (
-            isinstance(block, ToolResult)
-            and their_result
-            and not is_same_result(block, their_result)
-        ):
-            block = concat_results(block, their_result)
+        if isinstance(block, ToolResult):
+            their_result = their_results.get(block.call_id)
+            if their_result is not None and not is_same_result(block, their_result):
+                block = concat_results(block, their_result)
         blocks.append(block)
     return tuple(blocks)
 
@@ -467,7 +469,7 @@ def _higher(one: Priority, other: Priority) -> Priority:
     return PRIORITIES[max(PRIORITIES.index(one), PRIORITIES.index(other))]
 
 
-def _untouched(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) -> int:
+def _common_start(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) -> int:
     """How many leading rows the merge can skip: equal on all sides, and without calls that later
     rows answer."""
     equal = min(same_start(base, ours), same_start(base, theirs))
@@ -552,7 +554,7 @@ class _OrderedRows(ListRows):
 
     def _reorder(self, inserted: set[Id | None]) -> None:
         present = self._slots()
-        self.order = _with_present(self.order, present, inserted)
+        self.order = _insert_present(self.order, present, inserted)
         self._ordered.update(present)
 
 
@@ -575,8 +577,12 @@ def _reverted(step: Step) -> Id | None:
     return bytes.fromhex(target) if isinstance(target, str) else None
 
 
-def _with_present(order: list[Id], present: Sequence[Id], inserted: set[Id | None]) -> list[Id]:
-    """The order with all present rows in it; inserted rows take their new positions."""
+def _insert_present(order: list[Id], present: Sequence[Id], inserted: set[Id | None]) -> list[Id]:
+    """The order with all present rows in it.
+
+    If an inserted row was in the order before, and has come back in another place, its old position
+    is removed first.
+    """
     present_slots, ordered = set(present), set(order)
     if [slot for slot in order if slot in present_slots] != [
         slot for slot in present if slot in ordered
