@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,12 @@ def test_help_says_where_threads_are_stored(run: Any) -> None:
 
 def test_version_is_printed(run: Any) -> None:
     assert re.fullmatch(r"weft \d+\.\d+.*\n", run("--version")[1])
+
+
+def test_the_package_runs_as_a_module() -> None:
+    words = [sys.executable, "-m", "weft", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == f"weft {weft.__version__}\n"
 
 
 def test_a_moved_ref_is_reported_in_one_sentence(run: Any) -> None:
