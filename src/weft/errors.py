@@ -12,7 +12,7 @@
     │   │   └── UnknownArgument  a call has no keyword argument of that name
     │   ├── NotFound             no commit, entry, branch or thread of that name
     │   ├── Ambiguous            an id prefix names more than one
-    │   ├── MergeConflict        both sides changed one line; carries the conflicts
+    │   ├── MergeConflict        both sides changed the same thing; carries the conflicts
     │   ├── BudgetExceeded       the compiled context would not fit
     │   └── CompactRefused       a compaction's input is wrong; carries the field
     ├── StoreError               the store failed; nothing was changed
@@ -65,10 +65,6 @@ class UpstreamError(WeftError):
     """An upstream gave no usable answer: it failed, or it broke its protocol."""
 
 
-class UpstreamProtocolError(UpstreamError):
-    """An upstream sent something that its protocol does not allow."""
-
-
 class UpstreamFailed(UpstreamError):
     """An upstream answered with an error, or not at all.
 
@@ -104,6 +100,10 @@ class SummaryFailed(UpstreamFailed):
         self.answered = answered
 
 
+class UpstreamProtocolError(UpstreamError):
+    """An upstream sent something that its protocol does not allow."""
+
+
 class ThreadError(WeftError):
     """The thread cannot do what was asked. Nothing was changed."""
 
@@ -132,7 +132,8 @@ class NotFound(ThreadError):
 
     def __init__(self, kind: str, name: str, hint: str = "") -> None:
         where = "" if kind in OUTSIDE_THREADS else " in this thread"
-        super().__init__(f"no {kind} {name!r}{where}{hint and f': {hint}'}")
+        advice = f": {hint}" if hint else ""
+        super().__init__(f"no {kind} {name!r}{where}{advice}")
         self.kind = kind
         self.name = name
 
@@ -205,12 +206,12 @@ class RunLimit(WeftError):
     """An agent's run reached a limit before the model was done. `Agent.retry` continues it."""
 
 
-class WrongAnswer(WeftError):
-    """A model's answer is not what `response_format` asked for."""
-
-
 class StepLimit(RunLimit):
     """An agent's run used all its steps before the model was done. `Agent.retry` continues it."""
+
+
+class WrongAnswer(WeftError):
+    """A model's answer is not what `response_format` asked for."""
 
 
 class ConfigError(WeftError):

@@ -24,7 +24,7 @@ from .main import RawFormatter
 SYSTEM_POLICIES = ("auto", "inline", "demote", "merge")
 KINDS = ("request", "response", "stream")
 CACHE_POLICIES = ("keep", "auto")
-OPTIONS: dict[str, Callable[[Any], bool]] = {
+OPTION_CHECKS: dict[str, Callable[[Any], bool]] = {
     "model": lambda value: isinstance(value, str),
     "system": lambda value: value in SYSTEM_POLICIES,
     "strict": lambda value: isinstance(value, bool),
@@ -37,7 +37,7 @@ OPTIONS: dict[str, Callable[[Any], bool]] = {
 JOB_KEYS = frozenset({"source", "target", "body", "sse"})
 """A line without any of these is a body."""
 
-EXAMPLE = f"""PROTOCOL is one of {", ".join(sorted(CODECS))}.
+EPILOG = f"""PROTOCOL is one of {", ".join(sorted(CODECS))}.
 
 With --jsonl each line is a body, or a job such as
   {{"id": "1", "source": "anthropic", "target": "openai-chat", "body": {{"model": ...}}}}
@@ -46,12 +46,12 @@ Flags give the defaults for what a line omits: --from, --to, --kind, --model, --
 --upstream and --strict."""
 
 FLAGS = {"source": "--from", "target": "--to"}
-SHAPE = 'a line is a body, or {"id", "source", "target", "body"}'
+LINE_FORMAT = 'a line is a body, or {"id", "source", "target", "body"}'
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = RawFormatter
-    parser.epilog = EXAMPLE
+    parser.epilog = EPILOG
     parser.add_argument("file", nargs="?", help="the body (default: standard input)")
     parser.add_argument(
         "--from", dest="source", metavar="PROTOCOL", help="the protocol of the body"
@@ -196,7 +196,7 @@ def read_job(line: bytes, number: int, defaults: dict[str, Any]) -> dict[str, An
     except orjson.JSONDecodeError as error:
         raise Refused(f"the line is not JSON: {error}", param="line") from None
     if not isinstance(value, dict):
-        raise Refused(f"each line is a JSON object: {SHAPE}", param="line")
+        raise Refused(f"each line is a JSON object: {LINE_FORMAT}", param="line")
     job: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType] - keys are strings
     if not JOB_KEYS & job.keys():
         job = {"id": number, "body": job}
@@ -209,8 +209,8 @@ def read_job(line: bytes, number: int, defaults: dict[str, Any]) -> dict[str, An
 def translate_request_job(job: dict[str, Any]) -> dict[str, Any]:
     translation = translate(
         job_body(job),
-        job_name(job, "source"),
-        job_name(job, "target"),
+        job_protocol(job, "source"),
+        job_protocol(job, "target"),
         sidecar=job.get("sidecar"),
         catalog=job["catalog"],
         **job_options(job, ("model", "system", "strict", "cache", "upstream")),
@@ -221,8 +221,8 @@ def translate_request_job(job: dict[str, Any]) -> dict[str, Any]:
 def translate_response_job(job: dict[str, Any]) -> dict[str, Any]:
     translation = translate_response(
         job_body(job),
-        job_name(job, "source"),
-        job_name(job, "target"),
+        job_protocol(job, "source"),
+        job_protocol(job, "target"),
         sidecar=job.get("sidecar"),
         **job_options(job, ("created",)),
     )
@@ -231,8 +231,8 @@ def translate_response_job(job: dict[str, Any]) -> dict[str, Any]:
 
 def translate_stream_job(job: dict[str, Any]) -> dict[str, Any]:
     stream = StreamTranslator(
-        job_name(job, "source"),
-        job_name(job, "target"),
+        job_protocol(job, "source"),
+        job_protocol(job, "target"),
         job.get("sidecar"),
         **job_options(job, ("created",)),
     )
@@ -257,14 +257,14 @@ JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 def job_body(job: dict[str, Any]) -> Any:
     body = job.get("body")
     if not isinstance(body, dict | bytes | str):
-        raise Refused(f"the body is missing: {SHAPE}", param="body")
+        raise Refused(f"the body is missing: {LINE_FORMAT}", param="body")
     return body  # pyright: ignore[reportUnknownVariableType]
 
 
-def job_name(job: dict[str, Any], key: str) -> str:
+def job_protocol(job: dict[str, Any], key: str) -> str:
     name = job.get(key)
     if not isinstance(name, str):
-        raise Refused(f"the protocol is missing: {FLAGS[key]}, or {SHAPE}", param=key)
+        raise Refused(f"the protocol is missing: {FLAGS[key]}, or {LINE_FORMAT}", param=key)
     return name
 
 
@@ -273,9 +273,9 @@ def job_options(job: dict[str, Any], allowed: tuple[str, ...]) -> dict[str, Any]
     if not isinstance(options, dict):
         raise Refused("must be an object", param="options")
     for key in options:  # pyright: ignore[reportUnknownVariableType]
-        if key not in OPTIONS:
-            raise Refused(f"is not one of {', '.join(OPTIONS)}", param=f"options.{key}")
-        if options[key] is not None and not OPTIONS[key](options[key]):
+        if key not in OPTION_CHECKS:
+            raise Refused(f"is not one of {', '.join(OPTION_CHECKS)}", param=f"options.{key}")
+        if options[key] is not None and not OPTION_CHECKS[key](options[key]):
             raise Refused(f"cannot be {options[key]!r}", param=f"options.{key}")
     return {key: options[key] for key in allowed if options.get(key) is not None}  # pyright: ignore[reportUnknownMemberType]
 

@@ -26,7 +26,7 @@ from msgspec import Struct, json
 from weft.errors import Damaged, StoreError
 from weft.ids import Id
 from weft.lazy import lazy_pattern
-from weft.model import JsonObject, Message
+from weft.model import JsonObject, Message, Thinking, ToolCall
 from weft.store import BUCKETS, Flaw, NewSegment, Step, Store
 
 from .objects import PLAIN_BODIES, STOP_REASON, decode_body_data, decode_entry
@@ -47,6 +47,8 @@ from .text_index import (
 )
 
 PAGE = 512
+"""How many commits are read at once."""
+
 CLOSING_PAGES = 8
 """The most pages that are indexed when a store is closed. A search indexes the rest."""
 
@@ -60,12 +62,16 @@ MAX_PART = 1000
 PART_WEIGHT = 0.5
 """The weight of a part of an identifier, beside 1 for the whole."""
 
-MAX_REFUSED = 20
-POOL = 200
+MAX_REFUSALS = 20
+"""How often a segment may be refused because another writer was first."""
+
+SMOOTHED = 200
 """How many of the best commits give a share of their scores to their neighbours."""
 
-FOLLOWING, PRECEDING = 0.35, 0.15
-WEAKEST = 0.15
+NEXT_SHARE, PREVIOUS_SHARE = 0.35, 0.15
+"""The share of a commit's score that the next and the previous commit get."""
+
+MIN_SHARE = 0.15
 """The lowest score of a recalled commit, as a share of the best one."""
 
 OWN_METADATA = frozenset(
@@ -89,15 +95,15 @@ def index_new_commits(store: Store, pages: int | None = None) -> int:
 
     It gives up if other writers keep adding commits first.
     """
-    indexed = refused = 0
+    indexed = refusals = 0
     while pages is None or indexed < pages * PAGE:
         size = SEGMENT_SIZE if pages is None else min(SEGMENT_SIZE, pages * PAGE - indexed)
         segment = _next_segment(store, size, 0)
         if segment is None:
             break
-        if _add(store, segment):
+        if _add_segment(store, segment):
             indexed += segment.size
-        elif (refused := refused + 1) == MAX_REFUSED:
+        elif (refusals := refusals + 1) == MAX_REFUSALS:
             break
     return indexed
 
@@ -145,7 +151,7 @@ def _next_segment(store: Store, size: int, after: int) -> NewSegment | None:
     return make_segment(documents) if documents else None
 
 
-def _add(store: Store, segment: NewSegment) -> bool:
+def _add_segment(store: Store, segment: NewSegment) -> bool:
     """Add a segment, merged with small ones if there are many; false if another writer did."""
     sizes = store.segments()
     small = [number for number, size in sizes.items() if size < SMALL_SIZE]
@@ -179,14 +185,14 @@ def index_flaws(store: Store, commits: int, unreliable: Set[Id]) -> list[Flaw]:
             owned = store.indexed_commits(segments=[number])
             blocks = store.index_blocks(range(BUCKETS), [number])
             terms = read_segment(size, owned, [block for _, block in blocks])
-            what = _wrong_terms(store, terms, unreliable)
+            fault = _wrong_terms(store, terms, unreliable)
         except ValueError as error:
-            what = str(error)
+            fault = str(error)
         except TypeError:
-            what = "a column has a value of another type"
+            fault = "a column has a value of another type"
         # Another process may have merged the segment into a larger one meanwhile.
-        if what is not None and number in store.segments():
-            flaws.append(Flaw("index", f"segment {number}", what))
+        if fault is not None and number in store.segments():
+            flaws.append(Flaw("index", f"segment {number}", fault))
     if (missing := commits - _count_indexed(store)) > 0:
         flaws.append(Flaw("index", "text", f"does not have {missing} commits"))
     return flaws
@@ -290,11 +296,11 @@ def _substring_matches(store: Store, thread: str, query: str, limit: int) -> Mat
 
 
 def _match_messages(
-    store: Store, index: TextIndex, parsed: "Query", query: str, limit: int
+    store: Store, index: TextIndex, parsed: Query, query: str, limit: int
 ) -> tuple[list[Step], bool]:
     """The commits whose messages match, best first, and whether they have every word."""
     matches = match_words(index, parsed.words)
-    complete = _complete(matches)
+    complete = _positions_with_all(matches)
     scores = index.score_postings(weighted for match in matches for weighted in match.weighted)
     if complete:
         scores = {position: scores[position] for position in complete}
@@ -307,11 +313,11 @@ def _match_messages(
 
 
 def _match_notes(
-    store: Store, index: TextIndex, parsed: "Query", query: str, limit: int
+    store: Store, index: TextIndex, parsed: Query, query: str, limit: int
 ) -> list[Step]:
     """The commits whose note or metadata has every word, best first."""
     matches = match_notes(index, parsed.words)
-    complete = _complete(matches)
+    complete = _positions_with_all(matches)
     if not complete:
         return []
     scores = index.score_postings(weighted for match in matches for weighted in match.weighted)
@@ -339,7 +345,7 @@ def match_notes(index: TextIndex, words: Iterable[Word]) -> list["WordMatch"]:
     return [match_word(index, word) for word in marked]
 
 
-def _complete(matches: Sequence["WordMatch"]) -> set[int]:
+def _positions_with_all(matches: Sequence["WordMatch"]) -> set[int]:
     """The positions that have every word."""
     return set(matches[0].positions).intersection(*(match.positions for match in matches[1:]))
 
@@ -374,6 +380,7 @@ def match_some(index: TextIndex, words: Sequence[Word]) -> dict[Word, WordMatch]
     spreads = {word: max(index.spread(part) for part in word.required) for word in words}
     matches: dict[Word, WordMatch] = {}
     scored = 0
+    # Identifiers come first, then rare words, so that common words use what is left of the limit.
     for word in sorted(words, key=lambda word: (len(word.required) == 1, spreads[word])):
         match = match_identifier(index, word) if len(word.required) > 1 else None
         if match is not None and match.positions and spreads[word] > MAX_PART:
@@ -391,7 +398,7 @@ def match_some(index: TextIndex, words: Sequence[Word]) -> dict[Word, WordMatch]
 def match_identifier(index: TextIndex, word: Word) -> WordMatch:
     """The commits that have an identifier, or a longer one that begins with it, as a whole."""
     name = word.extra[0]
-    postings = _joined(index, [name, *index.variants(name, within=False)])
+    postings = _union_postings(index, [name, *index.variants(name, within=False)])
     return WordMatch(postings, [(postings, 1.0)])
 
 
@@ -421,15 +428,15 @@ def match_word(index: TextIndex, word: Word, *, within: bool = False) -> WordMat
         ]
     if common:
         return WordMatch(common, weighted)
-    for anywhere in (False, True) if within else (False,):
+    for anywhere in [False, True] if within else [False]:
         # A stem that ends in `i` may belong to a word that ends in `y`.
-        postings = _joined(index, index.variants(name.removesuffix("i"), within=anywhere))
+        postings = _union_postings(index, index.variants(name.removesuffix("i"), within=anywhere))
         if postings:
             return WordMatch(postings, [*weighted, (postings, 1.0)])
     return WordMatch({}, weighted)
 
 
-def _joined(index: TextIndex, terms: Sequence[str]) -> dict[int, int]:
+def _union_postings(index: TextIndex, terms: Sequence[str]) -> dict[int, int]:
     """The postings of several terms as if they were one term."""
     joined: dict[int, int] = {}
     for term in terms:
@@ -445,7 +452,7 @@ def threads_with(store: Store, query: str) -> set[str] | None:
         return None
     index = open_index(store)
     matches = match_words(index, parsed.words)
-    complete = _complete(matches) | _complete(match_notes(index, parsed.words))
+    complete = _positions_with_all(matches) | _positions_with_all(match_notes(index, parsed.words))
     partial = set[int]().union(*(match.positions for match in matches))
     return index.threads_of(complete or partial)
 
@@ -513,8 +520,8 @@ def recall_commits(
     smoothed = _with_neighbours(scores, len(index)).items()
     allowed = scores.keys() if not neighbours else passing
     candidates = (item for item in smoothed if allowed is None or item[0] in allowed)
-    best = nlargest(limit, candidates, key=_by_score)
-    floor = best[0][1] * WEAKEST if best else 0.0
+    best = nlargest(limit, candidates, key=_score_then_position)
+    floor = best[0][1] * MIN_SHARE if best else 0.0
     keys = [index.keys[position] for position, score in best if score >= floor]
     return Recalled([step for _, step in store.read_keys(keys)], weights)
 
@@ -524,17 +531,17 @@ def _with_neighbours(scores: Mapping[int, float], size: int) -> dict[int, float]
 
     An answer often repeats no word of its question.
     """
-    best = dict(nlargest(POOL, scores.items(), key=_by_score))
+    best = dict(nlargest(SMOOTHED, scores.items(), key=_score_then_position))
     smoothed = dict(best)
     for position, score in best.items():
-        for neighbour, share in ((position + 1, FOLLOWING), (position - 1, PRECEDING)):
+        for neighbour, share in ((position + 1, NEXT_SHARE), (position - 1, PREVIOUS_SHARE)):
             if 0 <= neighbour < size:
                 own_score = smoothed.get(neighbour, scores.get(neighbour, 0.0))
                 smoothed[neighbour] = own_score + share * score
     return smoothed
 
 
-def _by_score(item: tuple[int, float]) -> tuple[float, int]:
+def _score_then_position(item: tuple[int, float]) -> tuple[float, int]:
     return item[1], item[0]
 
 
@@ -576,8 +583,8 @@ def note_texts(kind: str, data: bytes) -> tuple[str, str]:
     own_keys = OWN_METADATA | (
         REWRITE_METADATA if kind in ("compact", "merge") else frozenset[str]()
     )
-    caller_keys = {key: value for key, value in body.metadata.items() if key not in own_keys}
-    return note, "\n".join(_metadata_lines(caller_keys))
+    callers = {key: value for key, value in body.metadata.items() if key not in own_keys}
+    return note, "\n".join(_metadata_lines(callers))
 
 
 def _metadata_lines(members: JsonObject, prefix: str = "") -> Iterator[str]:
@@ -618,13 +625,10 @@ def message_words(message: Message) -> str:
     """The searchable text of a message: its author's name, text, thinking, and calls."""
     texts = [message.name or "", message.text]
     for block in message.blocks:
-        match block.__struct_config__.tag:
-            case "thinking":
-                texts.append(getattr(block, "text", ""))
-            case "call":
-                texts += [getattr(block, "name", ""), _plain_json(getattr(block, "arguments", ""))]
-            case _:
-                pass
+        if isinstance(block, Thinking):
+            texts.append(block.text)
+        elif isinstance(block, ToolCall):
+            texts += [block.name, _plain_json(block.arguments)]
     return "\n".join(text for text in texts if text)
 
 

@@ -40,8 +40,11 @@ class Stop(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Tokens as reported. `input` counts all input, cached and written included; `output` counts
-    reasoning too. `raw` is the vendor's own record, by protocol."""
+    """Tokens as the vendor reported them.
+
+    `cached` tokens were read from the prompt cache, and `written` ones were written to it. Both are
+    part of `input`. `reasoning` is part of `output`. `raw` is the vendor's own record, by protocol.
+    """
 
     input: int | None = None
     output: int | None = None
@@ -127,7 +130,7 @@ class Close(Struct, frozen=True, gc=False):
 
 
 class Finish(Struct, frozen=True, gc=False):
-    """Stop reason and usage; may come in parts, where later ones add missing values."""
+    """Stop reason and usage. There may be several; a later one adds the values that are missing."""
 
     stop: Stop | None = None
     usage: Usage | None = None
@@ -155,8 +158,8 @@ class Other(Struct, frozen=True, gc=False):
 
     - `index`: the open block that it refers to, if any. It does not change which events may follow.
     - `covers`: the number of following events that were decoded from the same frame. An encoder of
-      the frame's protocol writes the frame instead of these events, and other protocols lose
-      nothing. `None` means that no other event has its meaning.
+      the frame's protocol writes the frame instead of these events. Other encoders write the events
+      and lose nothing. `None` means that no event was decoded from the frame, so it is lost there.
     """
 
     protocol: str

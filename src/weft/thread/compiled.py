@@ -52,11 +52,11 @@ VENDOR_SUMMARIES = frozenset({"compaction", "compaction_summary"})
 """Types of vendor blocks that replace compacted messages."""
 
 PORTABLE_TOKENS = 4096
-"""The most tokens of a text that replaces a sealed compaction."""
+"""The most tokens of a text that replaces a sealed compaction (only its vendor can read it)."""
 
 ANTHROPIC = "anthropic"
 GEMINI = "gemini"
-UNSTREAMED = 8192
+MAX_UNSTREAMED_TOKENS = 8192
 """A token limit that every model accepts without streaming.
 
 https://platform.claude.com/docs/en/cli-sdks-libraries/sdks/python#long-requests
@@ -64,6 +64,12 @@ https://platform.claude.com/docs/en/cli-sdks-libraries/sdks/python#long-requests
 
 NO_MARKS: Mapping[Position, Any] = {}
 NO_REST: Mapping[str, Any] = {}
+
+COMMON_TOOL_MEMBERS = frozenset({"type", "name", "description", "parameters", "input_schema"})
+"""Members of a function definition that all vendors have, under any of their names."""
+
+NATIVE_TOOL_MEMBERS = frozenset({"name", "description", "parameters", "strict"})
+"""Members of a definition in the form of `weft.Tool`."""
 
 ToolLike = Tool | Mapping[str, Any] | Any
 """A `Tool`, a vendor's dict, a function, or an object with `name`, `description`, `parameters`."""
@@ -117,7 +123,7 @@ def write_params(
     if recipe.max_tokens is not None:
         params = structs.replace(params, max_tokens=recipe.max_tokens)
     elif recipe.protocol == ANTHROPIC and params.max_tokens is None and not params.stream:
-        params = structs.replace(params, max_tokens=_unstreamed(catalog_model, params))
+        params = structs.replace(params, max_tokens=_unstreamed_limit(catalog_model, params))
         # The API requires a limit, and its SDK refuses larger answers that are not streamed.
         earlier_losses = (
             *earlier_losses,
@@ -138,17 +144,17 @@ def write_params(
         body = _gemini_arguments(body, model)
     if model is None:
         body.pop("model", None)
-    written = VendorParams(body)
-    written.losses = (*earlier_losses, *request_body.losses)
-    written.recipe = recipe
-    written.written = frozenset(written)
-    return written
+    vendor_params = VendorParams(body)
+    vendor_params.losses = (*earlier_losses, *request_body.losses)
+    vendor_params.recipe = recipe
+    vendor_params.written = frozenset(vendor_params)
+    return vendor_params
 
 
-def _unstreamed(model: Model, params: Params) -> int:
+def _unstreamed_limit(model: Model, params: Params) -> int:
     """The token limit of an answer without streaming, including its thinking budget."""
     budget = params.reasoning.budget if params.reasoning is not None else None
-    return min(model.output, UNSTREAMED + (budget or 0))
+    return min(model.output, MAX_UNSTREAMED_TOKENS + (budget or 0))
 
 
 def _gemini_arguments(body: JsonObject, model: str | None) -> JsonObject:
@@ -207,7 +213,7 @@ def _read_definition(raw: JsonObject) -> tuple[Tool, ...]:
     """The tools in one definition; Gemini entries and namespaces have several."""
     inner = raw.get("function") if raw.get("type", "function") == "function" else None
     function = cast(JsonObject, inner) if isinstance(inner, dict) else raw
-    is_plain = function.keys() <= PLAIN_TOOL or raw.keys() <= OWN_TOOL
+    is_plain = function.keys() <= COMMON_TOOL_MEMBERS or raw.keys() <= NATIVE_TOOL_MEMBERS
     if is_plain and raw.get("type", "function") == "function":
         schema = function.get("parameters", function.get("input_schema"))
         _check_members(function, str, ("description",), "a text")
@@ -235,12 +241,6 @@ def _check_members(
         if value is not None and not isinstance(value, kind):
             raise ThreadError(f"{name}: must be {expected}, not {type(value).__name__}")
 
-
-PLAIN_TOOL = frozenset({"type", "name", "description", "parameters", "input_schema"})
-"""Members of a function definition that all vendors have, under any of their names."""
-
-OWN_TOOL = frozenset({"name", "description", "parameters", "strict"})
-"""Members of a definition in the form of `weft.Tool`."""
 
 _VERSIONED = lazy_pattern(r"\w+_20\d{6}")
 """The types of Anthropic's own tools end in a date: `web_search_20250305`."""
@@ -368,6 +368,7 @@ class CompiledContext:
 
         `portable` returns the text for another vendor's sealed compaction.
         """
+        # `__setattr__` refuses every change, so the attributes are set in the instance's dict.
         vars(self).update(
             _find=(lambda: view) if isinstance(view, View) else view,
             _head=view.head if isinstance(view, View) else head,
