@@ -10,11 +10,10 @@ with exactly one `MessageComplete` or `Failure`.
 `SystemMessage` is defined in `compact`, which emits it too. Its data is untrusted: the members are
 written beside `type` and `subtype`, and can never replace them.
 
-Which system messages a person sees, and with which text, is one table and one pure filter. An
-agent's runtime reports more than anyone wants to read: every turn lists all tools, every request
-its status. A rule is a list of templates for one subtype; without templates the subtype is metadata
-and stays hidden. The first template whose conditions hold and whose fields all have a value gives
-the text. If there is none, nothing is shown.
+An agent's runtime sends more system messages than anyone wants to read: every turn lists all tools,
+every request its status. `RULES` decides which of them a person sees, and with which text. A rule
+is a list of templates for one subtype. The first template whose conditions hold, and whose fields
+all have a value, gives the text. If there is none, the message is hidden.
 
     {content}                      a field that is a string and not blank, or a whole number
     {compact_metadata.pre_tokens}  a field inside an object
@@ -158,7 +157,7 @@ def system_json(subtype: str, data: JsonObject) -> JsonObject:
 Kind = Literal["compaction", "info"]
 
 
-class Look(Struct, frozen=True):
+class KindStyle(Struct, frozen=True):
     """How a kind is displayed; `tone` is the name of its colour."""
 
     icon: str
@@ -166,7 +165,7 @@ class Look(Struct, frozen=True):
     tone: str
 
 
-class Line(Struct, frozen=True, omit_defaults=True):
+class Template(Struct, frozen=True, omit_defaults=True):
     """One template; every `where` field must have that value, and every `{field}` some value."""
 
     text: str
@@ -174,7 +173,7 @@ class Line(Struct, frozen=True, omit_defaults=True):
     where: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-Rule = tuple[Line, ...]
+Rule = tuple[Template, ...]
 
 
 class Shown(Struct, frozen=True):
@@ -186,18 +185,19 @@ class Shown(Struct, frozen=True):
     text: str
 
 
-LOOKS: dict[Kind, Look] = {
-    "compaction": Look("⚡", "Context", "yellow"),
-    "info": Look("ℹ️", "System", "blue"),
+KIND_STYLES: dict[Kind, KindStyle] = {
+    "compaction": KindStyle("⚡", "Context", "yellow"),
+    "info": KindStyle("ℹ️", "System", "blue"),
 }
 
 
-def _lines(kind: Kind, *texts: str, **where: str) -> Rule:
-    return tuple(Line(text, kind, where) for text in texts)
+def _templates(kind: Kind, *texts: str, **where: str) -> Rule:
+    """Templates that all have the same conditions."""
+    return tuple(Template(text, kind, where) for text in texts)
 
 
-OTHER = _lines("info", "{content}", "{message}", "{text}")
-COMPACTION = _lines(
+OTHER = _templates("info", "{content}", "{message}", "{text}")
+COMPACTION = _templates(
     "compaction",
     "{content}",
     "{message}",
@@ -207,9 +207,9 @@ COMPACTION = _lines(
 HIDDEN: Rule = ()
 
 
-def _info(*texts: str) -> Rule:
+def _info_then_other(*texts: str) -> Rule:
     """These templates first, then those of `OTHER`."""
-    return (*_lines("info", *texts), *OTHER)
+    return (*_templates("info", *texts), *OTHER)
 
 
 _STARTED = (
@@ -219,9 +219,9 @@ _STARTED = (
 _TOKENS = "{compact_metadata.pre_tokens} → {compact_metadata.post_tokens} tokens"
 _METHOD = "{compact_metadata.method}: {compact_metadata.reason}"
 
-SHOWN: dict[str, Rule] = {
-    "compaction_start": _lines("compaction", _STARTED),
-    "compact_boundary": _lines(
+SHOWN_SUBTYPES: dict[str, Rule] = {
+    "compaction_start": _templates("compaction", _STARTED),
+    "compact_boundary": _templates(
         "compaction",
         f"⚡ **Compacted** ({{compact_metadata.trigger}}): {_TOKENS}, by {_METHOD}",
         f"⚡ **Compacted** ({{compact_metadata.trigger}}): {_TOKENS}",
@@ -230,12 +230,12 @@ SHOWN: dict[str, Rule] = {
         "⚡ **Compacted**",
     ),
     "status": (
-        *_lines(
+        *_templates(
             "compaction",
             "⚡ **Compacting**\n\nOlder turns are being folded into a summary …",
             status="compacting",
         ),
-        *_lines(
+        *_templates(
             "compaction",
             "⚡ **Compaction failed**: {compact_error}",
             "⚡ **Compaction failed**",
@@ -245,9 +245,9 @@ SHOWN: dict[str, Rule] = {
     ),
     "informational": OTHER,
     "notification": OTHER,
-    "losses": _lines("info", "{content}"),
+    "losses": _templates("info", "{content}"),
     "local_command_output": OTHER,
-    "api_retry": _info(
+    "api_retry": _info_then_other(
         "{error_status} from {upstream} ({error}); retry {attempt} of {max_retries} in {delay}",
         "{upstream} cannot be reached ({error}); retry {attempt} of {max_retries} in {delay}",
         "The model's server said {error_status} ({error}). Attempt {attempt} of {max_retries}, "
@@ -256,38 +256,42 @@ SHOWN: dict[str, Rule] = {
         "{retry_delay_ms} ms.",
         "{content}",
     ),
-    "api_error": _info("The model's server failed: {error}", "The model's server failed: {cause}"),
-    "model_fallback": _info(
+    "api_error": _info_then_other(
+        "The model's server failed: {error}", "The model's server failed: {cause}"
+    ),
+    "model_fallback": _info_then_other(
         "{content}",
         "{message}",
         "{original_model} could not answer; {fallback_model} does.",
         "{from_model} could not answer; {to_model} does.",
     ),
-    "model_refusal_fallback": _info(
+    "model_refusal_fallback": _info_then_other(
         "{content}", "{original_model} declined; {fallback_model} answers instead."
     ),
-    "model_refusal_no_fallback": _info("{content}", "{original_model} declined to answer."),
-    "model_consent_fallback": _info(
+    "model_refusal_no_fallback": _info_then_other(
+        "{content}", "{original_model} declined to answer."
+    ),
+    "model_consent_fallback": _info_then_other(
         "{content}", "{fallback_model} answers instead of {original_model}."
     ),
-    "permission_denied": _info(
+    "permission_denied": _info_then_other(
         "**{tool_name}** was not allowed: {decision_reason}",
         "**{tool_name}** was not allowed: {message}",
         "{content}",
         "{message}",
         "**{tool_name}** was not allowed.",
     ),
-    "task_notification": _info("Task {status}: {summary}", "{summary}"),
+    "task_notification": _info_then_other("Task {status}: {summary}", "{summary}"),
     "instruction_size_warning": OTHER,
     "file_attachments_missing": OTHER,
     "agents_killed": OTHER,
-    "session_writes_lost": _info("{error}", "{reason}"),
-    "mirror_error": _info("The transcript could not be mirrored: {error}"),
+    "session_writes_lost": _info_then_other("{error}", "{reason}"),
+    "mirror_error": _info_then_other("The transcript could not be mirrored: {error}"),
     "scheduled_task_fire": OTHER,
-    "worker_shutting_down": _info("The worker is shutting down: {reason}"),
+    "worker_shutting_down": _info_then_other("The worker is shutting down: {reason}"),
 }
 
-METADATA = (
+HIDDEN_SUBTYPES = (
     *("init", "session_metadata", "session_state_changed", "session_title_changed"),
     *("thinking", "thinking_tokens", "hook_started", "hook_progress", "hook_response"),
     *("stop_hook_summary", "memory_saved", "memory_recall", "turn_duration", "turn_preempted"),
@@ -297,9 +301,9 @@ METADATA = (
     *("file_snapshot", "plugin_install", "elicitation_complete", "vcs_state_changed"),
     *("code_change_published", "per_turn_effort_changed"),
 )
-TABLE: dict[str, Rule] = {**SHOWN, **dict.fromkeys(METADATA, HIDDEN)}
+RULES: dict[str, Rule] = {**SHOWN_SUBTYPES, **dict.fromkeys(HIDDEN_SUBTYPES, HIDDEN)}
 
-METADATA_PREFIX = "ui_"
+HIDDEN_PREFIX = "ui_"
 """Events between a runtime and its own user interface."""
 
 COMPACTION_WORD = "compact"
@@ -318,21 +322,21 @@ def present(event: JsonObject) -> Shown | None:
     subtype = event.get("subtype")
     if event.get("type") != "system" or not isinstance(subtype, str):
         return None
-    for line in rule_of(subtype):
-        text = _fill(line, event)
+    for template in rule_of(subtype):
+        text = _fill(template, event)
         if text is not None:
-            return Shown(subtype, line.kind, LOOKS[line.kind].icon, text)
+            return Shown(subtype, template.kind, KIND_STYLES[template.kind].icon, text)
     return None
 
 
 def rule_of(subtype: str) -> Rule:
     """The rule for a subtype, case-insensitive: its own, that of its family, or `OTHER`."""
     name = subtype.lower()
-    if name in TABLE:
-        return TABLE[name]
+    if name in RULES:
+        return RULES[name]
     if COMPACTION_WORD in name:
         return COMPACTION
-    return HIDDEN if name.startswith(METADATA_PREFIX) else OTHER
+    return HIDDEN if name.startswith(HIDDEN_PREFIX) else OTHER
 
 
 def skip_note(subtype: str) -> str:
@@ -344,29 +348,29 @@ def table_json() -> JsonObject:
     """The whole filter as data, for the page's own copy of `present`."""
     table: JsonObject = to_builtins(
         {
-            "rules": TABLE,
+            "rules": RULES,
             "compaction": COMPACTION,
             "compaction_word": COMPACTION_WORD,
             "hidden": HIDDEN,
-            "hidden_prefix": METADATA_PREFIX,
+            "hidden_prefix": HIDDEN_PREFIX,
             "other": OTHER,
-            "looks": LOOKS,
+            "looks": KIND_STYLES,
         }
     )
     return table
 
 
-def _fill(line: Line, event: JsonObject) -> str | None:
+def _fill(template: Template, event: JsonObject) -> str | None:
     """The template filled from the event; `None` if a field or a condition fails."""
-    if any(_look_up(event, path) != value for path, value in line.where.items()):
+    if any(_look_up(event, path) != value for path, value in template.where.items()):
         return None
-    values = {path: _field_text(_look_up(event, path)) for path in _FIELD.findall(line.text)}
+    values = {path: _field_text(_look_up(event, path)) for path in _FIELD.findall(template.text)}
     if None in values.values():
         return None
-    alone = _FIELD.fullmatch(line.text)
-    if alone is not None and not isinstance(_look_up(event, alone[1]), str):
+    only_field = _FIELD.fullmatch(template.text)
+    if only_field is not None and not isinstance(_look_up(event, only_field[1]), str):
         return None  # a number alone is not a message
-    return _FIELD.sub(lambda match: values[match[1]] or "", line.text)
+    return _FIELD.sub(lambda match: values[match[1]] or "", template.text)
 
 
 def _look_up(event: JsonObject, path: str) -> Any:

@@ -67,11 +67,14 @@ FORMATS: dict[str, Callable[[CompiledContext], Any]] = {
     "responses": CompiledContext.to_responses,
     "gemini": CompiledContext.to_gemini,
 }
-LINES_AT_ONCE = 500
-"""How many lines of the log are written together: one `print` for each takes longer."""
+LOG_BATCH = 500
+"""How many lines of the log are printed at once: a `print` for each line is slower."""
 
 LINE_WIDTH = 120
 """The width of a search result if the output is not a terminal."""
+
+THINKING_WIDTH = 80
+"""The width of thinking that is shown as one line."""
 
 DIFF_STYLES = {"-": "old", "+": "new"}
 
@@ -217,13 +220,153 @@ def log(thread: Thread, args: argparse.Namespace) -> None:
         lines.append(describe(thread, info, args.screen))
         if attempts:
             lines += [describe_attempt(each, args.screen) for each in attempts.get(info.id, ())]
-        if len(lines) >= LINES_AT_ONCE:
+        if len(lines) >= LOG_BATCH:
             print("\n".join(lines))
             lines.clear()
     if lines:
         print("\n".join(lines))
     if thread.head is None:
         print_empty(f"branch {thread.current!r} has no commits: `weft commit TEXT` adds one")
+
+
+class GraphLine(Struct, frozen=True):
+    """A line of the graph: its characters, and the commit on it, if any."""
+
+    signs: str
+    commit: Id | None = None
+
+
+def log_graph(thread: Thread, args: argparse.Namespace) -> None:
+    """Print every commit that a branch or tag reaches, with the graph."""
+    refs = thread.store.refs(thread.name)
+    steps = read_reachable(thread.store, thread.name, refs.values(), args.limit)
+    order = newest_first({id: (s.commit.created, s.commit.parents) for id, s in steps.items()})
+    names = _ref_names(refs, thread.current)
+    lines = list(draw(order))
+    if args.limit is not None:
+        lines = _limit_commits(lines, args.limit)
+    ids = [line.commit for line in lines if line.commit is not None]
+    stored = thread.store.attempts(thread.name, ids)
+    attempts = group_attempts(map(read_attempt, stored))
+    if args.json:
+        print_json(
+            [
+                {
+                    **commit_json(thread, thread.show(line.commit.hex()), attempts),
+                    "refs": names.get(line.commit, []),
+                }
+                for line in lines
+                if line.commit is not None
+            ]
+        )
+        return
+    if not refs:
+        print_empty("the thread has no commits: `weft commit TEXT` adds one")
+    for line in lines:
+        info = None if line.commit is None else thread.show(line.commit.hex())
+        print(_graph_line(line, thread, info, names, args.screen))
+        if info is None:
+            continue
+        for attempt in attempts.get(info.id, ()):
+            lanes = line.signs.replace("*", "|" if info.parents else " ")
+            print(lanes + describe_attempt(attempt, args.screen, len(lanes)))
+
+
+def _graph_line(
+    line: GraphLine,
+    thread: Thread,
+    info: CommitInfo | None,
+    names: Mapping[Id, list[str]],
+    screen: Screen,
+) -> str:
+    signs = "".join(
+        screen.lane(sign, column // 2) if sign != " " else sign
+        for column, sign in enumerate(line.signs)
+    )
+    if info is None or line.commit is None:
+        return signs.rstrip()
+    refs = names.get(line.commit, [])
+    label = screen.name(f"({', '.join(refs)}) ") if refs else ""
+    used_columns = len(line.signs) + 1 + len(label)
+    text = describe(thread, info, screen, used_columns)
+    return f"{signs} {screen.paint(label.rstrip(), 'name')}{' ' if label else ''}{text}"
+
+
+def _ref_names(refs: Mapping[str, Id], current: str) -> dict[Id, list[str]]:
+    """The refs of each commit; the current branch has a star."""
+    names: dict[Id, list[str]] = {}
+    for name, target in refs.items():
+        names.setdefault(target, []).append(f"*{name}" if name == current else name)
+    return names
+
+
+def _limit_commits(lines: list[GraphLine], limit: int) -> list[GraphLine]:
+    """The lines up to that many commits."""
+    first: list[GraphLine] = []
+    for line in lines:
+        if line.commit is not None:
+            limit -= 1
+        if limit < 0:
+            break
+        first.append(line)
+    return first
+
+
+def draw(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[GraphLine]:
+    """The graph of these commits, line by line."""
+    lanes: list[Id] = []
+    for id, parents in commits:
+        waiting_lanes = [other for other, awaited in enumerate(lanes) if awaited == id]
+        if not waiting_lanes:
+            lanes.append(id)
+            waiting_lanes = [len(lanes) - 1]
+        lane = waiting_lanes[0]
+        for other in reversed(waiting_lanes[1:]):
+            yield GraphLine(_join_row(len(lanes), lane, other))
+            del lanes[other]
+        yield GraphLine(_commit_row(len(lanes), lane), id)
+        if not parents:
+            closing = _close_row(len(lanes), lane)
+            del lanes[lane]
+            if closing:
+                yield GraphLine(closing)
+            continue
+        lanes[lane] = parents[0]
+        for other, parent in enumerate(parents[1:], start=lane + 1):
+            yield GraphLine(_fork_row(len(lanes), other - 1))
+            lanes.insert(other, parent)
+
+
+def _commit_row(lanes: int, lane: int) -> str:
+    return " ".join("*" if number == lane else "|" for number in range(lanes))
+
+
+def _join_row(lanes: int, to: int, lane: int) -> str:
+    """The lane `lane` joins the lane `to`; the line passes below the lanes between them."""
+    signs = list(" ".join("|" * lanes))
+    signs[2 * lane] = " "
+    signs[2 * lane - 1] = "/"
+    for gap in range(2 * to + 1, 2 * lane - 1, 2):
+        signs[gap] = "_"
+    for right in range(lane + 1, lanes):  # lanes further right move one to the left
+        signs[2 * right] = " "
+        signs[2 * right - 1] = "/"
+    return "".join(signs).rstrip()
+
+
+def _fork_row(lanes: int, lane: int) -> str:
+    """A lane opens to the right of `lane`; lanes further right move one to the right."""
+    left = " ".join("|" * (lane + 1))
+    return left + "\\" + " \\" * (lanes - lane - 1)
+
+
+def _close_row(lanes: int, lane: int) -> str:
+    """The lane at `lane` ends; lanes further right move one to the left."""
+    moved = lanes - lane - 1
+    if not moved:
+        return ""
+    left = "| " * lane
+    return (left + " /" * moved).rstrip()
 
 
 def show(thread: Thread, args: argparse.Namespace) -> None:
@@ -253,9 +396,6 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
         print(f"\n{paint('the client repeats it as', 'role')}: {args.screen.safe(spoken(echo))}")
     for attempt in attempts.get(info.id, ()):
         print(f"\n{describe_attempt(attempt, args.screen, whole=True)}")
-
-
-THINKING_WIDTH = 80
 
 
 def _shown_thinking(message: Message, *, whole: bool) -> str:
@@ -316,7 +456,23 @@ def diff(thread: Thread, args: argparse.Namespace) -> None:
 def _last_change(thread: Thread) -> Diff:
     """What the newest commit changed; the first commit is compared with an empty thread."""
     head = thread.head
+    # The time 0.0 is before every commit, so it stands for the empty thread.
     return thread.diff(head.parents[0] if head is not None and head.parents else 0.0)
+
+
+def _diff_json(change: Diff) -> dict[str, Any]:
+    return {
+        "tokens": change.tokens,
+        "changes": [
+            {
+                "kind": delta.kind,
+                "id": delta.id,
+                "before": None if delta.before is None else spoken(delta.before.message),
+                "after": None if delta.after is None else spoken(delta.after.message),
+            }
+            for delta in change.changes
+        ],
+    }
 
 
 def compile_thread(thread: Thread, args: argparse.Namespace) -> None:
@@ -329,6 +485,12 @@ def compile_thread(thread: Thread, args: argparse.Namespace) -> None:
         print_empty(f"branch {thread.current!r} has no messages: `weft commit TEXT` adds one")
 
 
+def _row_text(row: Row, screen: Screen, reasoning: bool) -> str:
+    """A message for people: the speaker, then the text."""
+    speaker, colon, text = to_text([row], reasoning=reasoning).partition(":")
+    return f"{screen.paint(screen.name(speaker), 'role')}{colon}{screen.safe(text)}"
+
+
 def search(args: argparse.Namespace) -> int:
     """Search all threads, or one; results name their thread if there are several."""
     path = existing_store(args)
@@ -337,7 +499,7 @@ def search(args: argparse.Namespace) -> int:
     hits = search_store(
         path,
         args.words,
-        args.offset + args.limit + 1,
+        args.offset + args.limit + 1,  # one more, to know whether there are more
         thread=args.thread,
         role=args.role,
         branch=args.branch,
@@ -362,44 +524,9 @@ def recall(thread: Thread, args: argparse.Namespace) -> None:
         else:
             print_error(f"weft: no message contains {args.words!r}")
         return
-    _print_hits(
-        args, thread.recall(args.words, args.offset + args.limit + 1, **filters), whole=True
-    )
-
-
-def stats(thread: Thread, args: argparse.Namespace) -> None:
-    numbers, total = thread.stats_with_usage()
-    values, usage = numbers.to_dict(), total.to_dict()
-    if args.json:
-        print_json({**values, "usage": usage})
-        return
-    marks = [f"{number} {name}" for name, number in values["priorities"].items()]
-    price = "" if usage["cost"] is None else f"${usage['cost']:.4f}"
-    reported = {"answers": usage["answers"], "input": usage["input"], "output": usage["output"]}
-    shown = {**values, "priorities": ", ".join(marks), **reported, "cost": price}
-    for name, value in shown.items():
-        print(args.screen.safe(f"{name:<11}{value}".rstrip()))
-
-
-def _row_text(row: Row, screen: Screen, reasoning: bool) -> str:
-    """A message for people: the speaker, then the text."""
-    speaker, colon, text = to_text([row], reasoning=reasoning).partition(":")
-    return f"{screen.paint(screen.name(speaker), 'role')}{colon}{screen.safe(text)}"
-
-
-def _diff_json(change: Diff) -> dict[str, Any]:
-    return {
-        "tokens": change.tokens,
-        "changes": [
-            {
-                "kind": delta.kind,
-                "id": delta.id,
-                "before": None if delta.before is None else spoken(delta.before.message),
-                "after": None if delta.after is None else spoken(delta.after.message),
-            }
-            for delta in change.changes
-        ],
-    }
+    # One more than is printed, to know whether there are more.
+    hits = thread.recall(args.words, args.offset + args.limit + 1, **filters)
+    _print_hits(args, hits, whole=True)
 
 
 def _hit_json(hit: Hit) -> dict[str, Any]:
@@ -447,144 +574,18 @@ def _print_hits(
         print_error(f"weft: there are more; --offset {args.offset + args.limit} shows them")
 
 
-class GraphLine(Struct, frozen=True):
-    """A line of the graph: its characters, and the commit on it, if any."""
-
-    signs: str
-    commit: Id | None = None
-
-
-def draw(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[GraphLine]:
-    """The graph of these commits, line by line."""
-    lanes: list[Id] = []
-    for id, parents in commits:
-        waiting_lanes = [other for other, awaited in enumerate(lanes) if awaited == id]
-        if not waiting_lanes:
-            lanes.append(id)
-            waiting_lanes = [len(lanes) - 1]
-        lane = waiting_lanes[0]
-        for other in reversed(waiting_lanes[1:]):
-            yield GraphLine(_join(len(lanes), lane, other))
-            del lanes[other]
-        yield GraphLine(_row(len(lanes), lane), id)
-        if not parents:
-            closing = _close(len(lanes), lane)
-            del lanes[lane]
-            if closing:
-                yield GraphLine(closing)
-            continue
-        lanes[lane] = parents[0]
-        for other, parent in enumerate(parents[1:], start=lane + 1):
-            yield GraphLine(_fork(len(lanes), other - 1))
-            lanes.insert(other, parent)
-
-
-def _row(lanes: int, lane: int) -> str:
-    return " ".join("*" if number == lane else "|" for number in range(lanes))
-
-
-def _join(lanes: int, to: int, lane: int) -> str:
-    """The lane `lane` joins the lane `to`; the line passes below the lanes between them."""
-    signs = list(" ".join("|" * lanes))
-    signs[2 * lane] = " "
-    signs[2 * lane - 1] = "/"
-    for gap in range(2 * to + 1, 2 * lane - 1, 2):
-        signs[gap] = "_"
-    for right in range(lane + 1, lanes):  # lanes further right move one to the left
-        signs[2 * right] = " "
-        signs[2 * right - 1] = "/"
-    return "".join(signs).rstrip()
-
-
-def _fork(lanes: int, lane: int) -> str:
-    """A lane opens to the right of `lane`; lanes further right move one to the right."""
-    left = " ".join("|" * (lane + 1))
-    return left + "\\" + " \\" * (lanes - lane - 1)
-
-
-def _close(lanes: int, lane: int) -> str:
-    """The lane at `lane` ends; lanes further right move one to the left."""
-    moved = lanes - lane - 1
-    if not moved:
-        return ""
-    left = "| " * lane
-    return (left + " /" * moved).rstrip()
-
-
-def log_graph(thread: Thread, args: argparse.Namespace) -> None:
-    """Print every commit that a branch or tag reaches, with the graph."""
-    refs = thread.store.refs(thread.name)
-    steps = read_reachable(thread.store, thread.name, refs.values(), args.limit)
-    order = newest_first({id: (s.commit.created, s.commit.parents) for id, s in steps.items()})
-    names = _names(refs, thread.current)
-    lines = list(draw(order))
-    if args.limit is not None:
-        lines = _first(lines, args.limit)
-    ids = [line.commit for line in lines if line.commit is not None]
-    stored = thread.store.attempts(thread.name, ids)
-    attempts = group_attempts(map(read_attempt, stored))
+def stats(thread: Thread, args: argparse.Namespace) -> None:
+    thread_stats, total_usage = thread.stats_with_usage()
+    values, usage = thread_stats.to_dict(), total_usage.to_dict()
     if args.json:
-        print_json(
-            [
-                {
-                    **commit_json(thread, thread.show(line.commit.hex()), attempts),
-                    "refs": names.get(line.commit, []),
-                }
-                for line in lines
-                if line.commit is not None
-            ]
-        )
+        print_json({**values, "usage": usage})
         return
-    if not refs:
-        print_empty("the thread has no commits: `weft commit TEXT` adds one")
-    for line in lines:
-        info = None if line.commit is None else thread.show(line.commit.hex())
-        print(_line(line, thread, info, names, args.screen))
-        if info is None:
-            continue
-        for attempt in attempts.get(info.id, ()):
-            lanes = line.signs.replace("*", "|" if info.parents else " ")
-            print(lanes + describe_attempt(attempt, args.screen, len(lanes)))
-
-
-def _line(
-    line: GraphLine,
-    thread: Thread,
-    info: CommitInfo | None,
-    names: Mapping[Id, list[str]],
-    screen: Screen,
-) -> str:
-    signs = "".join(
-        screen.lane(sign, column // 2) if sign != " " else sign
-        for column, sign in enumerate(line.signs)
-    )
-    if info is None or line.commit is None:
-        return signs.rstrip()
-    refs = names.get(line.commit, [])
-    label = screen.name(f"({', '.join(refs)}) ") if refs else ""
-    used_columns = len(line.signs) + 1 + len(label)
-    text = describe(thread, info, screen, used_columns)
-    return f"{signs} {screen.paint(label.rstrip(), 'name')}{' ' if label else ''}{text}"
-
-
-def _names(refs: Mapping[str, Id], current: str) -> dict[Id, list[str]]:
-    """The refs of each commit; the current branch has a star."""
-    names: dict[Id, list[str]] = {}
-    for name, target in refs.items():
-        names.setdefault(target, []).append(f"*{name}" if name == current else name)
-    return names
-
-
-def _first(lines: list[GraphLine], limit: int) -> list[GraphLine]:
-    """The lines up to that many commits."""
-    first: list[GraphLine] = []
-    for line in lines:
-        if line.commit is not None:
-            limit -= 1
-        if limit < 0:
-            break
-        first.append(line)
-    return first
+    priorities = [f"{number} {name}" for name, number in values["priorities"].items()]
+    price = "" if usage["cost"] is None else f"${usage['cost']:.4f}"
+    reported = {"answers": usage["answers"], "input": usage["input"], "output": usage["output"]}
+    shown = {**values, "priorities": ", ".join(priorities), **reported, "cost": price}
+    for name, value in shown.items():
+        print(args.screen.safe(f"{name:<11}{value}".rstrip()))
 
 
 def _log_options(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from weft.errors import ConfigError
 from weft.model import JsonObject
 from weft.store import open_store
-from weft.thread import Content, DialogueContent, Thread, open as open_thread
+from weft.thread import CommitInfo, Content, DialogueContent, Thread, open as open_thread
 
 from .common import (
     ID_LENGTH,
@@ -37,91 +37,7 @@ from .main import DEFAULT_THREAD
 ROLES = ("user", "assistant", "system", "developer", "tool")
 TYPES = ("instruction", "dialogue", "reasoning", "artifact", "output", "session")
 TEXT_FIELD = {"artifact": "content", "session": "summary"}
-
-
-def tag(thread: Thread, args: argparse.Namespace) -> None:
-    if args.name is None:
-        _list_tags(thread, args)
-    else:
-        print_named(args, "tag", thread.tag, thread.untag)
-
-
-def note(thread: Thread, args: argparse.Namespace) -> None:
-    if args.id is None or args.list:
-        rows = [_note_json(info) for info in thread.notes(args.id)]
-        print_rows(args, rows, _note_line, "there are no notes: `weft note ID TEXT` adds one")
-    else:
-        print_info(args, thread, thread.note(args.id, read_text(args.text)))
-
-
-def blame(thread: Thread, args: argparse.Namespace) -> None:
-    rows = [row.to_dict() for row in thread.blame(args.text, args.limit)]
-    print_rows(args, rows, _blame_line, f"no message contains {args.text!r}")
-
-
-def versions(thread: Thread, args: argparse.Namespace) -> None:
-    rows = [version.to_dict() for version in thread.edit_history(args.id)]
-    print_rows(args, rows, _version_line)
-
-
-def _list_tags(thread: Thread, args: argparse.Namespace) -> None:
-    tags = thread.tags()
-    if args.json:
-        print_json(tags)
-        return
-    for name, id in tags.items():
-        print(safe(f"{name} {id[:ID_LENGTH]}"))
-    if not tags:
-        print_empty("the thread has no tags: `weft tag NAME` adds one")
-
-
-def _note_json(info: Any) -> dict[str, Any]:
-    return {
-        "id": info.id,
-        "about": info.metadata["about"],
-        "text": info.message,
-        "created": info.created.isoformat(),
-    }
-
-
-def _note_line(note: dict[str, Any]) -> str:
-    return safe(f"{note['about'][:ID_LENGTH]} {note['text']}")
-
-
-def _blame_line(row: dict[str, Any]) -> str:
-    state = "live" if row["live"] else "gone"
-    commit = f"{row['commit'][:ID_LENGTH]} {row['kind']:<8}"
-    return safe(f"{commit} {row['created'][:19]} {state} {row['role']}: {row['text']}")
-
-
-def _version_line(row: dict[str, Any]) -> str:
-    commit = f"{row['number']} {row['commit'][:ID_LENGTH]} {row['kind']}"
-    return safe(f"{commit}: {row['text']}")
-
-
-def _tag_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="the new tag; without it, list all")
-    parser.add_argument("at", nargs="?", help=f"the commit to tag: {REVISION} (default: HEAD)")
-    parser.add_argument("--delete", action="store_true", help="delete this tag")
-
-
-def _note_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "id", nargs="?", help="the commit or message, by id or HEAD~N; without it, list all notes"
-    )
-    parser.add_argument("text", nargs="?", help="the note; without it, standard input")
-    parser.add_argument("--list", action="store_true", help="list its notes")
-
-
-def _blame_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", help="a text, or a message's id or HEAD~N")
-    parser.add_argument(
-        "-n", "--limit", type=count, default=20, help="the maximum number of results"
-    )
-
-
-def _versions_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help=MESSAGE)
+"""Where these content types have their text; the others have it in `text`."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -152,17 +68,6 @@ def _content(args: argparse.Namespace, text: str) -> Content | JsonObject:
         return DialogueContent(args.role, text, args.name)
     name_member = {} if args.name is None else {"name": args.name}
     return {"content_type": args.type, TEXT_FIELD.get(args.type, "text"): text, **name_member}
-
-
-def _add_text_options(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument(
-        "-m",
-        "--message",
-        metavar="TEXT",
-        action="append",
-        help=f"{what}; repeated, each is a paragraph",
-    )
-    parser.add_argument("--note", help="a note for the commit, shown by `weft log`")
 
 
 def _read_message(args: argparse.Namespace) -> str:
@@ -208,6 +113,77 @@ def skip(thread: Thread, args: argparse.Namespace) -> None:
     print_info(args, thread, info)
 
 
+def tag(thread: Thread, args: argparse.Namespace) -> None:
+    if args.name is None:
+        _list_tags(thread, args)
+    else:
+        print_named(args, "tag", thread.tag, thread.untag)
+
+
+def note(thread: Thread, args: argparse.Namespace) -> None:
+    if args.id is None or args.list:
+        rows = [_note_json(info) for info in thread.notes(args.id)]
+        print_rows(args, rows, _note_line, "there are no notes: `weft note ID TEXT` adds one")
+    else:
+        print_info(args, thread, thread.note(args.id, read_text(args.text)))
+
+
+def blame(thread: Thread, args: argparse.Namespace) -> None:
+    rows = [row.to_dict() for row in thread.blame(args.text, args.limit)]
+    print_rows(args, rows, _blame_line, f"no message contains {args.text!r}")
+
+
+def versions(thread: Thread, args: argparse.Namespace) -> None:
+    rows = [version.to_dict() for version in thread.edit_history(args.id)]
+    print_rows(args, rows, _version_line)
+
+
+def _list_tags(thread: Thread, args: argparse.Namespace) -> None:
+    tags = thread.tags()
+    if args.json:
+        print_json(tags)
+        return
+    for name, id in tags.items():
+        print(safe(f"{name} {id[:ID_LENGTH]}"))
+    if not tags:
+        print_empty("the thread has no tags: `weft tag NAME` adds one")
+
+
+def _note_json(info: CommitInfo) -> dict[str, Any]:
+    return {
+        "id": info.id,
+        "about": info.metadata["about"],
+        "text": info.message,
+        "created": info.created.isoformat(),
+    }
+
+
+def _note_line(row: dict[str, Any]) -> str:
+    return safe(f"{row['about'][:ID_LENGTH]} {row['text']}")
+
+
+def _blame_line(row: dict[str, Any]) -> str:
+    state = "live" if row["live"] else "gone"
+    commit = f"{row['commit'][:ID_LENGTH]} {row['kind']:<8}"
+    return safe(f"{commit} {row['created'][:19]} {state} {row['role']}: {row['text']}")
+
+
+def _version_line(row: dict[str, Any]) -> str:
+    commit = f"{row['number']} {row['commit'][:ID_LENGTH]} {row['kind']}"
+    return safe(f"{commit}: {row['text']}")
+
+
+def _add_text_options(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "-m",
+        "--message",
+        metavar="TEXT",
+        action="append",
+        help=f"{what}; repeated, each is a paragraph",
+    )
+    parser.add_argument("--note", help="a note for the commit, shown by `weft log`")
+
+
 def _commit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", nargs="?", help="the text; without it, standard input")
     parser.add_argument("--role", default="user", help=f"the role: {', '.join(ROLES)}")
@@ -235,6 +211,31 @@ def _pin_options(parser: argparse.ArgumentParser) -> None:
 def _skip_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help=MESSAGE)
     parser.add_argument("--off", action="store_true", help="include it again")
+
+
+def _tag_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="the new tag; without it, list all")
+    parser.add_argument("at", nargs="?", help=f"the commit to tag: {REVISION} (default: HEAD)")
+    parser.add_argument("--delete", action="store_true", help="delete this tag")
+
+
+def _note_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "id", nargs="?", help="the commit or message, by id or HEAD~N; without it, list all notes"
+    )
+    parser.add_argument("text", nargs="?", help="the note; without it, standard input")
+    parser.add_argument("--list", action="store_true", help="list its notes")
+
+
+def _blame_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("text", help="a text, or a message's id or HEAD~N")
+    parser.add_argument(
+        "-n", "--limit", type=count, default=20, help="the maximum number of results"
+    )
+
+
+def _versions_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help=MESSAGE)
 
 
 OPTIONS: dict[str, AddOptions] = {

@@ -28,6 +28,8 @@ from weft.printable import clean_line, clean_text
 from .console import LANES, STYLES, Console, raw
 
 LESS = {"LESS": "FRX", "LESSCHARSET": "utf-8"}
+"""Defaults for `less`: quit if the text fits the screen, show colours, leave the text there."""
+
 BAR_WIDTH = 24
 
 
@@ -49,7 +51,10 @@ class Screen(Struct, frozen=True):
         return self.tint(text, LANES[number % len(LANES)])
 
     def safe(self, text: str) -> str:
-        """The text without control sequences; a conversation may contain anything."""
+        """The text without control sequences; a conversation may contain anything.
+
+        A pipe or a file gets the text unchanged: control sequences only do harm in a terminal.
+        """
         return text if self.width is None else clean_text(text)
 
     def name(self, text: str) -> str:
@@ -85,15 +90,11 @@ def shorten(text: str, width: int) -> str:
 
 def plural(count: int, word: str) -> str:
     """`1 commit`, `2 commits`, `2 branches`, `2 entries`."""
-    if count != 1:
-        word = (
-            f"{word[:-1]}ies"
-            if word.endswith("y")
-            else f"{word}es"
-            if word.endswith("ch")
-            else f"{word}s"
-        )
-    return f"{count:,} {word}"
+    if count == 1:
+        return f"1 {word}"
+    if word.endswith("y"):
+        return f"{count:,} {word[:-1]}ies"
+    return f"{count:,} {word}es" if word.endswith("ch") else f"{count:,} {word}s"
 
 
 def excerpt_around(text: str, words: Sequence[str], width: int) -> str:
@@ -199,8 +200,8 @@ class ProgressBar:
 BOLD, CODE, DIM, RESET = "\x1b[1m", "\x1b[36m", "\x1b[2m", "\x1b[0m"
 FENCE = "```"
 
-_OPENING = lazy_pattern(r"[ \t]*(?:#{0,6}|[-*+]|`{0,3}|>)")
-"""A part of a line that may still become a marker at its start."""
+_POSSIBLE_MARKER = lazy_pattern(r"[ \t]*(?:#{0,6}|[-*+]|`{0,3}|>)")
+"""Matches the start of a line that may become a marker when more characters arrive."""
 
 _HEADING = lazy_pattern(r" {0,3}#{1,6} +")
 _BULLET = lazy_pattern(r"([ \t]*)[-*+] +")
@@ -214,7 +215,7 @@ class MarkdownStream:
         """Without `colour` the markers are removed, and nothing is styled."""
         self._colour = colour
         self._waiting: str = ""
-        self._is_start = True
+        self._at_line_start = True
         self._in_fence = False
         self._bold = self._code = self._heading = False
 
@@ -230,7 +231,7 @@ class MarkdownStream:
     def _read(self, *, is_end: bool) -> str:
         out: list[str] = []
         while self._waiting:
-            if self._is_start or self._in_fence:
+            if self._at_line_start or self._in_fence:
                 part = self._read_start(is_end)
             else:
                 part = self._read_inline(is_end)
@@ -242,7 +243,7 @@ class MarkdownStream:
     def _read_start(self, is_end: bool) -> str | None:
         """The start of a line, or a line of a code block."""
         line, newline, rest = self._waiting.partition("\n")
-        if not newline and not is_end and self._is_open(line):
+        if not newline and not is_end and self._is_undecided(line):
             return None
         if _FENCE.match(line) and (newline or is_end):
             self._in_fence = not self._in_fence
@@ -252,26 +253,26 @@ class MarkdownStream:
             return label + (newline if label else "")
         if self._in_fence:
             return self._read_code(line, newline, rest)
-        self._is_start = False
+        self._at_line_start = False
         if heading := _HEADING.match(line):
             self._heading = True
             self._waiting = self._waiting[heading.end() :]
-            return self._on()
+            return self._start_styles()
         if bullet := _BULLET.match(line):
             self._waiting = self._waiting[bullet.end() :]
             return f"{bullet[1]}• "
         return ""
 
-    def _is_open(self, line: str) -> bool:
+    def _is_undecided(self, line: str) -> bool:
         """Whether more of this line could still change what its start means."""
         if _FENCE.match(line):
             return True  # the language may follow
         if self._in_fence:
             return FENCE.startswith(line.strip())
-        return _OPENING.fullmatch(line) is not None
+        return _POSSIBLE_MARKER.fullmatch(line) is not None
 
     def _read_code(self, line: str, newline: str, rest: str) -> str:
-        self._is_start = bool(newline)
+        self._at_line_start = bool(newline)
         self._waiting = rest
         if not newline and not line:
             return ""
@@ -284,12 +285,13 @@ class MarkdownStream:
             self._waiting = text[end:]
             return text[:end]
         if text[0] == "\n":
-            self._waiting, self._is_start = text[1:], True
+            self._waiting, self._at_line_start = text[1:], True
             return self._end_styles() + "\n"
         if text[0] == "`":
             self._waiting = text[1:]
             self._code = not self._code
-            return self._change()
+            return self._restart_styles()
+        # The text starts with `*`. Only `**` is a marker, and not inside of code.
         if self._code or (len(text) < 2 and is_end):
             self._waiting = text[1:]
             return "*"
@@ -305,12 +307,12 @@ class MarkdownStream:
             return "**"  # a power, or the end: no text follows that could be bold
         self._waiting = text[2:]
         self._bold = not self._bold
-        return self._change()
+        return self._restart_styles()
 
-    def _change(self) -> str:
-        return (RESET if self._colour else "") + self._on()
+    def _restart_styles(self) -> str:
+        return (RESET if self._colour else "") + self._start_styles()
 
-    def _on(self) -> str:
+    def _start_styles(self) -> str:
         if not self._colour:
             return ""
         return (BOLD if self._bold or self._heading else "") + (CODE if self._code else "")
