@@ -109,7 +109,7 @@ class ThreadError(WeftError):
 
 
 class WrongValue(ThreadError):
-    """An argument has an invalid value; `field` is its name."""
+    """An argument has a wrong type, or JSON cannot represent it; `field` is its name."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field} {message}")

@@ -136,7 +136,7 @@ def letters(graph: str) -> list[tuple[bytes, list[bytes]]]:
 )  # fmt: skip
 def test_a_graph_is_drawn(graph: str, drawn: list[str]) -> None:
     lines = [
-        line.signs if line.commit is None else f"{line.signs} {line.commit.decode()}"
+        line.characters if line.commit is None else f"{line.characters} {line.commit.decode()}"
         for line in draw(letters(graph))
     ]
     assert lines == drawn
@@ -150,8 +150,8 @@ def test_a_parent_is_never_before_its_child() -> None:
 
 def test_the_graph_of_a_thread_is_drawn(store: Path) -> None:
     lines = run_piped(store, "log", "--graph").decode().splitlines()
-    signs = [re.match(r"[*|/\\ ]*", line)[0].rstrip() for line in lines]
-    assert signs == ["*", "|\\", "| *", "* |", "|/", "*"]
+    characters = [re.match(r"[*|/\\ ]*", line)[0].rstrip() for line in lines]
+    assert characters == ["*", "|\\", "| *", "* |", "|/", "*"]
     assert "(*main)" in lines[0]
     assert "(side)" in lines[2]
     rows = json.loads(run_piped(store, "log", "--graph", "--json"))

@@ -112,19 +112,21 @@ def list_threads(args: argparse.Namespace) -> int:
         return list_deleted(args)
     store = open_store(existing_store(args))
     try:
-        active = store.last_active()
+        last_active = store.last_active()
         newest_first = reversed(store.threads())  # decides between threads active at the same time
-        records = sorted(newest_first, key=lambda record: active[record.name], reverse=True)
+        records = sorted(newest_first, key=lambda record: last_active[record.name], reverse=True)
         children = group_children(records)
         if not args.json:
-            records = [record for record in records if record.parent not in active]
+            records = [record for record in records if record.parent not in last_active]
         chosen = records if args.limit is None else records[: args.limit]
         if args.children and not args.json:
             chosen = [
                 each for record in chosen for each in (record, *descendants(record, children))
             ]
         rows = [
-            _thread_json(store, record, active[record.name], len(children.get(record.name, ())))
+            _thread_json(
+                store, record, last_active[record.name], len(children.get(record.name, ()))
+            )
             for record in chosen
         ]
     finally:
@@ -167,7 +169,9 @@ def list_deleted(args: argparse.Namespace) -> int:
     return 0
 
 
-def _thread_json(store: Store, record: ThreadRecord, last: float, children: int) -> dict[str, Any]:
+def _thread_json(
+    store: Store, record: ThreadRecord, last_active: float, children: int
+) -> dict[str, Any]:
     """A thread as JSON. Only its first message is read, for the title."""
     return {
         "name": record.name,
@@ -175,7 +179,7 @@ def _thread_json(store: Store, record: ThreadRecord, last: float, children: int)
         "branches": list(read_branches(store, record.name)),
         "commits": store.count(record.name),
         "created": _iso(record.created),
-        "last": _iso(last),
+        "last": _iso(last_active),
         "first": shorten(read_title(store, record) or "", PREVIEW_WIDTH),
         "title": record.title,
         "parent": record.parent,
@@ -232,7 +236,7 @@ def log(thread: Thread, args: argparse.Namespace) -> None:
 class GraphLine(Struct, frozen=True):
     """A line of the graph: its characters, and the commit on it, if any."""
 
-    signs: str
+    characters: str
     commit: Id | None = None
 
 
@@ -268,7 +272,7 @@ def log_graph(thread: Thread, args: argparse.Namespace) -> None:
         if info is None:
             continue
         for attempt in attempts.get(info.id, ()):
-            lanes = line.signs.replace("*", "|" if info.parents else " ")
+            lanes = line.characters.replace("*", "|" if info.parents else " ")
             print(lanes + describe_attempt(attempt, args.screen, len(lanes)))
 
 
@@ -279,17 +283,17 @@ def _graph_line(
     names: Mapping[Id, list[str]],
     screen: Screen,
 ) -> str:
-    signs = "".join(
+    characters = "".join(
         screen.lane(sign, column // 2) if sign != " " else sign
-        for column, sign in enumerate(line.signs)
+        for column, sign in enumerate(line.characters)
     )
     if info is None or line.commit is None:
-        return signs.rstrip()
+        return characters.rstrip()
     refs = names.get(line.commit, [])
     label = screen.name(f"({', '.join(refs)}) ") if refs else ""
-    used_columns = len(line.signs) + 1 + len(label)
+    used_columns = len(line.characters) + 1 + len(label)
     text = describe(thread, info, screen, used_columns)
-    return f"{signs} {screen.paint(label.rstrip(), 'name')}{' ' if label else ''}{text}"
+    return f"{characters} {screen.paint(label.rstrip(), 'name')}{' ' if label else ''}{text}"
 
 
 def _ref_names(refs: Mapping[str, Id], current: str) -> dict[Id, list[str]]:
@@ -314,9 +318,9 @@ def _limit_commits(lines: list[GraphLine], limit: int) -> list[GraphLine]:
 
 def draw(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[GraphLine]:
     """The graph of these commits, line by line."""
-    lanes: list[Id] = []
+    lanes: list[Id] = []  # the next commit of each lane
     for id, parents in commits:
-        waiting_lanes = [other for other, awaited in enumerate(lanes) if awaited == id]
+        waiting_lanes = [number for number, next_commit in enumerate(lanes) if next_commit == id]
         if not waiting_lanes:
             lanes.append(id)
             waiting_lanes = [len(lanes) - 1]
@@ -343,15 +347,15 @@ def _commit_row(lanes: int, lane: int) -> str:
 
 def _join_row(lanes: int, to: int, lane: int) -> str:
     """The lane `lane` joins the lane `to`; the line passes below the lanes between them."""
-    signs = list(" ".join("|" * lanes))
-    signs[2 * lane] = " "
-    signs[2 * lane - 1] = "/"
+    characters = list(" ".join("|" * lanes))
+    characters[2 * lane] = " "
+    characters[2 * lane - 1] = "/"
     for gap in range(2 * to + 1, 2 * lane - 1, 2):
-        signs[gap] = "_"
+        characters[gap] = "_"
     for right in range(lane + 1, lanes):  # lanes further right move one to the left
-        signs[2 * right] = " "
-        signs[2 * right - 1] = "/"
-    return "".join(signs).rstrip()
+        characters[2 * right] = " "
+        characters[2 * right - 1] = "/"
+    return "".join(characters).rstrip()
 
 
 def _fork_row(lanes: int, lane: int) -> str:

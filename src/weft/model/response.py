@@ -35,7 +35,7 @@ class Stop(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def special(self) -> str | None:
-        """The reason as the vendor names it, unless the answer just ended or calls tools."""
+        """The vendor's name of the reason; `None` if the answer ended normally or calls tools."""
         return None if self.kind in ("end", "tool") else self.raw or self.kind
 
 
@@ -55,8 +55,11 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Response(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One answer. `ext` keeps body members without a field here; `repairs` are values that the
-    upstream left out and the decoder added."""
+    """One answer.
+
+    `ext` has the members of the body that have no field here. `repairs` are the values that the
+    upstream left out and the decoder added.
+    """
 
     message: Message
     id: str | None = None

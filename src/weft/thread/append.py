@@ -188,6 +188,7 @@ def _with_media(message: Message, media: tuple[Block, ...]) -> Message:
 
 
 def _with_blocks(message: Message, *blocks: Block) -> Message:
+    """The message with more blocks; its content is a list now, even if it was a string."""
     return Message(
         message.role,
         (*message.blocks, *blocks),

@@ -63,7 +63,7 @@ https://platform.claude.com/docs/en/cli-sdks-libraries/sdks/python#long-requests
 """
 
 NO_MARKS: Mapping[Position, Any] = {}
-NO_REST: Mapping[str, Any] = {}
+NO_OTHER_MEMBERS: Mapping[str, Any] = {}
 
 COMMON_TOOL_MEMBERS = frozenset({"type", "name", "description", "parameters", "input_schema"})
 """Members of a function definition that all vendors have, under any of their names."""
@@ -109,7 +109,7 @@ def write_params(
     setup: Setup,
     earlier_losses: Sequence[Loss] = (),
     marks: Mapping[Position, Any] = NO_MARKS,
-    rest: Mapping[str, Any] = NO_REST,
+    rest: Mapping[str, Any] = NO_OTHER_MEMBERS,
 ) -> VendorParams:
     """Write the request for these messages.
 
@@ -339,16 +339,16 @@ Configs = Callable[[Sequence[Id]], dict[Id, JsonObject]]
 class CompiledContext:
     """The messages of a commit; all sequences have one item for each message."""
 
-    _find: Callable[[], View]
+    _load_view: Callable[[], View]
     _head: Id | None
     _tail: Sequence[Row] | None
     _count: Count
     _last: int | None
     _reasoning: bool
     _configs: Configs | None
-    _source: str
+    _counter_name: str
     _calibrate: Callable[[View], Calibration | None] | None
-    _portable: Callable[[Opaque], str | None] | None
+    _portable_text: Callable[[Opaque], str | None] | None
 
     def __init__(
         self,
@@ -370,16 +370,16 @@ class CompiledContext:
         """
         # `__setattr__` refuses every change, so the attributes are set in the instance's dict.
         vars(self).update(
-            _find=(lambda: view) if isinstance(view, View) else view,
+            _load_view=(lambda: view) if isinstance(view, View) else view,
             _head=view.head if isinstance(view, View) else head,
             _tail=tail,
             _count=count,
             _last=last,
             _reasoning=reasoning,
             _configs=configs,
-            _source=source,
+            _counter_name=source,
             _calibrate=calibrate,
-            _portable=portable,
+            _portable_text=portable,
         )
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -390,7 +390,7 @@ class CompiledContext:
 
     @cached_property
     def _view(self) -> View:
-        return self._find()
+        return self._load_view()
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -438,7 +438,7 @@ class CompiledContext:
     @property
     def token_source(self) -> str:
         """Where `calibrated` comes from: a vendor's report (`api:100+50`), or a tokenizer."""
-        return self._source if self._calibration is None else self._calibration.source
+        return self._counter_name if self._calibration is None else self._calibration.source
 
     @cached_property
     def _calibration(self) -> Calibration | None:
@@ -460,9 +460,9 @@ class CompiledContext:
     def _readable(
         self, protocol: str, messages: Sequence[Message]
     ) -> tuple[tuple[Message, ...], tuple[Loss, ...]]:
-        if self._portable is None:
+        if self._portable_text is None:
             return tuple(messages), ()
-        return with_portable_summaries(messages, protocol, self._portable)
+        return with_portable_summaries(messages, protocol, self._portable_text)
 
     @cached_property
     def _sendable(self) -> tuple[tuple[Row, ...], tuple[Loss, ...]]:

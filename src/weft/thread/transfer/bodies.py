@@ -43,7 +43,7 @@ from weft.model import (
 from weft.thread.compaction import portable_summary
 from weft.thread.compiled import (
     NO_MARKS,
-    NO_REST,
+    NO_OTHER_MEMBERS,
     PORTABLE_TOKENS,
     Recipe,
     with_portable_summaries,
@@ -329,7 +329,7 @@ def write_body(handle: Handle, format: str, model: str | None = None) -> Written
         data, losses = _encode_as_file(content, file, marks)
     else:
         data, losses = _encode_new(
-            content, recipe, marks, file.request.rest if is_same_setup else NO_REST
+            content, recipe, marks, file.request.rest if is_same_setup else NO_OTHER_MEMBERS
         )
     return data, (*mark_losses, *losses)
 
@@ -384,7 +384,7 @@ def _encode_new(
     content: _Content,
     recipe: Recipe,
     marks: Mapping[Position, Any] = NO_MARKS,
-    rest: Mapping[str, Any] = NO_REST,
+    rest: Mapping[str, Any] = NO_OTHER_MEMBERS,
 ) -> Written:
     body = write_params(recipe, content.messages, content.setup, content.losses, marks, rest)
     return dump(body), body.losses
