@@ -277,7 +277,7 @@ async function refresh({ until = null, clear = () => {} } = {}) {
 	if (current.at) return showSides(); // an earlier commit never changes
 	if (!current.head || current.isPart) {
 		const view = await readRows({ until, count: FIRST_ROWS }).catch(report);
-		if (view) replaceAll(view, clear);
+		if (view) replaceAll(view, clear, chat.anchor()); // the reader may have scrolled already
 		return;
 	}
 	const view = await readRows({ since: current.head, until }).catch(report);

@@ -350,14 +350,18 @@ export class Graph {
 		this.showCommands();
 	}
 
+	/** Show the buttons for the selected commit. Equal ones stay, so that a click on them is not lost
+	 *  when the graph is read again. */
 	showCommands() {
 		const commit = this.rows[this.active];
 		const bar = byId("graph-commands");
 		bar.hidden = !commit;
 		if (!commit) return;
-		const buttons = this.commands(commit).map(({ label, run, title }) =>
-			button(label, () => run(commit), { title }),
-		);
+		const commands = this.commands(commit);
+		const key = JSON.stringify([commit.id, commands.map(({ label, title }) => [label, title])]);
+		if (key === this.commandsKey) return;
+		this.commandsKey = key;
+		const buttons = commands.map(({ label, run, title }) => button(label, () => run(commit), { title }));
 		refill(bar, el("p.meta", el("code", commit.id.slice(0, 7)), ` ${commit.kind}, ${clock(commit.created)}`), el("div.line", ...buttons));
 	}
 }

@@ -51,6 +51,7 @@ export class RowList {
 		this.end = first + rows.length;
 		this.aboveHeight = first * this.average();
 		this.draw();
+		this.ensureSoon();
 	}
 
 	/** The end of the thread has changed: `rows` begin at position `first`, `updated` are earlier
@@ -130,6 +131,11 @@ export class RowList {
 		else if (bottom < view.bottom + MARGIN) await this.extendDown();
 	}
 
+	/** Look again after the next frame: the view may have moved while rows were loaded. */
+	ensureSoon() {
+		requestAnimationFrame(() => this.ensure());
+	}
+
 	/** The view is inside a gap: draw the rows that belong there. */
 	async jump(view, isAbove) {
 		const gap = isAbove ? this.above : this.below;
@@ -144,6 +150,7 @@ export class RowList {
 		this.end = end;
 		this.aboveHeight = Math.max(0, position - (index - start) * this.average());
 		this.draw();
+		this.ensureSoon();
 	}
 
 	async extendUp() {
