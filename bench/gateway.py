@@ -345,20 +345,35 @@ async def grow(
         return Load(seconds, exchanges, cpu, costs[0], costs[-1])
 
 
-async def latency(server: Server, name: str, turns: int) -> float:
-    """The median seconds of an exchange with one connection."""
-    conversation = Conversation(name)
-    times: list[float] = []
+async def latencies(servers: Sequence[Server], turns: int) -> list[float]:
+    """The median seconds of an exchange with one connection to each server.
+
+    The servers take turns, so that a change of the machine's speed concerns all of them.
+    """
+    talks = [(server, Conversation("one"), list[float]()) for server in servers]
     async with aiohttp.ClientSession() as session:
         for number in range(turns):
-            body = conversation.ask(f"{number}: {QUESTION}")
-            started = time.perf_counter()
-            url = f"{server.url}/v1/messages"
-            async with session.post(url, data=body, headers=conversation.headers) as reply:
-                answer = await reply.read()
-            times.append(time.perf_counter() - started)
-            conversation.take(answer)
-    return statistics.median(times)
+            for server, conversation, times in talks:
+                body = conversation.ask(f"{number}: {QUESTION}")
+                url = f"{server.url}/v1/messages"
+                started = time.perf_counter()
+                async with session.post(url, data=body, headers=conversation.headers) as reply:
+                    answer = await reply.read()
+                times.append(time.perf_counter() - started)
+                conversation.take(answer)
+    return [statistics.median(times) for _, _, times in talks]
+
+
+def measure_latency(url: str, folder: Path, turns: int) -> None:
+    homes = [folder / name for name in ("one-without", "one-with")]
+    for home in homes:
+        home.mkdir()
+    with weft(url, homes[0], "--no-record") as without, weft(url, homes[1]) as recorded:
+        for server in (without, recorded):
+            asyncio.run(grow(server, [Conversation("warm")], 8))
+        medians = asyncio.run(latencies((without, recorded), turns))
+    added = (medians[1] - medians[0]) * 1000
+    print(f"recording adds {added:.2f} ms at one connection, median (at most 2 ms)", flush=True)
 
 
 def show(name: str, load: Load) -> None:
@@ -368,7 +383,6 @@ def show(name: str, load: Load) -> None:
 
 def measure(url: str, folder: Path, conversations: int, turns: int) -> None:
     loads: dict[str, Load] = {}
-    medians: dict[str, float] = {}
     makers = {
         "bare relay": lambda home: relay(url, home),
         "without recording": lambda home: weft(url, home, "--no-record"),
@@ -379,7 +393,6 @@ def measure(url: str, folder: Path, conversations: int, turns: int) -> None:
         home.mkdir()
         with make(home) as server:
             asyncio.run(grow(server, [Conversation("warm")], 8))
-            medians[name] = asyncio.run(latency(server, "one", min(turns, 100)))
             several = [Conversation(f"c{number}") for number in range(conversations)]
             loads[name] = asyncio.run(grow(server, several, turns))
         show(name, loads[name])
@@ -388,8 +401,7 @@ def measure(url: str, folder: Path, conversations: int, turns: int) -> None:
     print(f"recording costs {(recorded.cpu - without.cpu) * 1000:.2f} ms of CPU (at most 1 ms)")
     first, last = recorded.first - without.first, recorded.last - without.last
     print(f"  in the first turns {first * 1000:.2f} ms, in the last turns {last * 1000:.2f} ms")
-    added = (medians["with recording"] - medians["without recording"]) * 1000
-    print(f"recording adds {added:.2f} ms at one connection, median (at most 2 ms)", flush=True)
+    measure_latency(url, folder, min(turns, 100))
 
 
 def measure_agents(url: str, folder: Path, sessions: int, turns: int) -> None:
