@@ -1,9 +1,9 @@
-"""Which texts of a conversation a short summary has: those that the current request needs.
+"""Choose the texts of a short summary: those that the current request needs.
 
-A summary of a few hundred tokens cannot have every decision and fact. `Focus` compares the words of
-a text with those of the current request and of the last exchange. `choose_candidates` takes
-those that compete for the room: by the figures, identifiers and rare words that no text before
-them has, by their age and their kind, and by that relevance, divided by their length.
+A summary of a few hundred tokens cannot have every decision and fact. `Focus` says how relevant a
+text is for the current request. `choose_candidates` chooses among decisions, facts and sentences. A
+text scores by its relevance, its kind, its age, and the figures and rare words that no text chosen
+before it has; the score is divided by its length.
 """
 
 from bisect import bisect_right
@@ -21,33 +21,39 @@ CHARS_A_TOKEN = 3.6
 ITEM_TOKENS = 5.0
 """The estimated cost of a text in a summary: its characters, and its bullet."""
 
-OLDER = 0.5
-NEEDED = 4.0
-WORD_SHARE = 0.4
-"""How much less the oldest text counts than the newest, how much more a text that the current
-request needs, and what the rarest word is worth beside a figure."""
+AGE_PENALTY = 0.5
+"""The oldest text loses this share of its score."""
 
-NEW_LEAST, OWN_LEAST = 0.9, 0.3
-"""A text that adds less than that, about a figure or three words, is left out; a decision or a
-rule, if it adds less than about one word."""
+RELEVANCE_BONUS = 4.0
+"""A text with the full relevance has its score multiplied by one more than this."""
 
-TRIED = 30
-"""How many more texts to try that do not fit."""
+WORD_VALUE = 0.4
+"""The value of the rarest word. A figure has the value 1."""
 
-CALL_MOST = 400
+MIN_VALUE = 0.9
+"""A text whose new figures and words have a lower value is left out: one figure, or three words."""
+
+MIN_OWN_VALUE = 0.3
+"""The own value of a decision or a rule counts only from this value of its new words on: one
+word."""
+
+MAX_MISSED = 30
+"""Stop after this many texts that do not fit."""
+
+MAX_CALL = 400
 """How many characters of a call are read for the words of its exchange."""
 
 LAST_REQUEST, LAST_REPLY, REQUEST_BEFORE = 1.0, 0.5, 0.6
-"""How much the words of the last turn of the user count, of the assistant's turn before it, and of
-the turn of the user before that: a last turn may only be an answer."""
+"""The weights of the words of the user's last turn, of the assistant's turn before it, and of the
+user's turn before that. The last turn alone may be only a short answer such as "yes"."""
 
-CLEAR_REQUEST, LESS = 6, 0.3
-"""A request with more words than this says itself what it is about: the words of the turns before
-it count less."""
+CLEAR_REQUEST, EARLIER_WEIGHT = 6, 0.3
+"""If the last request has more words than `CLEAR_REQUEST`, the weights of the turns before it are
+multiplied by `EARLIER_WEIGHT`: the request says itself what it is about."""
 
-EXCHANGE = 0.3
-"""How much a word of the request counts that the exchange of a sentence has, and not the sentence
-(the words of its calls and of what the user asked for), and the most that such words count."""
+EXCHANGE_WEIGHT = 0.3
+"""The weight of words that are not in a sentence, but in its exchange: in the user's turn or in the
+calls. All of them together count at most this much."""
 
 STEM = 6
 """Words with the same first letters count as one: `arrive` and `arrived`."""
@@ -55,13 +61,13 @@ STEM = 6
 VAGUE = frozenset(
     """
     see look open next far one point thing good great tell know think ask say write draft make start
-    first last too same okay right fine already today now please look mach schreib sag gut erst
+    first last too same okay right fine already today now please mach schreib sag gut erst
     bien fais alors ahora vale bueno
     """.split()  # noqa: SIM905
 )
 """Words of a request that do not tell what it is about."""
 
-BEST = 4
+FULL_WORDS = 4
 """A sentence with this many of the rarest words of the request has the full relevance."""
 
 
@@ -78,7 +84,7 @@ class Focus:
         spoken = [turn for turn in (*turns, *following) if turn[1] in PEOPLE]
         words = [_stems(" ".join(sentences)) for _, _, sentences in spoken]
         self.turns = len(spoken)
-        self.spread = Counter(word for of in words for word in of)
+        self.spread = Counter(word for turn_words in words for word in turn_words)
         self._asked: set[str] = set()
         self.query = self._read_query(spoken, words)
         self._exchange_rows: list[int] = []
@@ -91,8 +97,10 @@ class Focus:
             at = bisect_right(self._exchange_rows, use.row) - 1
             if at >= 0:
                 text = " ".join((use.name.replace("_", " "), *use.arguments.values()))
-                self._exchange_words[at] |= _stems(text[:CALL_MOST])
-        best = sorted((self.query[w] * self.rarity(w) for w in self.query), reverse=True)[:BEST]
+                self._exchange_words[at] |= _stems(text[:MAX_CALL])
+        best = sorted((self.query[w] * self.rarity(w) for w in self.query), reverse=True)[
+            :FULL_WORDS
+        ]
         self._full = sum(best) or 1.0
 
     def rarity(self, word: str) -> float:
@@ -106,29 +114,31 @@ class Focus:
         if at == len(self._exchange_rows) - 1:
             own &= self._asked  # it is part of the reply whose words are in the query
         around = self._exchange_words[at] if at >= 0 else set[str]()
-        return min(1.0, self._weight(own) + min(EXCHANGE, EXCHANGE * self._weight(around - own)))
+        exchange_share = min(1.0, self._weight(around - own))
+        return min(1.0, self._weight(own) + EXCHANGE_WEIGHT * exchange_share)
 
     def _weight(self, words: Collection[str]) -> float:
-        """How much of the request some words are."""
+        """The weight of the request's words among these, as a share of the full relevance."""
         return sum(self.query[w] * self.rarity(w) for w in words if w in self.query) / self._full
 
     def _read_query(self, spoken: Sequence[Turn], words: Sequence[Set[str]]) -> dict[str, float]:
         """The words that matter now, with their weights."""
         query: dict[str, float] = {}
         weights = iter((LAST_REQUEST, REQUEST_BEFORE))
-        before = 1.0
+        earlier_weight = 1.0
         reply_weight = LAST_REPLY  # the assistant's turns may be several, between calls
-        for turn, of in zip(reversed(spoken), reversed(words), strict=True):
+        for turn, turn_words in zip(reversed(spoken), reversed(words), strict=True):
             weight = reply_weight
             if turn[1] == "user":
-                weight = next(weights, 0.0) * before
+                weight = next(weights, 0.0) * earlier_weight
                 is_last = weight == LAST_REQUEST
-                before = LESS if is_last and len(of - VAGUE) > CLEAR_REQUEST else before
-                reply_weight = LAST_REPLY * before if is_last else 0.0
+                if is_last and len(turn_words - VAGUE) > CLEAR_REQUEST:
+                    earlier_weight = EARLIER_WEIGHT
+                reply_weight = LAST_REPLY * earlier_weight if is_last else 0.0
                 if not weight:
                     break
-                self._asked |= of
-            for word in of - VAGUE if weight else ():
+                self._asked |= turn_words
+            for word in turn_words - VAGUE if weight else ():
                 query[word] = max(weight, query.get(word, 0.0))
         return query
 
@@ -140,11 +150,11 @@ def _stems(text: str) -> set[str]:
 class Candidate(Struct, frozen=True):
     """A text that may be part of a summary.
 
-    - `base`: how much a text of its kind counts
-    - `row`: where it comes from
-    - `about`: what its information is counted from, without the words that a summary adds
-    - `own`: what it is worth beside its information, because it is a decision or a rule
-    - `new_figure`: it must have a figure that no text before it has
+    - `base`: the factor of its kind
+    - `row`: the row that it comes from
+    - `about`: its text without the words that a summary adds; its figures and words are read there
+    - `own`: an additional value, because it is a decision or a rule
+    - `new_figure`: it is left out unless it has a figure that no text chosen before it has
     """
 
     text: str
@@ -162,19 +172,17 @@ def choose_candidates(
     known: str,
     fits: Callable[[int], bool],
 ) -> list[int]:
-    """The numbers of the chosen candidates, the most useful for their length first.
+    """The numbers of the chosen candidates, the highest score first.
 
-    `fits` is asked once for each candidate in that order, and takes it if there is room.
-
-    A text is worth its figures, identifiers and rare words, as far as neither a text before it nor
-    `known` has them; more, if it is recent, and much more, if the current request needs it.
+    `known` is the text that the summary has already. `fits(number)` is called for each candidate in
+    that order; it returns whether there is room, and reserves it.
     """
     covered = _information(known, focus)
     infos = [_information(one.about, focus) for one in candidates]
     factors = [
         one.base
-        * (1 - OLDER * (rows - one.row) / max(1, rows))
-        * (1 + NEEDED * focus.relevance(one.row, one.about))
+        * (1 - AGE_PENALTY * (rows - one.row) / max(1, rows))
+        * (1 + RELEVANCE_BONUS * focus.relevance(one.row, one.about))
         / (len(one.text) / CHARS_A_TOKEN + ITEM_TOKENS)
         for one in candidates
     ]
@@ -182,12 +190,12 @@ def choose_candidates(
     missed = 0
 
     def gain(number: int) -> float:
-        new = {unit: worth for unit, worth in infos[number].items() if unit not in covered}
+        new = {unit: value for unit, value in infos[number].items() if unit not in covered}
         total = sum(new.values())
         if candidates[number].new_figure and max(new.values(), default=0.0) < 1.0:
             return 0.0
-        total += candidates[number].own if total >= OWN_LEAST else 0.0
-        return factors[number] * total if total >= NEW_LEAST else 0.0
+        total += candidates[number].own if total >= MIN_OWN_VALUE else 0.0
+        return factors[number] * total if total >= MIN_VALUE else 0.0
 
     heap = [(-gain(number), -candidates[number].row, number) for number in range(len(candidates))]
     heapify(heap)
@@ -196,20 +204,20 @@ def choose_candidates(
         fresh = gain(number)
         if fresh <= 0:
             continue
-        # Gains only shrink. So if this one still beats the next stale one, no other is better.
+        # Gains only shrink. So if this one still beats the next one's old gain, it is the best.
         if heap and -fresh > heap[0][0]:
             heappush(heap, (-fresh, newest, number))
             continue
         if fits(number):
             chosen.append(number)
             covered.update(infos[number])
-        elif (missed := missed + 1) > TRIED:
+        elif (missed := missed + 1) > MAX_MISSED:
             break
     return chosen
 
 
 def _information(text: str, focus: Focus) -> dict[str, float]:
-    """The figures, identifiers and rare words of a text with their worth."""
-    units = {word: WORD_SHARE * focus.rarity(word) for word in _stems(text)}
+    """The figures and words of a text with their values."""
+    units = {word: WORD_VALUE * focus.rarity(word) for word in _stems(text)}
     units.update((value.removeprefix("0"), 1.0) for value in values_of(text))
     return units

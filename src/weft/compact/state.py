@@ -710,8 +710,8 @@ def _decisions(source: Source) -> list[Decision]:
         if not settled:
             continue  # the rules have a section of their own
         delegates = [one for one in settled if is_question(one) or asks_for_work(one)]
-        said = [one for one in settled if len(content_words(one)) > 1]
-        if any(map(is_question, delegates)) and all(one in delegates for one in said):
+        meaningful = [one for one in settled if len(content_words(one)) > 1]
+        if any(map(is_question, delegates)) and all(one in delegates for one in meaningful):
             continue  # the answer asks for more work
         reply = _shorten(" ".join(settled), ANSWER_MOST)
         text = "\n  ".join([*questions[-QUESTIONS:], f"User: {reply}"])
@@ -988,16 +988,16 @@ def _errors(source: Source) -> Iterator[Item]:
             short, quoted = "", (line,)
             if about:
                 at = bisect_right(rows, use.row)
-                said = _said_about(f"{line} {use.path}", source, at)
-                short = said or f"{about}: {_plain_error(line)}"
-                quoted = (line, said) if said else quoted
+                comment = _comment_on_error(f"{line} {use.path}", source, at)
+                short = comment or f"{about}: {_plain_error(line)}"
+                quoted = (line, comment) if comment else quoted
             names = tuple(source.reader.read(text))
             order = (HEADINGS.index(ERRORS), use.row)
             yield Item(ERRORS, text, quoted, names, (), order, (), short)
 
 
-def _said_about(error: str, source: Source, number: int) -> str:
-    """The sentence of the next turn by the assistant with a code or a name of an error."""
+def _comment_on_error(error: str, source: Source, number: int) -> str:
+    """The sentence with a code or a path of the error, if turn `number` is the assistant's."""
     if number >= len(source.turns) or source.turns[number][1] != "assistant":
         return ""
     codes = {*_CODE.findall(error), *_PATH.findall(error)}

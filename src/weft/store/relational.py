@@ -459,7 +459,8 @@ class SqlStore:
             return
         owner = self._key(thread)
         with self._db.transaction(alone=False):
-            tip = self._changed_links(owner, links)
+            self._forget_links(links)
+            tip = self._known_tip(owner)
             if tip is not None and all(commit == tip[0] for _, commit in links):
                 sql = "INSERT INTO link (key, commit_key) VALUES (?, ?) ON CONFLICT DO NOTHING"
                 rows: list[SqlRow] = [(key, tip[1]) for key, _ in links]
@@ -475,7 +476,7 @@ class SqlStore:
             return
         owner = self._key(thread)
         with self._db.transaction(alone=False):
-            self._changed_links(owner, links)
+            self._forget_links(links)
             self._db.write_many(
                 """DELETE FROM link WHERE key = ? AND commit_key =
                 (SELECT c.key FROM commits c WHERE c.thread = ? AND c.id = ?)""",
@@ -483,16 +484,15 @@ class SqlStore:
                 keeps_memo=True,
             )
 
-    def _changed_links(
-        self, owner: int, links: Sequence[tuple[bytes, Id]]
-    ) -> tuple[Id | None, int] | None:
-        """Forget links that will change; returns the id and the key of the thread's tip."""
-        memo = self._db.memo
-        if memo is None:
-            return None
-        for key, _ in links:
-            memo.links.pop(key, None)
-        tip = memo.tips.get(owner)
+    def _forget_links(self, links: Sequence[tuple[bytes, Id]]) -> None:
+        """Remove links that change from the memo."""
+        if (memo := self._db.memo) is not None:
+            for key, _ in links:
+                memo.links.pop(key, None)
+
+    def _known_tip(self, owner: int) -> tuple[Id | None, int] | None:
+        """The id and the key of the thread's tip, if the memo has it."""
+        tip = None if (memo := self._db.memo) is None else memo.tips.get(owner)
         return None if tip is None or tip.position is None else (tip.ref_state[2], tip.position[0])
 
     def find_links(self, keys: Sequence[bytes]) -> list[Link]:
