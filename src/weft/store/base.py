@@ -400,7 +400,7 @@ class Store(Protocol):
         ...
 
     def match(self, chains: Sequence[bytes]) -> list[Match]:
-        """The commits with one of these chained match keys, newest first.
+        """The commits of all threads with one of these chained match keys, newest first.
 
         Commits of deleted threads are not found.
         """
