@@ -351,7 +351,7 @@ def test_law_11_every_request_of_an_agent_succeeds_and_has_unread_results(
         assert not any(isinstance(event, Failure) for event in ended)
         assert len(asked) == len(texts_read) + 1
         for number, request in enumerate(asked[1:]):
-            assert keeper.measure(request.messages) <= keeper.limits.room
+            assert keeper.measure(request.messages) <= keeper.limits.max_tokens
             assert "Find error 4711 in pay.py." in request.messages[0].text + "".join(
                 message.text for message in request.messages
             )

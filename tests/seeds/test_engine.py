@@ -507,7 +507,7 @@ def test_P3_the_limit_is_the_window_less_reserve_and_overhead(
 ) -> None:
     model = catalogue(window=window, output=output).find("m")
     limits = limits_of(model, overhead=overhead, reserve=reserve)
-    assert limits.room == room
+    assert limits.max_tokens == room
     assert limits.is_over(room + 1)
     assert not limits.is_over(room)
     assert limits.goal == room // 2  # not again at the next turn
@@ -545,8 +545,8 @@ def test_P3_a_breaker_opens_after_failures_pauses_and_lets_one_through() -> None
     breaker = Breaker(limit=2, pause=3).fail()
     assert not breaker.is_open
     breaker = breaker.fail()
-    assert breaker.leave_out().leave_out().is_open
-    breaker = breaker.leave_out().leave_out().leave_out()
+    assert breaker.skip().skip().is_open
+    breaker = breaker.skip().skip().skip()
     assert not breaker.is_open
     assert breaker.fail().is_open  # the one attempt failed: another pause
     assert breaker.succeed() == Breaker(limit=2, pause=3)

@@ -169,7 +169,7 @@ class AutoCompactor:
     @property
     def recall_tokens(self) -> int:
         """The most tokens that one answer of `recall` may have."""
-        return min(RECALL_TOKENS, max(MIN_RECALL_TOKENS, self.limits.room // RECALL_SHARE))
+        return min(RECALL_TOKENS, max(MIN_RECALL_TOKENS, self.limits.max_tokens // RECALL_SHARE))
 
     def measure(self, messages: Sequence[Message]) -> int:
         """The tokens of messages, as the vendor would count them.
@@ -187,7 +187,7 @@ class AutoCompactor:
         return ContextUse(
             tokens=size + limits.overhead,
             window=limits.window,
-            limit=limits.room + limits.overhead,
+            limit=limits.max_tokens + limits.overhead,
             target=limits.goal + limits.overhead,
         )
 
@@ -209,7 +209,7 @@ class AutoCompactor:
             return False
         uses_model = not self.breaker.is_open
         if not uses_model:
-            self.breaker = self.breaker.leave_out()
+            self.breaker = self.breaker.skip()
         result = yield from self._compact(thread, system_messages, size, force, uses_model)
         compacted = result is not None and result.commit is not None
         if uses_model:
@@ -237,7 +237,7 @@ class AutoCompactor:
         uses_model: bool,
     ) -> Generator[AskSummary | Emit, Any, CompactResult | None]:
         """One compaction; `None` if it failed and the thread is unchanged."""
-        goal, room = self.limits.goal, self.limits.room
+        goal, room = self.limits.goal, self.limits.max_tokens
         # What the vendor adds stays after a compaction, so the messages get the rest.
         added = max(0, size - sum(self.count(message) for message in thread.compile().sendable))
         goal, room = max(1, goal - added), max(1, room - added)

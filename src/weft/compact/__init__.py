@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         unmarked,
         write_batches,
     )
-    from .budget import ResultThinner, plan_budget, plan_range, plan_summary
+    from .budget import FoldOptions, ResultThinner, plan_budget, plan_range, plan_summary
     from .cutoff import (
         Cutoff,
         Importance,
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
         describe_task,
         folding_request,
         is_summary_request,
+        max_task_tokens,
         plain_turn,
         plain_turn_tokens,
         summarised,
         summary_request,
         summary_size,
-        task_room,
     )
     from .replace import COMPACTED, Strip, plan_replacements
     from .result import (
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
         Summary,
         SummaryJob,
         SummaryRequest,
-        chunk_room,
+        max_chunk_tokens,
         max_summary_tokens,
         summarise,
         trim_to,
@@ -104,7 +104,7 @@ __getattr__ = lazy_names(
             "Batch Clip SummaryBatch as_data body_as_data is_summary join_batches mark_summary "
             "read_batches record_batches unmarked write_batches"
         ),
-        "budget": "ResultThinner plan_budget plan_range plan_summary",
+        "budget": "FoldOptions ResultThinner plan_budget plan_range plan_summary",
         "cutoff": (
             "Cutoff Importance Scorer choose_cutoff choose_verbatim keep_verbatim measure_cutoff "
             "min_summary_need read_importance"
@@ -117,7 +117,7 @@ __getattr__ = lazy_names(
         "plan": "Method Pin Plan Range Stripped Thinned",
         "prompts": (
             "PROMPT cut_chunks describe_task folding_request is_summary_request plain_turn "
-            "plain_turn_tokens summarised summary_request summary_size task_room"
+            "plain_turn_tokens summarised summary_request summary_size max_task_tokens"
         ),
         "replace": "COMPACTED Strip plan_replacements",
         "result": (
@@ -126,8 +126,8 @@ __getattr__ = lazy_names(
             "compaction_fell_back compaction_progress compaction_started describe_changes"
         ),
         "summarise": (
-            "PROMPT_TOKENS Answer History Stopped Summary SummaryJob SummaryRequest chunk_room "
-            "max_summary_tokens summarise trim_to"
+            "PROMPT_TOKENS Answer History Stopped Summary SummaryJob SummaryRequest "
+            "max_chunk_tokens max_summary_tokens summarise trim_to"
         ),
         "tool": (
             "COMPACT_CONTEXT_TOOL COMPACT_TOOL RECALL_TOOL Replacement ToolDefinition "
@@ -156,6 +156,7 @@ __all__ = [
     "Clip",
     "CompactResult",
     "Cutoff",
+    "FoldOptions",
     "Gauge",
     "History",
     "Importance",
@@ -187,7 +188,6 @@ __all__ = [
     "check_summary",
     "choose_cutoff",
     "choose_verbatim",
-    "chunk_room",
     "compact_result",
     "compaction_ended",
     "compaction_events",
@@ -213,7 +213,9 @@ __all__ = [
     "limits_of",
     "locate_range",
     "mark_summary",
+    "max_chunk_tokens",
     "max_summary_tokens",
+    "max_task_tokens",
     "measure_cutoff",
     "min_summary_need",
     "non_summary_reason",
@@ -234,7 +236,6 @@ __all__ = [
     "summarised",
     "summary_request",
     "summary_size",
-    "task_room",
     "thin_unread",
     "trim_to",
     "unmarked",

@@ -9,8 +9,9 @@ first batch of a thread never becomes a copy of a copy.
 The text of a summary is data. It is between a heading and an end line that say so, and nothing
 inside it can imitate these lines, a system reminder or the control tokens of a chat template.
 
-Batches are stored in the metadata of the commit that wrote the summary. What they cover is in the
-commits before it: `search` and `recall` find it, and `revert` brings it back.
+Batches are stored in the metadata of the commit that wrote the summary. The messages that they
+cover are in the commits before it: `search` and `recall` find them, and `revert` brings them
+back.
 """
 
 import re
@@ -29,15 +30,18 @@ from weft.model import JsonObject, Message, Text
 from .source import BULLET, RULES
 
 MINUTES = "%Y-%m-%d %H:%M"
-RECORD = "batches"
+"""The format of times in a summary."""
+
+METADATA_KEY = "batches"
+"""The member of a commit's metadata that has the batches."""
 
 HEADING = "[Summary of earlier messages"
 NOT_A_REQUEST = "This is a record and not a request"
 SHORT_MARK = "a record, not a request"
 RECORD_ONLY = f"{NOT_A_REQUEST}; the originals are kept: recall finds what it leaves out."
 END = "[End of the summary]"
-"""The parts that mark a summary: the start of its heading, the statement that it is a record
-(shorter in an extract, which may have little room), and its last line."""
+"""The parts that mark a summary: the start of its heading, the statement that it is a record (a
+shorter one in an extract, which may be small), and its last line."""
 
 _IMITATION = lazy_pattern(
     r"\[(?=\s*(?:End of the summary|Summary of earlier messages)\b)", re.IGNORECASE
@@ -55,7 +59,7 @@ _SECRET = lazy_pattern(
 """Keys of well-known services. A summary is copied, exported and read by other models; the original
 stays in the history, where `recall` finds it."""
 
-OMITTED = "[... {} earlier {} left out here; they can be looked up ...]"
+OMITTED_LINE = "[... {} earlier {} left out here; they can be looked up ...]"
 
 
 class Batch(Struct, frozen=True, omit_defaults=True):
@@ -83,7 +87,7 @@ class SummaryBatch(Struct, frozen=True):
     @property
     def words(self) -> str:
         """Its text on one line, without headings and speakers."""
-        return first_words(self.batch.text)
+        return on_one_line(self.batch.text)
 
     def to_dict(self) -> JsonObject:
         """The batch as JSON."""
@@ -92,8 +96,8 @@ class SummaryBatch(Struct, frozen=True):
             "commit": self.commit,
             "count": batch.count,
             "depth": batch.depth,
-            "start": None if batch.start is None else _moment(batch.start).isoformat(),
-            "end": None if batch.end is None else _moment(batch.end).isoformat(),
+            "start": None if batch.start is None else _to_datetime(batch.start).isoformat(),
+            "end": None if batch.end is None else _to_datetime(batch.end).isoformat(),
             "model": batch.model,
             "text": batch.text,
         }
@@ -129,7 +133,7 @@ def write_batches(batches: Sequence[Batch], clip: Clip) -> Message:
     count = sum(batch.count for batch in batches)
     models = ", ".join(dict.fromkeys(batch.model for batch in batches if batch.model))
     by = f", written by {models}" if models else ""
-    return mark_summary(join_batches(batches, clip), f": {_many(count, 'message')}{by}")
+    return mark_summary(join_batches(batches, clip), f": {plural(count, 'message')}{by}")
 
 
 def mark_summary(text: str, details: str = "") -> Message:
@@ -172,9 +176,9 @@ def join_batches(batches: Sequence[Batch], clip: Clip) -> str:
     omitted = total - clip.first - clip.last
     if omitted > 0:
         word = "summary" if omitted == 1 else "summaries"
-        left_out = batches[clip.first : total - clip.last]
-        rules = [rule for batch in left_out for rule in quoted_rules(batch.text)]
-        line = with_rules(OMITTED.format(omitted, word), list(dict.fromkeys(rules)))
+        omitted_batches = batches[clip.first : total - clip.last]
+        rules = [rule for batch in omitted_batches for rule in quoted_rules(batch.text)]
+        line = with_rules(OMITTED_LINE.format(omitted, word), list(dict.fromkeys(rules)))
         parts[clip.first : total - clip.last] = [line]
     return "\n\n".join(parts)
 
@@ -201,8 +205,8 @@ def quoted_rules(summary: str) -> list[str]:
     return rules
 
 
-def between(batches: Sequence[Batch], clip: Clip) -> tuple[int, int] | None:
-    """Which batches to merge into one if there are too many; else `None`."""
+def span_to_merge(batches: Sequence[Batch], clip: Clip) -> tuple[int, int] | None:
+    """The start and the end of the batches to merge into one; `None` if there are not too many."""
     if len(batches) <= clip.most:
         return None
     return clip.first, len(batches) - clip.last
@@ -229,12 +233,12 @@ def batch_row(batch: Batch) -> Row:
 
 def record_batches(batches: Iterable[Batch]) -> JsonObject:
     """The batches as members of a commit's metadata."""
-    return {RECORD: [to_builtins(batch) for batch in batches]}
+    return {METADATA_KEY: [to_builtins(batch) for batch in batches]}
 
 
 def read_batches(record: JsonObject) -> tuple[Batch, ...] | None:
-    """The batches in a commit's metadata; `None` if there are none, or not readable ones."""
-    items = record.get(RECORD)
+    """The batches in a commit's metadata; `None` if there are none or they cannot be read."""
+    items = record.get(METADATA_KEY)
     if not isinstance(items, list) or not items:
         return None
     try:
@@ -250,31 +254,32 @@ def is_summary(row: Row) -> bool:
 
 def describe(batch: Batch) -> str:
     """What a batch covers, in one line."""
-    parts = [_many(batch.count, "message")]
+    parts = [plural(batch.count, "message")]
     if batch.start is not None and batch.end is not None:
-        moments = (_moment(seconds).strftime(MINUTES) for seconds in (batch.start, batch.end))
-        parts.append(" to ".join(moments))
+        times = (_to_datetime(seconds).strftime(MINUTES) for seconds in (batch.start, batch.end))
+        parts.append(" to ".join(times))
     if batch.depth:
         parts.append(f"depth {batch.depth}")
     return ", ".join(parts)
 
 
-def first_words(text: str) -> str:
+def on_one_line(text: str) -> str:
     """A summary on one line, without its heading and speakers."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0].startswith(HEADING):
         del lines[0]
     parts = [
         line.removeprefix(BULLET)
-        for line, below in zip(lines, [*lines[1:], ""], strict=True)
-        if not (line.endswith(":") and below.startswith(BULLET))
+        for line, next_line in zip(lines, [*lines[1:], ""], strict=True)
+        if not (line.endswith(":") and next_line.startswith(BULLET))
     ]
     return " ".join(" ".join(parts).split())
 
 
-def _moment(seconds: float) -> datetime:
+def _to_datetime(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _many(number: int, word: str) -> str:
+def plural(number: int, word: str) -> str:
+    """`1 message`, `2 messages`."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

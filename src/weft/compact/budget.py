@@ -1,15 +1,15 @@
 """Compaction to a budget, or to a number of recent exchanges, with an extract as the summary.
 
-What must stay is paid for first (`layout`). The rest is divided between the most recent exchanges
-or rounds, from the end, and one summary of everything older. The summary gets a quarter if little
-is folded, and more the more it stands for: about three quarters if only a tenth of the thread may
-stay (`summary_room`).
+What must stay (`layout`) is counted first. The remaining tokens are divided between the most recent
+exchanges or rounds, from the end, and one summary of everything older. The summary gets a quarter
+of them if little is folded, and more if more is folded: about three quarters if only a tenth of the
+thread may stay (`reserve_for_summary`).
 
-- A fold always leaves a summary that says something about what it replaced. If there is no room
-  for a useful one, fewer exchanges stay, down to the last request. If there is still none, the plan
-  is refused with the number of tokens that it needs.
+- A fold always leaves a summary with information about what it replaced. If a useful one does not
+  fit, fewer exchanges stay, down to the last request. If it still does not fit, the plan is refused
+  with the number of tokens that it needs.
 - Results that the model has not read are never folded. If they do not fit, they are shortened.
-- Rules that came up on the way stay as they are. Only if nothing else helps, they are folded.
+- Later system messages (rules) stay unchanged. They are folded only if nothing else helps.
 - A fold that saves nothing is not made. Nor is a fold of an earlier summary alone, unless the
   budget requires it: the same compaction twice changes nothing the second time.
 
@@ -20,13 +20,13 @@ vendor.
 
 from collections.abc import Callable, Sequence
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from weft.errors import BudgetExceeded, CompactRefused
 from weft.history import Row
 from weft.model import Message, Text
 
-from .batches import body_as_data, mark_summary
+from .batches import body_as_data, mark_summary, plural
 from .extract import Extract
 from .layout import (
     Count,
@@ -41,30 +41,44 @@ from .plan import Plan, leading_system
 from .source import MARK
 from .unread import Thinning, Unread, unread_rows
 
-SUMMARY_SHARE, SUMMARY_MOST = 0.25, 0.95
-"""The least and the most that a summary gets of what is free."""
+MIN_SUMMARY_SHARE, MAX_SUMMARY_SHARE = 0.25, 0.95
+"""The smallest and the largest share of the free tokens that a summary gets."""
 
-SUMMARY_CEILING = 0.25
-SUMMARY_LEAST = 300
-"""A summary has at most a quarter of the tokens it replaces, or this many."""
+SOURCE_SHARE = 0.25
+MIN_SUMMARY_LIMIT = 300
+"""A summary has at most this share of the tokens it replaces, or this many tokens if that is
+more."""
 
-CROWDED_MOST, CROWDED_SHARE = 500, 0.7
-"""A summary has at least this share of the room that it shares with unread results, or this many
-tokens."""
+RESERVED_SHARE, MAX_RESERVED = 0.7, 500
+"""Of the tokens that a summary shares with unread results, this share is reserved for the summary,
+but at most this many tokens."""
 
-CROWDED_ROOM = 2000
-"""If both share more tokens than this, unread results are only shortened for a summary of
-`SUMMARY_LEAST`: a whole result is worth more than a longer summary."""
+LARGE_SHARED = 2000
+"""If they share more tokens than this, only `MIN_SUMMARY_LIMIT` is reserved for the summary: a
+whole result is worth more than a longer summary."""
 
 Originals = Callable[[Sequence[Row]], Sequence[Row]]
-"""Replaces summaries among rows by the messages that they stand for."""
+"""Replaces summaries among rows by the messages that they summarise."""
 
-SAMPLE = 24
+SAMPLE_ROWS = 24
 """How many rows are read to estimate the size of a useful summary."""
 
 THIN_ONLY_SHARE = 0.5
-"""If everything else is at most this part of the budget, only unread results are shortened and
+"""If everything else is at most this share of the budget, only unread results are shortened and
 nothing is folded."""
+
+
+class FoldOptions(Struct, frozen=True, kw_only=True):
+    """What a plan keeps, and how it summarises the rest; `plan_budget` explains the fields.
+
+    `rules`: whether later system messages stay.
+    """
+
+    keep: int | None = None
+    cut: bool = False
+    count: Count
+    rules: bool = True
+    originals: Originals = list
 
 
 def plan_budget(
@@ -84,32 +98,29 @@ def plan_budget(
     - `limit`: if unread results do not fit the budget, up to this many tokens are used before they
       are shortened.
     - `cut`: if there is no room for a summary, leave one line that says how much was removed.
-    - `originals`: replaces summaries among rows by the messages that they stand for. A summary is
-      made from these, because details get lost if a summary is made from a summary.
+    - `originals`: replaces summaries among rows by the messages that they summarise. A new summary
+      is made from these messages, because a summary of a summary loses details.
 
     Raises `BudgetExceeded` if what must stay is too much, and `CompactRefused` if there is nothing
     to compact.
     """
     _check(rows, budget, keep, field="budget")
     count_trial, count = count, count_each_once(count)
-    most = budget if limit is None else max(budget, limit)
+    max_budget = budget if limit is None else max(budget, limit)
     refused: BudgetExceeded | None = None
     for rules in (True, False) if rule_rows(rows) else (True,):
-        for tokens in dict.fromkeys((budget, most)):
+        options = FoldOptions(keep=keep, cut=cut, count=count, rules=rules, originals=originals)
+        for tokens in dict.fromkeys((budget, max_budget)):
             try:
-                plan = _plan_fold(rows, tokens, keep, cut, count, rules, originals)
+                plan = _plan_fold(rows, tokens, options)
             except BudgetExceeded as error:
                 refused = error
                 continue
-            if _room(plan, rows, tokens, count) >= CROWDED_MOST or not unread_rows(rows):
+            left_for_summary = _tokens_for_summary(plan, rows, tokens, count)
+            if left_for_summary >= MAX_RESERVED or not unread_rows(rows):
                 return plan
-            thinner = ResultThinner(
-                rows, tokens, keep, cut, count, trial=count_trial, rules=rules, originals=originals
-            )
-            return thinner.uncrowd(plan)
-        thinner = ResultThinner(
-            rows, most, keep, cut, count, trial=count_trial, rules=rules, originals=originals
-        )
+            return ResultThinner(rows, tokens, options, trial=count_trial).with_summary(plan)
+        thinner = ResultThinner(rows, max_budget, options, trial=count_trial)
         if thinner.is_possible:
             try:
                 return thinner.plan()
@@ -119,32 +130,26 @@ def plan_budget(
     raise refused
 
 
-def _room(plan: Plan, rows: Sequence[Row], budget: int, count: Count) -> int:
-    """The tokens that the kept rows leave for the summary; all of them, if nothing is folded."""
+def _tokens_for_summary(plan: Plan, rows: Sequence[Row], budget: int, count: Count) -> int:
+    """The tokens that the rows which stay leave for the summary; the whole budget if nothing is
+    folded."""
     if not plan.ranges:
         return budget
-    own = {id(row) for row in rows}
-    return budget - count_tokens([row for row in plan.rows if id(row) in own], count)
+    old_rows = {id(row) for row in rows}
+    return budget - count_tokens([row for row in plan.rows if id(row) in old_rows], count)
 
 
-def _plan_fold(
-    rows: Sequence[Row],
-    budget: int,
-    keep: int | None,
-    cut: bool,
-    count: Count,
-    rules: bool,
-    originals: Originals,
-) -> Plan:
+def _plan_fold(rows: Sequence[Row], budget: int, options: FoldOptions) -> Plan:
     """The plan that folds old exchanges and keeps everything else."""
-    fits = count_tokens(rows, count) <= budget
-    if keep is None and fits:
+    fits = count_tokens(rows, options.count) <= budget
+    if options.keep is None and fits:
         return Plan(rows=tuple(rows))
-    split = BudgetSplit(Layout(rows, count, rules=rules), budget, cut=cut, originals=originals)
-    if keep is None:
+    layout = Layout(rows, options.count, rules=options.rules)
+    split = BudgetSplit(layout, budget, cut=options.cut, originals=options.originals)
+    if options.keep is None:
         return split.plan(split.cutoff())
-    cutoff = split.layout.keeping(keep)
-    if fits and (split.layout.lone_summary(cutoff) is not None or not split.saves(cutoff)):
+    cutoff = split.layout.cutoff_keeping(options.keep)
+    if fits and (split.layout.lone_summary(cutoff) is not None or not split.saves_tokens(cutoff)):
         return Plan(rows=tuple(rows))
     return split.plan(cutoff)
 
@@ -152,99 +157,94 @@ def _plan_fold(
 class ResultThinner:
     """The plan for threads whose unread results have to be shortened.
 
-    If everything else is small, nothing is folded. Otherwise old exchanges are folded, and the room
-    is split: a quarter for their summary, the rest for the unread results.
+    If everything else is small, nothing is folded. Otherwise old exchanges are folded, and the free
+    tokens are split: a quarter for their summary, three quarters for the unread results.
 
-    `need` is the least room for the summary, if that is more than the smallest extract. `trial`
-    counts messages that are tried and discarded, because `count` may cache every message.
+    `min_summary` is the minimum tokens for the summary, if that is more than the smallest extract.
+    `trial` counts messages that are tried and discarded, because `options.count` may cache every
+    message.
     """
 
     def __init__(
         self,
         rows: Sequence[Row],
         budget: int,
-        keep: int | None,
-        cut: bool,
-        count: Count,
+        options: FoldOptions,
         *,
         trial: Count,
-        need: int = 0,
-        rules: bool = True,
-        originals: Originals = list,
+        min_summary: int = 0,
     ) -> None:
-        self.rows, self.budget, self.keep, self.cut, self.count = rows, budget, keep, cut, count
-        self.need, self.rules, self.originals = need, rules, originals
-        self.results = Unread(rows, trial)
-        smallest = self.results.thin(-1)
+        self.rows, self.budget, self.options = rows, budget, options
+        self.min_summary = min_summary
+        self.unread = Unread(rows, trial)
+        smallest = self.unread.thin(-1)
         self.is_possible = bool(smallest.thinned)
-        self.handles = self._unread_cost(smallest.rows)
-        self.rest = count_tokens(rows, count) - self._unread_cost(rows)
-        layout = Layout(smallest.rows, count, rules=rules)
-        split = BudgetSplit(layout, budget, cut=cut, originals=originals)
-        self.floor = split.needed(self._border(split.layout))
+        self.handle_tokens = self._unread_tokens(smallest.rows)
+        self.other_tokens = count_tokens(rows, options.count) - self._unread_tokens(rows)
+        layout = Layout(smallest.rows, options.count, rules=options.rules)
+        split = BudgetSplit(layout, budget, cut=options.cut, originals=options.originals)
+        self.min_fold_tokens = split.min_budget(self._last_cutoff(layout))
 
     @property
-    def needed(self) -> int:
+    def min_budget(self) -> int:
         """The tokens of the smallest possible plan."""
-        return min(self.rest + self.handles, self.floor)
+        return min(self.other_tokens + self.handle_tokens, self.min_fold_tokens)
 
     @property
-    def is_alone(self) -> bool:
+    def is_enough(self) -> bool:
         """Whether shortening the results is enough, so that nothing needs to be folded."""
-        fits = self.rest + self.handles <= self.budget
-        return fits and (self.rest <= self.budget * THIN_ONLY_SHARE or self.floor > self.budget)
+        if self.other_tokens + self.handle_tokens > self.budget:
+            return False
+        is_rest_small = self.other_tokens <= self.budget * THIN_ONLY_SHARE
+        return is_rest_small or self.min_fold_tokens > self.budget
 
     def thin(self) -> Thinning:
         """The rows with the unread results shortened to fit the budget.
 
         Raises `BudgetExceeded` if even their handles do not fit.
         """
-        if self.needed > self.budget:
-            raise _exceeded("what must stay needs", self.needed, self.budget)
-        if self.is_alone:
-            return self.results.thin(self.budget - self.rest)
-        free = self.budget - self.floor
-        room = min(int(free * (1 - SUMMARY_SHARE)), max(0, free - self.need))
-        return self.results.thin(self.handles + room)
+        if self.min_budget > self.budget:
+            raise _exceeded("what must stay needs", self.min_budget, self.budget)
+        if self.is_enough:
+            return self.unread.thin(self.budget - self.other_tokens)
+        free = self.budget - self.min_fold_tokens
+        for_results = min(int(free * (1 - MIN_SUMMARY_SHARE)), max(0, free - self.min_summary))
+        return self.unread.thin(self.handle_tokens + for_results)
 
     def plan(self) -> Plan:
+        """The plan with shortened results, and with a fold if that is not enough."""
         thinning = self.thin()
-        if self.is_alone:
+        if self.is_enough:
             return Plan(rows=thinning.rows, thinned=thinning.thinned, method="thin")
-        planned = _plan_fold(
-            thinning.rows,
-            self.budget,
-            self.keep,
-            self.cut,
-            self.count,
-            self.rules,
-            self.originals,
-        )
+        planned = _plan_fold(thinning.rows, self.budget, self.options)
         method = planned.method or "thin"
         return structs.replace(planned, thinned=thinning.thinned, method=method)
 
-    def uncrowd(self, plan: Plan) -> Plan:
-        """A plan with more room for the summary, if unread results crowd it out of this one.
+    def with_summary(self, plan: Plan) -> Plan:
+        """The plan, or one with shorter results if `plan` leaves too few tokens for the summary.
 
-        A result that fits whole may leave room for a few sentences. Without the goal, the rules and
-        the decisions the result is of little use, so it is shortened until the summary has most of
-        the room that both share.
+        A result that fits whole may leave only a few sentences for the summary. Without the goal,
+        the rules and the decisions the result is of little use, so it is shortened until the
+        summary has most of the tokens that both share.
         """
-        shared = self.budget - self.floor
-        most = CROWDED_MOST if shared <= CROWDED_ROOM else SUMMARY_LEAST
-        self.need = min(most, int(shared * CROWDED_SHARE))
-        if not self.is_possible or _room(plan, self.rows, self.budget, self.count) >= self.need:
+        shared = self.budget - self.min_fold_tokens
+        max_reserved = MAX_RESERVED if shared <= LARGE_SHARED else MIN_SUMMARY_LIMIT
+        self.min_summary = min(max_reserved, int(shared * RESERVED_SHARE))
+        left = _tokens_for_summary(plan, self.rows, self.budget, self.options.count)
+        if not self.is_possible or left >= self.min_summary:
             return plan
         try:
             return self.plan()
         except BudgetExceeded:
             return plan
 
-    def _border(self, layout: Layout) -> int:
-        return layout.units()[-1] if self.keep is None else layout.keeping(self.keep)
+    def _last_cutoff(self, layout: Layout) -> int:
+        """The cut-off that folds most."""
+        keep = self.options.keep
+        return len(layout.rows) if keep is None else layout.cutoff_keeping(keep)
 
-    def _unread_cost(self, rows: Sequence[Row]) -> int:
-        return sum(self.count(rows[i].message) for i in self.results.numbers)
+    def _unread_tokens(self, rows: Sequence[Row]) -> int:
+        return sum(self.options.count(rows[i].message) for i in self.unread.numbers)
 
 
 def plan_summary(
@@ -264,7 +264,7 @@ def plan_summary(
         raise CompactRefused("is blank; say what happened in the folded turns", field="summary")
     _check(rows, budget, keep, field="summary")
     layout = Layout(rows, count)
-    cutoff = layout.keeping(1 if keep is None else keep)
+    cutoff = layout.cutoff_keeping(1 if keep is None else keep)
     planned = _plan_own_summary(layout, cutoff, summary)
     needed = count_tokens(planned.rows, count)
     if budget is not None and needed > budget:
@@ -296,9 +296,9 @@ def plan_range(
         return Plan(rows=tuple(rows))
     source = layout.source_rows(position)
     size = count_tokens(source, layout.count)
-    room = max(min(SUMMARY_LEAST, size // 2), int(size * SUMMARY_CEILING))
+    max_tokens = max(min(MIN_SUMMARY_LIMIT, size // 2), int(size * SOURCE_SHARE))
     extract = Extract(originals(source), layout.count, beside=layout.kept_rows(position))
-    message = _write_extract(extract, room, layout.count)
+    message = _write_extract(extract, max_tokens, layout.count)
     return layout.plan(position, message or cut_line(len(source)))
 
 
@@ -311,19 +311,19 @@ def _plan_own_summary(layout: Layout, cutoff: int, summary: str) -> Plan:
     return layout.plan(cutoff, message)
 
 
-def summary_room(free: int, budget: int, whole: int) -> int:
-    """The tokens that a summary gets of those which must not go to anything else.
+def reserve_for_summary(free: int, budget: int, total: int) -> int:
+    """How many of the free tokens a thread of `total` tokens reserves for its summary.
 
-    A quarter, if the budget is nearly the whole thread; more, the more of the thread the summary
-    stands for, up to `SUMMARY_MOST`. Up to a half if that is little.
+    A quarter if the budget is nearly the whole thread, and more if more of the thread is folded, up
+    to `MAX_SUMMARY_SHARE`. If that is little, up to a half.
     """
-    removed = max(0.0, 1 - budget / max(1, whole))
-    share = SUMMARY_SHARE + (SUMMARY_MOST - SUMMARY_SHARE) * removed**2
-    return max(int(free * share), min(SUMMARY_LEAST, free // 2))
+    removed = max(0.0, 1 - budget / max(1, total))
+    share = MIN_SUMMARY_SHARE + (MAX_SUMMARY_SHARE - MIN_SUMMARY_SHARE) * removed**2
+    return max(int(free * share), min(MIN_SUMMARY_LIMIT, free // 2))
 
 
 class BudgetSplit:
-    """A budget, and how much of it each cut-off leaves for the summary."""
+    """How each cut-off splits a budget between the rows that stay and the summary."""
 
     def __init__(
         self, layout: Layout, budget: int, *, cut: bool = False, originals: Originals = list
@@ -335,88 +335,90 @@ class BudgetSplit:
         self.extracts: dict[int, Extract] = {}
 
     def cutoff(self) -> int:
-        """The cut-off that keeps most and still has room for a useful summary.
+        """The cut-off that keeps most and still leaves enough tokens for a useful summary.
 
-        If there is none, the cut-off that leaves the summary most room. What the summary stands
-        for is counted from the originals, so that it does not matter how often a thread was
+        If there is none, the cut-off that leaves most tokens for the summary. The originals are
+        counted and not their earlier summaries, so that it does not matter how often a thread was
         compacted before.
         """
         layout = self.layout
-        end = layout.units()[-1]
-        floor = layout.min_tokens(end)
-        whole = count_tokens(self.originals(layout.rows), layout.count)
-        limit = self.budget - summary_room(self.budget - floor, self.budget, whole)
+        end = len(layout.rows)
+        free = self.budget - layout.min_tokens(end)
+        total = count_tokens(self.originals(layout.rows), layout.count)
+        limit = self.budget - reserve_for_summary(free, self.budget, total)
 
         def fits(cutoff: int) -> bool:
             if layout.min_tokens(cutoff) > limit:
                 return False
-            room = self.room(cutoff)
-            return room >= SUMMARY_LEAST or room >= self.useful(cutoff)
+            left = self.tokens_left(cutoff)
+            return left >= MIN_SUMMARY_LIMIT or left >= self.useful_summary(cutoff)
 
         position = choose_position(layout, fits)
         if position is not None:
             return position
-        last = layout.exchanges()[-1]
-        return last if self.room(last) >= self.least(last) else end
+        last = layout.exchange_starts()[-1]
+        return last if self.tokens_left(last) >= self.min_summary(last) else end
 
-    def room(self, cutoff: int) -> int:
+    def tokens_left(self, cutoff: int) -> int:
         """The tokens that are left for the summary; -1 if even the kept rows do not fit."""
         if self.layout.min_tokens(cutoff) > self.budget:
             return -1
         return self.budget - count_tokens(self.layout.kept_rows(cutoff), self.layout.count)
 
-    def useful(self, cutoff: int) -> int:
+    def useful_summary(self, cutoff: int) -> int:
         """The tokens of a useful summary, estimated from the last of the folded rows."""
-        rows = self.layout.source_rows(cutoff)[-SAMPLE:]
-        return Extract(rows, self.layout.count).useful if rows else 0
+        rows = self.layout.source_rows(cutoff)[-SAMPLE_ROWS:]
+        return Extract(rows, self.layout.count).useful_tokens if rows else 0
 
-    def least(self, cutoff: int) -> int:
-        return self._extract(cutoff).least if self.layout.folded(cutoff) else 0
+    def min_summary(self, cutoff: int) -> int:
+        """The tokens of the smallest summary; 0 if nothing is folded."""
+        return self._extract(cutoff).min_tokens if self.layout.folded(cutoff) else 0
 
-    def saves(self, cutoff: int) -> bool:
+    def saves_tokens(self, cutoff: int) -> bool:
         """Whether a fold at this cut-off makes the thread smaller."""
-        if not self.layout.folded(cutoff) or self.room(cutoff) < self.least(cutoff):
+        if not self.layout.folded(cutoff) or self.tokens_left(cutoff) < self.min_summary(cutoff):
             return False
         before = count_tokens(self.layout.rows, self.layout.count)
         return count_tokens(self.plan(cutoff).rows, self.layout.count) < before
 
     def plan(self, cutoff: int) -> Plan:
-        """The plan for a cut-off; raises `BudgetExceeded` if its summary has no room."""
+        """The plan for a cut-off; raises `BudgetExceeded` if its summary does not fit."""
         layout, count = self.layout, self.layout.count
         kept_rows = layout.kept_rows(cutoff)
         if not layout.folded(cutoff):
             return self._unfolded(kept_rows)
         extract = self._extract(cutoff)
-        ceiling = max(
-            SUMMARY_LEAST,
-            int(count_tokens(extract.rows, count) * SUMMARY_CEILING),
-            extract.least,
+        max_tokens = max(
+            MIN_SUMMARY_LIMIT,
+            int(count_tokens(extract.rows, count) * SOURCE_SHARE),
+            extract.min_tokens,
         )
-        room = self.budget - count_tokens(kept_rows, count)
-        message = _write_extract(extract, min(ceiling, room), count)
+        tokens_left = self.budget - count_tokens(kept_rows, count)
+        message = _write_extract(extract, min(max_tokens, tokens_left), count)
         if message is not None:
             return structs.replace(layout.plan(cutoff, message), method="extract")
         line = cut_line(len(layout.folded(cutoff)))
-        if self.cut and count(line) <= room:
+        if self.cut and count(line) <= tokens_left:
             return structs.replace(layout.plan(cutoff, line), method="cut")
-        raise self._no_room(self.needed(cutoff))
+        raise self._too_small(self.min_budget(cutoff))
 
-    def needed(self, cutoff: int) -> int:
+    def min_budget(self, cutoff: int) -> int:
         """The smallest budget for which this cut-off works."""
         kept_tokens = count_tokens(self.layout.kept_rows(cutoff), self.layout.count)
         if not self.layout.folded(cutoff):
             return kept_tokens
-        least = self._extract(cutoff).least
+        min_summary = self._extract(cutoff).min_tokens
         if self.cut:
             line = cut_line(len(self.layout.folded(cutoff)))
-            least = min(least, self.layout.count(line))
-        return kept_tokens + least
+            min_summary = min(min_summary, self.layout.count(line))
+        return kept_tokens + min_summary
 
-    def _no_room(self, needed: int) -> BudgetExceeded:
-        whole = count_tokens(self.layout.rows, self.layout.count)
-        if whole <= needed:
+    def _too_small(self, needed: int) -> BudgetExceeded:
+        """The error for a budget that is smaller than `needed`."""
+        total = count_tokens(self.layout.rows, self.layout.count)
+        if total <= needed:
             return _exceeded(
-                "a summary would save nothing and the thread needs", whole, self.budget
+                "a summary would save nothing and the thread needs", total, self.budget
             )
         return _exceeded("what must stay and a summary of the rest need", needed, self.budget)
 
@@ -436,27 +438,30 @@ class BudgetSplit:
         return self.extracts[cutoff]
 
 
-def _write_extract(extract: Extract, room: int, count: Count) -> Message | None:
-    """The extract as data: without secrets, and without text that could pass for an instruction of
-    the system."""
-    for tokens in (room, room * 9 // 10):  # the replaced text may have more tokens
+def _write_extract(extract: Extract, max_tokens: int, count: Count) -> Message | None:
+    """The extract as data (`as_data`) in at most `max_tokens`; `None` if none fits."""
+    # The replaced text may have more tokens. Then a smaller extract is tried.
+    for tokens in (max_tokens, max_tokens * 9 // 10):
         message = extract.within(tokens)
-        data = None if message is None else body_as_data(message.text)
-        if message is None or data is None or data == message.text:
+        if message is None:
+            return None
+        data = body_as_data(message.text)
+        if data == message.text:
             return message
         safe = Message(message.role, (Text(data),))
-        if count(safe) <= room:
+        if count(safe) <= max_tokens:
             return safe
     return None
 
 
 def cut_line(messages: int) -> Message:
     """The message that replaces turns which were cut without a summary."""
-    many = f"{messages:,} message" if messages == 1 else f"{messages:,} messages"
-    return Message("user", (Text(f"{MARK}: {many} left out; recall finds them]"),))
+    omitted = plural(messages, "message")
+    return Message("user", (Text(f"{MARK}: {omitted} left out; recall finds them]"),))
 
 
 def _check(rows: Sequence[Row], budget: int | None, keep: int | None, *, field: str) -> None:
+    """Raise `CompactRefused` if there is nothing to compact, or if a number is negative."""
     if leading_system(rows) == len(rows):
         what = "only system messages" if rows else "no messages"
         raise CompactRefused(f"the thread has {what}: nothing to compact", field=field)

@@ -4,7 +4,7 @@ The cut-off is chosen before any summary exists:
 
 - by the number of exchanges to keep (by default the last one), or
 - by a budget. The summary gets a fifth of what is free, or at least a minimum. The newest exchanges
-  that fit into the rest stay. If too few whole exchanges fit, one is cut between rounds.
+  that fit beside it stay. If too few whole exchanges fit, one is cut between rounds.
 
 A summary may have a fifth of the tokens that it replaces, within fixed limits, and never more than
 it replaces. Earlier summaries may have a quarter of a budget. If they have more, they are merged.
@@ -36,12 +36,18 @@ from .batches import is_summary
 from .layout import Count, Layout, choose_position, count_tokens, cut_units
 
 SUMMARY_SHARE = 0.2
+"""The share of the replaced tokens, or of the free tokens of a budget, that a summary gets."""
+
 MIN_SUMMARY = 300
-LEAST_SUMMARY = 60
+MAX_SUMMARY = 4096
+"""The limits of that share, in tokens."""
+
+MIN_SMALL_SUMMARY = 60
 """The minimum for a short thread or a small budget, where `MIN_SUMMARY` is too much."""
 
-MAX_SUMMARY = 4096
 OLD_SUMMARIES_SHARE = 0.25
+"""The share of a budget that earlier summaries may have before they are merged."""
+
 FRAME_TOKENS = 64
 """The tokens of the lines above and below the summaries."""
 
@@ -55,8 +61,10 @@ QUESTION_MARKS = ("?", "？")
 class Cutoff(Struct, frozen=True):
     """A position in the rows, what is folded before it, and how long its summary may be.
 
-    `summaries` are the earlier summaries that are folded, `turns` all other visible rows. `room` is
-    what a budget leaves for old and new summaries together.
+    - `summaries`: the earlier summaries that are folded
+    - `turns`: all other visible rows that are folded
+    - `limit`: the most tokens of the new summary
+    - `total_limit`: the most tokens of old and new summaries together; `None` without a budget
     """
 
     layout: Layout
@@ -64,7 +72,7 @@ class Cutoff(Struct, frozen=True):
     summaries: tuple[Row, ...]
     turns: tuple[Row, ...]
     limit: int
-    room: int | None = None
+    total_limit: int | None = None
 
     @property
     def kept_tokens(self) -> int:
@@ -77,10 +85,10 @@ class Cutoff(Struct, frozen=True):
         return count_tokens(self.summaries, self.layout.count)
 
     def max_tokens_after(self, new_tokens: int) -> int:
-        """The most tokens that remain if the new summary has this many."""
+        """The most tokens of the thread afterwards, if the new summary has `new_tokens`."""
         summaries = self.summary_tokens + new_tokens
-        if self.room is not None:
-            summaries = min(summaries, self.room)
+        if self.total_limit is not None:
+            summaries = min(summaries, self.total_limit)
         return self.kept_tokens + FRAME_TOKENS + summaries
 
 
@@ -108,18 +116,20 @@ def choose_cutoff(
     elif keep is None:
         position = _default_position(layout)
     else:
-        position = layout.keeping(keep)
+        position = layout.cutoff_keeping(keep)
     cutoff = measure_cutoff(layout, position, max_output)
     if budget is None:
         return cutoff if cutoff.turns else None
     if not cutoff.turns and not (keep is None and cutoff.summaries):
         return None
-    room = budget - verbatim_tokens - cutoff.kept_tokens - FRAME_TOKENS
-    old_summaries = _old_summaries_room(cutoff.summary_tokens, budget)
+    tokens_left = budget - verbatim_tokens - cutoff.kept_tokens - FRAME_TOKENS
+    old_summaries = _old_summaries_limit(cutoff.summary_tokens, budget)
     min_summary = min(cutoff.limit, _min_summary(layout, budget))
-    if room - old_summaries < min_summary:
-        raise _budget_error(budget - room + old_summaries + min_summary, budget)
-    return structs.replace(cutoff, limit=min(cutoff.limit, room - old_summaries), room=room)
+    if tokens_left - old_summaries < min_summary:
+        raise _budget_error(budget - tokens_left + old_summaries + min_summary, budget)
+    return structs.replace(
+        cutoff, limit=min(cutoff.limit, tokens_left - old_summaries), total_limit=tokens_left
+    )
 
 
 def keep_verbatim(cutoff: Cutoff, scorer: Scorer, verbatim_tokens: int) -> Cutoff:
@@ -131,24 +141,27 @@ def keep_verbatim(cutoff: Cutoff, scorer: Scorer, verbatim_tokens: int) -> Cutof
     layout = cutoff.layout
     numbers = [i for i in layout.folded(cutoff.position) if _is_turn(layout.rows[i])]
     turns = [layout.rows[i] for i in numbers]
-    room = min(verbatim_tokens, count_tokens(turns, layout.count) // 2)
-    chosen = choose_verbatim(turns, scorer, room, layout.count)
+    max_tokens = min(verbatim_tokens, count_tokens(turns, layout.count) // 2)
+    chosen = choose_verbatim(turns, scorer, max_tokens, layout.count)
     if not chosen:
         return cutoff
     fixed = Layout(layout.rows, layout.count, verbatim=[numbers[index] for index in chosen])
     smaller = measure_cutoff(fixed, cutoff.position, cutoff.limit)
-    return structs.replace(smaller, room=cutoff.room) if smaller.turns else cutoff
+    return structs.replace(smaller, total_limit=cutoff.total_limit) if smaller.turns else cutoff
 
 
 def min_summary_need(layout: Layout, budget: int, verbatim_tokens: int = 0) -> int:
-    """The least tokens of a budget that a model's summary needs, earlier summaries included."""
-    old_summaries = _old_summaries_room(_summary_tokens(layout), budget)
+    """The minimum tokens of a budget that a model's summary needs, with earlier summaries."""
+    old_summaries = _old_summaries_limit(_summary_tokens(layout), budget)
     return _min_summary(layout, budget) + FRAME_TOKENS + old_summaries + verbatim_tokens
 
 
-def _old_summaries_room(tokens: int, budget: int) -> int:
-    """The tokens of a budget for earlier summaries; merged into one, they fit."""
-    return min(tokens, max(LEAST_SUMMARY, int(budget * OLD_SUMMARIES_SHARE)))
+def _old_summaries_limit(tokens: int, budget: int) -> int:
+    """The tokens that a budget reserves for earlier summaries of `tokens` tokens.
+
+    If they have more than their share of the budget, they are merged later to fit it.
+    """
+    return min(tokens, max(MIN_SMALL_SUMMARY, int(budget * OLD_SUMMARIES_SHARE)))
 
 
 def _is_turn(row: Row) -> bool:
@@ -168,7 +181,7 @@ def measure_cutoff(layout: Layout, position: int, max_output: int) -> Cutoff:
 def _fitting_position(layout: Layout, budget: int, verbatim_tokens: int) -> int:
     """The first position that leaves a summary its share of the budget, or else its minimum."""
     min_need = min_summary_need(layout, budget, verbatim_tokens)
-    end = layout.units()[-1]
+    end = len(layout.rows)
     share = int((budget - layout.min_tokens(end)) * SUMMARY_SHARE)
     share_above_min = max(0, min(MAX_SUMMARY, share) - _min_summary(layout, budget))
 
@@ -184,7 +197,7 @@ def _fitting_position(layout: Layout, budget: int, verbatim_tokens: int) -> int:
         if fits(need, end):
             return end
     if layout.min_tokens(end) + min_need <= budget and _summary_tokens(layout):
-        return end  # only the summaries themselves are too long
+        return end  # there are no turns to fold, but the summaries themselves are too long
     raise _budget_error(layout.min_tokens(end) + min_need, budget)
 
 
@@ -195,7 +208,7 @@ def _summary_tokens(layout: Layout) -> int:
 def _min_summary(layout: Layout, budget: int) -> int:
     """The smallest useful summary: smaller for a short thread or a small budget."""
     size = min(budget, count_tokens(layout.rows, layout.count))
-    return min(MIN_SUMMARY, max(LEAST_SUMMARY, size // 4))
+    return min(MIN_SUMMARY, max(MIN_SMALL_SUMMARY, size // 4))
 
 
 def _default_position(layout: Layout) -> int:
@@ -204,12 +217,12 @@ def _default_position(layout: Layout) -> int:
     If there is nothing to fold before it, the middle of that exchange by tokens: the work on one
     request can be all of a long thread.
     """
-    position = layout.keeping(1)
+    position = layout.cutoff_keeping(1)
     if any(_is_turn(layout.rows[i]) for i in layout.folded(position)):
         return position
     half = count_tokens(layout.rows, layout.count) // 2
-    units = layout.units()
-    return next((unit for unit in units if layout.min_tokens(unit) <= half), units[-1])
+    positions = layout.last_exchange_cutoffs()
+    return next((at for at in positions if layout.min_tokens(at) <= half), positions[-1])
 
 
 def _budget_error(needed: int, budget: int) -> BudgetExceeded:
@@ -219,7 +232,7 @@ def _budget_error(needed: int, budget: int) -> BudgetExceeded:
 
 
 class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A scorer by weights; the defaults are the preset. Raises `ConfigError` on a wrong weight."""
+    """A scorer by weights. Raises `ConfigError` for a wrong weight."""
 
     system: float = 10.0
     user: float = 5.0
@@ -252,35 +265,39 @@ class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self._weight(row) * self.recency ** (total - 1 - number) + bonus
 
     def _weight(self, row: Row) -> float:
-        results = any(isinstance(block, ToolResult) for block in row.message.blocks)
+        has_results = any(isinstance(block, ToolResult) for block in row.message.blocks)
+        if has_results or row.message.role == "tool":
+            return self.tool
         weights = {"system": self.system, "user": self.user, "assistant": self.assistant}
-        speaker = "tool" if results or row.message.role == "tool" else side(row.message.role)
-        return self.tool if speaker == "tool" else weights.get(speaker, self.user)
+        return weights.get(side(row.message.role), self.user)
 
 
 def read_importance(weights: Mapping[str, Any]) -> Importance:
-    """The defaults with some other weights; raises `ConfigError` with the wrong one."""
+    """The default weights, replaced by those in `weights`; raises `ConfigError` for a wrong one."""
     try:
         return convert(dict(weights), Importance)
     except ValidationError as error:
         raise ConfigError(f"scoring: {error}") from None
 
 
-def choose_verbatim(rows: Sequence[Row], scorer: Scorer, room: int, count: Count) -> list[int]:
+def choose_verbatim(
+    rows: Sequence[Row], scorer: Scorer, max_tokens: int, count: Count
+) -> list[int]:
     """The numbers of the rows that stay, in order; the most important are selected first."""
     units: list[tuple[bool, float, list[int]]] = []
-    number = 0
+    start = 0
     for unit in cut_units(rows):
-        numbers = list(range(number, number + len(unit)))
-        number += len(unit)
-        marked = any(row.priority == "important" for row in unit)
-        score = max(scorer(rows[at], at, len(rows)) for at in numbers)
-        units.append((marked, score, numbers))
+        numbers = list(range(start, start + len(unit)))
+        start += len(unit)
+        is_important = any(row.priority == "important" for row in unit)
+        score = max(scorer(rows[number], number, len(rows)) for number in numbers)
+        units.append((is_important, score, numbers))
     chosen: list[int] = []
+    tokens_left = max_tokens
     for _, _, numbers in sorted(units, key=lambda unit: (not unit[0], -unit[1])):
-        size = count_tokens([rows[at] for at in numbers], count)
-        if size <= room:
-            room -= size
+        size = count_tokens([rows[number] for number in numbers], count)
+        if size <= tokens_left:
+            tokens_left -= size
             chosen += numbers
     return sorted(chosen)
 

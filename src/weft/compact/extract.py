@@ -316,14 +316,14 @@ class Extract:
         return self._state
 
     @property
-    def least(self) -> int:
+    def min_tokens(self) -> int:
         """The tokens of the smallest summary."""
         return self.count(self._smallest())
 
     @property
-    def useful(self) -> int:
+    def useful_tokens(self) -> int:
         """The tokens of a useful summary, for which a recent turn may be given up."""
-        return max(self.least, self._size((), self.ranked[:USEFUL], ()))
+        return max(self.min_tokens, self._size((), self.ranked[:USEFUL], ()))
 
     @property
     def ranked(self) -> list[Line]:
@@ -527,8 +527,8 @@ class Extract:
         most = min(most, SPOKEN_TOKENS / max(1, room - bare))
         chosen = fitting((), spoken, max(SPOKEN_SHARE, most))
         taken = (self._size(chosen, (), ()) - bare) / max(1, room - bare)
-        least = min(INDEX_MOST_SHARE, USED_TOKENS / max(1, room - bare))
-        share = min(1.0, max(STATE_SHARE, taken + max(USED_SHARE, least)))
+        min_tokens = min(INDEX_MOST_SHARE, USED_TOKENS / max(1, room - bare))
+        share = min(1.0, max(STATE_SHARE, taken + max(USED_SHARE, min_tokens)))
         return [*chosen, *fitting(chosen, used, share)]
 
     def _lines_beside(self, state: State, room: int) -> list[Line]:

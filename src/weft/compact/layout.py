@@ -5,16 +5,16 @@ all its results and the answer to them. Exchanges are folded or kept whole if th
 Otherwise one exchange is cut between rounds, so that the latest rounds stay, and its request stays
 too, so that the model always sees what the work was for.
 
-Some rows stay wherever the cut-off is: the setup, pins with the calls or results that they need,
-the last request and its answer, open calls, and results that no answer has read yet (`unread`),
-with their calls. Rules that came up on the way (later system messages) stay if there is room.
+Some rows are *fixed*, so they stay wherever the cut-off is: the setup, pins with the calls or
+results that they need, the last request and its answer, open calls, and results that no answer has
+read yet (`unread`), with their calls. Later system messages (rules) stay too if they fit.
 
 One summary replaces everything that is folded. It comes after the setup and after the pins that
 precede all folded rows, and never inside a pair. If it covers work on a request that stays, it
 comes after that request, because that is the order of events.
 
-Rows after a fold follow another history than the one they were written for. So their thinking and
-their reminders are removed; the last request stays as it is.
+The messages before the rows that stay are no longer those that the rows were written for. So their
+thinking and their reminders are removed. The last request does not change.
 
 A call and its results (a `Pair`) are kept or removed together: every vendor refuses a result
 without its call, and most refuse a call without its result. Ids are not unique in a thread (some
@@ -39,8 +39,8 @@ from .plan import (
     Stripped,
     describe_pin,
     describe_stripped,
+    hex_id,
     leading_system,
-    slot,
     strippable,
     with_blocks,
 )
@@ -49,84 +49,89 @@ from .unread import unread_rows
 
 Count = Callable[[Message], int]
 
-WHOLE_SHARE = 0.5
+WHOLE_EXCHANGES_SHARE = 0.5
 """Whole exchanges are kept if they are at least this share of what a cut between rounds keeps."""
 
 
-Place = tuple[int, int]
-"""A block: the number of its row, and its number in the row."""
+BlockPosition = tuple[int, int]
+"""Where a block is: the number of its row, and its number in the row."""
 
 
 class Pair(Struct, frozen=True):
     """A call with its results; `call` is `None` if the rows do not contain the call."""
 
     id: str
-    call: Place | None
-    results: tuple[Place, ...] = ()
+    call: BlockPosition | None
+    results: tuple[BlockPosition, ...] = ()
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def positions(self) -> tuple[BlockPosition, ...]:
         """All blocks of the pair, in order."""
         return self.results if self.call is None else (self.call, *self.results)
 
 
 def find_pairs(rows: Sequence[Row]) -> list[Pair]:
     """All pairs of the rows, in the order of their first block."""
-    pairs: list[tuple[str, Place | None, list[Place]]] = []
-    latest: dict[str, int] = {}
+    pairs: list[tuple[str, BlockPosition | None, list[BlockPosition]]] = []
+    latest_pair: dict[str, int] = {}  # by the id of the call
     for i, row in enumerate(rows):
         for j, block in enumerate(row.message.blocks):
             if isinstance(block, ToolCall):
-                latest[block.id] = len(pairs)
+                latest_pair[block.id] = len(pairs)
                 pairs.append((block.id, (i, j), []))
             elif isinstance(block, ToolResult):
-                at = latest.get(block.call_id)
-                if at is None:
+                number = latest_pair.get(block.call_id)
+                if number is None:
                     pairs.append((block.call_id, None, [(i, j)]))
                 else:
-                    pairs[at][2].append((i, j))
+                    pairs[number][2].append((i, j))
     return [Pair(id, call, tuple(results)) for id, call, results in pairs]
 
 
-def settle_pairs(pairs: Iterable[Pair], removed: set[Place], fixed: Container[int]) -> set[Place]:
-    """What to remove so that no pair is split.
+def keep_pairs_together(
+    pairs: Iterable[Pair], removed: set[BlockPosition], fixed: Container[int]
+) -> set[BlockPosition]:
+    """The blocks to remove so that no pair is split.
 
-    Both parts are removed, unless one is in a fixed row; then both stay.
+    If one block of a pair is removed, all of them are. If one is in a fixed row, all of them stay.
     """
-    settled = set(removed)
+    whole_pairs = set(removed)
     for pair in pairs:
-        if settled.isdisjoint(pair.places):
+        if whole_pairs.isdisjoint(pair.positions):
             continue
-        if any(i in fixed for i, _ in pair.places):
-            settled.difference_update(pair.places)
+        if any(i in fixed for i, _ in pair.positions):
+            whole_pairs.difference_update(pair.positions)
         else:
-            settled.update(pair.places)
-    return settled
+            whole_pairs.update(pair.positions)
+    return whole_pairs
 
 
 def cut_units(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows in units that must not be separated: one row, or a call up to its last result."""
-    reach = list(range(len(rows)))
+    last_row = list(range(len(rows)))  # of the pairs that begin in a row
     for pair in find_pairs(rows):
-        first, last = pair.places[0][0], pair.places[-1][0]
-        reach[first] = max(reach[first], last)
+        first, last = pair.positions[0][0], pair.positions[-1][0]
+        last_row[first] = max(last_row[first], last)
     units: list[list[Row]] = []
-    end = -1
+    unit_end = -1
     for number, row in enumerate(rows):
-        if number > end:
+        if number > unit_end:
             units.append([])
         units[-1].append(row)
-        end = max(end, reach[number])
+        unit_end = max(unit_end, last_row[number])
     return units
 
 
 class Layout:
     """Rows, prepared for choosing a cut-off between old and recent.
 
-    A cut-off is the index of a row: rows before it are folded, unless they are fixed. `verbatim`
-    are the numbers of further rows that stay as they are. With `rules=False`, later system messages
-    are folded like other rows. With `start`, the range between `start` and the cut-off is folded:
-    rows before it stay as they are, and the summary takes the place of the range.
+    A cut-off is the index of a row: rows before it are folded, unless they are fixed. Fixed rows
+    stay at every cut-off.
+
+    - `verbatim`: the numbers of further rows that are fixed.
+    - `rules`: whether later system messages are fixed.
+    - `start`: fold only the rows between `start` and the cut-off. Rows before `start` do not
+      change, and the summary replaces the range.
     """
 
     def __init__(
@@ -142,58 +147,62 @@ class Layout:
         self.start = start
         self.verbatim = verbatim if start is None else {*verbatim, *range(start)}
         self.rules = rules
-        self.lead = leading_system(rows)
+        self.setup_end = leading_system(rows)
         self.count = count_each_once(count)
-        self._folded: dict[int, list[int]] = {}
-        self._kept: dict[int, list[tuple[int, Row]]] = {}
+        self._folded_at: dict[int, list[int]] = {}
+        self._kept_rows_at: dict[int, list[tuple[int, Row]]] = {}
         self.pairs = find_pairs(rows)
         self.splits_pair = _splits_pair(self.pairs, len(rows))
         self.requests = request_rows(rows)
         self.fixed = self._fixed()
-        self._starts = frozenset(self.exchanges())
-        self.lean, self.stripped = self._strip()
+        self._starts = frozenset(self.exchange_starts())
+        self.stripped_rows, self.stripped = self._strip()
         self._min_tokens = self._count_min_tokens()
 
-    def exchanges(self) -> list[int]:
-        """The starts of the exchanges, oldest first; rows before any request are the first one."""
-        starts = [i for i in self.requests if i > self.lead and not self.splits_pair[i]]
-        return [self.lead, *starts]
+    def exchange_starts(self) -> list[int]:
+        """The starts of the exchanges, oldest first; rows before any request belong to the first
+        one."""
+        starts = [i for i in self.requests if i > self.setup_end and not self.splits_pair[i]]
+        return [self.setup_end, *starts]
 
-    def units(self) -> list[int]:
+    def last_exchange_cutoffs(self) -> list[int]:
         """The possible cut-offs inside the last exchange, up to the end of the thread."""
-        last = self.exchanges()[-1]
+        last = self.exchange_starts()[-1]
         return [i for i in range(last + 1, len(self.rows) + 1) if not self.splits_pair[i]]
 
-    def rounds(self) -> list[int]:
+    def round_cutoffs(self) -> list[int]:
         """The possible cut-offs between rounds, in all exchanges, oldest first."""
         return [
             i
-            for i in range(self.lead + 1, len(self.rows))
+            for i in range(self.setup_end + 1, len(self.rows))
             if not self.splits_pair[i]
             and i not in self._starts
             and side(self.rows[i].message.role) == "assistant"
-            and not (_results(self.rows[i - 1]) and not _calls(self.rows[i]))
+            and not (_has_results(self.rows[i - 1]) and not _has_calls(self.rows[i]))
         ]
 
-    def anchor(self, cutoff: int) -> int | None:
-        """The request whose exchange a cut-off splits, if it does; a range may split it."""
+    def split_request(self, cutoff: int) -> int | None:
+        """The request whose exchange a cut-off splits; `None` if it splits none.
+
+        The request of a split exchange stays, except with `start`: a range may separate a request
+        from its work."""
         if self.start is not None:
             return None
         number = bisect_left(self.requests, cutoff) - 1
         return None if cutoff in self._starts or number < 0 else self.requests[number]
 
-    def keeping(self, exchanges: int) -> int:
-        """The cut-off that keeps this many exchanges; the last one is always kept."""
-        starts = self.exchanges()
-        return starts[-max(exchanges, 1)] if exchanges <= len(starts) else self.lead
+    def cutoff_keeping(self, exchanges: int) -> int:
+        """The cut-off that keeps this many exchanges, and at least the last one."""
+        starts = self.exchange_starts()
+        return starts[-max(exchanges, 1)] if exchanges <= len(starts) else self.setup_end
 
     def folded(self, cutoff: int) -> list[int]:
         """The numbers of the folded rows; empty if none of them is visible."""
-        if cutoff not in self._folded:
-            stay = self._stay(cutoff)
-            numbers = [i for i in range(self.lead, cutoff) if i not in stay]
-            self._folded[cutoff] = numbers if any(shows(self.rows[i]) for i in numbers) else []
-        return self._folded[cutoff]
+        if cutoff not in self._folded_at:
+            stay = self._fixed_at(cutoff)
+            numbers = [i for i in range(self.setup_end, cutoff) if i not in stay]
+            self._folded_at[cutoff] = numbers if any(shows(self.rows[i]) for i in numbers) else []
+        return self._folded_at[cutoff]
 
     def source_rows(self, cutoff: int) -> list[Row]:
         """The visible rows that a summary replaces."""
@@ -202,61 +211,61 @@ class Layout:
     def lone_summary(self, cutoff: int) -> Row | None:
         """The earlier summary, if it is the only row that would be folded.
 
-        To fold it again would lose details and the cached prefix, and would replace no new row.
+        Folding it again would lose details and the cached prefix, and would replace no new row.
         """
         source = self.source_rows(cutoff)
         return source[0] if len(source) == 1 and is_summary(source[0]) else None
 
     def min_tokens(self, cutoff: int) -> int:
-        """A lower bound of the tokens that stay, without what fixed rows need for their pairs.
+        """A precomputed lower bound of the tokens that stay.
 
-        It is precomputed, so it is cheap."""
+        It leaves out the calls and results in folded rows that complete the pairs of fixed rows."""
         return self._min_tokens[cutoff]
 
     def kept_rows(self, cutoff: int) -> list[Row]:
-        """The rows that stay: those after the cut-off, fixed rows, and what the calls and results
-        of fixed rows need to be complete.
-        """
-        return [row for _, row in self._numbered_kept(cutoff)]
+        """The rows that stay: those after the cut-off, the fixed rows, and of folded rows the calls
+        and results that complete the pairs of fixed rows."""
+        return [row for _, row in self._numbered_kept_rows(cutoff)]
 
     def rows_after(self, cutoff: int) -> list[Row]:
-        """The rows that stay and continue what is folded: the request of a cut exchange, and
-        everything after the cut-off or the last folded row."""
+        """The rows that stay and follow the last folded row, with the request of an exchange that
+        the cut-off splits."""
         folded = self.folded(cutoff)
         last = folded[-1] if folded else -1
-        anchor = self.anchor(cutoff)
-        return [row for i, row in self._numbered_kept(cutoff) if i > last or i == anchor]
+        split_request = self.split_request(cutoff)
+        return [
+            row for i, row in self._numbered_kept_rows(cutoff) if i > last or i == split_request
+        ]
 
-    def _stay(self, cutoff: int) -> set[int]:
-        """The rows that stay at this cut-off, wherever they are."""
-        anchor = self.anchor(cutoff)
-        return self.fixed if anchor is None else self.fixed | {anchor}
+    def _fixed_at(self, cutoff: int) -> set[int]:
+        """The fixed rows, with the request of an exchange that the cut-off splits."""
+        split_request = self.split_request(cutoff)
+        return self.fixed if split_request is None else self.fixed | {split_request}
 
-    def _numbered_kept(self, cutoff: int) -> list[tuple[int, Row]]:
+    def _numbered_kept_rows(self, cutoff: int) -> list[tuple[int, Row]]:
         """The rows that stay, each with its number."""
-        if cutoff not in self._kept:
-            self._kept[cutoff] = self._keep(cutoff)
-        return self._kept[cutoff]
+        if cutoff not in self._kept_rows_at:
+            self._kept_rows_at[cutoff] = self._build_kept_rows(cutoff)
+        return self._kept_rows_at[cutoff]
 
-    def _keep(self, cutoff: int) -> list[tuple[int, Row]]:
-        stay = self._stay(cutoff)
+    def _build_kept_rows(self, cutoff: int) -> list[tuple[int, Row]]:
+        fixed = self._fixed_at(cutoff)
         folded_rows = set(self.folded(cutoff))
-        needed: dict[int, set[int]] = {}
+        needed_blocks: dict[int, set[int]] = {}  # of folded rows, to complete pairs
         for pair in self.pairs:
-            places = pair.places
-            if any(i in stay for i, _ in places):
-                for i, j in places:
+            if any(i in fixed for i, _ in pair.positions):
+                for i, j in pair.positions:
                     if i in folded_rows:
-                        needed.setdefault(i, set()).add(j)
+                        needed_blocks.setdefault(i, set()).add(j)
         rows: list[tuple[int, Row]] = []
-        for i, row in enumerate(self.lean):
+        for i, row in enumerate(self.stripped_rows):
             if row is None:
                 continue
             if i not in folded_rows:
                 rows.append((i, row))
-            elif i in needed:
+            elif i in needed_blocks:
                 blocks = self.rows[i].message.blocks
-                remaining = [block for j, block in enumerate(blocks) if j in needed[i]]
+                remaining = [block for j, block in enumerate(blocks) if j in needed_blocks[i]]
                 rows.append((i, structs.replace(row, message=with_blocks(row.message, remaining))))
         return rows
 
@@ -264,8 +273,8 @@ class Layout:
         """The plan in which this summary replaces everything that is folded."""
         rows, folded = self.kept_rows(cutoff), self.folded(cutoff)
         index = self._summary_index(cutoff)
-        gone = {slot(self.rows[i]) for i in folded}
-        pinned = (row for row in self.rows[self.lead : cutoff] if row.priority == "pinned")
+        folded_ids = {hex_id(self.rows[i]) for i in folded}
+        pinned = (row for row in self.rows[self.setup_end : cutoff] if row.priority == "pinned")
         return Plan(
             rows=(
                 *rows[:index],
@@ -274,55 +283,60 @@ class Layout:
             ),
             ranges=(
                 Range(
-                    first=slot(self.rows[folded[0]]),
-                    last=slot(self.rows[folded[-1]]),
+                    first=hex_id(self.rows[folded[0]]),
+                    last=hex_id(self.rows[folded[-1]]),
                     messages=len(folded),
                     blocks=sum(len(self.rows[i].message.blocks) for i in folded),
                     summary=unmarked(message.text),
                 ),
             ),
             pins_kept=tuple(describe_pin(row) for row in pinned),
-            stripped=tuple(block for block in self.stripped if block.id not in gone),
+            stripped=tuple(block for block in self.stripped if block.id not in folded_ids),
         )
 
     def _summary_index(self, cutoff: int) -> int:
         """How many kept rows come before the summary.
 
-        These are the setup (or the rows before the range), or everything up to the last pin before
-        the first row that is removed or cut, with the rest of its pairs, or everything up to the
-        request that the folded work is for.
+        At least the setup does, or the rows before a range. So does the last pin before the first
+        row that is removed or cut, and a request whose exchange is split. A pair is not split.
         """
-        kept_rows = dict(self._numbered_kept(cutoff))
+        kept_rows = dict(self._numbered_kept_rows(cutoff))
         removed = [i for i in self.folded(cutoff) if self._is_cut(i, kept_rows.get(i))]
-        first_cut = next(iter(removed), cutoff)
-        begin = self.lead if self.start is None else max(self.lead, self.start)
-        pins = [i + 1 for i in range(begin, first_cut) if self.rows[i].priority == "pinned"]
-        first = max(pins, default=begin)
-        anchor = self.anchor(cutoff)
-        if anchor is not None and removed and removed[-1] > anchor:
-            first = max(first, anchor + 1)
-        while self.splits_pair[first]:
-            first += 1
-        return sum(i < first for i in kept_rows)
+        first_removed = next(iter(removed), cutoff)
+        begin = self.setup_end if self.start is None else max(self.setup_end, self.start)
+        after_pins = [
+            i + 1 for i in range(begin, first_removed) if self.rows[i].priority == "pinned"
+        ]
+        position = max(after_pins, default=begin)
+        split_request = self.split_request(cutoff)
+        if split_request is not None and removed and removed[-1] > split_request:
+            position = max(position, split_request + 1)
+        while self.splits_pair[position]:
+            position += 1
+        return sum(i < position for i in kept_rows)
 
     def _is_cut(self, number: int, row: Row | None) -> bool:
+        """Whether `row`, which is what stays of row `number`, lacks some of its blocks."""
         return row is None or len(row.message.blocks) < len(self.rows[number].message.blocks)
 
     def _fixed(self) -> set[int]:
+        """The numbers of the rows that stay at every cut-off; the module docstring lists them."""
         rows = self.rows
-        fixed = {*range(self.lead), *self.requests[-1:], *self.verbatim, *unread_rows(rows)}
+        fixed = {*range(self.setup_end), *self.requests[-1:], *self.verbatim, *unread_rows(rows)}
         fixed.update(i for i, row in enumerate(rows) if row.priority == "pinned")
         if self.rules:
             fixed.update(rule_rows(rows))
         answers = [i for i in range(len(rows)) if side(rows[i].message.role) == "assistant"]
-        newest = max((*self.requests[-1:], *answers[-1:]), default=self.lead)
+        newest = max((*self.requests[-1:], *answers[-1:]), default=self.setup_end)
         fixed.update(i for i in range(newest + 1, len(rows)) if is_request(rows[i]))
         for last in answers[-1:]:
             has_open_call = any(
                 pair.call is not None and pair.call[0] == last and not pair.results
                 for pair in self.pairs
             )
-            is_reply = bool(self.requests) and last > self.requests[-1] and not _calls(rows[last])
+            is_reply = (
+                bool(self.requests) and last > self.requests[-1] and not _has_calls(rows[last])
+            )
             if has_open_call or is_reply:
                 fixed.add(last)
         return fixed
@@ -331,10 +345,10 @@ class Layout:
         """The rows without reminders and thinking (`None` if nothing is left), and what was
         removed.
 
-        Pins, the last request and the rows before a range stay as they are.
+        Pins, the last request and the rows before a range do not change.
         """
         begin = 0 if self.start is None else self.start
-        lean: list[Row | None] = []
+        stripped_rows: list[Row | None] = []
         stripped: list[Stripped] = []
         for i, row in enumerate(self.rows):
             kinds = strippable(row.message)
@@ -342,25 +356,25 @@ class Layout:
             removed_blocks = [j for j, block in enumerate(blocks) if isinstance(block, kinds)]
             is_fixed = row.priority == "pinned" or i in self.requests[-1:] or i < begin
             if not removed_blocks or is_fixed:
-                lean.append(row)
+                stripped_rows.append(row)
                 continue
             remaining = [block for block in blocks if not isinstance(block, kinds)]
             stripped.extend(describe_stripped(row, j) for j in removed_blocks)
             shorter = structs.replace(row, message=with_blocks(row.message, remaining))
-            lean.append(shorter if remaining else None)
-        return lean, stripped
+            stripped_rows.append(shorter if remaining else None)
+        return stripped_rows, stripped
 
     def _count_min_tokens(self) -> list[int]:
         """For each cut-off, the tokens of the rows that stay anyway and of the rows after it."""
-        sizes = [self.count(row.message) if row and shows(row) else 0 for row in self.lean]
+        sizes = [self.count(row.message) if row and shows(row) else 0 for row in self.stripped_rows]
         fixed = sum(sizes[i] for i in self.fixed)
         others = [0 if i in self.fixed else size for i, size in enumerate(sizes)]
         after = [0, *accumulate(reversed(others))]
         tokens = [fixed + following for following in reversed(after)]
-        anchors = [self.anchor(cutoff) for cutoff in range(len(tokens))]
+        requests = [self.split_request(cutoff) for cutoff in range(len(tokens))]
         return [
-            total + (0 if anchor is None else others[anchor])
-            for total, anchor in zip(tokens, anchors, strict=True)
+            total + (0 if request is None else others[request])
+            for total, request in zip(tokens, requests, strict=True)
         ]
 
 
@@ -373,13 +387,13 @@ def locate_range(
     after the setup, without `last` it ends with the thread. Raises `CompactRefused` if a message is
     not in the rows, or if everything in the range has to stay.
     """
-    lead = leading_system(rows)
-    start = lead if first is None else max(lead, _find_row(rows, first, "first"))
+    setup_end = leading_system(rows)
+    start = setup_end if first is None else max(setup_end, _find_row(rows, first, "first"))
     position = len(rows) if last is None else _find_row(rows, last, "last") + 1
     if position <= start:
         raise CompactRefused("comes before the first message of the range", field="last")
     splits_pair = Layout(rows, count).splits_pair
-    while start > lead and splits_pair[start]:
+    while start > setup_end and splits_pair[start]:
         start -= 1
     while position < len(rows) and splits_pair[position]:
         position += 1
@@ -401,16 +415,17 @@ def choose_position(layout: Layout, fits: Callable[[int], bool]) -> int | None:
     """The cut-off that fits and keeps most; `None` if none fits.
 
     The start of an exchange is preferred, unless a cut between rounds keeps more than twice as
-    much: a long exchange is not given up as a whole because its first rounds are too much.
+    much: a long exchange is not folded as a whole because its first rounds are too long.
     """
-    start = next((i for i in layout.exchanges() if fits(i)), None)
-    last = len(layout.rows) if start is None else start
-    inside = next((i for i in layout.rounds() if i < last and fits(i)), None)
+    start = next((i for i in layout.exchange_starts() if fits(i)), None)
+    before = len(layout.rows) if start is None else start
+    inside = next((i for i in layout.round_cutoffs() if i < before and fits(i)), None)
     if start is None or inside is None:
         return start if inside is None else inside
-    least = layout.min_tokens(len(layout.rows))
-    whole, most = (layout.min_tokens(position) - least for position in (start, inside))
-    return start if whole >= most * WHOLE_SHARE else inside
+    fixed_tokens = layout.min_tokens(len(layout.rows))
+    start_keeps = layout.min_tokens(start) - fixed_tokens
+    inside_keeps = layout.min_tokens(inside) - fixed_tokens
+    return start if start_keeps >= inside_keeps * WHOLE_EXCHANGES_SHARE else inside
 
 
 def rule_rows(rows: Sequence[Row]) -> list[int]:
@@ -423,7 +438,7 @@ def rule_rows(rows: Sequence[Row]) -> list[int]:
 
 
 class _CountedOnce:
-    """A counter with a cache by `id()`, which holds the messages so that the ids stay valid."""
+    """A counter with a cache by `id()`. It keeps the messages alive, so that no id is reused."""
 
     def __init__(self, count: Count) -> None:
         self.count = count
@@ -448,15 +463,16 @@ def count_tokens(rows: Sequence[Row], count: Count) -> int:
     return sum(count(row.message) for row in rows if shows(row))
 
 
-def _calls(row: Row) -> bool:
+def _has_calls(row: Row) -> bool:
     return any(isinstance(block, ToolCall) for block in row.message.blocks)
 
 
-def _results(row: Row) -> bool:
+def _has_results(row: Row) -> bool:
     return any(isinstance(block, ToolResult) for block in row.message.blocks)
 
 
 def is_request(row: Row) -> bool:
+    """Whether a row is a visible message of the user with text, and not a summary."""
     has_text = any(isinstance(block, Text) and block.text.strip() for block in row.message.blocks)
     return row.message.role == "user" and row.kind != "summary" and shows(row) and has_text
 
@@ -473,9 +489,9 @@ def request_rows(rows: Sequence[Row]) -> list[int]:
 
 def _splits_pair(pairs: Sequence[Pair], size: int) -> list[bool]:
     """For each row, whether a cut-off before it would split a pair."""
-    change = [0] * (size + 2)
+    open_pairs_change = [0] * (size + 2)
     for pair in pairs:
-        first, last = pair.places[0][0], pair.places[-1][0]
-        change[first + 1] += 1
-        change[last + 1] -= 1
-    return [open > 0 for open in accumulate(change)][: size + 1]
+        first, last = pair.positions[0][0], pair.positions[-1][0]
+        open_pairs_change[first + 1] += 1
+        open_pairs_change[last + 1] -= 1
+    return [open_pairs > 0 for open_pairs in accumulate(open_pairs_change)][: size + 1]

@@ -24,22 +24,23 @@ from weft.model import (
     side,
 )
 
-PREVIEW = 60
+PREVIEW_CHARS = 60
 
 Method = Literal["model", "shorter", "extract", "cut", "thin"]
-"""How room was made: a model's summary, a shorter one after the first failed, an extract of
-verbatim sentences, a line that only says how much was cut, or shortened results only.
-"""
+"""How the thread was shortened: with a model's summary, with a shorter one after the first failed,
+with an extract of verbatim sentences, with a line that only says how much was cut, or only by
+shortening results."""
 
 STRIPPED: dict[str, tuple[type, ...]] = {
     "user": (Reminder,),
     "assistant": (Thinking, Redacted),
 }
-"""Which blocks are removed from kept messages, by the side of the message."""
+"""The block types that are removed from messages that stay, by the side of the message."""
 
 
 class Range(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One replaced range: its checkpoints, if a model named them, and its first and last id."""
+    """One replaced range: its checkpoints, if a model named them, and the ids of its first and last
+    message."""
 
     from_: str | None = None
     to: str | None = None
@@ -92,10 +93,10 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     def record(self) -> JsonObject:
         """The plan without its rows, as JSON for the commit's metadata."""
-        shorter = [to_builtins(result) for result in self.thinned]
+        thinned = [to_builtins(result) for result in self.thinned]
         return {
             **({"method": self.method} if self.method else {}),
-            **({"thinned": shorter} if shorter else {}),
+            **({"thinned": thinned} if thinned else {}),
             "ranges": [_range_json(folded) for folded in self.ranges],
             "pins": [{"id": pin.id, "text": pin.preview} for pin in self.pins_kept],
             "stripped": [
@@ -115,7 +116,7 @@ def leading_system(rows: Sequence[Row]) -> int:
 
 
 def strippable(message: Message) -> tuple[type, ...]:
-    """The kinds of block that are removed from this message if it is kept."""
+    """The block types that are removed from this message if the message stays."""
     return STRIPPED.get(side(message.role), ())
 
 
@@ -123,12 +124,12 @@ def describe_stripped(row: Row, number: int) -> Stripped:
     """The record of one removed block."""
     block = row.message.blocks[number]
     text = block.text if isinstance(block, Reminder | Thinking) else ""
-    return Stripped(slot(row), number, block_kind(block), preview(text))
+    return Stripped(hex_id(row), number, block_kind(block), preview(text))
 
 
 def describe_pin(row: Row) -> Pin:
     """The record of a pinned row."""
-    return Pin(slot(row), preview(row.message.text))
+    return Pin(hex_id(row), preview(row.message.text))
 
 
 def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
@@ -137,15 +138,15 @@ def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
     return structs.replace(message, blocks=new_blocks, form=_form(message.form, new_blocks))
 
 
-def slot(row: Row) -> str | None:
-    """A row's id in hex."""
+def hex_id(row: Row) -> str | None:
+    """The id of a row in hex; `None` if the row is new."""
     return None if row.id is None else row.id.hex()
 
 
 def preview(text: str) -> str:
     """The beginning of a text on one line."""
     line = " ".join(text.split())
-    return line if len(line) <= PREVIEW else line[: PREVIEW - 3] + "..."
+    return line if len(line) <= PREVIEW_CHARS else line[: PREVIEW_CHARS - 3] + "..."
 
 
 def block_kind(block: Block) -> str:
@@ -154,22 +155,23 @@ def block_kind(block: Block) -> str:
 
 
 def _form(form: Form, blocks: tuple[Block, ...]) -> Form:
-    texts = sum(isinstance(block, Text) for block in blocks)
+    """The form of a message with other blocks; empty if the old form cannot hold them."""
+    text_blocks = sum(isinstance(block, Text) for block in blocks)
     match form:
         case "text":
-            return "text" if texts == 1 else ""
+            return "text" if text_blocks == 1 else ""
         case "null" | "absent":
-            return form if texts == 0 else ""
+            return form if text_blocks == 0 else ""
         case _:
             return form
 
 
 def _range_json(folded: Range) -> JsonObject:
-    names = {
+    ends = {
         "from": folded.from_,
         "to": folded.to,
         "first": folded.first,
         "last": folded.last,
     }
-    present = {key: value for key, value in names.items() if value is not None}
-    return {**present, "messages": folded.messages, "blocks": folded.blocks}
+    known_ends = {key: value for key, value in ends.items() if value is not None}
+    return {**known_ends, "messages": folded.messages, "blocks": folded.blocks}

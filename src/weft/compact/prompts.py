@@ -73,7 +73,7 @@ REMOVE greetings, thanks, repeated confirmations, and markup.
 
 {prior_rule}Write plain prose of at most {words} words and nothing else."""
 
-WITH_PRIOR = (
+PRIOR_RULE = (
     "A previous summary is kept beside yours: do not repeat it, but say what has changed since.\n"
 )
 
@@ -85,24 +85,24 @@ IN_FORCE = "Rules in force:"
 STATE = "The state of the task, read from the conversation:"
 QUOTE = "> "
 
-TASK_TOKENS = 2000
+MAX_TASK_TOKENS = 2000
 """The maximum tokens of the task description."""
 
 TASK_DIVISOR = 8
 """In a small window, the task description gets at most the window's size divided by this."""
 
 WORDS_PER_TOKEN = 0.7
-THINKING_ROOM = 8192
+THINKING_TOKENS = 8192
 """Output tokens for thinking before the summary. Many models think without being asked, even some
 that the catalogue does not know. The directive sets the length of the summary itself."""
 
-SPARE_ROOM = 2
-"""A model may write this many times the requested length before it is truncated."""
+LENGTH_TOLERANCE = 2
+"""A model may write this many times the requested length before its answer is cut off."""
 
 ANSWER_DIVISOR = 4
 """In a small window, an answer gets at most the window's size divided by this."""
 
-BRIEF = """
+BRIEF_RULE = """
 
 An earlier attempt was too long or unusable. Be brief: leave out everything that is not needed to \
 go on, and finish your last sentence."""
@@ -130,9 +130,10 @@ def summary_request(
 ) -> Request:
     """The request for a summary of `turns` in about `limit` tokens.
 
-    `prior` are earlier summaries; blank ones are skipped. `prompt` replaces the default prompt.
-    `task` is a text of `describe_task`. `brief` is for another attempt, after a summary
-    that was too long or unusable.
+    - `prior`: earlier summaries; blank ones are skipped
+    - `prompt`: replaces the default prompt
+    - `task`: a text of `describe_task`
+    - `brief`: this is another attempt, after a summary that was too long or unusable
     """
     earlier = [Message("system", (Text(PRIOR + text),)) for text in prior if text.strip()]
     closing = _closing(DIRECTIVE, limit, brief=brief, task=task, has_prior=bool(earlier))
@@ -144,33 +145,33 @@ def describe_task(
     request: str = "",
     rules: Sequence[str] = (),
     state: str = "",
-    room: int,
+    max_tokens: int,
     size: Callable[[str], int],
 ) -> str:
-    """The current request, the rules and the state, quoted, in about `room` tokens.
+    """The current request, the rules and the state, quoted, in about `max_tokens` tokens.
 
-    Each of the three gets a third of the room, and what the others do not need.
+    Each of the three gets a third of these tokens, and what the others do not need.
     """
     rules_text = "\n".join(dict.fromkeys(rule.strip() for rule in rules if rule.strip()))
     sources = ((REQUEST, request), (IN_FORCE, rules_text), (STATE, state))
     parts = [(label, text.strip()) for label, text in sources if text.strip()]
     if not parts:
         return ""
-    share = _share([size(text) for _, text in parts], room)
+    share = _max_share([size(text) for _, text in parts], max_tokens)
     texts = [f"{label}\n{_quote(shorten(text, share, size))}" for label, text in parts]
     return "\n".join([TASK, *texts, ""])
 
 
-def task_room(model: Model) -> int:
+def max_task_tokens(model: Model) -> int:
     """The maximum tokens of the task description in a request to this model."""
-    return min(TASK_TOKENS, model.window // TASK_DIVISOR)
+    return min(MAX_TASK_TOKENS, model.window // TASK_DIVISOR)
 
 
 def live_request(live: Request, *, limit: int, task: str = "") -> Request:
     """The live request, extended by one message that asks for a summary.
 
-    The vendor has cached everything before that message. The summary covers all of it; messages
-    that stay verbatim are also in the thread.
+    The vendor has cached everything before that message, so only the message costs the full price.
+    The summary is then about the whole request, also about messages that stay verbatim.
     """
     closing = _closing(DIRECTIVE + " " + NO_CALLS, limit, brief=False, task=task)
     message = Message("user", (Text(closing),))
@@ -191,10 +192,11 @@ def folding_request(
     return _request(model, summaries, closing, prompt, limit)
 
 
-def answer_room(model: Model, limit: int) -> int:
+def max_answer_tokens(model: Model, limit: int) -> int:
     """The maximum output tokens for a summary of about `limit` tokens."""
-    room = min(SPARE_ROOM * limit + THINKING_ROOM, max(limit, model.window // ANSWER_DIVISOR))
-    return min(model.output, room)
+    wanted = LENGTH_TOLERANCE * limit + THINKING_TOKENS
+    window_limit = max(limit, model.window // ANSWER_DIVISOR)
+    return min(model.output, wanted, window_limit)
 
 
 def is_summary_request(request: Request) -> bool:
@@ -233,45 +235,45 @@ def plain_turn(row: Row) -> Message | None:
     return Message(side(row.message.role), (Text("\n".join(texts)),), name=row.message.name)
 
 
-def plain_turns_within(rows: Sequence[Row], room: int, count: Count) -> list[Message]:
-    """The turns of some rows in at most `room` tokens; the longest are cut in the middle."""
+def plain_turns_within(rows: Sequence[Row], max_tokens: int, count: Count) -> list[Message]:
+    """The turns of some rows in at most `max_tokens` tokens; the longest are cut in the middle."""
     turns = [turn for row in rows if (turn := plain_turn(row)) is not None]
     sizes = [count(turn) for turn in turns]
-    if sum(sizes) <= room:
+    if sum(sizes) <= max_tokens:
         return turns
-    share = _share(sizes, room)
+    share = _max_share(sizes, max_tokens)
     return [
-        turn if size <= share else _shorten(turn, share, count)
+        turn if size <= share else _shorten_turn(turn, share, count)
         for turn, size in zip(turns, sizes, strict=True)
     ]
 
 
-def shorten(text: str, room: int, size: Callable[[str], int]) -> str:
-    """The text with its middle removed, so that it has at most `room` tokens."""
+def shorten(text: str, max_tokens: int, size: Callable[[str], int]) -> str:
+    """The text with its middle removed, so that it has at most `max_tokens` tokens."""
     total = size(text)
     length = len(text)
     shorter = text
-    while length > 1 and size(shorter) > room:
+    while length > 1 and size(shorter) > max_tokens:
         # The first guess assumes the same tokens per character everywhere. If it is wrong, each
         # further one is a quarter shorter.
-        length = max(1, min(length * 3 // 4, len(text) * room // total) - len(CUT_NOTE))
+        length = max(1, min(length * 3 // 4, len(text) * max_tokens // total) - len(CUT_NOTE))
         head, tail = text[: length - length // 3], text[len(text) - length // 3 :]
         shorter = head + CUT_NOTE.format(len(text) - length) + tail
     return shorter
 
 
-def cut_chunks(rows: Sequence[Row], room: int, count: Count) -> list[list[Row]]:
-    """The rows in chunks whose turns have at most `room` tokens."""
+def cut_chunks(rows: Sequence[Row], max_tokens: int, count: Count) -> list[list[Row]]:
+    """The rows in chunks whose turns have at most `max_tokens` tokens."""
     chunks: list[list[Row]] = []
-    filled = 0
+    chunk_tokens = 0
     for unit in cut_units(rows):
         size = plain_turn_tokens(unit, count)
-        size = size if size <= room else room * 3 // 4  # it will be shortened
-        if not chunks or filled + size > room:
+        size = size if size <= max_tokens else max_tokens * 3 // 4  # it will be shortened
+        if not chunks or chunk_tokens + size > max_tokens:
             chunks.append([])
-            filled = 0
+            chunk_tokens = 0
         chunks[-1] += unit
-        filled += size
+        chunk_tokens += size
     return chunks
 
 
@@ -296,8 +298,8 @@ def _closing(
 ) -> str:
     """The last message: what to do, what the work is for, and how to write."""
     words = max(1, int(limit * WORDS_PER_TOKEN))
-    rules = RULES.format(words=words, prior_rule=WITH_PRIOR if has_prior else "")
-    return "\n".join([directive, *([task] if task else []), rules]) + (BRIEF if brief else "")
+    rules = RULES.format(words=words, prior_rule=PRIOR_RULE if has_prior else "")
+    return "\n".join([directive, *([task] if task else []), rules]) + (BRIEF_RULE if brief else "")
 
 
 def _quote(text: str) -> str:
@@ -313,7 +315,7 @@ def _request(
         *content,
         Message("user", (Text(closing),)),
     )
-    max_tokens = answer_room(model, limit)
+    max_tokens = max_answer_tokens(model, limit)
     temperature = 0.0 if model.temperature else None
     return Request(
         model.name, messages, params=Params(max_tokens=max_tokens, temperature=temperature)
@@ -321,6 +323,7 @@ def _request(
 
 
 def _block_texts(block: Block) -> Sequence[str]:
+    """A block as text for a summary request; empty if the request leaves it out."""
     match block:
         case Text(text=text) | Refusal(text=text):
             return (text,)
@@ -328,32 +331,33 @@ def _block_texts(block: Block) -> Sequence[str]:
             return (f"[Tool call {name}]: {arguments}",)
         case ToolResult(content=content, is_error=is_error):
             kind = "Tool error" if is_error else "Tool result"
-            media = [label for inner in content for label in _media(inner)]
+            media = [label for inner in content for label in _media_label(inner)]
             return (f"[{kind}]: " + "\n".join([*texts(content), *media]),)
         case _:
-            return _media(block)
+            return _media_label(block)
 
 
-def _media(block: Block) -> Sequence[str]:
-    """The kind of a block that has no text, such as `[image]`."""
+def _media_label(block: Block) -> Sequence[str]:
+    """The label of a block without text, such as `[image]`; empty for other blocks."""
     has_label = isinstance(block, Image | File | Audio | Opaque)
     return (f"[{block_kind(block)}]",) if has_label else ()
 
 
-def _share(sizes: Sequence[int], room: int) -> int:
-    """The most tokens that one turn may have; long turns get what short ones do not use."""
-    remaining, share = room, 0
-    ordered = sorted(sizes)
-    for index, size in enumerate(ordered):
-        share = remaining // (len(ordered) - index)
+def _max_share(sizes: Sequence[int], max_tokens: int) -> int:
+    """The most tokens that each of several texts may have so that together they have at most
+    `max_tokens`; long texts get what short ones do not use."""
+    tokens_left, share = max_tokens, 0
+    shortest_first = sorted(sizes)
+    for index, size in enumerate(shortest_first):
+        share = tokens_left // (len(shortest_first) - index)
         if size > share:
             return share
-        remaining -= size
+        tokens_left -= size
     return share
 
 
-def _shorten(turn: Message, room: int, count: Count) -> Message:
+def _shorten_turn(turn: Message, max_tokens: int, count: Count) -> Message:
     def size(text: str) -> int:
         return count(Message(turn.role, (Text(text),)))
 
-    return Message(turn.role, (Text(shorten(turn.text, room, size)),), name=turn.name)
+    return Message(turn.role, (Text(shorten(turn.text, max_tokens, size)),), name=turn.name)

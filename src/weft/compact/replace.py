@@ -24,15 +24,15 @@ from weft.errors import CompactRefused
 from weft.history import Row
 from weft.model import Block, Checkpoint, Message, Text
 
-from .layout import Pair, Place, find_pairs, settle_pairs
+from .layout import BlockPosition, Pair, find_pairs, keep_pairs_together
 from .plan import (
     Plan,
     Range,
     Stripped,
     describe_pin,
     describe_stripped,
+    hex_id,
     leading_system,
-    slot,
     strippable,
     with_blocks,
 )
@@ -51,8 +51,8 @@ class Span(Struct, frozen=True):
 
     number: int
     replacement: Replacement
-    start: Place
-    end: Place
+    start: BlockPosition
+    end: BlockPosition
 
 
 def plan_replacements(
@@ -72,8 +72,8 @@ def plan_replacements(
     pinned = {i for i, row in enumerate(rows) if row.priority == "pinned"}
     covered = {place for span in spans for place in _places(rows, span) if place[0] not in pinned}
     call, pairs = _without_call(find_pairs(rows), call_id)
-    removed = settle_pairs(pairs, covered, pinned)
-    replaced: dict[Place, Block] = {}
+    removed = keep_pairs_together(pairs, covered, pinned)
+    replaced: dict[BlockPosition, Block] = {}
     if call is not None and call.call is not None:
         if call.call[0] in pinned:
             raise CompactRefused("the message that calls compact is pinned", field="call_id")
@@ -96,15 +96,15 @@ def _locate(
     rows: Sequence[Row], replacements: Sequence[Replacement], known: Set[str]
 ) -> list[Span]:
     """The ranges in thread order; raises `CompactRefused` if one is invalid or two overlap."""
-    lead = leading_system(rows)
+    setup_end = leading_system(rows)
     if not replacements:
         raise CompactRefused("is empty; give at least one range", field="replacements")
-    if lead == len(rows):
-        what = "only system messages" if lead else "no messages"
+    if setup_end == len(rows):
+        what = "only system messages" if setup_end else "no messages"
         raise CompactRefused(f"the thread has {what}: nothing to compact", field="replacements")
-    places = _checkpoints(rows, lead)
+    positions = _checkpoints(rows, setup_end)
     spans = [
-        _locate_span(number, replacement, rows, lead, places, known)
+        _locate_span(number, replacement, rows, setup_end, positions, known)
         for number, replacement in enumerate(replacements)
     ]
     spans.sort(key=lambda span: (span.start, span.end))
@@ -117,30 +117,30 @@ def _locate(
     return spans
 
 
-def _checkpoints(rows: Sequence[Row], lead: int) -> dict[str, list[Place]]:
-    places: dict[str, list[Place]] = {}
-    for i in range(lead, len(rows)):
+def _checkpoints(rows: Sequence[Row], setup_end: int) -> dict[str, list[BlockPosition]]:
+    positions: dict[str, list[BlockPosition]] = {}
+    for i in range(setup_end, len(rows)):
         for j, block in enumerate(rows[i].message.blocks):
             if isinstance(block, Checkpoint):
-                places.setdefault(block.id, []).append((i, j))
-    return places
+                positions.setdefault(block.id, []).append((i, j))
+    return positions
 
 
 def _locate_span(
     number: int,
     replacement: Replacement,
     rows: Sequence[Row],
-    lead: int,
-    places: dict[str, list[Place]],
+    setup_end: int,
+    positions: dict[str, list[BlockPosition]],
     known: Set[str],
 ) -> Span:
     path = f"replacements[{number}]"
-    start, end = (lead, 0), (len(rows), 0)
+    start, end = (setup_end, 0), (len(rows), 0)
     if replacement.from_ is not None:
-        i, j = _find(replacement.from_, f"{path}.from", places, known)
+        i, j = _find(replacement.from_, f"{path}.from", positions, known)
         start = (i, j + 1)
     if replacement.to is not None:
-        i, j = _find(replacement.to, f"{path}.to", places, known)
+        i, j = _find(replacement.to, f"{path}.to", positions, known)
         end = (i, j + 1)
     if start == end:
         raise CompactRefused(
@@ -159,13 +159,15 @@ def _locate_span(
     return span
 
 
-def _find(id: str, path: str, places: dict[str, list[Place]], known: Set[str]) -> Place:
-    matches = places.get(id, []) if id in known else []
+def _find(
+    id: str, path: str, positions: dict[str, list[BlockPosition]], known: Set[str]
+) -> BlockPosition:
+    matches = positions.get(id, []) if id in known else []
     if len(matches) == 1:
         return matches[0]
     if matches:
         raise CompactRefused(f"checkpoint {id!r} appears more than once on this branch", field=path)
-    here = [name for name in places if name in known]
+    here = [name for name in positions if name in known]
     why = "is not on this branch" if id in known else "is not in this thread"
     shown = ", ".join(here[-SHOWN:]) or "none"
     more = "..., " if len(here) > SHOWN else ""
@@ -182,7 +184,7 @@ def _rows_of(rows: Sequence[Row], span: Span) -> list[int]:
     ]
 
 
-def _places(rows: Sequence[Row], span: Span) -> list[Place]:
+def _places(rows: Sequence[Row], span: Span) -> list[BlockPosition]:
     """The blocks of a range; a row without blocks counts as its block 0."""
     return [
         (i, j)
@@ -207,10 +209,10 @@ def _without_call(pairs: list[Pair], call_id: str | None) -> tuple[Pair | None, 
 
 
 def _strip(
-    rows: Sequence[Row], removed: set[Place], pinned: set[int], edge: Place
-) -> tuple[tuple[Stripped, ...], set[Place]]:
+    rows: Sequence[Row], removed: set[BlockPosition], pinned: set[int], edge: BlockPosition
+) -> tuple[tuple[Stripped, ...], set[BlockPosition]]:
     stripped: list[Stripped] = []
-    stripped_places: set[Place] = set()
+    stripped_places: set[BlockPosition] = set()
     for i, row in enumerate(rows):
         kinds = strippable(row.message)
         if i in pinned or not kinds:
@@ -223,10 +225,10 @@ def _strip(
 
 
 def _place_summaries(
-    rows: Sequence[Row], spans: Sequence[Span], pairs: Sequence[Pair], removed: set[Place]
-) -> dict[Place, list[Row]]:
+    rows: Sequence[Row], spans: Sequence[Span], pairs: Sequence[Pair], removed: set[BlockPosition]
+) -> dict[BlockPosition, list[Row]]:
     """The place of each summary: after its range, and after a pinned row or a pair at its end."""
-    summaries: dict[Place, list[Row]] = {}
+    summaries: dict[BlockPosition, list[Row]] = {}
     whole = [pair for pair in pairs if pair.call and pair.results and pair.call not in removed]
     previous = (0, 0)
     for span in spans:
@@ -242,18 +244,18 @@ def _place_summaries(
     return summaries
 
 
-def _last_row_around(pairs: Sequence[Pair], at: Place) -> int | None:
+def _last_row_around(pairs: Sequence[Pair], at: BlockPosition) -> int | None:
     """The last row of the pairs that a summary at this place would split."""
-    rows = [pair.places[-1][0] for pair in pairs if pair.places[0] < at <= pair.places[-1]]
+    rows = [pair.positions[-1][0] for pair in pairs if pair.positions[0] < at <= pair.positions[-1]]
     return max(rows, default=None)
 
 
 def _assemble(
     rows: Sequence[Row],
     spans: Sequence[Span],
-    removed: set[Place],
-    replaced: dict[Place, Block],
-    summaries: dict[Place, list[Row]],
+    removed: set[BlockPosition],
+    replaced: dict[BlockPosition, Block],
+    summaries: dict[BlockPosition, list[Row]],
 ) -> tuple[Row, ...]:
     empty = {i for span in spans for i in _rows_of(rows, span) if not rows[i].message.blocks}
     out: list[Row] = []
@@ -276,9 +278,9 @@ def _split(
     row: Row,
     i: int,
     cuts: list[int],
-    removed: set[Place],
-    replaced: dict[Place, Block],
-    summaries: dict[Place, list[Row]],
+    removed: set[BlockPosition],
+    replaced: dict[BlockPosition, Block],
+    summaries: dict[BlockPosition, list[Row]],
 ) -> list[Row]:
     """The parts of a row that lost blocks or has a summary inside; the first keeps the slot."""
     out: list[Row] = []
@@ -300,8 +302,8 @@ def _describe(rows: Sequence[Row], span: Span, pinned: set[int]) -> Range:
     return Range(
         from_=span.replacement.from_,
         to=span.replacement.to,
-        first=slot(rows[folded[0]]) if folded else None,
-        last=slot(rows[folded[-1]]) if folded else None,
+        first=hex_id(rows[folded[0]]) if folded else None,
+        last=hex_id(rows[folded[-1]]) if folded else None,
         messages=len(folded),
         blocks=sum(
             i not in pinned and bool(rows[i].message.blocks) for i, _ in _places(rows, span)

@@ -29,8 +29,9 @@ from weft.history import Row, shows
 from weft.ids import Id
 from weft.model import Message, is_system
 
+from .batches import plural
 from .layout import request_rows, rule_rows
-from .plan import Method, Pin, Plan, Range, Stripped, Thinned, leading_system, preview, slot
+from .plan import Method, Pin, Plan, Range, Stripped, Thinned, hex_id, leading_system, preview
 from .unread import unread_rows
 
 PROGRESS = "compact_progress"
@@ -94,11 +95,11 @@ def describe_changes(
         if place is None:
             continue
         number, before = old.pop(place)
-        action: Action = "thinned" if slot(row) in thinned else "kept"
+        action: Action = "thinned" if hex_id(row) in thinned else "kept"
         reason = reasons[number]
         if action == "thinned":
             reason = "not read yet, but too long: its head, its tail and matching lines stay"
-        elif slot(row) in stripped:
+        elif hex_id(row) in stripped:
             reason += "; without reminders and thinking"
         elif row.message != before.message:
             reason += "; a part of it is folded"
@@ -116,7 +117,7 @@ def _folded(
 
 def _change(row: Row, action: Action, reason: str, before: int, after: int) -> MessageChange:
     return MessageChange(
-        id=slot(row),
+        id=hex_id(row),
         role=row.message.role,
         action=action,
         reason=reason,
@@ -128,7 +129,7 @@ def _change(row: Row, action: Action, reason: str, before: int, after: int) -> M
 
 def _reasons(rows: Sequence[Row], after: Mapping[Id, Row]) -> dict[int, str]:
     """For each row, why it stays or is folded."""
-    lead = leading_system(rows)
+    setup_end = leading_system(rows)
     rules = frozenset(rule_rows(rows))
     unread = frozenset(unread_rows(rows))
     requests = request_rows(rows)
@@ -138,7 +139,7 @@ def _reasons(rows: Sequence[Row], after: Mapping[Id, Row]) -> dict[int, str]:
     for i, row in enumerate(rows):
         if i in folded:
             reasons[i] = "an earlier summary" if row.kind == "summary" else "older than what stays"
-        elif i < lead:
+        elif i < setup_end:
             reasons[i] = "setup"
         elif row.priority == "pinned":
             reasons[i] = "pinned"
@@ -281,26 +282,26 @@ class CompactResult(Struct, frozen=True, kw_only=True):
         if not self.ranges and not self.stripped and not self.thinned:
             return f"nothing to compact: {self.tokens_before:,} tokens"
         verb = "would compact" if self.preview else "compacted"
-        parts = [f"{verb} {_many(self.messages, 'message')}: {self._tokens()}"]
+        parts = [f"{verb} {plural(self.messages, 'message')}: {self._tokens()}"]
         if self.pins:
-            parts.append(f"{_many(len(self.pins), 'pin')} kept ({_names(self.pins)})")
+            parts.append(f"{plural(len(self.pins), 'pin')} kept ({_names(self.pins)})")
         if self.stripped:
-            parts.append(f"{_many(len(self.stripped), 'reminder or thinking block')} stripped")
+            parts.append(f"{plural(len(self.stripped), 'reminder or thinking block')} stripped")
         if self.thinned:
-            parts.append(f"{_many(len(self.thinned), 'unread result')} shortened")
+            parts.append(f"{plural(len(self.thinned), 'unread result')} shortened")
         if self.failures and self.method is not None:
             parts.append(f"by {STEPS[self.method]}, because {self.reason}")
         if self.preview and self.cache_lost:
             parts.append(f"{self.cache_lost:,} tokens of cached prefix lost")
         if self.model is not None:
             price = "" if self.cost is None else f" (${self.cost:.4f})"
-            parts.append(f"{_many(self.requests, 'request')} to {self.model}{price}")
+            parts.append(f"{plural(self.requests, 'request')} to {self.model}{price}")
         if self.dropped:
-            parts.append(f"{_many(len(self.dropped), 'unfounded sentence')} left out")
+            parts.append(f"{plural(len(self.dropped), 'unfounded sentence')} left out")
         if self.marked:
-            parts.append(f"{_many(len(self.marked), 'name')} marked as unverified")
+            parts.append(f"{plural(len(self.marked), 'name')} marked as unverified")
         if self.names_left:
-            parts.append(f"{_many(self.names_left, 'name')} left to recall")
+            parts.append(f"{plural(self.names_left, 'name')} left to recall")
         if self.ranges and self.tokens_after >= self.tokens_before:
             parts.append(self._growth())
         return ", ".join(parts)
@@ -342,7 +343,3 @@ def _names(pins: Sequence[Pin]) -> str:
     return "; ".join(
         f"{pin.id[:8]} {pin.preview!r}" if pin.id else repr(pin.preview) for pin in pins
     )
-
-
-def _many(number: int, word: str) -> str:
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

@@ -25,7 +25,7 @@ from weft.ids import Id
 from weft.lazy import lazy_pattern
 from weft.model import ApiError, Message, Request, Response, Text, ToolCall
 
-from .batches import Batch, Clip, batch_row, between, fold_batches, join_batches, with_rules
+from .batches import Batch, Clip, batch_row, fold_batches, join_batches, span_to_merge, with_rules
 from .fidelity import (
     check_summary,
     complete,
@@ -39,10 +39,10 @@ from .layout import Count
 from .non_summary import non_summary_reason, without_orders, without_preamble
 from .prompts import (
     MIN_CHUNK,
-    answer_room,
     cut_chunks,
     folding_request,
     live_request,
+    max_answer_tokens,
     plain_turn_tokens,
     plain_turns_within,
     shorten,
@@ -50,8 +50,12 @@ from .prompts import (
 )
 from .state import find_rules
 
-HALVINGS = 4
-UNLIMITED = 1000
+MAX_HALVINGS = 4
+"""How often the size of the chunks is halved after a request or an answer that was too long."""
+
+NO_FOLD_LIMIT = 1000
+"""More batches than a thread ever has."""
+
 PROMPT_TOKENS = 700
 """The tokens of a request without its turns: the prompt and the directive."""
 
@@ -59,30 +63,36 @@ SAFE_SHARE = 0.85
 """The share of the window that is used, because the vendor's token count may differ from ours."""
 
 PRIOR_SHARE = 0.25
-FOLD_MOST = 4096
-BATCH_LEAST = 200
+"""The share of the window that earlier summaries may have in a request."""
+
+MIN_BATCH, MAX_FOLDED = 200, 4096
+"""The tokens that a batch may always have, and the most that a merged batch may have."""
+
 INDEX_SHARE = 0.2
-INDEX_LEAST = 60
+MIN_INDEX = 60
 """The share of a summary reserved for missing names, and the minimum in tokens."""
 
 RULES_SHARE = 0.3
-"""The most of a summary that the user's rules get which the model did not quote."""
+"""The largest share of a summary for rules of the user that the model did not quote."""
 
 NAMED_SHARE = 0.5
 """A summary with its missing names added has at most this share of the tokens of its source."""
 
-HEADING = 30
+HEADING_TOKENS = 30
 """The tokens of the heading of each batch, if there are several."""
 
-TOO_LONG = frozenset({"context_length", "too_large", "timeout"})
+TOO_LONG_ERRORS = frozenset({"context_length", "too_large", "timeout"})
 TIMED_OUT = 504
+"""The kinds of error, and the HTTP status, after which smaller chunks are tried."""
+
 CUT_OFF = frozenset({"length", "context"})
 DECLINED = frozenset({"refusal", "filter"})
+"""The kinds of stop of an answer that was cut off, and of one that was refused."""
 
-CUT_OFF_LEAST = 0.5
+MIN_CUT_OFF_SHARE = 0.5
 """A summary that was cut off is used if it has at least this share of the requested size."""
 
-OVER_MOST = 1.5
+MAX_OVERRUN = 1.5
 """A summary of up to this multiple of its budget is trimmed and not rejected."""
 
 TOO_LONG_REASONS = {
@@ -100,9 +110,9 @@ class SummaryJob(Struct, frozen=True, kw_only=True):
 
     - `limit`: its size in tokens.
     - `chunk`: the maximum tokens of turns in one request; by default as many as the window allows.
-    - `room`: the maximum tokens of all summaries together.
+    - `total_limit`: the maximum tokens of all summaries together.
     - `retain`: texts that the summary must contain.
-    - `brief`: this is a second attempt, after a summary that was too long or unusable.
+    - `brief`: this is another attempt, after a summary that was too long or unusable.
     - `live`: the request that the agent would send next. If it is set, the summary is first asked
       for on top of it, so that the vendor's cache is used.
     - `task`: what the work is for, from `describe_task`, and its size in tokens.
@@ -112,7 +122,7 @@ class SummaryJob(Struct, frozen=True, kw_only=True):
     limit: int
     prompt: str | None = None
     chunk: int | None = None
-    room: int | None = None
+    total_limit: int | None = None
     clip: Clip = Clip()
     retain: tuple[str, ...] = ()
     brief: bool = False
@@ -138,7 +148,7 @@ class SummaryRequest(Struct, frozen=True):
 
 
 class Stopped(Struct, frozen=True):
-    """Sent to the generator instead of an answer: there will be no more answers, and why."""
+    """Sent to the generator instead of an answer: no answer will come, for this reason."""
 
     reason: str
 
@@ -180,18 +190,18 @@ def summarise(history: History, job: SummaryJob, count: Count) -> Flow:
 def max_summary_tokens(chunks: Sequence[Sequence[Row]], limit: int, count: Count) -> int:
     """The maximum tokens of the summaries of these chunks, with all names, if the model stays
     within the limits it is given."""
-    most = 0
+    total = 0
     for chunk in chunks:
-        named = int(plain_turn_tokens(chunk, count) * NAMED_SHARE)
-        most += min(named, _own_limit(limit) + index_size(chunk, count))
-    return max(limit, most)
+        max_named = int(plain_turn_tokens(chunk, count) * NAMED_SHARE)
+        total += min(max_named, _own_limit(limit) + index_size(chunk, count))
+    return max(limit, total)
 
 
-def chunk_room(job: SummaryJob, prior: int) -> int:
-    """The tokens of turns that fit in a request with previous summaries of `prior` tokens."""
-    window = int(job.model.window * SAFE_SHARE) - answer_room(job.model, job.limit)
-    room = max(MIN_CHUNK, window - PROMPT_TOKENS - job.task_tokens - prior)
-    return room if job.chunk is None else max(1, min(room, job.chunk))
+def max_chunk_tokens(job: SummaryJob, prior_tokens: int) -> int:
+    """The tokens of turns that fit in a request with earlier summaries of `prior_tokens`."""
+    max_input = int(job.model.window * SAFE_SHARE) - max_answer_tokens(job.model, job.limit)
+    max_turns = max(MIN_CHUNK, max_input - PROMPT_TOKENS - job.task_tokens - prior_tokens)
+    return max_turns if job.chunk is None else max(1, min(max_turns, job.chunk))
 
 
 class Summariser:
@@ -203,9 +213,9 @@ class Summariser:
         self.count = count
         self.batches = list(history.batches)
         self.total = max(1, plain_turn_tokens(history.rows, count))
-        self.room = chunk_room(job, self._size(self._prior()))
-        self.most_folded = UNLIMITED
-        self.shortened = False
+        self.max_chunk = max_chunk_tokens(job, self._size(self._prior()))
+        self.max_folded = NO_FOLD_LIMIT
+        self.has_shortened = False
         self.too_long = "request"
         self.requests = self.halvings = self.input = self.output = 0
         self.added = self.left = 0
@@ -225,26 +235,19 @@ class Summariser:
         )
 
     def summarise_chunks(self) -> Generator[SummaryRequest, Answer, None]:
-        """Add one batch for each chunk, or one for all on top of the live request."""
+        """Add one batch for all rows on top of the live request, or else one for each chunk."""
         if self.job.live is not None and not self.job.brief:
-            rows = self.history.rows
-            limit = _own_limit(self.job.limit)
-            request = live_request(self.job.live, limit=limit, task=self.job.task)
-            text = yield from self._ask(request, 1, limit)
-            if text is not None:
-                room = self._named_room(rows, [rows], self.job.limit)
-                prior = [self._prior(), self.job.task]
-                summary = self._check(text, rows, prior, room, self.job.retain)
-                self.batches.append(self._batch(summary, rows))
+            has_summary = yield from self._summarise_live(self.job.live)
+            if has_summary:
                 return
-        todo = cut_chunks(self.history.rows, self.room, self.count)
-        while todo:
-            chunk = todo[0]
-            size = min(self.room, plain_turn_tokens(chunk, self.count))
+        chunks_left = cut_chunks(self.history.rows, self.max_chunk, self.count)
+        while chunks_left:
+            chunk = chunks_left[0]
+            size = min(self.max_chunk, plain_turn_tokens(chunk, self.count))
             share = self.job.limit * size // self.total
-            limit = min(self.job.limit, max(INDEX_LEAST, min(BATCH_LEAST, size), share))
+            limit = min(self.job.limit, max(MIN_INDEX, min(MIN_BATCH, size), share))
             prior = self._prior()
-            turns = plain_turns_within(chunk, self.room, self.count)
+            turns = plain_turns_within(chunk, self.max_chunk, self.count)
             request = summary_request(
                 self.job.model,
                 turns,
@@ -254,15 +257,33 @@ class Summariser:
                 brief=self.job.brief,
                 task=self.job.task,
             )
-            text = yield from self._ask(request, len(todo), _own_limit(limit))
+            text = yield from self._ask(request, len(chunks_left), _own_limit(limit))
             if text is None:
-                self.room = self._half(size)
-                todo = cut_chunks([row for rest in todo for row in rest], self.room, self.count)
+                self.max_chunk = self._half(size)
+                rows_left = [row for rows in chunks_left for row in rows]
+                chunks_left = cut_chunks(rows_left, self.max_chunk, self.count)
                 continue
-            room = self._named_room(chunk, todo, limit)
-            summary = self._check(text, chunk, [prior, self.job.task], room, self.job.retain)
+            max_tokens = self._limit_with_names(chunk, chunks_left, limit)
+            summary = self._check(text, chunk, [prior, self.job.task], max_tokens, self.job.retain)
             self.batches.append(self._batch(summary, chunk))
-            todo = todo[1:]
+            chunks_left = chunks_left[1:]
+
+    def _summarise_live(self, live: Request) -> Generator[SummaryRequest, Answer, bool]:
+        """Add one batch for all rows, asked for on top of the live request.
+
+        Returns `False` if the request or the answer was too long.
+        """
+        rows = self.history.rows
+        limit = _own_limit(self.job.limit)
+        request = live_request(live, limit=limit, task=self.job.task)
+        text = yield from self._ask(request, 1, limit)
+        if text is None:
+            return False
+        max_tokens = self._limit_with_names(rows, [rows], self.job.limit)
+        prior = [self._prior(), self.job.task]
+        summary = self._check(text, rows, prior, max_tokens, self.job.retain)
+        self.batches.append(self._batch(summary, rows))
+        return True
 
     def fold_batches(self) -> Generator[SummaryRequest, Answer, None]:
         """Merge batches while there are too many or they are too long."""
@@ -291,28 +312,28 @@ class Summariser:
 
         A second attempt is shortened however long it is.
         """
-        room = self.job.room
-        if room is None or len(self.batches) != 1:
+        limit = self.job.total_limit
+        if limit is None or len(self.batches) != 1:
             return
         batch = self.batches[0]
         size = self._size(batch.text)
-        if size <= room or (size > room * OVER_MOST and not self.job.brief):
+        if size <= limit or (size > limit * MAX_OVERRUN and not self.job.brief):
             return
-        shorter = trim_to(batch.text, lambda text: self._size(text) <= room)
+        shorter = trim_to(batch.text, lambda text: self._size(text) <= limit)
         if shorter:
             self.batches[0] = structs.replace(batch, text=shorter)
 
     def _find_mergeable(self) -> tuple[int, int] | None:
         """The batches to merge: the middle ones if there are too many, or all but the newest if
         they are over the budget."""
-        span = between(self.batches, self.job.clip)
-        many = len(self.batches)
-        if span is None and self.job.room is not None:
+        span = span_to_merge(self.batches, self.job.clip)
+        total = len(self.batches)
+        if span is None and self.job.total_limit is not None:
             size = self._size(join_batches(self.batches, self.job.clip))
-            if size <= self.job.room or (many == 1 and self.shortened):
+            if size <= self.job.total_limit or (total == 1 and self.has_shortened):
                 return None
-            self.shortened = many == 1  # a single batch is summarised again only once
-            span = (0, max(2, many - 1) if many > 1 else 1)
+            self.has_shortened = total == 1  # a single batch is summarised again only once
+            span = (0, max(2, total - 1) if total > 1 else 1)
         return None if span is None else self._limit_span(*span)
 
     def _limit_span(self, first: int, last: int) -> tuple[int, int]:
@@ -320,23 +341,23 @@ class Summariser:
         if last - first < 2:
             return first, last
         depths = [batch.depth for batch in self.batches]
-        start = min(range(first, last - 1), key=lambda at: max(depths[at : at + 2]))
-        room = chunk_room(self.job, 0)
-        sizes = accumulate(self._size(batch.text) for batch in self.batches[start:last])
-        fitting = sum(size <= room for size in sizes)
-        return start, min(last, start + max(2, min(fitting, self.most_folded)))
+        start = min(range(first, last - 1), key=lambda number: max(depths[number : number + 2]))
+        max_tokens = max_chunk_tokens(self.job, 0)
+        totals = accumulate(self._size(batch.text) for batch in self.batches[start:last])
+        fitting = sum(total <= max_tokens for total in totals)
+        return start, min(last, start + max(2, min(fitting, self.max_folded)))
 
     def _fold_fewer(self, tried: int) -> None:
         """Merge half as many batches next time; raises `SummaryFailed` if there are only two."""
         if tried <= 2:
             raise self._failed("its own summaries are too long for it", answered=True)
-        self.most_folded = max(2, tried // 2)
+        self.max_folded = max(2, tried // 2)
 
     def _fold_limit(self, old: Sequence[Batch]) -> int:
         """The token limit for merged batches: at most half of their size, and within the budget."""
         size = sum(self._size(batch.text) for batch in old)
-        room = size if self.job.room is None else self.job.room
-        return max(INDEX_LEAST, min(size // 2, max(BATCH_LEAST, room // 3), FOLD_MOST))
+        total_limit = size if self.job.total_limit is None else self.job.total_limit
+        return max(MIN_INDEX, min(size // 2, max(MIN_BATCH, total_limit // 3), MAX_FOLDED))
 
     def _prior(self) -> str:
         """The summaries so far, with the middle cut out if they take too much of the window."""
@@ -344,19 +365,26 @@ class Summariser:
         return shorten(text, int(self.job.model.window * PRIOR_SHARE), self._size)
 
     def _ask(
-        self, request: Request, left: int, limit: int
+        self, request: Request, requests_left: int, limit: int
     ) -> Generator[SummaryRequest, Answer, str | None]:
-        """The text of the answer; `None` if the request or the answer was too long."""
+        """The text of the answer; `None` if the request or the answer was too long.
+
+        `requests_left` counts this request and those that follow; `limit` is the requested size.
+        """
         self.requests += 1
-        answer = yield SummaryRequest(request, self.requests, self.requests + left - 1)
+        answer = yield SummaryRequest(request, self.requests, self.requests + requests_left - 1)
         if isinstance(answer, Stopped):
             raise self._failed(answer.reason, TIMED_OUT)
         if isinstance(answer, ApiError):
-            if answer.kind in TOO_LONG or answer.status == TIMED_OUT:
+            if answer.kind in TOO_LONG_ERRORS or answer.status == TIMED_OUT:
                 timed_out = answer.kind == "timeout" or answer.status == TIMED_OUT
                 self.too_long = "time" if timed_out else "request"
                 return None
             raise self._failed(answer.message, answer.status)
+        return self._read_answer(answer, limit)
+
+    def _read_answer(self, answer: Response, limit: int) -> str | None:
+        """The summary in an answer; `None` if it was cut off and too little of it arrived."""
         if answer.usage is not None:
             self.input += answer.usage.input or 0
             self.output += answer.usage.output or 0
@@ -373,7 +401,7 @@ class Summariser:
         self.dropped += orders
         if stop in CUT_OFF:
             whole = trim_to(text, lambda _: True)
-            if whole and self._size(whole) >= limit * CUT_OFF_LEAST:
+            if whole and self._size(whole) >= limit * MIN_CUT_OFF_SHARE:
                 return whole
             self.too_long = "answer"
             return None
@@ -386,48 +414,53 @@ class Summariser:
         text: str,
         rows: Sequence[Row],
         prior: Sequence[str],
-        room: int,
+        max_tokens: int,
         retain: Sequence[str],
     ) -> str:
-        """The model's summary with doubtful names marked and missing ones added."""
+        """The model's summary with doubtful names marked, and with the texts to retain, the rules
+        and the names that it lacks."""
         checked = check_summary(text, read_ground(rows, prior))
         if not checked.text:
             raise self._failed("its summary speaks of nothing that was said", answered=True)
         self.dropped += checked.dropped
         self.marked += checked.marked
         retained = retained_lines(checked.text, rows, retain)
-        rules = self._missing_rules("\n".join([checked.text, *retained]), rows, room)
+        rules = self._missing_rules("\n".join([checked.text, *retained]), rows, max_tokens)
         summary = with_rules(with_lines(checked.text, retained), rules)
-        if not self.job.room:
-            room = max(room, self._size(summary) + INDEX_LEAST)
-        completed = complete(summary, rows, room, self.count)
+        if not self.job.total_limit:
+            max_tokens = max(max_tokens, self._size(summary) + MIN_INDEX)
+        completed = complete(summary, rows, max_tokens, self.count)
         self.added += completed.added
         self.left += completed.left
         return completed.text
 
-    def _missing_rules(self, text: str, rows: Sequence[Row], room: int) -> list[str]:
-        """The user's rules that a summary does not quote, as many as its share allows.
+    def _missing_rules(self, text: str, rows: Sequence[Row], max_tokens: int) -> list[str]:
+        """The user's rules that a summary does not quote, as many as fit their share of
+        `max_tokens`.
 
         A model often rewords a rule or leaves it out, and the next one rewords that again.
         """
-        beside = text.lower()
-        rules = [rule for rule in find_rules(rows) if rule.lower() not in beside]
-        most = max(INDEX_LEAST, int(room * RULES_SHARE))
-        sizes = accumulate(self._size(rule) for rule in rules)
-        return [rule for rule, size in zip(rules, sizes, strict=True) if size <= most][::-1]
+        lowered = text.lower()
+        rules = [rule for rule in find_rules(rows) if rule.lower() not in lowered]
+        max_rules = max(MIN_INDEX, int(max_tokens * RULES_SHARE))
+        totals = accumulate(self._size(rule) for rule in rules)
+        fitting = [rule for rule, total in zip(rules, totals, strict=True) if total <= max_rules]
+        return fitting[::-1]  # the newest rule comes last
 
-    def _named_room(self, chunk: Sequence[Row], todo: Sequence[Sequence[Row]], limit: int) -> int:
+    def _limit_with_names(
+        self, chunk: Sequence[Row], chunks_left: Sequence[Sequence[Row]], limit: int
+    ) -> int:
         """The token limit of a batch with its missing names: half of the size of its source, and
-        its share of the remaining budget."""
+        at most its share of the remaining budget; but never less than `limit`."""
         size = plain_turn_tokens(chunk, self.count)
-        named = int(size * NAMED_SHARE)
-        if self.job.room is not None:
+        max_tokens = int(size * NAMED_SHARE)
+        if self.job.total_limit is not None:
             used = self._size(join_batches(self.batches, self.job.clip)) if self.batches else 0
-            free = self.job.room - used - HEADING * (len(self.batches) + len(todo) - 1)
-            named = min(
-                named, free * size // max(1, sum(plain_turn_tokens(c, self.count) for c in todo))
-            )
-        return max(limit, named)
+            headings = HEADING_TOKENS * (len(self.batches) + len(chunks_left) - 1)
+            free = self.job.total_limit - used - headings
+            size_left = sum(plain_turn_tokens(rows, self.count) for rows in chunks_left)
+            max_tokens = min(max_tokens, free * size // max(1, size_left))
+        return max(limit, max_tokens)
 
     def _batch(self, text: str, chunk: Sequence[Row]) -> Batch:
         times = [
@@ -437,8 +470,10 @@ class Summariser:
         return Batch(text, len(chunk), 0, start, end, self.job.model.name)
 
     def _half(self, size: int) -> int:
+        """Half the size of a chunk that was too long; raises `SummaryFailed` if that is too
+        little."""
         self.halvings += 1
-        if self.halvings > HALVINGS or size // 2 < MIN_CHUNK:
+        if self.halvings > MAX_HALVINGS or size // 2 < MIN_CHUNK:
             reason = TOO_LONG_REASONS[self.too_long]
             raise self._failed(reason, answered=self.too_long == "answer")
         return size // 2
@@ -463,5 +498,5 @@ def trim_to(text: str, fits: Callable[[str], bool]) -> str:
 
 
 def _own_limit(limit: int) -> int:
-    """The token limit for the model's own text; the rest is for missing names."""
+    """The part of a token limit for the model's own text, without the share for missing names."""
     return limit - int(limit * INDEX_SHARE)

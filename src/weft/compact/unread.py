@@ -35,7 +35,7 @@ from weft.model import (
     texts,
 )
 
-from .plan import Thinned, block_kind, slot
+from .plan import Thinned, block_kind, hex_id
 from .source import is_log_line
 
 HANDLE = 12
@@ -164,7 +164,7 @@ class Unread:
 
 def handle_of(row: Row, number: int) -> str:
     """The handle with which `recall` returns the original of this block."""
-    return f"{(slot(row) or '')[:HANDLE]}/{number}"
+    return f"{(hex_id(row) or '')[:HANDLE]}/{number}"
 
 
 def _thinning(rows: Sequence[Row], thin: dict[int, Row]) -> Thinning:
@@ -174,7 +174,7 @@ def _thinning(rows: Sequence[Row], thin: dict[int, Row]) -> Thinning:
         for number, (old, new) in enumerate(blocks):
             if old != new:
                 before, after = len(_text_of(old)), len(_text_of(new))
-                thinned.append(Thinned(id=slot(row), block=number, before=before, after=after))
+                thinned.append(Thinned(id=hex_id(row), block=number, before=before, after=after))
     return Thinning(tuple(thin.get(i, row) for i, row in enumerate(rows)), tuple(thinned))
 
 

@@ -20,23 +20,29 @@ from weft.catalog import Model
 from weft.errors import ConfigError
 
 RESERVE_SHARE = 0.2
-TARGET = 0.5
-FAILURES = 3
-PAUSE = 20
-LOWEST, HIGHEST = 0.75, 2.0
-"""The bounds of the learned ratio."""
+"""The largest share of a window that is reserved for the answer."""
 
-ODD = 1.5
+TARGET = 0.5
+"""The share of the limit that is filled after a compaction."""
+
+MAX_FAILURES = 3
+PAUSED_ATTEMPTS = 20
+"""After this many failed attempts in a row, this many attempts are skipped."""
+
+MIN_RATIO, MAX_RATIO = 0.75, 2.0
+"""The bounds of the learned ratio of real to estimated tokens."""
+
+MAX_DEVIATION = 1.5
 """A report that differs by more than this factor from what was expected needs a second one."""
 
-LARGE = 20_000
-GROWTH_LEAST, GROWTH_SHARE = 200, 0.05
-"""A first report says something about the ratio only for a large request: in a small one, most may
-be what the vendor adds. Later, the request must have grown by this much."""
+LARGE_REQUEST = 20_000
+MIN_GROWTH, MIN_GROWTH_SHARE = 200, 0.05
+"""The first report is used for the ratio only if the request is large: in a small one, most tokens
+may be what the vendor adds. A later report is used if the request has grown by this much."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """The room for the conversation in a model's window, in its vendor's tokens."""
+    """How much of a model's window a conversation may fill, in the vendor's tokens."""
 
     window: int
     reserve: int
@@ -44,18 +50,18 @@ class Limits(Struct, frozen=True, kw_only=True):
     target: float = TARGET
 
     @property
-    def room(self) -> int:
+    def max_tokens(self) -> int:
         """The most tokens that the messages may have."""
         return max(0, self.window - self.reserve - self.overhead)
 
     @property
     def goal(self) -> int:
-        """The size that a compaction aims at."""
-        return int(self.room * self.target)
+        """The size of the messages that a compaction aims at."""
+        return int(self.max_tokens * self.target)
 
     def is_over(self, tokens: int) -> bool:
         """Whether messages of this size must be compacted first."""
-        return tokens > self.room
+        return tokens > self.max_tokens
 
 
 def limits_of(
@@ -96,43 +102,43 @@ class Gauge(Struct, frozen=True):
             return self
         if self.reported is not None and not self.doubtful:
             expected = self.measure(estimate)
-            if not expected / ODD <= reported <= expected * ODD:
+            if not expected / MAX_DEVIATION <= reported <= expected * MAX_DEVIATION:
                 return structs.replace(self, doubtful=True)
         return Gauge(self._learn_ratio(estimate, reported), estimate, reported)
 
     def _learn_ratio(self, estimate: int, reported: int) -> float:
         """The ratio after a report: by growth, or in total if the request is large."""
         if self.reported is None:
-            return _bounded(reported / estimate) if estimate >= LARGE else self.ratio
+            return _clamp(reported / estimate) if estimate >= LARGE_REQUEST else self.ratio
         growth = estimate - self.estimate
-        if abs(growth) < max(GROWTH_LEAST, self.estimate * GROWTH_SHARE):
+        if abs(growth) < max(MIN_GROWTH, self.estimate * MIN_GROWTH_SHARE):
             return self.ratio
-        return (self.ratio + _bounded((reported - self.reported) / growth)) / 2
+        return (self.ratio + _clamp((reported - self.reported) / growth)) / 2
 
 
-def _bounded(ratio: float) -> float:
-    return min(HIGHEST, max(LOWEST, ratio))
+def _clamp(ratio: float) -> float:
+    return min(MAX_RATIO, max(MIN_RATIO, ratio))
 
 
 class Breaker(Struct, frozen=True):
     """A circuit breaker: how many attempts failed in a row, and how many were skipped since."""
 
-    limit: int = FAILURES
-    pause: int = PAUSE
+    limit: int = MAX_FAILURES
+    pause: int = PAUSED_ATTEMPTS
     failures: int = 0
-    passed: int = 0
+    skipped: int = 0
 
     @property
     def is_open(self) -> bool:
         """Whether attempts are to be skipped."""
-        return self.failures >= self.limit and self.passed < self.pause
+        return self.failures >= self.limit and self.skipped < self.pause
 
     def fail(self) -> "Breaker":
-        return structs.replace(self, failures=self.failures + 1, passed=0)
+        return structs.replace(self, failures=self.failures + 1, skipped=0)
 
     def succeed(self) -> "Breaker":
-        return structs.replace(self, failures=0, passed=0)
+        return structs.replace(self, failures=0, skipped=0)
 
-    def leave_out(self) -> "Breaker":
+    def skip(self) -> "Breaker":
         """Count one skipped attempt; after enough of them, the next one is made."""
-        return structs.replace(self, passed=self.passed + 1)
+        return structs.replace(self, skipped=self.skipped + 1)

@@ -128,7 +128,7 @@ class SessionCompactor:
             self._reported[key] = Reported(tokens, body)
             if len(self._reported) > REMEMBERED:
                 del self._reported[next(iter(self._reported))]
-            is_due = tokens > self._limits(model).room * NEARLY_FULL
+            is_due = tokens > self._limits(model).max_tokens * NEARLY_FULL
             if not is_due or self._settings.model is None or key in self._running:
                 return
             self._running.add(key)
@@ -142,7 +142,7 @@ class SessionCompactor:
         reported = self._reported.get((location.thread, location.branch))
         tokens, reported_bytes = (0, 0) if reported is None else (reported.tokens, reported.bytes)
         estimate = tokens + max(0, body - reported_bytes) // BYTES_PER_TOKEN
-        return estimate > self._limits(model).room * NEARLY_FULL
+        return estimate > self._limits(model).max_tokens * NEARLY_FULL
 
     def _limits(self, model: Model) -> Limits:
         target = TARGET if self._settings.target is None else self._settings.target
@@ -183,10 +183,12 @@ class SessionCompactor:
         tools = counter.tools(context.tools if request is None else request.tools)
         is_reported = context.token_source.startswith("api:")
         size = context.calibrated if is_reported else message_tokens + tools
-        is_full = size > (limits.room if request is not None else limits.room * NEARLY_FULL)
+        is_full = size > (
+            limits.max_tokens if request is not None else limits.max_tokens * NEARLY_FULL
+        )
         if not force and not is_full:
             return None
-        goal, room = limits.goal, limits.room
+        goal, room = limits.goal, limits.max_tokens
         if force:  # the window is smaller than the catalogue says
             goal, room = min(goal, size // 2), min(room, size * 3 // 4)
         overhead = max(0, size - message_tokens)

@@ -28,6 +28,7 @@ from weft.compact import (
     Batch,
     CompactResult,
     Cutoff,
+    FoldOptions,
     History,
     Layout,
     Method,
@@ -39,7 +40,6 @@ from weft.compact import (
     SummaryRequest,
     Thinned,
     choose_cutoff,
-    chunk_room,
     compaction_failed,
     compaction_fell_back,
     compaction_progress,
@@ -48,7 +48,9 @@ from weft.compact import (
     describe_task,
     keep_verbatim,
     locate_range,
+    max_chunk_tokens,
     max_summary_tokens,
+    max_task_tokens,
     measure_cutoff,
     min_summary_need,
     plain_turn_tokens,
@@ -57,7 +59,6 @@ from weft.compact import (
     record_batches,
     rule_rows,
     summarise,
-    task_room,
     write_batches,
 )
 from weft.errors import BudgetExceeded, CompactRefused, SummaryFailed, ThreadError, WeftError
@@ -167,7 +168,7 @@ def preview_summary(handle: Handle, model: Model, options: CompactOptions) -> Co
     plan = cutoff.layout.plan(cutoff.position, Message("user", (Text(placeholder),)))
     plan = structs.replace(with_hidden_rows(rows, plan), thinned=snapshot.thinned)
     job = _summary_job(model, options, cutoff, "model", options.count or handle.count)
-    chunks = cut_chunks(cutoff.turns, chunk_room(job, cutoff.summary_tokens), handle.count)
+    chunks = cut_chunks(cutoff.turns, max_chunk_tokens(job, cutoff.summary_tokens), handle.count)
     summary_tokens = max_summary_tokens(chunks, cutoff.limit, handle.count)
     merges = len(snapshot.batches) + len(chunks) > options.clip.most
     input = plain_turn_tokens(cutoff.turns, handle.count) + len(chunks) * PROMPT_TOKENS
@@ -342,7 +343,7 @@ def take_snapshot(
     rows = handle.view(head).rows
     shown = show_rows(rows)
     count = options.count or handle.count_once
-    if Layout(shown, count).lead == len(shown):
+    if Layout(shown, count).setup_end == len(shown):
         what = "only system messages" if shown else "no messages"
         raise CompactRefused(f"the thread has {what}: nothing to compact", field="model")
 
@@ -394,15 +395,14 @@ def _choose_cutoff(
     except BudgetExceeded:
         max_tokens = options.max_tokens or 0
         need = min_summary_need(Layout(shown, count, rules=rules), max_tokens, options.verbatim)
-        thin = ResultThinner(
-            shown, max_tokens, options.keep, True, count, trial=count, need=need, rules=rules
-        )
+        fold = FoldOptions(keep=options.keep, cut=True, count=count, rules=rules)
+        thin = ResultThinner(shown, max_tokens, fold, trial=count, min_summary=need)
         if not thin.is_possible and not later_attempts:
             raise
         try:
             if thin.is_possible:
                 thinning = thin.thin()
-                cutoff = None if thin.is_alone else choose(thinning.rows, options.max_tokens)
+                cutoff = None if thin.is_enough else choose(thinning.rows, options.max_tokens)
                 return thinning.rows, thinning.thinned, cutoff
         except BudgetExceeded:
             if not later_attempts:
@@ -452,7 +452,7 @@ def _summary_job(
         limit=max(1, cutoff.limit // SHORTER) if is_shorter else cutoff.limit,
         prompt=options.prompt,
         chunk=options.chunk,
-        room=cutoff.room,
+        total_limit=cutoff.total_limit,
         clip=options.clip,
         retain=tuple(text for text in options.retain if text not in kept_text),
         brief=is_shorter,
@@ -470,15 +470,17 @@ def _describe_task(layout: Layout, model: Model, size: Callable[[str], int]) -> 
     request = layout.rows[layout.requests[-1]].message.text if layout.requests else ""
     rules = [
         row.message.text
-        for row in layout.rows[layout.lead :]
+        for row in layout.rows[layout.setup_end :]
         if shows(row) and is_system(row.message) and row.priority != "pinned"
     ]
-    turns = [row for row in layout.rows[layout.lead :] if shows(row) and row.priority != "pinned"]
+    turns = [
+        row for row in layout.rows[layout.setup_end :] if shows(row) and row.priority != "pinned"
+    ]
     return describe_task(
         request=request,
         rules=rules,
         state=describe_state(turns),
-        room=task_room(model),
+        max_tokens=max_task_tokens(model),
         size=size,
     )
 
