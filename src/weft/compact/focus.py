@@ -17,7 +17,7 @@ from msgspec import Struct
 from .facts import content_words, values_of
 from .source import PEOPLE, ToolUse, Turn
 
-CHARS_A_TOKEN = 3.6
+CHARS_PER_TOKEN = 3.6
 ITEM_TOKENS = 5.0
 """The estimated cost of a text in a summary: its characters, and its bullet."""
 
@@ -40,25 +40,25 @@ word."""
 MAX_MISSED = 30
 """Stop after this many texts that do not fit."""
 
-MAX_CALL = 400
+MAX_CALL_CHARS = 400
 """How many characters of a call are read for the words of its exchange."""
 
 LAST_REQUEST, LAST_REPLY, REQUEST_BEFORE = 1.0, 0.5, 0.6
 """The weights of the words of the user's last turn, of the assistant's turn before it, and of the
 user's turn before that. The last turn alone may be only a short answer such as "yes"."""
 
-CLEAR_REQUEST, EARLIER_WEIGHT = 6, 0.3
-"""If the last request has more words than `CLEAR_REQUEST`, the weights of the turns before it are
-multiplied by `EARLIER_WEIGHT`: the request says itself what it is about."""
+CLEAR_REQUEST_WORDS, EARLIER_WEIGHT = 6, 0.3
+"""If the last request has more words than `CLEAR_REQUEST_WORDS`, the weights of the turns before it
+are multiplied by `EARLIER_WEIGHT`: the request says itself what it is about."""
 
 EXCHANGE_WEIGHT = 0.3
 """The weight of words that are not in a sentence, but in its exchange: in the user's turn or in the
 calls. All of them together count at most this much."""
 
-STEM = 6
+STEM_CHARS = 6
 """Words with the same first letters count as one: `arrive` and `arrived`."""
 
-VAGUE = frozenset(
+VAGUE_WORDS = frozenset(
     """
     see look open next far one point thing good great tell know think ask say write draft make start
     first last too same okay right fine already today now please mach schreib sag gut erst
@@ -67,7 +67,7 @@ VAGUE = frozenset(
 )
 """Words of a request that do not tell what it is about."""
 
-FULL_WORDS = 4
+FULL_RELEVANCE_WORDS = 4
 """A sentence with this many of the rarest words of the request has the full relevance."""
 
 
@@ -97,9 +97,9 @@ class Focus:
             at = bisect_right(self._exchange_rows, use.row) - 1
             if at >= 0:
                 text = " ".join((use.name.replace("_", " "), *use.arguments.values()))
-                self._exchange_words[at] |= _stems(text[:MAX_CALL])
+                self._exchange_words[at] |= _stems(text[:MAX_CALL_CHARS])
         best = sorted((self.query[w] * self.rarity(w) for w in self.query), reverse=True)[
-            :FULL_WORDS
+            :FULL_RELEVANCE_WORDS
         ]
         self._full = sum(best) or 1.0
 
@@ -132,37 +132,37 @@ class Focus:
             if turn[1] == "user":
                 weight = next(weights, 0.0) * earlier_weight
                 is_last = weight == LAST_REQUEST
-                if is_last and len(turn_words - VAGUE) > CLEAR_REQUEST:
+                if is_last and len(turn_words - VAGUE_WORDS) > CLEAR_REQUEST_WORDS:
                     earlier_weight = EARLIER_WEIGHT
                 reply_weight = LAST_REPLY * earlier_weight if is_last else 0.0
                 if not weight:
                     break
                 self._asked |= turn_words
-            for word in turn_words - VAGUE if weight else ():
+            for word in turn_words - VAGUE_WORDS if weight else ():
                 query[word] = max(weight, query.get(word, 0.0))
         return query
 
 
 def _stems(text: str) -> set[str]:
-    return {word[:STEM] for word in content_words(text)}
+    return {word[:STEM_CHARS] for word in content_words(text)}
 
 
 class Candidate(Struct, frozen=True):
     """A text that may be part of a summary.
 
-    - `base`: the factor of its kind
+    - `factor`: the factor of its kind
     - `row`: the row that it comes from
     - `about`: its text without the words that a summary adds; its figures and words are read there
-    - `own`: an additional value, because it is a decision or a rule
-    - `new_figure`: it is left out unless it has a figure that no text chosen before it has
+    - `own_value`: an additional value, because it is a decision or a rule
+    - `needs_new_figure`: it is left out unless it has a figure that no text chosen before it has
     """
 
     text: str
-    base: float
+    factor: float
     row: int
     about: str
-    own: float = 0.0
-    new_figure: bool = False
+    own_value: float = 0.0
+    needs_new_figure: bool = False
 
 
 def choose_candidates(
@@ -180,10 +180,10 @@ def choose_candidates(
     covered = _information(known, focus)
     infos = [_information(one.about, focus) for one in candidates]
     factors = [
-        one.base
+        one.factor
         * (1 - AGE_PENALTY * (rows - one.row) / max(1, rows))
         * (1 + RELEVANCE_BONUS * focus.relevance(one.row, one.about))
-        / (len(one.text) / CHARS_A_TOKEN + ITEM_TOKENS)
+        / (len(one.text) / CHARS_PER_TOKEN + ITEM_TOKENS)
         for one in candidates
     ]
     chosen: list[int] = []
@@ -192,9 +192,9 @@ def choose_candidates(
     def gain(number: int) -> float:
         new = {unit: value for unit, value in infos[number].items() if unit not in covered}
         total = sum(new.values())
-        if candidates[number].new_figure and max(new.values(), default=0.0) < 1.0:
+        if candidates[number].needs_new_figure and max(new.values(), default=0.0) < 1.0:
             return 0.0
-        total += candidates[number].own if total >= MIN_OWN_VALUE else 0.0
+        total += candidates[number].own_value if total >= MIN_OWN_VALUE else 0.0
         return factors[number] * total if total >= MIN_VALUE else 0.0
 
     heap = [(-gain(number), -candidates[number].row, number) for number in range(len(candidates))]
