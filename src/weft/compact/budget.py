@@ -29,7 +29,6 @@ from weft.model import Message, Text
 from .batches import body_as_data, mark_summary, plural
 from .extract import Extract
 from .layout import (
-    Count,
     Layout,
     choose_position,
     count_each_once,
@@ -37,7 +36,7 @@ from .layout import (
     locate_range,
     rule_rows,
 )
-from .plan import Plan, leading_system
+from .plan import Count, Plan, leading_system
 from .source import MARK
 from .unread import Thinning, Unread, unread_rows
 

@@ -33,7 +33,8 @@ from weft.history import Row, shows
 from weft.model import Refusal, Text, ToolCall, ToolResult, side, texts
 
 from .batches import is_summary
-from .layout import Count, Layout, choose_position, count_tokens, cut_units
+from .layout import Layout, choose_position, count_tokens, cut_units
+from .plan import Count
 
 SUMMARY_SHARE = 0.2
 """The share of the replaced tokens, or of the free tokens of a budget, that a summary gets."""

@@ -47,6 +47,7 @@ from .facts import (
 )
 from .focus import CHARS_PER_TOKEN, Candidate, Focus, choose_candidates
 from .outcomes import is_pending, is_reversal, is_supposed, mentioned_results
+from .plan import Count
 from .source import (
     BULLET,
     CHANGED_LATER,
@@ -303,7 +304,7 @@ class Extract:
     def __init__(
         self,
         rows: Sequence[Row],
-        count: Callable[[Message], int],
+        count: Count,
         model: NeedModel = NEED,
         beside: Sequence[Row] = (),
         after: Sequence[Row] = (),
@@ -419,8 +420,8 @@ class Extract:
             if self._size([*chosen, item], (), ()) <= max_tokens:
                 chosen.append(item)
         # The words of the request itself do not make a sentence redundant that has them.
-        answers = [turn for turn in self.following if turn[1] != "user"]
-        following = " ".join(chain.from_iterable(turn[2] for turn in answers))
+        answers = [turn for turn in self.following if turn.speaker != "user"]
+        following = " ".join(chain.from_iterable(turn.sentences for turn in answers))
         known = "\n".join([following, *(item.text for item in chosen)])
         candidates = [_candidate(item, factor) for item, factor in competing]
 
@@ -677,9 +678,7 @@ class Extract:
         return [name for name in names if name not in mentioned and name[1] not in text]
 
 
-def extract_summary(
-    rows: Sequence[Row], max_tokens: int, count: Callable[[Message], int]
-) -> Message | None:
+def extract_summary(rows: Sequence[Row], max_tokens: int, count: Count) -> Message | None:
     """The summary of some rows in at most `max_tokens`, as a user message; `None` if none fits."""
     return Extract(rows, count).within(max_tokens)
 

@@ -1,20 +1,21 @@
 """Statements that a newer statement replaced.
 
 "The launch is on 14 March." and later "We move the launch to 21 March." are about the same thing
-and give different values, so only the second one holds. No model is needed to see that: *values*
-are figures and proper names, the *subject* is what remains of the content words. A newer statement
-replaces an older one in two cases:
+and give different values, so only the second one holds. No model is needed to detect that. The
+*values* of a statement are its figures and proper names, and its *subject* is all other content
+words. A newer statement replaces an older one in two cases:
 
 - Most words of their subjects are the same, and it gives other values. With a word of change
   ("now", "instead", "no wait") by the user, fewer words need to be the same. Without one, only
-  figures or only proper names may differ, and two words must be the same, because two statements
-  of the same form often speak of different things.
+  figures or only proper names may differ, and two words must be the same, because statements of the
+  same form are often about different things.
 - It has a word of change, and the *label* of a figure, the content word before it ("the hearing is
   on 22 September": hearing), is the same as that of a figure of the same form in the older one.
 
 Identifiers (paths, symbols, errors) belong to the subject: two tickets are two subjects. A sentence
-never replaces one of the same message, which is rather its reason. The assistant's confirmation of
-a change ("Noted: the hearing is on 6 October.") counts like the user's own statement.
+never replaces one of the same message, because that is rather its reason. The assistant's
+confirmation of a change ("Noted: the hearing is on 6 October.") counts like the user's own
+statement.
 """
 
 import re
@@ -27,25 +28,27 @@ from weft.lazy import lazy_pattern
 from .entities import NameReader
 from .source import is_question
 
-LONGEST = 240
-SAME = 0.67
-SAME_CHANGED = 0.5
+MAX_STATEMENT_CHARS = 240
+"""Longer sentences are not compared."""
+
+SAME_SUBJECT = 0.67
+SAME_CHANGED_SUBJECT = 0.5
 """The share of words that two subjects must have in common, without and with a word of change."""
 
-POSTINGS = 8
-"""How many of the last statements with a word are compared."""
+MAX_COMPARED = 8
+"""For each word, how many of the last statements with that word are compared."""
 
-VALUES_MOST = 4
+MAX_REPLACED_VALUES = 4
 """A statement with more values is not replaced as a whole: most of it may still hold."""
 
-LABEL_WORDS = 5
+MAX_LABEL_WORDS = 5
 """How many words before a figure may be its label."""
 
-RESTATED, RESTATED_LEAST = 0.6, 2
-"""The share and the number of words of a sentence that a newer one repeats with other figures."""
+RESTATED_SHARE, MIN_RESTATED_WORDS = 0.6, 2
+"""The share and the number of words that a newer sentence with other figures must repeat."""
 
-OLD_MOST = 60
-"""The longest old value that is quoted."""
+MAX_OLD_VALUE_CHARS = 60
+"""Longer old values are not quoted."""
 
 _WIDE = "\u3040-\u30ff\u3400-\u9fff"
 _FIGURE = lazy_pattern(r"\d+月(?:\d+日)?|\d+(?:[.,:]\d+)*")
@@ -53,7 +56,7 @@ _ASCII_FIGURE = lazy_pattern(r"[0-9]+(?:[.,:][0-9]+)*")
 _PROPER = lazy_pattern(r"[A-Z](?<=\s[A-Z])[\w&'-]*[a-z][\w&'-]*")
 _WORD = lazy_pattern(rf"[{_WIDE}]{{2,}}|[^\W\d_{_WIDE}]{{3,}}")
 _ASCII_WORD = lazy_pattern(r"[a-z]{3,}")
-"""In ASCII, simple sets of characters find the same, and several times as fast."""
+"""For ASCII text these find the same as `_FIGURE` and `_WORD`, several times as fast."""
 
 _TOKEN = lazy_pattern(
     rf"\d+月(?:\d+日)?|\d+(?:[.,:]\d+)*|[{_WIDE}]+|[^\W\d_{_WIDE}]+|[.;!?。；](?=\s|$)"
@@ -81,7 +84,7 @@ _CHANGE_WORDS = frozenset(
 )
 _CHANGE_HINTS = frozenset("wait longer made more mehr replaces vez lugar".split())  # noqa: SIM905
 _CHANGE_STEMS = ("cambi", "aplaza", "retras", "recort", "ya no", "adiad", "rinviat", "spostat")
-"""The words of `_CHANGE` in ASCII, and words and beginnings that may be part of one. They are
+"""The ASCII words of `_CHANGE`, and words and beginnings that may be part of its phrases. They are
 looked up first, because the search is slow."""
 
 _CLEAR_CHANGE = lazy_pattern(
@@ -97,7 +100,7 @@ _NEGATED = lazy_pattern(
     r" (?:the |on the |den |die |am |el |le )?(\d+(?:[.,:]\d+)*)",
     re.IGNORECASE,
 )
-"""A value that a statement says does not hold."""
+"""A figure that a statement denies: "not 50"."""
 
 _CORRECTS = lazy_pattern(
     r"\d.*, (?:not (?!instead)|nicht |pas |non |y no )(?:\S+ ?){1,3}$", re.IGNORECASE
@@ -111,13 +114,15 @@ _MOVE = lazy_pattern(
 )
 """What is moved to another time."""
 
-_NAMED = lazy_pattern(r"[^\W\d_]+[-_]?\d[\w-]*")
+_NUMBERED_NAME = lazy_pattern(r"[^\W\d_]+[-_]?\d[\w-]*")
 _LABELLED = lazy_pattern(r"\d[\d.,:]*\W{1,2}(?:[^\W\d_]{1,3}\s+){0,2}([^\W\d_]{3,})")
 _COUNTED = lazy_pattern(
     r"\b(?:we are|we're|there are|wir sind|es sind|nous sommes|somos)(?: \w+){0,2}? (\d+)\b",
     re.IGNORECASE,
 )
-_BACK = lazy_pattern(r"(?:it|this|that|they|these|es|das|sie|er|dies\w*|c'est|它|这|それ)\b", re.I)
+_BACK_REFERENCE = lazy_pattern(
+    r"(?:it|this|that|they|these|es|das|sie|er|dies\w*|c'est|它|这|それ)\b", re.I
+)
 """The start of a sentence whose subject is in the sentence before."""
 
 _COUNT_WORDS = frozenset("are sind sommes somos".split())  # noqa: SIM905
@@ -179,13 +184,13 @@ class Statement(Struct, frozen=True, gc=False):
     confirms: bool = False
 
 
-class Replacement(Struct, frozen=True):
+class ChangedFact(Struct, frozen=True):
     """A current statement, and what it replaced.
 
     - `lines`: the sentences that it consists of
     - `replaced`: the statements that no longer hold
     - `outdated`: statements with many values, of which some no longer hold
-    - `old_value`: in the words of the older statement; empty if it is not clear
+    - `old_value`: the value that no longer holds, as it was spelled; empty if unclear
     """
 
     row: int
@@ -197,6 +202,13 @@ class Replacement(Struct, frozen=True):
 
 
 class _Figure(Struct, frozen=True, gc=False):
+    """A figure of a statement.
+
+    - `start`, `end`: where it is in the text, with its unit
+    - `form`: `time`, `date`, a unit, or empty
+    - `labels`: the words that tell what the figure is about
+    """
+
     text: str
     start: int
     end: int
@@ -205,7 +217,13 @@ class _Figure(Struct, frozen=True, gc=False):
 
 
 class _Claim(Struct, gc=False):
-    """A statement with its values and its subject."""
+    """A statement with its values and its subject.
+
+    - `plain`: the text with its identifiers blanked out
+    - `context`: the content words of the sentence before, if the statement refers back to it
+    - `has_authority`: the user said it, or the assistant confirmed what the user said
+    - `read_figures`: the cache of `figures`
+    """
 
     row: int
     text: str
@@ -213,7 +231,7 @@ class _Claim(Struct, gc=False):
     subject: frozenset[str]
     identifiers: frozenset[str]
     numbers: frozenset[str]
-    proper: frozenset[str]
+    proper_names: frozenset[str]
     plain: str
     context: frozenset[str]
     is_change: bool
@@ -227,40 +245,39 @@ class _Claim(Struct, gc=False):
 
     @property
     def negated(self) -> set[str]:
-        """The values that it says do not hold."""
+        """The figures that the user denies in it."""
         if not self.is_change or not self.by_user:
             return set()
         return set(_NEGATED.findall(self.plain))
 
     @property
     def figures(self) -> tuple[_Figure, ...]:
-        """The figures with their labels; they are read late, because few statements need them."""
+        """The figures with their labels. They are read when first needed, because few statements
+        need them."""
         if self.read_figures is None:
             self.read_figures = tuple(_figures(self.plain, self.context))
         return self.read_figures
 
     @property
     def moved(self) -> set[str]:
-        """The words of what is moved to another time."""
+        """The words for what is moved to another time."""
         move = _MOVE.search(self.plain)
         return content_words(move[1]) if move else set()
 
 
-def find_replaced(statements: Sequence[Statement], reader: NameReader) -> Iterator[Replacement]:
+def find_replaced(statements: Sequence[Statement], reader: NameReader) -> Iterator[ChangedFact]:
     """The current statements that replaced others, the newest first."""
-    index: dict[str, list[_Claim]] = {}
-    read: dict[str, _Claim] = {}
+    claims_with: dict[str, list[_Claim]] = {}  # by the words of the subject and the figures
+    claims: dict[str, _Claim] = {}
     for statement in statements:
         text = statement.text
-        if text in read:
-            again = read[text]
-            if again.is_current:
-                again.row = statement.row
-                continue
-        claim = _read(statement, reader)
+        if text in claims and claims[text].is_current:
+            claims[text].row = statement.row
+            continue
+        claim = _read_claim(statement, reader)
         if claim is None:
             continue
-        for older in _similar(claim, index):
+        for older in _similar_claims(claim, claims_with):
             if not older.is_current:
                 continue
             if _replaces(claim, older):
@@ -272,12 +289,16 @@ def find_replaced(statements: Sequence[Statement], reader: NameReader) -> Iterat
             else:
                 continue
             claim.old_value = _old_value(claim, older) or claim.old_value
-        read[text] = claim
+        claims[text] = claim
         for word in (*claim.subject, *claim.numbers):
-            index.setdefault(word, []).append(claim)
-    changed = [one for one in read.values() if one.is_current and (one.replaced or one.outdated)]
-    for claim in sorted(changed, key=lambda one: -one.row):
-        yield Replacement(
+            claims_with.setdefault(word, []).append(claim)
+    changes = [
+        claim
+        for claim in claims.values()
+        if claim.is_current and (claim.replaced or claim.outdated)
+    ]
+    for claim in sorted(changes, key=lambda claim: -claim.row):
+        yield ChangedFact(
             claim.row,
             " ".join(claim.lines),
             claim.lines,
@@ -289,7 +310,7 @@ def find_replaced(statements: Sequence[Statement], reader: NameReader) -> Iterat
 
 def is_change(text: str) -> bool:
     """Whether a statement says that something changed, and gives a figure or a name."""
-    if len(text) > LONGEST or is_question(text):
+    if len(text) > MAX_STATEMENT_CHARS or is_question(text):
         return False
     is_clear = _CLEAR_CHANGE.search(text.lower()) is not None or _CORRECTS.search(text) is not None
     return is_clear and (_FIGURE.search(text) is not None or _PROPER.search(text) is not None)
@@ -300,13 +321,13 @@ def has_change(text: str) -> bool:
     return _CHANGE.search(text.lower()) is not None and not is_question(text)
 
 
-def values_of(text: str) -> set[str]:
+def figures_in(text: str) -> set[str]:
     """The figures of a text."""
     return set((_ASCII_FIGURE if text.isascii() else _FIGURE).findall(text))
 
 
 def figure_labels(text: str) -> frozenset[str]:
-    """The words after the figures of a text, which often tell what they are about: "884 in
+    """The words after the figures of a text. They often tell what the figures are about: "884 in
     December, 1,371 in January"."""
     words = (match[1].lower() for match in _LABELLED.finditer(text))
     return frozenset(word for word in words if word not in STOP_WORDS and word not in _NO_LABEL)
@@ -314,28 +335,29 @@ def figure_labels(text: str) -> frozenset[str]:
 
 def has_value(text: str) -> bool:
     """Whether a text has a figure or a proper name."""
-    if values_of(text):
+    if figures_in(text):
         return True
     lowered = text.lower()
     return bool(_proper_names(text, lowered, _split_words(lowered)))
 
 
 def restates(new: str, old: str) -> bool:
-    """Whether a newer sentence has most words of an older one and other figures, or denies one.
+    """Whether a newer sentence repeats most words of an older one with other figures, or denies a
+    figure of it.
 
-    A name that only the older one has makes it another subject.
+    If the older one has a name that the newer one lacks, they are about different things.
     """
-    figures, old_figures = values_of(new), values_of(old)
+    figures, old_figures = figures_in(new), figures_in(old)
     negated = set(_NEGATED.findall(new))
     if negated & old_figures and content_words(new) & content_words(old):
         return True
     if not figures or not old_figures or old_figures <= figures:
         return False
-    if not set(_NAMED.findall(old)) <= set(_NAMED.findall(new)):
+    if not set(_NUMBERED_NAME.findall(old)) <= set(_NUMBERED_NAME.findall(new)):
         return False
     words, old_words = content_words(new) - _NO_LABEL, content_words(old) - _NO_LABEL
     shared = len(words & old_words)
-    if shared < RESTATED_LEAST or shared < RESTATED * len(old_words):
+    if shared < MIN_RESTATED_WORDS or shared < RESTATED_SHARE * len(old_words):
         return False
     lowered = old.lower()
     names = _proper_names(old, lowered, _split_words(lowered))
@@ -343,9 +365,9 @@ def restates(new: str, old: str) -> bool:
 
 
 def changed_dates(change: str, statements: Sequence[str]) -> list[str]:
-    """The statement with a date, if it is the only one and a statement of change has other dates.
+    """The one statement with a date, if a statement of change has other dates; else empty.
 
-    It is probably the one that changed: "from 4 July" and "So 11 to 25 July".
+    It is probably the statement that changed: "from 4 July" and "So 11 to 25 July".
     """
     dates = _dates(change)
     dated = [text for text in statements if _dates(text)]
@@ -360,13 +382,13 @@ def _dates(text: str) -> set[str]:
 
 def refers_back(text: str) -> bool:
     """Whether a statement only makes sense after the sentence before it."""
-    return _BACK.match(text) is not None
+    return _BACK_REFERENCE.match(text) is not None
 
 
-def _read(statement: Statement, reader: NameReader) -> _Claim | None:
-    """A statement with values; `None` for questions, long texts, and texts without values."""
+def _read_claim(statement: Statement, reader: NameReader) -> _Claim | None:
+    """The claim of a statement; `None` for questions, long texts, and texts without values."""
     text = statement.text
-    if len(text) > LONGEST or is_question(text):
+    if len(text) > MAX_STATEMENT_CHARS or is_question(text):
         return None
     names = reader.read(text)
     identifiers = frozenset([name for kind, name in names if kind != "number"])
@@ -375,68 +397,70 @@ def _read(statement: Statement, reader: NameReader) -> _Claim | None:
         plain = plain.replace(name, " " * len(name))
     lowered = plain.lower()
     words = _split_words(lowered)
-    numbers = frozenset(values_of(plain))
-    proper = _proper_names(plain, lowered, words)
-    if not numbers and not proper:
+    numbers = frozenset(figures_in(plain))
+    proper_names = _proper_names(plain, lowered, words)
+    if not numbers and not proper_names:
         return None
-    changes = statement.confirms or _changes(lowered, words)
-    has_back = bool(statement.before) and changes and refers_back(text)
-    context = content_words(statement.before) if has_back else set[str]()
-    subject = _content(words) | context
-    subject -= {_stem(word) for value in proper for word in _split_words(value.lower())}
+    is_change_stated = statement.confirms or _has_change_word(lowered, words)
+    refers_to_before = bool(statement.before) and is_change_stated and refers_back(text)
+    context = content_words(statement.before) if refers_to_before else set[str]()
+    subject = _content_words_of(words) | context
+    subject -= {_stem(word) for value in proper_names for word in _split_words(value.lower())}
     subject |= identifiers
     if numbers and not _COUNT_WORDS.isdisjoint(words) and _COUNTED.search(plain):
         subject.add("we are")
     if not subject:
         return None
-    lines = (statement.before, text) if has_back else (text,)
-    authority = statement.by_user or statement.confirms
+    lines = (statement.before, text) if refers_to_before else (text,)
     return _Claim(
-        statement.row,
-        text,
-        lines,
-        frozenset(subject),
-        identifiers,
-        numbers,
-        proper,
-        plain,
-        frozenset(context),
-        changes,
-        authority,
-        statement.by_user,
-        [],
-        [],
+        row=statement.row,
+        text=text,
+        lines=lines,
+        subject=frozenset(subject),
+        identifiers=identifiers,
+        numbers=numbers,
+        proper_names=proper_names,
+        plain=plain,
+        context=frozenset(context),
+        is_change=is_change_stated,
+        has_authority=statement.by_user or statement.confirms,
+        by_user=statement.by_user,
+        replaced=[],
+        outdated=[],
     )
 
 
 def _figures(text: str, context: frozenset[str]) -> Iterator[_Figure]:
-    """The figures of a text with the content word before each: what it is about."""
-    before: list[str] = []
+    """The figures of a text with their labels; `context` labels those without a label."""
+    words_before: list[str] = []
     for match in _TOKEN.finditer(text):
         token = match[0]
         if not token[0].isdigit():
-            before = [] if token in ".;!?。；" else [*before[-LABEL_WORDS:], token]
+            is_end = token in ".;!?。；"
+            words_before = [] if is_end else [*words_before[-MAX_LABEL_WORDS:], token]
             continue
         unit = _UNIT.match(text, match.end())
         counted = _COUNTED.search(text[: match.end()])
         is_counted = counted is not None and counted.end() == match.end()
-        labels = frozenset({"we are"}) if is_counted else _labels(before) or context
-        form = _form(token, unit)
-        end = unit.end() if unit and form != "time" and form else match.end()
+        labels = frozenset({"we are"}) if is_counted else _labels(words_before) or context
+        form = _figure_form(token, unit)
+        has_unit = unit is not None and form not in ("", "time")
+        end = unit.end() if unit is not None and has_unit else match.end()
         yield _Figure(token, match.start(), end, form, labels)
 
 
-def _labels(before: Sequence[str]) -> frozenset[str]:
-    """The nearest content word before a figure; in scripts without spaces, its pairs of signs."""
-    for token in reversed(before):
+def _labels(words_before: Sequence[str]) -> frozenset[str]:
+    """The nearest content word before a figure; in scripts without spaces, its pairs of
+    characters."""
+    for token in reversed(words_before):
         words = frozenset(word for word in content_words(token) if len(word) > 1) - _NO_LABEL
         if words and (len(token) > 3 or not token.isascii()) and not _MONTH.match(token):
             return words
     return frozenset()
 
 
-def _form(figure: str, unit: re.Match[str] | None) -> str:
-    """What kind of figure it is: a time, a date, or a number with its unit."""
+def _figure_form(figure: str, unit: re.Match[str] | None) -> str:
+    """`time`, `date`, the unit of a number, or empty."""
     if ":" in figure:
         return "time"
     if "月" in figure:
@@ -447,17 +471,21 @@ def _form(figure: str, unit: re.Match[str] | None) -> str:
     return word if word in "%€$£" or (len(word) > 2 and word not in STOP_WORDS) else ""
 
 
-def _changes(lowered: str, words: Sequence[str]) -> bool:
+def _has_change_word(lowered: str, words: Sequence[str]) -> bool:
     """Whether a sentence has a word of change."""
     if not _CHANGE_WORDS.isdisjoint(words):
         return True
-    may_change = not lowered.isascii() or not _CHANGE_HINTS.isdisjoint(words)
-    may_change = may_change or any([stem in lowered for stem in _CHANGE_STEMS])
-    return may_change and _CHANGE.search(lowered) is not None
+    may_match = (
+        not lowered.isascii()
+        or not _CHANGE_HINTS.isdisjoint(words)
+        or any([stem in lowered for stem in _CHANGE_STEMS])
+    )
+    return may_match and _CHANGE.search(lowered) is not None
 
 
 def _proper_names(text: str, lowered: str, words: Sequence[str]) -> frozenset[str]:
-    """Names and days. German writes every noun like a name, so there only days count."""
+    """The proper names and days of a text. German capitalises every noun, so there only days
+    count."""
     days = set[str]()
     if "day" in lowered or "tag" in lowered or "mittwoch" in lowered:
         days = {match[0] for match in _DAY_NAME.finditer(lowered)}
@@ -471,123 +499,127 @@ def _proper_names(text: str, lowered: str, words: Sequence[str]) -> frozenset[st
 def content_words(text: str) -> set[str]:
     """The words of a text without stop words and endings, in lower case.
 
-    In scripts without spaces, every pair of neighbouring signs is a word.
+    In scripts without spaces, every pair of neighbouring characters is a word.
     """
-    return _content(_split_words(text.lower()))
+    return _content_words_of(_split_words(text.lower()))
 
 
 def _split_words(lowered: str) -> list[str]:
     return (_ASCII_WORD if lowered.isascii() else _WORD).findall(lowered)
 
 
-def _content(lowered: Sequence[str]) -> set[str]:
+def _content_words_of(lowered: Sequence[str]) -> set[str]:
+    """The content words among words in lower case."""
     words: set[str] = set()
     for word in lowered:
         if word[0] < "\u3040":
             if word not in STOP_WORDS:
                 words.add(_stem(word))
         else:
-            pairs = {word[at : at + 2] for at in range(len(word) - 1)}
+            pairs = {word[index : index + 2] for index in range(len(word) - 1)}
             words |= pairs - _STOP_PAIRS
     return words
 
 
 def _stem(word: str) -> str:
+    """The word without a final "ing" or "s"."""
     if len(word) > 6 and word.endswith("ing"):
         return word[:-3]
     return word[:-1] if word.endswith("s") and len(word) > 4 else word
 
 
-def _similar(claim: _Claim, index: dict[str, list[_Claim]]) -> list[_Claim]:
-    """The last statements that share a word, each once."""
-    found: dict[int, _Claim] = {}
+def _similar_claims(claim: _Claim, claims_with: dict[str, list[_Claim]]) -> list[_Claim]:
+    """The last claims that share a word, each once, the oldest first."""
+    similar: dict[int, _Claim] = {}
     for word in (*claim.subject, *claim.negated):
-        for older in index.get(word, ())[-POSTINGS:]:
-            found[id(older)] = older
-    return sorted(found.values(), key=lambda older: older.row)
+        for older in claims_with.get(word, ())[-MAX_COMPARED:]:
+            similar[id(older)] = older
+    return sorted(similar.values(), key=lambda older: older.row)
 
 
 def _replaces(new: _Claim, old: _Claim) -> bool:
+    """Whether a newer claim replaces an older one; the module docstring has the rules."""
     if not _may_replace(new, old):
         return False
     has_many = _has_many_values(old)
-    if new.is_change and new.has_authority and not has_many and _differing(new, old):
+    if new.is_change and new.has_authority and not has_many and _changed_figures(new, old):
         return True
     shared = len(new.subject & old.subject)
-    same = shared / max(1, min(len(new.subject), len(old.subject)))
-    has_new_value = bool(new.numbers - old.numbers or new.proper - old.proper)
+    has_new_value = bool(new.numbers - old.numbers or new.proper_names - old.proper_names)
     if not has_new_value or not shared:
         return False
     if new.is_change and new.by_user and not has_many:
         if _negates(new, old):
             return True
-        names_old = bool((new.numbers & old.numbers) or (new.proper & old.proper))
-        return same >= (SAME_CHANGED if names_old or shared > 1 else SAME)
-    figures_differ, proper_differ = new.numbers != old.numbers, new.proper != old.proper
-    wider = shared / max(len(new.subject), len(old.subject))
-    return wider >= SAME and shared > 1 and figures_differ != proper_differ
+        shared_of_shorter = shared / max(1, min(len(new.subject), len(old.subject)))
+        has_old_value = bool((new.numbers & old.numbers) or (new.proper_names & old.proper_names))
+        is_same = has_old_value or shared > 1
+        return shared_of_shorter >= (SAME_CHANGED_SUBJECT if is_same else SAME_SUBJECT)
+    shared_of_longer = shared / max(len(new.subject), len(old.subject))
+    figures_differ, names_differ = new.numbers != old.numbers, new.proper_names != old.proper_names
+    return shared_of_longer >= SAME_SUBJECT and shared > 1 and figures_differ != names_differ
 
 
 def _negates(new: _Claim, old: _Claim) -> bool:
-    """Whether a statement names the old value itself: "64 plates, not 50"."""
+    """Whether a statement denies the old value and gives a new one: "64 plates, not 50"."""
     return bool(new.negated & old.numbers) and not new.numbers <= new.negated
 
 
 def _changes_part(new: _Claim, old: _Claim) -> bool:
     """Whether a change by the user gives another value for one of many in an older statement."""
-    is_stated = new.is_change and new.by_user and _has_many_values(old)
-    if not is_stated or not _may_replace(new, old):
+    is_change = new.is_change and new.by_user and _has_many_values(old)
+    if not is_change or not _may_replace(new, old):
         return False
-    return bool(_differing(new, old)) or (
-        _negates(new, old) and not new.subject.isdisjoint(old.subject)
-    )
+    if _changed_figures(new, old):
+        return True
+    return _negates(new, old) and not new.subject.isdisjoint(old.subject)
 
 
 def _may_replace(new: _Claim, old: _Claim) -> bool:
-    """Whether two statements are of different messages, and not about different identifiers."""
+    """Whether two statements are in different messages, and not about different identifiers."""
     if new.row == old.row and new.by_user == old.by_user:
         return False
     return not (new.identifiers - old.identifiers and old.identifiers - new.identifiers)
 
 
 def _has_many_values(claim: _Claim) -> bool:
-    return len(claim.numbers) + len(claim.proper) > VALUES_MOST
+    return len(claim.numbers) + len(claim.proper_names) > MAX_REPLACED_VALUES
 
 
-def _differing(new: _Claim, old: _Claim) -> list[_Figure]:
+def _changed_figures(new: _Claim, old: _Claim) -> list[_Figure]:
     """The figures of the older statement for which the newer one gives another value."""
     moved = new.moved
     is_moved = bool(moved) and moved <= old.subject
-    differing: list[_Figure] = []
+    changed: list[_Figure] = []
     for figure in old.figures:
-        rivals = [
+        new_values = [
             other
             for other in new.figures
             if (figure.form == other.form and (figure.labels & other.labels or is_moved))
             or "we are" in figure.labels & other.labels
         ]
-        # A statement with two values of one label names the old one itself.
-        if figure.text not in new.numbers and len(rivals) == 1:
-            differing.append(figure)
-    return differing
+        # Of two values with one label, one is the old value itself.
+        if figure.text not in new.numbers and len(new_values) == 1:
+            changed.append(figure)
+    return changed
 
 
 def _old_value(new: _Claim, old: _Claim) -> str:
-    """The value in the older statement that no longer holds, in its words; empty if unclear."""
+    """The value that no longer holds, as the older statement spells it; empty if unclear."""
     if not new.is_change:
         return ""
-    figures = _differing(new, old)
-    if not figures and not (new.numbers & old.numbers or new.proper & old.proper):
-        figures = [figure for figure in old.figures if figure.form in _forms(new)]
+    figures = _changed_figures(new, old)
+    if not figures and not (new.numbers & old.numbers or new.proper_names & old.proper_names):
+        figures = [figure for figure in old.figures if figure.form in _figure_forms(new)]
     if figures:
         quote = old.text[figures[0].start : figures[-1].end]
-        return quote if len(quote) <= OLD_MOST else ""
-    gone = old.proper - new.proper
-    if old.numbers or new.proper & old.proper or len(gone) != 1:
+        return quote if len(quote) <= MAX_OLD_VALUE_CHARS else ""
+    old_names = old.proper_names - new.proper_names
+    if old.numbers or new.proper_names & old.proper_names or len(old_names) != 1:
         return ""
-    [name] = gone
+    [name] = old_names
     return name
 
 
-def _forms(claim: _Claim) -> set[str]:
+def _figure_forms(claim: _Claim) -> set[str]:
     return {figure.form for figure in claim.figures}

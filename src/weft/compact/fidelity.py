@@ -28,7 +28,7 @@ from weft.model import Message, Text, ToolCall
 
 from .entities import KINDS, SPACES, Name, find_entities
 from .extract import index_names
-from .layout import Count
+from .plan import Count
 from .source import BULLET, LABELS, LEFT_OUT, MORE, decode_arguments
 
 KEPT = "Word for word:"

@@ -14,7 +14,7 @@ from math import log
 
 from msgspec import Struct
 
-from .facts import content_words, values_of
+from .facts import content_words, figures_in
 from .source import PEOPLE, ToolUse, Turn
 
 CHARS_PER_TOKEN = 3.6
@@ -81,7 +81,7 @@ class Focus:
     def __init__(
         self, turns: Sequence[Turn], uses: Sequence[ToolUse], following: Sequence[Turn] = ()
     ) -> None:
-        spoken = [turn for turn in (*turns, *following) if turn[1] in PEOPLE]
+        spoken = [turn for turn in (*turns, *following) if turn.speaker in PEOPLE]
         words = [_stems(" ".join(sentences)) for _, _, sentences in spoken]
         self.turns = len(spoken)
         self.spread = Counter(word for turn_words in words for word in turn_words)
@@ -129,7 +129,7 @@ class Focus:
         reply_weight = LAST_REPLY  # the assistant's turns may be several, between calls
         for turn, turn_words in zip(reversed(spoken), reversed(words), strict=True):
             weight = reply_weight
-            if turn[1] == "user":
+            if turn.speaker == "user":
                 weight = next(weights, 0.0) * earlier_weight
                 is_last = weight == LAST_REQUEST
                 if is_last and len(turn_words - VAGUE_WORDS) > CLEAR_REQUEST_WORDS:
@@ -219,5 +219,5 @@ def choose_candidates(
 def _information(text: str, focus: Focus) -> dict[str, float]:
     """The figures and words of a text with their values."""
     units = {word: WORD_VALUE * focus.rarity(word) for word in _stems(text)}
-    units.update((value.removeprefix("0"), 1.0) for value in values_of(text))
+    units.update((value.removeprefix("0"), 1.0) for value in figures_in(text))
     return units

@@ -34,6 +34,7 @@ from weft.model import Message, Text, ToolCall, ToolResult, is_system, side
 
 from .batches import is_summary, unmarked
 from .plan import (
+    Count,
     Plan,
     Range,
     Stripped,
@@ -46,8 +47,6 @@ from .plan import (
 )
 from .source import has_typed_text
 from .unread import unread_rows
-
-Count = Callable[[Message], int]
 
 WHOLE_EXCHANGES_SHARE = 0.5
 """Whole exchanges are kept if they are at least this share of what a cut between rounds keeps."""

@@ -16,58 +16,60 @@ that two sentences have in common. Each text is a verbatim sentence of the sourc
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from weft.lazy import lazy_pattern
 
 from .entities import NameReader
-from .facts import content_words, refers_back, values_of
-from .source import ToolUse, Turn, is_courtesy, is_narration, is_question
+from .facts import content_words, figures_in, refers_back
+from .source import PEOPLE, ToolUse, Turn, is_courtesy, is_narration, is_question
 
-CONFIRMATION_MOST = 260
-ECHO_MOST = 160
-CHOICE_MOST = 160
-CHOICE_SHORT = 24
-FINDING_MOST = 280
+MAX_CONFIRMATION = 260
+MAX_PLAIN_CONFIRMATION = 160
+MAX_CHOICE = 160
+SHORT_CHOICE = 24
+MAX_FINDING = 280
 """The longest confirmation, confirmation without a word of agreement, choice and finding, in
-characters. A shorter choice is quoted with the question after it."""
+characters. A choice shorter than `SHORT_CHOICE` is quoted with the question after it."""
 
-REPORT_MOST = 220
-RESULT_SHORT, RESULT_MOST = 300, 4000
-RESULT_LINE = 120
-IDS_MOST = 3
-"""The longest report; the longest line of a result; and the characters and identifiers of a result
-that is probably that of an action. A longer result, such as one of a search, has more identifiers;
-a very long one is not read."""
+MAX_REPORT = 220
+SHORT_RESULT, MAX_RESULT = 300, 4000
+MAX_RESULT_LINE = 120
+MAX_IDS = 3
+"""The longest report and the longest line of a result, in characters. A result of at most
+`SHORT_RESULT` characters and `MAX_IDS` new identifiers is probably that of an action; that of a
+search has more. A result longer than `MAX_RESULT` is not read."""
 
-SHORT_TURN = 4
-"""A turn of the user with at most this many content words needs no word in common with the
+SHORT_TURN_WORDS = 4
+"""A turn of the user with at most this many content words need not share words with its
 confirmation: "B, the second one."."""
 
-SHARED = 0.3
-"""The share of the user's content words that a confirmation without a word of agreement repeats."""
+MIN_SHARED_WORDS = 0.3
+"""A confirmation without a word of agreement repeats at least this share of the user's content
+words."""
 
-FOLLOWING_MOST = 90
+MAX_FOLLOWING = 90
 """A shorter sentence that refers back belongs to the confirmation before it."""
 
-OFFERED = 4
-"""An option was offered in one of this many turns before the user's."""
+OFFER_TURNS = 4
+"""Options are looked for in this many turns before the user's."""
 
-LATER_MOST = 5
+MAX_LATER_TURNS = 5
 """More later turns about a decision do not make it more important."""
 
-AGE = 0.7
-"""How much less the oldest decision counts than the newest."""
+AGE_PENALTY = 0.7
+"""The oldest decision loses this share of its weight."""
 
-TURNS_READ = 400
+MAX_TURNS_READ = 400
 """Outcomes and findings are looked for in this many of the last turns."""
 
-COMMON = 0.25
+COMMON_WORD_SHARE = 0.25
 """Words in more than this share of the turns do not tell what a sentence is about."""
 
-COMMON_LEAST = 8
-"""A word in at most this many turns is never common."""
+MIN_COMMON_TURNS = 8
+"""A word in at most this many turns is never common, however short the conversation is."""
 
 # These are searched in sentences in lower case.
 _AGREES = lazy_pattern(
@@ -82,7 +84,7 @@ _AGREES = lazy_pattern(
     r"|ясно|договорились)\b"
     r"|好的|明白|收到|已|没问题|了解|承知|かしこまり|わかりました|分かりました|では|알겠|네,"
 )
-_CHOICE = lazy_pattern(
+_CHOOSES = lazy_pattern(
     r"\b(?:take|choose|pick|go(?:ing)? with|go for|prefer|stick with|nehmen|nimm|nehme|wählen"
     r"|prenons|je prends|on prend|tomamos|quiero|prendiamo|vamos com"
     r"|do (?:that|it|so)|mach das|fais(?:-le| ça)|hazlo|haz eso)\b"
@@ -98,7 +100,7 @@ _PROPOSES = lazy_pattern(
     r"\b(?:suggest|propose|recommend|would|could|can|schlage|vorschlag|empfehle|könnte|propose|suggère"
     r"|recommande|propongo|sugiero|recomiendo)\b"
 )
-_TAKES = frozenset(
+_CHOICE_WORDS = frozenset(
     """
     take want choose pick going with prefer stick good okay fine great yes sounds lovely perfect
     better that this one nehmen nimm nehme mach machen gut super also dann prenons prends bien
@@ -194,111 +196,129 @@ def find_agreements(
 ) -> Iterator[Agreement]:
     """The confirmation of each decision of the user, or else the user's choice, in order.
 
-    - `use_rows`: the rows with calls, in order. A text after a call is rather a report.
-    - `asks_for_work`: whether a sentence of the user asks for work. A report follows then, too.
-    - `is_known`: whether another section has a sentence of the user. A confirmation that only
-      repeats such sentences is left out.
+    - `use_rows`: the rows with calls, in order. The answer after a call is rather a report, so it
+      only counts as a confirmation if it begins with a word of agreement.
+    - `is_known`: whether another section already quotes a sentence of the user. A confirmation that
+      only repeats such sentences is left out.
+    - `asks_for_work`: whether a sentence of the user asks for work. The answer is then rather a
+      report, too.
     """
-    for number in range(max(0, len(turns) - TURNS_READ), len(turns)):
+    for number in range(max(0, len(turns) - MAX_TURNS_READ), len(turns)):
         row, speaker, sentences = turns[number]
         if speaker != "user" or all(map(is_question, sentences)):
             continue
         before = turns[number - 1] if number else None
         after = turns[number + 1] if number + 1 < len(turns) else None
-        about = list(before[2][-3:]) if before and before[1] == "assistant" else []
+        about = list(before.sentences[-3:]) if before and before.speaker == "assistant" else []
         lines: list[str] = []
-        if after is not None and after[1] == "assistant":
-            has_calls = bisect_left(use_rows, row) < bisect_left(use_rows, after[0])
+        if after is not None and after.speaker == "assistant":
+            has_calls = bisect_left(use_rows, row) < bisect_left(use_rows, after.row)
             must_agree = has_calls or any(map(asks_for_work, sentences))
-            lines = _confirmation(sentences, after[2], is_known, must_agree=must_agree)
+            lines = _find_confirmation(sentences, after.sentences, is_known, must_agree=must_agree)
         if lines:
             text = " ".join(lines)
             yield Agreement(number, row, text, tuple(lines), (*about, *sentences, *lines), True)
         elif number:
-            offered = [turn[2] for turn in turns[max(0, number - OFFERED) : number]]
-            lines = _choice(sentences, offered, is_known)
+            earlier = turns[max(0, number - OFFER_TURNS) : number]
+            lines = _find_choice(sentences, [turn.sentences for turn in earlier], is_known)
             if lines:
                 text = "\n  ".join([*lines[:-1], f"User: {lines[-1]}"])
                 yield Agreement(number, row, text, tuple(lines), (*about, *sentences), False)
 
 
-def _choice(
+def _find_choice(
     sentences: Sequence[str], offered: Sequence[Sequence[str]], is_known: Callable[[str], bool]
 ) -> list[str]:
-    """The sentence in which the user takes an option of the turns before.
+    """The sentence in which the user takes an option of earlier turns; empty if there is none.
 
-    If it does not name the option ("Use that."), what the assistant proposed comes first.
+    If it does not name the option ("Use that."), the assistant's proposal comes before it.
+    `offered` are the sentences of the earlier turns.
     """
-    for number, one in enumerate(sentences):
-        is_statement = not is_question(one) and not is_known(one) and len(one) <= CHOICE_MOST
-        if not is_statement or _CHOICE.search(one.lower()) is None:
+    for number, sentence in enumerate(sentences):
+        lowered = sentence.lower()
+        if is_question(sentence) or is_known(sentence) or len(sentence) > MAX_CHOICE:
             continue
-        words = set[str]() if _DO_THAT.search(one.lower()) else content_words(one) - _TAKES
-        if any(words & content_words(text) for turn in offered for text in turn):
+        if _CHOOSES.search(lowered) is None:
+            continue
+        says_do_that = _DO_THAT.search(lowered) is not None
+        option_words = set[str]() if says_do_that else content_words(sentence) - _CHOICE_WORDS
+        if any(option_words & content_words(text) for turn in offered for text in turn):
             following = sentences[number + 1 : number + 2]
-            is_short = len(one) <= CHOICE_SHORT and following and is_question(following[0])
-            return [f"{one} {following[0]}"] if is_short else [one]
-        proposed = [text for text in offered[-1] if not is_question(text)] if offered else []
-        if len(words) > 1 or is_courtesy(one) or not proposed:
+            is_short = len(sentence) <= SHORT_CHOICE and following and is_question(following[0])
+            return [f"{sentence} {following[0]}"] if is_short else [sentence]
+        statements = [text for text in offered[-1] if not is_question(text)] if offered else []
+        if len(option_words) > 1 or is_courtesy(sentence) or not statements:
             continue
-        proposal = max(proposed, key=lambda text: len(values_of(text)))
-        if _DO_THAT.search(one.lower()):
-            proposals = [text for text in proposed if _PROPOSES.search(text.lower())]
-            proposal = (proposals or proposed[-1:])[0]
-        return [proposal, one] if len(proposal) <= CONFIRMATION_MOST else []
+        proposal = max(statements, key=lambda text: len(figures_in(text)))
+        if says_do_that:
+            proposals = [text for text in statements if _PROPOSES.search(text.lower())]
+            proposal = (proposals or statements[-1:])[0]
+        return [proposal, sentence] if len(proposal) <= MAX_CONFIRMATION else []
     return []
 
 
-def _confirmation(
+def _find_confirmation(
     user: Sequence[str],
     assistant: Sequence[str],
     is_known: Callable[[str], bool],
     *,
     must_agree: bool,
 ) -> list[str]:
-    """The sentences of an answer that repeat what the user decided; empty if it does not."""
-    statements = [one for one in user if not is_question(one) and not is_courtesy(one)]
-    new = [one for one in statements if not is_known(one)]
+    """The sentences of an answer that repeat what the user decided; empty if there are none.
+
+    `user` and `assistant` are the sentences of the two turns. With `must_agree`, the answer has to
+    begin with a word of agreement.
+    """
+    statements = [text for text in user if not is_question(text) and not is_courtesy(text)]
+    new = [text for text in statements if not is_known(text)]
     if not new:
         return []
-    words = {word for one in new for word in content_words(one)}
-    values = {value for one in new for value in values_of(one)}
-    known = {word for one in statements if one not in new for word in content_words(one)}
+    new_words = {word for text in new for word in content_words(text)}
+    new_figures = {figure for text in new for figure in figures_in(text)}
+    known_words = {word for text in statements if text not in new for word in content_words(text)}
+    is_short_turn = len(new_words) <= SHORT_TURN_WORDS
     agrees, opening = False, list[str]()
     must_agree = must_agree or is_question(user[-1])
     for number, sentence in enumerate(assistant[:3]):
-        if is_question(sentence) or len(sentence) > CONFIRMATION_MOST:
+        if is_question(sentence) or len(sentence) > MAX_CONFIRMATION:
             return []
         agrees = agrees or opens_with_agreement(sentence)
-        own = content_words(sentence)
-        if len(own) < 3 and not values_of(sentence):  # "Done." or "Good choice."
+        words = content_words(sentence)
+        if len(words) < 3 and not figures_in(sentence):  # "Done." or "Good choice."
             if not agrees and not is_courtesy(sentence):
                 return []
             opening = [sentence]
             continue
-        if is_narration(sentence) or (must_agree and not agrees) or _is_chat(sentence):
+        if is_narration(sentence) or (must_agree and not agrees) or _is_thanks(sentence):
             return []
-        shared = len(own & words) + len(values & values_of(sentence))
-        is_echo = shared >= max(2, SHARED * len(words)) or (len(words) <= SHORT_TURN and shared)
-        if not is_echo and not (agrees and (shared or len(words) <= SHORT_TURN)):
+        shared = len(words & new_words) + len(new_figures & figures_in(sentence))
+        repeats_most = shared >= max(2, MIN_SHARED_WORDS * len(new_words))
+        repeats_short_turn = is_short_turn and shared > 0
+        agrees_with_it = agrees and (is_short_turn or shared > 0)
+        if not (repeats_most or repeats_short_turn or agrees_with_it):
             return []
-        if known and len(own & known) >= len(own & words):
+        if known_words and len(words & known_words) >= len(words & new_words):
             return []
-        if not agrees and len(sentence) > ECHO_MOST:
+        if not agrees and len(sentence) > MAX_PLAIN_CONFIRMATION:
             return []  # rather a list of options
         lines = [*opening, sentence] if opening and refers_back(sentence) else [sentence]
-        for following in assistant[number + 1 : number + 3]:
-            size = sum(map(len, lines)) + len(following)
-            is_part = len(following) <= FOLLOWING_MOST and refers_back(following)
-            if not is_part or size > CONFIRMATION_MOST or is_question(following):
-                break
-            lines.append(following)
-        return lines
+        return _with_following(lines, assistant[number + 1 : number + 3])
     return []
 
 
-def _is_chat(sentence: str) -> bool:
-    return _THANKS.search(sentence.lower()) is not None and not values_of(sentence)
+def _with_following(lines: list[str], following: Sequence[str]) -> list[str]:
+    """The lines of a confirmation, with the short sentences after them that refer back."""
+    for sentence in following:
+        size = sum(map(len, lines)) + len(sentence)
+        is_part = len(sentence) <= MAX_FOLLOWING and refers_back(sentence)
+        if not is_part or size > MAX_CONFIRMATION or is_question(sentence):
+            break
+        lines = [*lines, sentence]
+    return lines
+
+
+def _is_thanks(sentence: str) -> bool:
+    return _THANKS.search(sentence.lower()) is not None and not figures_in(sentence)
 
 
 def opens_with_agreement(sentence: str) -> bool:
@@ -306,104 +326,142 @@ def opens_with_agreement(sentence: str) -> bool:
     return _AGREES.match(sentence.lower()) is not None
 
 
+class Reversal(NamedTuple):
+    """A sentence that says that something failed or was undone.
+
+    - `turn`: the number of its turn
+    - `words`, `identifiers`: what it is about
+    """
+
+    turn: int
+    sentence: str
+    words: set[str]
+    identifiers: set[str]
+
+
 class OutcomeIndex:
     """Finds later sentences that say what came of a decision."""
 
     def __init__(self, turns: Sequence[Turn], reader: NameReader) -> None:
         self.reader = reader
-        self.first = max(0, len(turns) - TURNS_READ)
-        self.total = 0
-        self.turns_with: dict[str, list[int]] = {}
-        self.reversals: list[tuple[int, str, set[str], set[str]]] = []
-        for number in range(self.first, len(turns)):
+        self.first_turn = max(0, len(turns) - MAX_TURNS_READ)
+        self.turn_count = 0
+        self.turns_with: dict[str, list[int]] = {}  # by word, the numbers of the turns
+        self.reversals: list[Reversal] = []
+        for number in range(self.first_turn, len(turns)):
             _, speaker, sentences = turns[number]
-            if speaker not in ("user", "assistant"):
+            if speaker not in PEOPLE:
                 continue
-            self.total += 1
+            self.turn_count += 1
             words: set[str] = set()
             for sentence in sentences:
-                own = content_words(_ADDRESS.sub(" ", sentence))
-                words |= own
-                is_short = len(sentence) <= CONFIRMATION_MOST
-                if is_short and not is_question(sentence) and _REVERSES.search(sentence.lower()):
-                    undone = content_words(_reversed_clause(sentence))
-                    self.reversals.append((number, sentence, undone, self._names(sentence)))
+                words |= content_words(_ADDRESS.sub(" ", sentence))
+                is_short = len(sentence) <= MAX_CONFIRMATION
+                if is_short and not is_question(sentence) and is_reversal(sentence):
+                    undone_words = content_words(_reversed_clause(sentence))
+                    identifiers = self._identifiers(sentence)
+                    self.reversals.append(Reversal(number, sentence, undone_words, identifiers))
             for word in words:
                 self.turns_with.setdefault(word, []).append(number)
 
-    def outcome(self, number: int, lines: Iterable[str], about: Iterable[str]) -> str:
-        """The last sentence after a turn that says that what it agreed on failed or was undone.
+    def find_outcome(self, number: int, lines: Iterable[str], about: Iterable[str]) -> str:
+        """The last sentence that says that a decision failed or was undone; empty if there is none.
 
-        It shares a name with the exchange (`about`), or two words with the agreement itself
-        (`lines`), and not only common words.
+        `number` is the turn of the decision, `lines` are its sentences, and `about` are those of
+        the exchange around it. The later sentence shares an identifier with any of them, or two
+        words that are not common with `lines`.
         """
         texts = [*lines, *about]
-        names = {name for text in texts for name in self._names(text)}
-        words = {w for text in lines for w in content_words(text) if not self._is_common(w)}
-        for later, sentence, own, own_names in reversed(self.reversals):
-            if later <= number + 1:
+        identifiers = {name for text in texts for name in self._identifiers(text)}
+        words = {
+            word for text in lines for word in content_words(text) if not self._is_common(word)
+        }
+        for reversal in reversed(self.reversals):
+            if reversal.turn <= number + 1:
                 return ""
-            if sentence in texts:
+            if reversal.sentence in texts:
                 continue
-            if names & own_names or len(words & own) > 1:
-                return sentence
+            if identifiers & reversal.identifiers or len(words & reversal.words) > 1:
+                return reversal.sentence
         return ""
 
     def weight(self, number: int, user: Iterable[str], text: str) -> float:
-        """How much a decision matters: how many later turns have one of the words that the user
-        said and that its text repeats, and how recent it is."""
-        user_words = {word for sentence in user for word in content_words(sentence)}
-        own = content_words(text)
-        rare = [word for word in own & user_words or own if not self._is_common(word)]
-        later = [sum(turn > number + 1 for turn in self.turns_with.get(w, ())) for w in rare]
-        age = 1 - (number - self.first) / max(1, self.total)
-        most = min(max(later, default=0), LATER_MOST)
-        return (1 + most) * (1 - AGE * max(0.0, min(1.0, age)))
+        """How much a decision matters: more if later turns mention one of its words, and less with
+        its age.
 
-    def _names(self, text: str) -> set[str]:
+        Of the words of its text, those that the user said are looked for, if there are any.
+        """
+        user_words = {word for sentence in user for word in content_words(sentence)}
+        text_words = content_words(text)
+        words = [
+            word for word in text_words & user_words or text_words if not self._is_common(word)
+        ]
+        later_turns = [
+            sum(turn > number + 1 for turn in self.turns_with.get(word, ())) for word in words
+        ]
+        most_turns = min(max(later_turns, default=0), MAX_LATER_TURNS)
+        age = 1 - (number - self.first_turn) / max(1, self.turn_count)
+        return (1 + most_turns) * (1 - AGE_PENALTY * max(0.0, min(1.0, age)))
+
+    def _identifiers(self, text: str) -> set[str]:
+        """The names of a text with a digit or an underscore, without figures."""
         names = [name for kind, name in self.reader.read(text) if kind != "number"]
         return {name for name in names if any(char.isdigit() for char in name) or "_" in name}
 
     def _is_common(self, word: str) -> bool:
-        many = len(self.turns_with.get(word, ()))
-        return many > max(COMMON_LEAST, COMMON * self.total)
+        turns = len(self.turns_with.get(word, ()))
+        return turns > max(MIN_COMMON_TURNS, COMMON_WORD_SHARE * self.turn_count)
 
 
 def _reversed_clause(sentence: str) -> str:
     """The clause of a sentence that says that something failed or was undone; the whole sentence if
-    that clause says little alone."""
+    that clause has too few words."""
     for clause in _CLAUSE_END.split(_ADDRESS.sub(" ", sentence)):
-        if _REVERSES.search(clause.lower()) and len(content_words(clause)) > 1:
+        if is_reversal(clause) and len(content_words(clause)) > 1:
             return clause
     return sentence
 
 
-Finding = tuple[int, str, tuple[str, ...]]
-"""The row of a finding, its text and its lines."""
+class DraftItem(NamedTuple):
+    """An item of the state block before it has its section: its row, its text, and the lines of the
+    source that it quotes."""
+
+    row: int
+    text: str
+    lines: tuple[str, ...]
 
 
-def find_findings(turns: Sequence[Turn], reader: NameReader) -> list[Finding]:
-    """The sentences of the assistant that give a cause: the last turn first, and of each turn first
-    the sentence with most names."""
-    by_turn: dict[int, list[Finding]] = {}
-    for row, text, lines in _findings(turns):
-        by_turn.setdefault(row, []).append((row, text, lines))
+def find_findings(turns: Sequence[Turn], reader: NameReader) -> list[DraftItem]:
+    """The sentences of the assistant that give a cause, the most important first.
+
+    First the best of each turn, which has most names, then the second best of each turn, and so on;
+    newer turns come first.
+    """
+    by_turn: dict[int, list[DraftItem]] = {}
+    for finding in _findings(turns):
+        by_turn.setdefault(finding.row, []).append(finding)
     for findings in by_turn.values():
-        findings.sort(key=lambda finding: -len(reader.read(finding[1])))
-    ranked = [(place, one) for of in by_turn.values() for place, one in enumerate(of)]
-    return [one for _, one in sorted(ranked, key=lambda entry: entry[0])]
+        findings.sort(key=lambda finding: -len(reader.read(finding.text)))
+    ranked = [
+        (rank, finding) for findings in by_turn.values() for rank, finding in enumerate(findings)
+    ]
+    return [finding for _, finding in sorted(ranked, key=lambda entry: entry[0])]
 
 
-def _findings(turns: Sequence[Turn]) -> Iterator[Finding]:
-    for row, speaker, sentences in reversed(turns[-TURNS_READ:]):
+def _findings(turns: Sequence[Turn]) -> Iterator[DraftItem]:
+    """The sentences of the assistant that give a cause, the newest first.
+
+    A short one is quoted with its neighbour: "That is the cause." with the sentence before it.
+    """
+    for row, speaker, sentences in reversed(turns[-MAX_TURNS_READ:]):
         if speaker != "assistant":
             continue
         for number in range(len(sentences) - 1, -1, -1):
             sentence = sentences[number]
             lowered = sentence.lower()
-            if len(sentence) > FINDING_MOST or is_question(sentence) or is_narration(sentence):
+            if len(sentence) > MAX_FINDING or is_question(sentence) or is_narration(sentence):
                 continue
-            if _FINDS.search(lowered) is None or _SUPPOSES.search(lowered) is not None:
+            if _FINDS.search(lowered) is None or is_supposed(sentence):
                 continue
             lines = [sentence]
             if len(content_words(sentence)) < 4 and number + 1 < len(sentences):
@@ -411,15 +469,15 @@ def _findings(turns: Sequence[Turn]) -> Iterator[Finding]:
             if number and refers_back(sentence) and len(content_words(sentence)) < 8:
                 lines.insert(0, sentences[number - 1])
             text = " ".join(lines)
-            if len(text) <= FINDING_MOST and len(content_words(text)) > 2:
-                yield row, text, tuple(lines)
+            if len(text) <= MAX_FINDING and len(content_words(text)) > 2:
+                yield DraftItem(row, text, tuple(lines))
 
 
 class Report(Struct, frozen=True):
     """What the assistant said about the result of a call.
 
     - `lines`: the sentences that it consists of
-    - `id`: what the call created or changed; empty if it has no identifier
+    - `id`: the identifier of what the call created or changed; empty if it has none
     """
 
     row: int
@@ -434,77 +492,79 @@ def find_reports(
     """The last report about each thing that calls created or changed, the newest first.
 
     Files and commands have sections of their own, so calls with a path or a command do not count.
-    A call that only looked something up counts if its result is short: the assistant says what it
-    found in the same way.
+    A call that only looked something up counts if its result is short, because the assistant
+    reports it in the same way.
     """
-    rows = [row for row, _, _ in turns]
-    last_of: dict[str, Report] = {}
-    for use in uses[-TURNS_READ:]:
-        if use.path or use.command or use.failed or not 0 < len(use.result) <= RESULT_MOST:
+    rows = [turn.row for turn in turns]
+    last_reports: dict[str, Report] = {}  # by identifier, the newest last
+    for use in uses[-MAX_TURNS_READ:]:
+        if use.path or use.command or use.failed or not 0 < len(use.result) <= MAX_RESULT:
             continue
-        at = bisect_left(rows, use.row + 1)
-        while at < len(turns) and turns[at][1] not in ("user", "assistant"):
-            at += 1
-        if at == len(turns) or turns[at][1] != "assistant":
+        number = bisect_left(rows, use.row + 1)
+        while number < len(turns) and turns[number].speaker not in PEOPLE:
+            number += 1
+        if number == len(turns) or turns[number].speaker != "assistant":
             continue
-        report = _report(use, rows[at], turns[at][2], reader)
+        report = _find_report(use, turns[number], reader)
         if report is not None:
             key = report.id or report.text
-            last_of.pop(key, None)
-            last_of[key] = report
-    return list(reversed(last_of.values()))
+            last_reports.pop(key, None)
+            last_reports[key] = report
+    return list(reversed(last_reports.values()))
 
 
-def _report(use: ToolUse, row: int, sentences: Sequence[str], reader: NameReader) -> Report | None:
-    """The sentence about a result: that with its identifier, or else the first with a value of the
-    call or its result."""
+def _find_report(use: ToolUse, turn: Turn, reader: NameReader) -> Report | None:
+    """The sentence of a turn about a result: the one with its identifier, or else the first one
+    with a figure or an address of the call or its result."""
     arguments = " ".join(use.arguments.values())
     created = [name for name in _ids(use.result, reader) if name not in arguments]
-    is_short = len(use.result) <= RESULT_SHORT and len(created) <= IDS_MOST
+    is_short = len(use.result) <= SHORT_RESULT and len(created) <= MAX_IDS
     if not is_short and len(created) != 1:
         return None
-    stated = [
-        one
-        for one in sentences
-        if len(one) <= REPORT_MOST and not is_question(one) and not is_narration(one)
+    statements = [
+        sentence
+        for sentence in turn.sentences
+        if len(sentence) <= MAX_REPORT and not is_question(sentence) and not is_narration(sentence)
     ]
-    known = _ids(use.result, reader) or (_ids(arguments, reader) if is_short else [])
-    for name in created or known:
-        for one in stated:
-            if name in one:
-                return Report(row, one, (one,), name)
+    ids = _ids(use.result, reader) or (_ids(arguments, reader) if is_short else [])
+    for id in created or ids:
+        for sentence in statements:
+            if id in sentence:
+                return Report(turn.row, sentence, (sentence,), id)
     if not is_short:
         return None
-    values = values_of(f"{arguments} {use.result}")
-    for one in stated:
-        if not values.isdisjoint(values_of(one)) or not _addresses(one).isdisjoint(
-            _addresses(arguments)
-        ):
-            name = known[0] if known else ""
-            is_named = name in use.result and name not in one
-            return Report(row, f"{name}: {one}" if name and is_named else one, (one,), name)
+    figures = figures_in(f"{arguments} {use.result}")
+    addresses = _addresses(arguments)
+    for sentence in statements:
+        has_figure = not figures.isdisjoint(figures_in(sentence))
+        if has_figure or not addresses.isdisjoint(_addresses(sentence)):
+            id = ids[0] if ids else ""
+            needs_id = bool(id) and id in use.result and id not in sentence
+            text = f"{id}: {sentence}" if needs_id else sentence
+            return Report(turn.row, text, (sentence,), id)
     return None
 
 
 def mentioned_results(turns: Sequence[Turn], uses: Sequence[ToolUse]) -> Iterator[tuple[int, str]]:
-    """The short line of each result with a figure that the assistant mentions next, and its row.
+    """The row and the short line of each result that has a figure which the next answer mentions.
 
-    That is the line that mattered: "03:19 checkout-api 0.6 %". Several such lines are options, of
-    which the decisions have the one that was taken. Files and errors have sections of their own.
+    That is the line that mattered: "03:19 checkout-api 0.6 %". Several such lines in a result are
+    options, and the decisions have the chosen one. Files and errors have sections of their own.
     """
-    rows = [row for row, _, _ in turns]
-    for use in uses[-TURNS_READ:]:
+    rows = [turn.row for turn in turns]
+    for use in uses[-MAX_TURNS_READ:]:
         if use.path or use.command or use.failed:
             continue
-        at = bisect_left(rows, use.row + 1)
-        if at == len(turns) or turns[at][1] != "assistant":
+        number = bisect_left(rows, use.row + 1)
+        if number == len(turns) or turns[number].speaker != "assistant":
             continue
-        mentioned = {value for value in values_of(" ".join(turns[at][2])) if len(value) > 2}
-        lines = [line.strip() for line in use.result[:RESULT_MOST].splitlines()]
+        figures = figures_in(" ".join(turns[number].sentences))
+        mentioned = {figure for figure in figures if len(figure) > 2}
+        lines = [line.strip() for line in use.result[:MAX_RESULT].splitlines()]
         matching = [
             line
             for line in lines
-            if len(line) <= RESULT_LINE and line[:1] != "{" and mentioned & values_of(line)
+            if len(line) <= MAX_RESULT_LINE and line[:1] != "{" and mentioned & figures_in(line)
         ]
         if len(matching) == 1 and _LETTERS.search(matching[0]):
             yield use.row, matching[0]

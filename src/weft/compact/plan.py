@@ -5,7 +5,7 @@ stored in the commit, so that anyone can read later what was replaced, which pin
 reminders and thinking were removed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct, structs, to_builtins
@@ -25,6 +25,9 @@ from weft.model import (
 )
 
 PREVIEW_CHARS = 60
+
+Count = Callable[[Message], int]
+"""Counts the tokens of a message."""
 
 Method = Literal["model", "shorter", "extract", "cut", "thin"]
 """How the thread was shortened: with a model's summary, with a shorter one after the first failed,

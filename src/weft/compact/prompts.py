@@ -45,7 +45,7 @@ from weft.model import (
 )
 
 from .layout import cut_units
-from .plan import block_kind
+from .plan import Count, block_kind
 from .source import BULLET, MARK
 
 PROMPT = """\
@@ -114,8 +114,6 @@ CUT_NOTE = "\n[... {} characters left out ...]\n"
 
 _WORD_LIMIT = lazy_pattern(r"at most (\d+) words")
 _VERBATIM_LIST = lazy_pattern(rf"[A-Za-z][^\n]*:\n{BULLET}")
-
-Count = Callable[[Message], int]
 
 
 def summary_request(

@@ -20,18 +20,29 @@ and emits nothing. In `compact_metadata`, `method` is how the summary was made (
 `reason` why the first step was not used, and `thinned` the number of shortened tool results.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from weft.history import Row, shows
 from weft.ids import Id
-from weft.model import Message, is_system
+from weft.model import is_system
 
 from .batches import plural
 from .layout import request_rows, rule_rows
-from .plan import Method, Pin, Plan, Range, Stripped, Thinned, hex_id, leading_system, preview
+from .plan import (
+    Count,
+    Method,
+    Pin,
+    Plan,
+    Range,
+    Stripped,
+    Thinned,
+    hex_id,
+    leading_system,
+    preview,
+)
 from .unread import unread_rows
 
 PROGRESS = "compact_progress"
@@ -68,9 +79,7 @@ class MessageChange(Struct, frozen=True, kw_only=True):
     preview: str
 
 
-def describe_changes(
-    rows: Sequence[Row], plan: Plan, count: Callable[[Message], int]
-) -> tuple[MessageChange, ...]:
+def describe_changes(rows: Sequence[Row], plan: Plan, count: Count) -> tuple[MessageChange, ...]:
     """The changes of a plan, in the order in which the messages are read.
 
     A folded message comes before the summary that replaces it, or where it was.
@@ -108,9 +117,7 @@ def describe_changes(
     return tuple(changes)
 
 
-def _folded(
-    entry: tuple[int, Row], reasons: dict[int, str], count: Callable[[Message], int]
-) -> MessageChange:
+def _folded(entry: tuple[int, Row], reasons: dict[int, str], count: Count) -> MessageChange:
     number, row = entry
     return _change(row, "folded", reasons[number], count(row.message), 0)
 

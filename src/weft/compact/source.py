@@ -21,7 +21,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from msgspec import Struct
@@ -78,13 +78,15 @@ _REMARK = lazy_pattern(r" \((?:was: .{1,60}|changed later)\)$")
 
 INDEX = "index"
 INJECTED = "injected"
-LONGEST = 300
-SHORTEST = 12
-SHORTEST_WIDE = 4
-"""The shortest sentence, in characters; fewer in scripts without spaces."""
+MAX_PIECE_CHARS = 300
+"""Longer sentences and lines are split into pieces."""
 
-COURTESY_MOST = 120
-COURTESY_WIDE_MOST = 8
+MIN_CHARS = 12
+MIN_WIDE_CHARS = 4
+"""The shortest sentence or line that counts; shorter in scripts without spaces."""
+
+MAX_COURTESY_CHARS = 120
+MAX_WIDE_COURTESY_CHARS = 8
 """Longer sentences are read even if they are polite."""
 
 PEOPLE = ("user", "assistant")
@@ -95,13 +97,13 @@ CLOSING = "\"'`)]*_」』）”’"
 PATH_KEYS = ("file_path", "path", "notebook_path", "filename", "file", "target_file", "filePath")
 COMMAND_KEYS = ("command", "cmd", "script")
 OTHER_KEYS = ("pattern", "query", "url", "glob", "skill", "subagent_type", "description")
-DOCUMENT = 1500
+DOCUMENT_CHARS = 1500
 """A longer text of a message is a document: fewer of its sentences matter."""
 
-ERROR_RESULT_MOST = 400
+MAX_ERROR_RESULT = 400
 """A longer result is not read as the report of an error."""
 
-SERIES = 3
+MAX_SERIES_LINES = 3
 """More lines than this that differ only in digits are a series."""
 
 _WIDE = lazy_pattern(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
@@ -127,18 +129,18 @@ _MONTH = lazy_pattern(
     r"|Dezember)\b"
 )
 _DAY = lazy_pattern(r"\b\d{1,2}\.$")
-UNFINISHED_MOST = 12
+UNFINISHED_CHARS = 12
 """How many characters at the end of a sentence tell whether it goes on."""
 
 BULLETS = frozenset("-*+\u2022")
 _BULLETS = lazy_pattern(r"(?:[-*+\u2022]\s+)+")
 _NUMBERED = lazy_pattern(r"\s*\d+(?:→|\t|\|)\s?")
 _DIGITS = lazy_pattern(r"[0-9]+")
-_SAYS = lazy_pattern(r"[a-zA-Z]{3}|[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}|\d{3}")
+_HAS_WORD = lazy_pattern(r"[a-zA-Z]{3}|[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}|\d{3}")
 _MARKUP = lazy_pattern(r"</?[\w:.-]+\s*/?>|[\W_]*|(?:end|else|begin|do|then|pass|return)[;,)}\]]*")
 _TAGGED = lazy_pattern(r"<([a-z][a-z0-9]*(?:[-_][a-z0-9]+)+)\b[^>]*>.*?</\1>", re.DOTALL)
-_TYPED = lazy_pattern(r"<command-args>(.*?)</command-args>", re.DOTALL)
-_PUT_IN = lazy_pattern(
+_COMMAND_ARGUMENTS = lazy_pattern(r"<command-args>(.*?)</command-args>", re.DOTALL)
+_INJECTED_START = lazy_pattern(
     r"\s*(?:Base directory for this skill:|\[Request interrupted|Caveat: The messages below"
     r"|This session is being continued from a previous|# AGENTS\.md instructions|<INSTRUCTIONS>"
     r"|\[Image: |Launching skill:|Read the output file to retrieve the result:"
@@ -213,8 +215,13 @@ _COURTEOUS_WIDE = ("谢谢", "多谢", "好的", "明白", "收到", "ありが�
 Utterance = tuple[str, str]
 """A speaker, and a verbatim piece of its text."""
 
-Turn = tuple[int, str, list[str]]
-"""The row, the speaker and the sentences of a text by people and models."""
+
+class Turn(NamedTuple):
+    """A text by a person or a model: its row, its speaker and its sentences."""
+
+    row: int
+    speaker: str
+    sentences: list[str]
 
 
 class Line(Struct, frozen=True, gc=False):
@@ -287,7 +294,7 @@ class ToolUse(Struct, frozen=True):
     def failed(self) -> bool:
         """Whether the result is an error, or a short one that reports an error."""
         result = self.result
-        if self.is_error or len(result) > ERROR_RESULT_MOST:
+        if self.is_error or len(result) > MAX_ERROR_RESULT:
             return self.is_error
         may_report = any([part in result for part in _REPORT_PARTS])
         return may_report and _REPORTS_ERROR.search(result) is not None
@@ -334,7 +341,7 @@ def read_source(rows: Sequence[Row]) -> Source:
 def read_turns(rows: Sequence[Row]) -> list[Turn]:
     """The texts of rows by people and models."""
     return [
-        (number, author, _sentences(part))
+        Turn(number, author, _sentences(part))
         for number, row in enumerate(rows)
         for block in row.message.blocks
         if isinstance(block, Text | Refusal)
@@ -403,9 +410,9 @@ class _Reader:
             return
         sentences = _sentences(text)
         if speaker in _PROSE:
-            self.turns.append((row, speaker, sentences))
+            self.turns.append(Turn(row, speaker, sentences))
         field = speaker if speaker in PEOPLE else "result"
-        is_long = len(text) > DOCUMENT
+        is_long = len(text) > DOCUMENT_CHARS
         for sentence in sentences:
             self._add(row, speaker, self._entry(sentence), field, is_long)
 
@@ -421,7 +428,7 @@ class _Reader:
             field = "address" if is_address else "body"
             for raw in value.splitlines():
                 line = _without_bullet(raw.strip())
-                for piece in _split_line(line) if len(line) > LONGEST else (line,):
+                for piece in _split_line(line) if len(line) > MAX_PIECE_CHARS else (line,):
                     self._add(row, label, self._entry(piece), field)
 
     def _read_output(self, row: int, label: str, text: str) -> None:
@@ -455,7 +462,7 @@ class _Reader:
     def _output_entries(self, line: str) -> tuple[_Entry, ...]:
         """The texts of a line of output, without its bullet."""
         line = _without_bullet(line)
-        if len(line) > LONGEST:
+        if len(line) > MAX_PIECE_CHARS:
             return tuple([self._entry(piece) for piece in _split_line(line)])
         return (self._entry(line),) if line else ()
 
@@ -486,7 +493,7 @@ class _Reader:
 
     def _add_log(self, row: int, label: str, line: str) -> None:
         """Add a line of a log. Its names do not count."""
-        if len(line) < SHORTEST or _SAYS.search(line) is None:
+        if len(line) < MIN_CHARS or _HAS_WORD.search(line) is None:
             return
         self.number += 1
         lines = self.logs.setdefault(label, {})
@@ -496,7 +503,7 @@ class _Reader:
     def _read_logs(self) -> None:
         """Make entries of the lines of each log: of many lines only of the last one."""
         for label, lines in self.logs.items():
-            for line in list(lines)[-1 if len(lines) > SERIES else 0 :]:
+            for line in list(lines)[-1 if len(lines) > MAX_SERIES_LINES else 0 :]:
                 entry = self._entry(line)
                 entry.number, row = lines[line]
                 entry.names = entry.names or ()
@@ -504,13 +511,13 @@ class _Reader:
                     entry.speaker, entry.row = label, row
 
     def _is_worth_reading(self, speaker: str, text: str, names: Sequence[Name]) -> bool:
-        if len(text) < SHORTEST and (len(text) < SHORTEST_WIDE or not _WIDE.search(text)):
+        if len(text) < MIN_CHARS and (len(text) < MIN_WIDE_CHARS or not _WIDE.search(text)):
             return False
         if speaker == "assistant" and not names and is_narration(text):
             return False
         if speaker in _PROSE:
-            return not is_courtesy(text) and bool(names or _says_something(text))
-        return _MARKUP.fullmatch(text) is None and _SAYS.search(text) is not None
+            return not is_courtesy(text) and bool(names or _has_content(text))
+        return _MARKUP.fullmatch(text) is None and _HAS_WORD.search(text) is not None
 
     def _count(self, row: int, field: str, entry: _Entry, names: tuple[Name, ...]) -> None:
         if not entry.last_line:
@@ -552,11 +559,11 @@ class _Reader:
     def _drop_series(self) -> None:
         """Keep only the last line of each series."""
         for series in self.series.values():
-            if len(series) <= SERIES:
+            if len(series) <= MAX_SERIES_LINES:
                 continue
             entries = [self.entries[text] for text in dict.fromkeys(series)]
             lines = [entry for entry in entries if entry.number]
-            if len(lines) > SERIES:
+            if len(lines) > MAX_SERIES_LINES:
                 last = max(entry.number for entry in lines)
                 for entry in lines:
                     if entry.number != last:
@@ -571,18 +578,18 @@ class _Reader:
             if speaker != "user" or not any(is_question(sentence) for sentence in sentences):
                 continue
             answers = _replies(self.turns, number)
-            has_answer = any(map(_states_something, answers)) or self._has_output(number)
+            has_answer = any(map(_has_statement, answers)) or self._has_output(number)
             for sentence in sentences if has_answer else ():
                 if is_question(sentence):
                     self._entry(sentence).number = 0
 
     def _has_output(self, number: int) -> bool:
         """Whether a tool's result stands between this turn and the next one by the user."""
-        row = self.turns[number][0]
+        row = self.turns[number].row
         end = len(self.rows)
         for later in range(number + 1, len(self.turns)):
-            if self.turns[later][1] == "user":
-                end = self.turns[later][0]
+            if self.turns[later].speaker == "user":
+                end = self.turns[later].row
                 break
         first = bisect_right(self.use_rows, row)
         return first < len(self.uses) and self.uses[first].row < end
@@ -745,20 +752,20 @@ def has_typed_text(row: Row) -> bool:
 
 def split_injected(text: str) -> list[Utterance]:
     """The text of a user's message, divided into what was typed and what a client put in."""
-    if _PUT_IN.match(text):
+    if _INJECTED_START.match(text):
         return [(INJECTED, text)]
     if "<" not in text:
         return [("user", text)]
     parts: list[Utterance] = []
     at = 0
     for match in _TAGGED.finditer(text):
-        typed = _TYPED.search(match[0])
+        typed = _COMMAND_ARGUMENTS.search(match[0])
         parts += [("user", text[at : match.start()]), (INJECTED, match[0])]
         parts += [("user", typed[1])] if typed else []
         at = match.end()
     parts.append(("user", text[at:]))
     return [
-        (INJECTED if _PUT_IN.match(part) else speaker, part)
+        (INJECTED if _INJECTED_START.match(part) else speaker, part)
         for speaker, part in parts
         if part.strip()
     ]
@@ -791,7 +798,7 @@ def split_sentences(text: str) -> Iterator[str]:
         if not line:
             continue
         for sentence in _split_at_ends(line):
-            if len(sentence) > LONGEST:
+            if len(sentence) > MAX_PIECE_CHARS:
                 yield from _split_line(sentence)
             elif sentence:
                 yield sentence
@@ -819,7 +826,7 @@ def _goes_on(line: str, stop: int, start: int) -> bool:
     """Whether a full stop at `stop` does not end the sentence, as in "4. Juli" or "Ms. Okafor"."""
     if line[stop - 1] != ".":
         return False
-    before = line[max(0, stop - UNFINISHED_MOST) : stop]
+    before = line[max(0, stop - UNFINISHED_CHARS) : stop]
     if _DAY.search(before) and _MONTH.match(line, start):
         return True
     return _UNFINISHED.search(before) is not None
@@ -828,10 +835,10 @@ def _goes_on(line: str, stop: int, start: int) -> bool:
 def _split_line(line: str) -> Iterator[str]:
     """A long line in pieces, cut after spaces, commas or semicolons."""
     start = 0
-    while len(line) - start > LONGEST:
-        window = (start + LONGEST // 2, start + LONGEST)
+    while len(line) - start > MAX_PIECE_CHARS:
+        window = (start + MAX_PIECE_CHARS // 2, start + MAX_PIECE_CHARS)
         cut = max(line.rfind(mark, *window) for mark in " ,;、，") + 1
-        end = cut or start + LONGEST
+        end = cut or start + MAX_PIECE_CHARS
         yield line[start:end].strip()
         start = end
     if line[start:].strip():
@@ -870,10 +877,10 @@ def is_question(sentence: str) -> bool:
 
 def is_courtesy(sentence: str) -> bool:
     """Whether a sentence is only thanks, praise or agreement."""
-    if len(sentence) > COURTESY_MOST:
+    if len(sentence) > MAX_COURTESY_CHARS:
         return False
     if sentence.startswith(_COURTEOUS_WIDE):
-        return len(sentence) <= COURTESY_WIDE_MOST
+        return len(sentence) <= MAX_WIDE_COURTESY_CHARS
     lowered = sentence.lower()
     first = _LATIN_WORD.search(lowered)
     if first is None or first[0] not in _POLITE:  # decides most sentences
@@ -883,7 +890,7 @@ def is_courtesy(sentence: str) -> bool:
     return is_polite and not any(char.isdigit() for char in sentence)
 
 
-def _says_something(text: str) -> bool:
+def _has_content(text: str) -> bool:
     """Whether a sentence has a figure, or two words that are not only there for politeness."""
     if any(char.isdigit() for char in text) or _WIDE.search(text):
         return True
@@ -891,19 +898,19 @@ def _says_something(text: str) -> bool:
     return len(words - _COURTEOUS - _FILLER) > 1
 
 
-def _states_something(turn: Turn) -> bool:
+def _has_statement(turn: Turn) -> bool:
     _, speaker, sentences = turn
     return speaker in _PROSE and any(
-        len(sentence) >= SHORTEST and not is_question(sentence) and not is_courtesy(sentence)
+        len(sentence) >= MIN_CHARS and not is_question(sentence) and not is_courtesy(sentence)
         for sentence in sentences
     )
 
 
 def _replies(turns: Sequence[Turn], number: int) -> Iterator[Turn]:
     """The turns of others that follow a turn, up to the next one by the same speaker."""
-    speaker = turns[number][1]
+    speaker = turns[number].speaker
     for later in range(number + 1, len(turns)):
-        if turns[later][1] == speaker:
+        if turns[later].speaker == speaker:
             return
         yield turns[later]
 

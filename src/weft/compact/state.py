@@ -37,19 +37,20 @@ from weft.lazy import lazy_pattern
 from .batches import quoted_rules
 from .entities import Name, NameReader
 from .facts import (
-    Replacement,
+    ChangedFact,
     Statement,
     changed_dates,
     content_words,
+    figures_in,
     find_replaced,
     has_change,
     is_change,
     refers_back,
     restates,
-    values_of,
 )
 from .outcomes import (
     Agreement,
+    DraftItem,
     OutcomeIndex,
     find_agreements,
     find_findings,
@@ -58,9 +59,9 @@ from .outcomes import (
 )
 from .source import (
     CHANGED_LATER,
+    MIN_CHARS,
     RULES,
     SECTIONS,
-    SHORTEST,
     Source,
     ToolUse,
     Turn,
@@ -76,32 +77,32 @@ HEADINGS = tuple(SECTIONS)
 GOAL, _, DECISIONS, FACTS, FINDINGS, DONE, FURTHER, *_OTHERS = HEADINGS
 FILES, COMMANDS, ERRORS, REQUEST, TASKS, NEXT, LAST = _OTHERS
 
-REQUEST_MOST = 600
-ANSWER_MOST = 200
-REPLY_MOST = 80
-QUESTIONS = 3
-REQUESTS_BEFORE = 2
-LAST_MOST = 280
+MAX_REQUEST_CHARS = 600
+MAX_ANSWER_CHARS = 200
+MAX_REPLY_CHARS = 80
+MAX_QUESTIONS = 3
+MAX_EARLIER_REQUESTS = 2
+MAX_LAST_ANSWER_CHARS = 280
 """A shorter last answer is quoted as a whole."""
 
-QUOTE_MOST = 160
-FOLLOWING_MOST = 60
+MAX_QUOTE_CHARS = 160
+MAX_FOLLOWING_CHARS = 60
 """A shorter sentence with figures after a change belongs to it."""
 
-OLD_VALUE_LEAST = 5
+MIN_OLD_VALUE_CHARS = 5
 """A shorter old value is too common to mark each text that has it."""
 
-COMMAND_MOST = 240
-CONTEXT_LEAST = 90
+MAX_COMMAND_CHARS = 240
+SHORT_QUESTION_CHARS = 90
 """A shorter question is quoted with the sentence before it, which often lists the options."""
 
-CONTEXT_WORDS = 3
+MIN_QUESTION_WORDS = 3
 """A question with fewer content words, such as "Which do you prefer?", says nothing alone."""
 
-ERROR_WINDOW = 30
+MAX_ERROR_CALLS = 30
 """Errors are looked for in this many of the last calls."""
 
-MOST = {
+MAX_ITEMS = {
     RULES: 40,
     DECISIONS: 24,
     FACTS: 60,
@@ -112,26 +113,26 @@ MOST = {
     ERRORS: 5,
     TASKS: 12,
 }
-DECISIONS_READ = 200
+MAX_DECISIONS_READ = 200
 """How many of the last decisions are compared: what came of them, and how important they are."""
 
-SHORTEST_COST = 40
+DECISION_OVERHEAD = 40
 """Added to the characters of a decision when its weight is compared with its length."""
 
-UNDONE = 0.5
+UNDONE_FACTOR = 0.5
 """How much a decision counts that was undone later."""
 
 FIRST_FILES, FIRST_COMMANDS = 10, 5
 """How many files and commands come before all others in importance."""
 
-FIRST_DOUBTFUL = 1
-FIRST = {RULES: 8, DECISIONS: 6, FACTS: 6, FINDINGS: 2, DONE: 4}
+FIRST_DOUBTFUL_RULES = 1
+FIRST_ITEMS = {RULES: 8, DECISIONS: 6, FACTS: 6, FINDINGS: 2, DONE: 4}
 """How many items of a section come before the further items of all sections; of the rules that may
-be none, `FIRST_DOUBTFUL` do."""
+be none, `FIRST_DOUBTFUL_RULES` do."""
 
 # These patterns are searched in sentences in lower case: with `re.IGNORECASE` they would be three
 # times as slow, and they are searched in every sentence of the user.
-_STRONG = lazy_pattern(
+_RULE_WORDS = lazy_pattern(
     r"\b(?:never|always|must(?:n't)?|do not|don't|may not|from now on|forbidden|not allowed"
     r"|under no circumstances|make sure|ensure|ask (?:me )?(?:before|first)|constraints?"
     r"|requirements?|rules?|please no"
@@ -141,7 +142,7 @@ _STRONG = lazy_pattern(
 )
 """Words of a rule."""
 
-_NO = lazy_pattern(
+_ENGLISH_NO = lazy_pattern(
     r"(?:^(?:(?:and|also|but|ok|okay|hmm|please)[,.]? )*|[,.;:] )no (?!wait|idea|problem)\w+"
 )
 _ROMANCE = lazy_pattern(
@@ -151,7 +152,7 @@ _ROMANCE = lazy_pattern(
 """English rules such as "no restarts". In Spanish or Italian, "no" negates a verb, so there it
 makes no rule."""
 
-_WEAK = lazy_pattern(
+_MAYBE_RULE_WORDS = lazy_pattern(
     r"\b(?:does not|(?:you|we) (?:cannot|can't)|only|no longer|avoid|prefer|have to|has to"
     r"|required?|should(?:n't)?|instead of|but not|ever|leave|remember|stick to"
     r"|at most|at least|no more than|everywhere|nicht|nichts|keine?n?|überall|bitte nur|höchstens"
@@ -163,20 +164,20 @@ _WEAK = lazy_pattern(
 )
 """Words that a rule may have, and other sentences too."""
 
-_STANDING = lazy_pattern(
+_LASTING_ORDER = lazy_pattern(
     r"^(?:please |also |and )?(?:keep|use|answer|write|stop|wait|stay|respect|follow|treat|put"
     r"|call|name|start|end|work|speak|reply|respond|format|check|test|document|limit)\b"
     r"|^(?:i|we) (?:want|expect|require)\b(?=.*\b(?:every|each|all|any|new)\b)"
     r"|^we (?:only )?(?:support|insist)\b",
 )
-_ONCE = lazy_pattern(
+_ONCE_WORDS = lazy_pattern(
     r"\b(?:in the meantime|meanwhile|right now|right away|today|tonight|this time"
     r"|zwischenzeit|inzwischen|heute|gleich|sofort|en attendant|aujourd'hui|tout de suite"
     r"|mientras tanto|hoy|ahora mismo|enseguida)\b"
 )
 """Words of an order that is carried out once."""
 
-_STANDING_MARK = lazy_pattern(
+_LASTING_WORDS = lazy_pattern(
     r"\b(?:every|each|all|any|new|after|before|when|whenever|in|style|format|below|under|until"
     r"|from|with)\b",
 )
@@ -199,7 +200,7 @@ _DESCRIBES = lazy_pattern(
 )
 """A sentence about the assistant itself, or one that asks for something."""
 
-_NEEDS = lazy_pattern(
+_PERSONAL_NEEDS = lazy_pattern(
     r"\b(?:allergic|allergy|vegetarian|vegan|wheelchair|intolerant|diabetic|kosher|halal"
     r"|verträgt|allergisch|vegetarisch|rollstuhl)\b|\bonly if\b|\bnur wenn\b|过敏|アレルギー",
 )
@@ -242,7 +243,7 @@ _ONLY_ANNOUNCES = lazy_pattern(
 )
 """A sentence that only says that rules follow."""
 
-_ANSWERS = lazy_pattern(
+_ANSWER_START = lazy_pattern(
     r"(?:yes|yeah|yep|no|ok|okay|sure|ja|nein|oui|non|sí|[A-D1-4])\b[,.!:)]?(?= )"
     r"|是|不是|はい|いいえ",
     re.IGNORECASE,
@@ -267,7 +268,7 @@ _ERROR_REPORT = lazy_pattern(
 )
 """An error line of a program's output, as programs write it."""
 
-_CODE = lazy_pattern(
+_ERROR_CODE = lazy_pattern(
     r"[A-Z]+(?:[-_][A-Z0-9]+)+|\b[A-Z]{4,}\b|\b[45]\d\d\b|\b\w+(?:Error|Exception)\b"
 )
 """A code of an error, such as `E-4031` or `SLOT_TAKEN`, or the status of an HTTP answer."""
@@ -278,7 +279,7 @@ _OUTCOME = lazy_pattern(
     r"|changed|insertions?|exit code|warnings?|found|fatal|denied|up to date|completed?)\b",
     re.IGNORECASE,
 )
-_OUTPUT = lazy_pattern(r"\[Tool |\d+→|(?:DEBUG|INFO)\b|> |[`{}()<]|\W*:\w")
+_OUTPUT_START = lazy_pattern(r"\[Tool |\d+→|(?:DEBUG|INFO)\b|> |[`{}()<]|\W*:\w")
 """The start of a text that is code or the output of a tool."""
 
 _CHECKBOX = lazy_pattern(r"^[-*+\s]*\[( |x|X)\]\s+(.+)")
@@ -289,7 +290,9 @@ _LISTED = lazy_pattern(
 _TASK_NUMBER = lazy_pattern(r"#(\d+)")
 _CLOSED = frozenset({"completed", "complete", "done", "cancelled", "canceled", "deleted", "true"})
 _QUESTION_KEY = lazy_pattern(r"(?:^|\.)question$")
-_CHANGES = lazy_pattern(r"edit|write|create|patch|replace|update|insert|delete|move|rename", re.I)
+_CHANGING_TOOL = lazy_pattern(
+    r"edit|write|create|patch|replace|update|insert|delete|move|rename", re.I
+)
 _PATCHED = lazy_pattern(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 _NEW_TEXT = ("new_string", "new_str", "new", "content", "file_text", "replacement", "insert_text")
 _OLD_TEXT = ("old_string", "old_str", "old")
@@ -319,9 +322,6 @@ class Item(Struct, frozen=True):
 
 State = Sequence[Item]
 
-DraftItem = tuple[int, str, tuple[str, ...]]
-"""An item before it has its section: its row, its text, and the lines that it quotes."""
-
 
 class Decision(Struct, frozen=True):
     """A question of the assistant and the user's answer; `number` is that of the user's turn."""
@@ -344,7 +344,7 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
     answered = {line for decision in decisions for line in decision.lines}
     facts = [
         item
-        for item in _facts(source, reader)
+        for item in _changed_facts(source, reader)
         if item.outdated or not answered.issuperset(item.lines)  # the decision says so
     ]
     clear, doubtful = _rules(source.turns, decisions)
@@ -352,7 +352,7 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
     rules = [*clear, *(rule for rule in doubtful if rule[1] not in changed)]
     sections = {
         GOAL: _goal(source),
-        REQUEST: _request_before(source, after)
+        REQUEST: _earlier_request(source, after)
         if _has_request(source, after)
         else _request(source),
         NEXT: () if _has_speaker(after, "assistant") else _next_steps(source),
@@ -376,34 +376,36 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
     quoted: set[str] = set()
 
     def add(heading: str, new: Sequence[Item]) -> None:
-        most = FIRST.get(heading, len(new))
+        most = FIRST_ITEMS.get(heading, len(new))
         if heading == RULES:
             most = min(most, sum(item.text in clear_texts for item in new))
             doubtful_items = [item for item in new[most:] if item.text not in clear_texts]
-            mixed.extend(enumerate(doubtful_items[:FIRST_DOUBTFUL], start=1))
+            mixed.extend(enumerate(doubtful_items[:FIRST_DOUBTFUL_RULES], start=1))
         if heading in (FACTS, FINDINGS, DECISIONS, DONE):
             mixed.extend(enumerate(new[:most]))
         else:
             first.extend(new[:most])
         in_first = {id(item) for _, item in mixed}
-        further.extend(item for item in new[most : MOST.get(heading)] if id(item) not in in_first)
+        further.extend(
+            item for item in new[most : MAX_ITEMS.get(heading)] if id(item) not in in_first
+        )
 
     for heading, drafts in sections.items():
         new = [item for item in items(heading, drafts) if item.text not in quoted]
-        add(heading, new[: MOST.get(heading)])
+        add(heading, new[: MAX_ITEMS.get(heading)])
         quoted.update(item.text for item in new)
-    add(ERRORS, list(_errors(source))[: MOST[ERRORS]])
+    add(ERRORS, list(_current_errors(source))[: MAX_ITEMS[ERRORS]])
     facts = [item for item in facts if item.lines[0] not in clear_texts]
     add(FACTS, facts)
     quoted.update(line for item in facts for line in item.lines)
     replaced = {text for item in facts for text in item.replaced}
     findings = find_findings(source.turns, reader)
-    findings = [one for one in findings if replaced.isdisjoint(one[2])][: MOST[FINDINGS]]
+    findings = [one for one in findings if replaced.isdisjoint(one[2])][: MAX_ITEMS[FINDINGS]]
     quoted.update(line for _, _, lines in findings for line in lines)
     add(FINDINGS, list(items(FINDINGS, findings)))
     outdated = {text for item in facts for text in item.outdated}
     reports = find_reports(source.turns, source.uses, reader)
-    reports = [one for one in reports if quoted.isdisjoint(one.lines)][: MOST[DONE]]
+    reports = [one for one in reports if quoted.isdisjoint(one.lines)][: MAX_ITEMS[DONE]]
     done = [one for one in reports if replaced.isdisjoint(one.lines)]
     add(DONE, list(items(DONE, [(one.row, one.text, one.lines) for one in done])))
     quoted.update(line for one in done for line in one.lines)
@@ -416,8 +418,8 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
         *items(FILES, files[:FIRST_FILES]),
         *items(COMMANDS, commands[:FIRST_COMMANDS]),
         *further,
-        *items(FILES, files[FIRST_FILES : MOST[FILES]]),
-        *items(COMMANDS, commands[FIRST_COMMANDS : MOST[COMMANDS]]),
+        *items(FILES, files[FIRST_FILES : MAX_ITEMS[FILES]]),
+        *items(COMMANDS, commands[FIRST_COMMANDS : MAX_ITEMS[COMMANDS]]),
     )
 
 
@@ -453,7 +455,7 @@ def _decision_items(
     """
 
     def is_known(sentence: str) -> bool:
-        return sentence in quoted or _forbids(sentence)
+        return sentence in quoted or _is_clear_rule(sentence)
 
     use_rows = [use.row for use in source.uses]
     all_agreements = find_agreements(source.turns, use_rows, is_known, asks_for_work)
@@ -465,7 +467,7 @@ def _decision_items(
     def add(decision: Decision | Agreement, short: str) -> None:
         agreement = agreements.get(decision.number)
         lines = (*decision.lines, *agreement.lines) if agreement else decision.lines
-        outcome = outcomes.outcome(decision.number, lines, decision.about)
+        outcome = outcomes.find_outcome(decision.number, lines, decision.about)
         is_outdated = _is_outdated(decision.lines, outdated)
         if outcome in quoted or (outcome and is_outdated):
             return  # a changed fact or a finding says so
@@ -475,19 +477,21 @@ def _decision_items(
         names = tuple(source.reader.read(text))
         order = (HEADINGS.index(DECISIONS), decision.row)
         item = Item(DECISIONS, text, lines, names, (), order, (), short + later if short else "")
-        user = source.turns[decision.number][2] if decision.number < len(source.turns) else ()
+        user = (
+            source.turns[decision.number].sentences if decision.number < len(source.turns) else ()
+        )
         weight = outcomes.weight(decision.number, user, short or decision.text)
-        weight *= UNDONE if outcome or is_outdated else 1.0
-        weighted.append((weight / (SHORTEST_COST + len(short or text)) ** 0.5, item))
+        weight *= UNDONE_FACTOR if outcome or is_outdated else 1.0
+        weighted.append((weight / (DECISION_OVERHEAD + len(short or text)) ** 0.5, item))
 
-    for decision in decisions[:DECISIONS_READ]:
+    for decision in decisions[:MAX_DECISIONS_READ]:
         if not all(line in quoted for line in decision.lines):
             agreement = agreements.get(decision.number)
             if agreement and agreement.is_confirmed and agreement.lines[0] in quoted:
                 continue  # the new value is a changed fact
             holds = agreement is not None and replaced.isdisjoint(agreement.lines)
             is_confirmed = agreement is not None and agreement.is_confirmed and holds
-            if agreement and not values_of(agreement.text):
+            if agreement and not figures_in(agreement.text):
                 shared = content_words(agreement.text) & content_words(decision.text)
                 is_confirmed = is_confirmed and len(shared) > 1  # not just "I will prepare that."
             shorts = [decision.short, agreement.text if agreement and is_confirmed else ""]
@@ -503,7 +507,7 @@ def _decision_items(
     by_weight = sorted(by_age, key=lambda entry: -entry[0])
     mixed = chain.from_iterable(zip(by_age, by_weight, strict=True))
     ranked = {id(item): item for _, item in mixed}
-    return islice(ranked.values(), MOST[DECISIONS])
+    return islice(ranked.values(), MAX_ITEMS[DECISIONS])
 
 
 def _without_replaced(weighted: list[tuple[float, Item]]) -> list[tuple[float, Item]]:
@@ -539,7 +543,7 @@ def _request(source: Source) -> Iterator[DraftItem]:
     """The last request, unless it is the only one: that is the goal."""
     requests = (
         (row, sentences)
-        for number, (row, speaker, sentences) in _backwards(source.turns)
+        for number, (row, speaker, sentences) in _newest_turns(source.turns)
         if speaker == "user"
         and _is_open_request(source, row, sentences)
         and not _is_reply(sentences, source.turns[number - 1])
@@ -549,25 +553,25 @@ def _request(source: Source) -> Iterator[DraftItem]:
         yield from _quote(*last, is_current=True)
 
 
-def _request_before(source: Source, after: Sequence[Turn]) -> Iterator[DraftItem]:
+def _earlier_request(source: Source, after: Sequence[Turn]) -> Iterator[DraftItem]:
     """The work that the user asked for before, if the next message answers a question about it."""
     turns = source.turns
-    if not turns or not after or after[0][1] != "user" or turns[-1][1] != "assistant":
+    if not turns or not after or after[0].speaker != "user" or turns[-1].speaker != "assistant":
         return
-    if not any(map(is_question, turns[-1][2][-2:])) or _has_speaker(after, "assistant"):
+    if not any(map(is_question, turns[-1].sentences[-2:])) or _has_speaker(after, "assistant"):
         return
-    if any(asks_for_work(one) and not _PRONOUN.search(one.lower()) for one in after[0][2]):
+    if any(asks_for_work(one) and not _PRONOUN.search(one.lower()) for one in after[0].sentences):
         return  # it says itself what to do
-    for number, (row, speaker, sentences) in _backwards(turns):
+    for number, (row, speaker, sentences) in _newest_turns(turns):
         if speaker != "user" or (number and _is_reply(sentences, turns[number - 1])):
             continue
         asked = [one for one in sentences if asks_for_work(one) and not is_question(one)]
-        for sentence in asked[-REQUESTS_BEFORE:]:
+        for sentence in asked[-MAX_EARLIER_REQUESTS:]:
             yield row, sentence, (sentence,)
         return
 
 
-def _backwards(turns: Sequence[Turn]) -> Iterator[tuple[int, Turn]]:
+def _newest_turns(turns: Sequence[Turn]) -> Iterator[tuple[int, Turn]]:
     """The turns with their numbers, the last one first."""
     return ((number, turns[number]) for number in range(len(turns) - 1, -1, -1))
 
@@ -577,36 +581,36 @@ def _has_request(source: Source, after: Sequence[Turn]) -> bool:
     if not _has_speaker(after, "user"):
         return False
     _, speaker, sentences = after[0]
-    before: Turn = source.turns[-1] if source.turns else (0, "", [])
+    before: Turn = source.turns[-1] if source.turns else Turn(0, "", [])
     only_replies = speaker == "user" and _is_reply(sentences, before)
-    return not only_replies or sum(turn[1] == "user" for turn in after) > 1
+    return not only_replies or sum(turn.speaker == "user" for turn in after) > 1
 
 
 def _has_speaker(turns: Sequence[Turn], speaker: str) -> bool:
-    return any(turn[1] == speaker for turn in turns)
+    return any(turn.speaker == speaker for turn in turns)
 
 
 def _is_reply(sentences: Sequence[str], turn_before: Turn) -> bool:
     """Whether a turn only answers a question of the assistant, or only states rules."""
-    if all(_forbids(one) or is_courtesy(one) for one in sentences):
+    if all(_is_clear_rule(one) or is_courtesy(one) for one in sentences):
         return True
     _, speaker, before = turn_before
     was_asked = speaker == "assistant" and any(is_question(one) for one in before[-2:])
     asks = [one for one in sentences if not _GO_ON.match(one)]
-    if not any(len(one) >= SHORTEST and not is_courtesy(one) for one in asks):
+    if not any(len(one) >= MIN_CHARS and not is_courtesy(one) for one in asks):
         return True
     return was_asked and not any(
         _ASKS_IN_REPLY.search(one) or _IMPERATIVE.search(one) for one in asks
     )
 
 
-def _forbids(sentence: str) -> bool:
-    return is_rule(sentence) and _is_clear(sentence)
+def _is_clear_rule(sentence: str) -> bool:
+    return is_rule(sentence) and _has_rule_words(sentence)
 
 
 def _is_open_request(source: Source, row: int, sentences: Sequence[str]) -> bool:
     """Whether a turn asks for work, and not only for an answer that was given."""
-    if not _is_request(sentences):
+    if not _has_substance(sentences):
         return False
     if not all(is_question(one) and not _ASKS_FOR_WORK.search(one) for one in sentences):
         return True
@@ -614,8 +618,8 @@ def _is_open_request(source: Source, row: int, sentences: Sequence[str]) -> bool
     return next(answers, -1) < row
 
 
-def _is_request(sentences: Sequence[str]) -> bool:
-    return any(len(one) >= SHORTEST and not is_courtesy(one) for one in sentences)
+def _has_substance(sentences: Sequence[str]) -> bool:
+    return any(len(one) >= MIN_CHARS and not is_courtesy(one) for one in sentences)
 
 
 def _quote(row: int, sentences: Sequence[str], *, is_current: bool = False) -> Iterator[DraftItem]:
@@ -628,13 +632,14 @@ def _quote(row: int, sentences: Sequence[str], *, is_current: bool = False) -> I
     asked = [
         one
         for one in sentences
-        if not is_courtesy(one) and (not _forbids(one) or (is_current and _IMPERATIVE.search(one)))
+        if not is_courtesy(one)
+        and (not _is_clear_rule(one) or (is_current and _IMPERATIVE.search(one)))
     ]
     if is_current:
         asked = [one for one in asked if not _is_vague(one)] or asked
     for sentence in asked or sentences:
         size += len(sentence)
-        if size > REQUEST_MOST and size > len(sentence):
+        if size > MAX_REQUEST_CHARS and size > len(sentence):
             return
         yield row, sentence, (sentence,)
 
@@ -651,8 +656,8 @@ def _rules(
     for row, speaker, sentences in reversed(turns):
         for sentence in sentences:
             if speaker == "system" or (speaker == "user" and is_rule(sentence)):
-                is_answer = sentence in decided and _ANSWERS.match(sentence) is not None
-                is_clear = speaker == "system" or (_is_clear(sentence) and not is_answer)
+                is_answer = sentence in decided and _ANSWER_START.match(sentence) is not None
+                is_clear = speaker == "system" or (_has_rule_words(sentence) and not is_answer)
                 if not is_clear and sentence in decided:
                     continue  # the decision quotes it
                 rank = 0 if is_clear else 1
@@ -665,31 +670,31 @@ def _rules(
 def is_rule(sentence: str) -> bool:
     """Whether a sentence of the user states a rule that holds beyond the current step."""
     lowered = sentence.lower()
-    if len(sentence) < SHORTEST // 2 or is_question(sentence):
+    if len(sentence) < MIN_CHARS // 2 or is_question(sentence):
         return False
-    if _NARRATIVE.match(lowered) and not _NEEDS.search(lowered):
+    if _NARRATIVE.match(lowered) and not _PERSONAL_NEEDS.search(lowered):
         return False
     if _OPTIONS.search(sentence) or _ONLY_ANNOUNCES.fullmatch(lowered):
         return False
     if _DESCRIBES.search(lowered):
         return False
-    if _is_clear(sentence) or _WEAK.search(lowered) is not None:
+    if _has_rule_words(sentence) or _MAYBE_RULE_WORDS.search(lowered) is not None:
         return True
     return lowered.startswith("no ") and not _ROMANCE.search(lowered)
 
 
-def _is_clear(rule: str) -> bool:
+def _has_rule_words(rule: str) -> bool:
     """Whether a rule has the words of one, and not only words that other sentences have too."""
     lowered = rule.lower()
-    if _STRONG.search(lowered) or _NEEDS.search(lowered):
+    if _RULE_WORDS.search(lowered) or _PERSONAL_NEEDS.search(lowered):
         return True
-    if _NO.search(lowered) and not _ROMANCE.search(lowered):
+    if _ENGLISH_NO.search(lowered) and not _ROMANCE.search(lowered):
         return True
-    if _POLITE.search(lowered) and _WEAK.search(lowered):
+    if _POLITE.search(lowered) and _MAYBE_RULE_WORDS.search(lowered):
         return True
-    if _STANDING.search(lowered) is None or _ONCE.search(lowered) is not None:
+    if _LASTING_ORDER.search(lowered) is None or _ONCE_WORDS.search(lowered) is not None:
         return False
-    return _STANDING_MARK.search(lowered) is not None
+    return _LASTING_WORDS.search(lowered) is not None
 
 
 def _decisions(source: Source) -> list[Decision]:
@@ -697,7 +702,7 @@ def _decisions(source: Source) -> list[Decision]:
     decisions: list[Decision] = []
     turns = source.turns
     for number in range(len(turns) - 2, -1, -1):
-        if len(decisions) == DECISIONS_READ:
+        if len(decisions) == MAX_DECISIONS_READ:
             break
         row, speaker, sentences = turns[number]
         _, replier, answer = turns[number + 1]
@@ -706,17 +711,17 @@ def _decisions(source: Source) -> list[Decision]:
         questions = _questions(sentences, answer)
         if not questions or all(is_question(one) for one in answer):
             continue
-        settled = [one for one in answer if not _forbids(one) or _ANSWERS.match(one)]
+        settled = [one for one in answer if not _is_clear_rule(one) or _ANSWER_START.match(one)]
         if not settled:
             continue  # the rules have a section of their own
         delegates = [one for one in settled if is_question(one) or asks_for_work(one)]
         meaningful = [one for one in settled if len(content_words(one)) > 1]
         if any(map(is_question, delegates)) and all(one in delegates for one in meaningful):
             continue  # the answer asks for more work
-        reply = _shorten(" ".join(settled), ANSWER_MOST)
-        text = "\n  ".join([*questions[-QUESTIONS:], f"User: {reply}"])
+        reply = _shorten(" ".join(settled), MAX_ANSWER_CHARS)
+        text = "\n  ".join([*questions[-MAX_QUESTIONS:], f"User: {reply}"])
         short = "\n  ".join(
-            [*_core_question(questions), f"User: {_first_sentences(settled, REPLY_MOST)}"]
+            [*_core_question(questions), f"User: {_first_sentences(settled, MAX_REPLY_CHARS)}"]
         )
         about = (*sentences, *answer)
         decisions.append(Decision(number + 1, row, text, short, (*questions, *settled), about))
@@ -724,8 +729,8 @@ def _decisions(source: Source) -> list[Decision]:
     for use in source.uses:
         asked = [text for key, text in use.arguments.items() if _QUESTION_KEY.search(key)]
         if asked and use.result:
-            reply = _shorten(" ".join(use.result.split()), ANSWER_MOST)
-            lines = [*(" ".join(one.split()) for one in asked[:QUESTIONS]), f"User: {reply}"]
+            reply = _shorten(" ".join(use.result.split()), MAX_ANSWER_CHARS)
+            lines = [*(" ".join(one.split()) for one in asked[:MAX_QUESTIONS]), f"User: {reply}"]
             number = bisect_right(rows, use.row)
             decisions.append(
                 Decision(number, use.row, "\n  ".join(lines), "", tuple(asked), tuple(asked))
@@ -735,8 +740,8 @@ def _decisions(source: Source) -> list[Decision]:
 
 def _core_question(questions: Sequence[str]) -> Sequence[str]:
     """The last question alone, or else the sentences before it if it says little alone."""
-    *before, question = questions[-QUESTIONS:]
-    is_clear = len(content_words(question)) >= CONTEXT_WORDS or _OR.search(question.lower())
+    *before, question = questions[-MAX_QUESTIONS:]
+    is_clear = len(content_words(question)) >= MIN_QUESTION_WORDS or _OR.search(question.lower())
     if not before or is_clear:
         return [question]
     return before
@@ -749,7 +754,7 @@ def _first_sentences(sentences: Sequence[str], most: int) -> str:
         if len(text) + len(sentence) > most:
             break
         text += f" {sentence}"
-    return _shorten(text, ANSWER_MOST)
+    return _shorten(text, MAX_ANSWER_CHARS)
 
 
 def _shorten(text: str, most: int) -> str:
@@ -768,7 +773,7 @@ def _questions(sentences: Sequence[str], answer: Sequence[str]) -> list[str]:
     for number, sentence in enumerate(sentences):
         if not is_question(sentence) or _ANYTHING_ELSE.search(sentence):
             continue
-        if number and not questions and len(sentence) < CONTEXT_LEAST:
+        if number and not questions and len(sentence) < SHORT_QUESTION_CHARS:
             named = [one for one in sentences[:number] if not words.isdisjoint(content_words(one))]
             first = number - 1
             while first and (refers_back(sentences[first]) or _is_vague(sentences[first])):
@@ -784,11 +789,11 @@ def _questions(sentences: Sequence[str], answer: Sequence[str]) -> list[str]:
 
 def _is_vague(sentence: str) -> bool:
     """Whether a sentence has a pronoun and few other words, such as "Do not accept it yet."."""
-    few = len(content_words(sentence)) < CONTEXT_WORDS
+    few = len(content_words(sentence)) < MIN_QUESTION_WORDS
     return few and _PRONOUN.search(sentence.lower()) is not None
 
 
-def _facts(source: Source, reader: NameReader) -> Iterator[Item]:
+def _changed_facts(source: Source, reader: NameReader) -> Iterator[Item]:
     """The statements that replaced others, and the user's other statements of change, because what
     they replace is not always clear.
 
@@ -806,7 +811,7 @@ def _facts(source: Source, reader: NameReader) -> Iterator[Item]:
             lines = (one.before, one.text) if one.before and refers_back(one.text) else (one.text,)
             if following is not None and following.before == one.text and _adds_values(following):
                 lines = (*lines, following.text)
-            changes.append(Replacement(one.row, " ".join(lines), lines))
+            changes.append(ChangedFact(one.row, " ".join(lines), lines))
     goal_rows = {row for row, _, _ in _goal(source)}
     goal = [text for _, text, _ in _goal(source)]
     changes = [change for change in changes if change.replaced or change.row not in goal_rows]
@@ -819,7 +824,7 @@ def _facts(source: Source, reader: NameReader) -> Iterator[Item]:
     ]
     changes.sort(key=lambda change: -change.row)
 
-    def rank(change: Replacement) -> tuple[int, bool]:
+    def rank(change: ChangedFact) -> tuple[int, bool]:
         text = change.lines[0]
         known = bool(change.replaced or change.outdated)
         by = (0 if known else 1) if text in by_user else 2 if text in confirmed else 3
@@ -830,15 +835,15 @@ def _facts(source: Source, reader: NameReader) -> Iterator[Item]:
         text = f"{change.text} (was: {change.old_value})" if change.old_value else change.text
         order = (HEADINGS.index(FACTS), change.row)
         names = tuple(reader.read(text))
-        old_values = (change.old_value,) if len(change.old_value) >= OLD_VALUE_LEAST else ()
+        old_values = (change.old_value,) if len(change.old_value) >= MIN_OLD_VALUE_CHARS else ()
         outdated = (*change.replaced, *change.outdated, *old_values)
         yield Item(FACTS, text, change.lines, names, change.replaced, order, outdated)
 
 
 def _adds_values(statement: Statement) -> bool:
     """Whether a short sentence after a statement of change gives the new value."""
-    is_short = statement.by_user and len(statement.text) < FOLLOWING_MOST
-    return is_short and bool(values_of(statement.text)) and not is_question(statement.text)
+    is_short = statement.by_user and len(statement.text) < MAX_FOLLOWING_CHARS
+    return is_short and bool(figures_in(statement.text)) and not is_question(statement.text)
 
 
 def _statements(source: Source) -> Iterator[Statement]:
@@ -850,15 +855,15 @@ def _statements(source: Source) -> Iterator[Statement]:
             continue
         is_user = speaker == "user"
         if is_user:
-            changed = {value for one in sentences if has_change(one) for value in values_of(one)}
-            stated = {v for one in sentences if not is_question(one) for v in values_of(one)}
+            changed = {value for one in sentences if has_change(one) for value in figures_in(one)}
+            stated = {v for one in sentences if not is_question(one) for v in figures_in(one)}
         before = ""
         for sentence in sentences:
-            if not _OUTPUT.match(sentence) and (is_user or not is_narration(sentence)):
+            if not _OUTPUT_START.match(sentence) and (is_user or not is_narration(sentence)):
                 confirms = False
                 if not is_user:
                     values = stated if opens_with_agreement(sentence) else changed
-                    confirms = bool(values) and not values.isdisjoint(values_of(sentence))
+                    confirms = bool(values) and not values.isdisjoint(figures_in(sentence))
                 yield Statement(row, sentence, is_user, before, confirms)
             before = sentence
 
@@ -904,7 +909,7 @@ def _listed_tasks(use: ToolUse) -> list[tuple[str, str]]:
         keys = ("content", "step", "title", "subject", "task", "text", "description")
         text = next((task[key] for key in keys if task.get(key)), "")
         if status and text:
-            listed.append((" ".join(text.split())[:QUOTE_MOST], status.lower()))
+            listed.append((" ".join(text.split())[:MAX_QUOTE_CHARS], status.lower()))
     return listed
 
 
@@ -927,9 +932,9 @@ def _numbered_tasks(uses: Sequence[ToolUse]) -> list[tuple[int, str, str]]:
 def _next_steps(source: Source) -> Iterator[DraftItem]:
     """What the assistant announced in its last text, and its unanswered question."""
     for row, speaker, sentences in reversed(source.turns):
-        if speaker == "user" and _is_request(sentences):
+        if speaker == "user" and _has_substance(sentences):
             return
-        if speaker != "assistant" or not _is_request(sentences):
+        if speaker != "assistant" or not _has_substance(sentences):
             continue
         steps = [
             (at, one)
@@ -937,7 +942,7 @@ def _next_steps(source: Source) -> Iterator[DraftItem]:
             if is_question(one) or _INTENT.search(one.lower())
         ]
         for at, step in steps[-3:]:
-            is_short = at and is_question(step) and len(content_words(step)) < CONTEXT_WORDS
+            is_short = at and is_question(step) and len(content_words(step)) < MIN_QUESTION_WORDS
             is_short = is_short or (at and _is_vague(step))
             lines = sentences[at - 1 : at + 1] if is_short else [step]
             yield row, " ".join(lines), tuple(lines)
@@ -946,14 +951,14 @@ def _next_steps(source: Source) -> Iterator[DraftItem]:
 
 def _last_answer(source: Source, after: Sequence[Turn]) -> Iterator[DraftItem]:
     """The question or the proposal at the end, if the next message is the user's reply to it."""
-    if not source.turns or not after or after[0][1] != "user":
+    if not source.turns or not after or after[0].speaker != "user":
         return
     row, speaker, sentences = source.turns[-1]
-    if speaker != "assistant" or not _is_request(sentences):
+    if speaker != "assistant" or not _has_substance(sentences):
         return
-    reply = after[0][2]
-    lines = _questions(sentences, reply)[-QUESTIONS:]
-    if sum(map(len, sentences)) <= LAST_MOST:
+    reply = after[0].sentences
+    lines = _questions(sentences, reply)[-MAX_QUESTIONS:]
+    if sum(map(len, sentences)) <= MAX_LAST_ANSWER_CHARS:
         lines = [one for one in sentences if not is_courtesy(one)]
     elif not lines:
         words = content_words(" ".join(reply))
@@ -963,14 +968,14 @@ def _last_answer(source: Source, after: Sequence[Turn]) -> Iterator[DraftItem]:
         yield row, line, (line,)
 
 
-def _errors(source: Source) -> Iterator[Item]:
+def _current_errors(source: Source) -> Iterator[Item]:
     """The error lines of the last run of each program or tool, the newest first.
 
     In a short summary, what the assistant said about an error stands for it: that says what failed.
     """
     programs: set[str] = set()
     rows = [row for row, _, _ in source.turns]
-    for use in reversed(source.uses[-ERROR_WINDOW:]):
+    for use in reversed(source.uses[-MAX_ERROR_CALLS:]):
         key = " ".join(use.command.split()[:2]) or f"{use.name} {use.address}"
         if key in programs:
             continue
@@ -979,12 +984,14 @@ def _errors(source: Source) -> Iterator[Item]:
         if not use.command and not is_error:
             continue
         lines = [line.strip() for line in use.result.splitlines()]
-        failing = [line for line in lines if is_error_line(line) and (is_error or _reports(line))]
+        failing = [
+            line for line in lines if is_error_line(line) and (is_error or _is_error_report(line))
+        ]
         if not failing and is_error:
             failing = [line for line in lines if line][-1:]
         about = "" if use.command else " ".join(filter(None, (use.name, use.address)))
         for line in dict.fromkeys(failing[-2:]):
-            text = f"{about}\n  {line[:QUOTE_MOST]}" if about else line[:QUOTE_MOST]
+            text = f"{about}\n  {line[:MAX_QUOTE_CHARS]}" if about else line[:MAX_QUOTE_CHARS]
             short, quoted = "", (line,)
             if about:
                 at = bisect_right(rows, use.row)
@@ -998,11 +1005,11 @@ def _errors(source: Source) -> Iterator[Item]:
 
 def _comment_on_error(error: str, source: Source, number: int) -> str:
     """The sentence with a code or a path of the error, if turn `number` is the assistant's."""
-    if number >= len(source.turns) or source.turns[number][1] != "assistant":
+    if number >= len(source.turns) or source.turns[number].speaker != "assistant":
         return ""
-    codes = {*_CODE.findall(error), *_PATH.findall(error)}
-    for sentence in source.turns[number][2]:
-        is_short = len(sentence) <= ANSWER_MOST and not is_question(sentence)
+    codes = {*_ERROR_CODE.findall(error), *_PATH.findall(error)}
+    for sentence in source.turns[number].sentences:
+        is_short = len(sentence) <= MAX_ANSWER_CHARS and not is_question(sentence)
         if is_short and any(code in sentence for code in codes):
             return sentence
     return ""
@@ -1012,10 +1019,10 @@ def _plain_error(line: str) -> str:
     """An error in JSON as the texts that it has, and any other line as it is."""
     texts = decode_arguments(line) if line.startswith("{") else {}
     values = [text for key, text in texts.items() if text and key not in ("status", "type")]
-    return ", ".join(values)[:QUOTE_MOST] or line[:QUOTE_MOST]
+    return ", ".join(values)[:MAX_QUOTE_CHARS] or line[:MAX_QUOTE_CHARS]
 
 
-def _reports(line: str) -> bool:
+def _is_error_report(line: str) -> bool:
     """Whether an error line has the form of a report, and is not a text about errors."""
     return _ERROR_REPORT.search(line) is not None
 
@@ -1035,11 +1042,11 @@ def _files(source: Source) -> Iterator[DraftItem]:
             continue  # the errors say so
         paths = [use.path] if use.path else _patched_paths(use)
         for path in paths:
-            if "\n" in path or "*" in path or len(path) > COMMAND_MOST:
+            if "\n" in path or "*" in path or len(path) > MAX_COMMAND_CHARS:
                 continue
             of = files.setdefault(path, _FileUse())
             of.row = use.row
-            if _CHANGES.search(use.name) or not use.path:
+            if _CHANGING_TOOL.search(use.name) or not use.path:
                 of.changes += 1
                 of.last_change = _changed_line(use) or of.last_change
             else:
@@ -1070,8 +1077,8 @@ def _changed_line(use: ToolUse) -> str:
     before = {line.strip() for line in old.splitlines()}
     for raw in new.splitlines():
         line = raw.strip()
-        if len(line) >= SHORTEST and line not in before and any(c.isalpha() for c in line):
-            return line[:QUOTE_MOST]
+        if len(line) >= MIN_CHARS and line not in before and any(c.isalpha() for c in line):
+            return line[:MAX_QUOTE_CHARS]
     return ""
 
 
@@ -1087,7 +1094,7 @@ def _commands(source: Source) -> Iterator[DraftItem]:
         if seen[command] > 1:
             continue
         outcome = _outcome_line(use.result)
-        text = "\n  ".join(filter(None, (first[:COMMAND_MOST], outcome)))
+        text = "\n  ".join(filter(None, (first[:MAX_COMMAND_CHARS], outcome)))
         yield use.row, text, tuple(filter(None, (first, outcome)))
 
 
@@ -1096,4 +1103,4 @@ def _outcome_line(result: str) -> str:
     lines = [line.strip() for line in result.splitlines()[-40:] if line.strip()]
     outcomes = (line for line in reversed(lines) if _OUTCOME.search(line))
     line = next(outcomes, lines[-1] if lines else "")
-    return line[:QUOTE_MOST]
+    return line[:MAX_QUOTE_CHARS]

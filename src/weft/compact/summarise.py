@@ -35,8 +35,8 @@ from .fidelity import (
     retained_lines,
     with_lines,
 )
-from .layout import Count
 from .non_summary import non_summary_reason, without_orders, without_preamble
+from .plan import Count
 from .prompts import (
     MIN_CHUNK,
     cut_chunks,

@@ -26,7 +26,6 @@ from weft.model import (
     Block,
     File,
     Image,
-    Message,
     Opaque,
     Text,
     ToolCall,
@@ -35,7 +34,7 @@ from weft.model import (
     texts,
 )
 
-from .plan import Thinned, block_kind, hex_id
+from .plan import Count, Thinned, block_kind, hex_id
 from .source import is_log_line
 
 HANDLE = 12
@@ -69,8 +68,6 @@ _COMMON = frozenset(
     }
 )
 """Stop words."""
-
-Count = Callable[[Message], int]
 
 
 class Thinning(Struct, frozen=True):
