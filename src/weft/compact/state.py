@@ -25,7 +25,6 @@ them in the order above.
 
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from itertools import chain, islice, zip_longest
 
@@ -80,19 +79,24 @@ FILES, COMMANDS, ERRORS, REQUEST, TASKS, NEXT, LAST = _OTHERS
 MAX_REQUEST_CHARS = 600
 MAX_ANSWER_CHARS = 200
 MAX_REPLY_CHARS = 80
-MAX_QUESTIONS = 3
-MAX_EARLIER_REQUESTS = 2
+MAX_QUOTE_CHARS = 160
+MAX_COMMAND_CHARS = 240
+"""The longest request, user's answer to a question, such an answer in short, quoted line of code or
+output, and command."""
+
 MAX_LAST_ANSWER_CHARS = 280
 """A shorter last answer is quoted as a whole."""
 
-MAX_QUOTE_CHARS = 160
+MAX_QUESTIONS = 3
+MAX_EARLIER_REQUESTS = 2
+"""How many questions of one turn, and how many sentences of an earlier request, are quoted."""
+
 MAX_FOLLOWING_CHARS = 60
 """A shorter sentence with figures after a change belongs to it."""
 
 MIN_OLD_VALUE_CHARS = 5
 """A shorter old value is too common to mark each text that has it."""
 
-MAX_COMMAND_CHARS = 240
 SHORT_QUESTION_CHARS = 90
 """A shorter question is quoted with the sentence before it, which often lists the options."""
 
@@ -113,22 +117,24 @@ MAX_ITEMS = {
     ERRORS: 5,
     TASKS: 12,
 }
+"""How many items a section has at most."""
+
 MAX_DECISIONS_READ = 200
-"""How many of the last decisions are compared: what came of them, and how important they are."""
+"""How many of the last decisions are ranked."""
 
 DECISION_OVERHEAD = 40
-"""Added to the characters of a decision when its weight is compared with its length."""
+"""Added to the characters of a decision when its weight is divided by its length."""
 
 UNDONE_FACTOR = 0.5
-"""How much a decision counts that was undone later."""
+"""The factor of a decision that was undone later."""
 
 FIRST_FILES, FIRST_COMMANDS = 10, 5
 """How many files and commands come before all others in importance."""
 
-FIRST_DOUBTFUL_RULES = 1
 FIRST_ITEMS = {RULES: 8, DECISIONS: 6, FACTS: 6, FINDINGS: 2, DONE: 4}
-"""How many items of a section come before the further items of all sections; of the rules that may
-be none, `FIRST_DOUBTFUL_RULES` do."""
+FIRST_DOUBTFUL_RULES = 1
+"""How many items of a section come before the further items of all sections, and how many of the
+sentences that may be no rules."""
 
 # These patterns are searched in sentences in lower case: with `re.IGNORECASE` they would be three
 # times as slow, and they are searched in every sentence of the user.
@@ -339,92 +345,133 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
 
     `after` are the turns that follow in the context: a request or a next step there is newer.
     """
-    reader = source.reader
     decisions = _decisions(source)
-    answered = {line for decision in decisions for line in decision.lines}
-    facts = [
-        item
-        for item in _changed_facts(source, reader)
-        if item.outdated or not answered.issuperset(item.lines)  # the decision says so
-    ]
-    clear, doubtful = _rules(source.turns, decisions)
+    clear_rules, doubtful_rules = _rules(source.turns, decisions)
+    block = _StateBlock(source, {rule.text for rule in clear_rules})
+    facts = _facts_beside(decisions, source)
     changed = {line for item in facts for line in (*item.lines, *item.replaced)}
-    rules = [*clear, *(rule for rule in doubtful if rule[1] not in changed)]
-    sections = {
-        GOAL: _goal(source),
-        REQUEST: _earlier_request(source, after)
-        if _has_request(source, after)
-        else _request(source),
-        NEXT: () if _has_speaker(after, "assistant") else _next_steps(source),
-        LAST: _last_answer(source, after) if _has_speaker(after, "assistant") else (),
-        RULES: rules,
-        TASKS: _open_tasks(source),
-    }
-    files, commands = list(_files(source)), list(_commands(source))
+    rules = [*clear_rules, *(rule for rule in doubtful_rules if rule.text not in changed)]
+    has_answer = _has_speaker(after, "assistant")
+    has_request = _has_request(source, after)
+    block.add_new(GOAL, _goal(source))
+    block.add_new(REQUEST, _earlier_request(source, after) if has_request else _request(source))
+    block.add_new(NEXT, () if has_answer else _next_steps(source))
+    block.add_new(LAST, _last_answer(source, after) if has_answer else ())
+    block.add_new(RULES, rules)
+    block.add_new(TASKS, _open_tasks(source))
+    block.add(ERRORS, list(_current_errors(source))[: MAX_ITEMS[ERRORS]])
+    facts = [item for item in facts if item.lines[0] not in block.clear_rules]
+    block.add(FACTS, facts)
+    block.quoted.update(line for item in facts for line in item.lines)
+    replaced = {text for item in facts for text in item.replaced}
+    outdated = {text for item in facts for text in item.outdated}
+    block.add_drafts(FINDINGS, _holding_findings(source, replaced))
+    block.add_drafts(DONE, _holding_reports(source, block.quoted, replaced))
+    decision_items = _decision_items(source, decisions, block.quoted, replaced, outdated)
+    block.add(DECISIONS, list(decision_items))
+    return block.ordered(outdated)
 
-    def items(heading: str, drafts: Iterable[DraftItem]) -> Iterator[Item]:
-        for row, text, lines in drafts:
-            names = tuple(reader.read(text))
-            order = (HEADINGS.index(heading), row)
-            is_doubtful = heading == RULES and text not in clear_texts
-            yield Item(heading, text, lines, names, (), order, is_doubtful=is_doubtful)
 
-    clear_texts = {text for _, text, _ in clear}
-    first: list[Item] = []
-    mixed: list[tuple[int, Item]] = []
-    further: list[Item] = []
-    quoted: set[str] = set()
+class _StateBlock:
+    """Collects the items of the state block and orders them by importance.
 
-    def add(heading: str, new: Sequence[Item]) -> None:
-        most = FIRST_ITEMS.get(heading, len(new))
+    - `first`: the most important items, in order
+    - `ranked`: the first items of several sections with their rank in the section. They follow
+      `first`, ordered by rank.
+    - `further`: the other items
+    - `quoted`: the texts that are in the block already
+    - `clear_rules`: the texts of the rules that are certainly rules
+    """
+
+    def __init__(self, source: Source, clear_rules: Set[str]) -> None:
+        self.source = source
+        self.clear_rules = clear_rules
+        self.first: list[Item] = []
+        self.ranked: list[tuple[int, Item]] = []
+        self.further: list[Item] = []
+        self.quoted: set[str] = set()
+
+    def add_new(self, heading: str, drafts: Iterable[DraftItem]) -> None:
+        """Add those items of a section that the block does not quote yet."""
+        new = [item for item in self._items(heading, drafts) if item.text not in self.quoted]
+        self.add(heading, new[: MAX_ITEMS.get(heading)])
+        self.quoted.update(item.text for item in new)
+
+    def add_drafts(self, heading: str, drafts: Sequence[DraftItem]) -> None:
+        """Add all items of a section, and remember the lines that they quote."""
+        self.quoted.update(line for draft in drafts for line in draft.lines)
+        self.add(heading, list(self._items(heading, drafts)))
+
+    def add(self, heading: str, items: Sequence[Item]) -> None:
+        """Add the items of a section, which are ordered by importance."""
+        first = FIRST_ITEMS.get(heading, len(items))
         if heading == RULES:
-            most = min(most, sum(item.text in clear_texts for item in new))
-            doubtful_items = [item for item in new[most:] if item.text not in clear_texts]
-            mixed.extend(enumerate(doubtful_items[:FIRST_DOUBTFUL_RULES], start=1))
+            first = min(first, sum(not self._is_doubtful(item) for item in items))
+            doubtful = [item for item in items[first:] if self._is_doubtful(item)]
+            self.ranked.extend(enumerate(doubtful[:FIRST_DOUBTFUL_RULES], start=1))
         if heading in (FACTS, FINDINGS, DECISIONS, DONE):
-            mixed.extend(enumerate(new[:most]))
+            self.ranked.extend(enumerate(items[:first]))
         else:
-            first.extend(new[:most])
-        in_first = {id(item) for _, item in mixed}
-        further.extend(
-            item for item in new[most : MAX_ITEMS.get(heading)] if id(item) not in in_first
+            self.first.extend(items[:first])
+        in_ranked = {id(item) for _, item in self.ranked}
+        others = items[first : MAX_ITEMS.get(heading)]
+        self.further.extend(item for item in others if id(item) not in in_ranked)
+
+    def ordered(self, outdated: Collection[str]) -> State:
+        """All items with those of files and commands; outdated ones say so."""
+        files, commands = list(_files(self.source)), list(_commands(self.source))
+        by_rank = sorted(self.ranked, key=lambda entry: entry[0])
+        first = [*self.first, *(item for _, item in by_rank)]
+        return (
+            *(_mark_outdated(item, outdated) for item in first),
+            *self._items(FILES, files[:FIRST_FILES]),
+            *self._items(COMMANDS, commands[:FIRST_COMMANDS]),
+            *(_mark_outdated(item, outdated) for item in self.further),
+            *self._items(FILES, files[FIRST_FILES : MAX_ITEMS[FILES]]),
+            *self._items(COMMANDS, commands[FIRST_COMMANDS : MAX_ITEMS[COMMANDS]]),
         )
 
-    for heading, drafts in sections.items():
-        new = [item for item in items(heading, drafts) if item.text not in quoted]
-        add(heading, new[: MAX_ITEMS.get(heading)])
-        quoted.update(item.text for item in new)
-    add(ERRORS, list(_current_errors(source))[: MAX_ITEMS[ERRORS]])
-    facts = [item for item in facts if item.lines[0] not in clear_texts]
-    add(FACTS, facts)
-    quoted.update(line for item in facts for line in item.lines)
-    replaced = {text for item in facts for text in item.replaced}
-    findings = find_findings(source.turns, reader)
-    findings = [one for one in findings if replaced.isdisjoint(one[2])][: MAX_ITEMS[FINDINGS]]
-    quoted.update(line for _, _, lines in findings for line in lines)
-    add(FINDINGS, list(items(FINDINGS, findings)))
-    outdated = {text for item in facts for text in item.outdated}
-    reports = find_reports(source.turns, source.uses, reader)
-    reports = [one for one in reports if quoted.isdisjoint(one.lines)][: MAX_ITEMS[DONE]]
-    done = [one for one in reports if replaced.isdisjoint(one.lines)]
-    add(DONE, list(items(DONE, [(one.row, one.text, one.lines) for one in done])))
-    quoted.update(line for one in done for line in one.lines)
-    add(DECISIONS, list(_decision_items(source, decisions, quoted, replaced, outdated)))
-    first.extend(item for _, item in sorted(mixed, key=lambda entry: entry[0]))
-    first[:] = (_mark_outdated(item, outdated) for item in first)
-    further[:] = (_mark_outdated(item, outdated) for item in further)
-    return (
-        *first,
-        *items(FILES, files[:FIRST_FILES]),
-        *items(COMMANDS, commands[:FIRST_COMMANDS]),
-        *further,
-        *items(FILES, files[FIRST_FILES : MAX_ITEMS[FILES]]),
-        *items(COMMANDS, commands[FIRST_COMMANDS : MAX_ITEMS[COMMANDS]]),
-    )
+    def _items(self, heading: str, drafts: Iterable[DraftItem]) -> Iterator[Item]:
+        for row, text, lines in drafts:
+            names = tuple(self.source.reader.read(text))
+            order = (HEADINGS.index(heading), row)
+            is_doubtful = heading == RULES and text not in self.clear_rules
+            yield Item(heading, text, lines, names, (), order, is_doubtful=is_doubtful)
+
+    def _is_doubtful(self, item: Item) -> bool:
+        return item.text not in self.clear_rules
+
+
+def _facts_beside(decisions: Sequence[Decision], source: Source) -> list[Item]:
+    """The facts that changed, without those that the decisions quote completely."""
+    decided = {line for decision in decisions for line in decision.lines}
+    return [
+        item
+        for item in _changed_facts(source, source.reader)
+        if item.outdated or not decided.issuperset(item.lines)
+    ]
+
+
+def _holding_findings(source: Source, replaced: Set[str]) -> list[DraftItem]:
+    """The findings without those that quote a statement which no longer holds."""
+    findings = find_findings(source.turns, source.reader)
+    current = [finding for finding in findings if replaced.isdisjoint(finding.lines)]
+    return current[: MAX_ITEMS[FINDINGS]]
+
+
+def _holding_reports(source: Source, quoted: Set[str], replaced: Set[str]) -> list[DraftItem]:
+    """The reports without those that another section quotes or that no longer hold."""
+    reports = find_reports(source.turns, source.uses, source.reader)
+    new = [report for report in reports if quoted.isdisjoint(report.lines)][: MAX_ITEMS[DONE]]
+    return [
+        DraftItem(report.row, report.text, report.lines)
+        for report in new
+        if replaced.isdisjoint(report.lines)
+    ]
 
 
 def _mark_outdated(item: Item, outdated: Collection[str]) -> Item:
-    """An item that quotes a statement which changed later says so."""
+    """The item, marked as changed later if it quotes an outdated text."""
     if item.heading == FACTS or not _is_outdated(item.lines, outdated):
         return item
     short = f"{item.short} {CHANGED_LATER}" if item.short else ""
@@ -437,6 +484,7 @@ def asks_for_work(sentence: str) -> bool:
 
 
 def _is_outdated(lines: Iterable[str], outdated: Collection[str]) -> bool:
+    """Whether one of the lines contains an outdated text."""
     return any(text in line for line in lines for text in outdated)
 
 
@@ -447,7 +495,7 @@ def _decision_items(
     replaced: Set[str],
     outdated: Set[str],
 ) -> Iterator[Item]:
-    """The decisions with what came of them: in turn the newest one and the most important one.
+    """The decisions with what came of them: alternately the newest and the most important one.
 
     - `quoted`: the texts of other sections
     - `replaced`: statements that no longer hold
@@ -461,7 +509,6 @@ def _decision_items(
     all_agreements = find_agreements(source.turns, use_rows, is_known, asks_for_work)
     agreements = {agreement.number: agreement for agreement in all_agreements}
     outcomes = OutcomeIndex(source.turns, source.reader)
-    answered = {decision.number for decision in decisions}
     weighted: list[tuple[float, Item]] = []
 
     def add(decision: Decision | Agreement, short: str) -> None:
@@ -471,68 +518,87 @@ def _decision_items(
         is_outdated = _is_outdated(decision.lines, outdated)
         if outcome in quoted or (outcome and is_outdated):
             return  # a changed fact or a finding says so
-        later = f"\n  Later: {outcome}" if outcome else ""
-        text = decision.text + later
-        lines = (*decision.lines, outcome) if outcome else decision.lines
-        names = tuple(source.reader.read(text))
-        order = (HEADINGS.index(DECISIONS), decision.row)
-        item = Item(DECISIONS, text, lines, names, (), order, (), short + later if short else "")
-        user = (
-            source.turns[decision.number].sentences if decision.number < len(source.turns) else ()
-        )
-        weight = outcomes.weight(decision.number, user, short or decision.text)
+        item = _decision_item(source, decision, short, outcome)
+        has_turn = decision.number < len(source.turns)
+        user_sentences = source.turns[decision.number].sentences if has_turn else ()
+        weight = outcomes.weight(decision.number, user_sentences, short or decision.text)
         weight *= UNDONE_FACTOR if outcome or is_outdated else 1.0
-        weighted.append((weight / (DECISION_OVERHEAD + len(short or text)) ** 0.5, item))
+        length = len(short or item.text)
+        weighted.append((weight / (DECISION_OVERHEAD + length) ** 0.5, item))
 
     for decision in decisions[:MAX_DECISIONS_READ]:
-        if not all(line in quoted for line in decision.lines):
-            agreement = agreements.get(decision.number)
-            if agreement and agreement.is_confirmed and agreement.lines[0] in quoted:
-                continue  # the new value is a changed fact
-            holds = agreement is not None and replaced.isdisjoint(agreement.lines)
-            is_confirmed = agreement is not None and agreement.is_confirmed and holds
-            if agreement and not figures_in(agreement.text):
-                shared = content_words(agreement.text) & content_words(decision.text)
-                is_confirmed = is_confirmed and len(shared) > 1  # not just "I will prepare that."
-            shorts = [decision.short, agreement.text if agreement and is_confirmed else ""]
-            add(decision, min(filter(None, shorts), key=len, default=""))
-    accepted = set[str]()
+        agreement = agreements.get(decision.number)
+        if all(line in quoted for line in decision.lines):
+            continue
+        if agreement and agreement.is_confirmed and agreement.lines[0] in quoted:
+            continue  # the new value is a changed fact
+        add(decision, _short_decision(decision, agreement, replaced))
+    answered = {decision.number for decision in decisions}
+    newer_lines = set[str]()
     for agreement in reversed(agreements.values()):
         lines = {*agreement.lines}
         holds = replaced.isdisjoint(lines) and agreement.lines[0] not in quoted
-        if agreement.number not in answered and holds and accepted.isdisjoint(lines):
+        if agreement.number not in answered and holds and newer_lines.isdisjoint(lines):
             add(agreement, "")
-        accepted |= lines
-    by_age = _without_replaced(sorted(weighted, key=lambda entry: -entry[1].order[1]))
-    by_weight = sorted(by_age, key=lambda entry: -entry[0])
-    mixed = chain.from_iterable(zip(by_age, by_weight, strict=True))
-    ranked = {id(item): item for _, item in mixed}
+        newer_lines |= lines
+    newest_first = _without_replaced(sorted(weighted, key=lambda entry: -entry[1].order[1]))
+    by_weight = sorted(newest_first, key=lambda entry: -entry[0])
+    alternating = chain.from_iterable(zip(newest_first, by_weight, strict=True))
+    ranked = {id(item): item for _, item in alternating}
     return islice(ranked.values(), MAX_ITEMS[DECISIONS])
 
 
+def _decision_item(
+    source: Source, decision: Decision | Agreement, short: str, outcome: str
+) -> Item:
+    """A decision as an item, with its outcome if there is one."""
+    later = f"\n  Later: {outcome}" if outcome else ""
+    text = decision.text + later
+    return Item(
+        DECISIONS,
+        text,
+        lines=(*decision.lines, outcome) if outcome else decision.lines,
+        names=tuple(source.reader.read(text)),
+        order=(HEADINGS.index(DECISIONS), decision.row),
+        short=short + later if short else "",
+    )
+
+
+def _short_decision(decision: Decision, agreement: Agreement | None, replaced: Set[str]) -> str:
+    """The shorter of a decision's short form and the assistant's confirmation of it."""
+    short_texts = [decision.short]
+    if agreement is not None and agreement.is_confirmed and replaced.isdisjoint(agreement.lines):
+        shared = content_words(agreement.text) & content_words(decision.text)
+        if figures_in(agreement.text) or len(shared) > 1:  # not just "I will prepare that."
+            short_texts.append(agreement.text)
+    return min(filter(None, short_texts), key=len, default="")
+
+
 def _without_replaced(weighted: list[tuple[float, Item]]) -> list[tuple[float, Item]]:
-    """The decisions, the newest first, without those of which a newer one repeats most words with
-    other figures."""
-    newer: list[str] = []
-    holding: list[tuple[float, Item]] = []
+    """The decisions, the newest first, without those that a newer one restates with other
+    figures."""
+    newer_texts: list[str] = []
+    current: list[tuple[float, Item]] = []
     for weight, item in weighted:
         text = item.short or item.text
-        if not any(restates(other, text) for other in newer):
-            holding.append((weight, item))
-        newer.append(text)
-    return holding
+        if not any(restates(newer, text) for newer in newer_texts):
+            current.append((weight, item))
+        newer_texts.append(text)
+    return current
 
 
 def find_rules(rows: Sequence[Row]) -> list[str]:
-    """The user's rules in some rows, verbatim: clear ones first, of each kind the newest first."""
+    """The user's rules in some rows, verbatim: those that earlier summaries quote, then clear ones,
+    then doubtful ones, each the newest first."""
     turns = read_turns(rows)
     clear, doubtful = _rules(turns, ())
-    rules = [text for _, text, _ in (*clear, *doubtful)]
+    rules = [rule.text for rule in (*clear, *doubtful)]
     quoted = [rule for row in reversed(rows) for rule in quoted_rules(row.message.text)]
     return list(dict.fromkeys([*quoted, *rules]))
 
 
 def _goal(source: Source) -> Iterator[DraftItem]:
+    """The first request for work."""
     for row, speaker, sentences in source.turns:
         if speaker == "user" and _is_open_request(source, row, sentences):
             yield from _quote(row, sentences)
@@ -548,9 +614,10 @@ def _request(source: Source) -> Iterator[DraftItem]:
         and _is_open_request(source, row, sentences)
         and not _is_reply(sentences, source.turns[number - 1])
     )
-    last = next(requests, None)
-    if last is not None and next(requests, None) is not None:
-        yield from _quote(*last, is_current=True)
+    last_request = next(requests, None)
+    has_earlier = next(requests, None) is not None
+    if last_request is not None and has_earlier:
+        yield from _quote(*last_request, is_current=True)
 
 
 def _earlier_request(source: Source, after: Sequence[Turn]) -> Iterator[DraftItem]:
@@ -560,14 +627,15 @@ def _earlier_request(source: Source, after: Sequence[Turn]) -> Iterator[DraftIte
         return
     if not any(map(is_question, turns[-1].sentences[-2:])) or _has_speaker(after, "assistant"):
         return
-    if any(asks_for_work(one) and not _PRONOUN.search(one.lower()) for one in after[0].sentences):
-        return  # it says itself what to do
+    reply = after[0].sentences
+    if any(asks_for_work(one) and not _PRONOUN.search(one.lower()) for one in reply):
+        return  # the reply says itself what to do
     for number, (row, speaker, sentences) in _newest_turns(turns):
         if speaker != "user" or (number and _is_reply(sentences, turns[number - 1])):
             continue
         asked = [one for one in sentences if asks_for_work(one) and not is_question(one)]
         for sentence in asked[-MAX_EARLIER_REQUESTS:]:
-            yield row, sentence, (sentence,)
+            yield DraftItem(row, sentence, (sentence,))
         return
 
 
@@ -605,28 +673,30 @@ def _is_reply(sentences: Sequence[str], turn_before: Turn) -> bool:
 
 
 def _is_clear_rule(sentence: str) -> bool:
+    """Whether a sentence is certainly a rule."""
     return is_rule(sentence) and _has_rule_words(sentence)
 
 
 def _is_open_request(source: Source, row: int, sentences: Sequence[str]) -> bool:
-    """Whether a turn asks for work, and not only for an answer that was given."""
+    """Whether a turn asks for work, or for an answer that was not given yet."""
     if not _has_substance(sentences):
         return False
     if not all(is_question(one) and not _ASKS_FOR_WORK.search(one) for one in sentences):
         return True
-    answers = (later for later, speaker, _ in reversed(source.turns) if speaker == "assistant")
-    return next(answers, -1) < row
+    answer_rows = (turn.row for turn in reversed(source.turns) if turn.speaker == "assistant")
+    return next(answer_rows, -1) < row
 
 
 def _has_substance(sentences: Sequence[str]) -> bool:
+    """Whether a turn has more than short sentences and courtesies."""
     return any(len(one) >= MIN_CHARS and not is_courtesy(one) for one in sentences)
 
 
 def _quote(row: int, sentences: Sequence[str], *, is_current: bool = False) -> Iterator[DraftItem]:
-    """The sentences of a request, from the start, as many as a request may have.
+    """The first sentences of a request, up to `MAX_REQUEST_CHARS`.
 
-    Its clear rules are in a section of their own, unless the current request asks for work with
-    them.
+    Its clear rules are left out, because they have a section of their own. In the current request
+    they stay if they also ask for work, and vague sentences are left out.
     """
     size = 0
     asked = [
@@ -641,18 +711,16 @@ def _quote(row: int, sentences: Sequence[str], *, is_current: bool = False) -> I
         size += len(sentence)
         if size > MAX_REQUEST_CHARS and size > len(sentence):
             return
-        yield row, sentence, (sentence,)
+        yield DraftItem(row, sentence, (sentence,))
 
 
 def _rules(
     turns: Sequence[Turn], decisions: Sequence[Decision]
 ) -> tuple[list[DraftItem], list[DraftItem]]:
-    """The user's rules, and those of system messages in the middle, the newest first.
-
-    The second list has the sentences that may be no rules.
-    """
+    """The clear rules of the user and of later system messages, and the sentences that may be no
+    rules; both the newest first."""
     decided = {line for decision in decisions for line in decision.lines}
-    by_text: dict[str, tuple[int, DraftItem]] = {}
+    rules: dict[str, tuple[bool, DraftItem]] = {}  # by text: whether it is clear, and the rule
     for row, speaker, sentences in reversed(turns):
         for sentence in sentences:
             if speaker == "system" or (speaker == "user" and is_rule(sentence)):
@@ -660,11 +728,11 @@ def _rules(
                 is_clear = speaker == "system" or (_has_rule_words(sentence) and not is_answer)
                 if not is_clear and sentence in decided:
                     continue  # the decision quotes it
-                rank = 0 if is_clear else 1
-                by_text.setdefault(sentence.lower(), (rank, (row, sentence, (sentence,))))
-    ranked = sorted(by_text.values(), key=lambda item: item[0])
-    clear = [rule for rank, rule in ranked if rank == 0]
-    return clear, [rule for rank, rule in ranked if rank]
+                rule = DraftItem(row, sentence, (sentence,))
+                rules.setdefault(sentence.lower(), (is_clear, rule))
+    clear = [rule for is_clear, rule in rules.values() if is_clear]
+    doubtful = [rule for is_clear, rule in rules.values() if not is_clear]
+    return clear, doubtful
 
 
 def is_rule(sentence: str) -> bool:
@@ -875,20 +943,20 @@ def _open_tasks(source: Source) -> Iterator[DraftItem]:
         if tasks:
             for text, status in tasks:
                 if status not in _CLOSED:
-                    yield use.row, _with_status(text, status), (text,)
+                    yield DraftItem(use.row, _with_status(text, status), (text,))
             return
     numbered = _numbered_tasks(source.uses)
     if numbered:
         for row, text, status in numbered:
             if status not in _CLOSED:
-                yield row, _with_status(text, status), (text,)
+                yield DraftItem(row, _with_status(text, status), (text,))
         return
     for row, speaker, sentences in reversed(source.turns):
         boxes = [box for one in sentences if (box := _CHECKBOX.match(one))]
         if speaker in ("assistant", "user") and boxes:
             for box in boxes:
                 if box[1] == " ":
-                    yield row, box[2], (box[0],)
+                    yield DraftItem(row, box[2], (box[0],))
             return
 
 
@@ -945,7 +1013,7 @@ def _next_steps(source: Source) -> Iterator[DraftItem]:
             is_short = at and is_question(step) and len(content_words(step)) < MIN_QUESTION_WORDS
             is_short = is_short or (at and _is_vague(step))
             lines = sentences[at - 1 : at + 1] if is_short else [step]
-            yield row, " ".join(lines), tuple(lines)
+            yield DraftItem(row, " ".join(lines), tuple(lines))
         return
 
 
@@ -965,7 +1033,7 @@ def _last_answer(source: Source, after: Sequence[Turn]) -> Iterator[DraftItem]:
         stated = [one for one in sentences if not is_narration(one) and not is_courtesy(one)]
         lines = sorted(stated, key=lambda one: -len(words & content_words(one)))[:1] or stated[:1]
     for line in dict.fromkeys(lines):
-        yield row, line, (line,)
+        yield DraftItem(row, line, (line,))
 
 
 def _current_errors(source: Source) -> Iterator[Item]:
@@ -1036,7 +1104,7 @@ class _FileUse(Struct):
 
 def _files(source: Source) -> Iterator[DraftItem]:
     """The files that calls read or changed: changed ones first, the newest first."""
-    files: dict[str, _FileUse] = {}
+    file_uses: dict[str, _FileUse] = {}
     for use in source.uses:
         if use.failed:
             continue  # the errors say so
@@ -1044,24 +1112,28 @@ def _files(source: Source) -> Iterator[DraftItem]:
         for path in paths:
             if "\n" in path or "*" in path or len(path) > MAX_COMMAND_CHARS:
                 continue
-            of = files.setdefault(path, _FileUse())
-            of.row = use.row
+            file_use = file_uses.setdefault(path, _FileUse())
+            file_use.row = use.row
             if _CHANGING_TOOL.search(use.name) or not use.path:
-                of.changes += 1
-                of.last_change = _changed_line(use) or of.last_change
+                file_use.changes += 1
+                file_use.last_change = _changed_line(use) or file_use.last_change
             else:
-                of.reads += 1
-    ranked = sorted(files.items(), key=lambda item: (not item[1].changes, -item[1].row))
-    for path, of in ranked:
-        done = [_times("changed", of.changes), _times("read", of.reads)]
-        text = f"{path}\n  {', '.join(filter(None, done))}"
-        if of.last_change:
-            text += f"; last change: {of.last_change}"
-        yield of.row, text, ((of.last_change,) if of.last_change else ())
+                file_use.reads += 1
+    ranked = sorted(file_uses.items(), key=lambda entry: (not entry[1].changes, -entry[1].row))
+    for path, file_use in ranked:
+        counts = [_times("changed", file_use.changes), _times("read", file_use.reads)]
+        text = f"{path}\n  {', '.join(filter(None, counts))}"
+        lines = (file_use.last_change,) if file_use.last_change else ()
+        if file_use.last_change:
+            text += f"; last change: {file_use.last_change}"
+        yield DraftItem(file_use.row, text, lines)
 
 
-def _times(verb: str, many: int) -> str:
-    return "" if not many else verb if many == 1 else f"{verb} {many} times"
+def _times(verb: str, count: int) -> str:
+    """`changed`, `changed 3 times`, or empty for 0."""
+    if count == 0:
+        return ""
+    return verb if count == 1 else f"{verb} {count} times"
 
 
 def _patched_paths(use: ToolUse) -> list[str]:
@@ -1084,18 +1156,16 @@ def _changed_line(use: ToolUse) -> str:
 
 def _commands(source: Source) -> Iterator[DraftItem]:
     """The last run of each command with the line that states its result, the newest first."""
-    seen: Counter[str] = Counter()
+    later_commands: set[str] = set()
     for use in reversed(source.uses):
         command = use.command.strip()
-        if not command:
+        if not command or command in later_commands:
             continue
-        first = command.splitlines()[0].strip()
-        seen[command] += 1
-        if seen[command] > 1:
-            continue
+        later_commands.add(command)
+        first_line = command.splitlines()[0].strip()
         outcome = _outcome_line(use.result)
-        text = "\n  ".join(filter(None, (first[:MAX_COMMAND_CHARS], outcome)))
-        yield use.row, text, tuple(filter(None, (first, outcome)))
+        text = "\n  ".join(filter(None, (first_line[:MAX_COMMAND_CHARS], outcome)))
+        yield DraftItem(use.row, text, tuple(filter(None, (first_line, outcome))))
 
 
 def _outcome_line(result: str) -> str:
