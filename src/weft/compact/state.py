@@ -1,7 +1,7 @@
 """The state of the task, derived from the conversation itself without a model.
 
-An agent that goes on from a summary needs more than names. The state block says, in the words of
-the conversation:
+An agent that continues from a summary needs more than names. The state block has these sections,
+in the words of the conversation:
 
     Goal                what the user asked for first
     Rules               what the user requires and forbids, verbatim
@@ -19,8 +19,8 @@ the conversation:
     Next step           what the assistant announced last, or asked without an answer
     Last answer         what the assistant wrote last, if the next message replies to it
 
-Items are ordered by importance, so any beginning of the list is a state block. A summary writes
-them in the order above.
+Items are ordered by importance, so the first items of the list are a smaller state block. A summary
+writes them in the order above.
 """
 
 import re
@@ -34,7 +34,7 @@ from weft.history import Row
 from weft.lazy import lazy_pattern
 
 from .batches import quoted_rules
-from .entities import Name, NameReader
+from .entities import Name
 from .facts import (
     ChangedFact,
     Statement,
@@ -59,6 +59,7 @@ from .outcomes import (
 from .source import (
     CHANGED_LATER,
     MIN_CHARS,
+    PEOPLE,
     RULES,
     SECTIONS,
     Source,
@@ -155,8 +156,7 @@ _ROMANCE = lazy_pattern(
     r"\b(?:el|la|los|las|que|se|un|una|por|para|con|del|al|puede\w*|podemos|hay|es|está|ya|il|lo"
     r"|gli|di|che|não|uma|em|do|da)\b"
 )
-"""English rules such as "no restarts". In Spanish or Italian, "no" negates a verb, so there it
-makes no rule."""
+"""English rules such as "no restarts", and words of languages in which "no" only negates a verb."""
 
 _MAYBE_RULE_WORDS = lazy_pattern(
     r"\b(?:does not|(?:you|we) (?:cannot|can't)|only|no longer|avoid|prefer|have to|has to"
@@ -168,7 +168,7 @@ _MAYBE_RULE_WORDS = lazy_pattern(
     r"|^(?:(?:and|also) )?(?:every|each) (?:\w+ ){1,2}(?:gets?|has|needs?|goes) "
     r"|只能|只要|だけ",
 )
-"""Words that a rule may have, and other sentences too."""
+"""Words of rules that other sentences have too."""
 
 _LASTING_ORDER = lazy_pattern(
     r"^(?:please |also |and )?(?:keep|use|answer|write|stop|wait|stay|respect|follow|treat|put"
@@ -262,7 +262,9 @@ _GO_ON = lazy_pattern(
     r"\b.{0,40}$",
     re.IGNORECASE,
 )
-"""A sentence that only tells to go on with what was asked before."""
+"""A sentence that only says to continue with what was asked before."""
+
+
 _ANYTHING_ELSE = lazy_pattern(r"\banything else\b|\bhow can i help\b", re.IGNORECASE)
 _ERROR_REPORT = lazy_pattern(
     r"^(?:E\s{2,}|(?:\w+ )?error\b[:\[( ]|fatal\b|panic|FAIL|Traceback|npm ERR|✗|✘|\[?ERROR\b"
@@ -309,10 +311,10 @@ class Item(Struct, frozen=True):
 
     - `lines`: the texts of the source that it quotes
     - `replaced`: texts of the source that no longer hold
-    - `order`: its place in the summary
+    - `order`: the number of its section and its row; a summary sorts by it
     - `outdated`: the replaced texts, and texts of which a part no longer holds
     - `short`: its text in a short summary, if that differs
-    - `is_doubtful`: a rule that may be none
+    - `is_doubtful`: it may be no rule
     """
 
     heading: str
@@ -330,7 +332,12 @@ State = Sequence[Item]
 
 
 class Decision(Struct, frozen=True):
-    """A question of the assistant and the user's answer; `number` is that of the user's turn."""
+    """A question of the assistant and the user's answer.
+
+    - `number`: the number of the user's turn
+    - `lines`: the sentences that it quotes
+    - `about`: all sentences of the two turns
+    """
 
     number: int
     row: int
@@ -447,7 +454,7 @@ def _facts_beside(decisions: Sequence[Decision], source: Source) -> list[Item]:
     decided = {line for decision in decisions for line in decision.lines}
     return [
         item
-        for item in _changed_facts(source, source.reader)
+        for item in _changed_facts(source)
         if item.outdated or not decided.issuperset(item.lines)
     ]
 
@@ -628,12 +635,16 @@ def _earlier_request(source: Source, after: Sequence[Turn]) -> Iterator[DraftIte
     if not any(map(is_question, turns[-1].sentences[-2:])) or _has_speaker(after, "assistant"):
         return
     reply = after[0].sentences
-    if any(asks_for_work(one) and not _PRONOUN.search(one.lower()) for one in reply):
+    if any(asks_for_work(sentence) and not _PRONOUN.search(sentence.lower()) for sentence in reply):
         return  # the reply says itself what to do
     for number, (row, speaker, sentences) in _newest_turns(turns):
         if speaker != "user" or (number and _is_reply(sentences, turns[number - 1])):
             continue
-        asked = [one for one in sentences if asks_for_work(one) and not is_question(one)]
+        asked = [
+            sentence
+            for sentence in sentences
+            if asks_for_work(sentence) and not is_question(sentence)
+        ]
         for sentence in asked[-MAX_EARLIER_REQUESTS:]:
             yield DraftItem(row, sentence, (sentence,))
         return
@@ -660,15 +671,15 @@ def _has_speaker(turns: Sequence[Turn], speaker: str) -> bool:
 
 def _is_reply(sentences: Sequence[str], turn_before: Turn) -> bool:
     """Whether a turn only answers a question of the assistant, or only states rules."""
-    if all(_is_clear_rule(one) or is_courtesy(one) for one in sentences):
+    if all(_is_clear_rule(sentence) or is_courtesy(sentence) for sentence in sentences):
         return True
-    _, speaker, before = turn_before
-    was_asked = speaker == "assistant" and any(is_question(one) for one in before[-2:])
-    asks = [one for one in sentences if not _GO_ON.match(one)]
-    if not any(len(one) >= MIN_CHARS and not is_courtesy(one) for one in asks):
+    new = [sentence for sentence in sentences if not _GO_ON.match(sentence)]
+    if not _has_substance(new):
         return True
+    last_sentences = turn_before.sentences[-2:]
+    was_asked = turn_before.speaker == "assistant" and any(map(is_question, last_sentences))
     return was_asked and not any(
-        _ASKS_IN_REPLY.search(one) or _IMPERATIVE.search(one) for one in asks
+        _ASKS_IN_REPLY.search(sentence) or _IMPERATIVE.search(sentence) for sentence in new
     )
 
 
@@ -681,7 +692,9 @@ def _is_open_request(source: Source, row: int, sentences: Sequence[str]) -> bool
     """Whether a turn asks for work, or for an answer that was not given yet."""
     if not _has_substance(sentences):
         return False
-    if not all(is_question(one) and not _ASKS_FOR_WORK.search(one) for one in sentences):
+    if not all(
+        is_question(sentence) and not _ASKS_FOR_WORK.search(sentence) for sentence in sentences
+    ):
         return True
     answer_rows = (turn.row for turn in reversed(source.turns) if turn.speaker == "assistant")
     return next(answer_rows, -1) < row
@@ -689,7 +702,7 @@ def _is_open_request(source: Source, row: int, sentences: Sequence[str]) -> bool
 
 def _has_substance(sentences: Sequence[str]) -> bool:
     """Whether a turn has more than short sentences and courtesies."""
-    return any(len(one) >= MIN_CHARS and not is_courtesy(one) for one in sentences)
+    return any(len(sentence) >= MIN_CHARS and not is_courtesy(sentence) for sentence in sentences)
 
 
 def _quote(row: int, sentences: Sequence[str], *, is_current: bool = False) -> Iterator[DraftItem]:
@@ -700,13 +713,13 @@ def _quote(row: int, sentences: Sequence[str], *, is_current: bool = False) -> I
     """
     size = 0
     asked = [
-        one
-        for one in sentences
-        if not is_courtesy(one)
-        and (not _is_clear_rule(one) or (is_current and _IMPERATIVE.search(one)))
+        sentence
+        for sentence in sentences
+        if not is_courtesy(sentence)
+        and (not _is_clear_rule(sentence) or (is_current and _IMPERATIVE.search(sentence)))
     ]
     if is_current:
-        asked = [one for one in asked if not _is_vague(one)] or asked
+        asked = [sentence for sentence in asked if not _is_vague(sentence)] or asked
     for sentence in asked or sentences:
         size += len(sentence)
         if size > MAX_REQUEST_CHARS and size > len(sentence):
@@ -772,140 +785,173 @@ def _decisions(source: Source) -> list[Decision]:
     for number in range(len(turns) - 2, -1, -1):
         if len(decisions) == MAX_DECISIONS_READ:
             break
-        row, speaker, sentences = turns[number]
-        _, replier, answer = turns[number + 1]
-        if speaker != "assistant" or replier != "user" or not answer:
-            continue
-        questions = _questions(sentences, answer)
-        if not questions or all(is_question(one) for one in answer):
-            continue
-        settled = [one for one in answer if not _is_clear_rule(one) or _ANSWER_START.match(one)]
-        if not settled:
-            continue  # the rules have a section of their own
-        delegates = [one for one in settled if is_question(one) or asks_for_work(one)]
-        meaningful = [one for one in settled if len(content_words(one)) > 1]
-        if any(map(is_question, delegates)) and all(one in delegates for one in meaningful):
-            continue  # the answer asks for more work
-        reply = _shorten(" ".join(settled), MAX_ANSWER_CHARS)
-        text = "\n  ".join([*questions[-MAX_QUESTIONS:], f"User: {reply}"])
-        short = "\n  ".join(
-            [*_core_question(questions), f"User: {_first_sentences(settled, MAX_REPLY_CHARS)}"]
-        )
-        about = (*sentences, *answer)
-        decisions.append(Decision(number + 1, row, text, short, (*questions, *settled), about))
-    rows = [row for row, _, _ in turns]
+        decision = _decision_in_turns(turns, number)
+        if decision is not None:
+            decisions.append(decision)
+    rows = [turn.row for turn in turns]
     for use in source.uses:
         asked = [text for key, text in use.arguments.items() if _QUESTION_KEY.search(key)]
         if asked and use.result:
             reply = _shorten(" ".join(use.result.split()), MAX_ANSWER_CHARS)
-            lines = [*(" ".join(one.split()) for one in asked[:MAX_QUESTIONS]), f"User: {reply}"]
+            questions = [" ".join(question.split()) for question in asked[:MAX_QUESTIONS]]
+            text = "\n  ".join([*questions, f"User: {reply}"])
             number = bisect_right(rows, use.row)
-            decisions.append(
-                Decision(number, use.row, "\n  ".join(lines), "", tuple(asked), tuple(asked))
-            )
+            decisions.append(Decision(number, use.row, text, "", tuple(asked), tuple(asked)))
     return sorted(decisions, key=lambda decision: -decision.row)
+
+
+def _decision_in_turns(turns: Sequence[Turn], number: int) -> Decision | None:
+    """The decision in two turns: a question of the assistant, and the user's answer to it.
+
+    `number` is the turn of the question. `None` if the two turns are not such a pair.
+    """
+    row, speaker, sentences = turns[number]
+    _, replier, answer = turns[number + 1]
+    if speaker != "assistant" or replier != "user" or not answer:
+        return None
+    questions = _questions(sentences, answer)
+    if not questions or all(is_question(sentence) for sentence in answer):
+        return None
+    replies = [
+        sentence
+        for sentence in answer
+        if not _is_clear_rule(sentence) or _ANSWER_START.match(sentence)
+    ]
+    if not replies:
+        return None  # the rules have a section of their own
+    requests = [reply for reply in replies if is_question(reply) or asks_for_work(reply)]
+    meaningful = [reply for reply in replies if len(content_words(reply)) > 1]
+    if any(map(is_question, requests)) and all(reply in requests for reply in meaningful):
+        return None  # the answer asks for more work
+    full_reply = _shorten(" ".join(replies), MAX_ANSWER_CHARS)
+    short_reply = _first_sentences(replies, MAX_REPLY_CHARS)
+    return Decision(
+        number + 1,
+        row,
+        text="\n  ".join([*questions[-MAX_QUESTIONS:], f"User: {full_reply}"]),
+        short="\n  ".join([*_core_question(questions), f"User: {short_reply}"]),
+        lines=(*questions, *replies),
+        about=(*sentences, *answer),
+    )
 
 
 def _core_question(questions: Sequence[str]) -> Sequence[str]:
     """The last question alone, or else the sentences before it if it says little alone."""
     *before, question = questions[-MAX_QUESTIONS:]
-    is_clear = len(content_words(question)) >= MIN_QUESTION_WORDS or _OR.search(question.lower())
-    if not before or is_clear:
+    has_words = len(content_words(question)) >= MIN_QUESTION_WORDS
+    if not before or has_words or _OR.search(question.lower()):
         return [question]
     return before
 
 
-def _first_sentences(sentences: Sequence[str], most: int) -> str:
-    """The first sentence, and further ones as long as they are short together."""
+def _first_sentences(sentences: Sequence[str], max_chars: int) -> str:
+    """The first sentence, and further ones up to `max_chars` together."""
     text = sentences[0]
     for sentence in sentences[1:]:
-        if len(text) + len(sentence) > most:
+        if len(text) + len(sentence) > max_chars:
             break
         text += f" {sentence}"
     return _shorten(text, MAX_ANSWER_CHARS)
 
 
-def _shorten(text: str, most: int) -> str:
+def _shorten(text: str, max_chars: int) -> str:
     """The start of a text, cut between words."""
-    return text if len(text) <= most else f"{text[:most].rsplit(' ', 1)[0]} ..."
+    return text if len(text) <= max_chars else f"{text[:max_chars].rsplit(' ', 1)[0]} ..."
 
 
 def _questions(sentences: Sequence[str], answer: Sequence[str]) -> list[str]:
-    """The questions of a turn; before a short one, what it is about.
-
-    That is the last sentence that shares words with the answer, or else the sentence before, with
-    the one before that if it only refers back.
-    """
+    """The questions of a turn; if the first one is short, after the sentences that it is about."""
     questions: list[str] = []
-    words = content_words(" ".join(answer))
+    answer_words = content_words(" ".join(answer))
     for number, sentence in enumerate(sentences):
         if not is_question(sentence) or _ANYTHING_ELSE.search(sentence):
             continue
         if number and not questions and len(sentence) < SHORT_QUESTION_CHARS:
-            named = [one for one in sentences[:number] if not words.isdisjoint(content_words(one))]
-            first = number - 1
-            while first and (refers_back(sentences[first]) or _is_vague(sentences[first])):
-                first -= 1
-            context = named[-1:] or sentences[first:number]
-            at = sentences.index(context[0])
-            if at and _is_vague(context[0]):
-                context = [sentences[at - 1], *context]
-            questions += context
+            questions += _question_context(sentences[:number], answer_words)
         questions.append(sentence)
     return questions
 
 
+def _question_context(before: Sequence[str], answer_words: Set[str]) -> list[str]:
+    """What a short question is about, from the sentences before it.
+
+    That is the last sentence that shares words with the answer, or else the sentence before the
+    question, with the one before that if it only refers back.
+    """
+    named = [text for text in before if not answer_words.isdisjoint(content_words(text))]
+    first = len(before) - 1
+    while first and (refers_back(before[first]) or _is_vague(before[first])):
+        first -= 1
+    context = named[-1:] or list(before[first:])
+    index = before.index(context[0])
+    if index and _is_vague(context[0]):
+        return [before[index - 1], *context]
+    return context
+
+
 def _is_vague(sentence: str) -> bool:
     """Whether a sentence has a pronoun and few other words, such as "Do not accept it yet."."""
-    few = len(content_words(sentence)) < MIN_QUESTION_WORDS
-    return few and _PRONOUN.search(sentence.lower()) is not None
+    has_few_words = len(content_words(sentence)) < MIN_QUESTION_WORDS
+    return has_few_words and _PRONOUN.search(sentence.lower()) is not None
 
 
-def _changed_facts(source: Source, reader: NameReader) -> Iterator[Item]:
-    """The statements that replaced others, and the user's other statements of change, because what
-    they replace is not always clear.
+def _changed_facts(source: Source) -> Iterator[Item]:
+    """The statements that replaced others, and the user's other statements of change.
 
-    The user's come first, then what the assistant confirmed; among these what the goal is about,
-    otherwise the newest.
+    The order is: statements of the user that replaced others, other ones of the user, what the
+    assistant confirmed, all others. Each group begins with those about the goal, the newest first.
     """
     statements = list(_statements(source))
-    by_user = {one.text for one in statements if one.by_user}
-    confirmed = {one.text for one in statements if one.confirms}
-    changes = list(find_replaced(statements, reader))
-    gone = {text for change in changes for text in change.replaced}
-    stated = {line for change in changes for line in change.lines}
-    for one, following in zip_longest(statements, statements[1:]):
-        if one.by_user and one.text not in gone and one.text not in stated and is_change(one.text):
-            lines = (one.before, one.text) if one.before and refers_back(one.text) else (one.text,)
-            if following is not None and following.before == one.text and _adds_values(following):
-                lines = (*lines, following.text)
-            changes.append(ChangedFact(one.row, " ".join(lines), lines))
-    goal_rows = {row for row, _, _ in _goal(source)}
-    goal = [text for _, text, _ in _goal(source)]
+    changes = list(find_replaced(statements, source.reader))
+    changes += _unmatched_changes(statements, changes)
+    goal = list(_goal(source))
+    goal_texts, goal_rows = [part.text for part in goal], {part.row for part in goal}
     changes = [change for change in changes if change.replaced or change.row not in goal_rows]
-    subject = {word for text in goal for word in content_words(text)}
     changes = [
         change
         if change.replaced or change.outdated
-        else structs.replace(change, outdated=tuple(changed_dates(change.text, goal)))
+        else structs.replace(change, outdated=tuple(changed_dates(change.text, goal_texts)))
         for change in changes
     ]
-    changes.sort(key=lambda change: -change.row)
+    by_user = {statement.text for statement in statements if statement.by_user}
+    confirmed = {statement.text for statement in statements if statement.confirms}
+    goal_words = {word for text in goal_texts for word in content_words(text)}
 
     def rank(change: ChangedFact) -> tuple[int, bool]:
-        text = change.lines[0]
-        known = bool(change.replaced or change.outdated)
-        by = (0 if known else 1) if text in by_user else 2 if text in confirmed else 3
-        return by, subject.isdisjoint(content_words(change.text))
+        is_off_goal = goal_words.isdisjoint(content_words(change.text))
+        if change.lines[0] in by_user:
+            return 0 if change.replaced or change.outdated else 1, is_off_goal
+        return 2 if change.lines[0] in confirmed else 3, is_off_goal
 
+    changes.sort(key=lambda change: -change.row)
     changes.sort(key=rank)
     for change in changes:
         text = f"{change.text} (was: {change.old_value})" if change.old_value else change.text
         order = (HEADINGS.index(FACTS), change.row)
-        names = tuple(reader.read(text))
+        names = tuple(source.reader.read(text))
         old_values = (change.old_value,) if len(change.old_value) >= MIN_OLD_VALUE_CHARS else ()
         outdated = (*change.replaced, *change.outdated, *old_values)
         yield Item(FACTS, text, change.lines, names, change.replaced, order, outdated)
+
+
+def _unmatched_changes(
+    statements: Sequence[Statement], changes: Sequence[ChangedFact]
+) -> Iterator[ChangedFact]:
+    """The user's statements of change for which no older statement was found.
+
+    Each includes the sentence before it if it refers back, and the next one if that has the value.
+    """
+    replaced = {text for change in changes for text in change.replaced}
+    matched = {line for change in changes for line in change.lines}
+    for statement, following in zip_longest(statements, statements[1:]):
+        text = statement.text
+        if not statement.by_user or text in replaced or text in matched or not is_change(text):
+            continue
+        has_context = bool(statement.before) and refers_back(text)
+        lines = (statement.before, text) if has_context else (text,)
+        if following is not None and following.before == text and _adds_values(following):
+            lines = (*lines, following.text)
+        yield ChangedFact(statement.row, " ".join(lines), lines)
 
 
 def _adds_values(statement: Statement) -> bool:
@@ -916,28 +962,35 @@ def _adds_values(statement: Statement) -> bool:
 
 def _statements(source: Source) -> Iterator[Statement]:
     """The sentences of people and models that may state facts."""
-    changed: set[str] = set()
-    stated: set[str] = set()
+    changed_figures: set[str] = set()  # of the user's last turn
+    stated_figures: set[str] = set()
     for row, speaker, sentences in source.turns:
-        if speaker not in ("user", "assistant"):
+        if speaker not in PEOPLE:
             continue
         is_user = speaker == "user"
         if is_user:
-            changed = {value for one in sentences if has_change(one) for value in figures_in(one)}
-            stated = {v for one in sentences if not is_question(one) for v in figures_in(one)}
+            changes = [sentence for sentence in sentences if has_change(sentence)]
+            changed_figures = {figure for text in changes for figure in figures_in(text)}
+            stated = [sentence for sentence in sentences if not is_question(sentence)]
+            stated_figures = {figure for text in stated for figure in figures_in(text)}
         before = ""
         for sentence in sentences:
             if not _OUTPUT_START.match(sentence) and (is_user or not is_narration(sentence)):
                 confirms = False
                 if not is_user:
-                    values = stated if opens_with_agreement(sentence) else changed
-                    confirms = bool(values) and not values.isdisjoint(figures_in(sentence))
+                    agrees = opens_with_agreement(sentence)
+                    figures = stated_figures if agrees else changed_figures
+                    confirms = bool(figures) and not figures.isdisjoint(figures_in(sentence))
                 yield Statement(row, sentence, is_user, before, confirms)
             before = sentence
 
 
 def _open_tasks(source: Source) -> Iterator[DraftItem]:
-    """The items of the last task list that are not done."""
+    """The items of the last task list that are not done.
+
+    It is looked for in the arguments of one call, in calls that create and update single tasks, and
+    in checkboxes of a text.
+    """
     for use in reversed(source.uses):
         tasks = _listed_tasks(use)
         if tasks:
@@ -952,8 +1005,8 @@ def _open_tasks(source: Source) -> Iterator[DraftItem]:
                 yield DraftItem(row, _with_status(text, status), (text,))
         return
     for row, speaker, sentences in reversed(source.turns):
-        boxes = [box for one in sentences if (box := _CHECKBOX.match(one))]
-        if speaker in ("assistant", "user") and boxes:
+        boxes = [box for sentence in sentences if (box := _CHECKBOX.match(sentence))]
+        if speaker in PEOPLE and boxes:
             for box in boxes:
                 if box[1] == " ":
                     yield DraftItem(row, box[2], (box[0],))
@@ -961,6 +1014,7 @@ def _open_tasks(source: Source) -> Iterator[DraftItem]:
 
 
 def _with_status(text: str, status: str) -> str:
+    """A task, with its status if it is in progress."""
     return f"{text}\n  {status.replace('_', ' ')}" if status.startswith("in") else text
 
 
@@ -1005,20 +1059,20 @@ def _next_steps(source: Source) -> Iterator[DraftItem]:
         if speaker != "assistant" or not _has_substance(sentences):
             continue
         steps = [
-            (at, one)
-            for at, one in enumerate(sentences)
-            if is_question(one) or _INTENT.search(one.lower())
+            (number, sentence)
+            for number, sentence in enumerate(sentences)
+            if is_question(sentence) or _INTENT.search(sentence.lower())
         ]
-        for at, step in steps[-3:]:
-            is_short = at and is_question(step) and len(content_words(step)) < MIN_QUESTION_WORDS
-            is_short = is_short or (at and _is_vague(step))
-            lines = sentences[at - 1 : at + 1] if is_short else [step]
+        for number, step in steps[-3:]:
+            is_short = is_question(step) and len(content_words(step)) < MIN_QUESTION_WORDS
+            needs_context = number > 0 and (is_short or _is_vague(step))
+            lines = sentences[number - 1 : number + 1] if needs_context else [step]
             yield DraftItem(row, " ".join(lines), tuple(lines))
         return
 
 
 def _last_answer(source: Source, after: Sequence[Turn]) -> Iterator[DraftItem]:
-    """The question or the proposal at the end, if the next message is the user's reply to it."""
+    """The assistant's last question or proposal, if the next message is the user's reply to it."""
     if not source.turns or not after or after[0].speaker != "user":
         return
     row, speaker, sentences = source.turns[-1]
@@ -1027,11 +1081,18 @@ def _last_answer(source: Source, after: Sequence[Turn]) -> Iterator[DraftItem]:
     reply = after[0].sentences
     lines = _questions(sentences, reply)[-MAX_QUESTIONS:]
     if sum(map(len, sentences)) <= MAX_LAST_ANSWER_CHARS:
-        lines = [one for one in sentences if not is_courtesy(one)]
+        lines = [sentence for sentence in sentences if not is_courtesy(sentence)]
     elif not lines:
-        words = content_words(" ".join(reply))
-        stated = [one for one in sentences if not is_narration(one) and not is_courtesy(one)]
-        lines = sorted(stated, key=lambda one: -len(words & content_words(one)))[:1] or stated[:1]
+        reply_words = content_words(" ".join(reply))
+        stated = [
+            sentence
+            for sentence in sentences
+            if not is_narration(sentence) and not is_courtesy(sentence)
+        ]
+        lines = (
+            sorted(stated, key=lambda sentence: -len(reply_words & content_words(sentence)))[:1]
+            or stated[:1]
+        )
     for line in dict.fromkeys(lines):
         yield DraftItem(row, line, (line,))
 
@@ -1039,40 +1100,44 @@ def _last_answer(source: Source, after: Sequence[Turn]) -> Iterator[DraftItem]:
 def _current_errors(source: Source) -> Iterator[Item]:
     """The error lines of the last run of each program or tool, the newest first.
 
-    In a short summary, what the assistant said about an error stands for it: that says what failed.
+    In a short summary, the assistant's comment replaces an error, because it says what failed.
     """
-    programs: set[str] = set()
-    rows = [row for row, _, _ in source.turns]
+    later_programs: set[str] = set()
+    turn_rows = [turn.row for turn in source.turns]
     for use in reversed(source.uses[-MAX_ERROR_CALLS:]):
-        key = " ".join(use.command.split()[:2]) or f"{use.name} {use.address}"
-        if key in programs:
+        program = " ".join(use.command.split()[:2]) or f"{use.name} {use.address}"
+        if program in later_programs:
             continue
-        programs.add(key)
-        is_error = use.failed
-        if not use.command and not is_error:
+        later_programs.add(program)
+        if not use.command and not use.failed:
             continue
-        lines = [line.strip() for line in use.result.splitlines()]
-        failing = [
-            line for line in lines if is_error_line(line) and (is_error or _is_error_report(line))
-        ]
-        if not failing and is_error:
-            failing = [line for line in lines if line][-1:]
-        about = "" if use.command else " ".join(filter(None, (use.name, use.address)))
-        for line in dict.fromkeys(failing[-2:]):
-            text = f"{about}\n  {line[:MAX_QUOTE_CHARS]}" if about else line[:MAX_QUOTE_CHARS]
+        call = "" if use.command else " ".join(filter(None, (use.name, use.address)))
+        for line in _error_lines(use):
+            text = f"{call}\n  {line[:MAX_QUOTE_CHARS]}" if call else line[:MAX_QUOTE_CHARS]
             short, quoted = "", (line,)
-            if about:
-                at = bisect_right(rows, use.row)
-                comment = _comment_on_error(f"{line} {use.path}", source, at)
-                short = comment or f"{about}: {_plain_error(line)}"
+            if call:
+                next_turn = bisect_right(turn_rows, use.row)
+                comment = _comment_on_error(f"{line} {use.path}", source, next_turn)
+                short = comment or f"{call}: {_plain_error(line)}"
                 quoted = (line, comment) if comment else quoted
             names = tuple(source.reader.read(text))
             order = (HEADINGS.index(ERRORS), use.row)
             yield Item(ERRORS, text, quoted, names, (), order, (), short)
 
 
+def _error_lines(use: ToolUse) -> Iterable[str]:
+    """The last two error lines of a result, each once; the last line if a call failed without
+    any."""
+    failed = use.failed
+    lines = [line.strip() for line in use.result.splitlines()]
+    errors = [line for line in lines if is_error_line(line) and (failed or _is_error_report(line))]
+    if not errors and failed:
+        errors = [line for line in lines if line][-1:]
+    return dict.fromkeys(errors[-2:])
+
+
 def _comment_on_error(error: str, source: Source, number: int) -> str:
-    """The sentence with a code or a path of the error, if turn `number` is the assistant's."""
+    """The assistant's sentence in turn `number` with a code or a path of the error; else empty."""
     if number >= len(source.turns) or source.turns[number].speaker != "assistant":
         return ""
     codes = {*_ERROR_CODE.findall(error), *_PATH.findall(error)}
@@ -1084,18 +1149,21 @@ def _comment_on_error(error: str, source: Source, number: int) -> str:
 
 
 def _plain_error(line: str) -> str:
-    """An error in JSON as the texts that it has, and any other line as it is."""
+    """The texts in an error that is JSON; any other line unchanged."""
     texts = decode_arguments(line) if line.startswith("{") else {}
     values = [text for key, text in texts.items() if text and key not in ("status", "type")]
     return ", ".join(values)[:MAX_QUOTE_CHARS] or line[:MAX_QUOTE_CHARS]
 
 
 def _is_error_report(line: str) -> bool:
-    """Whether an error line has the form of a report, and is not a text about errors."""
+    """Whether a line has the form in which programs report errors, and is not a text about
+    errors."""
     return _ERROR_REPORT.search(line) is not None
 
 
 class _FileUse(Struct):
+    """How calls used a file; `row` is that of the last call."""
+
     row: int = 0
     changes: int = 0
     reads: int = 0
@@ -1143,7 +1211,7 @@ def _patched_paths(use: ToolUse) -> list[str]:
 
 
 def _changed_line(use: ToolUse) -> str:
-    """The first line of a change that says something and was not there before."""
+    """The first new line of a change that has enough characters, and letters."""
     new = next((use.arguments[key] for key in _NEW_TEXT if use.arguments.get(key)), "")
     old = next((use.arguments[key] for key in _OLD_TEXT if use.arguments.get(key)), "")
     before = {line.strip() for line in old.splitlines()}
