@@ -55,7 +55,7 @@ import weft
 from weft.catalog import load_catalog
 from weft.compact import Gauge, plan_budget
 from weft.compact.extract import Extract, NeedModel
-from weft.compact.fidelity import check_summary, read_ground
+from weft.compact.fidelity import check_summary, read_ground_truth
 from weft.history import Row
 from weft.model import Message
 from weft.tokens import counter_for, counter_for_model
@@ -203,7 +203,7 @@ def measure_check(data_set: DataSet) -> None:
     for label, summaries in {"recorded": data_set.summaries, "generated": generated}.items():
         dropped = marked = sentences = altered = caught = 0
         for summary in summaries:
-            ground = read_ground(summary.rows)
+            ground = read_ground_truth(summary.rows)
             lines = [line for line in summary.text.splitlines() if line.strip()]
             sentences += sum(len(re.split(r"(?<=[.!?])\s+", line)) for line in lines)
             checked = check_summary(summary.text, ground)

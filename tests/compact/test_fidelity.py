@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.compact import check_summary, read_ground
+from weft.compact import check_summary, read_ground_truth
 from weft.history import Row
 from weft.model import Message, Text, ToolCall
 
@@ -19,7 +19,7 @@ SOURCE = [
     Message("assistant", (Text("Money.split uses Decimal, ROUND_HALF_UP since v3.4, no float."),)),
     Message("assistant", (Text("The release 7.31 has 48,211 lines and spotter-gqc.4 is next."),)),
 ]
-GROUND = read_ground([Row(None, message) for message in SOURCE])
+GROUND = read_ground_truth([Row(None, message) for message in SOURCE])
 
 
 @pytest.mark.parametrize(

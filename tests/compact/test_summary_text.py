@@ -7,7 +7,7 @@ import pytest
 
 import weft
 from summarisers import says, state_of, talk, writer
-from weft.compact import Batch, SummaryBatch, check_summary, read_ground
+from weft.compact import Batch, SummaryBatch, check_summary, read_ground_truth
 from weft.errors import CompactRefused
 from weft.history import Row
 from weft.model import Message, Text
@@ -85,7 +85,7 @@ def test_names_without_room_are_counted_and_the_summary_says_how_to_find_them(t:
 def test_a_number_is_the_same_with_any_thousands_separator(
     source: str, written: str, sound: bool
 ) -> None:
-    ground = read_ground([Row(None, Message("user", (Text(source),)))])
+    ground = read_ground_truth([Row(None, Message("user", (Text(source),)))])
     assert (check_summary(written, ground).dropped == ()) is sound
 
 

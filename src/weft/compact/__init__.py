@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
     from .entities import find_entities
     from .extract import describe_state, extract_summary
-    from .fidelity import check_summary, read_ground
+    from .fidelity import check_summary, read_ground_truth
     from .layout import Layout, Pair, find_pairs, locate_range, rule_rows
     from .non_summary import non_summary_reason, without_orders, without_preamble
     from .plan import Method, Pin, Plan, Range, Stripped, Thinned
@@ -94,7 +94,7 @@ if TYPE_CHECKING:
         read_checkpoints,
         validate_compact_input,
     )
-    from .unread import HANDLE, handle_of, thin_unread, unread_rows
+    from .unread import HANDLE_DIGITS, handle_of, thin_unread, unread_rows
     from .window import Breaker, Gauge, Limits, limits_of
 
 __getattr__ = lazy_names(
@@ -111,7 +111,7 @@ __getattr__ = lazy_names(
         ),
         "entities": "find_entities",
         "extract": "describe_state extract_summary",
-        "fidelity": "check_summary read_ground",
+        "fidelity": "check_summary read_ground_truth",
         "layout": "Layout Pair find_pairs locate_range rule_rows",
         "non_summary": "non_summary_reason without_orders without_preamble",
         "plan": "Method Pin Plan Range Stripped Thinned",
@@ -134,7 +134,7 @@ __getattr__ = lazy_names(
             "create_checkpoint_content generate_checkpoint_id read_checkpoint read_checkpoints "
             "validate_compact_input"
         ),
-        "unread": "HANDLE handle_of thin_unread unread_rows",
+        "unread": "HANDLE_DIGITS handle_of thin_unread unread_rows",
         "window": "Breaker Gauge Limits limits_of",
     },
 )
@@ -144,7 +144,7 @@ __all__ = [
     "COMPACT_CONTEXT_TOOL",
     "COMPACT_TOOL",
     "FALLBACK",
-    "HANDLE",
+    "HANDLE_DIGITS",
     "PROGRESS",
     "PROMPT",
     "PROMPT_TOKENS",
@@ -228,7 +228,7 @@ __all__ = [
     "read_batches",
     "read_checkpoint",
     "read_checkpoints",
-    "read_ground",
+    "read_ground_truth",
     "read_importance",
     "record_batches",
     "rule_rows",

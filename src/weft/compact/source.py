@@ -1,12 +1,12 @@
 """The lines of rows, with their speakers and names, as the source of a summary.
 
-Text of people and models is read in sentences; arguments of calls (decoded) and results are read in
-lines. Only text that a person typed counts as the user's: what a client put into the user's message
-(skills, output of commands, reminders, notices) has the speaker `injected`.
+Text of people and models is read in sentences. Arguments of calls (decoded) and results are read in
+lines. Only text that a person typed counts as the user's: text that a client added to the user's
+message (skills, output of commands, reminders, notices) has the speaker `injected`.
 
-Not read are reminders, checkpoints and thinking, lines that say nothing (courtesies, closing tags,
-braces), and lines that differ from others only in their digits, such as log lines: of those the
-last one is read. Of equal lines the last one counts, because it is the current one.
+Reminders, checkpoints, thinking and lines without information (courtesies, closing tags, braces)
+are not read. Of lines that differ only in their digits, such as log lines, the last one is read. Of
+equal lines the last one counts, because it is the current one.
 
 A question that is answered with a statement is left out, because the answer says more. A question
 without an answer, or answered with just "yes", stays. A source always has a line: if no text is
@@ -74,10 +74,12 @@ SECTIONS = {
 
 CHANGED_LATER = "(changed later)"
 _REMARK = lazy_pattern(r" \((?:was: .{1,60}|changed later)\)$")
-"""What a state block adds to a sentence that it quotes."""
+"""The remark that a state block adds to a sentence that it quotes."""
 
 INDEX = "index"
 INJECTED = "injected"
+"""The speakers of the index of an earlier summary, and of text that a client added."""
+
 MAX_PIECE_CHARS = 300
 """Longer sentences and lines are split into pieces."""
 
@@ -85,9 +87,12 @@ MIN_CHARS = 12
 MIN_WIDE_CHARS = 4
 """The shortest sentence or line that counts; shorter in scripts without spaces."""
 
+MAX_LABEL_CHARS = 80
+"""What a call is about is cut to this length in the speaker of its result."""
+
 MAX_COURTESY_CHARS = 120
 MAX_WIDE_COURTESY_CHARS = 8
-"""Longer sentences are read even if they are polite."""
+"""A longer sentence is never only a courtesy."""
 
 PEOPLE = ("user", "assistant")
 QUESTION = ("?", "？", "؟")
@@ -97,14 +102,16 @@ CLOSING = "\"'`)]*_」』）”’"
 PATH_KEYS = ("file_path", "path", "notebook_path", "filename", "file", "target_file", "filePath")
 COMMAND_KEYS = ("command", "cmd", "script")
 OTHER_KEYS = ("pattern", "query", "url", "glob", "skill", "subagent_type", "description")
+"""The arguments that say what a call is about, in the tools of common agents."""
+
 DOCUMENT_CHARS = 1500
-"""A longer text of a message is a document: fewer of its sentences matter."""
+"""A longer text is a document, of which fewer sentences matter."""
 
 MAX_ERROR_RESULT = 400
 """A longer result is not read as the report of an error."""
 
 MAX_SERIES_LINES = 3
-"""More lines than this that differ only in digits are a series."""
+"""Of more lines than this that differ only in digits, only the last one is read."""
 
 _WIDE = lazy_pattern(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
 _END = r"[.!?…؟۔।][\"'`)\]*_”’»]?(\s+){}|[。！？｡]+[」』）”’]?"
@@ -164,7 +171,7 @@ _ERROR_PARTS = (
     "denied",
     "refused",
 )
-"""Parts of the words above: without one of them, the slow search is not needed."""
+"""Parts of the words in `_ERROR_LINE`: without one of them, the slow search is not needed."""
 
 _REPORTS_ERROR = lazy_pattern(
     r'"(?:error|errors)"\s*:\s*(?!null|""|\[\]|false)|"status"\s*:\s*"(?:error|failed)"'
@@ -174,14 +181,15 @@ _REPORTS_ERROR = lazy_pattern(
 """The start of a short result that reports an error without being marked as one."""
 
 _REPORT_PARTS = ("rror", "RROR", "HTTP", "http", "failed", "FAILED")
-"""Parts of what it matches: without one of them, the slow search is not needed."""
+"""Parts of what `_REPORTS_ERROR` matches: without one of them, the slow search is not needed."""
 
 _NO_ERROR = lazy_pattern(
     r"\b(?:0|no|without) (?:errors?|failures?|failed|warnings?)\b", re.IGNORECASE
 )
 _LOG_LINE = lazy_pattern(r"[\[\]()\d:.,TZ +/-]{0,40}(?:INFO|DEBUG|TRACE|VERBOSE|NOTICE)\b", re.I)
 _LOG_STARTS = frozenset("[(0123456789IDTVNidtvn")
-"""The first characters of log lines, because most lines are none."""
+"""The first characters of log lines. They are checked first, because most lines are no log
+lines."""
 
 _NARRATION = lazy_pattern(
     r"(?:(?:now|next|first|then|ok|okay|good|great|right)\b[,.:]? *)?(?:let me|let's|let us|i'll"
@@ -225,7 +233,7 @@ class Turn(NamedTuple):
 
 
 class Line(Struct, frozen=True, gc=False):
-    """A verbatim piece of the source: its order, its row, its speaker, and its names.
+    """A verbatim piece of the source: its number in reading order, its row, speaker and names.
 
     `is_long`: it is part of a long text, such as a pasted document.
     """
@@ -244,7 +252,10 @@ class Line(Struct, frozen=True, gc=False):
 
 
 class Mentions(Struct, gc=False):
-    """How a name occurs in the source: how often, where last, and who mentioned it."""
+    """How a name occurs in the source: how often, where last, and how often in each field.
+
+    `address` is what a call is about (path, command, pattern), `body` any other argument.
+    """
 
     total: int = 0
     last_row: int = 0
@@ -257,10 +268,11 @@ class Mentions(Struct, gc=False):
 
 
 class _Entry(Struct, gc=False):
-    """A distinct text of the source while it is read: its last place, and its mentions by field.
+    """A distinct text of the source while it is read: where it occurs last, and its mentions by
+    field.
 
-    `number` is 0 until the text counts as a line: "Now fix it." is none of the assistant's lines,
-    but may become one of the user's. `names` is `None` until they are read.
+    `number` is 0 until the text counts as a line: "Now fix it." does not count if the assistant
+    says it, but it does if the user says it. `names` is `None` until they are read.
     """
 
     text: str
@@ -351,7 +363,17 @@ def read_turns(rows: Sequence[Row]) -> list[Turn]:
 
 
 class _Reader:
-    """Reads rows into a `Source`, in one pass."""
+    """Reads rows into a `Source`, in one pass.
+
+    - `use_of`: the call with this row and these arguments
+    - `labels`: the speaker of the result with this row and block
+    - `entries`: by text
+    - `outputs`: the entries of each line of output, because most of them are repeated
+    - `counted`: the entries that have names, in the order of their first mention
+    - `series`: the lines with the same text but for their digits
+    - `logs`: by speaker, the number and the row of each line of a log
+    - `number`: the number of the last line
+    """
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
@@ -448,7 +470,7 @@ class _Reader:
                 if not entry.number or entry.speaker == "user":
                     self._add(row, label, entry, "result")
                     continue
-                # As `_add` does for such a line, but faster: most lines of output are repeated.
+                # The same as `_add` for a known line, but faster: most lines are repeated.
                 number = self.number = self.number + 1
                 if entry.names:
                     entry.result += 1
@@ -501,7 +523,7 @@ class _Reader:
         lines[line] = self.number, row
 
     def _read_logs(self) -> None:
-        """Make entries of the lines of each log: of many lines only of the last one."""
+        """Add an entry for each line of a log; of a long log only for the last line."""
         for label, lines in self.logs.items():
             for line in list(lines)[-1 if len(lines) > MAX_SERIES_LINES else 0 :]:
                 entry = self._entry(line)
@@ -511,6 +533,7 @@ class _Reader:
                     entry.speaker, entry.row = label, row
 
     def _is_worth_reading(self, speaker: str, text: str, names: Sequence[Name]) -> bool:
+        """Whether a text counts as a line: it is long enough and has information."""
         if len(text) < MIN_CHARS and (len(text) < MIN_WIDE_CHARS or not _WIDE.search(text)):
             return False
         if speaker == "assistant" and not names and is_narration(text):
@@ -520,6 +543,7 @@ class _Reader:
         return _MARKUP.fullmatch(text) is None and _HAS_WORD.search(text) is not None
 
     def _count(self, row: int, field: str, entry: _Entry, names: tuple[Name, ...]) -> None:
+        """Count one more mention of the names of an entry in this field."""
         if not entry.last_line:
             self.counted.append((entry, names))
         entry.last_row = row
@@ -541,19 +565,19 @@ class _Reader:
         for entry, names in self.counted:
             total = entry.user + entry.assistant + entry.address + entry.body + entry.result
             for name in names:
-                of = mentions.get(name)
-                if of is None:
-                    of = mentions[name] = Mentions()
-                of.total += total
-                if entry.last_line > of.last_line:
-                    of.last_line = entry.last_line
-                if entry.last_row > of.last_row:
-                    of.last_row = entry.last_row
-                of.user += entry.user
-                of.assistant += entry.assistant
-                of.address += entry.address
-                of.body += entry.body
-                of.result += entry.result
+                mention = mentions.get(name)
+                if mention is None:
+                    mention = mentions[name] = Mentions()
+                mention.total += total
+                if entry.last_line > mention.last_line:
+                    mention.last_line = entry.last_line
+                if entry.last_row > mention.last_row:
+                    mention.last_row = entry.last_row
+                mention.user += entry.user
+                mention.assistant += entry.assistant
+                mention.address += entry.address
+                mention.body += entry.body
+                mention.result += entry.result
         return mentions
 
     def _drop_series(self) -> None:
@@ -584,7 +608,7 @@ class _Reader:
                     self._entry(sentence).number = 0
 
     def _has_output(self, number: int) -> bool:
-        """Whether a tool's result stands between this turn and the next one by the user."""
+        """Whether a call comes between this turn and the next one by the user."""
         row = self.turns[number].row
         end = len(self.rows)
         for later in range(number + 1, len(self.turns)):
@@ -604,7 +628,8 @@ class _Reader:
         )
         if not pieces:
             kinds = Counter(block_kind(block) for row in self.rows for block in row.message.blocks)
-            listed = ", ".join(f"{many} {kind}" for kind, many in kinds.items()) or "empty messages"
+            listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+            listed = listed or "empty messages"
             pieces = {("without words", listed): None}
         return tuple(
             Line(number, 0, speaker, piece, ()) for number, (speaker, piece) in enumerate(pieces)
@@ -668,36 +693,40 @@ def decode_arguments(arguments: str) -> dict[str, str]:
         value = msgspec.json.decode(arguments)
     except (msgspec.DecodeError, UnicodeError):
         return {}
-    found: dict[str, str] = {}
+    texts_by_key: dict[str, str] = {}
     if isinstance(value, dict):
         for key, inner in cast(dict[str, Any], value).items():
-            _collect(key, inner, found)
-    return found
+            _collect_texts(key, inner, texts_by_key)
+    return texts_by_key
 
 
-def _collect(key: str, value: object, found: dict[str, str]) -> None:
+def _collect_texts(key: str, value: object, texts_by_key: dict[str, str]) -> None:
+    """Add the texts in a JSON value; inner ones have keys such as `todos.0.content`."""
     if isinstance(value, str):
-        found[key] = value
+        texts_by_key[key] = value
     elif isinstance(value, dict):
         for name, inner in cast(dict[str, Any], value).items():
-            _collect(f"{key}.{name}", inner, found)
+            _collect_texts(f"{key}.{name}", inner, texts_by_key)
     elif isinstance(value, list):
         for number, inner in enumerate(cast(list[Any], value)):
-            _collect(f"{key}.{number}", inner, found)
+            _collect_texts(f"{key}.{number}", inner, texts_by_key)
 
 
 def _result_labels(rows: Sequence[Row], uses: Sequence[ToolUse]) -> dict[tuple[int, int], str]:
-    """The speaker of each result: its tool, and what the call was about."""
+    """By row and block, the speaker of each result: its tool, and what the call was about.
+
+    `uses` are the calls of the rows, in order.
+    """
     labels: dict[tuple[int, int], str] = {}
     calls: dict[str, str] = {}
-    at = 0
+    next_use = iter(uses)
     for number, row in enumerate(rows):
         for index, block in enumerate(row.message.blocks):
             if isinstance(block, ToolCall):
-                use = uses[at]
-                at += 1
-                about = use.address
-                about = about if len(about) <= 80 else about[:77] + "..."
+                about = next(next_use).address
+                about = (
+                    about if len(about) <= MAX_LABEL_CHARS else about[: MAX_LABEL_CHARS - 3] + "..."
+                )
                 calls[block.id] = f"tool {block.name} {about}".strip()
             elif isinstance(block, ToolResult):
                 default = f"tool {block.name or ''}".strip()
@@ -706,14 +735,14 @@ def _result_labels(rows: Sequence[Row], uses: Sequence[ToolUse]) -> dict[tuple[i
 
 
 def _is_command(rows: Sequence[Row], number: int) -> bool:
-    """Whether a row is the user's call of a command or skill of Claude Code."""
+    """Whether a row is a slash command or a skill that the user called in Claude Code."""
     if number < 0 or rows[number].message.role != "user":
         return False
     return "<command-name>" in rows[number].message.text[:400]
 
 
 def _authors(rows: Sequence[Row], number: int, text: str) -> Iterable[Utterance]:
-    """A text of a row by its authors."""
+    """The parts of a text of row `number`, each with its author."""
     row = rows[number]
     speaker = "summary" if row.kind == "summary" else side(row.message.role)
     # Claude Code expands a command into the next message of the user.
@@ -727,7 +756,8 @@ def _sentences(text: str) -> list[str]:
 
 
 def _split_text(speaker: str, text: str) -> Iterable[Utterance]:
-    """A text by its authors: the speaker, what a client put in, or an earlier summary."""
+    """The parts of a text, each with its author: the speaker, a client that added it, or the
+    speakers in an earlier summary."""
     if text.startswith(MARK):
         return _read_summary(text)
     if speaker == "summary":
@@ -737,7 +767,7 @@ def _split_text(speaker: str, text: str) -> Iterable[Utterance]:
 
 
 def has_typed_text(row: Row) -> bool:
-    """Whether a row has text that the user typed, and that no client put in."""
+    """Whether a row has text that the user typed, and that no client added."""
     return (
         row.message.role == "user"
         and row.kind != "summary"
@@ -751,19 +781,19 @@ def has_typed_text(row: Row) -> bool:
 
 
 def split_injected(text: str) -> list[Utterance]:
-    """The text of a user's message, divided into what was typed and what a client put in."""
+    """The parts of a user's message: what was typed, and what a client added."""
     if _INJECTED_START.match(text):
         return [(INJECTED, text)]
     if "<" not in text:
         return [("user", text)]
     parts: list[Utterance] = []
-    at = 0
+    end = 0
     for match in _TAGGED.finditer(text):
         typed = _COMMAND_ARGUMENTS.search(match[0])
-        parts += [("user", text[at : match.start()]), (INJECTED, match[0])]
+        parts += [("user", text[end : match.start()]), (INJECTED, match[0])]
         parts += [("user", typed[1])] if typed else []
-        at = match.end()
-    parts.append(("user", text[at:]))
+        end = match.end()
+    parts.append(("user", text[end:]))
     return [
         (INJECTED if _INJECTED_START.match(part) else speaker, part)
         for speaker, part in parts
@@ -774,7 +804,7 @@ def split_injected(text: str) -> list[Utterance]:
 def _read_summary(summary: str) -> Iterator[Utterance]:
     """The sentences of an earlier summary of this engine with their speakers, and its index."""
     speaker = "summary"
-    kinds = tuple(f"{label}: " for label in LABELS.values())
+    index_labels = tuple(f"{label}: " for label in LABELS.values())
     for line in summary.splitlines()[1:]:
         if line == FRAME[1]:
             continue
@@ -785,7 +815,7 @@ def _read_summary(summary: str) -> Iterator[Utterance]:
         elif line.endswith(":"):
             heading = line.removesuffix(":")
             speaker = SECTIONS.get(heading, heading)
-        elif line.startswith(kinds):
+        elif line.startswith(index_labels):
             yield INDEX, LEFT_OUT.sub("", line)
         elif line:
             yield "summary", line
@@ -823,7 +853,10 @@ def _split_at_ends(line: str) -> list[str]:
 
 
 def _goes_on(line: str, stop: int, start: int) -> bool:
-    """Whether a full stop at `stop` does not end the sentence, as in "4. Juli" or "Ms. Okafor"."""
+    """Whether the full stop before `stop` does not end the sentence: "4. Juli", "Ms. Okafor".
+
+    `start` is where the next word begins.
+    """
     if line[stop - 1] != ".":
         return False
     before = line[max(0, stop - UNFINISHED_CHARS) : stop]
@@ -836,9 +869,9 @@ def _split_line(line: str) -> Iterator[str]:
     """A long line in pieces, cut after spaces, commas or semicolons."""
     start = 0
     while len(line) - start > MAX_PIECE_CHARS:
-        window = (start + MAX_PIECE_CHARS // 2, start + MAX_PIECE_CHARS)
-        cut = max(line.rfind(mark, *window) for mark in " ,;、，") + 1
-        end = cut or start + MAX_PIECE_CHARS
+        middle, latest = start + MAX_PIECE_CHARS // 2, start + MAX_PIECE_CHARS
+        cut = max(line.rfind(mark, middle, latest) for mark in " ,;、，") + 1
+        end = cut or latest
         yield line[start:end].strip()
         start = end
     if line[start:].strip():
@@ -861,7 +894,7 @@ def is_error_line(line: str) -> bool:
 
 
 def is_log_line(line: str) -> bool:
-    """Whether a line of output is one of a log, and reports no error."""
+    """Whether a line of output is a log line that reports no error."""
     return line[:1] in _LOG_STARTS and _LOG_LINE.match(line) is not None and not is_error_line(line)
 
 
@@ -899,6 +932,7 @@ def _has_content(text: str) -> bool:
 
 
 def _has_statement(turn: Turn) -> bool:
+    """Whether a turn has a sentence that is no question and no courtesy."""
     _, speaker, sentences = turn
     return speaker in _PROSE and any(
         len(sentence) >= MIN_CHARS and not is_question(sentence) and not is_courtesy(sentence)
@@ -916,6 +950,7 @@ def _replies(turns: Sequence[Turn], number: int) -> Iterator[Turn]:
 
 
 def _all_texts(row: Row) -> Iterator[Utterance]:
+    """Every sentence, call and result of a row with its speaker, however short."""
     speaker = "summary" if row.kind == "summary" else side(row.message.role)
     for block in row.message.blocks:
         match block:

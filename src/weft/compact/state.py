@@ -85,6 +85,9 @@ MAX_COMMAND_CHARS = 240
 """The longest request, user's answer to a question, such an answer in short, quoted line of code or
 output, and command."""
 
+MIN_RULE_CHARS = 6
+"""The shortest rule."""
+
 MAX_LAST_ANSWER_CHARS = 280
 """A shorter last answer is quoted as a whole."""
 
@@ -176,6 +179,8 @@ _LASTING_ORDER = lazy_pattern(
     r"|^(?:i|we) (?:want|expect|require)\b(?=.*\b(?:every|each|all|any|new)\b)"
     r"|^we (?:only )?(?:support|insist)\b",
 )
+"""An order that is a rule if it has one of the `_LASTING_WORDS`."""
+
 _ONCE_WORDS = lazy_pattern(
     r"\b(?:in the meantime|meanwhile|right now|right away|today|tonight|this time"
     r"|zwischenzeit|inzwischen|heute|gleich|sofort|en attendant|aujourd'hui|tout de suite"
@@ -751,7 +756,7 @@ def _rules(
 def is_rule(sentence: str) -> bool:
     """Whether a sentence of the user states a rule that holds beyond the current step."""
     lowered = sentence.lower()
-    if len(sentence) < MIN_CHARS // 2 or is_question(sentence):
+    if len(sentence) < MIN_RULE_CHARS or is_question(sentence):
         return False
     if _NARRATIVE.match(lowered) and not _PERSONAL_NEEDS.search(lowered):
         return False
@@ -764,9 +769,9 @@ def is_rule(sentence: str) -> bool:
     return lowered.startswith("no ") and not _ROMANCE.search(lowered)
 
 
-def _has_rule_words(rule: str) -> bool:
-    """Whether a rule has the words of one, and not only words that other sentences have too."""
-    lowered = rule.lower()
+def _has_rule_words(sentence: str) -> bool:
+    """Whether a sentence has words that hardly any sentence but a rule has."""
+    lowered = sentence.lower()
     if _RULE_WORDS.search(lowered) or _PERSONAL_NEEDS.search(lowered):
         return True
     if _ENGLISH_NO.search(lowered) and not _ROMANCE.search(lowered):
@@ -903,7 +908,7 @@ def _changed_facts(source: Source) -> Iterator[Item]:
     """
     statements = list(_statements(source))
     changes = list(find_replaced(statements, source.reader))
-    changes += _unmatched_changes(statements, changes)
+    changes = [*changes, *_unmatched_changes(statements, changes)]
     goal = list(_goal(source))
     goal_texts, goal_rows = [part.text for part in goal], {part.row for part in goal}
     changes = [change for change in changes if change.replaced or change.row not in goal_rows]

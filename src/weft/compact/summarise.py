@@ -27,13 +27,13 @@ from weft.model import ApiError, Message, Request, Response, Text, ToolCall
 
 from .batches import Batch, Clip, batch_row, fold_batches, join_batches, span_to_merge, with_rules
 from .fidelity import (
+    add_missing_names,
     check_summary,
-    complete,
-    index_size,
-    kept_lines,
-    read_ground,
-    retained_lines,
-    with_lines,
+    index_tokens,
+    lines_to_retain,
+    quoted_lines,
+    read_ground_truth,
+    with_quoted_lines,
 )
 from .non_summary import non_summary_reason, without_orders, without_preamble
 from .plan import Count
@@ -193,7 +193,7 @@ def max_summary_tokens(chunks: Sequence[Sequence[Row]], limit: int, count: Count
     total = 0
     for chunk in chunks:
         max_named = int(plain_turn_tokens(chunk, count) * NAMED_SHARE)
-        total += min(max_named, _own_limit(limit) + index_size(chunk, count))
+        total += min(max_named, _own_limit(limit) + index_tokens(chunk, count))
     return max(limit, total)
 
 
@@ -303,7 +303,7 @@ class Summariser:
                 self._fold_fewer(len(old))
                 continue
             rows = [batch_row(batch) for batch in old]
-            lines = [line for batch in old for line in kept_lines(batch.text)]
+            lines = [line for batch in old for line in quoted_lines(batch.text)]
             summary = self._check(text, rows, [self.job.task], limit, [*lines, *self.job.retain])
             self.batches[first:last] = [fold_batches(old, summary, self.job.model.name)]
 
@@ -419,19 +419,19 @@ class Summariser:
     ) -> str:
         """The model's summary with doubtful names marked, and with the texts to retain, the rules
         and the names that it lacks."""
-        checked = check_summary(text, read_ground(rows, prior))
+        checked = check_summary(text, read_ground_truth(rows, prior))
         if not checked.text:
             raise self._failed("its summary speaks of nothing that was said", answered=True)
         self.dropped += checked.dropped
         self.marked += checked.marked
-        retained = retained_lines(checked.text, rows, retain)
+        retained = lines_to_retain(checked.text, rows, retain)
         rules = self._missing_rules("\n".join([checked.text, *retained]), rows, max_tokens)
-        summary = with_rules(with_lines(checked.text, retained), rules)
+        summary = with_rules(with_quoted_lines(checked.text, retained), rules)
         if not self.job.total_limit:
             max_tokens = max(max_tokens, self._size(summary) + MIN_INDEX)
-        completed = complete(summary, rows, max_tokens, self.count)
+        completed = add_missing_names(summary, rows, max_tokens, self.count)
         self.added += completed.added
-        self.left += completed.left
+        self.left += completed.left_out
         return completed.text
 
     def _missing_rules(self, text: str, rows: Sequence[Row], max_tokens: int) -> list[str]:

@@ -37,28 +37,34 @@ from weft.model import (
 from .plan import Count, Thinned, block_kind, hex_id
 from .source import is_log_line
 
-HANDLE = 12
+HANDLE_DIGITS = 12
 """The number of hex digits of the message id in a handle."""
 
 MARKER = '[Shortened: {left:,} of {total:,} characters left out. recall("{handle}") has the whole.]'
 GAP = "[...]"
 HEAD_SHARE, TAIL_SHARE = 0.3, 0.2
-"""The shares of the head and the tail; the rest is for lines that match the task or report an
-error. Of a log, only these lines and those that are no log lines are shown."""
+"""The shares of the head and the tail. The remaining characters are for lines that match the task
+or report an error. Of a log, only such lines and lines that are no log lines are shown."""
+
+HEAD_ONLY_SHARE, TAIL_ONLY_SHARE = 0.6, 0.4
+"""The shares if no line matches."""
 
 LOG_LINES, LOG_SHARE = 20, 0.7
 """A text is a log if this share of its first lines are lines of a log."""
 
-PIECE = 300
+PIECE_CHARS = 300
 """Longer lines are matched in pieces of this many characters."""
 
 ERROR_WORDS = ("error", "failed", "fatal", "exception", "traceback")
-WORDS_MOST = 64
-COMMON_SHARE, COMMON_LEAST = 8, 20
-"""A word is ignored if it occurs more than 20 times and in more than an eighth of the lines."""
+MAX_TASK_WORDS = 64
+"""How many words of the task are looked for."""
+
+COMMON_DIVISOR, MIN_COMMON = 8, 20
+"""A word is ignored if it occurs more than `MIN_COMMON` times, and more often than the number of
+lines divided by `COMMON_DIVISOR`."""
 
 _WORD = lazy_pattern(r"[^\W\d_]\w{2,}|\d{3,}|[\u3040-\u9fff\uac00-\ud7af]{2}")
-_COMMON = frozenset(
+_STOP_WORDS = frozenset(
     {
         *("the", "and", "for", "that", "this", "with", "from", "are", "was", "were", "have", "has"),
         *("had", "not", "you", "your", "can", "will", "would", "should", "could", "what", "which"),
@@ -67,7 +73,7 @@ _COMMON = frozenset(
         *("report", "look", "find", "use", "using", "make", "get"),
     }
 )
-"""Stop words."""
+"""Stop words, and words that say nothing about the task."""
 
 
 class Thinning(Struct, frozen=True):
@@ -89,9 +95,9 @@ def thinnable_rows(rows: Sequence[Row]) -> list[int]:
     return [i for i in unread_rows(rows) if rows[i].priority != "pinned"]
 
 
-def thin_unread(rows: Sequence[Row], room: int, count: Count) -> Thinning:
-    """The rows with their unread results shortened to at most `room` tokens in total."""
-    return Unread(rows, count).thin(room)
+def thin_unread(rows: Sequence[Row], max_tokens: int, count: Count) -> Thinning:
+    """The rows with their unread results shortened to at most `max_tokens` in total."""
+    return Unread(rows, count).thin(max_tokens)
 
 
 class Unread:
@@ -113,46 +119,49 @@ class Unread:
         }
         self.longest = max((len(excerpt.text) for excerpt in self.excerpts.values()), default=0)
 
-    def thin(self, room: int) -> Thinning:
-        """The rows with their unread results shortened to at most `room` tokens in total.
+    def thin(self, max_tokens: int) -> Thinning:
+        """The rows with their unread results shortened to at most `max_tokens` tokens in total.
 
         All results get the same maximum number of characters, as many as fit. Media are removed if
         they do not fit beside the handles. If even the handles do not fit, only the handles
         remain: the caller must count the result.
         """
-        with_media = self._size(0, with_media=True) <= room
+        with_media = self._size(0, with_media=True) <= max_tokens
 
-        def fits(most: int) -> bool:
-            return self._size(most, with_media=with_media) <= room
+        def fits(max_chars: int) -> bool:
+            return self._size(max_chars, with_media=with_media) <= max_tokens
 
-        most = _most_that_fits(self.longest, fits)
-        thin = {i: self._cut_row(i, most, with_media) for i in self.numbers}
-        return _thinning(self.rows, thin)
+        max_chars = _largest_fitting(self.longest, fits)
+        shorter = {i: self._cut_row(i, max_chars, with_media) for i in self.numbers}
+        return _thinning(self.rows, shorter)
 
-    def _size(self, most: int, *, with_media: bool) -> int:
-        return sum(self.count(self._cut_row(i, most, with_media).message) for i in self.numbers)
+    def _size(self, max_chars: int, *, with_media: bool) -> int:
+        return sum(
+            self.count(self._cut_row(i, max_chars, with_media).message) for i in self.numbers
+        )
 
-    def _cut_row(self, number: int, most: int, with_media: bool) -> Row:
-        """A row with at most `most` characters of each result, plus the handle."""
+    def _cut_row(self, number: int, max_chars: int, with_media: bool) -> Row:
+        """A row with at most `max_chars` characters of each result, plus the handle."""
         row = self.rows[number]
         old = row.message.blocks
-        new = tuple(self._cut(number, place, most, with_media) for place in range(len(old)))
-        if all(one is other for one, other in zip(new, old, strict=True)):
+        new = tuple(self._cut_block(number, j, max_chars, with_media) for j in range(len(old)))
+        if all(new_block is block for new_block, block in zip(new, old, strict=True)):
             return row
         return structs.replace(row, message=structs.replace(row.message, blocks=new))
 
-    def _cut(self, number: int, place: int, most: int, with_media: bool) -> Block:
-        block = self.rows[number].message.blocks[place]
+    def _cut_block(self, number: int, block_number: int, max_chars: int, with_media: bool) -> Block:
+        """A block with at most `max_chars` characters, plus the handle, if it is a result."""
+        block = self.rows[number].message.blocks[block_number]
         if not isinstance(block, ToolResult):
             return block
-        excerpt = self.excerpts[number, place]
+        excerpt = self.excerpts[number, block_number]
         media = [inner for inner in block.content if _is_media(inner)]
-        text = excerpt.within(most)
+        text = excerpt.within(max_chars)
         if text == excerpt.text and (with_media or not media):
             return block
         if media and not with_media:
             kinds = Counter(block_kind(inner) for inner in media)
-            removed = ", ".join(f"{many} {kind}" for kind, many in kinds.items())
+            removed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
             text = f"[left out: {removed}]\n{text}" if text else f"[left out: {removed}]"
             media = []
         form = block.form if block.form == "text" and not media else ""
@@ -161,18 +170,19 @@ class Unread:
 
 def handle_of(row: Row, number: int) -> str:
     """The handle with which `recall` returns the original of this block."""
-    return f"{(hex_id(row) or '')[:HANDLE]}/{number}"
+    return f"{(hex_id(row) or '')[:HANDLE_DIGITS]}/{number}"
 
 
-def _thinning(rows: Sequence[Row], thin: dict[int, Row]) -> Thinning:
+def _thinning(rows: Sequence[Row], shorter: dict[int, Row]) -> Thinning:
+    """The rows with some of them replaced by shorter ones, and a record of each shorter block."""
     thinned: list[Thinned] = []
-    for i, row in thin.items():
+    for i, row in shorter.items():
         blocks = zip(rows[i].message.blocks, row.message.blocks, strict=True)
         for number, (old, new) in enumerate(blocks):
             if old != new:
                 before, after = len(_text_of(old)), len(_text_of(new))
                 thinned.append(Thinned(id=hex_id(row), block=number, before=before, after=after))
-    return Thinning(tuple(thin.get(i, row) for i, row in enumerate(rows)), tuple(thinned))
+    return Thinning(tuple(shorter.get(i, row) for i, row in enumerate(rows)), tuple(thinned))
 
 
 class _Excerpt:
@@ -185,13 +195,13 @@ class _Excerpt:
         self._pieces: list[tuple[int, int]] | None = None
         self._original: tuple[str, int] | None = None
 
-    def within(self, most: int) -> str:
-        """About `most` characters of the text plus the marker line, or the text if it is shorter
-        than that."""
-        if len(self.text) <= most:
+    def within(self, max_chars: int) -> str:
+        """About `max_chars` characters of the text plus the marker line; the whole text if that is
+        shorter."""
+        if len(self.text) <= max_chars:
             return self.text
         body, total = self._read_original()
-        parts, size = self._choose(body, most)
+        parts, size = self._choose(body, max_chars)
         marker = MARKER.format(left=total - size, total=total, handle=self.handle)
         shorter = "\n".join([*parts, marker])
         return shorter if len(shorter) < len(self.text) else self.text
@@ -211,18 +221,20 @@ class _Excerpt:
             return self.text, len(self.text)
         return head, max(len(head), int(earlier[1].replace(",", "")))
 
-    def _choose(self, body: str, most: int) -> tuple[list[str], int]:
+    def _choose(self, body: str, max_chars: int) -> tuple[list[str], int]:
         """The chosen parts of the text with gap markers between them, and their total length."""
-        if most <= 0:
+        if max_chars <= 0:
             return [], 0
-        matching = bool(self._ranked(body))
-        head_share, tail_share = (HEAD_SHARE, TAIL_SHARE) if matching else (0.6, 0.4)
-        head = _line_end(body, int(most * head_share))
-        tail = _line_start(body, max(head, len(body) - int(most * tail_share)))
-        spans = [(0, head), *self._matches(body, head, tail, most - head - (len(body) - tail))]
+        matching = bool(self._ranked_pieces(body))
+        head_share, tail_share = (
+            (HEAD_SHARE, TAIL_SHARE) if matching else (HEAD_ONLY_SHARE, TAIL_ONLY_SHARE)
+        )
+        head = _line_end(body, int(max_chars * head_share))
+        tail = _line_start(body, max(head, len(body) - int(max_chars * tail_share)))
+        spans = [(0, head), *self._matches(body, head, tail, max_chars - head - (len(body) - tail))]
         spans.append((tail, len(body)))
         if _is_log(body):
-            spans = self._telling_lines(body, most) or spans
+            spans = self._important_lines(body, max_chars) or spans
         parts: list[str] = []
         at = 0
         for start, end in spans:
@@ -238,34 +250,37 @@ class _Excerpt:
             at = end
         return parts, sum(end - start for start, end in spans if end > start)
 
-    def _matches(self, body: str, start: int, end: int, room: int) -> list[tuple[int, int]]:
+    def _matches(self, body: str, start: int, end: int, max_chars: int) -> list[tuple[int, int]]:
         """The pieces between head and tail that match the task best, in text order."""
         chosen: list[tuple[int, int]] = []
-        for low, high in self._ranked(body):
+        chars_left = max_chars
+        for low, high in self._ranked_pieces(body):
             if low < start or high > end:
                 continue
-            room -= high - low + len(GAP) + 2
-            if room < 0:
+            chars_left -= high - low + len(GAP) + 2
+            if chars_left < 0:
                 break
             chosen.append((low, high))
         return sorted(chosen)
 
-    def _telling_lines(self, body: str, most: int) -> list[tuple[int, int]]:
-        """The last lines of a log that are no log lines or match the task, in text order."""
-        matches = set(self._ranked(body))
+    def _important_lines(self, body: str, max_chars: int) -> list[tuple[int, int]]:
+        """The last lines of a log that are no log lines or match the task, in text order; at most
+        `max_chars` characters."""
+        matches = set(self._ranked_pieces(body))
         chosen: list[tuple[int, int]] = []
+        chars_left = max_chars
         end = len(body)
         for line in reversed(body.splitlines(keepends=True)):
             span = (end - len(line), end)
             end = span[0]
             if line.strip() and (span in matches or not is_log_line(line)):
-                most -= len(line)
-                if most < 0:
+                chars_left -= len(line)
+                if chars_left < 0:
                     break
                 chosen.append(span)
         return chosen[::-1]
 
-    def _ranked(self, body: str) -> list[tuple[int, int]]:
+    def _ranked_pieces(self, body: str) -> list[tuple[int, int]]:
         """The pieces of the body that contain words of the task, best first."""
         if self._pieces is None:
             self._pieces = _rank_pieces(body, self.words)
@@ -278,7 +293,7 @@ def _rank_pieces(body: str, words: Sequence[str]) -> list[tuple[int, int]]:
     Rare words count for more; very common words are ignored.
     """
     lowered = body.lower()
-    common = max(COMMON_LEAST, lowered.count("\n") // COMMON_SHARE)
+    common = max(MIN_COMMON, lowered.count("\n") // COMMON_DIVISOR)
     words = [word for word in words if 0 < lowered.count(word) <= common]
     errors = [word for word in ERROR_WORDS if 0 < lowered.count(word) <= common]
     words = sorted({*words, *errors}, key=len, reverse=True)
@@ -293,27 +308,30 @@ def _rank_pieces(body: str, words: Sequence[str]) -> list[tuple[int, int]]:
     for match in pattern.finditer(lowered if ascii_only else body):
         line = bisect_right(starts, match.start()) - 1
         low = starts[line]
-        low += (match.start() - low) // PIECE * PIECE
-        high = min(starts[line + 1] if line + 1 < len(starts) else len(body), low + PIECE)
+        low += (match.start() - low) // PIECE_CHARS * PIECE_CHARS
+        high = min(starts[line + 1] if line + 1 < len(starts) else len(body), low + PIECE_CHARS)
         words_in.setdefault((low, high), set()).add(match[0].casefold())
     spread = Counter(word for names in words_in.values() for word in names)
-    rarity = {word: log(1 + len(starts) / many) for word, many in spread.items()}
+    rarity = {word: log(1 + len(starts) / count) for word, count in spread.items()}
 
-    def worth(span: tuple[int, int]) -> float:
+    def score(span: tuple[int, int]) -> float:
         return sum(rarity[word] for word in sorted(words_in[span]))
 
-    return sorted(words_in, key=lambda span: (-worth(span), span))
+    return sorted(words_in, key=lambda span: (-score(span), span))
 
 
 def _is_log(body: str) -> bool:
-    lines = [line for line in body[: LOG_LINES * PIECE].splitlines() if line.strip()][:LOG_LINES]
+    """Whether most of the first lines are log lines."""
+    lines = [line for line in body[: LOG_LINES * PIECE_CHARS].splitlines() if line.strip()][
+        :LOG_LINES
+    ]
     return sum(map(is_log_line, lines)) > LOG_SHARE * len(lines)
 
 
 def _task_words(rows: Sequence[Row], unread: Sequence[int]) -> list[str]:
-    """The words of the last user message and of the calls whose results are unread.
+    """The words of the last request and of the calls whose results are unread, the longest first.
 
-    Longest first, because a regular expression prefers its first alternative.
+    A regular expression prefers its first alternative, so longer words must come first.
     """
     ids = {
         block.call_id
@@ -322,7 +340,7 @@ def _task_words(rows: Sequence[Row], unread: Sequence[int]) -> list[str]:
         if isinstance(block, ToolResult)
     }
     sources: list[str] = []
-    request = next((row for row in reversed(rows) if _is_typed(row)), None)
+    request = next((row for row in reversed(rows) if _is_request(row)), None)
     if request is not None:
         sources.append(request.message.text)
     for row in reversed(rows):
@@ -333,13 +351,13 @@ def _task_words(rows: Sequence[Row], unread: Sequence[int]) -> list[str]:
     words = dict.fromkeys(
         word.casefold() for text in sources for word in _WORD.findall(text) if len(word) > 1
     )
-    useful = [word for word in words if word not in _COMMON][:WORDS_MOST]
+    useful = [word for word in words if word not in _STOP_WORDS][:MAX_TASK_WORDS]
     return sorted(useful, key=len, reverse=True)
 
 
-def _is_typed(row: Row) -> bool:
-    typed = any(isinstance(block, Text) and block.text.strip() for block in row.message.blocks)
-    return row.message.role == "user" and row.kind != "summary" and shows(row) and typed
+def _is_request(row: Row) -> bool:
+    has_text = any(isinstance(block, Text) and block.text.strip() for block in row.message.blocks)
+    return row.message.role == "user" and row.kind != "summary" and shows(row) and has_text
 
 
 def _has_results(row: Row) -> bool:
@@ -354,19 +372,20 @@ def _text_of(block: Block) -> str:
     return "\n".join(texts(block.content)) if isinstance(block, ToolResult) else ""
 
 
-def _line_end(body: str, at: int) -> int:
-    """The end of the last complete line before `at`, or `at` if that would lose more than half."""
-    end = body.rfind("\n", at // 2, at) + 1
-    return end or at
+def _line_end(body: str, index: int) -> int:
+    """The end of the last complete line before `index`; `index` itself if the line is too long."""
+    end = body.rfind("\n", index // 2, index) + 1
+    return end or index
 
 
-def _line_start(body: str, at: int) -> int:
-    """The start of the next complete line after `at`, or `at` if that would lose more than half."""
-    end = body.find("\n", at, at + (len(body) - at) // 2) + 1
-    return end or at
+def _line_start(body: str, index: int) -> int:
+    """The start of the first complete line after `index`; `index` itself if the line is too
+    long."""
+    start = body.find("\n", index, index + (len(body) - index) // 2) + 1
+    return start or index
 
 
-def _most_that_fits(limit: int, fits: Callable[[int], bool]) -> int:
+def _largest_fitting(limit: int, fits: Callable[[int], bool]) -> int:
     """About the largest number up to `limit` that fits, by doubling and bisection; else 0."""
     high = min(limit, 256)
     low = 0
