@@ -1,8 +1,8 @@
 """The names in a text: paths, errors, symbols, hashes and figures.
 
-These are what a summary most often loses and an agent most often needs. One regular expression
-finds them, always as a verbatim part of the text. Each alternative starts only where a word or path
-starts, so the cost stays linear for any text. Plain words are skipped first. A figure of one or two
+Summaries often lose these names, and agents often need them. One regular expression finds them,
+always as a verbatim part of the text. Each alternative starts only where a word or path starts, so
+the cost is linear for any text. Runs of plain words are skipped first. A figure of one or two
 digits, or a line number, is not a name.
 """
 
@@ -82,8 +82,8 @@ def find_entities(text: str) -> Iterator[Name]:
 class NameReader:
     """Finds the names of many lines, several times as fast as `find_entities`.
 
-    Most words of a conversation are repeated, so each distinct word is read once. A name with
-    a space is a figure or stands in backquotes; a line that may have one is read as a whole.
+    Most words of a conversation are repeated, so each distinct word is read once. Only figures and
+    names in backquotes have spaces; a line that may have one is read as a whole.
     """
 
     def __init__(self) -> None:
@@ -93,17 +93,17 @@ class NameReader:
     def read(self, line: str) -> list[Name]:
         """The names of a line, in order."""
         if line.count("`") > 1 or _SPACED.search(line):
-            whole = self._lines.get(line)
-            if whole is None:
-                whole = self._lines[line] = list(find_entities(line))
-            return whole
+            line_names = self._lines.get(line)
+            if line_names is None:
+                line_names = self._lines[line] = list(find_entities(line))
+            return line_names
         words = self._words
         names: list[Name] = []
         for word in line.split():
-            known = words.get(word)
-            if known is None:
+            word_names = words.get(word)
+            if word_names is None:
                 is_plain = word.isascii() and word.isalpha() and word.islower()
-                known = words[word] = () if is_plain else tuple(find_entities(word))
-            if known:
-                names += known
+                word_names = words[word] = () if is_plain else tuple(find_entities(word))
+            if word_names:
+                names += word_names
         return names

@@ -1,9 +1,9 @@
 """Choose the texts of a short summary: those that the current request needs.
 
-A summary of a few hundred tokens cannot have every decision and fact. `Focus` says how relevant a
-text is for the current request. `choose_candidates` chooses among decisions, facts and sentences. A
-text scores by its relevance, its kind, its age, and the figures and rare words that no text chosen
-before it has; the score is divided by its length.
+A summary of a few hundred tokens cannot have every decision and fact. `Focus` measures how relevant
+a text is for the current request. `choose_candidates` chooses among decisions, facts and sentences.
+The score of a text depends on its relevance, its kind, its age, and the figures and rare words that
+no text chosen before it has. The score is divided by its length.
 """
 
 from bisect import bisect_right
@@ -34,8 +34,7 @@ MIN_VALUE = 0.9
 """A text whose new figures and words have a lower value is left out: one figure, or three words."""
 
 MIN_OWN_VALUE = 0.3
-"""The own value of a decision or a rule counts only from this value of its new words on: one
-word."""
+"""The own value of a decision or a rule counts only if its new words have this value: one word."""
 
 MAX_MISSED = 30
 """Stop after this many texts that do not fit."""
@@ -43,7 +42,7 @@ MAX_MISSED = 30
 MAX_CALL_CHARS = 400
 """How many characters of a call are read for the words of its exchange."""
 
-LAST_REQUEST, LAST_REPLY, REQUEST_BEFORE = 1.0, 0.5, 0.6
+LAST_REQUEST_WEIGHT, LAST_REPLY_WEIGHT, REQUEST_BEFORE_WEIGHT = 1.0, 0.5, 0.6
 """The weights of the words of the user's last turn, of the assistant's turn before it, and of the
 user's turn before that. The last turn alone may be only a short answer such as "yes"."""
 
@@ -85,7 +84,7 @@ class Focus:
         words = [_stems(" ".join(sentences)) for _, _, sentences in spoken]
         self.turns = len(spoken)
         self.spread = Counter(word for turn_words in words for word in turn_words)
-        self._asked: set[str] = set()
+        self._request_words: set[str] = set()
         self.query = self._read_query(spoken, words)
         self._exchange_rows: list[int] = []
         self._exchange_words: list[set[str]] = []
@@ -94,50 +93,49 @@ class Focus:
                 self._exchange_rows.append(row)
                 self._exchange_words.append(_stems(" ".join(sentences)))
         for use in uses:
-            at = bisect_right(self._exchange_rows, use.row) - 1
-            if at >= 0:
+            exchange = bisect_right(self._exchange_rows, use.row) - 1
+            if exchange >= 0:
                 text = " ".join((use.name.replace("_", " "), *use.arguments.values()))
-                self._exchange_words[at] |= _stems(text[:MAX_CALL_CHARS])
-        best = sorted((self.query[w] * self.rarity(w) for w in self.query), reverse=True)[
-            :FULL_RELEVANCE_WORDS
-        ]
-        self._full = sum(best) or 1.0
+                self._exchange_words[exchange] |= _stems(text[:MAX_CALL_CHARS])
+        weights = [weight * self.rarity(word) for word, weight in self.query.items()]
+        self._full_weight = sum(sorted(weights, reverse=True)[:FULL_RELEVANCE_WORDS]) or 1.0
 
     def rarity(self, word: str) -> float:
-        """Between 0 and 1: how few turns have a word."""
+        """Between 0 and 1: the fewer turns have a word, the higher."""
         return log(1 + self.turns / (1 + self.spread[word])) / log(1 + max(1, self.turns))
 
     def relevance(self, row: int, text: str) -> float:
         """Between 0 and 1: how much the current request needs a sentence of this row."""
-        own = _stems(text)
-        at = bisect_right(self._exchange_rows, row) - 1
-        if at == len(self._exchange_rows) - 1:
-            own &= self._asked  # it is part of the reply whose words are in the query
-        around = self._exchange_words[at] if at >= 0 else set[str]()
-        exchange_share = min(1.0, self._weight(around - own))
-        return min(1.0, self._weight(own) + EXCHANGE_WEIGHT * exchange_share)
+        words = _stems(text)
+        exchange = bisect_right(self._exchange_rows, row) - 1
+        if exchange == len(self._exchange_rows) - 1:
+            words &= self._request_words  # it is part of the reply whose words are in the query
+        exchange_words = self._exchange_words[exchange] if exchange >= 0 else set[str]()
+        exchange_share = min(1.0, self._weight(exchange_words - words))
+        return min(1.0, self._weight(words) + EXCHANGE_WEIGHT * exchange_share)
 
     def _weight(self, words: Collection[str]) -> float:
         """The weight of the request's words among these, as a share of the full relevance."""
-        return sum(self.query[w] * self.rarity(w) for w in words if w in self.query) / self._full
+        weights = [self.query[word] * self.rarity(word) for word in words if word in self.query]
+        return sum(weights) / self._full_weight
 
     def _read_query(self, spoken: Sequence[Turn], words: Sequence[Set[str]]) -> dict[str, float]:
-        """The words that matter now, with their weights."""
+        """The words of the last turns with their weights; `words` are those of each turn."""
         query: dict[str, float] = {}
-        weights = iter((LAST_REQUEST, REQUEST_BEFORE))
+        weights = iter((LAST_REQUEST_WEIGHT, REQUEST_BEFORE_WEIGHT))
         earlier_weight = 1.0
-        reply_weight = LAST_REPLY  # the assistant's turns may be several, between calls
+        reply_weight = LAST_REPLY_WEIGHT  # the assistant's turns may be several, between calls
         for turn, turn_words in zip(reversed(spoken), reversed(words), strict=True):
             weight = reply_weight
             if turn.speaker == "user":
                 weight = next(weights, 0.0) * earlier_weight
-                is_last = weight == LAST_REQUEST
+                is_last = weight == LAST_REQUEST_WEIGHT
                 if is_last and len(turn_words - VAGUE_WORDS) > CLEAR_REQUEST_WORDS:
                     earlier_weight = EARLIER_WEIGHT
-                reply_weight = LAST_REPLY * earlier_weight if is_last else 0.0
+                reply_weight = LAST_REPLY_WEIGHT * earlier_weight if is_last else 0.0
                 if not weight:
                     break
-                self._asked |= turn_words
+                self._request_words |= turn_words
             for word in turn_words - VAGUE_WORDS if weight else ():
                 query[word] = max(weight, query.get(word, 0.0))
         return query
@@ -150,10 +148,10 @@ def _stems(text: str) -> set[str]:
 class Candidate(Struct, frozen=True):
     """A text that may be part of a summary.
 
-    - `factor`: the factor of its kind
+    - `factor`: multiplies its score
     - `row`: the row that it comes from
-    - `about`: its text without the words that a summary adds; its figures and words are read there
-    - `own_value`: an additional value, because it is a decision or a rule
+    - `about`: the part of the text whose figures and words count
+    - `own_value`: a value besides that of its figures and words, for a decision or a rule
     - `needs_new_figure`: it is left out unless it has a figure that no text chosen before it has
     """
 
@@ -170,32 +168,35 @@ def choose_candidates(
     focus: Focus,
     rows: int,
     known: str,
-    fits: Callable[[int], bool],
+    add_if_fits: Callable[[int], bool],
 ) -> list[int]:
     """The numbers of the chosen candidates, the highest score first.
 
-    `known` is the text that the summary has already. `fits(number)` is called for each candidate in
-    that order; it returns whether there is room, and reserves it.
+    `rows` is the number of rows of the source, and `known` the text that the summary has already.
+    `add_if_fits(number)` is called for each candidate in that order; it adds the candidate and
+    returns `True`, or returns `False` if the candidate does not fit.
     """
-    covered = _information(known, focus)
-    infos = [_information(one.about, focus) for one in candidates]
+    covered_units = _read_units(known, focus)
+    units = [_read_units(candidate.about, focus) for candidate in candidates]
     factors = [
-        one.factor
-        * (1 - AGE_PENALTY * (rows - one.row) / max(1, rows))
-        * (1 + RELEVANCE_BONUS * focus.relevance(one.row, one.about))
-        / (len(one.text) / CHARS_PER_TOKEN + ITEM_TOKENS)
-        for one in candidates
+        candidate.factor
+        * (1 - AGE_PENALTY * (rows - candidate.row) / max(1, rows))
+        * (1 + RELEVANCE_BONUS * focus.relevance(candidate.row, candidate.about))
+        / (len(candidate.text) / CHARS_PER_TOKEN + ITEM_TOKENS)
+        for candidate in candidates
     ]
     chosen: list[int] = []
-    missed = 0
+    missed = 0  # how many did not fit
 
     def gain(number: int) -> float:
-        new = {unit: value for unit, value in infos[number].items() if unit not in covered}
-        total = sum(new.values())
-        if candidates[number].needs_new_figure and max(new.values(), default=0.0) < 1.0:
+        """The score of a candidate by its new figures and words; 0 if it adds too little."""
+        candidate = candidates[number]
+        new = [value for unit, value in units[number].items() if unit not in covered_units]
+        value = sum(new)
+        if candidate.needs_new_figure and max(new, default=0.0) < 1.0:
             return 0.0
-        total += candidates[number].own_value if total >= MIN_OWN_VALUE else 0.0
-        return factors[number] * total if total >= MIN_VALUE else 0.0
+        value += candidate.own_value if value >= MIN_OWN_VALUE else 0.0
+        return factors[number] * value if value >= MIN_VALUE else 0.0
 
     heap = [(-gain(number), -candidates[number].row, number) for number in range(len(candidates))]
     heapify(heap)
@@ -208,16 +209,16 @@ def choose_candidates(
         if heap and -fresh > heap[0][0]:
             heappush(heap, (-fresh, newest, number))
             continue
-        if fits(number):
+        if add_if_fits(number):
             chosen.append(number)
-            covered.update(infos[number])
+            covered_units.update(units[number])
         elif (missed := missed + 1) > MAX_MISSED:
             break
     return chosen
 
 
-def _information(text: str, focus: Focus) -> dict[str, float]:
+def _read_units(text: str, focus: Focus) -> dict[str, float]:
     """The figures and words of a text with their values."""
-    units = {word: WORD_VALUE * focus.rarity(word) for word in _stems(text)}
-    units.update((value.removeprefix("0"), 1.0) for value in figures_in(text))
-    return units
+    values = {word: WORD_VALUE * focus.rarity(word) for word in _stems(text)}
+    values.update((figure.removeprefix("0"), 1.0) for figure in figures_in(text))
+    return values

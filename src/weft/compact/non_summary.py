@@ -15,8 +15,8 @@ import orjson
 
 from weft.lazy import lazy_pattern
 
-SHORT = 600
-"""An apology or an error at the start of a longer text is taken for a preamble."""
+SHORT_CHARS = 600
+"""An apology or an error at the start of a longer text is only a preamble."""
 
 _START = r"\A[\s>*_#\"'`-]*"
 
@@ -131,11 +131,11 @@ def non_summary_reason(text: str) -> str | None:
     if _ORDER.match(start):
         return "gave an instruction instead of a summary"
     body = without_preamble(start)
-    if _ERROR.match(body) and len(body) < SHORT:
+    if _ERROR.match(body) and len(body) < SHORT_CHARS:
         return "answered with an error message"
-    if _REFUSAL.match(body) and len(body) < SHORT:
+    if _REFUSAL.match(body) and len(body) < SHORT_CHARS:
         return "declined or apologised"
-    if _ASKS_FOR_SOURCE.search(body[:SHORT]) and len(body) < SHORT:
+    if _ASKS_FOR_SOURCE.search(body[:SHORT_CHARS]) and len(body) < SHORT_CHARS:
         return "asked for the conversation"
     if _CONTINUES.match(body):
         return "continued the task"
@@ -145,8 +145,8 @@ def non_summary_reason(text: str) -> str | None:
 def without_preamble(text: str) -> str:
     """The text without a first line such as "Sure! Here is the summary:"."""
     match = _PREAMBLE.match(text)
-    rest = text[match.end() :].strip() if match else ""
-    return rest or text
+    body = text[match.end() :].strip() if match else ""
+    return body or text
 
 
 def without_orders(text: str) -> tuple[str, list[str]]:
@@ -155,14 +155,14 @@ def without_orders(text: str) -> tuple[str, list[str]]:
     lines: list[str] = []
     for line in text.splitlines():
         sentences = [part for part in _SENTENCE.split(line) if part and part.strip()]
-        matching = [sentence for sentence in sentences if _ORDER.match(sentence)]
-        if not matching:
+        line_orders = [sentence for sentence in sentences if _ORDER.match(sentence)]
+        if not line_orders:
             lines.append(line)
             continue
-        orders += [sentence.strip() for sentence in matching]
-        rest = " ".join(sentence for sentence in sentences if sentence not in matching)
-        if rest.strip():
-            lines.append(rest)
+        orders += [sentence.strip() for sentence in line_orders]
+        remaining = " ".join(sentence for sentence in sentences if sentence not in line_orders)
+        if remaining.strip():
+            lines.append(remaining)
     return ("\n".join(lines).strip(), orders) if orders else (text, orders)
 
 

@@ -39,15 +39,21 @@ from .plan import (
 from .tool import Replacement
 
 Strip = Literal["all", "after"]
+"""Which messages that stay lose reminders and thinking: all of them, or those after the first range
+begins."""
 
 COMPACTED = "I compacted the thread"
 """The text that replaces the agent's own `compact` call."""
 
-SHOWN = 12
+MAX_IDS_SHOWN = 12
+"""How many checkpoints an error lists."""
 
 
 class Span(Struct, frozen=True):
-    """The blocks that a replacement covers: from `start` up to, but not including, `end`."""
+    """The blocks that a replacement covers: from `start` up to, but not including, `end`.
+
+    `number` is the index of the replacement in the caller's list.
+    """
 
     number: int
     replacement: Replacement
@@ -68,11 +74,13 @@ def plan_replacements(
     `known` are the checkpoints of this thread, on any branch. `call_id` is the agent's own
     `compact` call, which is replaced by a sentence and has no result.
     """
-    spans = _locate(rows, replacements, known)
+    spans = _locate_spans(rows, replacements, known)
     pinned = {i for i, row in enumerate(rows) if row.priority == "pinned"}
-    covered = {place for span in spans for place in _places(rows, span) if place[0] not in pinned}
-    call, pairs = _without_call(find_pairs(rows), call_id)
-    removed = keep_pairs_together(pairs, covered, pinned)
+    removed_positions = {
+        place for span in spans for place in _positions_in(rows, span) if place[0] not in pinned
+    }
+    call, pairs = _separate_call(find_pairs(rows), call_id)
+    removed = keep_pairs_together(pairs, removed_positions, pinned)
     replaced: dict[BlockPosition, Block] = {}
     if call is not None and call.call is not None:
         if call.call[0] in pinned:
@@ -80,19 +88,19 @@ def plan_replacements(
         removed.update(call.results)
         if call.call not in removed:
             replaced[call.call] = Text(COMPACTED)
-    edge = spans[0].start if strip == "after" else (0, 0)
-    stripped, stripped_places = _strip(rows, removed, pinned, edge)
+    strip_from = spans[0].start if strip == "after" else (0, 0)
+    stripped, stripped_positions = _strip(rows, removed, pinned, strip_from)
     summaries = _place_summaries(rows, spans, pairs, removed)
     return Plan(
-        rows=_assemble(rows, spans, removed | stripped_places, replaced, summaries),
-        ranges=tuple(_describe(rows, span, pinned) for span in spans),
-        pins_kept=tuple(describe_pin(rows[i]) for i in sorted(_covered_rows(rows, spans) & pinned)),
+        rows=_assemble(rows, spans, removed | stripped_positions, replaced, summaries),
+        ranges=tuple(_describe_range(rows, span, pinned) for span in spans),
+        pins_kept=tuple(describe_pin(rows[i]) for i in sorted(_rows_in_any(rows, spans) & pinned)),
         stripped=stripped,
         dropped_calls=tuple(pair.id for pair in pairs if pair.call in removed and not pair.results),
     )
 
 
-def _locate(
+def _locate_spans(
     rows: Sequence[Row], replacements: Sequence[Replacement], known: Set[str]
 ) -> list[Span]:
     """The ranges in thread order; raises `CompactRefused` if one is invalid or two overlap."""
@@ -102,9 +110,9 @@ def _locate(
     if setup_end == len(rows):
         what = "only system messages" if setup_end else "no messages"
         raise CompactRefused(f"the thread has {what}: nothing to compact", field="replacements")
-    positions = _checkpoints(rows, setup_end)
+    checkpoints = _checkpoint_positions(rows, setup_end)
     spans = [
-        _locate_span(number, replacement, rows, setup_end, positions, known)
+        _locate_span(number, replacement, rows, setup_end, checkpoints, known)
         for number, replacement in enumerate(replacements)
     ]
     spans.sort(key=lambda span: (span.start, span.end))
@@ -117,7 +125,8 @@ def _locate(
     return spans
 
 
-def _checkpoints(rows: Sequence[Row], setup_end: int) -> dict[str, list[BlockPosition]]:
+def _checkpoint_positions(rows: Sequence[Row], setup_end: int) -> dict[str, list[BlockPosition]]:
+    """Where each checkpoint is; a copied one may be in several positions."""
     positions: dict[str, list[BlockPosition]] = {}
     for i in range(setup_end, len(rows)):
         for j, block in enumerate(rows[i].message.blocks):
@@ -131,16 +140,16 @@ def _locate_span(
     replacement: Replacement,
     rows: Sequence[Row],
     setup_end: int,
-    positions: dict[str, list[BlockPosition]],
+    checkpoints: dict[str, list[BlockPosition]],
     known: Set[str],
 ) -> Span:
     path = f"replacements[{number}]"
     start, end = (setup_end, 0), (len(rows), 0)
     if replacement.from_ is not None:
-        i, j = _find(replacement.from_, f"{path}.from", positions, known)
+        i, j = _find_checkpoint(replacement.from_, f"{path}.from", checkpoints, known)
         start = (i, j + 1)
     if replacement.to is not None:
-        i, j = _find(replacement.to, f"{path}.to", positions, known)
+        i, j = _find_checkpoint(replacement.to, f"{path}.to", checkpoints, known)
         end = (i, j + 1)
     if start == end:
         raise CompactRefused(
@@ -152,29 +161,29 @@ def _locate_span(
             field=f"{path}.from",
         )
     span = Span(number, replacement, start, end)
-    if not _rows_of(rows, span):
+    if not _rows_in(rows, span):
         raise CompactRefused(
             f"there is nothing after checkpoint {replacement.from_!r}", field=f"{path}.from"
         )
     return span
 
 
-def _find(
-    id: str, path: str, positions: dict[str, list[BlockPosition]], known: Set[str]
+def _find_checkpoint(
+    id: str, path: str, checkpoints: dict[str, list[BlockPosition]], known: Set[str]
 ) -> BlockPosition:
-    matches = positions.get(id, []) if id in known else []
+    matches = checkpoints.get(id, []) if id in known else []
     if len(matches) == 1:
         return matches[0]
     if matches:
         raise CompactRefused(f"checkpoint {id!r} appears more than once on this branch", field=path)
-    here = [name for name in positions if name in known]
+    on_branch = [name for name in checkpoints if name in known]
     why = "is not on this branch" if id in known else "is not in this thread"
-    shown = ", ".join(here[-SHOWN:]) or "none"
-    more = "..., " if len(here) > SHOWN else ""
-    raise CompactRefused(f"checkpoint {id!r} {why}; there are {more}{shown}", field=path)
+    listed = ", ".join(on_branch[-MAX_IDS_SHOWN:]) or "none"
+    more = "..., " if len(on_branch) > MAX_IDS_SHOWN else ""
+    raise CompactRefused(f"checkpoint {id!r} {why}; there are {more}{listed}", field=path)
 
 
-def _rows_of(rows: Sequence[Row], span: Span) -> list[int]:
+def _rows_in(rows: Sequence[Row], span: Span) -> list[int]:
     """The rows with a block in the range, and the empty rows inside it."""
     first, last = span.start[0], min(span.end[0], len(rows) - 1)
     return [
@@ -184,21 +193,21 @@ def _rows_of(rows: Sequence[Row], span: Span) -> list[int]:
     ]
 
 
-def _places(rows: Sequence[Row], span: Span) -> list[BlockPosition]:
+def _positions_in(rows: Sequence[Row], span: Span) -> list[BlockPosition]:
     """The blocks of a range; a row without blocks counts as its block 0."""
     return [
         (i, j)
-        for i in _rows_of(rows, span)
+        for i in _rows_in(rows, span)
         for j in range(len(rows[i].message.blocks) or 1)
         if span.start <= (i, j) < span.end
     ]
 
 
-def _covered_rows(rows: Sequence[Row], spans: Sequence[Span]) -> set[int]:
-    return {i for span in spans for i in _rows_of(rows, span)}
+def _rows_in_any(rows: Sequence[Row], spans: Sequence[Span]) -> set[int]:
+    return {i for span in spans for i in _rows_in(rows, span)}
 
 
-def _without_call(pairs: list[Pair], call_id: str | None) -> tuple[Pair | None, list[Pair]]:
+def _separate_call(pairs: list[Pair], call_id: str | None) -> tuple[Pair | None, list[Pair]]:
     """The agent's `compact` call, which is replaced and not removed, and the other pairs."""
     if call_id is None:
         return None, pairs
@@ -209,45 +218,48 @@ def _without_call(pairs: list[Pair], call_id: str | None) -> tuple[Pair | None, 
 
 
 def _strip(
-    rows: Sequence[Row], removed: set[BlockPosition], pinned: set[int], edge: BlockPosition
+    rows: Sequence[Row], removed: set[BlockPosition], pinned: set[int], strip_from: BlockPosition
 ) -> tuple[tuple[Stripped, ...], set[BlockPosition]]:
     stripped: list[Stripped] = []
-    stripped_places: set[BlockPosition] = set()
+    stripped_positions: set[BlockPosition] = set()
     for i, row in enumerate(rows):
         kinds = strippable(row.message)
         if i in pinned or not kinds:
             continue
         for j, block in enumerate(row.message.blocks):
-            if isinstance(block, kinds) and (i, j) >= edge and (i, j) not in removed:
+            if isinstance(block, kinds) and (i, j) >= strip_from and (i, j) not in removed:
                 stripped.append(describe_stripped(row, j))
-                stripped_places.add((i, j))
-    return tuple(stripped), stripped_places
+                stripped_positions.add((i, j))
+    return tuple(stripped), stripped_positions
 
 
 def _place_summaries(
     rows: Sequence[Row], spans: Sequence[Span], pairs: Sequence[Pair], removed: set[BlockPosition]
 ) -> dict[BlockPosition, list[Row]]:
-    """The place of each summary: after its range, and after a pinned row or a pair at its end."""
+    """By position, the summaries to insert: after their range, and after a pinned row or a pair at
+    its end."""
     summaries: dict[BlockPosition, list[Row]] = {}
-    whole = [pair for pair in pairs if pair.call and pair.results and pair.call not in removed]
+    kept_pairs = [pair for pair in pairs if pair.call and pair.results and pair.call not in removed]
     previous = (0, 0)
     for span in spans:
-        at = max(span.end, previous)
-        if at[0] < len(rows) and rows[at[0]].priority == "pinned":
-            at = (at[0], len(rows[at[0]].message.blocks))
-        while (last := _last_row_around(whole, at)) is not None:
-            at = (last, len(rows[last].message.blocks))
-        previous = at
+        position = max(span.end, previous)
+        row = position[0]
+        if row < len(rows) and rows[row].priority == "pinned":
+            position = (row, len(rows[row].message.blocks))
+        while (last_row := _last_row_around(kept_pairs, position)) is not None:
+            position = (last_row, len(rows[last_row].message.blocks))
+        previous = position
         if span.replacement.summary.strip():
             message = Message("assistant", (Text(span.replacement.summary),))
-            summaries.setdefault(at, []).append(Row(id=None, message=message, kind="summary"))
+            summary = Row(id=None, message=message, kind="summary")
+            summaries.setdefault(position, []).append(summary)
     return summaries
 
 
 def _last_row_around(pairs: Sequence[Pair], at: BlockPosition) -> int | None:
-    """The last row of the pairs that a summary at this place would split."""
-    rows = [pair.positions[-1][0] for pair in pairs if pair.positions[0] < at <= pair.positions[-1]]
-    return max(rows, default=None)
+    """The last row of the pairs that a summary at this position would split; `None` if none."""
+    split_pairs = [pair for pair in pairs if pair.positions[0] < at <= pair.positions[-1]]
+    return max((pair.positions[-1][0] for pair in split_pairs), default=None)
 
 
 def _assemble(
@@ -257,24 +269,25 @@ def _assemble(
     replaced: dict[BlockPosition, Block],
     summaries: dict[BlockPosition, list[Row]],
 ) -> tuple[Row, ...]:
-    empty = {i for span in spans for i in _rows_of(rows, span) if not rows[i].message.blocks}
-    out: list[Row] = []
+    """The new rows: without the removed blocks, with the replaced ones and the summaries."""
+    empty_rows = {i for span in spans for i in _rows_in(rows, span) if not rows[i].message.blocks}
+    new_rows: list[Row] = []
     for i, row in enumerate(rows):
         size = len(row.message.blocks)
         cuts = [j for j in range(1, size + 1) if (i, j) in summaries]
-        touched = any((i, j) in removed or (i, j) in replaced for j in range(size))
-        if touched or any(j < size for j in cuts):
-            out.extend(_split(row, i, cuts, removed, replaced, summaries))
+        is_changed = any((i, j) in removed or (i, j) in replaced for j in range(size))
+        if is_changed or any(j < size for j in cuts):
+            new_rows.extend(_split_row(row, i, cuts, removed, replaced, summaries))
             continue
-        if i not in empty or row.priority == "pinned":
-            out.append(row)
+        if i not in empty_rows or row.priority == "pinned":
+            new_rows.append(row)
         for j in cuts:
-            out.extend(summaries[(i, j)])
-    out.extend(summaries.get((len(rows), 0), ()))
-    return tuple(out)
+            new_rows.extend(summaries[(i, j)])
+    new_rows.extend(summaries.get((len(rows), 0), ()))
+    return tuple(new_rows)
 
 
-def _split(
+def _split_row(
     row: Row,
     i: int,
     cuts: list[int],
@@ -282,23 +295,26 @@ def _split(
     replaced: dict[BlockPosition, Block],
     summaries: dict[BlockPosition, list[Row]],
 ) -> list[Row]:
-    """The parts of a row that lost blocks or has a summary inside; the first keeps the slot."""
-    out: list[Row] = []
+    """The parts of a row that lost blocks or has summaries inside; the first part keeps the id.
+
+    `cuts` are the block numbers before which a summary is inserted.
+    """
+    parts: list[Row] = []
     blocks = row.message.blocks
     id, start = row.id, 0
     for cut in (*cuts, len(blocks)):
         part = [replaced.get((i, j), blocks[j]) for j in range(start, cut) if (i, j) not in removed]
         if part:
-            out.append(structs.replace(row, id=id, message=with_blocks(row.message, part)))
+            parts.append(structs.replace(row, id=id, message=with_blocks(row.message, part)))
             id = None
         if cut in cuts and cut != start:
-            out.extend(summaries[(i, cut)])
+            parts.extend(summaries[(i, cut)])
         start = cut
-    return out
+    return parts
 
 
-def _describe(rows: Sequence[Row], span: Span, pinned: set[int]) -> Range:
-    folded = [i for i in _rows_of(rows, span) if i not in pinned]
+def _describe_range(rows: Sequence[Row], span: Span, pinned: set[int]) -> Range:
+    folded = [i for i in _rows_in(rows, span) if i not in pinned]
     return Range(
         from_=span.replacement.from_,
         to=span.replacement.to,
@@ -306,7 +322,7 @@ def _describe(rows: Sequence[Row], span: Span, pinned: set[int]) -> Range:
         last=hex_id(rows[folded[-1]]) if folded else None,
         messages=len(folded),
         blocks=sum(
-            i not in pinned and bool(rows[i].message.blocks) for i, _ in _places(rows, span)
+            i not in pinned and bool(rows[i].message.blocks) for i, _ in _positions_in(rows, span)
         ),
         summary=span.replacement.summary,
     )

@@ -1,7 +1,7 @@
 """What a compaction reports: its result, its effect on each message, and events for listeners.
 
 For previews and records, each message of the thread is kept, thinned (a tool result is shortened)
-or folded (a summary replaces it). A message that is new is the summary.
+or folded (a summary replaces it). A new message is the summary.
 
 The events have the shapes of the Claude Agent SDK (`SystemMessage(subtype, data)`, `status` with
 `compacting`, `compact_boundary` with `compact_metadata`). So a page shows Weft's own compactions
@@ -85,7 +85,7 @@ def describe_changes(rows: Sequence[Row], plan: Plan, count: Count) -> tuple[Mes
     A folded message comes before the summary that replaces it, or where it was.
     """
     after = {row.id: row for row in plan.rows if row.id is not None}
-    reasons = _reasons(rows, after)
+    reasons = _describe_reasons(rows, after)
     thinned = {result.id for result in plan.thinned}
     stripped = {block.id for block in plan.stripped}
     changes: list[MessageChange] = []
@@ -99,11 +99,11 @@ def describe_changes(rows: Sequence[Row], plan: Plan, count: Count) -> tuple[Mes
         if not shows(row):
             continue
         while old and old[0][1].id != row.id and old[0][1].id not in after:
-            changes.append(_folded(old.pop(0), reasons, count))
-        place = next((index for index, (_, row_) in enumerate(old) if row_.id == row.id), None)
-        if place is None:
+            changes.append(_folded_change(old.pop(0), reasons, count))
+        index = next((n for n, (_, old_row) in enumerate(old) if old_row.id == row.id), None)
+        if index is None:
             continue
-        number, before = old.pop(place)
+        number, before = old.pop(index)
         action: Action = "thinned" if hex_id(row) in thinned else "kept"
         reason = reasons[number]
         if action == "thinned":
@@ -113,11 +113,11 @@ def describe_changes(rows: Sequence[Row], plan: Plan, count: Count) -> tuple[Mes
         elif row.message != before.message:
             reason += "; a part of it is folded"
         changes.append(_change(before, action, reason, count(before.message), count(row.message)))
-    changes += [_folded(entry, reasons, count) for entry in old]
+    changes += [_folded_change(entry, reasons, count) for entry in old]
     return tuple(changes)
 
 
-def _folded(entry: tuple[int, Row], reasons: dict[int, str], count: Count) -> MessageChange:
+def _folded_change(entry: tuple[int, Row], reasons: dict[int, str], count: Count) -> MessageChange:
     number, row = entry
     return _change(row, "folded", reasons[number], count(row.message), 0)
 
@@ -134,7 +134,7 @@ def _change(row: Row, action: Action, reason: str, before: int, after: int) -> M
     )
 
 
-def _reasons(rows: Sequence[Row], after: Mapping[Id, Row]) -> dict[int, str]:
+def _describe_reasons(rows: Sequence[Row], after: Mapping[Id, Row]) -> dict[int, str]:
     """For each row, why it stays or is folded."""
     setup_end = leading_system(rows)
     rules = frozenset(rule_rows(rows))
@@ -191,7 +191,7 @@ def compaction_fell_back(failed: Method, to: Method, error: str) -> SystemMessag
 
 
 def compaction_failed(error: str) -> SystemMessage:
-    """Emitted instead of the end: the thread is unchanged."""
+    """Emitted if the compaction failed: the thread is unchanged."""
     return SystemMessage("status", {"compact_result": "failed", "compact_error": error})
 
 
@@ -219,7 +219,7 @@ def compaction_events(
 
 
 class StepFailure(Struct, frozen=True):
-    """A way to make the summary that failed, so that the next one was tried; and the reason."""
+    """A step of a compaction that failed, so that the next one was tried; and the reason."""
 
     step: Method
     reason: str
@@ -291,7 +291,7 @@ class CompactResult(Struct, frozen=True, kw_only=True):
         verb = "would compact" if self.preview else "compacted"
         parts = [f"{verb} {plural(self.messages, 'message')}: {self._tokens()}"]
         if self.pins:
-            parts.append(f"{plural(len(self.pins), 'pin')} kept ({_names(self.pins)})")
+            parts.append(f"{plural(len(self.pins), 'pin')} kept ({_list_pins(self.pins)})")
         if self.stripped:
             parts.append(f"{plural(len(self.stripped), 'reminder or thinking block')} stripped")
         if self.thinned:
@@ -317,8 +317,8 @@ class CompactResult(Struct, frozen=True, kw_only=True):
         """The warning for a fold that saves nothing."""
         if self.preview:
             return "which may save nothing: there is too little to replace"
-        longer = self.tokens_after > self.tokens_before
-        return "which is longer than before" if longer else "which saves nothing"
+        is_longer = self.tokens_after > self.tokens_before
+        return "which is longer than before" if is_longer else "which saves nothing"
 
     def _tokens(self) -> str:
         before, after = self.tokens_before, self.tokens_after
@@ -346,7 +346,7 @@ def compact_result(
     )
 
 
-def _names(pins: Sequence[Pin]) -> str:
+def _list_pins(pins: Sequence[Pin]) -> str:
     return "; ".join(
         f"{pin.id[:8]} {pin.preview!r}" if pin.id else repr(pin.preview) for pin in pins
     )

@@ -161,18 +161,18 @@ class Summary(Struct, frozen=True, kw_only=True):
 
     - `dropped`: sentences that were removed because they only name what the source does not have.
     - `marked`: names in the summary that the source does not have.
-    - `added`, `left`: how many missing names were added, and how many were left out.
-    - `input`, `output`: tokens as counted by the vendor.
+    - `names_added`, `names_left`: how many missing names were added, and how many were left out.
+    - `input_tokens`, `output_tokens`: tokens as counted by the vendor.
     """
 
     batches: tuple[Batch, ...]
     requests: int = 0
     dropped: tuple[str, ...] = ()
     marked: tuple[str, ...] = ()
-    added: int = 0
-    left: int = 0
-    input: int = 0
-    output: int = 0
+    names_added: int = 0
+    names_left: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
 Flow = Generator[SummaryRequest, Answer, Summary]
@@ -217,8 +217,8 @@ class Summariser:
         self.max_folded = NO_FOLD_LIMIT
         self.has_shortened = False
         self.too_long = "request"
-        self.requests = self.halvings = self.input = self.output = 0
-        self.added = self.left = 0
+        self.requests = self.halvings = self.input_tokens = self.output_tokens = 0
+        self.names_added = self.names_left = 0
         self.dropped: list[str] = []
         self.marked: list[str] = []
 
@@ -228,10 +228,10 @@ class Summariser:
             requests=self.requests,
             dropped=tuple(self.dropped),
             marked=tuple(self.marked),
-            added=self.added,
-            left=self.left,
-            input=self.input,
-            output=self.output,
+            names_added=self.names_added,
+            names_left=self.names_left,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
         )
 
     def summarise_chunks(self) -> Generator[SummaryRequest, Answer, None]:
@@ -386,8 +386,8 @@ class Summariser:
     def _read_answer(self, answer: Response, limit: int) -> str | None:
         """The summary in an answer; `None` if it was cut off and too little of it arrived."""
         if answer.usage is not None:
-            self.input += answer.usage.input or 0
-            self.output += answer.usage.output or 0
+            self.input_tokens += answer.usage.input or 0
+            self.output_tokens += answer.usage.output or 0
         stop = answer.stop.kind if answer.stop else "end"
         if stop in DECLINED:
             raise self._failed("it declined", answered=True)
@@ -430,8 +430,8 @@ class Summariser:
         if not self.job.total_limit:
             max_tokens = max(max_tokens, self._size(summary) + MIN_INDEX)
         completed = add_missing_names(summary, rows, max_tokens, self.count)
-        self.added += completed.added
-        self.left += completed.left_out
+        self.names_added += completed.added
+        self.names_left += completed.left_out
         return completed.text
 
     def _missing_rules(self, text: str, rows: Sequence[Row], max_tokens: int) -> list[str]:

@@ -29,22 +29,22 @@ from weft.lazy import lazy_pattern
 from weft.model import Block, Checkpoint, JsonObject, Message, Text, Tool
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
-LENGTH = 6
+ID_LENGTH = 6
 
-_ID = lazy_pattern(rf"[a-z0-9]{{{LENGTH}}}")
-_MARKER = lazy_pattern(rf"<checkpoint:([a-z0-9]{{{LENGTH}}})>")
+_ID = lazy_pattern(rf"[a-z0-9]{{{ID_LENGTH}}}")
+_MARKER = lazy_pattern(rf"<checkpoint:([a-z0-9]{{{ID_LENGTH}}})>")
 
 
 @checked_function
 def generate_checkpoint_id(parent: str, text: str, taken: Set[str]) -> str:
     """A checkpoint id for a turn with this text after `parent`; never one of `taken`."""
-    place = f"{len(parent)}:{parent}{text}".encode("utf-8", "surrogatepass")
+    position = f"{len(parent)}:{parent}{text}".encode("utf-8", "surrogatepass")
     counter = 0
     while True:
-        digest = object_id("checkpoint", b"%d:%b" % (counter, place))
-        name = _spell(int.from_bytes(digest, "big"))
-        if name not in taken:
-            return name
+        digest = object_id("checkpoint", b"%d:%b" % (counter, position))
+        id = _encode_id(int.from_bytes(digest, "big"))
+        if id not in taken:
+            return id
         counter += 1
 
 
@@ -79,12 +79,13 @@ def checkpoint_id(text: str) -> str:
     return marker[1] if marker else text
 
 
-def _spell(number: int) -> str:
-    letters: list[str] = []
-    for _ in range(LENGTH):
+def _encode_id(number: int) -> str:
+    """The last digits of a number in base 36, the last one first."""
+    characters: list[str] = []
+    for _ in range(ID_LENGTH):
         number, digit = divmod(number, len(ALPHABET))
-        letters.append(ALPHABET[digit])
-    return "".join(letters)
+        characters.append(ALPHABET[digit])
+    return "".join(characters)
 
 
 class Replacement(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -265,7 +266,7 @@ _FIELDS = ("from", "to", "summary")
 
 def validate_compact_input(input: object) -> tuple[Replacement, ...]:
     """The replacements in a tool call's input (text or object); raises `CompactRefused`."""
-    members = _object(_parsed(input), "input")
+    members = _read_object(_parse_json(input), "input")
     for name in members:
         if name != "replacements":
             raise CompactRefused(f"unknown field {name!r}", field=str(name))
@@ -273,14 +274,14 @@ def validate_compact_input(input: object) -> tuple[Replacement, ...]:
         raise CompactRefused("is missing; give a list of ranges", field="replacements")
     items = members["replacements"]
     if isinstance(items, str | bytes) or not isinstance(items, Sequence):
-        raise CompactRefused(f"must be a list, not {_kind(items)}", field="replacements")
+        raise CompactRefused(f"must be a list, not {_json_kind(items)}", field="replacements")
     if not items:
         raise CompactRefused("is empty; give at least one range", field="replacements")
     ranges = cast(Sequence[object], items)
-    return tuple(_replacement(item, f"replacements[{n}]") for n, item in enumerate(ranges))
+    return tuple(_read_replacement(item, f"replacements[{n}]") for n, item in enumerate(ranges))
 
 
-def _parsed(input: object) -> object:
+def _parse_json(input: object) -> object:
     if not isinstance(input, str | bytes):
         return input
     try:
@@ -289,10 +290,10 @@ def _parsed(input: object) -> object:
         raise CompactRefused(f"is not JSON: {error}", field="input") from None
 
 
-def _replacement(item: object, path: str) -> Replacement:
+def _read_replacement(item: object, path: str) -> Replacement:
     if isinstance(item, Replacement):
         item = {"from": item.from_, "to": item.to, "summary": item.summary}
-    members = _object(item, path)
+    members = _read_object(item, path)
     for name in members:
         if name not in _FIELDS:
             fields = "`from`, `to` and `summary`"
@@ -301,32 +302,32 @@ def _replacement(item: object, path: str) -> Replacement:
     if "summary" not in members:
         raise CompactRefused("is missing; an empty text deletes the range", field=f"{path}.summary")
     if not isinstance(summary, str):
-        raise CompactRefused(f"must be a text, not {_kind(summary)}", field=f"{path}.summary")
+        raise CompactRefused(f"must be a text, not {_json_kind(summary)}", field=f"{path}.summary")
     return Replacement(
         summary=summary,
-        from_=_checkpoint(members.get("from"), f"{path}.from"),
-        to=_checkpoint(members.get("to"), f"{path}.to"),
+        from_=_read_checkpoint_id(members.get("from"), f"{path}.from"),
+        to=_read_checkpoint_id(members.get("to"), f"{path}.to"),
     )
 
 
-def _checkpoint(value: object, path: str) -> str | None:
+def _read_checkpoint_id(value: object, path: str) -> str | None:
     """A checkpoint id. `null` means absent, because strict callers must send every member."""
     if value is None:
         return None
     if not isinstance(value, str):
-        raise CompactRefused(f"must be a checkpoint id, not {_kind(value)}", field=path)
+        raise CompactRefused(f"must be a checkpoint id, not {_json_kind(value)}", field=path)
     if not value:
         raise CompactRefused("is empty; leave it out to mean the thread's edge", field=path)
     return checkpoint_id(value)
 
 
-def _object(value: object, path: str) -> Mapping[str, Any]:
+def _read_object(value: object, path: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise CompactRefused(f"must be an object, not {_kind(value)}", field=path)
+        raise CompactRefused(f"must be an object, not {_json_kind(value)}", field=path)
     return cast(Mapping[str, Any], value)
 
 
-_KINDS: dict[type, str] = {
+_JSON_KINDS: dict[type, str] = {
     str: "a text",
     bool: "a boolean",
     int: "a number",
@@ -338,5 +339,5 @@ _KINDS: dict[type, str] = {
 }
 
 
-def _kind(value: object) -> str:
-    return _KINDS.get(type(value), type(value).__name__)
+def _json_kind(value: object) -> str:
+    return _JSON_KINDS.get(type(value), type(value).__name__)

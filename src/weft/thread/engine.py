@@ -514,9 +514,9 @@ def _model_details(summary: Summary, model: Model) -> dict[str, object]:
         "model": model.name,
         "dropped": summary.dropped,
         "marked": summary.marked,
-        "names_added": summary.added,
-        "names_left": summary.left,
-        "cost": _cost(model, summary.input, summary.output),
+        "names_added": summary.names_added,
+        "names_left": summary.names_left,
+        "cost": _cost(model, summary.input_tokens, summary.output_tokens),
     }
 
 
@@ -525,12 +525,12 @@ def _model_record(summary: Summary, model: Model) -> JsonObject:
     generation = {
         "model": model.name,
         "requests": summary.requests,
-        "input": summary.input,
-        "output": summary.output,
+        "input": summary.input_tokens,
+        "output": summary.output_tokens,
         "dropped": list(summary.dropped),
         "marked": list(summary.marked),
-        "names_added": summary.added,
-        "names_left": summary.left,
+        "names_added": summary.names_added,
+        "names_left": summary.names_left,
     }
     return {"made": generation, **record_batches(summary.batches)}
 
