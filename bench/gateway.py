@@ -47,7 +47,7 @@ from weft.gateway.records import (
 )
 from weft.model import Message, Text
 from weft.store import SqliteStore
-from weft.thread import LOCAL_SCOPE, Bodies
+from weft.thread import LOCAL_SCOPE, SentBodyCache
 
 EDGE = 20
 """How many of the first and last turns are measured apart."""
@@ -478,7 +478,7 @@ def fill(home: Path, count: int, branches: int) -> tuple[Path, list[bytes]]:
     """A store with this many conversations, or branches of one thread, and that thread's start."""
     home.mkdir()
     store = SqliteStore(home / "weft.db")
-    context = RecordingContext(DigestCache(), Bodies())
+    context = RecordingContext(DigestCache(), SentBodyCache())
 
     def record(conversation: Conversation, number: int) -> None:
         body = conversation.ask(f"{number}: {QUESTION}")

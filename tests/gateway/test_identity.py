@@ -47,7 +47,7 @@ from weft.model import (
     ToolResult,
 )
 from weft.store import open_store
-from weft.thread import Bodies, fsck, undelete as undelete_thread
+from weft.thread import SentBodyCache, fsck, undelete as undelete_thread
 
 ME = Caller().scope
 MAKER = Origin("anthropic", "up", "m")
@@ -83,7 +83,7 @@ class Gateway:
 
     def __init__(self, store, scope=ME):
         self.store, self.scope = store, scope
-        self.context = RecordingContext(DigestCache(), Bodies(), BILLING)
+        self.context = RecordingContext(DigestCache(), SentBodyCache(), BILLING)
 
     def ask(self, req, *, hint=None, retry=False, exchange=None, maker=None, parent=None):
         record = RequestRecord(

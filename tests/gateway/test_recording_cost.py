@@ -33,7 +33,7 @@ from weft.gateway import (
 from weft.history import tools_digest
 from weft.model import Message, Origin, Request, Response, Text, Thinking, ToolCall
 from weft.store import SqliteStore
-from weft.thread import Bodies, fsck
+from weft.thread import SentBodyCache, fsck
 
 TOOLS = [{"name": "read", "description": "reads a file " * 20, "input_schema": {"type": "object"}}]
 STEP = 10
@@ -45,7 +45,7 @@ class Gateway:
 
     def __init__(self, path):
         self.store = SqliteStore(path)
-        self.context = RecordingContext(DigestCache(), Bodies())
+        self.context = RecordingContext(DigestCache(), SentBodyCache())
         self.steps = self.statements = 0
         self.names = count()
         connection = self.store._file._db
@@ -181,7 +181,7 @@ def test_turn_200_makes_no_more_calls_than_turn_20(gateway, hint, maker, client)
     """
     is_agent = "plain" not in client
     volatile = (re.compile("^billing"),)
-    context = RecordingContext(DigestCache(), Bodies(), volatile)
+    context = RecordingContext(DigestCache(), SentBodyCache(), volatile)
     messages, counts, restored = [], {}, {}
     for turn in range(201):
         mark = {"cache_control": {"type": "ephemeral"}} if is_agent else {}
@@ -309,7 +309,7 @@ def test_the_ids_of_exchanges_are_stored_in_order_of_time(tmp_path):
 def test_an_exchange_of_any_id_is_recorded_once(tmp_path):
     """Older journals have other ids."""
     store = SqliteStore(tmp_path / "weft.db")
-    context = RecordingContext(DigestCache(), Bodies())
+    context = RecordingContext(DigestCache(), SentBodyCache())
     asked = (Message("user", (Text("question"),)),)
     reply = Message("assistant", (Text("answer"),))
     for id in (uuid4().hex, "t", f"t{1:012x}{uuid4().hex}", "t" + "z" * 44):

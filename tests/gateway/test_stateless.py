@@ -23,7 +23,7 @@ from weft.gateway import (
 )
 from weft.history import View, show_rows
 from weft.store import SqliteStore
-from weft.thread import Bodies, fsck
+from weft.thread import SentBodyCache, fsck
 
 CONVERSATIONS = 2000 if os.environ.get("WEFT_TORTURE") else 60
 KINDS = ("session", "calls", "text")
@@ -92,7 +92,7 @@ class Recorder:
 
     def __init__(self, store):
         self.store = store
-        self.context = RecordingContext(DigestCache(), Bodies())
+        self.context = RecordingContext(DigestCache(), SentBodyCache())
         self.exchanges = 0
 
     def exchange(self, client):

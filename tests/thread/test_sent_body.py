@@ -17,8 +17,8 @@ from weft.errors import ThreadError, WrongValue
 from weft.model import Message, Text
 from weft.store import Store, open_store
 from weft.thread import (
-    Bodies,
     CommitInfo,
+    SentBodyCache,
     SentRequest,
     Thread,
     encode_sent_body,
@@ -82,7 +82,7 @@ def test_a_body_with_tools_comes_back_byte_for_byte(
 def written(t: Thread, body: bytes, text: str = "go on") -> list[str]:
     """The new text that is stored for a request."""
     request = SentRequest(body, "own", "m", reads(t, text))
-    pieces = encode_sent_body(t.store, t.name, request, Bodies()).pieces
+    pieces = encode_sent_body(t.store, t.name, request, SentBodyCache()).pieces
     assert pieces
     return [piece for piece in pieces if isinstance(piece, str)]
 

@@ -98,11 +98,11 @@ from weft.thread import (
     Media,
     SentRequest,
     Thread,
-    answer_for,
     ask_within,
-    no_answer_within,
+    error_answer,
     open as open_thread,
     read_attachments,
+    timeout_answer,
 )
 
 from .auto_compact import (
@@ -736,10 +736,10 @@ class Agent:
                     on_retry=retries.put_nowait,
                 )
         except TimeoutError:
-            return no_answer_within(seconds or 0.0)
+            return timeout_answer(seconds or 0.0)
         except Exception as error:  # the caller's provider may raise anything
             # The run goes on without this summary: an extract replaces it.
-            return answer_for(error)
+            return error_answer(error)
 
     async def _record_stopped(self, folding: Fold, ask: Ask, reason: str) -> None:
         """Record the part of a stopped answer that had arrived, as an attempt.

@@ -20,10 +20,10 @@ from weft.thread import (
     PREFIXES,
     CommitInfo,
     Thread,
-    existing,
     find_local_thread,
     match_names,
     open as open_thread,
+    open_existing,
 )
 
 from .console import print_error
@@ -136,7 +136,7 @@ def existing_thread(args: argparse.Namespace, path: str) -> str:
 
     The id of a client's session is accepted too, also the id that a resumed session got.
     """
-    with existing(path) as store:
+    with open_existing(path) as store:
         if args.thread is None:
             name = choose_thread(store)
             if name is not None:

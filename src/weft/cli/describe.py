@@ -12,7 +12,7 @@ from msgspec import structs
 from weft.errors import ThreadError
 from weft.history import Setup
 from weft.model import Message, Params, Text, ToolCall, describe_call, speaker, spoken
-from weft.thread import Attempt, CommitInfo, Thread, listed_text
+from weft.thread import Attempt, CommitInfo, Thread, text_for_list
 
 from .terminal import PLAIN, Screen, shorten
 
@@ -147,7 +147,7 @@ def preview(message: Message) -> str:
 
 def _preview_text(role: str, text: str) -> str:
     if role == "user":
-        text = listed_text(role, text)
+        text = text_for_list(role, text)
     start = text[: PREVIEW_WIDTH + 1]
     is_line = start.isascii() and start.isprintable() and "  " not in start
     if is_line and len(start) > PREVIEW_WIDTH and start[0] != " ":  # most texts

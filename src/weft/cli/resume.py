@@ -20,8 +20,8 @@ from weft.store import Store
 from weft.thread import (
     PREFIXES,
     SessionFile,
-    existing,
     open as open_thread,
+    open_existing,
     read_origin,
     write_session,
 )
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     if args.folder is not None and not os.path.isdir(args.folder):
         raise ConfigError(f"there is no folder {args.folder!r}")
     thread, commit = read_target(args, path)
-    with existing(path) as store:
+    with open_existing(path) as store:
         client = choose_client(args.client, store, thread)
         folder = os.path.realpath(args.folder or os.getcwd())
         file = write_session(
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
 def read_target(args: argparse.Namespace, path: str) -> tuple[str, str | None]:
     """The thread and the commit that `THREAD[@COMMIT]` names; a thread's name may contain an @."""
     name, at, revision = args.target.rpartition("@")
-    with existing(path) as store:
+    with open_existing(path) as store:
         is_name = store.read_thread(args.target) is not None
     args.thread = args.target if is_name or not at else name
     thread = existing_thread(args, path)

@@ -33,9 +33,9 @@ from weft.thread import (
     IMPORT_FORMATS,
     Imported,
     archive_bytes,
-    existing,
     export_bytes,
     import_bytes,
+    open_existing,
     read_origin,
     threads,
 )
@@ -368,7 +368,7 @@ def export_file(args: argparse.Namespace) -> int:
     if not args.all:
         names = [existing_thread(args, path)]
     losses = ()
-    with existing(path) as store:
+    with open_existing(path) as store:
         format = args.format or (ARCHIVE if args.all else read_origin(store, names[0])) or ARCHIVE
         if format == ARCHIVE:
             data = archive_bytes(store, names)

@@ -20,12 +20,12 @@ from weft.thread import (
     AnswerCost,
     Hit,
     Thread,
-    add_up,
     excerpt,
     named_threads,
     open as open_thread,
     read_costs,
     threads,
+    total_usage,
 )
 from weft.tokens import counter_for
 
@@ -358,7 +358,7 @@ def show_usage(call: ApiCall) -> JsonObject:
     by_thread = {record.name: _answers(call, record) for record in call.threads()}
     all_answers = [answer for answers in by_thread.values() for answer in answers]
     totals = [
-        {"thread": name, **add_up(answers).to_dict()}
+        {"thread": name, **total_usage(answers).to_dict()}
         for name, answers in by_thread.items()
         if answers
     ]
@@ -374,7 +374,7 @@ def _totals(answers: Iterable[AnswerCost], offset: timedelta) -> JsonObject:
         lambda answer: (datetime.fromtimestamp(answer.created, UTC) + offset).date().isoformat(),
     )
     return {
-        "total": add_up(answers).to_dict(),
+        "total": total_usage(answers).to_dict(),
         "models": [{"model": model, **total} for model, total in models],
         "days": [{"day": day, **total} for day, total in days],
     }
@@ -386,7 +386,7 @@ def _groups(
     groups: dict[str, list[AnswerCost]] = {}
     for answer in answers:
         groups.setdefault(key(answer), []).append(answer)
-    return [(name, add_up(group).to_dict()) for name, group in groups.items()]
+    return [(name, total_usage(group).to_dict()) for name, group in groups.items()]
 
 
 def _answers(call: ApiCall, record: ThreadRecord) -> tuple[AnswerCost, ...]:

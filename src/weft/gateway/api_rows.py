@@ -48,8 +48,7 @@ from weft.model import (
     describe_call,
 )
 from weft.store import ThreadRecord
-from weft.thread import price_usage, read_attempt
-from weft.thread.typed import NOT_TYPED
+from weft.thread import CLIENT_TEXT, price_usage, read_attempt
 from weft.tokens import Tokenizer, counter_for
 
 from .api_call import DEFAULT_BRANCH, ApiCall, Handler, read_id
@@ -432,7 +431,7 @@ def split_text(text: str) -> list[JsonObject]:
     """The text of a user's message in parts: what the user typed, and what the client added."""
     parts: list[JsonObject] = []
     end = 0
-    for match in NOT_TYPED.finditer(text):
+    for match in CLIENT_TEXT.finditer(text):
         parts += _text_part(text[end : match.start()])
         name = _ELEMENT.match(match[0])
         label = "context" if name is None else name[1]

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from weft.model import Request, Text, is_system
 from weft.store import Store, ThreadRecord
-from weft.thread import PREFIXES, child_key, find_session, name_of
+from weft.thread import PREFIXES, child_key, find_session, safe_name
 
 from .codex_compaction import QUESTION
 
@@ -58,7 +58,7 @@ def read_hint(headers: Mapping[str, str], request: Request) -> str | None:
     """
     for prefix, read in HINTS:
         if name := read(headers, request):
-            return prefix + name_of(name)
+            return prefix + safe_name(name)
     return None
 
 
@@ -69,10 +69,10 @@ def read_parent_hint(headers: Mapping[str, str], request: Request) -> str | None
     """
     session = headers.get("x-claude-code-session-id") or _user_session(headers, request)
     if session and headers.get("x-claude-code-agent-id"):
-        return PREFIXES["claude-code"] + name_of(session)
+        return PREFIXES["claude-code"] + safe_name(session)
     session, thread = headers.get("session-id"), headers.get("thread-id")
     is_child = bool(session) and bool(thread) and thread != session
-    return PREFIXES["codex"] + name_of(session) if session and is_child else None
+    return PREFIXES["codex"] + safe_name(session) if session and is_child else None
 
 
 def retry_count(headers: Mapping[str, str]) -> int:

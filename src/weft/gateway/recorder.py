@@ -38,7 +38,7 @@ from weft.history import chain_messages, index_new_commits
 from weft.ids import Id
 from weft.model import ApiError, JsonObject, Message, Origin, Request, Response
 from weft.store import Store
-from weft.thread import Bodies, SentBodyDelta
+from weft.thread import SentBodyCache, SentBodyDelta
 
 from .bodies import LARGE_BODY, ParsedBodies
 from .hints import is_summary_request, read_side_kind
@@ -222,7 +222,7 @@ class ExchangeRecorder:
         self.parsed_bodies = ParsedBodies()
         self.lost = 0
         self._patience = patience
-        self._context = RecordingContext(DigestCache(), Bodies(), volatile)
+        self._context = RecordingContext(DigestCache(), SentBodyCache(), volatile)
         self._queue: SimpleQueue[_Batch | None] = SimpleQueue()
         self._collected: tuple[asyncio.AbstractEventLoop, list[_Job[Any]]] | None = None
         self._next_wait = 0.0

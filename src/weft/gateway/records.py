@@ -61,15 +61,15 @@ from weft.model import (
 )
 from weft.store import Store, ThreadRecord
 from weft.thread import (
-    Bodies,
+    SentBodyCache,
     SentBodyDelta,
     SentRequest,
     child_key,
     echo_key,
     encode_sent_body,
     find_session,
-    hint_key,
     sent_body_entries,
+    session_key,
     write_echo,
 )
 
@@ -321,7 +321,7 @@ class RecordingContext(Struct, frozen=True):
     """What recording needs besides the store: caches, and patterns of system blocks to ignore."""
 
     digests: DigestCache
-    bodies: Bodies
+    bodies: SentBodyCache
     volatile: tuple[re.Pattern[str], ...] = ()
     traces: TraceCache = field(default_factory=TraceCache)
     system_rows: SystemRowCache = field(default_factory=SystemRowCache)
@@ -468,7 +468,7 @@ def record_answer(
             )
             branch = land_answer(store, thread, location.branch, parent, series, is_late=is_late)
             answer = series.commits[-1].id
-            context.bodies.remember(location.thread, series, sent_delta)
+            context.bodies.add_commits(location.thread, series, sent_delta)
         else:
             branch, answer = location.branch, equal_answer
         point = Point(series.chain, location.system)
@@ -904,7 +904,7 @@ def _land_request(
         )
         history = record.messages[: first_new + 1]
         landed_branch = land_request(store, thread, branch, parent, series, history)
-    context.bodies.remember(thread.name, series)
+    context.bodies.add_commits(thread.name, series)
     return RequestLocation(
         exchange=record.exchange,
         scope=record.scope,
@@ -1127,7 +1127,7 @@ def _link_request(
     else:
         links.append((exchange_key("hinted", record.exchange), head))
         if location.thread not in session:
-            links.append((hint_key(record.scope, record.hint), head))
+            links.append((session_key(record.scope, record.hint), head))
             if record.parent is not None:
                 links.append((child_key(record.scope, record.parent), head))
     if continuation is not None and continuation.length and not continuation.is_token:

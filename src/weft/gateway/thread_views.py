@@ -44,7 +44,7 @@ from weft.model import (
 )
 from weft.printable import without_bold, without_sequences
 from weft.store import Step, Store
-from weft.thread import AnswerCost, Attempt, CommitInfo, listed_text
+from weft.thread import AnswerCost, Attempt, CommitInfo, text_for_list
 
 from .render import render
 
@@ -524,7 +524,7 @@ def preview(message: Message) -> str:
     names of the client's elements are shown: `[system-reminder]`.
     """
     text = " ".join(texts(block for block in message.blocks if not isinstance(block, Checkpoint)))
-    text = listed_text(message.role, text)
+    text = text_for_list(message.role, text)
     calls = [describe_call(block) for block in message.blocks if isinstance(block, ToolCall)]
     return " ".join([text, f"[{', '.join(calls)}]"] if calls else [text]).strip()
 

@@ -118,7 +118,7 @@ if TYPE_CHECKING:
         encode_commit,
         encode_entry,
         has_content,
-        new_slot,
+        inserted_slots,
         read_stop_reason,
         read_times,
     )
@@ -178,8 +178,8 @@ __getattr__ = lazy_names(
             "PRIORITIES Append Body Change CommitKind Draft Insert InsertedRow Priority Rewrite "
             "Row Setup State commit_id count_entries decode_appended decode_body decode_body_data "
             "STOP_REASON add_times read_times read_stop_reason decode_entries "
-            "decode_entry encode_body encode_commit encode_entry new_slot check_json AttemptBody "
-            "AttemptReason AttemptState decode_attempt encode_attempt has_content"
+            "decode_entry encode_body encode_commit encode_entry inserted_slots check_json "
+            "AttemptBody AttemptReason AttemptState decode_attempt encode_attempt has_content"
         ),
         "oplog": "REDO UNDO is_switch plan_redo plan_undo read_operations",
         "ops": "ListRows apply_rewrite run_step run_steps PlannedRewrite plan_rewrite plan_state",
@@ -276,6 +276,7 @@ __all__ = [
     "has_content",
     "index_after_write",
     "index_new_commits",
+    "inserted_slots",
     "is_echo",
     "is_same_input",
     "is_signed",
@@ -285,7 +286,6 @@ __all__ = [
     "merge_base",
     "merge_states",
     "message_words",
-    "new_slot",
     "newest_first",
     "note_texts",
     "open_answers",

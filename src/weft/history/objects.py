@@ -390,6 +390,12 @@ def new_slot(commit: Id, index: int) -> Id:
     return object_id("slot", commit + index.to_bytes(4, "big"))
 
 
+def inserted_slots(commit: Id, op: Rewrite) -> list[Id]:
+    """The slots of the rows that a rewrite inserts, in order."""
+    placed = [row for insert in op.insert for row in insert.rows]
+    return [row.slot or new_slot(commit, index) for index, row in enumerate(placed)]
+
+
 FOREIGN = (bytes, bytearray, memoryview)
 
 

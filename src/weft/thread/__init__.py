@@ -13,10 +13,10 @@ if TYPE_CHECKING:
         SUMMARY_SECONDS,
         Asker,
         Models,
-        answer_for,
         ask_within,
         drive,
-        no_answer_within,
+        error_answer,
+        timeout_answer,
     )
     from .attempts import Attempt, read_attempt
     from .compiled import (
@@ -52,7 +52,13 @@ if TYPE_CHECKING:
     from .media_files import Attachment, Media, find_type, make_media, read_attachments
     from .merge import SQUASH, MergePreview, Preview, Strategy
     from .sent import Receipt, Sent
-    from .sent_body import Bodies, SentBodyDelta, SentRequest, encode_sent_body, sent_body_entries
+    from .sent_body import (
+        SentBodyCache,
+        SentBodyDelta,
+        SentRequest,
+        encode_sent_body,
+        sent_body_entries,
+    )
     from .sessions import (
         LOCAL_SCOPE,
         PREFIXES,
@@ -60,21 +66,21 @@ if TYPE_CHECKING:
         find_imported,
         find_local_thread,
         find_session,
-        hint_key,
         link_parent,
         link_session,
-        name_of,
+        safe_name,
         session_id,
+        session_key,
         session_name,
     )
     from .source_lines import echo_key, write_echo
     from .store_threads import (
         Prefix,
         Target,
-        existing,
         find_prefix,
         match_names,
         open,
+        open_existing,
         read_title,
         search,
         threads,
@@ -92,15 +98,15 @@ if TYPE_CHECKING:
         read_origin,
         write_session,
     )
-    from .typed import listed_text, split_typed, typed_text
+    from .typed import CLIENT_TEXT, split_typed, text_for_list, typed_text
     from .undo import REF_OPERATIONS, Undone
-    from .usage import AnswerCost, UsageTotal, add_up, price_usage, read_costs
+    from .usage import AnswerCost, UsageTotal, price_usage, read_costs, total_usage
 
 __getattr__ = lazy_names(
     __name__,
     {
         "arguments": "CompactOptions",
-        "asker": "SUMMARY_SECONDS Asker Models answer_for ask_within drive no_answer_within",
+        "asker": "SUMMARY_SECONDS Asker Models ask_within drive error_answer timeout_answer",
         "attempts": "Attempt read_attempt",
         "compiled": (
             "VENDOR_SUMMARIES CompiledContext Recipe VendorParams has_sealed_summaries to_text "
@@ -120,28 +126,30 @@ __getattr__ = lazy_names(
         "media_files": "Attachment Media find_type make_media read_attachments",
         "merge": "SQUASH MergePreview Preview Strategy",
         "sent": "Receipt Sent",
-        "sent_body": "Bodies SentBodyDelta SentRequest encode_sent_body sent_body_entries",
+        "sent_body": "SentBodyCache SentBodyDelta SentRequest encode_sent_body sent_body_entries",
         "sessions": (
-            "LOCAL_SCOPE PREFIXES child_key find_imported find_local_thread find_session hint_key "
-            "link_parent link_session name_of session_id session_name"
+            "LOCAL_SCOPE PREFIXES child_key find_imported find_local_thread find_session "
+            "link_parent link_session safe_name session_id session_key session_name"
         ),
         "source_lines": "echo_key write_echo",
         "store_threads": (
-            "Prefix Target existing find_prefix match_names open read_title search threads undelete"
+            "Prefix Target find_prefix match_names open open_existing read_title search threads "
+            "undelete"
         ),
         "thread": "Thread",
         "transfer": (
             "ARCHIVE EXPORT_FORMATS IMPORT_FORMATS SessionFile archive_bytes export_bytes "
             "import_bytes read_origin write_session"
         ),
-        "typed": "listed_text split_typed typed_text",
+        "typed": "CLIENT_TEXT split_typed text_for_list typed_text",
         "undo": "REF_OPERATIONS Undone",
-        "usage": "AnswerCost UsageTotal add_up price_usage read_costs",
+        "usage": "AnswerCost UsageTotal price_usage read_costs total_usage",
     },
 )
 
 __all__ = [
     "ARCHIVE",
+    "CLIENT_TEXT",
     "EXPORT_FORMATS",
     "IMPORT_FORMATS",
     "LOCAL_SCOPE",
@@ -159,7 +167,6 @@ __all__ = [
     "Attachment",
     "Attempt",
     "Blame",
-    "Bodies",
     "Budget",
     "BudgetWarning",
     "CommitInfo",
@@ -186,6 +193,7 @@ __all__ = [
     "Recipe",
     "Remark",
     "Sent",
+    "SentBodyCache",
     "SentBodyDelta",
     "SentRequest",
     "SessionContent",
@@ -199,8 +207,6 @@ __all__ = [
     "UsageTotal",
     "VendorParams",
     "Version",
-    "add_up",
-    "answer_for",
     "archive_bytes",
     "ask_within",
     "child_key",
@@ -208,8 +214,8 @@ __all__ = [
     "drive",
     "echo_key",
     "encode_sent_body",
+    "error_answer",
     "excerpt",
-    "existing",
     "export_bytes",
     "extract_text_from_content",
     "find_imported",
@@ -221,18 +227,15 @@ __all__ = [
     "fsck",
     "gc",
     "has_sealed_summaries",
-    "hint_key",
     "import_bytes",
     "kept_copies",
     "link_parent",
     "link_session",
-    "listed_text",
     "make_media",
     "match_names",
-    "name_of",
     "named_threads",
-    "no_answer_within",
     "open",
+    "open_existing",
     "price_usage",
     "read_attachments",
     "read_attempt",
@@ -241,13 +244,18 @@ __all__ = [
     "read_title",
     "register_content_type",
     "repair_store",
+    "safe_name",
     "search",
     "sent_body_entries",
     "session_id",
+    "session_key",
     "session_name",
     "split_typed",
+    "text_for_list",
     "threads",
+    "timeout_answer",
     "to_text",
+    "total_usage",
     "typed_text",
     "undelete",
     "unregister_content_type",

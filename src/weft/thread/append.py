@@ -31,23 +31,23 @@ from .handle import Handle, TakenCheckpoints
 from .info import CommitInfo, auto_note, first_text
 
 TURN_ROLES = ("user", "tool")
-"""The roles whose turns end with a checkpoint."""
+"""The roles whose messages end with a checkpoint."""
 
 
 def append(handle: Handle, draft: Draft, *, checkpoint: bool = True) -> CommitInfo:
     """Commit a drafted message.
 
-    With `checkpoint`, a turn of a user or a tool ends with a checkpoint if the thread has them.
+    With `checkpoint`, a message of a user or a tool gets a checkpoint if the thread uses them.
     """
 
-    def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+    def make_draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         message = draft.messages[0]
         if not (checkpoint and handle.checkpoints and message.role in TURN_ROLES):
             return draft, ()
-        marked = _with_checkpoint(handle, message, head)
-        return structs.replace(draft, messages=(marked, *draft.messages[1:])), ()
+        with_checkpoint = _with_checkpoint(handle, message, head)
+        return structs.replace(draft, messages=(with_checkpoint, *draft.messages[1:])), ()
 
-    return handle.land("append", plan, anywhere=True)  # a message fits after any head
+    return handle.land("append", make_draft, any_head=True)
 
 
 def content_draft(
@@ -61,7 +61,7 @@ def content_draft(
     media: tuple[Block, ...] = (),
     attachments: tuple[Message, ...] = (),
 ) -> Draft:
-    """One of the eight content types as a draft; without a note, its own text becomes the note.
+    """The draft that appends a content; without a `note`, the note is made from its text.
 
     `media` are blocks that follow the text. `attachments` are entries that are stored beside the
     message and that no model sees.
@@ -71,15 +71,15 @@ def content_draft(
         check_texts(reminder=reminder)
     if priority != "normal":
         check_priority(priority)
-    typed = read_content(content)
-    kind = content_type(typed)
-    message = to_message(typed)
-    hidden = None if type(typed) is DialogueContent else hidden_members(typed)
+    typed_content = read_content(content)
+    kind = content_type(typed_content)
+    message = to_message(typed_content)
+    hidden = None if type(typed_content) is DialogueContent else hidden_members(typed_content)
     if hidden is not None:
         if metadata is not None and METADATA_KEY in metadata:
             raise WrongValue("metadata", f"must not have the key {METADATA_KEY!r}: Weft uses it")
         metadata = {**(metadata or {}), METADATA_KEY: hidden}
-    stored_note: str | bool = _default_note(typed, message, kind) if note is None else note
+    stored_note: str | bool = _default_note(typed_content, message, kind) if note is None else note
     if media:
         message = _with_media(message, media)
     if reminder is not None:
@@ -97,9 +97,9 @@ def results_draft(
     text: str | None = None,
     reminder: str | None = None,
 ) -> Draft:
-    """All results of one turn as one message, followed by the text and the reminder.
+    """The draft of one message with all results of a turn, then the text and the reminder.
 
-    Without results it is a user message: a compaction by the agent itself may have removed the
+    Without results the role is `user`. This happens if the agent's own compaction has removed the
     calls.
     """
     check_texts(text=text, reminder=reminder)
@@ -117,7 +117,7 @@ def results_draft(
 
 
 def result_blocks(content: Any) -> tuple[Block, ...]:
-    """The content of a tool result: a text, or blocks; raises `WrongValue`."""
+    """The blocks of a tool result, which is a text or a list of blocks; raises `WrongValue`."""
     if isinstance(content, str):
         return (Text(content),)
     if not isinstance(content, list | tuple):
@@ -127,7 +127,10 @@ def result_blocks(content: Any) -> tuple[Block, ...]:
 
 
 def read_answer(answer: Any) -> Response:
-    """A vendor's whole response, as a dict or an SDK object; raises `ThreadError` otherwise."""
+    """Decode an answer: a `Response`, a `Message`, or a vendor's response (a dict or SDK object).
+
+    Raises `ThreadError` for anything else.
+    """
     if isinstance(answer, Response):
         return answer
     if isinstance(answer, Message):
@@ -153,7 +156,7 @@ def describe_generation(response: Response) -> JsonObject | None:
 
 
 def _to_dict(answer: Any) -> JsonObject:
-    """The dict behind an SDK's object; unset members stay absent."""
+    """The answer as a dict. Members that are not set in an SDK's object stay absent."""
     if isinstance(answer, dict):
         return cast(JsonObject, answer)
     dump = getattr(answer, "model_dump", None)
@@ -182,7 +185,7 @@ def _with_checkpoint(handle: Handle, message: Message, head: Id | None) -> Messa
 
 
 def _with_media(message: Message, media: tuple[Block, ...]) -> Message:
-    """The message with files after its text. Blank text is left out: vendors refuse it."""
+    """The message with media after its text. Blank text is left out: vendors refuse it."""
     blocks = tuple(b for b in message.blocks if not isinstance(b, Text) or b.text.strip())
     return _with_blocks(structs.replace(message, blocks=blocks), *media)
 

@@ -23,9 +23,11 @@ class CompactOptions(Struct, frozen=True, kw_only=True):
 
     - `first`, `last`: the ids of the first and the last message to replace. Without `first` the
       range begins after the system messages, without `last` it ends with the thread.
-    - `limit`: tokens that may be used before unread tool results are shortened to fit `budget`.
+    - `limit`: a larger budget, for unread tool results: they are shortened only if the thread
+      would exceed this one too.
     - `verbatim`: tokens of folded messages that stay verbatim, the most important by `scorer`.
-    - `chunk`: the most tokens in one request for a summary; `clip`: how batches are listed.
+    - `chunk`: the most tokens in one request for a summary.
+    - `clip`: how many batches the summary shows before those in the middle are summarised again.
     - `force`: write the summary even if it saves nothing.
     - `fallback`: continue without the model if it fails; by default only with a `budget`.
     - `count`: counts the tokens of a message; by default the thread's own tokenizer.
@@ -61,13 +63,14 @@ class CompactOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def max_tokens(self) -> int | None:
-        """The most tokens that may remain."""
+        """The most tokens that the thread may have afterwards."""
         if self.budget is None or self.limit is None:
             return self.budget
         return max(self.budget, self.limit)
 
 
-CONTROL = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)))
+CONTROL_CHARACTERS = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)))
+"""Control characters, and Unicode's line and paragraph separators."""
 
 
 def check_text(field: str, value: Any) -> str:
@@ -124,7 +127,7 @@ def check_name(field: str, value: Any) -> str:
         name.encode()
     except UnicodeEncodeError:
         raise WrongValue(field, f"is not UTF-8: {name!r}") from None
-    if not CONTROL.isdisjoint(name):
+    if not CONTROL_CHARACTERS.isdisjoint(name):
         raise WrongValue(field, f"must be one line of plain characters: {name!r}")
     return name
 
@@ -162,7 +165,7 @@ def _check_object(field: str, value: Any) -> None:
 
 
 def _check_json(field: str, value: Any) -> None:
-    """Refuse values that would be read back as something else, such as a set or a date."""
+    """Refuse values that JSON cannot represent, such as a set or a date."""
     match value:
         case None | str() | bool() | int() | float():
             pass

@@ -41,7 +41,7 @@ Models = Callable[[str], Asker]
 
 
 def find_asker(model: str | Asker, models: Models | None) -> Asker:
-    """The asker for a name; raises `ThreadError` if there is none."""
+    """The asker for a model's name, or the asker that was passed; raises `ThreadError`."""
     if not isinstance(model, str):
         return model
     if models is None:
@@ -75,19 +75,19 @@ def ask_within(asker: Asker, request: Request, seconds: float | None) -> "Answer
     if answers:
         return answers[0]
     if not errors:
-        return no_answer_within(seconds or 0.0)
-    return answer_for(errors[0])
+        return timeout_answer(seconds or 0.0)
+    return error_answer(errors[0])
 
 
-def no_answer_within(seconds: float) -> "Stopped":
-    """The answer after a timeout."""
+def timeout_answer(seconds: float) -> "Stopped":
+    """The answer that reports a timeout."""
     from weft.compact import Stopped
 
     return Stopped(f"no answer within {seconds:g} seconds")
 
 
-def answer_for(error: BaseException) -> ApiError:
-    """The answer for an exception of an asker.
+def error_answer(error: BaseException) -> ApiError:
+    """The answer that reports an exception of an asker.
 
     Exceptions that do not derive from `Exception`, such as `KeyboardInterrupt`, are raised again.
     """

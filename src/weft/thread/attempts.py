@@ -1,6 +1,5 @@
 """Attempts: answers that were stopped, truncated or failed."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +14,6 @@ from weft.history import (
     encode_attempt,
     has_content,
 )
-from weft.ids import Id
 from weft.model import ApiError, Message, Response, Stop, Usage
 from weft.store import AttemptRecord
 
@@ -74,22 +72,19 @@ def record_attempt(
     commit = resolve_commit(handle, at)
     if commit is None:
         raise ThreadError("the thread is empty: an attempt needs a message that it answers")
-    body = _body(answer, error, reason)
+    body = _attempt_body(answer, error, reason)
     record = encode_attempt(commit, body, handle.clock())
     handle.store.add_attempt(handle.name, record)
     return read_attempt(record)
 
 
-def attempts_of(handle: Handle, commits: Sequence[Id]) -> list[Attempt]:
-    """The attempts at these commits, oldest first."""
-    return [read_attempt(record) for record in handle.store.attempts(handle.name, commits)]
-
-
 def attempts_up_to(handle: Handle, at: At = None) -> list[Attempt]:
     """The attempts at this commit and its ancestors, oldest first."""
     head = resolve_commit(handle, at)
-    records = [] if head is None else handle.store.attempts(handle.name)
-    if head is None or not records:
+    if head is None:
+        return []
+    records = handle.store.attempts(handle.name)
+    if not records:
         return []
     commits = list({record.commit for record in records})
     on_branch = handle.store.read_depths(handle.name, head, commits)
@@ -97,7 +92,7 @@ def attempts_up_to(handle: Handle, at: At = None) -> list[Attempt]:
 
 
 def read_attempt(record: AttemptRecord) -> Attempt:
-    """A stored attempt as a value."""
+    """Decode a stored attempt."""
     body = decode_attempt(record)
     return Attempt(
         record.commit.hex(),
@@ -112,7 +107,7 @@ def read_attempt(record: AttemptRecord) -> Attempt:
     )
 
 
-def _body(
+def _attempt_body(
     answer: Message | Response | None, error: ApiError | None, reason: str | None
 ) -> AttemptBody:
     response = Response(answer) if isinstance(answer, Message) else answer
@@ -124,11 +119,11 @@ def _body(
     if response is None:
         return AttemptBody(attempt_reason)
     message = response.message
-    origin = None if message.origin is None else message.origin.model
+    origin_model = None if message.origin is None else message.origin.model
     return AttemptBody(
         attempt_reason,
         message if has_content(message) else None,
-        response.model or origin,
+        response.model or origin_model,
         response.id,
         response.stop,
         response.usage,

@@ -1,21 +1,19 @@
 """Compaction of a thread: the procedure that every mode shares, and the modes without a model.
 
-`Compaction` has the steps that all modes share. It plans, checks that required texts stay, counts
-tokens, writes the commit and emits the events. Each mode only adds its planner, a function from the
-current rows to a `Plan`:
+`Compaction` plans, checks that required texts stay, counts tokens, writes the commit and emits the
+events. Each mode only adds its planner, a function from the current rows to a `Plan`:
 
 - `compact` plans by ranges, by a budget, by turns to keep, or with the caller's own summary.
 - `engine` plans with a model's summary.
 - `adopt` records a client's own compaction: the shorter list that the client sends afterwards.
 
-A plan may refuse. Listeners get `started` only after the first plan has succeeded.
-If another writer commits in between, the plan is made again, so no message is lost.
+A planner may refuse. Listeners get `started` only after the first plan has succeeded.
+If another writer commits in between, the planner runs again, so no message is lost.
 
-Summaries are read back with the messages that each replaces. A summary that the engine wrote has
-its batches in its commit's metadata. Any other summary (an extract, the caller's own text, a
-client's) counts as one batch: its text, and the number of messages that its commit replaced. So
-does the summary of a range, which is a message of the assistant. A summary that was edited later
-counts with its current text.
+This module also reads summaries back, as batches: a text, and the number of messages that it
+replaces. A summary that the engine wrote has its batches in its commit's metadata. Any other
+summary (an extract, the caller's own text, a client's, the summary of a range) is one batch: its
+current text, and the number of messages that its commit replaced.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,8 +48,10 @@ from weft.errors import CompactRefused, WrongValue
 from weft.history import (
     Draft,
     PlannedRewrite,
+    Rewrite,
     Row,
     decode_body,
+    inserted_slots,
     match_key,
     plan_rewrite,
     read_writers,
@@ -65,9 +65,10 @@ from weft.store import Step
 from .arguments import Replacements, check_count, check_objects
 from .handle import Handle, TakenCheckpoints
 from .info import CommitInfo
-from .lineage import inserted_slots, written_messages
+from .lineage import written_messages
 
 MAX_REASON = 300
+"""The most characters of an error message in a commit or an event."""
 
 Planner = Callable[[list[Row]], Plan]
 
@@ -87,7 +88,8 @@ class Compaction(Struct, kw_only=True):
     - `retain`: texts that must still be in the thread afterwards.
     - `note`: the commit note; by default it gives the figures.
     - `check`: further checks of a plan before it is written, with the rows before it.
-    - `details` and `record`: further fields of the result, and members of the commit's metadata.
+    - `details`: further fields of the result.
+    - `record`: further members of the commit's metadata.
     """
 
     handle: Handle
@@ -119,7 +121,7 @@ class Compaction(Struct, kw_only=True):
             return prepared.result
         self.start()
 
-        def draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+        def make_draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
             nonlocal prepared
             rows = handle.view(head).rows
             if rows != prepared.rows:  # another writer committed: plan again with its messages
@@ -131,7 +133,7 @@ class Compaction(Struct, kw_only=True):
             record = {**prepared.plan.record(), **self.record}
             return Draft("compact", op, messages, note, record), ()
 
-        info = handle.land("compact", draft)
+        info = handle.land("compact", make_draft)
         result = prepared.result
         ended = compaction_ended(
             self.trigger,
@@ -160,7 +162,7 @@ def as_preview(
 
 
 def measure(handle: Handle, rows: Sequence[Row], plan: Plan) -> CompactResult:
-    """The result of a plan, with its tokens before and after, and the loss of cached prefix."""
+    """The result of a plan: the tokens before and after, and how many leave the prompt cache."""
     old_rows, new_rows = show_rows(rows), show_rows(plan.rows)
     sizes = [handle.count(row.message) for row in old_rows]
     equal_count = 0
@@ -194,51 +196,66 @@ def compact(
     With `first` or `last`, only the messages between them are replaced.
     """
     handle = compaction.handle
-    if replacements is not None:
-        if summary is not None:
-            raise CompactRefused(
-                "cannot be combined with replacements: each of them has a summary", field="summary"
-            )
-        ranges = validate_compact_input({"replacements": replacements})
+    if replacements is None:
+        planner = _turns_planner(
+            handle, budget=budget, keep=keep, first=first, last=last, summary=summary
+        )
+    elif summary is None:
+        planner = _replacements_planner(handle, replacements, strip, call_id)
+    else:
+        raise CompactRefused(
+            "cannot be combined with replacements: each of them has a summary", field="summary"
+        )
+    return compaction.preview(planner) if preview else compaction.land(planner)
 
-        def plan_ranges(rows: list[Row]) -> Plan:
-            existing_checkpoints = TakenCheckpoints(handle.store, handle.name)
-            return plan_replacements(
-                rows, ranges, known=existing_checkpoints, strip=strip, call_id=call_id
-            )
 
-        return compaction.preview(plan_ranges) if preview else compaction.land(plan_ranges)
+def _replacements_planner(
+    handle: Handle, replacements: Replacements, strip: Strip, call_id: str | None
+) -> Planner:
+    """Replaces ranges between checkpoints with the caller's summaries."""
+    ranges = validate_compact_input({"replacements": replacements})
 
-    def plan_old_turns(rows: list[Row]) -> Plan:
-        shown = show_rows(rows)  # hidden messages cost nothing and are put back afterwards
+    def plan(rows: list[Row]) -> Plan:
+        existing_checkpoints = TakenCheckpoints(handle.store, handle.name)
+        return plan_replacements(
+            rows, ranges, known=existing_checkpoints, strip=strip, call_id=call_id
+        )
+
+    return plan
+
+
+def _turns_planner(
+    handle: Handle,
+    *,
+    budget: int | None,
+    keep: int | None,
+    first: str | None,
+    last: str | None,
+    summary: str | None,
+) -> Planner:
+    """Replaces old turns, or those from `first` to `last`, with the summary or an extract."""
+
+    def plan_visible(rows: Sequence[Row]) -> Plan:
+        head, count = handle.head(), handle.count_once
+
+        def originals(folded: Sequence[Row]) -> list[Row]:
+            return read_originals(handle, head, folded)
+
         if first is not None or last is not None:
-            head = handle.head()
-            plan = plan_range(
-                shown,
-                first,
-                last,
-                summary=summary,
-                count=handle.count_once,
-                originals=lambda folded: read_originals(handle, head, folded),
-            )
-        elif summary is not None:
-            plan = plan_summary(shown, summary, keep=keep, budget=budget, count=handle.count_once)
-        elif budget is None and keep is None:
-            what = "give a model, replacements, a budget, turns to keep or a summary"
-            raise CompactRefused(what, field="replacements")
-        else:
-            tokens = count_rows(handle, shown) if budget is None else budget
-            head = handle.head()
-            plan = plan_budget(
-                shown,
-                tokens,
-                keep=keep,
-                count=handle.count_once,
-                originals=lambda folded: read_originals(handle, head, folded),
-            )
-        return with_hidden_rows(rows, plan)
+            return plan_range(rows, first, last, summary=summary, count=count, originals=originals)
+        if summary is not None:
+            return plan_summary(rows, summary, keep=keep, budget=budget, count=count)
+        if budget is None and keep is None:
+            reason = "give a model, replacements, a budget, turns to keep or a summary"
+            raise CompactRefused(reason, field="replacements")
+        tokens = count_rows(handle, rows) if budget is None else budget
+        return plan_budget(rows, tokens, keep=keep, count=count, originals=originals)
 
-    return compaction.preview(plan_old_turns) if preview else compaction.land(plan_old_turns)
+    def plan(rows: list[Row]) -> Plan:
+        # Hidden messages cost nothing, so they are left out and put back afterwards.
+        return with_hidden_rows(rows, plan_visible(show_rows(rows)))
+
+    return plan
 
 
 def adopt(
@@ -261,33 +278,31 @@ def adopt(
         count = len(messages)
         raise WrongValue("summary", f"must be an index into the list: {summary} of {count}")
 
-    def draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+    def make_draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         rows = handle.view(head).rows
         rewrite = plan_rewrite(rows, adopted_rows(rows, messages, summary))
         return Draft("compact", rewrite.op, rewrite.messages, note, metadata), ()
 
-    return handle.land("compact", draft)
+    return handle.land("compact", make_draft)
 
 
 def adopted_rows(rows: Sequence[Row], messages: Sequence[Message], summary: int) -> list[Row]:
-    """The rows of an adopted list: known messages keep their row, the others are new."""
-    shown = show_rows(rows)
-    repeated = _match_repeated([match_key(row.message) for row in shown], messages, summary)
+    """The rows of an adopted list: messages that the thread has keep their row."""
+    visible = show_rows(rows)
+    row_indexes = _match_rows([match_key(row.message) for row in visible], messages, summary)
     adopted: list[Row] = []
     for number, message in enumerate(messages):
         kind = "summary" if number == summary else "dialogue"
-        index = repeated.get(number)
-        adopted.append(Row(None, message, "normal", kind) if index is None else shown[index])
+        index = row_indexes.get(number)
+        adopted.append(Row(None, message, "normal", kind) if index is None else visible[index])
     return adopted
 
 
-def _match_repeated(
-    keys: Sequence[Id], messages: Sequence[Message], summary: int
-) -> dict[int, int]:
+def _match_rows(keys: Sequence[Id], messages: Sequence[Message], summary: int) -> dict[int, int]:
     """For each message that the thread already has, the index of its row.
 
-    Clients keep the newest messages after the summary. So after it, the newest of several equal
-    messages matches; before it, the oldest does.
+    `keys` are the match keys of the rows. Clients keep the newest messages after the summary. So
+    after it, the newest of several equal messages matches; before it, the oldest does.
     """
     matches: dict[int, int] = {}
     unmatched = list(keys)
@@ -357,7 +372,7 @@ def with_hidden_rows(rows: Sequence[Row], plan: Plan) -> Plan:
             anchor = row.id
         else:
             hidden.setdefault(anchor, []).append(row)
-    all_rows: list[Row] = list(hidden.get(None, ()))
+    all_rows = list(hidden.get(None, ()))
     for row in plan.rows:
         all_rows.append(row)
         if row.id is not None:
@@ -389,7 +404,7 @@ def short_reason(error: Exception) -> str:
 
 def batches_of_summary(handle: Handle, head: Id | None, row: Row) -> tuple[Batch, ...]:
     """The batches of one summary."""
-    records = _records(handle, head, row)
+    records = _writer_metadata(handle, head, row)
     for record in records:
         batches = read_batches(record)
         if batches is not None:
@@ -404,38 +419,34 @@ def list_batches(handle: Handle, head: Id | None) -> list[SummaryBatch]:
     slots = [row.id for row in rows if row.id is not None]
     steps = read_writers(handle.store, handle.name, head, slots) if head and slots else []
     commits = _commits_of_batches(steps)
-    ranges = _summaries_of_ranges(steps)
+    range_summaries = _range_summaries(steps)
     batches: list[SummaryBatch] = []
     for row in rows:
         if is_summary(row):
             for batch in batches_of_summary(handle, head, row):
                 batches.append(SummaryBatch(batch, commits.get(batch)))
-        elif row.id in ranges:
-            count, commit = ranges[row.id]
+        elif row.id in range_summaries:
+            count, commit = range_summaries[row.id]
             batches.append(SummaryBatch(Batch(row.message.text, count), commit))
     return batches
 
 
 def read_originals(handle: Handle, head: Id | None, rows: Sequence[Row]) -> list[Row]:
-    """The rows, with each summary replaced by the original messages.
+    """The rows, with each summary replaced by the original messages, in their original order.
 
     A summary that a person wrote or edited stays after the messages, because it may say more.
     """
     originals: list[Row] = []
-    order: dict[Id, int] = {}
+    order: dict[Id, int] = {}  # the longest original conversation: the position of each message
     for row in rows:
-        step = _writer(handle, head, row) if is_summary(row) else None
+        step = _summary_writer(handle, head, row) if is_summary(row) else None
         if step is None or not step.commit.parents:
             originals.append(row)
             continue
-        parent = step.commit.parents[0]
-        remaining = {after.id for after in show_rows(handle.view(step.commit.id).rows)}
         # The whole thread is read, because a summary may follow a request that came later than
         # some of the messages that it replaced.
-        before = show_rows(handle.view(parent).rows)
-        all_originals = read_originals(handle, parent, before)
-        visible = {original.id for original in before if original.id in remaining}
-        originals += [original for original in all_originals if original.id not in visible]
+        all_originals, kept_ids = _originals_before(handle, step)
+        originals += [original for original in all_originals if original.id not in kept_ids]
         if len(all_originals) > len(order):
             order = {
                 original.id: position
@@ -445,6 +456,15 @@ def read_originals(handle: Handle, head: Id | None, rows: Sequence[Row]) -> list
         if not _is_generated(step, row):
             originals.append(row)
     return sorted(originals, key=lambda original: _original_position(original, order))
+
+
+def _originals_before(handle: Handle, compaction: Step) -> tuple[list[Row], set[Id | None]]:
+    """All original messages before a compaction, and the ids of those that it left in place."""
+    parent = compaction.commit.parents[0]
+    before = show_rows(handle.view(parent).rows)
+    after_ids = {row.id for row in show_rows(handle.view(compaction.commit.id).rows)}
+    kept_ids = {row.id for row in before if row.id in after_ids}
+    return read_originals(handle, parent, before), kept_ids
 
 
 def portable_summary(handle: Handle, head: Id | None, block: Opaque, tokens: int) -> str | None:
@@ -459,14 +479,11 @@ def portable_summary(handle: Handle, head: Id | None, block: Opaque, tokens: int
     for step in reversed(list(handle.store.walk(handle.name, head))):
         if step.commit.kind != "compact" or not step.commit.parents:
             continue
-        after = {row_before.id for row_before in show_rows(handle.view(step.commit.id).rows)}
-        if row.id not in after:
+        after = show_rows(handle.view(step.commit.id).rows)
+        if all(row_after.id != row.id for row_after in after):
             continue
-        parent = step.commit.parents[0]
-        before = show_rows(handle.view(parent).rows)
-        visible = {row_before.id for row_before in before if row_before.id in after}
-        all_originals = read_originals(handle, parent, before)
-        replaced = [row_before for row_before in all_originals if row_before.id not in visible]
+        all_originals, kept_ids = _originals_before(handle, step)
+        replaced = [original for original in all_originals if original.id not in kept_ids]
         message = extract_summary(replaced, tokens, handle.count) if replaced else None
         return None if message is None else body_as_data(message.text)
     return None
@@ -477,7 +494,7 @@ def _original_position(row: Row, order: Mapping[Id, int]) -> int:
     return len(order) if row.id is None else order.get(row.id, len(order))
 
 
-def _writer(handle: Handle, head: Id | None, row: Row) -> Step | None:
+def _summary_writer(handle: Handle, head: Id | None, row: Row) -> Step | None:
     """The compaction that first wrote a summary."""
     if head is None or row.id is None:
         return None
@@ -489,7 +506,7 @@ def _writer(handle: Handle, head: Id | None, row: Row) -> Step | None:
 
 
 def _is_generated(step: Step, row: Row) -> bool:
-    """Whether the engine or its model wrote the summary, and nobody edited it since."""
+    """Whether a model or an extract wrote the summary, and nobody has edited it since."""
     if (row.id, row.message) not in written_messages(step):
         return False
     record = decode_body(step).metadata or {}
@@ -521,7 +538,7 @@ def _commits_of_batches(steps: Sequence[Step]) -> dict[Batch, str]:
     return commits
 
 
-def _summaries_of_ranges(steps: Sequence[Step]) -> dict[Id, tuple[int, str]]:
+def _range_summaries(steps: Sequence[Step]) -> dict[Id, tuple[int, str]]:
     """For each summary of a range, how many messages it replaced, and its commit.
 
     A range with an empty summary leaves no message, and the record does not say which one it was.
@@ -529,11 +546,12 @@ def _summaries_of_ranges(steps: Sequence[Step]) -> dict[Id, tuple[int, str]]:
     """
     summaries: dict[Id, tuple[int, str]] = {}
     for step in steps:
-        record = decode_body(step).metadata or {}
+        body = decode_body(step)
+        op, record = body.op, body.metadata or {}
         if step.commit.kind != "compact" or read_batches(record) is not None:
             continue
-        counts = [int(part.get("messages", 0)) for part in record.get("ranges", ())]
-        slots = inserted_slots(step)
+        counts = [int(folded.get("messages", 0)) for folded in record.get("ranges", ())]
+        slots = inserted_slots(step.commit.id, op) if isinstance(op, Rewrite) else []
         if len(counts) != len(slots):
             counts = [sum(counts)] if len(slots) == 1 else [0] * len(slots)
         for slot, count in zip(slots, counts, strict=True):
@@ -541,7 +559,7 @@ def _summaries_of_ranges(steps: Sequence[Step]) -> dict[Id, tuple[int, str]]:
     return summaries
 
 
-def _records(handle: Handle, head: Id | None, row: Row) -> list[JsonObject]:
+def _writer_metadata(handle: Handle, head: Id | None, row: Row) -> list[JsonObject]:
     """The metadata of the commits that wrote the row's current message, the newest first."""
     if head is None or row.id is None:
         return []
@@ -554,4 +572,5 @@ def _records(handle: Handle, head: Id | None, row: Row) -> list[JsonObject]:
 
 
 def _count_replaced(record: JsonObject) -> int:
-    return sum(int(part.get("messages", 0)) for part in record.get("ranges", ()))
+    """How many messages a compaction replaced, by the metadata of its commit."""
+    return sum(int(folded.get("messages", 0)) for folded in record.get("ranges", ()))

@@ -7,8 +7,8 @@ stored beside the messages.
 
 `to_text` and `to_dicts` are formats for people. The codecs write the formats of the vendors.
 `write_params` writes the arguments of a vendor's `create(**...)`. They contain no `None` and
-nothing that the vendor refuses; `losses` lists what was left out. If no model was named, there is
-no `model`, so that the caller can name it in the call.
+nothing that the vendor refuses; `losses` lists what was left out. Without a model's name, they
+have no `model`, so that the caller can name it in the call.
 """
 
 import inspect
@@ -52,7 +52,7 @@ VENDOR_SUMMARIES = frozenset({"compaction", "compaction_summary"})
 """Types of vendor blocks that replace compacted messages."""
 
 PORTABLE_TOKENS = 4096
-"""The most tokens of a text that replaces a sealed compaction (only its vendor can read it)."""
+"""The most tokens of a text that replaces a sealed compaction, which only its vendor can read."""
 
 ANTHROPIC = "anthropic"
 GEMINI = "gemini"
@@ -95,7 +95,8 @@ class VendorParams(dict[str, Any]):
     """The members of a request, to unpack with `**`, and its `losses`.
 
     Pass it back with the answer (`t.assistant(answer, sent=params)`); then the thread can show the
-    sent request later.
+    sent request later. `written` are the members that Weft wrote, to tell them from members that
+    the caller adds.
     """
 
     losses: tuple[Loss, ...] = ()
@@ -114,7 +115,7 @@ def write_params(
     """Write the request for these messages.
 
     `earlier_losses` are included in the result. `marks` are cache breakpoints by position. `rest`
-    are values without a field in the model, which are written or reported.
+    (`Request.rest`) are values without a field in the model, which are written or reported.
     """
     if recipe.protocol not in CODECS:
         raise ThreadError(f"unknown protocol: {recipe.protocol!r}")
@@ -199,7 +200,7 @@ def _read_tool(tool: ToolLike) -> tuple[Tool, ...]:
     if inspect.isroutine(tool):
         return (_read_function(tool),)
     members = (getattr(tool, name, None) for name in ("name", "description", "parameters"))
-    return (_tool(*members),)
+    return (_make_tool(*members),)
 
 
 def _read_function(function: Callable[..., Any]) -> Tool:
@@ -211,15 +212,16 @@ def _read_function(function: Callable[..., Any]) -> Tool:
 
 def _read_definition(raw: JsonObject) -> tuple[Tool, ...]:
     """The tools in one definition; Gemini entries and namespaces have several."""
-    inner = raw.get("function") if raw.get("type", "function") == "function" else None
-    function = cast(JsonObject, inner) if isinstance(inner, dict) else raw
+    is_function = raw.get("type", "function") == "function"
+    nested = raw.get("function") if is_function else None  # only Chat Completions nests it
+    function = cast(JsonObject, nested) if isinstance(nested, dict) else raw
     is_plain = function.keys() <= COMMON_TOOL_MEMBERS or raw.keys() <= NATIVE_TOOL_MEMBERS
-    if is_plain and raw.get("type", "function") == "function":
+    if is_function and is_plain:
         schema = function.get("parameters", function.get("input_schema"))
         _check_members(function, str, ("description",), "a text")
         _check_members(function, dict, ("parameters", "input_schema"), "a JSON schema")
-        described, strict = function.get("description"), function.get("strict")
-        return (_tool(function.get("name"), described, schema, strict),)
+        description, strict = function.get("description"), function.get("strict")
+        return (_make_tool(function.get("name"), description, schema, strict),)
     protocol = _protocol_of(raw)
     if protocol == GEMINI:  # each member is a tool with its settings: `{"googleSearch": {}}`
         _check_members(raw, (dict, list), raw, "an object with the tool's settings")
@@ -258,12 +260,16 @@ def _protocol_of(raw: JsonObject) -> str:
     return "openai-responses" if kind is not None else "anthropic"
 
 
-def _tool(name: Any, description: Any, schema: Any, strict: Any = None) -> Tool:
+def _make_tool(name: Any, description: Any, schema: Any, strict: Any = None) -> Tool:
+    """A tool with these members; all but the name are left out if they have the wrong type."""
     if not isinstance(name, str) or not name:
         raise ThreadError("a tool needs a name")
-    described = description if isinstance(description, str) else None
-    parameters = cast(JsonObject, schema) if isinstance(schema, dict) else None
-    return Tool(name, described, parameters, strict if isinstance(strict, bool) else None)
+    return Tool(
+        name,
+        description if isinstance(description, str) else None,
+        cast(JsonObject, schema) if isinstance(schema, dict) else None,
+        strict if isinstance(strict, bool) else None,
+    )
 
 
 def without_stale_thinking(
@@ -291,7 +297,7 @@ def without_stale_thinking(
 
 
 def is_sealed_summary(block: Block, protocol: str) -> bool:
-    """Whether a block is a compaction that an upstream of this protocol cannot read."""
+    """Whether a block is a compaction that a vendor of this protocol cannot read."""
     if not isinstance(block, Opaque) or block.protocol == protocol:
         return False
     return block.raw.get("type") in VENDOR_SUMMARIES and not block.raw.get("content")
@@ -304,13 +310,16 @@ def has_sealed_summaries(messages: Sequence[Message], protocol: str) -> bool:
     )
 
 
+PortableText = Callable[[Opaque], str | None]
+"""Returns the text that replaces a sealed compaction; `None` for an unknown compaction."""
+
+
 def with_portable_summaries(
-    messages: Sequence[Message], protocol: str, portable: Callable[[Opaque], str | None]
+    messages: Sequence[Message], protocol: str, portable_text: PortableText
 ) -> tuple[tuple[Message, ...], tuple[Loss, ...]]:
     """The messages with text instead of sealed compactions, and a loss for each.
 
-    `portable` returns the text, or `None` for an unknown compaction. An unknown one stays, and the
-    codec drops it like any other block of another vendor.
+    An unknown compaction stays, and the codec drops it like any other block of another vendor.
     """
     changed: dict[int, Message] = {}
     losses: list[Loss] = []
@@ -318,7 +327,7 @@ def with_portable_summaries(
         blocks = list(message.blocks)
         for index, block in enumerate(blocks):
             if isinstance(block, Opaque) and is_sealed_summary(block, protocol):
-                text = portable(block)
+                text = portable_text(block)
                 if text is not None:
                     blocks[index] = Text(text)
                     path = f"messages[{number}]"
@@ -329,7 +338,7 @@ def with_portable_summaries(
     return tuple(changed.get(i, message) for i, message in enumerate(messages)), tuple(losses)
 
 
-Configs = Callable[[Sequence[Id]], dict[Id, JsonObject]]
+ReadConfigs = Callable[[Sequence[Id]], dict[Id, JsonObject]]
 """Reads how the answers of these commits were generated."""
 
 
@@ -345,10 +354,10 @@ class CompiledContext:
     _count: Count
     _last: int | None
     _reasoning: bool
-    _configs: Configs | None
+    _read_configs: ReadConfigs | None
     _counter_name: str
     _calibrate: Callable[[View], Calibration | None] | None
-    _portable_text: Callable[[Opaque], str | None] | None
+    _portable_text: PortableText | None
 
     def __init__(
         self,
@@ -359,14 +368,14 @@ class CompiledContext:
         tail: Sequence[Row] | None = None,
         last: int | None = None,
         reasoning: bool = False,
-        configs: Configs | None = None,
-        source: str = "",
+        read_configs: ReadConfigs | None = None,
+        counter_name: str = "",
         calibrate: Callable[[View], Calibration | None] | None = None,
-        portable: Callable[[Opaque], str | None] | None = None,
+        portable_text: PortableText | None = None,
     ) -> None:
-        """With `tail`, the rows are given; the whole view is then built only if it is needed.
+        """`tail` are the rows, if they were read without compiling the whole thread.
 
-        `portable` returns the text for another vendor's sealed compaction.
+        In that case `view` is a function that compiles it, and is called only if needed.
         """
         # `__setattr__` refuses every change, so the attributes are set in the instance's dict.
         vars(self).update(
@@ -376,10 +385,10 @@ class CompiledContext:
             _count=count,
             _last=last,
             _reasoning=reasoning,
-            _configs=configs,
-            _counter_name=source,
+            _read_configs=read_configs,
+            _counter_name=counter_name,
             _calibrate=calibrate,
-            _portable_text=portable,
+            _portable_text=portable_text,
         )
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -426,7 +435,7 @@ class CompiledContext:
     def generation_configs(self) -> tuple[JsonObject | None, ...]:
         """How each message was generated, if its commit says so."""
         commits = [b"" if row.id is None else self._view.commit_of(row.id) for row in self.rows]
-        configs = {} if self._configs is None else self._configs(commits)
+        configs = {} if self._read_configs is None else self._read_configs(commits)
         return tuple(configs.get(commit) for commit in commits)
 
     @cached_property
@@ -447,7 +456,7 @@ class CompiledContext:
     @cached_property
     def sendable(self) -> tuple[Message, ...]:
         """The messages as a vendor accepts them: without thinking whose signature is stale."""
-        return tuple(row.message for row in self._sendable[0])
+        return tuple(row.message for row in self._sendable_rows[0])
 
     def sendable_to(self, protocol: str) -> tuple[Message, ...]:
         """The messages as a vendor of this protocol can read them.
@@ -455,9 +464,9 @@ class CompiledContext:
         A compaction that only another vendor can read is replaced with an extract of the messages
         that it summarises.
         """
-        return self._readable(protocol, self.sendable)[0]
+        return self._with_portable_summaries(protocol, self.sendable)[0]
 
-    def _readable(
+    def _with_portable_summaries(
         self, protocol: str, messages: Sequence[Message]
     ) -> tuple[tuple[Message, ...], tuple[Loss, ...]]:
         if self._portable_text is None:
@@ -465,7 +474,7 @@ class CompiledContext:
         return with_portable_summaries(messages, protocol, self._portable_text)
 
     @cached_property
-    def _sendable(self) -> tuple[tuple[Row, ...], tuple[Loss, ...]]:
+    def _sendable_rows(self) -> tuple[tuple[Row, ...], tuple[Loss, ...]]:
         return without_stale_thinking(self.rows, self._view.stale_signatures())
 
     @property
@@ -499,11 +508,11 @@ class CompiledContext:
         parameters and `.losses`, and it omits `system` instead of setting it to `None`, which the
         SDK's types forbid.
         """
-        return self._write("anthropic", self._sendable[0])
+        return self._write("anthropic", self._sendable_rows[0])
 
     def to_responses(self) -> list[dict[str, Any]]:
         """The Responses API's input items, with the reasoning of its own models."""
-        return self._write("openai-responses", self._sendable[0])
+        return self._write("openai-responses", self._sendable_rows[0])
 
     def to_gemini(self) -> dict[str, Any]:
         """`{"system_instruction": str | None, "contents": [...]}`."""
@@ -564,13 +573,14 @@ class CompiledContext:
         return self._params(GEMINI, model, tools, system, max_tokens)
 
     def _write(self, protocol: str, rows: Sequence[Row]) -> Any:
-        messages, _ = self._readable(protocol, readable_messages(rows))
+        messages, _ = self._with_portable_summaries(protocol, readable_messages(rows))
         return CODECS[protocol].write_messages(messages)
 
-    def follow(self, recipe: Recipe) -> VendorParams:
-        """The request that a recipe builds from these messages."""
-        messages, losses = self._readable(recipe.protocol, self.sendable)
-        return write_params(recipe, messages, self.setup, (*self._sendable[1], *losses))
+    def apply_recipe(self, recipe: Recipe) -> VendorParams:
+        """Write the request that a recipe describes, from these messages."""
+        messages, summary_losses = self._with_portable_summaries(recipe.protocol, self.sendable)
+        losses = (*self._sendable_rows[1], *summary_losses)
+        return write_params(recipe, messages, self.setup, losses)
 
     def _params(
         self,
@@ -590,7 +600,7 @@ class CompiledContext:
             last=self._last,
             reasoning=self._reasoning,
         )
-        return self.follow(recipe)
+        return self.apply_recipe(recipe)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -599,7 +609,7 @@ class CompiledContext:
         return isinstance(other, CompiledContext) and self.rows == other.rows
 
     def __repr__(self) -> str:
-        """Its size; the tokens only if they are already counted."""
+        """Commit and size; the tokens only if they are already counted."""
         tokens = vars(self).get("tokens")
         commit = "nothing" if self.head is None else self.head[:12]
         return f"<CompiledContext at {commit}: {describe_size(len(self.rows), tokens)}>"
@@ -643,15 +653,17 @@ def to_text(rows: Iterable[Row], *, reasoning: bool = False) -> str:
 def readable_messages(rows: Iterable[Row]) -> list[Message]:
     """The messages of the rows, with reasoning as text.
 
-    The rows have reasoning only if the caller asked for it, and no vendor accepts unsigned
-    thinking.
+    The rows have reasoning only if the caller asked for it. It must become text, because no vendor
+    accepts unsigned thinking.
     """
-    return [_as_text(row.message) if row.kind == "reasoning" else row.message for row in rows]
+    return [
+        _thinking_as_text(row.message) if row.kind == "reasoning" else row.message for row in rows
+    ]
 
 
-def _as_text(message: Message) -> Message:
-    thoughts = [block.text for block in message.blocks if isinstance(block, Thinking)]
-    return structs.replace(message, blocks=(Text("\n".join([*thoughts, *texts(message.blocks)])),))
+def _thinking_as_text(message: Message) -> Message:
+    thinking = [block.text for block in message.blocks if isinstance(block, Thinking)]
+    return structs.replace(message, blocks=(Text("\n".join([*thinking, *texts(message.blocks)])),))
 
 
 def _to_dict(message: Message) -> dict[str, Any]:

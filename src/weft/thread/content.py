@@ -1,8 +1,8 @@
 """The eight built-in content types, the table of their roles, and registered types.
 
 Each content becomes one `Message`: its type says what it *is*, the message says how a model reads
-it. A dict with `content_type` is the same as the class. Members that the message does not show (an
-artifact's language, the members of a registered type) are kept in the commit's metadata under
+it. A dict with `content_type` is the same as the class. Members that are not part of the message
+(an artifact's language, the members of a registered type) are stored in the commit's metadata under
 `content`.
 """
 
@@ -106,18 +106,17 @@ Content = BuiltInContent | CustomContent
 
 CONTENT_TYPES: tuple[type[Struct], ...] = get_args(BuiltInContent)
 
-OWN = ""
 ROLES: dict[str, str] = {
     "instruction": "system",
     "session": "system",
-    "dialogue": OWN,
+    "dialogue": "",  # `DialogueContent.role`
     "tool_io": "tool",
     "reasoning": "assistant",
     "artifact": "assistant",
     "output": "assistant",
     "freeform": "assistant",
 }
-
+"""The role of the message that each content type becomes."""
 
 KNOWN_ROLES = ("user", "assistant", "system", "developer", "tool")
 FIELDS: dict[str, tuple[str, ...]] = {
@@ -126,9 +125,11 @@ FIELDS: dict[str, tuple[str, ...]] = {
 """The members of each type."""
 
 METADATA_KEY = "content"
-"""Where a commit's metadata keeps the members of its content that the message does not show."""
+"""The member of a commit's metadata that stores the members that are not in the message."""
+
 TEXT_MEMBERS = ("text", "content", "summary")
-"""Members that are the text of a registered type without a function for it."""
+"""If a registered type has no function for its text, the text is the first of these members."""
+
 HIDDEN_MEMBERS: dict[str, JsonObject] = {
     "tool_io": {"tool_name": None, "direction": "result", "status": None},
     "reasoning": {"format": None},
@@ -140,7 +141,7 @@ HIDDEN_MEMBERS: dict[str, JsonObject] = {
 
 
 class CustomType(Struct, frozen=True):
-    """A registered type: the role of its messages, their text, and the class of its members."""
+    """A registered type; the fields are the arguments of `register_content_type`."""
 
     role: str
     text: Callable[[JsonObject], str] | None = None
@@ -194,7 +195,7 @@ def content_type(content: Content) -> str:
 
 
 def read_content(content: Content | JsonObject, *, is_strict: bool = True) -> Content:
-    """The typed content; raises `ThreadError` with the known types, or the wrong field.
+    """The content as one of the classes; raises `ThreadError` if its type or a field is wrong.
 
     Imported files are not read strictly: they may have further members, and any role.
     """
@@ -259,7 +260,7 @@ def _read_custom(kind: str, content: Any) -> CustomContent:
 
 
 def hidden_members(content: Content) -> JsonObject | None:
-    """The members that the message does not show, with the type; None if there are none."""
+    """The members that are not in the message, with the content type; `None` if there are none."""
     if isinstance(content, CustomContent):
         return {TAG: content.type, **content.members}
     kind = content_type(content)
@@ -283,8 +284,8 @@ def _check_members(kind: str, content: JsonObject) -> None:
         if key not in fields and key != TAG:
             from difflib import get_close_matches
 
-            near = get_close_matches(str(key), fields, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(fields)}"
+            similar = get_close_matches(str(key), fields, 1)
+            hint = f"; did you mean {similar[0]!r}?" if similar else f"; it has {', '.join(fields)}"
             raise WrongValue(f"{kind} content", f"has no member {key!r}{hint}")
     role = content.get("role")
     if kind == "dialogue" and isinstance(role, str) and role not in KNOWN_ROLES:
@@ -344,7 +345,7 @@ def to_message(content: Content) -> Message:
 
 
 def _custom_text(content: CustomContent) -> str:
-    """The text of a registered type's message."""
+    """The text of the message of a registered type."""
     make_text = _registered[content.type].text
     if make_text is None:
         texts = (content.members.get(name) for name in TEXT_MEMBERS)
@@ -370,9 +371,9 @@ def _tool_message(content: ToolIOContent, role: str) -> Message:
         payload = content.payload
         arguments = payload if isinstance(payload, str) else _json(payload)
         return Message("assistant", (ToolCall(content.call_id, content.tool_name, arguments),))
-    failed = True if content.status == "error" else None
+    is_error = True if content.status == "error" else None
     text = Text(extract_text_from_content(content))
-    return Message(role, (ToolResult(content.call_id, (text,), failed, content.tool_name),))
+    return Message(role, (ToolResult(content.call_id, (text,), is_error, content.tool_name),))
 
 
 def _session_text(content: SessionContent) -> str:

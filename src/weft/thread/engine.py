@@ -3,7 +3,7 @@
 `compact_flow` is a generator: it yields requests and is sent answers. `Thread.compact` runs it with
 a model and waits; the agent's loop runs it over its own connection. The thread is not locked while
 a model writes. Messages that are added meanwhile stay after the summary. If a message that the
-summary covers is edited meanwhile, the summary is refused, because it describes the old text.
+summary replaces is edited meanwhile, the summary is refused, because it describes the old text.
 
 If `CompactOptions.fallback` is on, the steps are tried in this order, each after the one before it
 failed or was over budget:
@@ -82,7 +82,9 @@ from .compaction import (
 from .handle import Handle
 
 PLACEHOLDER = "[{} will write here what {} messages said]"
-SHORTER = 2
+"""The text in place of the summary in a preview."""
+
+SHORTER_DIVISOR = 2
 """The limit of the second summary is the first one's limit divided by this."""
 
 Flow = Generator[Request, Answer, CompactResult]
@@ -92,7 +94,7 @@ Count = Callable[[Message], int]
 class Snapshot(Struct, frozen=True):
     """The state of a thread when its summary was begun.
 
-    `thinned` are the unread results that had to be shortened; `shown` are the visible rows with
+    `thinned` are the unread results that had to be shortened; `visible` are the visible rows with
     these results shortened. `cutoff` is `None` if shortening them is enough.
     """
 
@@ -100,16 +102,18 @@ class Snapshot(Struct, frozen=True):
     cutoff: Cutoff | None
     batches: tuple[Batch, ...] = ()
     thinned: tuple[Thinned, ...] = ()
-    shown: tuple[Row, ...] = ()
+    visible: tuple[Row, ...] = ()
 
     def thin(self, rows: Sequence[Row]) -> list[Row]:
         """The current rows with the same results shortened, except those that have changed."""
         old_messages = {row.id: row.message for row in show_rows(self.rows)}
         ids = {result.id for result in self.thinned}
-        new_rows = {row.id: row for row in self.shown if row.id is not None and row.id.hex() in ids}
+        thinned_rows = {
+            row.id: row for row in self.visible if row.id is not None and row.id.hex() in ids
+        }
         return [
-            new_rows[row.id]
-            if row.id in new_rows and row.message == old_messages.get(row.id)
+            thinned_rows[row.id]
+            if row.id in thinned_rows and row.message == old_messages.get(row.id)
             else row
             for row in rows
         ]
@@ -118,9 +122,9 @@ class Snapshot(Struct, frozen=True):
 def compact_flow(handle: Handle, model: Model | None, options: CompactOptions) -> Flow:
     """Compact with this model's summary, or without a model; raises if every step fails."""
     run = EngineRun(handle, options)
-    failure = "it was given up"
+    failure = "it was given up"  # if the caller closes the generator
     try:
-        result = yield from run.steps(model)
+        result = yield from run.run_steps(model)
         failure = ""
     except WeftError as error:
         failure = short_reason(error)
@@ -163,26 +167,26 @@ def preview_summary(handle: Handle, model: Model, options: CompactOptions) -> Co
         return as_preview(handle, rows, unchanged, measure(handle, rows, unchanged))
     cutoff = snapshot.cutoff
     if cutoff is None:
-        return run.compaction.preview(lambda present: _thinned_plan(snapshot, present))
+        return run.compaction.preview(lambda current: _thinned_plan(snapshot, current))
     placeholder = PLACEHOLDER.format(model.name, len(cutoff.turns))
     plan = cutoff.layout.plan(cutoff.position, Message("user", (Text(placeholder),)))
     plan = structs.replace(with_hidden_rows(rows, plan), thinned=snapshot.thinned)
     job = _summary_job(model, options, cutoff, "model", options.count or handle.count)
     chunks = cut_chunks(cutoff.turns, max_chunk_tokens(job, cutoff.summary_tokens), handle.count)
     summary_tokens = max_summary_tokens(chunks, cutoff.limit, handle.count)
-    merges = len(snapshot.batches) + len(chunks) > options.clip.most
-    input = plain_turn_tokens(cutoff.turns, handle.count) + len(chunks) * PROMPT_TOKENS
+    needs_merge = len(snapshot.batches) + len(chunks) > options.clip.most
+    input_tokens = plain_turn_tokens(cutoff.turns, handle.count) + len(chunks) * PROMPT_TOKENS
     return structs.replace(
         as_preview(handle, rows, plan, measure(handle, rows, plan)),
         tokens_after=cutoff.max_tokens_after(summary_tokens),
         model=model.name,
-        requests=len(chunks) + merges,
-        cost=_cost(model, input, cutoff.limit),
+        requests=len(chunks) + (1 if needs_merge else 0),
+        cost=_cost(model, input_tokens, cutoff.limit),
     )
 
 
 class EngineRun:
-    """One compaction by the engine."""
+    """One compaction with a model: its options, and the steps that have failed so far."""
 
     def __init__(self, handle: Handle, options: CompactOptions) -> None:
         self.handle = handle
@@ -193,8 +197,8 @@ class EngineRun:
             handle=handle, trigger=options.trigger, retain=options.retain, note=options.note
         )
 
-    def steps(self, model: Model | None) -> Flow:
-        """The steps, one after the other, until one succeeds."""
+    def run_steps(self, model: Model | None) -> Flow:
+        """Try the steps one after the other, until one succeeds."""
         handle, options = self.handle, self.options
         head = handle.head()
         rows = handle.view(head).rows
@@ -212,16 +216,16 @@ class EngineRun:
             return measure(handle, rows, Plan(rows=tuple(rows)))
         self.compaction.start()
         if snapshot.cutoff is None:
-            return self._land(lambda present: _thinned_plan(snapshot, present))
+            return self._land(lambda current: _thinned_plan(snapshot, current))
         for step in ("model", "shorter"):
             try:
-                return (yield from self._by_model(model, step, snapshot, snapshot.cutoff))
+                return (yield from self._summarise(model, step, snapshot, snapshot.cutoff))
             except (SummaryFailed, BudgetExceeded, CompactRefused) as error:
                 if not options.falls_back:
                     raise
                 # Without an answer, a second request would fail like the first.
-                unanswered = isinstance(error, SummaryFailed) and not error.answered
-                next_step: Method = "shorter" if step == "model" and not unanswered else "extract"
+                has_answered = not isinstance(error, SummaryFailed) or error.answered
+                next_step: Method = "shorter" if step == "model" and has_answered else "extract"
                 reason = short_reason(error)
                 self.failures.append(StepFailure(step, reason))
                 handle.emit([compaction_fell_back(step, next_step, reason)])
@@ -230,36 +234,40 @@ class EngineRun:
         return self._land(self.plan_without_model)
 
     def plan_without_model(self, rows: Sequence[Row]) -> Plan:
-        """An extract or a cut; raises `BudgetExceeded` if the messages that must stay exceed it."""
+        """Plan an extract or a cut.
+
+        Raises `BudgetExceeded` if the messages that must stay are larger than the budget.
+        """
         options = self.options
-        shown = show_rows(rows)
+        visible = show_rows(rows)
         count = options.count or self.handle.count_once
         head = self.handle.head()
+
+        def originals(folded: Sequence[Row]) -> list[Row]:
+            return read_originals(self.handle, head, folded)
+
         if options.has_range:
             plan = plan_range(
-                shown,
-                options.first,
-                options.last,
-                count=count,
-                originals=lambda folded: read_originals(self.handle, head, folded),
+                visible, options.first, options.last, count=count, originals=originals
             )
             return with_hidden_rows(rows, plan)
         keep = 1 if options.budget is None and options.keep is None else options.keep
         budget = options.budget
         if budget is None:
-            budget = sum(count(row.message) for row in shown)
+            budget = sum(count(row.message) for row in visible)
         plan = plan_budget(
-            shown,
+            visible,
             budget,
             keep=keep,
             limit=options.limit,
             cut=True,
             count=count,
-            originals=lambda folded: read_originals(self.handle, head, folded),
+            originals=originals,
         )
         return with_hidden_rows(rows, plan)
 
-    def _by_model(self, model: Model, step: Method, snapshot: Snapshot, cutoff: Cutoff) -> Flow:
+    def _summarise(self, model: Model, step: Method, snapshot: Snapshot, cutoff: Cutoff) -> Flow:
+        """Ask the model for a summary and commit it."""
         handle, options = self.handle, self.options
         history = History(
             rows=cutoff.turns, batches=snapshot.batches, times=read_times(handle, cutoff.turns)
@@ -317,7 +325,7 @@ class EngineRun:
         remaining = {row.id: row for row in after}
         for row in before:
             if row.priority == "pinned" and remaining.get(row.id) != row:
-                raise CompactRefused("a pinned message would not stay as it is", field="model")
+                raise CompactRefused("a pinned message would be changed or removed", field="model")
         count = options.count or self.handle.count_once
         tokens_after, tokens_before = (
             sum(count(row.message) for row in show_rows(rows)) for rows in (after, before)
@@ -330,10 +338,13 @@ class EngineRun:
             change = f"{tokens_before} tokens, then {tokens_after}"
             reason = f"its summary would save nothing ({change}); it was not forced"
             raise CompactRefused(reason, field="model")
-        if options.max_tokens is not None and tokens_after > options.max_tokens:
-            what = "the summary and what must stay need"
-            line = f"{what} {tokens_after} tokens, more than the budget of {options.max_tokens}"
-            raise BudgetExceeded(line, needed=tokens_after, budget=options.max_tokens)
+        max_tokens = options.max_tokens
+        if max_tokens is not None and tokens_after > max_tokens:
+            reason = (
+                f"the summary and what must stay need {tokens_after} tokens,"
+                f" more than the budget of {max_tokens}"
+            )
+            raise BudgetExceeded(reason, needed=tokens_after, budget=max_tokens)
 
 
 def take_snapshot(
@@ -341,48 +352,63 @@ def take_snapshot(
 ) -> Snapshot | None:
     """The snapshot of a commit for a summary; `None` if there is nothing to fold."""
     rows = handle.view(head).rows
-    shown = show_rows(rows)
+    visible = show_rows(rows)
     count = options.count or handle.count_once
-    if Layout(shown, count).setup_end == len(shown):
-        what = "only system messages" if shown else "no messages"
+    if Layout(visible, count).setup_end == len(visible):
+        what = "only system messages" if visible else "no messages"
         raise CompactRefused(f"the thread has {what}: nothing to compact", field="model")
 
+    thinned: tuple[Thinned, ...] = ()
     if options.has_range:
-        layout, position = locate_range(shown, options.first, options.last, count)
+        layout, position = locate_range(visible, options.first, options.last, count)
         if layout.lone_summary(position) is not None:
             return None
         cutoff = measure_cutoff(layout, position, model.output)
-        folded = [row for row in cutoff.summaries for row in batches_of_summary(handle, head, row)]
-        return Snapshot(rows, cutoff, tuple(folded), (), tuple(shown))
-    attempts = (True, False) if rule_rows(shown) else (True,)
-    visible, thinned, cutoff = _choose_cutoff(shown, model, options, count, attempts)
-    if cutoff is None and thinned:  # shorter results are enough
-        return Snapshot(rows, None, (), thinned, tuple(visible))
-    if cutoff is None:
-        return None
-    if options.verbatim:
-        cutoff = keep_verbatim(cutoff, options.scorer, options.verbatim)
+    else:
+        choice = _choose_cutoff(visible, model, options, count)
+        visible, thinned, cutoff = choice.rows, choice.thinned, choice.cutoff
+        if cutoff is None:  # nothing to fold; shorter results may be enough
+            return Snapshot(rows, None, (), thinned, tuple(visible)) if thinned else None
+        if options.verbatim:
+            cutoff = keep_verbatim(cutoff, options.scorer, options.verbatim)
     batches = [batch for row in cutoff.summaries for batch in batches_of_summary(handle, head, row)]
     return Snapshot(rows, cutoff, tuple(batches), thinned, tuple(visible))
 
 
-def _choose_cutoff(
-    shown: Sequence[Row],
-    model: Model,
-    options: CompactOptions,
-    count: Count,
-    attempts: Sequence[bool],
-) -> tuple[Sequence[Row], tuple[Thinned, ...], Cutoff | None]:
-    """The rows, the results that had to be shortened in them, and the cut-off.
+class CutoffChoice(Struct, frozen=True):
+    """A cut-off, and the rows that it applies to; `thinned` are results shortened in them.
 
-    Each value of `attempts` says whether later system messages stay; the next one is tried if the
-    budget is too small.
+    `cutoff` is `None` if no message has to be folded.
     """
-    rules, *later_attempts = attempts
 
-    def choose(lines: Sequence[Row], budget: int | None) -> Cutoff | None:
+    rows: Sequence[Row]
+    cutoff: Cutoff | None
+    thinned: tuple[Thinned, ...] = ()
+
+
+def _choose_cutoff(
+    rows: Sequence[Row], model: Model, options: CompactOptions, count: Count
+) -> CutoffChoice:
+    """The cut-off for the budget; later system messages are folded only if it is too small."""
+    try:
+        return _try_cutoff(rows, model, options, count, rules=True)
+    except BudgetExceeded:
+        if not rule_rows(rows):
+            raise
+        return _try_cutoff(rows, model, options, count, rules=False)
+
+
+def _try_cutoff(
+    rows: Sequence[Row], model: Model, options: CompactOptions, count: Count, *, rules: bool
+) -> CutoffChoice:
+    """The cut-off for the budget; unread results are shortened if it is too small without that.
+
+    `rules` says whether later system messages stay. Raises `BudgetExceeded`.
+    """
+
+    def choose(candidates: Sequence[Row], budget: int | None) -> Cutoff | None:
         return choose_cutoff(
-            Layout(lines, count, rules=rules),
+            Layout(candidates, count, rules=rules),
             keep=options.keep,
             budget=budget,
             max_output=model.output,
@@ -391,23 +417,17 @@ def _choose_cutoff(
 
     try:
         budgets = (options.budget, options.max_tokens)
-        return shown, (), _first_that_fits(lambda budget: choose(shown, budget), budgets)
+        return CutoffChoice(rows, _first_that_fits(lambda budget: choose(rows, budget), budgets))
     except BudgetExceeded:
         max_tokens = options.max_tokens or 0
-        need = min_summary_need(Layout(shown, count, rules=rules), max_tokens, options.verbatim)
+        need = min_summary_need(Layout(rows, count, rules=rules), max_tokens, options.verbatim)
         fold = FoldOptions(keep=options.keep, cut=True, count=count, rules=rules)
-        thin = ResultThinner(shown, max_tokens, fold, trial=count, min_summary=need)
-        if not thin.is_possible and not later_attempts:
+        thinner = ResultThinner(rows, max_tokens, fold, trial=count, min_summary=need)
+        if not thinner.is_possible:
             raise
-        try:
-            if thin.is_possible:
-                thinning = thin.thin()
-                cutoff = None if thin.is_enough else choose(thinning.rows, options.max_tokens)
-                return thinning.rows, thinning.thinned, cutoff
-        except BudgetExceeded:
-            if not later_attempts:
-                raise
-        return _choose_cutoff(shown, model, options, count, later_attempts)
+        thinning = thinner.thin()
+        cutoff = None if thinner.is_enough else choose(thinning.rows, options.max_tokens)
+        return CutoffChoice(thinning.rows, cutoff, thinning.thinned)
 
 
 def _model_for_preview(model: str | Asker, handle: Handle) -> Model:
@@ -441,6 +461,8 @@ def _thinned_plan(snapshot: Snapshot, rows: Sequence[Row]) -> Plan:
 def _summary_job(
     model: Model, options: CompactOptions, cutoff: Cutoff, step: Method, count: Count
 ) -> SummaryJob:
+    """What the model is to summarise, with its limits; `shorter` halves the limit."""
+
     def size(text: str) -> int:
         return count(Message("user", (Text(text),)))
 
@@ -449,7 +471,7 @@ def _summary_job(
     is_shorter = step == "shorter"
     return SummaryJob(
         model=model,
-        limit=max(1, cutoff.limit // SHORTER) if is_shorter else cutoff.limit,
+        limit=max(1, cutoff.limit // SHORTER_DIVISOR) if is_shorter else cutoff.limit,
         prompt=options.prompt,
         chunk=options.chunk,
         total_limit=cutoff.total_limit,
@@ -463,7 +485,7 @@ def _summary_job(
 
 
 def _describe_task(layout: Layout, model: Model, size: Callable[[str], int]) -> str:
-    """Context for the summary: the last request, later rules, the state of the task.
+    """Context for the summary: the last request, later system messages, the state of the task.
 
     The setup and the pins are not quoted, so that the summary cannot change them.
     """
@@ -488,22 +510,22 @@ def _describe_task(layout: Layout, model: Model, size: Callable[[str], int]) -> 
 def _relocate(
     handle: Handle, snapshot: Snapshot, cutoff: Cutoff, rows: list[Row]
 ) -> tuple[Layout, int]:
-    """The same cut-off in the current rows; refuses if a folded message has changed."""
+    """The same cut-off in the current rows; raises if a folded message has changed."""
     old_layout, position = cutoff.layout, cutoff.position
     if rows == snapshot.rows:
         return old_layout, position
-    shown = snapshot.thin(show_rows(rows))
+    visible = snapshot.thin(show_rows(rows))
     folded = {
         old_layout.rows[i].id: old_layout.rows[i].message for i in old_layout.folded(position)
     }
-    indexes = {row.id: index for index, row in enumerate(shown)}
+    indexes = {row.id: index for index, row in enumerate(visible)}
     new_position = indexes.get(old_layout.rows[position - 1].id, -1) + 1
-    unchanged = all(id in indexes and shown[indexes[id]].message == folded[id] for id in folded)
-    kept_indexes = [index for index in range(new_position) if shown[index].id not in folded]
+    unchanged = all(id in indexes and visible[indexes[id]].message == folded[id] for id in folded)
+    kept_indexes = [index for index in range(new_position) if visible[index].id not in folded]
     start = None if old_layout.start is None else indexes.get(old_layout.rows[old_layout.start].id)
-    layout = Layout(shown, handle.count, verbatim=kept_indexes, start=start)
+    layout = Layout(visible, handle.count, verbatim=kept_indexes, start=start)
     if not new_position or not unchanged or layout.splits_pair[new_position]:
-        reason = "a message that the summary covers was changed meanwhile; try again"
+        reason = "a message that the summary replaces was changed meanwhile; try again"
         raise CompactRefused(reason, field="model")
     return layout, new_position
 

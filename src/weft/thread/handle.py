@@ -1,8 +1,9 @@
 """`Handle`: one branch of one thread in a store, with cached views, hooks and a budget.
 
 - `view` compiles a commit. Views are cached and extended by the commits that came since.
-- `land` is the only way to commit. It plans a change on top of the current head. If another writer
-  moves the head first, it plans again. The last try holds the store's write lock, so it succeeds.
+- `land` is the only way to commit. It drafts a change on top of the current head. If another
+  writer moves the head first, it drafts again. The last try holds the store's write lock, so it
+  succeeds.
 - Hooks and the budget are checked before a change is written. A refused change writes nothing.
 
 A handle may be used from any thread.
@@ -44,18 +45,27 @@ from weft.tokens import Counter, counter_for
 from .asker import Models
 from .hooks import After, Before, Budget, run_after_hooks, run_before_hooks
 from .info import CommitInfo, read_info
-from .sent_body import Bodies
+from .sent_body import SentBodyCache
 
 MAX_VIEWS = 16
-NEARBY = (16, 256)  # how many of the newest commits to search for one with a cached view
+"""The most views that a handle caches."""
+
 MAX_COUNTS = 100_000
+"""The most token counts that a handle caches."""
+
+NEARBY = (16, 256)
+"""How many of the newest commits to search for one with a cached view."""
+
 TRIES = 3
+"""How often a commit is tried without the store's write lock."""
+
 DEFAULT_TOKENIZER = "o200k"
 
-Plan = Callable[[Id | None], tuple[Draft, tuple[Id, ...]]]
+MakeDraft = Callable[[Id | None], tuple[Draft, tuple[Id, ...]]]
 """Takes the current head; returns a draft and its parents besides that head."""
 
 Entries = tuple[tuple[Id, bytes], ...]
+"""The ids and contents of stored entries."""
 
 
 class Handle:
@@ -89,17 +99,16 @@ class Handle:
         self._counter = counter
         self._views: dict[Id, View] = {}
         self._counts: dict[int, tuple[Message, int]] = {}
-        self._empty = View()
-        self._chains: dict[Id, bytes | None] = {}
-        self._landed = 0
-        self._last_write: tuple[str, Id] | None = None
-        self.batching = False
+        self._empty_view = View()
+        self._chain_keys: dict[Id, bytes | None] = {}  # of the newest commit only
+        self.has_written = False  # whether anything was committed through this handle
+        self._last_write: tuple[str, Id] | None = None  # the branch and its new head
         self._in_one_step = False
-        self._first_of_step: int | None = None
-        self._follows = branch is None
-        self._opened = clock()
-        self._own: set[int] = set()
-        self.bodies = Bodies()
+        self._first_of_step: int | None = None  # the number of its first operation
+        self._opened_without_branch = branch is None
+        self._opened_at = clock()
+        self._own_operations: set[int] = set()
+        self.bodies = SentBodyCache()
 
     def on_branch(self, branch: str) -> "Handle":
         """Another handle on the same thread and store, on that branch, with the same settings."""
@@ -118,11 +127,6 @@ class Handle:
         other.listeners = list(self.listeners)
         return other
 
-    @property
-    def has_written(self) -> bool:
-        """Whether anything was committed through this handle."""
-        return self._landed > 0
-
     def owns_operation(self, operation: Operation) -> bool:
         """Whether `undo` on this handle may undo a switch, or a change of another ref.
 
@@ -130,20 +134,27 @@ class Handle:
         operations from before it was opened: `weft undo` undoes the `weft switch` or `weft tag` of
         an earlier process.
         """
-        return operation.seq in self._own or (self._follows and operation.created <= self._opened)
+        return operation.seq in self._own_operations or (
+            self._opened_without_branch and operation.created <= self._opened_at
+        )
 
     def move_ref(self, verb: str, ref: str, old: Id | None, new: Id | None) -> None:
-        """Move a branch or tag; the log records from which branch that was done."""
+        """Move a branch or tag; the log also records the current branch if it is another one."""
         self.log_operation(verb, ref, old, new, None if ref == self.branch else self.branch)
 
     def log_operation(
-        self, verb: str, ref: str, old: Id | None, new: Id | None, was: str | None
+        self, verb: str, ref: str, old: Id | None, new: Id | None, from_branch: str | None
     ) -> None:
-        """Move a ref and write it to the operation log; `was` is the branch it was done from."""
-        landing = Landing(verb=verb, ref=ref, old=old, new=new, created=self.clock(), was=was)
+        """Move a ref and log the operation.
+
+        `from_branch` is the branch that the handle was on, if the operation is on another ref.
+        """
+        landing = Landing(
+            verb=verb, ref=ref, old=old, new=new, created=self.clock(), was=from_branch
+        )
         self.write_landing(landing)
-        if was is not None:
-            self._own.add(self.store.operations(self.name, limit=1)[0].seq)
+        if from_branch is not None:
+            self._own_operations.add(self.store.operations(self.name, limit=1)[0].seq)
 
     def write_landing(self, landing: Landing) -> None:
         """Write to the thread; every write of this handle goes through here."""
@@ -152,7 +163,7 @@ class Handle:
             self._first_of_step = self.store.operations(self.name, limit=1)[0].seq
 
     @contextmanager
-    def one_step(self) -> Generator[None]:
+    def as_one_step(self) -> Generator[None]:
         """Make the operations inside one step for `undo`; must be inside a transaction.
 
         Nested steps belong to the outermost one.
@@ -178,11 +189,11 @@ class Handle:
     @contextmanager
     def restoring_branch(self) -> Generator[None]:
         """Return to the current branch if the block fails and is rolled back."""
-        branch, own_operations = self.branch, set(self._own)
+        branch, own_operations = self.branch, set(self._own_operations)
         try:
             yield
         except BaseException:
-            self.branch, self._own = branch, own_operations
+            self.branch, self._own_operations = branch, own_operations
             raise
 
     def head(self) -> Id | None:
@@ -210,11 +221,11 @@ class Handle:
         `steps` is the whole history of the commit, if the caller has read it already.
         """
         if head is None:
-            return self._empty
+            return self._empty_view
         with self.lock:
             view = self._views.pop(head, None)
             if view is None and steps:
-                view = self._cached(head) or self._empty.extend(steps)
+                view = self._find_cached(head) or self._empty_view.extend(steps)
             elif view is None:
                 view = self._build_view(head)
             self._cache_view(view)
@@ -223,37 +234,37 @@ class Handle:
     def has_view(self, head: Id) -> bool:
         """Whether this commit's view is cached."""
         with self.lock:
-            return self._cached(head) is not None
+            return self._find_cached(head) is not None
 
     def tail(self, head: Id | None, last: int, *, reasoning: bool) -> list[Row] | None:
-        """The last visible rows, without compiling the rest; `None` if the view is cached."""
+        """The last visible rows, without compiling the thread; `None` if its view is cached."""
         if head is None or last < 0 or head in self._views:
             return None
         return compile_tail(self.store, self.name, head, last, reasoning=reasoning)
 
-    def land(self, verb: str, plan: Plan, *, anywhere: bool = False) -> CommitInfo:
-        """Commit what `plan` returns for the head; plan again if another writer was first.
+    def land(self, verb: str, make_draft: MakeDraft, *, any_head: bool = False) -> CommitInfo:
+        """Commit the draft for the head; it is made again if another writer was first.
 
-        `anywhere` means that the plan does not depend on the head. Then the first try uses the
-        head that this handle wrote last, without reading it: the store notices if it has moved.
+        `any_head`: the draft fits any head. Then the first try uses the head that this handle
+        wrote last, without reading it: the store notices if it has moved.
         """
         with self.lock:
-            if anywhere and self._last_write is not None and self._last_write[0] == self.branch:
+            if any_head and self._last_write is not None and self._last_write[0] == self.branch:
                 try:
-                    return self._land(verb, plan, self._last_write[1])
+                    return self._land(verb, make_draft, self._last_write[1])
                 except RefMoved:
                     self._last_write = None
             for _ in range(TRIES):
                 with suppress(RefMoved):
-                    return self._land(verb, plan, self.head())
+                    return self._land(verb, make_draft, self.head())
             with self.store.transaction():
-                return self._land(verb, plan, self.head())
+                return self._land(verb, make_draft, self.head())
 
     def land_series(self, verb: str, onto: Id, commits: Iterable[ReplayedCommit]) -> CommitInfo:
         """Move the branch to `onto` with these commits on top, as one operation."""
         with self.lock:
             head, tip = self.head(), onto
-            state, chain = self.view(onto).state, self._chain_at(onto)
+            state, chain_key = self.view(onto).state, self._chain_key_of(onto)
             records: list[CommitRecord] = []
             entries: list[tuple[Id, bytes]] = []
             for replayed in commits:
@@ -261,18 +272,18 @@ class Handle:
                 parents = (tip, *replayed.merged_parents)
                 record, added = encode_commit(draft, parents, created=self.clock())
                 state = run_step(state, _step(record, added))
-                chain = self._chain(chain, draft, state)
-                records.append(structs.replace(record, chain=chain))
+                chain_key = self._next_chain_key(chain_key, draft, state)
+                records.append(structs.replace(record, chain=chain_key))
                 entries += added
                 tip = record.id
             self.check_budget(state.rows)
             self._write(verb, head, tip, tuple(records), tuple(entries))
             return self.run_after_hooks(self.info(tip))
 
-    def simulate(self, plan: Plan) -> State:
+    def simulate(self, make_draft: MakeDraft) -> State:
         """The state of the thread after this change; writes nothing and runs no hooks."""
         head = self.head()
-        draft, other_parents = plan(head)
+        draft, other_parents = make_draft(head)
         parents = (() if head is None else (head,)) + other_parents
         record, entries = encode_commit(draft, parents, created=self.clock())
         return run_step(self.view(head).state, _step(record, entries))
@@ -332,22 +343,22 @@ class Handle:
 
     def _build_view(self, head: Id) -> View:
         """The view of `head`, from the nearest commit with a cached view, or from the start."""
-        cached = self._cached(head)
+        cached = self._find_cached(head)
         if cached is not None:
             return cached
         for limit in NEARBY if self._views else ():
             steps = self.store.walk(self.name, head, limit=limit)
             for index in range(len(steps) - 1, -1, -1):
                 parents = steps[index].commit.parents
-                cached = self._cached(parents[0]) if parents else self._empty
+                cached = self._find_cached(parents[0]) if parents else self._empty_view
                 if cached is not None:
                     return cached.extend(steps[index:])
         steps = self.store.walk(self.name, head)
         if not steps:
             raise ThreadError(f"commit {head.hex()[:12]} is not in this thread")
-        return self._empty.extend(steps)
+        return self._empty_view.extend(steps)
 
-    def _cached(self, head: Id) -> View | None:
+    def _find_cached(self, head: Id) -> View | None:
         """The view of a commit, if a cached view ends at it or contains it."""
         for view in reversed(self._views.values()):
             earlier = view.at(head)
@@ -355,8 +366,12 @@ class Handle:
                 return earlier
         return None
 
-    def _chain(self, before: bytes | None, draft: Draft, after: State) -> bytes | None:
-        """The chained match key of all messages that are visible after this commit."""
+    def _next_chain_key(self, before: bytes | None, draft: Draft, after: State) -> bytes | None:
+        """The chain key of all messages that are visible after this commit.
+
+        The gateway finds the thread of a conversation by it. `before` is the chain key of the
+        parent. Threads without a scope have none.
+        """
         if self.scope is None:
             return None
         match draft.op:
@@ -364,7 +379,7 @@ class Handle:
                 return before
             case Append():
                 message = draft.messages[0]
-                if not _is_shown(draft.op, message) or is_system(message):
+                if not _is_visible(draft.op, message) or is_system(message):
                     return before
                 return chain_message(before or first_link(self.scope), message)
             case _:
@@ -372,22 +387,23 @@ class Handle:
                 links = list(chain_messages(self.scope, (row.message for row in rows)))
                 return links[-1] if links else None
 
-    def _chain_at(self, head: Id | None) -> bytes | None:
+    def _chain_key_of(self, head: Id | None) -> bytes | None:
         if head is None or self.scope is None:
             return None
-        if head not in self._chains:
+        if head not in self._chain_keys:
             (step,) = self.store.read_commits(self.name, [head])
-            self._chains = {head: step.commit.chain}
-        return self._chains[head]
+            self._chain_keys = {head: step.commit.chain}
+        return self._chain_keys[head]
 
-    def _land(self, verb: str, plan: Plan, head: Id | None) -> CommitInfo:
-        draft, other_parents = plan(head)
+    def _land(self, verb: str, make_draft: MakeDraft, head: Id | None) -> CommitInfo:
+        """Commit the draft for this head; raises `RefMoved` if the branch has another head."""
+        draft, other_parents = make_draft(head)
         draft = self.run_before_hooks(draft)
         parents = (() if head is None else (head,)) + other_parents
         record, entries = encode_commit(draft, parents, created=self.clock())
         if self.budget is not None or self.scope is not None:
-            record = self._checked(head, draft, record, entries)
-        self._write(verb, head, record.id, (record,), entries, _checkpoints(draft.messages))
+            record = self._check_and_key(head, draft, record, entries)
+        self._write(verb, head, record.id, (record,), entries, checkpoint_ids(draft.messages))
         step = _step(record, entries)
         view = None if head is None else self._views.get(head)
         if view is not None and not other_parents:
@@ -395,22 +411,22 @@ class Handle:
             self._cache_view(view.extend([structs.replace(step, depth=view.depth + 1)]))
         return self.run_after_hooks(read_info(step, self.count))
 
-    def _checked(
+    def _check_and_key(
         self, head: Id | None, draft: Draft, record: CommitRecord, entries: Entries
     ) -> CommitRecord:
-        """The commit with its match key; raises if the budget refuses it."""
+        """Check the budget; returns the commit with its chain key."""
         if isinstance(draft.op, Append):
-            after = State()  # neither the budget nor the match key of an append needs the rows
-            if self.budget is not None and _is_shown(draft.op, draft.messages[0]):
+            after = State()  # neither the budget nor the chain key of an append needs the rows
+            if self.budget is not None and _is_visible(draft.op, draft.messages[0]):
                 current_tokens = self.view(head).tokens(self.count)
                 self.budget.check(current_tokens, current_tokens + self.count(draft.messages[0]))
         else:
             after = run_step(self.view(head).state, _step(record, entries))
             self.check_budget(after.rows)
-        chain = self._chain(self._chain_at(head), draft, after)
+        chain_key = self._next_chain_key(self._chain_key_of(head), draft, after)
         if self.scope is not None:
-            self._chains = {record.id: chain}
-        return structs.replace(record, chain=chain)
+            self._chain_keys = {record.id: chain_key}
+        return structs.replace(record, chain=chain_key)
 
     def _write(
         self,
@@ -425,7 +441,7 @@ class Handle:
         landing = Landing(verb, self.branch, head, tip, created, entries, commits, checkpoints)
         self.write_landing(landing)
         self._last_write = (self.branch, tip)
-        self._landed += 1
+        self.has_written = True
 
     def run_before_hooks(self, draft: Draft) -> Draft:
         """The draft after all `before` hooks; commits made inside a hook run no hooks."""
@@ -464,7 +480,8 @@ class TakenCheckpoints(Set[str]):
         raise TypeError("the checkpoints of a thread can only be looked up one at a time")
 
 
-def _checkpoints(messages: Iterable[Message]) -> tuple[str, ...]:
+def checkpoint_ids(messages: Iterable[Message]) -> tuple[str, ...]:
+    """The ids of the checkpoints in these messages, in order."""
     ids: list[str] = []
     for message in messages:
         for block in message.blocks:
@@ -473,7 +490,7 @@ def _checkpoints(messages: Iterable[Message]) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _is_shown(op: Append, message: Message) -> bool:
+def _is_visible(op: Append, message: Message) -> bool:
     return shows(Row(None, message, op.priority, op.kind))
 
 

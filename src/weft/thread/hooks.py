@@ -1,4 +1,4 @@
-"""What runs before and after a commit: hooks and the budget.
+"""Hooks, which run before and after a commit, and the budget of a thread.
 
 A `before` hook may raise an error to stop the commit, or return another draft. An `after` hook
 cannot stop it: its errors are collected (`HookWarning`, `CommitInfo.hook_errors`), and the method
@@ -56,9 +56,9 @@ def run_after_hooks(hooks: Iterable[After], info: CommitInfo) -> None:
             hook(info)
         except Exception as error:  # foreign code, and the commit is already written
             info.hook_errors += (error,)
-            what = f"the hook {hook_name(hook)!r} failed after commit {info.id[:12]} was written"
-            line = f"{what}: {type(error).__name__}: {error}"
-            warnings.warn(line, HookWarning, stacklevel=2)
+            failure = f"the hook {hook_name(hook)!r} failed after commit {info.id[:12]} was written"
+            reason = f"{type(error).__name__}: {error}"
+            warnings.warn(f"{failure}: {reason}", HookWarning, stacklevel=2)
 
 
 def run_before_hooks(hooks: Iterable[Before], draft: Draft) -> Draft:
@@ -67,55 +67,62 @@ def run_before_hooks(hooks: Iterable[Before], draft: Draft) -> Draft:
     attachments = draft.messages[len(messages) :]
     draft = structs.replace(draft, messages=messages)
     for hook in hooks:
-        answer = hook(draft)
-        if answer is not None:
-            draft = _check_messages(_with_note(draft, _check_type(hook, answer)), hook)
+        returned = hook(draft)
+        if returned is not None:
+            draft = _check_messages(_with_new_note(draft, _check_type(hook, returned)), hook)
     return structs.replace(draft, messages=(*draft.messages, *attachments))
 
 
-def _check_type(hook: Before, answer: Any) -> Draft:
-    """A hook's return value, if it is a well-formed draft."""
-    what = f"the answer of the hook {hook_name(hook)!r}"
-    if not isinstance(answer, Draft):
-        raise WrongValue(what, f"must be a Draft or None, not {type(answer).__name__}")
-    op, messages = cast(Any, answer.op), cast(Any, answer.messages)
+def _check_type(hook: Before, returned: Any) -> Draft:
+    """The value that a hook returned, if it is a well-formed draft."""
+    field = f"the answer of the hook {hook_name(hook)!r}"
+    if not isinstance(returned, Draft):
+        raise WrongValue(field, f"must be a Draft or None, not {type(returned).__name__}")
+    op, messages = cast(Any, returned.op), cast(Any, returned.messages)
     if not isinstance(op, Append | Rewrite | Setup):
-        raise WrongValue(what, f"must have an operation as its op, not {type(op).__name__}")
+        raise WrongValue(field, f"must have an operation as its op, not {type(op).__name__}")
     if not isinstance(messages, tuple) or not all(
         isinstance(message, Message) for message in cast("tuple[Any, ...]", messages)
     ):
-        raise WrongValue(what, "must have a tuple of Message as its messages")
-    return answer
+        raise WrongValue(field, "must have a tuple of Message as its messages")
+    return returned
 
 
-def _check_messages(answer: Draft, hook: Before) -> Draft:
-    """A hook's draft, if it has as many messages as its operation needs."""
-    count, needed = len(without_attachments(answer.messages)), count_entries(answer.op)
-    if count != needed or count != len(answer.messages):
-        what = f"of the answer of the hook {hook_name(hook)!r}"
-        raise WrongValue("messages", f"{what} must be {needed}, not {count}")
-    return answer
+def _check_messages(returned: Draft, hook: Before) -> Draft:
+    """The draft that a hook returned, if it has as many messages as its operation needs."""
+    count, needed = len(without_attachments(returned.messages)), count_entries(returned.op)
+    if count != needed or count != len(returned.messages):
+        owner = f"of the answer of the hook {hook_name(hook)!r}"
+        raise WrongValue("messages", f"{owner} must be {needed}, not {count}")
+    return returned
 
 
-def _with_note(draft: Draft, answer: Draft) -> Draft:
-    """A hook's draft; an automatic note is written again for the new message."""
-    op, note = answer.op, answer.note
-    if note != draft.note or answer.messages == draft.messages or not isinstance(op, Append):
-        return answer
-    if not isinstance(note, str) or not f"{note}: ".startswith(f"{op.kind}: "):
-        return answer
-    text = answer.messages[0].text if answer.messages else ""
-    return structs.replace(answer, note=auto_note(op.kind, text))
+def _with_new_note(draft: Draft, returned: Draft) -> Draft:
+    """The draft that a hook returned, with a new automatic note if the hook changed the message.
+
+    A note that the caller or the hook wrote stays.
+    """
+    op, note = returned.op, returned.note
+    if note != draft.note or returned.messages == draft.messages or not isinstance(op, Append):
+        return returned
+    is_automatic = isinstance(note, str) and f"{note}: ".startswith(f"{op.kind}: ")
+    if not is_automatic:
+        return returned
+    text = returned.messages[0].text if returned.messages else ""
+    return structs.replace(returned, note=auto_note(op.kind, text))
 
 
 Action = Literal["warn", "reject"] | Callable[[int, int], object]
+"""What happens to a change that exceeds a budget; see `Budget`."""
 
 
 def check_budget(value: Any) -> "Budget | None":
     """The value, if it is a `Budget` or `None`."""
     if value is not None and not isinstance(value, Budget):
-        wrong = f"must be a Budget or None, not {type(value).__name__}: give weft.Budget(tokens)"
-        raise WrongValue("budget", wrong)
+        kind = type(value).__name__
+        raise WrongValue(
+            "budget", f"must be a Budget or None, not {kind}: give weft.Budget(tokens)"
+        )
     return value
 
 
@@ -151,10 +158,10 @@ class Budget(Struct, frozen=True):
         """Check a change that takes the context from `before` to `after` tokens."""
         if after <= self.tokens or after <= before:
             return
-        line = f"this would be {after} tokens, more than the budget of {self.tokens}"
+        reason = f"this would be {after} tokens, more than the budget of {self.tokens}"
         if self.action == "warn":
-            warnings.warn(line, BudgetWarning, stacklevel=2)
+            warnings.warn(reason, BudgetWarning, stacklevel=2)
         elif self.action == "reject" or (
             callable(self.action) and self.action(after, self.tokens) is False
         ):
-            raise BudgetExceeded(line, needed=after, budget=self.tokens)
+            raise BudgetExceeded(reason, needed=after, budget=self.tokens)

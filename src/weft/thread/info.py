@@ -27,18 +27,20 @@ from weft.store import LogRow, Step, Store
 
 from .source_lines import ATTACHMENT, without_attachments
 
-PREVIEW = 72
+MAX_NOTE = 72
+"""The most characters of an automatic note."""
+
 PLAIN_APPEND = encode_body(Body(Append()))
 """The stored body of a commit that appends one message of a conversation, with the automatic note
 and nothing else."""
 
-BREAKS = dict.fromkeys(map(ord, "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"), " ")
-"""Characters that a terminal or an editor may treat as a line break or a column."""
+SPACES_FOR_BREAKS = dict.fromkeys(map(ord, "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"), " ")
+"""Maps characters that a terminal or an editor may treat as a line break or a column to spaces."""
 
 Count = Callable[[Message], int]
 
 Progress = Callable[[int, int], None]
-"""Called now and then during an import, with the number of items done and the total."""
+"""Called during an import, with the number of items done and the total."""
 
 
 class CommitInfo:
@@ -54,7 +56,7 @@ class CommitInfo:
     __slots__ = ("_body", "_messages", "_source", "count", "hook_errors")
 
     def __init__(self, step: Step, count: Count) -> None:
-        self._source: Any = step
+        self._source: Any = step  # `ListedCommit` has a `LogPart` here
         self.count = count
         self.hook_errors: tuple[Exception, ...] = ()
         self._body: Body | None = None
@@ -83,7 +85,7 @@ class CommitInfo:
 
     @property
     def automatic_type(self) -> str | None:
-        """The content type that an automatic note begins with; `None` if the note was given."""
+        """The content type that an automatic note begins with; `None` for any other note."""
         body = self._decoded
         if body.note is not True:
             return None
@@ -204,9 +206,10 @@ class CommitInfo:
 
 
 class LogPart:
-    """Commits of a branch that are read together for a list, as `LogRow`s.
+    """Commits of a branch that are read together, as `LogRow`s, for a long list.
 
-    What a line of the list does not show is read when it is first asked for, for all of them.
+    A `LogRow` has what one line of the list shows. If more of any commit is needed, `read_step`
+    reads all of them at once.
     """
 
     def __init__(self, store: Store, thread: str, rows: list[LogRow]) -> None:
@@ -226,12 +229,12 @@ class LogPart:
 
 
 class ListedCommit(CommitInfo):
-    """A commit of a long list; most of them are shown in one line and nothing else is read."""
+    """A commit of a long list. Most are shown in one line, which needs only the `LogRow`."""
 
     __slots__ = ("_row",)
 
     def __init__(self, row: LogRow, part: LogPart, count: Count) -> None:
-        self._row = row
+        self._row = row  # (id, depth, kind, created, data, content)
         self._source: Any = part
         self.count = count
         self.hook_errors = ()
@@ -291,16 +294,19 @@ def first_text(message: Message) -> str:
 
 
 def auto_note(kind: str, text: str) -> str:
-    """`"<type>: <preview>"` in one line of at most 72 characters; blank text is the bare type."""
-    flat = text.replace("\r\n", " ").translate(BREAKS).strip()
+    """`"<type>: <preview>"` in one line of at most 72 characters; just the type for blank text."""
+    flat = text.replace("\r\n", " ").translate(SPACES_FOR_BREAKS).strip()
     if not flat:
         return kind
     note = f"{kind}: {flat}"
-    return note if len(note) <= PREVIEW else note[: PREVIEW - 3] + "..."
+    return note if len(note) <= MAX_NOTE else note[: MAX_NOTE - 3] + "..."
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """Statistics of a thread. `commits` counts all branches, including undone commits."""
+    """Statistics of a thread and one branch.
+
+    `commits` counts the commits of all branches, including undone ones.
+    """
 
     thread: str
     branch: str
@@ -316,7 +322,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """A note about a file for its owner: `what` kind of problem, on which line, and `why`."""
+    """A problem in an imported file: `what` kind it is, on which line (from 0), and `why`."""
 
     what: str
     line: int
@@ -326,10 +332,10 @@ class Remark(msgspec.Struct, frozen=True):
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an import into one thread.
 
-    `new` is the number of commits that the thread did not have, and `kept` the number of lines that
-    are not messages, by kind. `renamed` are the branches that got another name because the user has
-    committed to them. `behind` are the branches of which the thread has more than the file: they do
-    not change.
+    - `new`: the number of commits that the thread did not have.
+    - `kept`: the number of lines that are not messages, by kind; they are stored too.
+    - `renamed`: branches that got another name, because the user has committed to their own.
+    - `behind`: branches of which the thread has more than the file. They do not change.
     """
 
     thread: str

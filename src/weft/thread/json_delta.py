@@ -28,21 +28,26 @@ BACKSLASH = ord("\\")
 Piece = str | list[int]
 """New text, or a reference into the pool: `[start, length]`."""
 
-_STRING_OR_REST = lazy_pattern(rb'"(?:[^"\\]++|\\.)*+"|[^"]++', re.DOTALL)
+_TOKEN = lazy_pattern(rb'"(?:[^"\\]++|\\.)*+"|[^"]++', re.DOTALL)
+"""A string with its quotes, or the text up to the next string."""
 
 
 def encode_pieces(
-    body: bytes, previous: bytes, stored: Sequence[bytes], value: bytes = b"", outside: int = 0
+    body: bytes,
+    previous: bytes,
+    stored: Sequence[bytes],
+    value: bytes = b"",
+    previous_shared_end: int = 0,
 ) -> tuple[list[Piece], int]:
-    """The pieces of a body, and the position up to which it equals the previous body.
+    """The pieces of a body, and the end of the prefix that it shares with the previous body.
 
     The pool is the previous body, `stored` and `value`, with newlines between them. `value` is a
     part of the body that the caller stores separately, such as its tools. The returned position is
-    outside of all strings. `outside` is the position that was returned for the previous body: the
-    text before it need not be scanned again.
+    outside of all strings. `previous_shared_end` is the position that was returned for the previous
+    body: the text before it need not be scanned again.
     """
     start = common_prefix_length(body, previous)
-    start = _outside_string(body, start, outside if outside <= start else 0)
+    start = _outside_string(body, start, previous_shared_end if previous_shared_end <= start else 0)
     stop = len(body) - _common_suffix_length(body, previous, start)
     pool = _Pool(previous, stored)
     pieces = _Pieces()
@@ -52,6 +57,7 @@ def encode_pieces(
         stop = _encode_range(body, start, stop, pool, pieces)
     else:
         end = value_start + len(value)
+        # The body is cut, so that no piece reaches into the value.
         _encode_range(body[:value_start], start, value_start, pool, pieces)
         pieces.copy(pool.size + 1, len(value))  # the pool ends with a newline and the value
         stop = _encode_range(body, end, max(end, stop), pool, pieces)
@@ -169,8 +175,8 @@ def _encode_range(body: bytes, start: int, stop: int, pool: _Pool, pieces: _Piec
     The last piece may end after `stop`, because a string is never split.
     """
     while start < stop:
-        match = _STRING_OR_REST.match(body, start)
-        if match is None:  # the rest is not JSON
+        match = _TOKEN.match(body, start)
+        if match is None:  # from here on, the body is not JSON
             pieces.write(body[start:])
             return len(body)
         token = match[0]
@@ -186,20 +192,19 @@ def _encode_range(body: bytes, start: int, stop: int, pool: _Pool, pieces: _Piec
 
 
 def _index_strings(text: bytes) -> dict[bytes, int]:
-    """The positions of all strings that are long enough."""
+    """The positions of all strings that may be referenced."""
     tokens = _tokens(text)
-    starts = accumulate(map(len, tokens), initial=0)
-    pairs = zip(tokens, starts, strict=False)
+    starts = accumulate(map(len, tokens), initial=0)  # has one item more, the end of the text
     return {
-        token: position
-        for token, position in pairs
+        token: start
+        for token, start in zip(tokens, starts, strict=False)
         if len(token) >= MIN_REFERENCED and token[:1] == b'"'
     }
 
 
 def _tokens(text: bytes) -> list[bytes]:
-    """Strings with their quotes, and what is between them; one token if the text is not JSON."""
-    tokens: list[bytes] = _STRING_OR_REST.findall(text)
+    """Strings with their quotes, and the text between them; one token if it is not JSON."""
+    tokens: list[bytes] = _TOKEN.findall(text)
     return tokens if sum(map(len, tokens)) == len(text) else [text]
 
 

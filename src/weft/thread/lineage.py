@@ -3,7 +3,7 @@
 Versions are searched in all ancestors of the branch, not only first parents, because a merged
 message was written on the other branch. Only commits that may have written the message are read. So
 for a full id, the cost hardly depends on the length of the thread. For a text, all live messages
-are searched.
+are searched first, and then the index.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from weft.history import (
     Row,
     decode_body,
     decode_entries,
-    new_slot,
+    inserted_slots,
     read_writers,
     search_commits,
     show_rows,
@@ -32,6 +32,7 @@ from .info import read_info
 from .resolve import Name, find_row, read_row
 
 LIMIT = 50
+"""The most results of `blame` by default."""
 
 
 class Version(Struct, frozen=True):
@@ -58,9 +59,9 @@ class Version(Struct, frozen=True):
 
 
 class Blame(Struct, frozen=True):
-    """A message that contains the text, and the commit that first gave it that text.
+    """A message that contains the text, and the commit that wrote the text.
 
-    `live` is whether a model still sees it.
+    `live` says whether a model still sees it.
     """
 
     id: str
@@ -86,24 +87,15 @@ def written_messages(step: Step) -> list[tuple[Id, Message]]:
         case Append(slot=slot):
             return [(slot or commit, messages[0])]
         case Rewrite():
-            changed = [(c.slot, messages[c.entry]) for c in op.change if c.entry is not None]
-            placed = [placed for insert in op.insert for placed in insert.rows]
-            inserted = [
-                (p.slot or new_slot(commit, number), messages[p.entry])
-                for number, p in enumerate(placed)
+            edited = [
+                (change.slot, messages[change.entry])
+                for change in op.change
+                if change.entry is not None
             ]
-            return changed + inserted
+            inserted = [messages[row.entry] for insert in op.insert for row in insert.rows]
+            return [*edited, *zip(inserted_slots(commit, op), inserted, strict=True)]
         case _:
             return []
-
-
-def inserted_slots(step: Step) -> list[Id]:
-    """The slots of the messages that a commit inserted, in order."""
-    op = decode_body(step).op
-    if not isinstance(op, Rewrite):
-        return []
-    placed = [placed for insert in op.insert for placed in insert.rows]
-    return [p.slot or new_slot(step.commit.id, number) for number, p in enumerate(placed)]
 
 
 def edit_history(handle: Handle, name: Name) -> list[Version]:
@@ -112,14 +104,14 @@ def edit_history(handle: Handle, name: Name) -> list[Version]:
 
 
 def read_versions(handle: Handle, slot: Id | None) -> list[Version]:
-    """The versions of the message in this slot; equal neighbours count as one."""
+    """The versions of the message in this slot; a version equal to the one before is left out."""
     head = handle.head()
     versions: list[Version] = []
     slots = [] if slot is None else [slot]
     for step in [] if head is None else read_writers(handle.store, handle.name, head, slots):
         for written_slot, message in written_messages(step):
             if written_slot == slot and not (versions and versions[-1].message == message):
-                versions.append(_version(len(versions), step, message))
+                versions.append(_make_version(len(versions), step, message))
     return versions
 
 
@@ -132,41 +124,43 @@ def blame(handle: Handle, wanted: Name, limit: int = LIMIT) -> list[Blame]:
     if row is None:
         rows = show_rows(handle.view(handle.head()).rows)
         return _blame_text(handle, rows, str(wanted), limit)
-    return list(_writers(handle, {row.id: row.message}, ""))
+    return list(_blame_live(handle, {row.id: row.message}, ""))
 
 
 def _blame_text(handle: Handle, rows: list[Row], text: str, limit: int) -> list[Blame]:
     if not text.strip():
         return []
-    live = {row.id: row.message for row in rows if text in row.message.text}
-    result = list(_writers(handle, live, text))
-    listed = set(live)
+    live_messages = {row.id: row.message for row in rows if text in row.message.text}
+    blames = list(_blame_live(handle, live_messages, text))
+    listed_slots = set(live_messages)
     for step in search_commits(handle.store, handle.name, text, limit):
         for slot, message in written_messages(step):
-            if slot not in listed and text in message.text:
-                listed.add(slot)
-                result.append(_blame(slot, step, message, False))
-    return result[:limit]
+            if slot not in listed_slots and text in message.text:
+                listed_slots.add(slot)
+                blames.append(_make_blame(slot, step, message, live=False))
+    return blames[:limit]
 
 
-def _writers(handle: Handle, messages: dict[Id | None, Message], text: str) -> Iterator[Blame]:
-    """For each message, the commit that gave it the text, or its current content."""
+def _blame_live(handle: Handle, messages: dict[Id | None, Message], text: str) -> Iterator[Blame]:
+    """For each live message, the commit that wrote the text in it.
+
+    Without a text, the commit that wrote its current content. A later commit counts only if the
+    version before it did not have the text.
+    """
     head = handle.head()
     writers: dict[Id, tuple[Step, Message]] = {}
     slots = [slot for slot in messages if slot is not None]
     for step in read_writers(handle.store, handle.name, head, slots) if head and slots else ():
         for slot, message in written_messages(step):
-            if slot not in messages or (
-                slot in writers and _keeps(writers[slot][1], message, text)
-            ):
-                continue
-            writers[slot] = (step, message)
+            is_unchanged = slot in writers and _is_text_unchanged(writers[slot][1], message, text)
+            if slot in messages and not is_unchanged:
+                writers[slot] = (step, message)
     for slot, message in messages.items():
         if slot is not None and slot in writers:
-            yield _blame(slot, writers[slot][0], message, True)
+            yield _make_blame(slot, writers[slot][0], message, live=True)
 
 
-def _keeps(before: Message, after: Message, text: str) -> bool:
+def _is_text_unchanged(before: Message, after: Message, text: str) -> bool:
     """Whether both versions have the text; without a text, whether they are equal."""
     return text in before.text and text in after.text if text else before == after
 
@@ -175,7 +169,7 @@ def _no_count(_: Message) -> int:
     return 0
 
 
-def _blame(slot: Id, step: Step, message: Message, live: bool) -> Blame:
+def _make_blame(slot: Id, step: Step, message: Message, *, live: bool) -> Blame:
     return Blame(
         slot.hex(),
         step.commit.id.hex(),
@@ -188,6 +182,6 @@ def _blame(slot: Id, step: Step, message: Message, live: bool) -> Blame:
     )
 
 
-def _version(number: int, step: Step, message: Message) -> Version:
+def _make_version(number: int, step: Step, message: Message) -> Version:
     created = datetime.fromtimestamp(step.commit.created, UTC)
     return Version(number, step.commit.id.hex(), step.commit.kind, message, created)

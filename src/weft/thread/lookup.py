@@ -1,8 +1,9 @@
 """`search` and `recall`: find messages that were ever in a thread, live or not.
 
-`search` returns every message that has all the words of a query (or some of them, if none has all),
-or that matches a regular expression. Filters narrow the search. It also returns the notes,
-metadata, tags, titles and names that have all the words; `Hit.kind` says what a hit is.
+`search` returns every message that has all the words of a query, or that matches a regular
+expression. If no message has all the words, it returns those with some of them. Filters narrow the
+search. It also returns the notes, metadata, tags, titles and names that have all the words;
+`Hit.kind` says what a hit is.
 
 `recall` returns originals: the message with an id or a checkpoint, or else the messages that match
 some words best. `recall_page` returns the same in pages of limited size:
@@ -17,7 +18,7 @@ page.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from heapq import heapify, heappop, heappush
 from typing import Any
@@ -55,34 +56,55 @@ from weft.store import Step, Store, ThreadRecord
 from .arguments import check_count, check_flag, check_text
 from .handle import Handle
 from .lineage import read_versions, written_messages
-from .resolve import SHORTEST, find_row, require_commit
+from .resolve import MIN_PREFIX, find_row, require_commit
 
 LIMIT = 50
-NAMES = ("title", "name")
+"""The most hits by default."""
+
+THREAD_KINDS = ("title", "name")
 """The kinds of hits that are threads."""
 
 ROLES = ("user", "assistant", "tool", *sorted(SYSTEM_ROLES))
-ALL = 2**31 - 1
-"""The number of commits to read if a filter selects among them afterwards."""
+NO_LIMIT = 2**31 - 1
+"""The limit of a search whose results a filter selects from afterwards."""
 
 RECALL_TOKENS = 2500
 """The default size of a page."""
 
-SNIPPET = 600
+SNIPPET_LENGTH = 600
 """The characters of a message in a list; a shorter message is shown whole."""
 
-MICROSECOND = 1e-6
-SHORT_SNIPPET = 160
-LONGEST_SNIPPET = 4000
-LINE = 160
-REPEATED = 0.4
+MIN_SNIPPET_LENGTH = 160
+"""The characters of a snippet if the page is small."""
+
+MAX_SNIPPET_LENGTH = 4000
+"""The characters of a snippet if the page has few hits."""
+
+LINE_LENGTH = 160
+"""Longer lines are split before the best lines of a message are chosen."""
+
+REPEATED_WEIGHT = 0.4
+"""The weight of a word that an earlier chosen line has, relative to its weight before."""
+
 MAX_NAMES = 60
 NAMES_SHARE = 0.4
-NAMED = ("path", "symbol", "error")
-SHOWN_ID = 8
+"""The most names listed after the snippets, and the most of a page that they may use."""
+
+NAME_KINDS = ("path", "symbol", "error")
+"""The kinds of entities that are listed."""
+
+ID_LENGTH = 8
+"""The hex digits of an id in a snippet."""
+
 PAGE_HITS = 50
-LONGEST_QUERY = 60
-_HANDLE = lazy_pattern(r"([0-9a-f]{4,40})(?:/(\d{1,4}))?")
+"""The most hits on one page."""
+
+MAX_QUERY_LENGTH = 60
+"""The most characters of the query that a page repeats."""
+
+MICROSECOND = 1e-6
+_ID_OR_BLOCK = lazy_pattern(r"([0-9a-f]{4,40})(?:/(\d{1,4}))?")
+"""The id of a message, or the handle of a shortened result (`id/block`)."""
 
 Moment = datetime | float | str | None
 """A time: a `datetime`, seconds since 1970, or ISO 8601 text; without a zone it is local."""
@@ -129,7 +151,7 @@ class Filter(Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether the filter accepts everything."""
+        """Whether the filter has no conditions."""
         return self == Filter()
 
     @property
@@ -138,8 +160,8 @@ class Filter(Struct, frozen=True):
         return self.role is not None or self.path is not None
 
     def accepts_time(self, created: float) -> bool:
-        after = self.since is None or created >= self.since
-        return after and (self.until is None or created <= self.until)
+        is_late_enough = self.since is None or created >= self.since
+        return is_late_enough and (self.until is None or created <= self.until)
 
     def accepts(self, message: Message) -> bool:
         """Whether the message has the role and mentions the path."""
@@ -151,8 +173,8 @@ class Filter(Struct, frozen=True):
 class RecallPage(Struct, frozen=True, kw_only=True):
     """One page of the originals that `recall_page` found.
 
-    `body` is the text of the originals, `note` says how much is left, and `next` is the offset of
-    the next page, or `None` at the end.
+    `body` is the text of the originals. `note` says how much is left. `next` is the offset of the
+    next page, or `None` if this is the last one.
     """
 
     body: str
@@ -195,8 +217,8 @@ def read_moment(field: str, value: Any) -> float | None:
         try:
             value = datetime.fromisoformat(value)
         except ValueError:
-            wrong = f"{value!r} is not a time: write it as 2026-01-31 or 2026-01-31T12:00"
-            raise WrongValue(field, wrong) from None
+            hint = "write it as 2026-01-31 or 2026-01-31T12:00"
+            raise WrongValue(field, f"{value!r} is not a time: {hint}") from None
     if isinstance(value, datetime):
         return value.timestamp()
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -229,11 +251,9 @@ def search(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter
 
 
 def _note_hits(handle: Handle, query: str, steps: Sequence[Step], only: Filter) -> list[Hit]:
-    """The notes and metadata of these commits that match, one hit for each commit."""
+    """The notes and metadata of these commits that match; at most one hit for each commit."""
     matches = _matcher(query, only)
-    head = handle.head()
-    ids = [step.commit.id for step in steps]
-    on_branch = {} if head is None else handle.store.read_depths(handle.name, head, ids)
+    on_branch = _on_branch(handle, [step.commit.id for step in steps])
     hits: list[Hit] = []
     for step in steps:
         commit = step.commit
@@ -244,7 +264,7 @@ def _note_hits(handle: Handle, query: str, steps: Sequence[Step], only: Filter) 
         kind = "note" if note and (matches(note) or not lines) else "metadata"
         hits.append(
             Hit(
-                _subject(step),
+                _note_target(step),
                 note if kind == "note" else "\n".join(lines) or metadata,
                 commit.id in on_branch,
                 "",
@@ -258,8 +278,14 @@ def _note_hits(handle: Handle, query: str, steps: Sequence[Step], only: Filter) 
     return hits
 
 
-def _subject(step: Step) -> str:
-    """The id of what a note is about: a message if there is one, else the commit."""
+def _on_branch(handle: Handle, commits: Sequence[Id]) -> Collection[Id]:
+    """Those of these commits that the handle's branch has."""
+    head = handle.head()
+    return () if head is None else handle.store.read_depths(handle.name, head, commits)
+
+
+def _note_target(step: Step) -> str:
+    """The id of the message that a commit's note or tag is about, or else of the commit."""
     if step.commit.kind == "note":
         return str((decode_body(step).metadata or {}).get("about", step.commit.id.hex()))
     slots = {slot for slot, _ in written_messages(step)}
@@ -275,11 +301,10 @@ def _tag_hits(handle: Handle, query: str, only: Filter) -> list[Hit]:
     reachable = _reachable(handle, only)
     steps = handle.store.read_commits(handle.name, list(set(tags.values())))
     by_id = {step.commit.id: step for step in steps}
-    head = handle.head()
-    on_branch = {} if head is None else handle.store.read_depths(handle.name, head, list(by_id))
+    on_branch = _on_branch(handle, list(by_id))
     return [
         Hit(
-            _subject(by_id[id]),
+            _note_target(by_id[id]),
             name,
             id in on_branch,
             "",
@@ -297,10 +322,10 @@ def _tag_hits(handle: Handle, query: str, only: Filter) -> list[Hit]:
 
 
 def _title_hits(store: Store, record: ThreadRecord, query: str, only: Filter) -> list[Hit]:
-    """The title or the name of a thread, if it matches, with the newest commit as its commit."""
+    """A hit for the title or the name of a thread, if it matches; its commit is the head."""
     matches = _name_matcher(query, only)
-    named = [("title", record.title or ""), ("name", record.name)]
-    kind, text = next(((kind, text) for kind, text in named if matches(text)), ("", ""))
+    names = [("title", record.title or ""), ("name", record.name)]
+    kind, text = next(((kind, text) for kind, text in names if matches(text)), ("", ""))
     head = store.read_ref(record.name, only.branch or record.head) if kind else None
     if head is None:
         return []
@@ -316,8 +341,8 @@ def _unique(hits: Iterable[Hit]) -> list[Hit]:
     """Each message once: in its current version if that matches, else the first version listed."""
     unique: dict[str, Hit] = {}
     for hit in hits:
-        listed = unique.get(hit.id)
-        if listed is None or (hit.live and not listed.live):
+        earlier = unique.get(hit.id)
+        if earlier is None or (hit.live and not earlier.live):
             unique[hit.id] = hit
     return list(unique.values())
 
@@ -352,6 +377,7 @@ def search_all(
         raise NotFound("thread", thread)
     hits: list[Hit] = []
     has_branch = False
+    # The index finds the threads that can have hits; `None` if all of them have to be searched.
     candidates = None if only.regex or only.branch is not None else threads_with(store, query)
     if candidates is not None and not only.is_about_messages:
         candidates |= named_threads(store, query)
@@ -368,14 +394,14 @@ def search_all(
         hits += search(Handle(store, record), query, limit, only)
     if only.branch is not None and not has_branch:
         raise NotFound("branch", only.branch)
-    hits.sort(key=_store_order)
+    hits.sort(key=_sort_key)
     return hits[:limit]
 
 
-def _store_order(hit: Hit) -> tuple[bool, bool, bool, float]:
+def _sort_key(hit: Hit) -> tuple[bool, bool, bool, float]:
     """The sort key of a hit: names of threads, live hits, messages before notes, newest first."""
     newest_first = -hit.created.timestamp() if hit.created else 0.0
-    return hit.kind not in NAMES, not hit.live, hit.kind != "message", newest_first
+    return hit.kind not in THREAD_KINDS, not hit.live, hit.kind != "message", newest_first
 
 
 def named_threads(store: Store, query: str) -> set[str]:
@@ -394,11 +420,11 @@ def recall(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter
     """The originals of an id or a checkpoint; else the best matches of words, summaries last."""
     check_text("wanted", query)
     check_count("limit", limit)
-    named_hits = _named_hits(handle, query, limit) if only.is_open else None
-    return _recall_words(handle, query, limit, only)[0] if named_hits is None else named_hits
+    hits = _hits_by_id(handle, query, limit) if only.is_open else None
+    return _recall_words(handle, query, limit, only)[0] if hits is None else hits
 
 
-def _named_hits(handle: Handle, query: str, limit: int) -> list[Hit] | None:
+def _hits_by_id(handle: Handle, query: str, limit: int) -> list[Hit] | None:
     """The originals of an id or a checkpoint; `None` if the query is neither."""
     name = query.strip().removeprefix("<checkpoint:").removesuffix(">")
     if handle.store.has_checkpoint(handle.name, name):
@@ -408,10 +434,20 @@ def _named_hits(handle: Handle, query: str, limit: int) -> list[Hit] | None:
     row = find_row(handle, name)
     if row is not None and row.id is not None:
         id, message = row.id.hex(), row.message
-        shown = (speaker(message), spoken(message, ""))
-        return [Hit(id, message.text, shows(row), message.role, id, False, *shown, handle.name)]
+        return [
+            Hit(
+                id,
+                message.text,
+                shows(row),
+                message.role,
+                id,
+                speaker=speaker(message),
+                calls=spoken(message, ""),
+                thread=handle.name,
+            )
+        ]
     try:
-        commit = require_commit(handle, name) if len(name) >= SHORTEST else None
+        commit = require_commit(handle, name) if len(name) >= MIN_PREFIX else None
     except (NotFound, Ambiguous):
         commit = None
     if commit is None:
@@ -423,13 +459,16 @@ def _named_hits(handle: Handle, query: str, limit: int) -> list[Hit] | None:
 def _recall_words(
     handle: Handle, query: str, limit: int, only: Filter, *, neighbours: bool = False
 ) -> tuple[list[Hit], dict[str, float]]:
-    """The messages that match words best, summaries last, and how much each term counts."""
+    """The messages that match words best, summaries last, and the weight of each term.
+
+    With `neighbours`, also messages without these words that are next to a good match.
+    """
     words = query if query.strip() else only.path or ""
     recall_filter = RecallFilter(only.since, only.until, only.path)
     recalled = recall_commits(
         handle.store, handle.name, words, limit, recall_filter, neighbours=neighbours
     )
-    # A page does not say what is live, and looking that up would read the whole thread.
+    # A page does not say which hits are live, and looking that up would read the whole thread.
     find = _no_row if neighbours else _row_finder(handle, recalled.steps)
     hits = _unique(
         hit
@@ -456,12 +495,14 @@ def recall_page(
     check_count("offset", offset)
     if tokens < 1:
         raise WrongValue("tokens", "must be at least 1")
-    name = _HANDLE.fullmatch(query.strip())
-    text = None if name is None else _original_text(handle, name[1], name[2])
-    if text is not None:
-        return _text_page(handle, query.strip(), text, tokens, offset)
-    if name is not None and name[2] is not None:
-        return RecallPage(body="")
+    match = _ID_OR_BLOCK.fullmatch(query.strip())
+    if match is not None:
+        id, block = match[1], match[2]
+        text = _original_text(handle, id, block)
+        if text is not None:
+            return _text_page(handle, query.strip(), text, tokens, offset)
+        if block is not None:  # a handle of no message; it cannot be words
+            return RecallPage(body="")
     return _hits_page(handle, query, tokens, offset, only)
 
 
@@ -521,8 +562,8 @@ def _candidates(handle: Handle, query: str, limit: int, only: Filter) -> Matches
         steps = accepted(read_every_commit(store, name))
         return Matches(steps, [step for step in steps if any(_notes_of(step))])
     if only.is_about_messages:
-        return Matches(accepted(search_commits(store, name, query, ALL)), [])
-    matches = search_matches(store, name, query, limit if only.is_open else ALL)
+        return Matches(accepted(search_commits(store, name, query, NO_LIMIT)), [])
+    matches = search_matches(store, name, query, limit if only.is_open else NO_LIMIT)
     return Matches(accepted(matches.messages), accepted(matches.notes))
 
 
@@ -541,7 +582,7 @@ def _reachable(handle: Handle, only: Filter) -> set[Id] | None:
 
 
 def _matcher(query: str, only: Filter) -> Callable[[str], bool]:
-    """A function that says whether a text matches the query, or has one of its words."""
+    """A function that says whether a text has one of the query's words, or matches its regex."""
     return _regex_matcher(query) if only.regex else _words_matcher(query)
 
 
@@ -549,10 +590,10 @@ def _name_matcher(query: str, only: Filter = Filter()) -> Callable[[str], bool]:
     """A function that says whether a name, title or tag matches the query or has all its words."""
     if only.regex:
         return _regex_matcher(query)
-    folded, words = query.strip().casefold(), parse_query(query).words
+    lower_query, words = query.strip().casefold(), parse_query(query).words
 
     def matches(name: str) -> bool:
-        if folded in name.casefold():
+        if lower_query in name.casefold():
             return True
         terms = count_terms(name) if name and words else {}
         return bool(terms) and all(part in terms for word in words for part in word.required)
@@ -585,6 +626,7 @@ def _words_matcher(query: str) -> Callable[[str], bool]:
 
 
 def _text_page(handle: Handle, name: str, text: str, tokens: int, offset: int) -> RecallPage:
+    """The page of a text that starts at this character."""
     start = min(offset, len(text))
     if start + _fitting_length(handle, text, start, tokens) >= len(text):
         return RecallPage(body=text[start:])
@@ -593,8 +635,8 @@ def _text_page(handle: Handle, name: str, text: str, tokens: int, offset: int) -
         part = f"Characters {start:,} to {end:,} of {len(text):,}."
         return f'[{part} To read on: recall("{name}", offset={end})]'
 
-    room = tokens - _count_text(handle, note(len(text)))
-    end = _line_end(text, start, start + _fitting_length(handle, text, start, room))
+    tokens_left = tokens - _count_text(handle, note(len(text)))
+    end = _line_end(text, start, start + _fitting_length(handle, text, start, tokens_left))
     return RecallPage(body=text[start:end], note=note(end), next=end)
 
 
@@ -620,81 +662,94 @@ def _fitting_length(handle: Handle, text: str, start: int, tokens: int) -> int:
 
 
 def _line_end(text: str, start: int, end: int) -> int:
-    """The end of the last whole line, unless that loses half of the page."""
-    line = text.rfind("\n", (start + end) // 2, end) + 1
-    return line if line > start else end
+    """The end of the last whole line, unless half of the page would be lost; then `end`."""
+    after_newline = text.rfind("\n", (start + end) // 2, end) + 1
+    return after_newline if after_newline > start else end
 
 
 def _hits_page(handle: Handle, query: str, tokens: int, offset: int, only: Filter) -> RecallPage:
+    """The page of snippets that starts at this hit."""
     limit = offset + PAGE_HITS
-    hits = _named_hits(handle, query, limit) if only.is_open else None
+    hits = _hits_by_id(handle, query, limit) if only.is_open else None
     weights: dict[str, float] = {}
     if hits is None:
         hits, weights = _recall_words(handle, query, limit, only, neighbours=True)
-    quoted = query if len(query) <= LONGEST_QUERY else query[:LONGEST_QUERY] + "..."
+    quoted = query if len(query) <= MAX_QUERY_LENGTH else query[:MAX_QUERY_LENGTH] + "..."
 
-    def note(shown: int) -> str:
-        more = f"{len(hits) - shown} more" if len(hits) < limit else "More"
-        return f'[{more} found. To read on: recall("{quoted}", offset={shown})]'
+    def note(next_offset: int) -> str:
+        more = f"{len(hits) - next_offset} more" if len(hits) < limit else "More"
+        return f'[{more} found. To read on: recall("{quoted}", offset={next_offset})]'
 
-    numbers = [n for n in range(offset, len(hits)) if _shown_text(hits[n])]
+    numbers = [n for n in range(offset, len(hits)) if _text_and_calls(hits[n])]
     listed = [hits[number] for number in numbers]
-    room = tokens - _count_text(handle, note(len(hits)))
-    length = max(SHORT_SNIPPET, min(SNIPPET, tokens // 2))
-    parts = _fill(handle, listed, weights, length, room - int(room * NAMES_SHARE))
-    names = _names_left(handle, listed[: len(parts)], "\n".join(parts), int(room * NAMES_SHARE))
-    room -= _count_text(handle, names) if names else 0
-    parts = _fill(handle, listed, weights, length, room)
-    while len(parts) == len(listed) and length < LONGEST_SNIPPET:  # there is room for more
-        length *= 2
-        longer = _fill(handle, listed, weights, length, room)
-        if len(longer) < len(parts) or longer == parts:
-            break
-        parts = longer
-    if listed and not parts:
-        text = _snippet(listed[0], weights, length)
-        parts = [text[: _fitting_length(handle, text, 0, room)]]
-    body = "\n".join([*parts, names] if names else parts)
-    if len(parts) == len(listed):
+    tokens_left = tokens - _count_text(handle, note(len(hits)))
+    snippet_length = max(MIN_SNIPPET_LENGTH, min(SNIPPET_LENGTH, tokens // 2))
+    snippets, names = _fill_page(handle, listed, weights, snippet_length, tokens_left)
+    body = "\n".join([*snippets, names] if names else snippets)
+    if len(snippets) == len(listed):
         return RecallPage(body=body)
-    shown = numbers[len(parts)]
-    return RecallPage(body=body, note=note(shown), next=shown)
+    next_offset = numbers[len(snippets)]
+    return RecallPage(body=body, note=note(next_offset), next=next_offset)
 
 
-def _names_left(handle: Handle, hits: Sequence[Hit], shown: str, room: int) -> str:
-    """A line with names that the hits have and their snippets do not show; empty if there are none.
+def _fill_page(
+    handle: Handle, hits: Sequence[Hit], weights: Mapping[str, float], length: int, tokens: int
+) -> tuple[list[str], str]:
+    """The snippets of the first hits that fit, and a line with other names in these hits.
+
+    If all hits fit, their snippets become longer than `length`. If not even one fits, it is cut.
+    """
+    names_tokens = int(tokens * NAMES_SHARE)
+    snippets = _fitting_snippets(handle, hits, weights, length, tokens - names_tokens)
+    names = _other_names(handle, hits[: len(snippets)], "\n".join(snippets), names_tokens)
+    tokens_left = tokens - (_count_text(handle, names) if names else 0)
+    snippets = _fitting_snippets(handle, hits, weights, length, tokens_left)
+    while len(snippets) == len(hits) and length < MAX_SNIPPET_LENGTH:
+        length *= 2
+        longer = _fitting_snippets(handle, hits, weights, length, tokens_left)
+        if len(longer) < len(snippets) or longer == snippets:
+            break
+        snippets = longer
+    if hits and not snippets:
+        snippet = _snippet(hits[0], weights, length)
+        snippets = [snippet[: _fitting_length(handle, snippet, 0, tokens_left)]]
+    return snippets, names
+
+
+def _other_names(handle: Handle, hits: Sequence[Hit], snippets: str, tokens: int) -> str:
+    """A line with names that the hits have and their snippets do not; empty if there are none.
 
     A long message often has useful names outside the lines that match the query.
     """
-    positions: dict[str, tuple[int, int]] = {}
+    sort_keys: dict[str, tuple[int, int]] = {}
     for hit in hits:
-        if len(hit.text) + len(hit.calls) > SHORT_SNIPPET:
-            for position, (kind, name) in enumerate(find_entities(_shown_text(hit))):
-                if kind in NAMED and len(name) > 3 and name not in shown:
-                    positions.setdefault(name, (_name_order(kind, name), position))
-    names = sorted(positions, key=positions.__getitem__)[:MAX_NAMES]
-    for size in range(len(names), 0, -1):
-        line = f"Also in these messages: {', '.join(names[:size])}"
-        if _count_text(handle, line) <= room:
+        if len(hit.text) + len(hit.calls) > MIN_SNIPPET_LENGTH:
+            for position, (kind, name) in enumerate(find_entities(_text_and_calls(hit))):
+                if kind in NAME_KINDS and len(name) > 3 and name not in snippets:
+                    sort_keys.setdefault(name, (_name_rank(kind, name), position))
+    names = sorted(sort_keys, key=sort_keys.__getitem__)[:MAX_NAMES]
+    for count in range(len(names), 0, -1):
+        line = f"Also in these messages: {', '.join(names[:count])}"
+        if _count_text(handle, line) <= tokens:
             return line
     return ""
 
 
-def _fill(
-    handle: Handle, hits: Sequence[Hit], weights: Mapping[str, float], length: int, room: int
+def _fitting_snippets(
+    handle: Handle, hits: Sequence[Hit], weights: Mapping[str, float], length: int, tokens: int
 ) -> list[str]:
     """The snippets of the first hits that fit."""
-    parts: list[str] = []
+    snippets: list[str] = []
     for hit in hits:
-        part = _snippet(hit, weights, length)
-        room -= _count_text(handle, part) + 1
-        if room < 0:
+        snippet = _snippet(hit, weights, length)
+        tokens -= _count_text(handle, snippet) + 1
+        if tokens < 0:
             break
-        parts.append(part)
-    return parts
+        snippets.append(snippet)
+    return snippets
 
 
-def _name_order(kind: str, name: str) -> int:
+def _name_rank(kind: str, name: str) -> int:
     """Paths come first, and URLs last: they are long, and seldom needed again."""
     if "://" in name:
         return 2
@@ -710,12 +765,12 @@ def excerpt(hit: Hit, query: str, length: int) -> str:
     """The part of a hit that has most words of a query, in one line."""
     words = parse_query(query).words
     weights = {term: 1.0 for word in words for term in (*word.required, *word.extra)}
-    text = _shown_text(hit)
-    shown = text if len(text) <= length else _best_lines(text, weights, length)
-    return " ".join(shown.split())[:length]
+    text = _text_and_calls(hit)
+    best = text if len(text) <= length else _best_lines(text, weights, length)
+    return " ".join(best.split())[:length]
 
 
-def _shown_text(hit: Hit) -> str:
+def _text_and_calls(hit: Hit) -> str:
     """The text and the calls; escaped line ends in the arguments of calls become line ends."""
     calls = hit.calls.replace("\\n", "\n").replace('\\"', '"')
     return "\n".join(part for part in (hit.text, calls) if part.strip())
@@ -723,65 +778,76 @@ def _shown_text(hit: Hit) -> str:
 
 def _snippet(hit: Hit, weights: Mapping[str, float], length: int) -> str:
     """The speaker, and the lines of the text that match best."""
-    text = _shown_text(hit)
-    label = f"[{hit.id[:SHOWN_ID]}] {hit.speaker}: "
+    text = _text_and_calls(hit)
+    short_id = hit.id[:ID_LENGTH]
+    label = f"[{short_id}] {hit.speaker}: "
     if len(text) <= length:
         return label + text
-    hint = f'({len(text):,} characters; recall("{hit.id[:SHOWN_ID]}") reads all)'
+    hint = f'({len(text):,} characters; recall("{short_id}") reads all)'
     return f"{label}{_best_lines(text, weights, length)}\n{hint}"
 
 
 def _best_lines(text: str, weights: Mapping[str, float], length: int) -> str:
-    """The lines with the most, and the rarest, words of a query, in order.
+    """The lines with the most, and the rarest, words of a query, in order."""
+    lines = [part for line in text.splitlines() for part in _split_line(line)]
+    chosen = _choose_lines(lines, weights, length)
+    parts: list[str] = []
+    previous = -1
+    for number in sorted(chosen):
+        if number != previous + 1:
+            parts.append("[...]")
+        parts.append(lines[number][:length])
+        previous = number
+    if previous < len(lines) - 1:
+        parts.append("[...]")
+    return "\n".join(parts)
 
-    A word counts less in each further line, so that the lines cover all words.
+
+def _choose_lines(lines: Sequence[str], weights: Mapping[str, float], length: int) -> set[int]:
+    """The numbers of the best lines that fit into `length` characters, and of lines next to them.
+
+    A word counts less in each further line, so that the lines contain as many words as possible.
+    The heap has the score of each line when it was added. If other lines have been chosen since,
+    the score may be lower, and the line is added again.
     """
-    lines = [part for line in text.splitlines() for part in _wrapped(line)]
-    terms = [
-        {term: weights[term] for term in count_terms(line) if term in weights} for line in lines
-    ]
-    remaining = dict(weights)
+    line_terms = [[term for term in count_terms(line) if term in weights] for line in lines]
+    current_weights = dict(weights)
     chosen: set[int] = set()
-    room = length
+    characters_left = length
     candidates = [
-        (-sum(line_terms.values()), number) for number, line_terms in enumerate(terms) if line_terms
+        (-sum(weights[term] for term in terms), number)
+        for number, terms in enumerate(line_terms)
+        if terms
     ]
     heapify(candidates)
-    while candidates and room > 0:
-        gain, number = heappop(candidates)
-        current_gain = -sum(remaining[term] for term in terms[number])
-        if candidates and current_gain > candidates[0][0] and current_gain > gain:
-            heappush(candidates, (current_gain, number))  # other lines have its words already
+    while candidates and characters_left > 0:
+        old_score, number = heappop(candidates)
+        score = -sum(current_weights[term] for term in line_terms[number])
+        if candidates and score > candidates[0][0] and score > old_score:
+            heappush(candidates, (score, number))
             continue
-        if len(lines[number]) > room and chosen:
+        if len(lines[number]) > characters_left and chosen:
             continue
         chosen.add(number)
-        room -= len(lines[number]) + 1
-        for term in terms[number]:
-            remaining[term] *= REPEATED
-    for number in sorted(chosen) if chosen else [0]:  # the lines around them, while there is room
-        for beside in (number + 1, number - 1):
-            if beside not in chosen and 0 <= beside < len(lines) and len(lines[beside]) < room:
-                chosen.add(beside)
-                room -= len(lines[beside]) + 1
-    shown: list[str] = []
-    last = -1
-    for number in sorted(chosen):
-        if number != last + 1:
-            shown.append("[...]")
-        shown.append(lines[number][:length])
-        last = number
-    if last < len(lines) - 1:
-        shown.append("[...]")
-    return "\n".join(shown)
+        characters_left -= len(lines[number]) + 1
+        for term in line_terms[number]:
+            current_weights[term] *= REPEATED_WEIGHT
+    for number in sorted(chosen) if chosen else [0]:
+        for neighbour in (number + 1, number - 1):
+            is_free = 0 <= neighbour < len(lines) and neighbour not in chosen
+            if is_free and len(lines[neighbour]) < characters_left:
+                chosen.add(neighbour)
+                characters_left -= len(lines[neighbour]) + 1
+    return chosen
 
 
-def _wrapped(line: str) -> list[str]:
-    """A line in parts of readable length, split after sentences or at spaces."""
+def _split_line(line: str) -> list[str]:
+    """A long line in parts of readable length, split after sentences or at spaces."""
     parts: list[str] = []
-    while len(line) > LINE * 3 // 2:
-        end = max(line.rfind(mark, LINE // 2, LINE) for mark in (". ", "! ", "? ", "。")) + 1
-        end = end or line.rfind(" ", LINE // 2, LINE) + 1 or LINE
+    start, stop = LINE_LENGTH // 2, LINE_LENGTH
+    while len(line) > LINE_LENGTH * 3 // 2:
+        end = max(line.rfind(mark, start, stop) for mark in (". ", "! ", "? ", "。")) + 1
+        end = end or line.rfind(" ", start, stop) + 1 or stop
         parts.append(line[:end])
         line = line[end:]
     return [*parts, line]
@@ -804,6 +870,7 @@ def _original_text(handle: Handle, prefix: str, block: str | None) -> str | None
 
 
 def _find_message(handle: Handle, prefix: str) -> Message | None:
+    """The newest version of a message that is not from a compaction."""
     row = find_row(handle, prefix)
     slot = row.id if isinstance(row, Row) else _compacted_slot(handle, prefix)
     if slot is None:
@@ -814,12 +881,12 @@ def _find_message(handle: Handle, prefix: str) -> Message | None:
 
 
 def _compacted_slot(handle: Handle, prefix: str) -> Id | None:
-    """The slot of a message that the branch no longer shows.
+    """The slot of a message that the branch no longer has.
 
     Most messages have the id of their commit. Those of a merge or a cherry-pick do not, so all
     commits of the branch are searched for them.
     """
-    if len(prefix) < SHORTEST:
+    if len(prefix) < MIN_PREFIX:
         return None
     try:
         commit = require_commit(handle, prefix)

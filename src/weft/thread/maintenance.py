@@ -23,8 +23,10 @@ from weft.history import (
 )
 from weft.store import Store, checksum, open_store
 
-DAY = 86_400.0
+DAY_SECONDS = 86_400.0
 RETENTION_DAYS = 30.0
+"""How long `gc` keeps unreachable commits by default."""
+
 SQLITE = "sqlite://"
 
 Target = str | Path | Store
@@ -42,10 +44,13 @@ def repair_store(target: Target) -> tuple[list[str], Report]:
     If pages of the file are damaged, or rows are lost for good, a new file is written with
     everything that can be read, and the old file is kept beside it.
     """
-    is_file = isinstance(target, str | Path) and "://" not in str(target).removeprefix(SQLITE)
-    file_repairs = _rewrite_file(target) if is_file and _is_file_damaged(target) else []
+    # An open store is in use, so its file cannot be replaced.
+    is_sqlite_file = isinstance(target, str | Path) and "://" not in str(target).removeprefix(
+        SQLITE
+    )
+    file_repairs = _rewrite_file(target) if is_sqlite_file and _is_file_damaged(target) else []
     row_repairs, report = _repair_rows(target)
-    if is_file and not report.clean:  # an open store cannot be replaced while it is in use
+    if is_sqlite_file and not report.clean:
         file_repairs += [*row_repairs, *_rewrite_file(target)]
         row_repairs, report = _repair_rows(target)
     return file_repairs + row_repairs, report
@@ -69,7 +74,7 @@ def _is_file_damaged(target: Target) -> bool:
 
 
 def _rewrite_file(target: Target) -> list[str]:
-    """Write a new file with everything that can be read; returns lines about what was lost."""
+    """Write a new file with everything that can be read; returns lines that describe the result."""
     from weft.salvage import salvage  # needs POSIX file locks, which not every system has
 
     saved = salvage(str(target).removeprefix(SQLITE), OBJECT_FORMAT, time())
@@ -91,7 +96,7 @@ def gc(target: Target, *, days: float = RETENTION_DAYS, preview: bool = False) -
     if isnan(days):
         raise WrongValue("days", "must be a number, not nan")
     with _OpenStore(target) as store:
-        return sweep(store, time() - days * DAY, preview=preview)
+        return sweep(store, time() - days * DAY_SECONDS, preview=preview)
 
 
 def forget(target: Target, text: str, *, preview: bool = False) -> Erased:
@@ -113,15 +118,17 @@ def kept_copies(target: Target) -> list[str]:
 
 
 class _OpenStore:
-    """A store for the length of a `with`; an open store stays open."""
+    """A store for the length of a `with`; closes it only if it was not open before."""
 
     def __init__(self, target: Target) -> None:
-        self._owns = isinstance(target, str | Path)
-        self._store = open_store(cast("str | Path", target)) if self._owns else cast(Store, target)
+        self._is_own = isinstance(target, str | Path)
+        self._store = (
+            open_store(cast("str | Path", target)) if self._is_own else cast(Store, target)
+        )
 
     def __enter__(self) -> Store:
         return self._store
 
     def __exit__(self, *_: object) -> None:
-        if self._owns:
+        if self._is_own:
             self._store.close()

@@ -40,10 +40,12 @@ SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xff\xf9", "audio/aac"),
     (0, b"FORM", "audio/aiff"),
 )
-"""Offset, bytes and type."""
+"""Offset, bytes and media type."""
 
-RIFF = ("image/webp", "audio/wav")
-BY_NAME = {
+RIFF_TYPES = ("image/webp", "audio/wav")
+"""Types whose files also begin with `RIFF`."""
+
+TYPES_BY_SUFFIX = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
     ".jpeg": "image/jpeg",
@@ -61,7 +63,7 @@ BY_NAME = {
     ".aif": "audio/aiff",
 }
 TEXT = "text/plain"
-KNOWN = (
+SUPPORTED = (
     "PNG, JPEG, GIF, WebP and HEIC images, PDF and text files, WAV, MP3, FLAC, OGG and AAC audio"
 )
 
@@ -76,8 +78,7 @@ def read_attachments(value: Any) -> tuple[Media, ...]:
     if isinstance(value, str | Path | Image | File | Audio):
         value = (value,)
     if not isinstance(value, Iterable):
-        wrong = f"must be a list of paths, not {type(value).__name__}"
-        raise WrongValue("attach", wrong)
+        raise WrongValue("attach", f"must be a list of paths, not {type(value).__name__}")
     items = list(cast(Iterable[Any], value))
     return tuple(_read_attachment(f"attach[{n}]", item) for n, item in enumerate(items))
 
@@ -88,7 +89,7 @@ def _read_attachment(field: str, value: Any) -> Media:
     if not isinstance(value, str | Path):
         raise WrongValue(field, f"must be a path, not {type(value).__name__}")
     if "://" in str(value):
-        hint = "weft.model.Image(Url(...)) names what a vendor fetches itself"
+        hint = "for a file that the vendor fetches, pass weft.model.Image(Url(...))"
         raise WrongValue(field, f"{str(value)!r} is an address, not a file; {hint}")
     path = Path(value).expanduser()
     data = _read_file(field, path)
@@ -99,14 +100,16 @@ def make_media(field: str, name: str, data: bytes) -> Media:
     """The block of a file with this content; raises `WrongValue` if no model reads its type."""
     if not data:
         raise WrongValue(field, f"{name!r} is empty")
-    media = find_type(name, data)
-    if media is None:
-        raise WrongValue(field, f"{name!r} has a type that no model reads; supported are {KNOWN}")
-    type_by_name = BY_NAME.get(Path(name).suffix.lower())
-    if media == TEXT and type_by_name is not None:
+    media_type = find_type(name, data)
+    if media_type is None:
+        raise WrongValue(
+            field, f"{name!r} has a type that no model reads; supported are {SUPPORTED}"
+        )
+    type_by_name = TYPES_BY_SUFFIX.get(Path(name).suffix.lower())
+    if media_type == TEXT and type_by_name is not None:
         raise WrongValue(field, f"{name!r} is not {type_by_name}: it contains text")
-    source = Inline(b64encode(data).decode(), media)
-    kind = media.partition("/")[0]
+    source = Inline(b64encode(data).decode(), media_type)
+    kind = media_type.partition("/")[0]
     if kind == "image":
         return Image(source)
     return Audio(source) if kind == "audio" else File(source, Path(name).name)
@@ -114,21 +117,21 @@ def make_media(field: str, name: str, data: bytes) -> Media:
 
 def find_type(name: str, data: bytes) -> str | None:
     """The media type of a file; `None` if no model reads it."""
-    for offset, mark, media in SIGNATURES:
-        if data[offset : offset + len(mark)] == mark and _is_whole(media, data):
-            return media
+    for offset, signature, media_type in SIGNATURES:
+        if data.startswith(signature, offset) and _matches_second_signature(media_type, data):
+            return media_type
     if is_text(data):
         return TEXT
     # Audio files can start with any bytes, so for them the name decides.
-    type_by_name = BY_NAME.get(Path(name).suffix.lower())
+    type_by_name = TYPES_BY_SUFFIX.get(Path(name).suffix.lower())
     return type_by_name if type_by_name is not None and type_by_name.startswith("audio/") else None
 
 
-def _is_whole(media: str, data: bytes) -> bool:
-    """Whether the second part of a two-part signature matches too."""
-    if media == "audio/aiff":
+def _matches_second_signature(media_type: str, data: bytes) -> bool:
+    """Whether the second signature matches too, for types that have two."""
+    if media_type == "audio/aiff":
         return data[8:12] in (b"AIFF", b"AIFC")
-    return media not in RIFF or data[:4] == b"RIFF"
+    return media_type not in RIFF_TYPES or data[:4] == b"RIFF"
 
 
 def is_text(data: bytes) -> bool:

@@ -14,7 +14,7 @@ Two things stay on the branch, and the preview says so:
 `rebase`, `cherry_pick` and `revert` apply commits on top of other commits, or undo one. Messages
 keep their ids: a rebased or picked message is still the same message.
 
-A `Preview` is the effect of a change before it is made. It is computed from the same plan that
+A `Preview` is the effect of a change before it is made. It is computed from the same draft that
 would be written, so the two cannot differ. Nothing is written and no hook runs.
 """
 
@@ -53,7 +53,7 @@ from weft.ids import Id
 from weft.model import JsonObject, Message, Text
 from weft.store import Landing, Step
 
-from .handle import Handle, Plan
+from .handle import Handle, MakeDraft
 from .info import CommitInfo
 from .resolve import At, Name, require_commit, resolve_commit
 
@@ -111,6 +111,7 @@ class Preview(Struct, frozen=True, kw_only=True):
         return "\n".join([str(self.diff), *self._costs()])
 
     def _costs(self) -> list[str]:
+        """Lines about conflicts, and about what would be lost or changed."""
         lines = [f"conflict in {conflict.place}" for conflict in self.conflicts]
         if self.setup_changes:
             lines.append(f"{', '.join(self.setup_changes)} would change")
@@ -134,35 +135,39 @@ def preview_state(
         rows=tuple(rows),
         diff=diff_rows(view.rows, rows, handle.count),
         stripped=lost_thinking(view, rows),
-        prefix_tokens=kept_prefix_tokens(handle, view.rows, rows),
+        prefix_tokens=shared_prefix_tokens(handle, view.rows, rows),
         setup=after.setup,
         setup_changes=setup_changes(view.setup, after.setup),
         conflicts=conflicts,
     )
 
 
-def land_or_preview(handle: Handle, verb: str, plan: Plan, preview: bool) -> CommitInfo | Preview:
-    """Commit a plan, or preview it."""
+def land_or_preview(
+    handle: Handle, verb: str, make_draft: MakeDraft, preview: bool
+) -> CommitInfo | Preview:
+    """Commit a draft, or preview it."""
     if preview:
-        return preview_state(handle, verb, handle.simulate(plan))
-    return handle.land(verb, plan)
+        return preview_state(handle, verb, handle.simulate(make_draft))
+    return handle.land(verb, make_draft)
 
 
 def lost_thinking(view: View, rows: Sequence[Row]) -> tuple[str, ...]:
     """The ids of messages whose thinking is sent now and would not be sent with these rows."""
     stale = view.stale_signatures()
-    sent = {r.id for r in show_rows(view.rows) if is_signed(r.message) and r.id not in stale}
-    stale_after = view.stale_signatures(rows) if sent else frozenset[bytes]()
+    sent_ids = {
+        row.id for row in show_rows(view.rows) if is_signed(row.message) and row.id not in stale
+    }
+    stale_after = view.stale_signatures(rows) if sent_ids else frozenset[bytes]()
     return tuple(
         row.id.hex()
         for row in show_rows(rows)
-        if row.id in sent
+        if row.id in sent_ids
         and row.id is not None
         and (row.id in stale_after or not is_signed(row.message))
     )
 
 
-def kept_prefix_tokens(handle: Handle, before: Sequence[Row], after: Sequence[Row]) -> int:
+def shared_prefix_tokens(handle: Handle, before: Sequence[Row], after: Sequence[Row]) -> int:
     """The tokens of the messages at the start that are the same before and after."""
     tokens = 0
     for old, new in zip(show_rows(before), show_rows(after), strict=False):
@@ -175,9 +180,9 @@ def kept_prefix_tokens(handle: Handle, before: Sequence[Row], after: Sequence[Ro
 class MergePreview(Preview, frozen=True, kw_only=True):
     """What a merge would do.
 
-    Two fields are for a squash only: `kept_whole` counts the messages that the branch compacted
-    and that stay uncompacted here; `left_setup` names the parts of the setup that the branch
-    changed and that are not taken over.
+    `answered_twice` are the tool calls that both sides answered. Two fields are for a squash only:
+    `kept_whole` counts the messages that the branch compacted and that stay uncompacted here;
+    `left_setup` names the parts of the setup that the branch changed and that are not taken over.
     """
 
     branch: str
@@ -192,6 +197,7 @@ class MergePreview(Preview, frozen=True, kw_only=True):
         return "\n".join([str(self.diff), *self._not_merged(), *self._costs()])
 
     def _not_merged(self) -> list[str]:
+        """Lines about what stays on the branch."""
         lines: list[str] = []
         if self.kept_whole:
             lines.append(f"{self.kept_whole} messages that it compacted stay whole here")
@@ -268,8 +274,8 @@ def merge(
         if planned.conflicts and ASK in (strategy, settle):
             return _preview(sides, planned)
         if planned.conflicts:
-            raise MergeConflict(conflict_line(branch, planned.conflicts), planned.conflicts)
-        draft = _draft(sides, planned, note)
+            raise MergeConflict(describe_conflicts(branch, planned.conflicts), planned.conflicts)
+        draft = _make_draft(sides, planned, note)
         return handle.land("merge", lambda _: (draft, (sides.theirs,)))
 
 
@@ -300,7 +306,7 @@ def fast_forward(handle: Handle, verb: str, target: Id) -> CommitInfo:
 
 
 def conflict_chooser(strategy: Strategy) -> Choose | None:
-    """The function that resolves conflicts; `None` if conflicts are only to be listed."""
+    """The function that resolves conflicts by this strategy; `None` to only list conflicts."""
     if strategy is None or strategy == ASK:
         return None
     if isinstance(strategy, str):
@@ -309,7 +315,7 @@ def conflict_chooser(strategy: Strategy) -> Choose | None:
         return lambda _: strategy
     if callable(strategy):
         return strategy
-    answers = strategy  # a mapping; its narrowed type is lost inside the function
+    answers = strategy  # pyright forgets inside `choose` that it is a mapping
 
     def choose(conflict: AnyConflict) -> str:
         matching = [answer for id, answer in answers.items() if conflict.id.startswith(id)]
@@ -320,7 +326,7 @@ def conflict_chooser(strategy: Strategy) -> Choose | None:
     return choose
 
 
-def conflict_line(other: str, conflicts: Sequence[AnyConflict]) -> str:
+def describe_conflicts(other: str, conflicts: Sequence[AnyConflict]) -> str:
     """One line that says what both sides changed, and how to resolve it."""
     places = ", ".join(conflict.place for conflict in conflicts)
     return f"{other} and this branch both changed {places}; choose {', '.join(CHOICES)}"
@@ -351,7 +357,7 @@ def _plan_merge(
     )
 
 
-def _draft(sides: MergeSides, planned: PlannedMerge, note: str | None = None) -> Draft:
+def _make_draft(sides: MergeSides, planned: PlannedMerge, note: str | None = None) -> Draft:
     change = plan_state(sides.handle.view(sides.ours).state, planned.state)
     record = planned.record or None
     commit_note = planned.note if note is None else note
@@ -361,7 +367,7 @@ def _draft(sides: MergeSides, planned: PlannedMerge, note: str | None = None) ->
 def _preview(
     sides: MergeSides, planned: PlannedMerge, *, is_fast_forward: bool = False
 ) -> MergePreview:
-    handle, draft = sides.handle, _draft(sides, planned)
+    handle, draft = sides.handle, _make_draft(sides, planned)
     after = handle.simulate(lambda _: (draft, (sides.theirs,)))
     preview = preview_state(handle, "merge", after, planned.conflicts)
     return MergePreview(
@@ -375,16 +381,19 @@ def _preview(
 
 
 def _plan_squash(sides: MergeSides, choose: Choose | None, text: str | None) -> PlannedMerge:
-    """The branch's result as one message after our rows."""
+    """Plan a squash: the branch's result becomes one message after our rows."""
     base, ours, theirs = sides.states()
     shared = _shared_rows(base.rows, ours.rows, theirs.rows)
     merged = merge_states(base, ours, State(shared, base.setup), choose)
     added, changed = sides.added_rows(), _changed_ids(ours.rows, merged)
     if not (added or changed or merged.conflicts):
         raise ThreadError(f"{sides.branch} has no messages of its own to squash")
-    result = text if text is not None or not added else _last_answer(sides.branch, added)
-    messages = () if result is None else (Message("assistant", (Text(result),)),)
-    rows = (*merged.rows, *(Row(None, message, kind="summary") for message in messages))
+    result = text
+    if result is None and added:
+        result = _last_answer(sides.branch, added)
+    rows = list(merged.rows)
+    if result is not None:
+        rows.append(Row(None, Message("assistant", (Text(result),)), kind="summary"))
     compacted = _count_compacted(base.rows, theirs.rows)
     record = {**_squash_record(sides, added), "changed": changed, "folded": compacted}
     return PlannedMerge(
@@ -398,17 +407,17 @@ def _plan_squash(sides: MergeSides, choose: Choose | None, text: str | None) -> 
 
 
 def _shared_rows(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) -> list[Row]:
-    """The rows that both sides have, in their version; rows that they compacted stay as in `base`.
+    """The rows that both sides have, as in `theirs`; rows that it compacted stay as in `base`.
 
     Results for shared open calls count as shared: without them the call would have no result here.
     """
     their_rows = {row.id: row for row in theirs}
     base_ids = {row.id for row in base}
-    added_by_both = {row.id for row in ours} - base_ids
+    our_new_ids = {row.id for row in ours} - base_ids
     return [
         *(their_rows.get(row.id, row) for row in base),
-        *(row for row in open_answers(base, theirs) if row.id not in added_by_both),
-        *(row for row in theirs if row.id in added_by_both),  # one side has it by a cherry-pick
+        *(row for row in open_answers(base, theirs) if row.id not in our_new_ids),
+        *(row for row in theirs if row.id in our_new_ids),  # one side has cherry-picked it
     ]
 
 
@@ -429,7 +438,7 @@ def _last_answer(branch: str, rows: Sequence[Row]) -> str:
 
 
 def _count_compacted(base: Sequence[Row], theirs: Sequence[Row]) -> int:
-    """How many visible shared rows the branch compacted away."""
+    """How many visible rows of the base the branch has compacted."""
     their_ids = {row.id for row in theirs}
     return sum(shows(row) and row.id not in their_ids for row in base)
 
@@ -469,12 +478,13 @@ def rebase(
             if preview:
                 return preview_state(handle, "rebase", handle.view(target))
             return fast_forward(handle, "rebase", target)
-        replayed = _replay_own(handle, ours, target, base, strategy)
+        replayed = _replay_own_commits(handle, ours, target, base, strategy)
         if preview:
             return preview_state(handle, "rebase", replayed.state, replayed.conflicts)
         if replayed.conflicts:
-            raise MergeConflict(conflict_line(str(onto), replayed.conflicts), replayed.conflicts)
-        return handle.land_series("rebase", target, map(_with_origin, replayed.commits))
+            reason = describe_conflicts(str(onto), replayed.conflicts)
+            raise MergeConflict(reason, replayed.conflicts)
+        return handle.land_series("rebase", target, map(_with_original_id, replayed.commits))
 
 
 def cherry_pick(
@@ -496,19 +506,19 @@ def cherry_pick(
         replayed = replay_on(handle.head())
         return preview_state(handle, "cherry-pick", replayed.state, replayed.conflicts)
 
-    def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+    def make_draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         replayed = replay_on(head)
         if replayed.conflicts:
             places = ", ".join(conflict.place for conflict in replayed.conflicts)
-            line = f"{target.hex()[:12]} changes messages that are missing or different: {places}"
-            raise MergeConflict(line, replayed.conflicts)
+            reason = f"{target.hex()[:12]} changes messages that are missing or different: {places}"
+            raise MergeConflict(reason, replayed.conflicts)
         draft = replayed.commits[0].draft
         # A picked merge has no second parent here, so it is not a merge any more.
         kind = "splice" if draft.kind == "merge" else draft.kind
         metadata = {**(draft.metadata or {}), "picked_from": target.hex()}
         return structs.replace(draft, kind=kind, metadata=metadata), ()
 
-    return handle.land("cherry-pick", plan)
+    return handle.land("cherry-pick", make_draft)
 
 
 def revert(
@@ -530,13 +540,15 @@ def revert(
     choose = conflict_chooser(strategy)
     commit_note = f"revert {step.commit.kind} {target.hex()[:12]}" if note is None else note
 
-    def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+    def make_draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         view = handle.view(head)
         merged = merge_states(after.state, view.state, before.state, choose)
         if merged.conflicts:
-            changed = ", ".join(f"{c.place} was changed since" for c in merged.conflicts)
-            line = f"{target.hex()[:12]} cannot be reverted: {changed}"
-            raise MergeConflict(line, merged.conflicts)
+            changes = ", ".join(
+                f"{conflict.place} was changed since" for conflict in merged.conflicts
+            )
+            reason = f"{target.hex()[:12]} cannot be reverted: {changes}"
+            raise MergeConflict(reason, merged.conflicts)
         rows = _in_original_order(handle, head, target, merged.rows)
         change = plan_state(view.state, State(rows, merged.setup))
         if not change:
@@ -546,7 +558,7 @@ def revert(
         metadata: JsonObject = {"reverts": target.hex()}
         return Draft("revert", change.op, change.messages, commit_note, metadata), ()
 
-    return land_or_preview(handle, "revert", plan, preview)
+    return land_or_preview(handle, "revert", make_draft, preview)
 
 
 def _in_original_order(
@@ -561,16 +573,17 @@ def _in_original_order(
     )
 
 
-def _replay_own(
+def _replay_own_commits(
     handle: Handle, ours: Id, target: Id, base: Id | None, strategy: Strategy
 ) -> ReplayResult:
-    steps = _own_steps(handle, ours, target, base)
+    """Apply the commits that only our branch has on top of the target."""
+    steps = _own_commits(handle, ours, target, base)
     parents = steps[0].commit.parents
     before = handle.view(parents[0] if parents else None).state
     return replay(steps, before, handle.view(target).state, conflict_chooser(strategy))
 
 
-def _own_steps(handle: Handle, ours: Id, target: Id, base: Id | None) -> list[Step]:
+def _own_commits(handle: Handle, ours: Id, target: Id, base: Id | None) -> list[Step]:
     """The commits of our first-parent chain that are not ancestors of the target."""
     store, name = handle.store, handle.name
     base_depth = 0 if base is None else store.read_nodes(name, [base])[0].depth
@@ -586,7 +599,7 @@ def _own_steps(handle: Handle, ours: Id, target: Id, base: Id | None) -> list[St
     return steps[first_own:]
 
 
-def _with_origin(commit: ReplayedCommit) -> ReplayedCommit:
+def _with_original_id(commit: ReplayedCommit) -> ReplayedCommit:
     """The commit with the id of its original in the metadata."""
     metadata = {**(commit.draft.metadata or {}), "rebased_from": commit.original.hex()}
     return structs.replace(commit, draft=structs.replace(commit.draft, metadata=metadata))

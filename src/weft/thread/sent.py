@@ -36,8 +36,8 @@ from .sent_body import (
     sent_body_entries,
 )
 
-RECORD = "sent"
-"""The member of an answer's metadata that holds its receipt."""
+METADATA_KEY = "sent"
+"""The member of an answer's metadata that contains its receipt."""
 
 
 class Receipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,14 +67,17 @@ class Sent(Struct, frozen=True):
         return {"receipt": self.receipt.to_dict(), "body": body}
 
 
-Sending = VendorParams | SentRequest | SentBodyDelta
-"""The request of an answer: as a thread wrote it, as it was sent, or as it is stored."""
+SentLike = VendorParams | SentRequest | SentBodyDelta
+"""The request of an answer: as `to_*_params` wrote it, as bytes, or as a delta of the bytes."""
 
 
 def sent_entries(
-    handle: Handle, metadata: JsonObject | None, sent: Sending | None
+    handle: Handle, metadata: JsonObject | None, sent: SentLike | None
 ) -> tuple[JsonObject | None, tuple[Message, ...]]:
-    """The metadata and the attachments with which an answer's request is stored."""
+    """The metadata and the attachments that store the request of an answer.
+
+    A receipt is added to the metadata. A delta becomes an attachment.
+    """
     match sent:
         case None:
             return metadata, ()
@@ -84,11 +87,11 @@ def sent_entries(
         case SentBodyDelta():
             return metadata, sent_body_entries(sent)
         case _:
-            return {**(metadata or {}), RECORD: _store_receipt(write_receipt(sent))}, ()
+            return {**(metadata or {}), METADATA_KEY: _receipt_to_metadata(write_receipt(sent))}, ()
 
 
-def _store_receipt(receipt: Receipt) -> JsonObject:
-    """The receipt as metadata.
+def _receipt_to_metadata(receipt: Receipt) -> JsonObject:
+    """The receipt as a JSON object for the metadata.
 
     Metadata is stored with sorted members, but the order of a schema's properties is part of the
     request. So tools and the caller's members are stored as JSON text.
@@ -101,22 +104,22 @@ def _store_receipt(receipt: Receipt) -> JsonObject:
     return stored
 
 
-def _read_receipt(stored: Any) -> Receipt:
-    """The receipt in a commit's metadata. Older commits do not have JSON text in it."""
+def _receipt_from_metadata(stored: Any) -> Receipt:
+    """The receipt in a commit's metadata. In older commits, no member is JSON text."""
     match stored:
         case {"recipe": {"tools": str(tools), **recipe}, **members}:
-            stored = {**members, "recipe": {**recipe, "tools": _parsed(tools)}}
+            stored = {**members, "recipe": {**recipe, "tools": _parse_json(tools)}}
         case _:
             pass
     match stored:
         case {"extra": str(extra), **members}:
-            stored = {**members, "extra": _parsed(extra)}
+            stored = {**members, "extra": _parse_json(extra)}
         case _:
             pass
     return msgspec.convert(stored, Receipt)
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -136,15 +139,15 @@ def show_sent(handle: Handle, info: CommitInfo, compile: Callable[..., CompiledC
     """The request of this answer; raises `ThreadError` if it cannot be rebuilt exactly."""
     try:
         for step in _commits_of_answer(handle, info):
-            record = (decode_body(step).metadata or {}).get(RECORD)
+            record = (decode_body(step).metadata or {}).get(METADATA_KEY)
             if record is not None:
-                return _follow(handle, _read_receipt(record), compile)
+                return _rebuild(handle, _receipt_from_metadata(record), compile)
             delta = read_sent_body(step)
             if delta is not None:
                 return Sent(rebuild_sent_body(handle.store, handle.name, step), delta)
-            lost = describe_loss(handle.store, [step])
-            if lost is not None and len(step.contents) > 1:  # it had an attachment
-                raise ThreadError(lost)
+            loss = describe_loss(handle.store, [step])
+            if loss is not None and len(step.contents) > 1:  # it had an attachment
+                raise ThreadError(loss)
     except (ThreadError, msgspec.ValidationError) as error:
         raise ThreadError(f"the request of {info.id[:12]} cannot be rebuilt: {error}") from None
     raise ThreadError(f"no request is stored for commit {info.id[:12]}")
@@ -154,7 +157,7 @@ def _commits_of_answer(handle: Handle, info: CommitInfo) -> list[Step]:
     """The commit, and the original commit of its message, if it was rebased or picked."""
     steps = handle.store.read_commits(handle.name, [bytes.fromhex(info.id)])
     op = decode_body(steps[0]).op
-    if not isinstance(op, Append) or op.slot is None or RECORD in info.metadata:
+    if not isinstance(op, Append) or op.slot is None or METADATA_KEY in info.metadata:
         return steps
     original = handle.store.read_commits(handle.name, [op.slot])
     if not original:
@@ -162,25 +165,27 @@ def _commits_of_answer(handle: Handle, info: CommitInfo) -> list[Step]:
     return steps + original
 
 
-def _follow(handle: Handle, receipt: Receipt, compile: Callable[..., CompiledContext]) -> Sent:
-    """Rebuild a request from its recipe; raises if the result is not the same."""
+def _rebuild(handle: Handle, receipt: Receipt, compile: Callable[..., CompiledContext]) -> Sent:
+    """Rebuild a request from its recipe; raises `ThreadError` if its hash does not match."""
     recipe = receipt.recipe
     try:
         context = compile(recipe.head, last=recipe.last, reasoning=recipe.reasoning)
     except NotFound:
         raise ThreadError(f"its commit {(recipe.head or '')[:12]} is gone") from None
-    body = orjson.dumps({**context.follow(recipe), **receipt.extra})
+    body = orjson.dumps({**context.apply_recipe(recipe), **receipt.extra})
     if hash_body(body) == receipt.hash:
         return Sent(body, receipt)
     head = None if recipe.head is None else bytes.fromhex(recipe.head)
     steps = [] if head is None else handle.store.walk(handle.name, head)
-    now = catalog_version()
-    changed = (
-        None if now == receipt.catalog else f"the catalogue was {receipt.catalog}, now it is {now}"
+    version = catalog_version()
+    catalog_change = (
+        None
+        if version == receipt.catalog
+        else f"the catalogue was {receipt.catalog}, now it is {version}"
     )
     raise ThreadError(
         describe_loss(handle.store, steps)
-        or changed
+        or catalog_change
         or "it was changed before it was sent, or this version writes it differently"
     )
 

@@ -12,8 +12,8 @@ stored as a separate attachment: other threads have the same tools, and equal at
 once.
 
 Each body refers to the previous one, so bodies form a chain. Rebuilding a body costs about as much
-as reading its thread. After `LINKS` turns a new chain starts. Only the first delta of a chain grows
-with the length of its body, because it has no previous body to refer to.
+as reading its thread. After `MAX_LINKS` turns a new chain starts. The first delta of a chain is
+large, because it has no previous body to refer to.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,21 +36,23 @@ TOOLS_FORMAT = "sent-tools"
 NEARBY = (4, 32, 256)
 """How many of the newest commits to search for the previous answer."""
 
-LINKS = 1024
+MAX_LINKS = 1024
 """The maximum length of a chain."""
 
 PAGE = 256
 """How many commits are read at once to rebuild a body."""
 
-DIFFERS = "the bytes that it refers to have changed"
-TOOLS_WORTH_STORING = 2048
-"""If a body has more bytes of its own than this, its tools may get an entry of their own."""
+MIN_TOOLS_SIZE = 2048
+"""Tools get an entry of their own only if a body has more new characters than this."""
 
 CACHE_BYTES = 32 * 1024 * 1024
+"""The memory for cached bodies."""
+
 RECENT_BYTES = 16 * 1024 * 1024
+"""The memory for the bytes of commits that this process has written."""
 
 MIN_BODY = 4096
-"""The minimum memory of a body in bytes: the serialiser over-allocates."""
+"""The memory that even a small body needs: the serialiser over-allocates."""
 
 
 class SentRequest(Struct, frozen=True):
@@ -65,9 +67,11 @@ class SentRequest(Struct, frozen=True):
 class SentBodyDelta(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How to rebuild the bytes of a request.
 
-    `base` is the answer to the request that it refers to, `link` its position in the chain, and
-    `tools` the tools, if this is the first body with them. `pieces` is `None` if a text in the
-    request was forgotten: such a text must not be stored again.
+    - `base`: the answer to the previous request, whose body it refers to.
+    - `link`: its position in the chain of bodies.
+    - `tools`: the tools, if this is the first body with them.
+    - `pieces`: `None` if a text in the request was forgotten, because such a text must not be
+      stored again.
     """
 
     head: str | None
@@ -88,12 +92,13 @@ class SentBodyDelta(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class CachedBody(Struct, frozen=True):
     """A body that was sent.
 
-    `hasher` has hashed the bytes before position `outside`, which is outside of all strings. So the
-    next body of the conversation is hashed and searched only from there.
+    It equals the previous body up to position `shared_end`, which is outside of all strings.
+    `hasher` has hashed the bytes before it. So the next body of the conversation is hashed and
+    searched only from there.
     """
 
     body: bytes
-    outside: int
+    shared_end: int
     hasher: IdHasher
 
 
@@ -112,7 +117,7 @@ class RecentCommits(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory they need."""
+        """About how many bytes of memory they need, with the overhead of Python's objects."""
         return sum(map(len, self.stored)) + 100 * len(self.ids) + 1000
 
 
@@ -141,7 +146,7 @@ class _BodyCache:
         return cached
 
 
-class Bodies:
+class SentBodyCache:
     """A cache of the newest sent bodies and commits; may be used from any thread.
 
     A body that a later body continues is needed only if the conversation forks, so such bodies have
@@ -149,9 +154,9 @@ class Bodies:
     """
 
     def __init__(self, limit: int = CACHE_BYTES) -> None:
-        self._last = _BodyCache(limit)
+        self._newest = _BodyCache(limit)
         self._continued = _BodyCache(limit // 4)
-        self._recent: dict[tuple[str, Id], RecentCommits] = {}
+        self._recent: dict[tuple[str, Id], RecentCommits] = {}  # by thread and last commit
         self._recent_size = 0
         self._lock = Lock()
 
@@ -161,19 +166,19 @@ class Bodies:
         return None if cached is None else cached.body
 
     def cached(self, hash: str) -> CachedBody | None:
-        """A body with what is known about it."""
-        return self._last.get(hash) or self._continued.get(hash)
+        """A body with its hasher."""
+        return self._newest.get(hash) or self._continued.get(hash)
 
     def put(self, hash: str, cached: CachedBody, base: str | None = None) -> None:
-        """Keep a body; `base` is the hash of the one that it continues."""
+        """Cache a body; `base` is the hash of the body that it continues."""
         with self._lock:
-            continued = None if base is None else self._last.remove(base)
+            continued = None if base is None else self._newest.remove(base)
             if base is not None and continued is not None:
                 self._continued.put(base, continued)
-            self._last.put(hash, cached)
+            self._newest.put(hash, cached)
 
-    def remember(self, thread: str, series: Series, delta: SentBodyDelta | None = None) -> None:
-        """Keep commits that were written, so that they need not be read for the next body."""
+    def add_commits(self, thread: str, series: Series, delta: SentBodyDelta | None = None) -> None:
+        """Cache commits that were written, so that they need not be read for the next body."""
         contents = dict(series.entries)
         stored: list[bytes] = []
         ids: list[Id] = []
@@ -181,28 +186,28 @@ class Bodies:
             entries = [contents[id] for id in commit.entries]
             stored += (commit.data, *(entries[:1] if commit.kind == "append" else entries))
             ids += (commit.id, *commit.entries)
-        if delta is not None:
+        if delta is not None:  # its pieces and tools are not needed for the next body
             delta = structs.replace(delta, pieces=None if delta.pieces is None else [], tools=None)
         parents = series.commits[0].parents
         recent = RecentCommits(parents[0] if parents else None, tuple(stored), tuple(ids), delta)
         with self._lock:
-            self._forget(thread, series.commits[-1].id)
+            self._drop(thread, series.commits[-1].id)
             self._recent[thread, series.commits[-1].id] = recent
             self._recent_size += recent.size
             while self._recent_size > RECENT_BYTES:
-                self._forget(*next(iter(self._recent)))
+                self._drop(*next(iter(self._recent)))
 
-    def _forget(self, thread: str, commit: Id) -> None:
+    def _drop(self, thread: str, commit: Id) -> None:
         recent = self._recent.pop((thread, commit), None)
         self._recent_size -= 0 if recent is None else recent.size
 
     def recent(self, thread: str, commit: Id) -> RecentCommits | None:
-        """The commits up to this one that were written together, if this process wrote them."""
+        """The commits that this process wrote together and that end with this one, if any."""
         return self._recent.get((thread, commit))
 
 
 def encode_sent_body(
-    store: Store, thread: str, request: SentRequest, bodies: Bodies
+    store: Store, thread: str, request: SentRequest, bodies: SentBodyCache
 ) -> SentBodyDelta:
     """The delta of a request that is being sent; writes nothing.
 
@@ -214,24 +219,17 @@ def encode_sent_body(
         base = _find_base(store, thread, head, bodies)
     if base is None:
         steps = [] if head is None else _Ancestors(store, thread).since(head, None)
-        ids, stored = _ids(steps), _stored_bytes(steps)
+        ids, stored = _object_ids(steps), _stored_bytes(steps)
     else:
         ids, stored = base.ids, base.stored
     base_body = None if base is None else base.body
     try:
-        pieces, tools, outside = _encode_body(request.body, base_body, stored)
+        pieces, tools, shared_end = _encode_body(request.body, base_body, stored)
     except UnicodeDecodeError as error:
         raise WrongValue("sent", f"must be UTF-8: {error}") from None
-    hasher = IdHasher(FORMAT)
-    hashed = 0
-    if base_body is not None and base_body.outside <= outside:
-        hasher, hashed = base_body.hasher.copy(), base_body.outside
-    view = memoryview(request.body)
-    hasher.update(view[hashed:outside])
-    full_hasher = hasher.copy()
-    full_hasher.update(view[outside:])
-    hash = full_hasher.id().hex()
-    bodies.put(hash, CachedBody(request.body, outside, hasher), None if base is None else base.hash)
+    hash, hasher = _hash_from_base(request.body, shared_end, base_body)
+    cached = CachedBody(request.body, shared_end, hasher)
+    bodies.put(hash, cached, None if base is None else base.hash)
     delta = SentBodyDelta(
         head=request.head,
         protocol=request.protocol,
@@ -239,7 +237,7 @@ def encode_sent_body(
         hash=hash,
         size=len(request.body),
     )
-    if _find_tombstone(store, ids) is not None:
+    if _find_tombstone(store, ids) is not None:  # a text in it was forgotten: store no pieces
         return delta
     return structs.replace(
         delta,
@@ -250,8 +248,25 @@ def encode_sent_body(
     )
 
 
+def _hash_from_base(
+    body: bytes, shared_end: int, base_body: CachedBody | None
+) -> tuple[str, IdHasher]:
+    """The hash of a body, and a hasher for the bytes before `shared_end`.
+
+    The bytes that the hasher of the previous body has seen are not hashed again.
+    """
+    hasher, hashed = IdHasher(FORMAT), 0
+    if base_body is not None and base_body.shared_end <= shared_end:
+        hasher, hashed = base_body.hasher.copy(), base_body.shared_end
+    view = memoryview(body)
+    hasher.update(view[hashed:shared_end])
+    full_hasher = hasher.copy()
+    full_hasher.update(view[shared_end:])
+    return full_hasher.id().hex(), hasher
+
+
 def rebuild_sent_body(
-    store: Store, thread: str, answer: Step, bodies: Bodies | None = None
+    store: Store, thread: str, answer: Step, bodies: SentBodyCache | None = None
 ) -> bytes:
     """The body of an answer's request, verified by its hash.
 
@@ -263,20 +278,20 @@ def rebuild_sent_body(
         body = _assemble(ancestors, delta, bodies)
         if hash_body(body) == delta.hash:
             return body
-        reason = DIFFERS
+        reason = "the bytes that it refers to have changed"
     except (ThreadError, Damaged) as error:
         reason = str(error)
-    raise ThreadError(describe_loss(store, [answer, *ancestors.used]) or reason)
+    raise ThreadError(describe_loss(store, [answer, *ancestors.returned]) or reason)
 
 
 class _Ancestors:
     """Reads the commits between two commits of a thread, page by page.
 
-    `used` are the commits that it has returned.
+    `returned` are all commits that `since` has returned so far.
     """
 
     def __init__(self, store: Store, thread: str) -> None:
-        self.used: list[Step] = []
+        self.returned: list[Step] = []
         self._store, self._thread = store, thread
         self._steps: list[Step] = []  # newest first
         self._positions: dict[Id, int] = {}
@@ -295,11 +310,11 @@ class _Ancestors:
         start = self._positions[head]
         stop = len(self._steps) if base is None else self._positions[base] + 1
         steps = self._steps[start:stop][::-1]
-        self.used += steps
+        self.returned += steps
         return steps
 
     def _find(self, head: Id) -> bool:
-        """Whether a commit is an ancestor of the commits that were read."""
+        """Whether a commit is an ancestor of the commits that were read; reads on to find it."""
         if not self._steps:
             return False
         newest = self._steps[0].commit.id
@@ -307,17 +322,19 @@ class _Ancestors:
             pass
         return head in self._positions
 
-    def _read(self, head: Id, until: int | None) -> bool:
-        """Read the next page; false if there is none."""
-        steps = self._store.walk(self._thread, head, until=until, limit=PAGE) if until != 0 else []
+    def _read(self, head: Id, max_depth: int | None) -> bool:
+        """Read the next page, from this depth down; false if there is none."""
+        if max_depth == 0:
+            return False
+        steps = self._store.walk(self._thread, head, until=max_depth, limit=PAGE)
         for step in reversed(steps):
             self._positions[step.commit.id] = len(self._steps)
             self._steps.append(step)
         return bool(steps)
 
 
-def _assemble(ancestors: _Ancestors, delta: SentBodyDelta, bodies: Bodies | None) -> bytes:
-    """The body at the end of a chain."""
+def _assemble(ancestors: _Ancestors, delta: SentBodyDelta, bodies: SentBodyCache | None) -> bytes:
+    """The body that a delta describes, rebuilt from the start of its chain or a cached body."""
     body: bytearray | None = None
     chain: list[tuple[SentBodyDelta, list[Step]]] = []
     while body is None:
@@ -355,10 +372,10 @@ def read_sent_body(step: Step) -> SentBodyDelta | None:
     raw = _attachment(step, 1, FORMAT)
     if raw is None:
         return None
-    frame = _attachment(step, 2, TOOLS_FORMAT)
+    tools = _attachment(step, 2, TOOLS_FORMAT)
     try:
         delta = msgspec.convert(raw, SentBodyDelta)
-        return delta if frame is None else structs.replace(delta, tools=str(frame["text"]))
+        return delta if tools is None else structs.replace(delta, tools=str(tools["text"]))
     except (msgspec.ValidationError, KeyError) as error:
         raise ThreadError(f"its record cannot be read: {error}") from None
 
@@ -379,10 +396,11 @@ def hash_body(body: bytes) -> str:
 
 def describe_loss(store: Store, steps: Sequence[Step]) -> str | None:
     """Which of these commits lost bytes, and why; `None` if all are complete."""
-    return _find_tombstone(store, _ids(steps))
+    return _find_tombstone(store, _object_ids(steps))
 
 
 def _find_tombstone(store: Store, ids: Sequence[Id]) -> str | None:
+    """A sentence about the first of these objects whose bytes were removed; `None` if none was."""
     maintenance = store.maintenance()
     tombstones = maintenance.tombstones(ids) if ids and maintenance.has_tombstones() else {}
     for kind, id in tombstones:
@@ -390,7 +408,7 @@ def _find_tombstone(store: Store, ids: Sequence[Id]) -> str | None:
     return None
 
 
-def _ids(steps: Iterable[Step]) -> list[Id]:
+def _object_ids(steps: Iterable[Step]) -> list[Id]:
     """The ids of commits and their entries."""
     return [id for step in steps for id in (step.commit.id, *step.commit.entries)]
 
@@ -409,34 +427,34 @@ class _Base(Struct, frozen=True):
     ids: Sequence[Id]
 
 
-def _find_recent_base(thread: str, head: Id, bodies: Bodies) -> _Base | None:
+def _find_recent_base(thread: str, head: Id, bodies: SentBodyCache) -> _Base | None:
     """The previous answer, if this process has written everything since, and has its body."""
-    series: list[RecentCommits] = []
+    groups: list[RecentCommits] = []
     commit: Id | None = head
-    while commit is not None and len(series) < NEARBY[0]:
+    while commit is not None and len(groups) < NEARBY[0]:
         recent = bodies.recent(thread, commit)
         if recent is None:
             return None
-        series.insert(0, recent)
+        groups.insert(0, recent)
         delta = recent.delta
         if delta is None:
             commit = recent.parent
             continue
         body = bodies.cached(delta.hash)
-        if body is None or _must_start_anew(delta):
+        if body is None or _ends_chain(delta):
             return None
-        stored = [data for each in series for data in each.stored]
-        ids = [id for each in series for id in each.ids]
+        stored = [data for group in groups for data in group.stored]
+        ids = [id for group in groups for id in group.ids]
         return _Base(commit, body, delta.hash, delta.link, stored, ids)
     return None
 
 
-def _must_start_anew(delta: SentBodyDelta) -> bool:
-    """Whether the body after this one starts a new chain."""
-    return delta.pieces is None or delta.link > LINKS
+def _ends_chain(delta: SentBodyDelta) -> bool:
+    """Whether the body after this one must start a new chain."""
+    return delta.pieces is None or delta.link > MAX_LINKS
 
 
-def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | None:
+def _find_base(store: Store, thread: str, head: Id, bodies: SentBodyCache) -> _Base | None:
     """The previous answer; `None` if there is none, or if a new chain has to start."""
     for limit in NEARBY:
         steps = store.walk(thread, head, limit=limit)
@@ -445,7 +463,7 @@ def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | N
                 delta = read_sent_body(steps[index])
                 if delta is None:
                     continue
-                if _must_start_anew(delta):
+                if _ends_chain(delta):
                     return None
                 body = bodies.cached(delta.hash)
                 if body is None:
@@ -459,7 +477,7 @@ def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | N
                     delta.hash,
                     delta.link,
                     _stored_bytes(steps_since),
-                    _ids(steps_since),
+                    _object_ids(steps_since),
                 )
             except (ThreadError, Damaged):  # that body cannot be rebuilt: start a new chain
                 return None
@@ -482,28 +500,26 @@ def _encode_body(
 
     Tools are stored separately if that saves much.
     """
-    base_bytes, outside = (b"", 0) if base_body is None else (base_body.body, base_body.outside)
-    pieces, start = encode_pieces(body, base_bytes, stored, outside=outside)
-    is_large = _own_size(pieces) > TOOLS_WORTH_STORING
-    # Tools that the previous body has too are not among the new text.
-    tools = _tools(body) if is_large and body.find(b'"tools"', start) >= 0 else None
+    base_bytes, base_end = (b"", 0) if base_body is None else (base_body.body, base_body.shared_end)
+    pieces, start = encode_pieces(body, base_bytes, stored, previous_shared_end=base_end)
+    is_large = _new_text_size(pieces) > MIN_TOOLS_SIZE
+    # Tools that the previous body has too are not part of the new text.
+    tools = _read_tools(body) if is_large and body.find(b'"tools"', start) >= 0 else None
     if tools is None:
         return pieces, None, start
-    pieces_with_tools, _ = encode_pieces(body, base_bytes, stored, tools.encode(), outside)
-    saved = _own_size(pieces) - _own_size(pieces_with_tools)
-    return (
-        (pieces_with_tools, tools, start)
-        if saved > TOOLS_WORTH_STORING // 2
-        else (pieces, None, start)
-    )
+    pieces_with_tools, _ = encode_pieces(body, base_bytes, stored, tools.encode(), base_end)
+    saved = _new_text_size(pieces) - _new_text_size(pieces_with_tools)
+    if saved > MIN_TOOLS_SIZE // 2:
+        return pieces_with_tools, tools, start
+    return pieces, None, start
 
 
-def _own_size(pieces: Iterable[Piece]) -> int:
-    """The characters that are only in this body."""
+def _new_text_size(pieces: Iterable[Piece]) -> int:
+    """The number of characters that no stored bytes contain."""
     return sum(len(piece) for piece in pieces if isinstance(piece, str))
 
 
-def _tools(body: bytes) -> str | None:
+def _read_tools(body: bytes) -> str | None:
     """The tools of a body as JSON text."""
     try:
         members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])

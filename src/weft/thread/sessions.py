@@ -8,7 +8,7 @@ that name to its threads.
 - `weft import` puts a file into the thread of its session. If there is none, the new thread is
   named after the id in the file and linked to the session.
 - The gateway names a new thread after its session and finds it again by the same link.
-- An export has the id of the session, or a new one for a thread that is no session of this client.
+- An export has the id of the session, or a new one if the thread is no session of this client.
   `export_bytes` links the new id to the thread. Code that writes a file under another id must do
   the same: `link_session(store, thread, session_name("claude-code", id))`. Then the import of that
   file, and the client's traffic under that id, continue the same thread.
@@ -32,7 +32,8 @@ LOCAL_SCOPE = "local"
 PREFIXES = {"claude-code": "claude-", "codex": "codex-"}
 """What the names of a client's sessions begin with, by file format."""
 
-NAME_LIMIT = 80
+MAX_NAME = 80
+"""The most characters of an id in a thread's name."""
 
 _UUID = lazy_pattern(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UNSAFE = lazy_pattern(r"[^A-Za-z0-9._-]+")
@@ -45,20 +46,20 @@ def session_name(format: str, id: str) -> str | None:
     'claude-6c2214d7-0d70-4f0b-9b2c-1f9c0f6f5a10'
     """
     prefix = PREFIXES.get(format)
-    return None if prefix is None else prefix + name_of(id)
+    return None if prefix is None else prefix + safe_name(id)
 
 
-def name_of(id: str) -> str:
+def safe_name(id: str) -> str:
     """An id as a part of a thread's name; different ids give different names.
 
-    An id with unsafe characters gets a digest after the safe ones: `user/1` and `user 1` are two
-    sessions.
+    If characters of the id are replaced or cut off, a digest is appended: `user/1` and `user 1` are
+    two sessions.
     """
-    bare = _UNSAFE.sub("-", id).strip("-.")[:NAME_LIMIT]
-    if bare == id:
-        return bare
+    safe = _UNSAFE.sub("-", id).strip("-.")[:MAX_NAME]
+    if safe == id:
+        return safe
     digest = sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{bare}-{digest}" if bare else digest
+    return f"{safe}-{digest}" if safe else digest
 
 
 def session_id(format: str, thread: str) -> str:
@@ -73,7 +74,7 @@ def session_id(format: str, thread: str) -> str:
     return str(UUID(bytes=object_id("session", thread.encode())[:16], version=4))
 
 
-def hint_key(scope: str, name: str) -> bytes:
+def session_key(scope: str, name: str) -> bytes:
     """The key of the links to all threads of a session."""
     return object_id("link-hint", f"{scope}\0{name}".encode())
 
@@ -90,7 +91,7 @@ def child_key(scope: str, parent: str) -> bytes:
 
 def find_session(store: Store, scope: str, name: str) -> list[str]:
     """The threads of a session, the oldest first."""
-    return _linked_threads(store, hint_key(scope, name))
+    return _linked_threads(store, session_key(scope, name))
 
 
 def find_imported(store: Store, scope: str, name: str) -> list[str]:
@@ -119,7 +120,7 @@ def link_session(store: Store, thread: str, name: str, scope: str = LOCAL_SCOPE)
     head = None if record is None else store.read_ref(thread, record.head)
     if head is None:
         raise ThreadError(f"thread {thread!r} has no messages, so it cannot continue a session")
-    keys = [hint_key(scope, name), import_key(scope, name)]
+    keys = [session_key(scope, name), import_key(scope, name)]
     store.add_links(thread, [(key, head) for key in keys])
 
 

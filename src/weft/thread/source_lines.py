@@ -1,7 +1,8 @@
-"""Entries that are stored with a commit and that no model sees.
+"""Attachments: entries that are stored with a commit and that no model sees.
 
-These are the lines of an imported file, and a client's version of an answer: clients rewrite the
-answers that they send back, and the answer stays as the model wrote it.
+This module has two kinds: the lines of an imported file, and echoes. An echo is a client's version
+of an answer. Clients rewrite answers when they send them back; the thread keeps the answer as the
+model wrote it. (`sent_body` has a third kind, the request of an answer.)
 
 An attachment is one more entry after those that the commit's operation uses. It is hashed,
 archived, erased and restored like any entry, but compile ignores it.
@@ -18,7 +19,7 @@ from weft.model import Message, Opaque, Redacted, Thinking
 from weft.store import Step, Store
 
 ECHO_DISTANCE = 256
-"""How many messages a request may have after an answer that it repeats."""
+"""How many commits before the end of a request are searched for an echo."""
 
 ATTACHMENT = "attachment"
 """The role of an entry that is not part of the conversation."""
@@ -45,8 +46,8 @@ class SourceLines(Struct, frozen=True):
 
 def write_source_lines(lines: SourceLines) -> Message:
     """The entry that stores lines beside a commit."""
-    listed = [[line.number, line.text, line.is_turn] for line in lines.lines]
-    raw = {"source": lines.source, "lines": listed}
+    rows = [[line.number, line.text, line.is_turn] for line in lines.lines]
+    raw = {"source": lines.source, "lines": rows}
     return Message(ATTACHMENT, (Opaque(lines.format, raw),))
 
 
@@ -63,32 +64,37 @@ def read_source_lines(step: Step) -> SourceLines | None:
 
 
 ECHO = "echo"
-"""The format of an attachment that holds a client's version of an answer."""
+"""The format of an attachment with a client's version of an answer."""
 
 
 def echo_key(answer: Id) -> bytes:
-    """The key of the links to the last commits of requests with a changed echo of this answer."""
+    """The key of the links to requests that have an echo of this answer (their last commits)."""
     return object_id("link-echo", answer)
 
 
 def write_echo(answer: Id, messages: Sequence[Message]) -> Message:
-    """The entry that stores a client's version of an answer, without its private parts."""
-    blocks = [b for m in messages for b in m.blocks if not isinstance(b, Thinking | Redacted)]
+    """The entry that stores a client's version of an answer, without its thinking."""
+    blocks = [
+        block
+        for message in messages
+        for block in message.blocks
+        if not isinstance(block, Thinking | Redacted)
+    ]
     message = Message("assistant", tuple(blocks))
     raw = {"answer": answer.hex(), "message": msgspec.to_builtins(message)}
     return Message(ATTACHMENT, (Opaque(ECHO, raw),))
 
 
 def read_echo(store: Store, thread: str, answer: Id) -> Message | None:
-    """The newest version of an answer that a client sent back; `None` if it never differed."""
+    """The newest echo of an answer; `None` if no client has changed the answer."""
     links = [link for link in store.find_links([echo_key(answer)]) if link.thread == thread]
     for link in links:
         steps = store.walk(thread, link.commit, limit=ECHO_DISTANCE)
         for content in (content for step in reversed(steps) for content in step.contents[1:]):
             match decode_entry(content).blocks:
-                case (Opaque(protocol="echo", raw={"answer": id, "message": message}),):
+                case (Opaque(protocol="echo", raw={"answer": id, "message": echo}),):
                     if id == answer.hex():
-                        return msgspec.convert(message, Message)
+                        return msgspec.convert(echo, Message)
                 case _:
                     pass
     return None

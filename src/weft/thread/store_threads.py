@@ -1,8 +1,8 @@
 """The threads of a store: open, list, search, name, find and undelete them.
 
 A deleted thread is stored under a name that no thread can be given (`weft.store.deleted_name`), so
-it is not listed, searched or matched, and its old name is free. `gc` removes it for good after a
-while.
+it is not listed, searched or matched, and its old name is free. `gc` removes it for good after its
+retention time.
 
 `find_prefix` finds the thread that a stateless request continues, by its longest known prefix.
 """
@@ -37,8 +37,8 @@ Target = str | Path | Store | None
 CLIENT_PREFIX = lazy_pattern(r"^(?:claude|codex|session)-")
 """The prefix of a session's id in the name of its thread."""
 
-OPENING = 16
-"""How many commits are read for a title."""
+TITLE_COMMITS = 16
+"""How many of the first commits are read for a title."""
 
 
 @checked_function
@@ -64,18 +64,18 @@ def open(
     check_thread_name(thread)
     if branch is not None:
         check_name("branch", branch)
-    owns = target is None or isinstance(target, str | Path)
-    store = open_store(cast("str | Path | None", target)) if owns else _check_store(target)
+    owns_store = target is None or isinstance(target, str | Path)
+    store = open_store(cast("str | Path | None", target)) if owns_store else _check_store(target)
     record = store.ensure_thread(thread, created=time(), checkpoints=checkpoints, scope=scope)
     if branch is not None and store.read_ref(thread, branch) is None:
         names = read_branches(store, thread)  # raises if a branch was lost, as this one may be
         if names and branch != record.head:
-            if owns:
+            if owns_store:
                 store.close()
             advice = f"the branches are {', '.join(sorted(names))}; `t.branch` creates one"
             raise NotFound("branch", branch, advice)
     handle = Handle(store, record, branch=branch, budget=check_budget(budget), models=models)
-    return Thread(handle, owns_store=owns)
+    return Thread(handle, owns_store=owns_store)
 
 
 @checked_function
@@ -85,7 +85,7 @@ def threads(target: Target = None, *, deleted: bool = False) -> list[ThreadRecor
     With `deleted`, the deleted threads that `undelete` can still restore, under their old names and
     with the time of deletion.
     """
-    with existing(target) as store:
+    with open_existing(target) as store:
         if not deleted:
             return store.threads()
         records: list[ThreadRecord] = []
@@ -99,8 +99,8 @@ def threads(target: Target = None, *, deleted: bool = False) -> list[ThreadRecor
 def match_names(names: Iterable[str], name_or_prefix: str) -> list[str]:
     """The threads that match a name or a prefix; an exact match excludes all others.
 
-    A session's thread is found by its session id too, without the `claude-` or `codex-` before it.
-    A prefix that a session shares only with its own children (`SESSION.AGENT`) means the session.
+    It may also be the beginning of a session's id, without the `claude-` or `codex-` before it.
+    If only a session and its children (`SESSION.AGENT`) match, the result is the session.
     """
     candidates = [
         name
@@ -121,31 +121,32 @@ def undelete(target: Target, name: str) -> ThreadRecord:
     The children that were deleted with it are restored too.
     """
     check_thread_name(name)
-    with existing(target) as store, store.transaction():
+    with open_existing(target) as store, store.transaction():
         deleted = store.threads(deleted=True)
         originals = {record.name: read_deleted_name(record.name) for record in deleted}
-        moments = {
-            record: original[1]
-            for record, original in originals.items()
+        deletion_times = {
+            stored_name: original[1]
+            for stored_name, original in originals.items()
             if original is not None and original[0] == name
         }
-        if not moments:
+        if not deletion_times:
             raise NotFound("deleted thread", name)
-        newest = max(moments, key=lambda record: moments[record])
-        for record in (newest, *descendants(deleted, newest)):
-            original = originals[record]
-            if original is not None and original[1] == moments[newest]:
-                _restore(store, record, original[0])
+        newest = max(deletion_times, key=lambda stored_name: deletion_times[stored_name])
+        for stored_name in (newest, *descendants(deleted, newest)):
+            original = originals[stored_name]
+            if original is not None and original[1] == deletion_times[newest]:
+                _restore(store, stored_name, original[0])
         (restored,) = [record for record in deleted if record.name == newest]
     return structs.replace(restored, name=name)
 
 
-def _restore(store: Store, deleted: str, name: str) -> None:
+def _restore(store: Store, stored_name: str, name: str) -> None:
+    """Give a deleted thread its old name."""
     try:
-        store.rename_thread(deleted, name)
+        store.rename_thread(stored_name, name)
     except StoreError:
-        line = f"there is a thread {name!r} again: rename it, then undelete the other"
-        raise ThreadError(line) from None
+        reason = f"there is a thread {name!r} again: rename it, then undelete the other"
+        raise ThreadError(reason) from None
 
 
 @checked_function
@@ -169,13 +170,13 @@ def search(
     thread only, `branch` only the threads that have a branch with this name.
     """
     only = make_filter(role, branch, since, until, regex, path)
-    with existing(target) as store:
+    with open_existing(target) as store:
         return search_all(store, query, limit, only, thread)
 
 
 @contextmanager
-def existing(target: Target) -> Generator[Store]:
-    """A store that must exist, for the length of a `with`; an open store stays open."""
+def open_existing(target: Target) -> Generator[Store]:
+    """Open a store that must exist, for the length of a `with`; an open store stays open."""
     if target is not None and not isinstance(target, str | Path):
         yield _check_store(target)
         return
@@ -191,8 +192,8 @@ def existing(target: Target) -> Generator[Store]:
 def _check_store(target: Any) -> Store:
     """The target, if it is an open store."""
     if not hasattr(target, "ensure_thread"):
-        wrong = f"must be a path, an address or an open store, not {type(target).__name__}"
-        raise WrongValue("target", wrong)
+        kind = type(target).__name__
+        raise WrongValue("target", f"must be a path, an address or an open store, not {kind}")
     return target
 
 
@@ -208,14 +209,15 @@ def read_title(store: Store, record: ThreadRecord) -> str | None:
     head = store.read_ref(record.name, record.head)
     if head is None:
         return None
-    steps = store.walk(record.name, head, until=OPENING)
+    steps = store.walk(record.name, head, until=TITLE_COMMITS)
     before_compaction = list(takewhile(lambda step: step.commit.kind != "compact", steps))
     rows = View().extend(before_compaction or steps).rows
-    titles = (typed_text(message) for message in _by_rank([row.message for row in rows]))
+    candidates = _title_candidates([row.message for row in rows])
+    titles = (typed_text(message) for message in candidates)
     return next((title for title in titles if title), None)
 
 
-def _by_rank(messages: list[Message]) -> Iterator[Message]:
+def _title_candidates(messages: list[Message]) -> Iterator[Message]:
     """User messages first, then all messages without system messages, then all."""
     yield from (message for message in messages if message.role == "user")
     yield from (message for message in messages if not is_system(message))
@@ -225,8 +227,8 @@ def _by_rank(messages: list[Message]) -> Iterator[Message]:
 class Prefix(Struct, frozen=True):
     """A known prefix: the first `length` messages of a request equal the thread at `commit`.
 
-    `branch` is a branch with this commit as its head. If there is none (`is_head` is false), it is
-    a branch that contains the commit, and continuing from there means a fork.
+    `branch` is a branch with this commit as its head. If there is none, `is_head` is false, and
+    `branch` contains the commit; to continue from there, the branch has to be forked.
     """
 
     thread: str
@@ -247,7 +249,7 @@ def find_prefix(store: Store, scope: str, messages: Sequence[Message]) -> Prefix
         return None
     longest = max(lengths[match.chain] for match in matches)
     longest_matches = [match for match in matches if lengths[match.chain] == longest]
-    for match in longest_matches:  # newest first; the head of a branch needs no fork
+    for match in longest_matches:  # newest first; a match at the head of a branch needs no fork
         for branch, head in read_branches(store, match.thread).items():
             if head == match.commit:
                 return Prefix(match.thread, branch, match.commit, longest, True)

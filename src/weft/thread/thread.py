@@ -117,13 +117,14 @@ from .lookup import RECALL_TOKENS, Hit, Moment, RecallPage, make_filter
 from .media_files import Attachment, read_attachments
 from .merge import MergePreview, Preview, Strategy, land_or_preview, preview_state
 from .resolve import At, Name, check_ref_name, require_commit, resolve_commit, resolve_row
-from .sent import Sending, Sent, sent_entries, show_sent
+from .sent import Sent, SentLike, sent_entries, show_sent
 from .source_lines import read_echo
 from .undo import Undone
-from .usage import UsageTotal, add_up, calibrate, read_costs, read_usage
+from .usage import UsageTotal, calibrate, read_costs, read_usage, total_usage
 
 IMPORTANCE = Importance()
-LOG_PART = 500
+LOG_PART_SIZE = 500
+"""How many commits `iter_log` reads at once."""
 
 No = Literal[False]
 Yes = Literal[True]
@@ -189,10 +190,10 @@ class Thread:
             tail=tail,
             last=last,
             reasoning=reasoning,
-            configs=self._generation_configs,
-            source=handle.tokenizer,
+            read_configs=self._generation_configs,
+            counter_name=handle.tokenizer,
             calibrate=partial(calibrate, handle),
-            portable=partial(_portable_summary, handle, head),
+            portable_text=partial(_portable_summary, handle, head),
         )
 
     def log(self, limit: int | None = None) -> list[CommitInfo]:
@@ -207,16 +208,18 @@ class Thread:
         """The same as `log`, one by one: a long branch is read in parts, not at once."""
         check_count("limit", limit)
         handle = self._handle
-        head, until, remaining = handle.head(), None, inf if limit is None else limit
-        count = handle.count
-        while head is not None and remaining > 0 and until != 0:
-            size = int(min(remaining, LOG_PART))
-            rows = handle.store.walk_log(handle.name, head, until=until, limit=size)
+        head, max_depth, remaining = handle.head(), None, inf if limit is None else limit
+        while head is not None and remaining > 0 and max_depth != 0:
+            size = int(min(remaining, LOG_PART_SIZE))
+            rows = handle.store.walk_log(handle.name, head, until=max_depth, limit=size)
             part = LogPart(handle.store, handle.name, rows)
             for row in rows:
-                yield ListedCommit(row, part, count)
+                yield ListedCommit(row, part, handle.count)
+            if len(rows) < size:
+                return
             remaining -= len(rows)
-            until = rows[-1][1] - 1 if len(rows) == size else 0
+            _, last_depth, *_ = rows[-1]
+            max_depth = last_depth - 1
 
     @overload
     def show(self, id: Name, *, sent: No = False) -> CommitInfo: ...
@@ -242,6 +245,7 @@ class Thread:
         return read_echo(self._handle.store, self.name, bytes.fromhex(info.id))
 
     def _find_commit(self, name: Name) -> CommitInfo:
+        """The commit with this name, or the newest one that wrote the message with this id."""
         handle = self._handle
         try:
             return handle.info(require_commit(handle, name))
@@ -333,10 +337,10 @@ class Thread:
         """
         handle = self._handle
         head = handle.head()
-        target = None if about is None else self._noted_id(head, about).hex()
+        target = None if about is None else self._find_note_target(head, about).hex()
         steps = [] if head is None else read_writers(handle.store, handle.name, head, ())
         steps.sort(key=lambda step: step.commit.created)
-        notes = [read_info(s, handle.count) for s in steps if s.commit.kind == "note"]
+        notes = [read_info(step, handle.count) for step in steps if step.commit.kind == "note"]
         return [
             info
             for info in notes
@@ -354,7 +358,10 @@ class Thread:
         ]
 
     def batches(self, at: At = None) -> list[SummaryBatch]:
-        """The current summaries, oldest first: what each covers, and the commit that made it."""
+        """The batches of the current summaries, oldest first, each with the commit that made it.
+
+        A batch is a text, and the number of messages that it replaces.
+        """
         from .compaction import list_batches
 
         return list_batches(self._handle, resolve_commit(self._handle, at))
@@ -375,7 +382,7 @@ class Thread:
 
         `catalog` has the prices; without it, the default one.
         """
-        return add_up(read_costs(self._handle.store, self.name, catalog))
+        return total_usage(read_costs(self._handle.store, self.name, catalog))
 
     def stats_with_usage(self, catalog: Catalog | None = None) -> tuple[Stats, UsageTotal]:
         """`stats()` and `usage()` together; a long history is read only once."""
@@ -385,7 +392,7 @@ class Thread:
             return self.stats(), self.usage(catalog)
         steps = handle.store.walk(handle.name, head)
         costs = read_costs(handle.store, self.name, catalog, {head: steps})
-        return self._stats(handle.view(head, steps)), add_up(costs)
+        return self._stats(handle.view(head, steps)), total_usage(costs)
 
     def _stats(self, view: View) -> Stats:
         handle = self._handle
@@ -519,10 +526,9 @@ class Thread:
         """
         content = DialogueContent("user", text, name)
         media = read_attachments(attach)
-        if not media:
-            note = read_note(note, message)
-            return self.commit(content, note, metadata=metadata, reminder=reminder)
         note = read_note(note, message)
+        if not media:
+            return self.commit(content, note, metadata=metadata, reminder=reminder)
         draft = content_draft(content, note=note, metadata=metadata, reminder=reminder, media=media)
         return append(self._handle, draft)
 
@@ -535,7 +541,7 @@ class Thread:
         message: str | None = None,
         metadata: JsonObject | None = None,
         generation_config: JsonObject | None = None,
-        sent: Sending | None = None,
+        sent: SentLike | None = None,
     ) -> CommitInfo:
         """Append an answer: a text, or any vendor's whole response with everything in it.
 
@@ -616,7 +622,7 @@ class Thread:
         usage: Any = None,
         priority: Priority = "normal",
         kind: str = "dialogue",
-        sent: Sending | None = None,
+        sent: SentLike | None = None,
     ) -> CommitInfo:
         """Append a `Message` exactly as it is, without an automatic note or a checkpoint.
 
@@ -653,13 +659,13 @@ class Thread:
         """
         reported = read_usage(usage)
 
-        def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+        def make_draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
             if head is None:
                 raise ThreadError("the thread is empty: there is no request to record usage for")
             note = f"usage {reported.input}+{reported.output}"
             return Draft("note", Rewrite(), (), note, usage=reported), ()
 
-        return self._handle.land("note", plan)
+        return self._handle.land("note", make_draft)
 
     def setup(self, tools: Sequence[ToolLike] = (), params: Params | None = None) -> CommitInfo:
         """Set the tools and parameters of requests made from here on.
@@ -678,15 +684,12 @@ class Thread:
         """
         handle = self._handle
         with handle.lock:
-            was_batching, handle.batching = handle.batching, True
             try:
-                with handle.restoring_branch(), handle.store.transaction(), handle.one_step():
+                with handle.restoring_branch(), handle.store.transaction(), handle.as_one_step():
                     yield self
             except BaseException:
                 handle.forget_views()
                 raise
-            finally:
-                handle.batching = was_batching
 
     # Editing
 
@@ -738,12 +741,12 @@ class Thread:
         versions = lineage.read_versions(handle, row.id)
         if not 0 <= version < len(versions):
             raise ThreadError(f"there is no version {version}: {id} has 0 to {len(versions) - 1}")
-        original = versions[version]
+        restored = versions[version]
 
         def change(row: Row) -> Row:
-            return structs.replace(row, message=original.message)
+            return structs.replace(row, message=restored.message)
 
-        note, record = f"restore version {version}", {"restores": original.commit}
+        note, record = f"restore version {version}", {"restores": restored.commit}
         return self._change_row("edit", id, change, note, record, preview)
 
     def directive(self, name: str, text: str) -> CommitInfo:
@@ -754,14 +757,14 @@ class Thread:
         instruction = Message("system", (Text(text),), name=name)
         note = f"directive {name}"
 
-        def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+        def make_draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
             for row in self._handle.view(head).rows:
                 if row.message.name == name and is_system(row.message) and row.id is not None:
                     op = Rewrite(change=(Change(row.id, 0, "pinned"),))
                     return Draft("edit", op, (instruction,), note), ()
             return Draft("append", Append("instruction", "pinned"), (instruction,), note), ()
 
-        return self._handle.land("directive", plan)
+        return self._handle.land("directive", make_draft)
 
     @overload
     def annotate(self, id: Name, priority: Priority, *, preview: No = False) -> CommitInfo: ...
@@ -796,14 +799,14 @@ class Thread:
         if not check_text("text", text).strip():
             raise ThreadError("a note needs a text")
 
-        def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
-            target = self._noted_id(head, about)
+        def make_draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+            target = self._find_note_target(head, about)
             return Draft("note", Rewrite(), (), text, {"about": target.hex()}), ()
 
-        return self._handle.land("note", plan)
+        return self._handle.land("note", make_draft)
 
-    def _noted_id(self, head: Id | None, name: Name) -> Id:
-        """The message with this name, or else the commit."""
+    def _find_note_target(self, head: Id | None, name: Name) -> Id:
+        """The id of the message with this name, or else of the commit."""
         try:
             row = resolve_row(self._handle, self._handle.view(head), name)
         except NotFound:
@@ -823,7 +826,7 @@ class Thread:
         """Commit a change of one row. The row is looked up again if the head has moved."""
         handle = self._handle
 
-        def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+        def make_draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
             old_row = resolve_row(handle, handle.view(head), name)
             assert old_row.id is not None
             new_row = change(old_row)
@@ -832,7 +835,7 @@ class Thread:
             op = Rewrite(change=(Change(old_row.id, 0 if is_edit else None, priority),))
             return Draft(kind, op, (new_row.message,) if is_edit else (), note, metadata), ()
 
-        return land_or_preview(handle, kind, plan, preview)
+        return land_or_preview(handle, kind, make_draft, preview)
 
     # Branches and tags
 

@@ -1,4 +1,8 @@
-"""Separates the text that a user typed into a message from the text that the client added."""
+"""Separates the text that a user typed into a message from the text that the client added.
+
+Clients (Claude Code, Codex and others) add reminders, file names and command output to a user's
+message, mostly as XML-like elements.
+"""
 
 import re
 
@@ -29,27 +33,26 @@ CLIENT_ELEMENTS = (
 )
 """Elements with which clients put their own text into a user's message."""
 
-NOT_TYPED = lazy_pattern(
+CLIENT_TEXT = lazy_pattern(
     rf"<({'|'.join(CLIENT_ELEMENTS)})>.*?</\1>"
     r"|# AGENTS\.md instructions for \S+"
     r"|<image name=[^>]*>|</image>"
     r"|<checkpoint:\w+>",
     re.DOTALL,
 )
-"""Parts of a user's message that the user did not type."""
+"""The parts of a user's message that the user did not type; group 1 is an element's name."""
 
 
 def typed_text(message: Message) -> str:
     """The text that was typed into a message, on one line."""
     texts = [block.text for block in message.blocks if isinstance(block, Text | Refusal)]
-    return " ".join(NOT_TYPED.sub(" ", "\n".join(texts)).split())
+    return " ".join(CLIENT_TEXT.sub(" ", "\n".join(texts)).split())
 
 
-def listed_text(role: str, text: str) -> str:
-    """What a list shows of a message's text: the part that a user typed.
+def text_for_list(role: str, text: str) -> str:
+    """The text of a message in a list: for a user's message, only the part that was typed.
 
-    If a user's message has no such part, these are the names of the client's elements:
-    `[system-reminder]`.
+    If nothing was typed, these are the names of the client's elements: `[system-reminder]`.
     """
     if role != "user" or ("<" not in text and "#" not in text):
         return text
@@ -61,8 +64,8 @@ def split_typed(text: str) -> tuple[str, list[str]]:
     """The part of a user's message that the user typed, and the names of the client's elements."""
     if "<" not in text and "# AGENTS.md" not in text:
         return text, []
-    parts = list(NOT_TYPED.finditer(text))
+    parts = list(CLIENT_TEXT.finditer(text))
     if not parts:
         return text, []
     names = [part[1] or ("instructions" if part[0].startswith("#") else "") for part in parts]
-    return NOT_TYPED.sub(" ", text).strip(), list(dict.fromkeys(filter(None, names)))
+    return CLIENT_TEXT.sub(" ", text).strip(), list(dict.fromkeys(filter(None, names)))

@@ -26,10 +26,7 @@ REF_OPERATIONS = {
 TURN_VERBS = ("append", "note")
 """The operations that a turn can end with: an answer, or a report of token usage."""
 
-
 BATCH = "batch"
-
-Logged = list[Operation]
 
 
 class Undone(Struct, frozen=True):
@@ -60,7 +57,7 @@ class Undone(Struct, frozen=True):
         return self.verb
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """The result as JSON."""
         return {
             "verb": self.verb,
             "ref": self.ref,
@@ -86,7 +83,7 @@ def redo(handle: Handle, *, turn: bool = False) -> Undone:
 
 
 def _undo_step(handle: Handle) -> Undone:
-    with handle.one_step():  # so that one redo restores all of it
+    with handle.as_one_step():  # so that one redo restores all of it
         undone = _reverse_step(handle, UNDO, _plan_undo)
     if not undone:
         raise _nothing_to_undo(handle)
@@ -94,20 +91,23 @@ def _undo_step(handle: Handle) -> Undone:
 
 
 def _redo_step(handle: Handle) -> Undone:
-    with handle.one_step():
+    with handle.as_one_step():
         redone = _reverse_step(handle, REDO, _plan_redo)
     if not redone:
         raise _nothing_to_redo(handle)
     if len(redone) == 1:
         return _describe(handle, next(iter(_plan_undo(handle)), redone[0]))
-    first = redone[0]  # the undo that was logged last took back the first operation of the batch
+    # The undo that was logged last reversed the first operation of the batch.
+    first = redone[0]
     restored = structs.replace(first, old=first.new, new=first.old)
     return _describe_step(handle, [restored, *redone[1:]])
 
 
-def _reverse_step(handle: Handle, verb: str, plan: Callable[[Handle], list[Operation]]) -> Logged:
-    """Reverse all operations of one step, newest first."""
-    reversed_operations: Logged = []
+def _reverse_step(
+    handle: Handle, verb: str, plan: Callable[[Handle], list[Operation]]
+) -> list[Operation]:
+    """Reverse all operations of one step; returns them, newest first."""
+    reversed_operations: list[Operation] = []
     while operations := plan(handle):
         if reversed_operations and operations[0].batch != reversed_operations[0].batch:
             break
@@ -120,6 +120,7 @@ def _reverse_step(handle: Handle, verb: str, plan: Callable[[Handle], list[Opera
 
 
 def _plan_undo(handle: Handle) -> list[Operation]:
+    """The operations that the next undo reverses; empty if there are none."""
     log = read_operations(handle.store, handle.name)
     record = handle.store.read_thread(handle.name)
     # The thread's current branch must not be deleted, even if this handle is on another one.
@@ -128,6 +129,7 @@ def _plan_undo(handle: Handle) -> list[Operation]:
 
 
 def _plan_redo(handle: Handle) -> list[Operation]:
+    """The undo operations that the next redo reverses; empty if there are none."""
     log = read_operations(handle.store, handle.name)
     return plan_redo(log, handle.branch, handle.owns_operation)
 
@@ -181,10 +183,10 @@ def _redo_turn(handle: Handle) -> Undone:
     first = undone = _redo_once(handle)
     steps = 1
     while True:
-        following = next(iter(_plan_redo(handle)), None)
-        if following is None or is_switch(following):
+        next_undo = next(iter(_plan_redo(handle)), None)
+        if next_undo is None or is_switch(next_undo):
             break
-        if following.old is not None and _is_user_message(handle.info(following.old)):
+        if next_undo.old is not None and _is_user_message(handle.info(next_undo.old)):
             break
         undone = _redo_once(handle)
         steps += 1
@@ -220,8 +222,8 @@ def _describe(handle: Handle, operation: Operation) -> Undone:
     )
 
 
-def _describe_step(handle: Handle, operations: Logged) -> Undone:
-    """Describe a step by its first operation, which is the first of these."""
+def _describe_step(handle: Handle, operations: list[Operation]) -> Undone:
+    """Describe a step by its oldest operation, the first in this list."""
     first = _describe(handle, operations[0])
     if len(operations) == 1:
         return first

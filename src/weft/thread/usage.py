@@ -1,13 +1,14 @@
-"""Tokens and cost of a thread's answers, as their vendors reported them.
+"""The tokens of a thread's answers, as their vendors reported them, and their cost.
 
 An answer counts once, even if several branches have it. Undone answers and failed attempts are not
 counted. The cost comes from the prices of the catalogue; answers of models without a price count as
 `unpriced`.
 
 The reports also correct Weft's own counts (`calibrate`). A report has the real number of tokens up
-to a commit. Changes after that commit are added or subtracted by estimate. If a large conversation
-was compacted since the report, the estimate of the removed messages is scaled by the report's ratio
-of real to estimated tokens. Reports come with answers, or from `Thread.record_usage`.
+to a commit. The tokens that were added or removed after that commit are estimated. If a large
+conversation was compacted since the report, the estimate of the removed messages is scaled by the
+report's ratio of real to estimated tokens. Reports come with answers, or from
+`Thread.record_usage`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,10 +30,11 @@ UNKNOWN = "unknown"
 
 
 class AnswerCost(Struct, frozen=True, kw_only=True):
-    """The tokens of one answer, and its cost in dollars; None without a price.
+    """The tokens of one answer, and its cost in dollars (`None` if its model has no price).
 
-    `turn` is the commit of the user's message that it answers, None at the beginning of a thread.
-    `input` counts all input, cached and written tokens included.
+    `turn` is the commit of the user's message that it answers; `None` if there is none before it.
+    `input` counts all input tokens, including those that were read from the cache (`cached`) or
+    written to it (`written`).
     """
 
     commit: str
@@ -63,17 +65,17 @@ class UsageTotal(Struct, frozen=True, kw_only=True):
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
-def add_up(answers: Iterable[AnswerCost]) -> UsageTotal:
+def total_usage(costs: Iterable[AnswerCost]) -> UsageTotal:
     """The total of several answers."""
-    rows = list(answers)
-    prices = [row.cost for row in rows if row.cost is not None]
+    answers = list(costs)
+    prices = [answer.cost for answer in answers if answer.cost is not None]
     return UsageTotal(
-        answers=len(rows),
-        input=sum(row.input for row in rows),
-        output=sum(row.output for row in rows),
-        cached=sum(row.cached for row in rows),
+        answers=len(answers),
+        input=sum(answer.input for answer in answers),
+        output=sum(answer.output for answer in answers),
+        cached=sum(answer.cached for answer in answers),
         cost=sum(prices) if prices else None,
-        unpriced=len(rows) - len(prices),
+        unpriced=len(answers) - len(prices),
     )
 
 
@@ -95,12 +97,12 @@ def read_costs(
     store: Store,
     thread: str,
     catalog: Catalog | None = None,
-    walked: Mapping[Id, Sequence[Step]] | None = None,
+    histories: Mapping[Id, Sequence[Step]] | None = None,
 ) -> list[AnswerCost]:
     """The answers of all branches of a thread, oldest first.
 
-    Without a `catalog`, the default one has the prices. `walked` has the histories of heads that
-    the caller has already read.
+    `catalog` has the prices; by default it is Weft's own. `histories` are the histories of heads
+    that the caller has already read.
     """
     answers: dict[Id, AnswerCost] = {}
     heads = list(store.refs(thread).values())
@@ -109,9 +111,9 @@ def read_costs(
         head = heads.pop()
         if head in visited:
             continue
-        steps = (walked or {}).get(head) or store.walk(thread, head)
+        steps = (histories or {}).get(head) or store.walk(thread, head)
         turn: str | None = None
-        examined = 0  # the number of commits that were searched for the user's messages
+        searched = 0  # how many of the steps were searched for the user's messages
         model = UNKNOWN
         for index, step in enumerate(steps):
             commit = step.commit
@@ -122,14 +124,14 @@ def read_costs(
                 continue
             model = _model_of(step) or model
             if commit.id not in answers:
-                turn = _last_question(steps[examined : index + 1]) or turn
-                examined = index + 1
+                turn = _last_user_message(steps[searched : index + 1]) or turn
+                searched = index + 1
                 catalog = catalog or load_catalog()
                 answers[commit.id] = _answer_cost(step, turn, model, catalog)
     return sorted(answers.values(), key=lambda answer: answer.created)
 
 
-def _last_question(steps: Sequence[Step]) -> str | None:
+def _last_user_message(steps: Sequence[Step]) -> str | None:
     """The newest of these commits that appends a message of the user."""
     for step in reversed(steps):
         is_append = step.commit.kind == "append"
@@ -158,22 +160,29 @@ def _answer_cost(step: Step, turn: str | None, model: str, catalog: Catalog) -> 
     )
 
 
-NEAR = 64
-LARGE = 20_000
-"""Above this size, the ratio of a report is used instead of its difference, because a vendor's
-hidden prompt is only a small part of it.
+NEARBY = 64
+"""How many of the newest commits are searched for a report."""
+
+LARGE_CONTEXT = 20_000
+"""Above this many tokens, the estimate of removed messages is scaled by the report's ratio.
+
+In a smaller context, a vendor's hidden prompt is a large part of the difference, and would distort
+the ratio.
 """
 
-SPELLINGS: tuple[tuple[tuple[str, ...], str], ...] = (
+USAGE_MEMBERS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("prompt_tokens",), "completion_tokens"),
     (("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"), "output_tokens"),
     (("promptTokenCount",), "candidatesTokenCount"),
 )
-"""How vendors name input and output tokens; the first name must be present."""
+"""The names of input tokens, which are added up, and of output tokens, by vendor.
+
+The first name must be present.
+"""
 
 
 class Calibration(Struct, frozen=True):
-    """The error of estimates at a commit, and the report that it comes from."""
+    """The tokens to add to an estimate, and the report that they come from (`api:100+50`)."""
 
     correction: int
     source: str
@@ -183,10 +192,10 @@ def read_usage(usage: Usage | Mapping[str, object]) -> Usage:
     """A vendor's report; raises `ThreadError` if it has no known member."""
     if isinstance(usage, Usage):
         return usage
-    for inputs, output in SPELLINGS:
-        if inputs[0] in usage:
-            counts = [usage.get(name) for name in inputs]
-            output_tokens = usage.get(output)
+    for input_names, output_name in USAGE_MEMBERS:
+        if input_names[0] in usage:
+            counts = [usage.get(name) for name in input_names]
+            output_tokens = usage.get(output_name)
             input_tokens = sum(tokens for tokens in counts if isinstance(tokens, int))
             return Usage(
                 input=input_tokens,
@@ -200,7 +209,7 @@ def calibrate(handle: Handle, view: View) -> Calibration | None:
     """The correction from the nearest earlier report; `None` if there is none nearby."""
     if view.head is None:
         return None
-    for step in reversed(handle.store.walk(handle.name, view.head, limit=NEAR)):
+    for step in reversed(handle.store.walk(handle.name, view.head, limit=NEARBY)):
         if step.commit.usage is None:
             continue
         usage = msgspec.json.decode(step.commit.usage, type=Usage)
@@ -210,7 +219,7 @@ def calibrate(handle: Handle, view: View) -> Calibration | None:
             reported = usage.input + usage.output
             correction = reported - estimate
             removed = max(0, estimate - view.tokens(handle.count))
-            if removed and estimate >= LARGE:
+            if removed and estimate >= LARGE_CONTEXT:
                 correction -= round(removed * (reported / estimate - 1))
             return Calibration(correction, source)
     return None

@@ -7,8 +7,8 @@
 - `export_bytes` writes one branch in another format and returns what that format cannot express.
 - `write_session` writes a thread, as it was at any commit, as a session that a client can resume.
 
-The result of an import says how many messages were new, which lines were kept aside, where a
-broken chain was bridged, and which branches were created.
+The result of an import (`Imported`) says how many messages were new, which branches were created,
+which lines are not messages, and what was wrong with the file.
 """
 
 from codecs import BOM_UTF8
@@ -55,8 +55,8 @@ from .document import Render, write_html, write_markdown
 from .journal import ROOT
 from .plan import CompactionStep, ImportPlan, MessageStep, read_object
 
-GZIP = b"\x1f\x8b"
-SAMPLE = 20
+GZIP_MAGIC = b"\x1f\x8b"
+SAMPLE_LINES = 20
 """How many lines are read to detect a format."""
 
 
@@ -117,10 +117,10 @@ def import_file(
 def import_plan(handle: Handle, plan: ImportPlan, progress: Progress | None = None) -> Imported:
     """Import a parsed file; raises `ThreadError` if it has no messages.
 
-    A session that is in no thread yet is linked to this one.
+    If its session is linked to no other thread, it is linked to this one.
     """
     messages = count_messages(plan)
-    written = commit_plan(handle, plan, progress)
+    committed = commit_plan(handle, plan, progress)
     session = plan.session
     if session is not None and find_local_thread(handle.store, session) in (None, handle.name):
         link_session(handle.store, handle.name, session)
@@ -130,13 +130,13 @@ def import_plan(handle: Handle, plan: ImportPlan, progress: Progress | None = No
         thread=handle.name,
         format=plan.format,
         messages=messages,
-        new=written.new,
+        new=committed.new,
         lines=plan.lines,
-        branches=dict(written.branches),
-        renamed=dict(written.renamed),
+        branches=dict(committed.branches),
+        renamed=dict(committed.renamed),
         kept=dict(plan.other_lines),
         remarks=plan.remarks,
-        behind=written.behind,
+        behind=committed.behind,
     )
 
 
@@ -150,7 +150,7 @@ def count_messages(plan: ImportPlan) -> int:
 
 def decompress(data: bytes) -> bytes:
     """The file, decompressed if it is gzip, without a byte order mark."""
-    if not data.startswith(GZIP):
+    if not data.startswith(GZIP_MAGIC):
         return data.removeprefix(BOM_UTF8)
     try:
         import gzip
@@ -174,7 +174,7 @@ def read_plan(
 
 def detect_format(data: bytes) -> str:
     """Detect the format of a file from members that only one format has."""
-    for raw in data.split(b"\n", SAMPLE)[:SAMPLE]:
+    for raw in data.split(b"\n", SAMPLE_LINES)[:SAMPLE_LINES]:
         value = read_object(raw)
         if value is None:
             continue
@@ -202,9 +202,9 @@ def import_bytes(
 ) -> list[Imported]:
     """Import a file into a store; importing it twice changes nothing.
 
-    Without `thread`, a session goes into its own thread (`weft.thread.sessions`), which is named
-    after its id unless the gateway recorded it first. A list goes into `name`. An archive contains
-    the names of its threads.
+    Without `thread`, a session goes into its own thread (`weft.thread.sessions`). A new thread is
+    named after the session's id. A list of messages goes into `name`. An archive contains the names
+    of its threads.
     """
     data = decompress(data)
     if format == ARCHIVE or (format is None and is_archive(data)):
@@ -216,10 +216,10 @@ def import_bytes(
         plan = read_plan(data, format, progress)
     count_messages(plan)
     with store.transaction():
-        linked = None if plan.session is None else find_local_thread(store, plan.session)
-        owner = thread or linked or plan.name or name or DEFAULT_THREAD
+        session_thread = None if plan.session is None else find_local_thread(store, plan.session)
+        target = thread or session_thread or plan.name or name or DEFAULT_THREAD
         started = next((step.created for step in plan.steps if step.created is not None), None)
-        record = store.ensure_thread(owner, created=clock() if started is None else started)
+        record = store.ensure_thread(target, created=clock() if started is None else started)
         return [import_plan(Handle(store, record, clock=clock), plan, progress)]
 
 
@@ -235,7 +235,7 @@ def export_bytes(
 ) -> tuple[bytes, tuple[Loss, ...]]:
     """One branch in another format, and what that format cannot express.
 
-    `html` and `markdown` are documents of the whole thread; `render` shows Markdown as HTML.
+    `html` and `markdown` are documents of the whole thread; `render` converts Markdown to HTML.
 
     `folder` is the working directory of a session that does not name its own. A session file under
     a new id is linked to the thread, so that the client's later messages continue this thread.
@@ -248,10 +248,10 @@ def export_bytes(
     handle = Handle(store, record, branch=branch)
     if handle.head() is None:
         raise ThreadError(f"branch {handle.branch!r} of {thread!r} is empty")
-    written = write_export(handle, format, model, render, folder)
+    exported = write_export(handle, format, model, render, folder)
     if format in PREFIXES and read_origin(store, thread) != format:
         _link_export(store, thread, format)
-    return written
+    return exported
 
 
 def write_export(
@@ -264,7 +264,7 @@ def write_export(
     """The handle's branch in one of `EXPORTS`, and what that format cannot express.
 
     A branch that was imported in that format, and not changed since, gives the imported file.
-    `render` shows the text of messages in an HTML document. `folder` is the working directory of a
+    `render` converts the Markdown in messages to HTML. `folder` is the working directory of a
     session that does not name its own.
     """
     if format not in EXPORTS:
@@ -337,6 +337,7 @@ def write_session(
 
 
 def _link_export(store: Store, thread: str, format: str) -> None:
+    """Link the new session id of an export to its thread."""
     name = session_name(format, session_id(format, thread))
     with suppress(StoreError):  # the store may be read-only
         if name is not None and find_local_thread(store, name) is None:
@@ -348,9 +349,9 @@ def read_origin(store: Store, thread: str) -> str | None:
     record = store.read_thread(thread)
     head = None if record is None else store.read_ref(thread, record.head)
     for step in [] if head is None else store.walk(thread, head):
-        attached = read_source_lines(step)
-        if attached is not None and attached.format in EXPORTS:
-            return attached.format
+        source = read_source_lines(step)
+        if source is not None and source.format in EXPORTS:
+            return source.format
     return None
 
 

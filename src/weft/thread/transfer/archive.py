@@ -38,18 +38,22 @@ from weft.store import (
 )
 
 VERSION = 2
-MARK = b'{"weft":"archive"'
+FIRST_BYTES = b'{"weft":"archive"'
 CHUNK = 500
+"""How many commits are read at once."""
+
 RESTORE = "restore"
 ABSENT = Raw(b"null")
 
 
-class Head(Struct, frozen=True):
+class FirstLine(Struct, frozen=True):
     weft: str
     version: int
 
 
 class EntryLine(Struct, frozen=True, omit_defaults=True):
+    """An entry; `buried` is the reason why its content was removed."""
+
     entry: str
     data: Raw
     buried: Reason | None = None
@@ -89,7 +93,7 @@ class ThreadLine(Struct, frozen=True):
     refs: dict[str, str]
 
 
-class End(Struct, frozen=True):
+class LastLine(Struct, frozen=True):
     end: int
     sha256: str
 
@@ -122,12 +126,12 @@ def write_archive(store: Store, threads: Sequence[str]) -> Iterator[bytes]:
         digest.update(data)
         count += 1
         yield data
-    yield msgspec.json.encode(End(count, digest.hexdigest())) + b"\n"
+    yield msgspec.json.encode(LastLine(count, digest.hexdigest())) + b"\n"
 
 
 def is_archive(data: bytes) -> bool:
     """Whether a file starts like an archive."""
-    return data.startswith(MARK)
+    return data.startswith(FIRST_BYTES)
 
 
 def read_archive(data: bytes) -> Archive:
@@ -136,14 +140,16 @@ def read_archive(data: bytes) -> Archive:
     if lines.pop() != b"" or not lines:
         raise Damaged("the archive ends in the middle of a line")
     try:
-        head = msgspec.json.decode(lines[0], type=Head)
-        if head.version > VERSION:
-            raise ThreadError(f"this archive has version {head.version}; this weft reads {VERSION}")
-        end = msgspec.json.decode(lines[-1], type=End)
+        first = msgspec.json.decode(lines[0], type=FirstLine)
+        if first.version > VERSION:
+            raise ThreadError(
+                f"this archive has version {first.version}; this weft reads {VERSION}"
+            )
+        last = msgspec.json.decode(lines[-1], type=LastLine)
     except msgspec.DecodeError as error:
         raise Damaged(f"the first or last line of the archive is invalid: {error}") from None
     body = b"".join(line + b"\n" for line in lines[:-1])
-    if end.end != len(lines) - 1 or end.sha256 != sha256(body).hexdigest():
+    if last.end != len(lines) - 1 or last.sha256 != sha256(body).hexdigest():
         raise Damaged("the archive's bytes do not match its checksum")
     return _read_lines(lines[1:-1])
 
@@ -163,7 +169,8 @@ def restore_archive(store: Store, archive: Archive, created: float) -> dict[str,
 
 
 def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
-    yield Head("archive", VERSION)
+    """All lines but the last one."""
+    yield FirstLine("archive", VERSION)
     written_entries: set[Id] = set()
     reasons = _tombstone_reasons(store)
     for name in threads:
@@ -189,14 +196,16 @@ def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
                 None if commit.chain is None else commit.chain.hex(),
                 reasons.get(("commit", commit.id)),
             )
-        for record in store.attempts(name):
-            yield AttemptLine(record.commit.hex(), record.state, Raw(record.data), record.created)
-        batch: int | None = None
+        for attempt in store.attempts(name):
+            yield AttemptLine(
+                attempt.commit.hex(), attempt.state, Raw(attempt.data), attempt.created
+            )
+        previous_batch: int | None = None
         for op in reversed(list(read_operations(store, name))):
-            continues = op.batch is not None and op.batch == batch
-            batch = op.batch
+            continues_batch = op.batch is not None and op.batch == previous_batch
+            previous_batch = op.batch
             yield LogLine(
-                op.verb, op.ref, op.created, _hex(op.old), _hex(op.new), op.was, continues
+                op.verb, op.ref, op.created, _hex(op.old), _hex(op.new), op.was, continues_batch
             )
 
 
@@ -235,22 +244,11 @@ def _read_line(line: bytes, archive: Archive) -> None:
     elif line.startswith(b'{"attempt"'):
         _read_attempt(msgspec.json.decode(line, type=AttemptLine), archive)
     elif line.startswith(b'{"verb"'):
-        op = msgspec.json.decode(line, type=LogLine)
-        log = archive.threads[-1].log
-        batch = None
-        if op.batch and log:
-            batch = log[-1].batch or log[-1].seq
-            log[-1] = structs.replace(log[-1], batch=batch)
-        log.append(
-            Operation(
-                *(len(log) + 1, op.verb, op.ref),
-                *(_id(op.old), _id(op.new), op.was, op.created, batch),
-            )
-        )
+        _read_operation(msgspec.json.decode(line, type=LogLine), archive)
     else:
-        start = msgspec.json.decode(line, type=ThreadLine)
-        refs = {name: bytes.fromhex(target) for name, target in start.refs.items()}
-        archive.threads.append(ArchivedThread(start.thread, refs, [], []))
+        thread = msgspec.json.decode(line, type=ThreadLine)
+        refs = {name: bytes.fromhex(target) for name, target in thread.refs.items()}
+        archive.threads.append(ArchivedThread(thread.thread, refs, [], []))
 
 
 def _read_entry(line: EntryLine, archive: Archive) -> None:
@@ -291,9 +289,21 @@ def _read_attempt(line: AttemptLine, archive: Archive) -> None:
     archive.threads[-1].attempts.append(record)
 
 
+def _read_operation(line: LogLine, archive: Archive) -> None:
+    """Add an operation to the log; a batch has the number of its first operation."""
+    log = archive.threads[-1].log
+    batch = None
+    if line.batch and log:
+        batch = log[-1].batch or log[-1].seq
+        log[-1] = structs.replace(log[-1], batch=batch)
+    seq, old, new = len(log) + 1, _id(line.old), _id(line.new)
+    log.append(Operation(seq, line.verb, line.ref, old, new, line.was, line.created, batch))
+
+
 def _restore(
     store: Store, thread: ArchivedThread, entries: Mapping[Id, bytes], created: float
 ) -> int:
+    """Restore one thread; returns the number of its new commits."""
     record = thread.record
     store.ensure_thread(
         record.name, created=record.created, checkpoints=record.checkpoints, scope=record.scope
@@ -312,9 +322,9 @@ def _restore(
             f"thread {record.name!r} already exists and has diverged from the archive"
         )
     count_before = store.count(record.name)
-    needed = {id: entries[id] for commit in thread.commits for id in commit.entries}
+    own_entries = {id: entries[id] for commit in thread.commits for id in commit.entries}
     for number, op in enumerate(log[len(existing_log) :]):
-        is_first = number == 0
+        is_first = number == 0  # the first operation brings all commits
         store.land(
             record.name,
             Landing(
@@ -324,15 +334,15 @@ def _restore(
                 new=op.new,
                 created=op.created,
                 was=op.was,
-                entries=tuple(needed.items()) if is_first else (),
+                entries=tuple(own_entries.items()) if is_first else (),
                 commits=tuple(thread.commits) if is_first else (),
-                checkpoints=tuple(_checkpoints(needed.values())) if is_first else (),
+                checkpoints=tuple(_checkpoint_ids(own_entries.values())) if is_first else (),
             ),
         )
     _restore_batches(store, record.name, log, len(existing_log))
-    present_attempts = set(store.attempts(record.name))
+    existing_attempts = set(store.attempts(record.name))
     for attempt in thread.attempts:
-        if attempt not in present_attempts:
+        if attempt not in existing_attempts:
             store.add_attempt(record.name, attempt)
     return store.count(record.name) - count_before
 
@@ -340,7 +350,7 @@ def _restore(
 def _restore_batches(
     store: Store, thread: str, log: Sequence[Operation], existing_count: int
 ) -> None:
-    """Mark the batches among the new operations."""
+    """Mark the batches among the operations that were added to the log."""
     batches: dict[int, int] = {op.batch: op.seq for op in log if op.batch is not None}
     if batches:
         offset = store.operations(thread, limit=1)[0].seq - len(log)
@@ -365,7 +375,7 @@ def _write_tombstones(
 
 
 def _changed_objects(step: Step) -> Iterator[tuple[Kind, Id, bytes]]:
-    """The commit and its entries, as far as their content does not match their ids."""
+    """Those of the commit and its entries whose content does not match their id."""
     commit = step.commit
     for id, data in zip(commit.entries, step.contents, strict=True):
         if object_id("entry", data) != id:
@@ -405,9 +415,9 @@ def _comparable(op: Operation) -> tuple[Any, ...]:
     return op.verb, op.ref, op.old, op.new, op.was
 
 
-def _checkpoints(contents: Iterable[bytes]) -> Iterator[str]:
+def _checkpoint_ids(contents: Iterable[bytes]) -> Iterator[str]:
     for content in contents:
-        if b'"checkpoint"' in content:
+        if b'"checkpoint"' in content:  # only these are decoded: most entries have none
             blocks = decode_entry(content).blocks
             yield from (block.id for block in blocks if isinstance(block, Checkpoint))
 

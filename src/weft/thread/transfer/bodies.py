@@ -66,16 +66,22 @@ from weft.thread.source_lines import SourceLine, SourceLines, read_source_lines
 from .plan import ImportPlan, MessageStep, Remark, SetupStep, Step, join_lines
 
 Written = tuple[bytes, tuple[Loss, ...]]
-
-Body = Mapping[str, Any]
+"""The bytes of an export, and what its format cannot express."""
 
 ANTHROPIC_BLOCKS = frozenset(
     {"tool_use", "tool_result", "thinking", "redacted_thinking", "document", "image"}
 )
+"""Types of blocks that Chat Completions does not have."""
+
 ITEM_TYPES = frozenset({"function_call", "function_call_output", "reasoning", "message"})
+"""Types of items of the Responses API."""
+
 TYPED = "dicts"
+"""The format of a list of dicts with `content_type`."""
+
 LISTS = (*CODECS, TYPED)
-NAMELESS = "model"  # for bodies without a model; a thread does not store it
+NO_MODEL = "model"
+"""The model of bodies that name none: the codecs need one. A thread does not store it."""
 
 
 class RequestFile(Struct, frozen=True):
@@ -95,7 +101,7 @@ class RequestFile(Struct, frozen=True):
 def read_list(data: bytes, protocol: str) -> ImportPlan:
     """Parse a list, a body or JSON lines of messages."""
     file = read_request_file(data, protocol)
-    steps, remarks = (_typed(parse(data)), ()) if file is None else _request_steps(file)
+    steps, remarks = (_typed_steps(parse(data)), ()) if file is None else _request_steps(file)
     if steps and isinstance(steps[-1], MessageStep):
         lines = (SourceLine(0, data.decode()),)
         steps[-1] = structs.replace(steps[-1], lines=lines, is_file=True)
@@ -117,7 +123,7 @@ def read_request_file(data: bytes, protocol: str) -> RequestFile | None:
     if not isinstance(body, dict):
         raise ThreadError(f"a {protocol} conversation must be a list or an object")
     body = cast(JsonObject, body)
-    request = codec.decode_request(body, str(body.get("model") or NAMELESS))
+    request = codec.decode_request(body, str(body.get("model") or NO_MODEL))
     shape = "body" if isinstance(value, dict) else "list" if _is_json(data) else "lines"
     return RequestFile(protocol, request, body, shape)
 
@@ -139,33 +145,38 @@ def parse(data: bytes) -> Any:
     """The value of a JSON file, or the list of a JSON lines file; raises `ThreadError`."""
     try:
         value = orjson.loads(data)
-        return [value] if _is_row(value) else value
+        return [value] if _is_message(value) else value
     except orjson.JSONDecodeError as error:
-        rows: list[Any] = []
-        for number, line in enumerate(data.splitlines()):
-            if not line.strip():
-                continue
-            try:
-                rows.append(orjson.loads(line))
-            except orjson.JSONDecodeError:
-                if data.lstrip()[:2] in DOCUMENTS:
-                    raise ThreadError(
-                        "this is a document for people, such as `weft export --html` writes; "
-                        "`weft export --format archive` writes a file that can be imported"
-                    ) from None
-                if number == 0:
-                    raise ThreadError(f"this file is not JSON: {error}") from None
-                raise ThreadError(f"line {number + 1} of this file is not JSON") from None
-        return rows
+        return _parse_lines(data, error)
 
 
-def _is_row(value: Any) -> bool:
+def _parse_lines(data: bytes, error: Exception) -> list[Any]:
+    """The values of a JSON lines file; `error` is why the file is not one JSON value."""
+    values: list[Any] = []
+    for number, line in enumerate(data.splitlines()):
+        if not line.strip():
+            continue
+        try:
+            values.append(orjson.loads(line))
+        except orjson.JSONDecodeError:
+            if data.lstrip()[:2] in DOCUMENTS:
+                raise ThreadError(
+                    "this is a document for people, such as `weft export --html` writes; "
+                    "`weft export --format archive` writes a file that can be imported"
+                ) from None
+            if number == 0:
+                raise ThreadError(f"this file is not JSON: {error}") from None
+            raise ThreadError(f"line {number + 1} of this file is not JSON") from None
+    return values
+
+
+def _is_message(value: Any) -> bool:
     """Whether an object is one message: a file of JSON lines may have only one line."""
     if not isinstance(value, dict):
         return False
     members = cast(JsonObject, value)
-    is_message = members.get("role") in ROLES and ("content" in members or "parts" in members)
-    return is_message or "content_type" in members
+    has_content = "content" in members or "parts" in members
+    return (members.get("role") in ROLES and has_content) or "content_type" in members
 
 
 def guess_protocol(value: Any) -> str | None:
@@ -194,6 +205,7 @@ def guess_protocol(value: Any) -> str | None:
 
 
 def _guess_list(items: list[JsonObject]) -> str | None:
+    """Guess the format of a list; `None` if it is none of `LISTS`."""
     if any("content_type" in item for item in items):
         return TYPED
     if any("parts" in item for item in items):
@@ -219,6 +231,7 @@ def _has_type(items: Sequence[Any], kind: str) -> bool:
 
 
 def _request_steps(file: RequestFile) -> tuple[list[Step], tuple[Remark, ...]]:
+    """A step for the setup, one for each message, and a remark for each member left out."""
     request = file.request
     steps: list[Step] = []
     if request.tools or request.params != Params():
@@ -226,7 +239,7 @@ def _request_steps(file: RequestFile) -> tuple[list[Step], tuple[Remark, ...]]:
         steps.append(SetupStep(key="setup", parent=None, setup=setup))
     for number, decoded in enumerate(request.messages):
         message = _with_origin(decoded, file.protocol)
-        kind = _kind(message)
+        kind = _content_type(message)
         parent = steps[-1].key if steps else None
         note = auto_note(kind, message.text)
         steps.append(
@@ -238,16 +251,16 @@ def _request_steps(file: RequestFile) -> tuple[list[Step], tuple[Remark, ...]]:
 
 def _with_origin(message: Message, protocol: str) -> Message:
     """Set the origin of a message with thinking: only the vendor that made it can verify it."""
-    thinks = any(isinstance(block, Thinking | Redacted) for block in message.blocks)
-    return structs.replace(message, origin=Origin(protocol)) if thinks else message
+    has_thinking = any(isinstance(block, Thinking | Redacted) for block in message.blocks)
+    return structs.replace(message, origin=Origin(protocol)) if has_thinking else message
 
 
-def _kind(message: Message) -> str:
-    results = any(isinstance(block, ToolResult) for block in message.blocks)
-    return "tool_io" if results else "dialogue"
+def _content_type(message: Message) -> str:
+    has_results = any(isinstance(block, ToolResult) for block in message.blocks)
+    return "tool_io" if has_results else "dialogue"
 
 
-def _typed(value: Any) -> list[Step]:
+def _typed_steps(value: Any) -> list[Step]:
     """The steps of dicts with `content_type`, and optional `priority`, `message`, `metadata`."""
     steps: list[Step] = []
     items = cast(list[Any], value) if isinstance(value, list) else [value]
@@ -255,9 +268,8 @@ def _typed(value: Any) -> list[Step]:
         if not isinstance(item, dict):
             raise ThreadError(f"item {number} is not an object with a content_type")
         members = dict(cast(JsonObject, item))
-        if (
-            "content_type" not in members and "role" in members
-        ):  # a plain message between typed dicts
+        is_plain_message = "content_type" not in members and "role" in members
+        if is_plain_message:
             members = {"content_type": "dialogue", **members, "text": members.pop("content", "")}
         options: JsonObject = {
             name: members.pop(name, None) for name in ("priority", "message", "metadata")
@@ -273,21 +285,23 @@ def _typed(value: Any) -> list[Step]:
                 parent=steps[-1].key if steps else None,
                 message=to_message(content),
                 kind=kind,
-                priority=_priority(options["priority"], number),
+                priority=_check_priority(options["priority"], number),
                 note=str(note),
-                metadata=_with_members(_metadata(options["metadata"], number), content),
+                metadata=_with_hidden_members(
+                    _check_metadata(options["metadata"], number), content
+                ),
             )
         )
     return steps
 
 
-def _with_members(metadata: JsonObject | None, content: Content) -> JsonObject | None:
-    """The metadata plus the members of the content that the message cannot represent."""
+def _with_hidden_members(metadata: JsonObject | None, content: Content) -> JsonObject | None:
+    """The metadata, with the members of the content that are not in the message."""
     hidden = hidden_members(content)
     return metadata if hidden is None else {METADATA_KEY: hidden, **(metadata or {})}
 
 
-def _priority(value: Any, number: int) -> Priority:
+def _check_priority(value: Any, number: int) -> Priority:
     if value is None:
         return "normal"
     if value not in PRIORITIES:
@@ -297,13 +311,13 @@ def _priority(value: Any, number: int) -> Priority:
     return value
 
 
-def _metadata(value: Any, number: int) -> JsonObject | None:
+def _check_metadata(value: Any, number: int) -> JsonObject | None:
     if value is not None and not isinstance(value, dict):
         raise ThreadError(f"item {number}: metadata must be an object")
     return cast(JsonObject | None, value)
 
 
-class _Content(Struct, frozen=True):
+class _BranchContent(Struct, frozen=True):
     """The content of a branch for a vendor; `losses` are the blocks that are not sent."""
 
     head: str | None
@@ -314,42 +328,41 @@ class _Content(Struct, frozen=True):
 
 def write_body(handle: Handle, format: str, model: str | None = None) -> Written:
     """The arguments of the vendor's `create(**...)`, with `model` if one is given."""
-    content = _read_content(handle, format)
+    content = _read_branch(handle, format)
     recipe = Recipe(head=content.head, protocol=format, model=model)
-    attached, is_untouched = _find_source(handle)
-    file = None if attached is None else _parse_source(attached)
-    if attached is None or file is None:
+    source, is_untouched = _find_source(handle)
+    file = None if source is None else _parse_source(source)
+    if source is None or file is None:
         return _encode_new(content, recipe)
-    is_own = attached.format == format and model in (None, file.model)
-    if is_own and is_untouched:
-        return _source_bytes(attached), ()
+    is_same_target = source.format == format and model in (None, file.model)
+    if is_same_target and is_untouched:
+        return _source_bytes(source), ()
     marks, mark_losses = _move_marks(file.request, content.messages)
     is_same_setup = content.setup == Setup(file.request.tools, file.request.params)
-    if is_own and is_same_setup:
+    if is_same_target and is_same_setup:
         data, losses = _encode_as_file(content, file, marks)
     else:
-        data, losses = _encode_new(
-            content, recipe, marks, file.request.rest if is_same_setup else NO_OTHER_MEMBERS
-        )
+        rest = file.request.rest if is_same_setup else NO_OTHER_MEMBERS
+        data, losses = _encode_new(content, recipe, marks, rest)
     return data, (*mark_losses, *losses)
 
 
-def _read_content(handle: Handle, protocol: str) -> _Content:
+def _read_branch(handle: Handle, protocol: str) -> _BranchContent:
     view = handle.view(handle.head())
     rows, stale_losses = without_stale_thinking(show_rows(view.rows), view.stale_signatures())
     head = None if view.head is None else view.head.hex()
-    portable = partial(portable_summary, handle, view.head, tokens=PORTABLE_TOKENS)
+    portable_text = partial(portable_summary, handle, view.head, tokens=PORTABLE_TOKENS)
     messages = [row.message for row in rows]
-    readable, summary_losses = with_portable_summaries(messages, protocol, portable)
-    return _Content(head, readable, view.setup or Setup(), (*stale_losses, *summary_losses))
+    readable, summary_losses = with_portable_summaries(messages, protocol, portable_text)
+    return _BranchContent(head, readable, view.setup or Setup(), (*stale_losses, *summary_losses))
 
 
 def write_untouched(handle: Handle, format: str) -> bytes | None:
     """The file that the branch was imported from, if no commit came after it."""
-    attached, is_untouched = _find_source(handle)
-    return (
-        _source_bytes(attached) if attached and is_untouched and attached.format == format else None
-    )
+    source, is_untouched = _find_source(handle)
+    if source is None or not is_untouched or source.format != format:
+        return None
+    return _source_bytes(source)
 
 
 def dump(value: object) -> bytes:
@@ -360,28 +373,28 @@ def dump(value: object) -> bytes:
 def _find_source(handle: Handle) -> tuple[SourceLines | None, bool]:
     """The newest list or body imported into the branch, and whether no commit came after it."""
     head = handle.head()
-    chain = [] if head is None else handle.store.walk(handle.name, head)
-    for step in reversed(chain):
-        attached = read_source_lines(step)
-        if attached is not None and attached.format in LISTS:
-            return attached, step is chain[-1]
+    steps = [] if head is None else handle.store.walk(handle.name, head)
+    for step in reversed(steps):
+        source = read_source_lines(step)
+        if source is not None and source.format in LISTS:
+            return source, step is steps[-1]
     return None, False
 
 
-def _parse_source(attached: SourceLines) -> RequestFile | None:
+def _parse_source(source: SourceLines) -> RequestFile | None:
     """The request in the file; `None` if `forget` removed parts of it."""
     try:
-        return read_request_file(_source_bytes(attached), attached.format)
+        return read_request_file(_source_bytes(source), source.format)
     except WeftError:
         return None
 
 
-def _source_bytes(attached: SourceLines) -> bytes:
-    return join_lines(line.text for line in attached.lines)
+def _source_bytes(source: SourceLines) -> bytes:
+    return join_lines(line.text for line in source.lines)
 
 
 def _encode_new(
-    content: _Content,
+    content: _BranchContent,
     recipe: Recipe,
     marks: Mapping[Position, Any] = NO_MARKS,
     rest: Mapping[str, Any] = NO_OTHER_MEMBERS,
@@ -390,7 +403,9 @@ def _encode_new(
     return dump(body), body.losses
 
 
-def _encode_as_file(content: _Content, file: RequestFile, marks: Mapping[Position, Any]) -> Written:
+def _encode_as_file(
+    content: _BranchContent, file: RequestFile, marks: Mapping[Position, Any]
+) -> Written:
     """The request of the file, with the current messages."""
     original = file.request
     wire = original.wire
@@ -422,22 +437,22 @@ def _move_marks(
     original: Request, messages: Sequence[Message]
 ) -> tuple[dict[Position, Any], list[Loss]]:
     """The cache breakpoints at their new positions, and a loss for each whose message is gone."""
-    positions = dict(_moved(original.messages, messages))
+    new_indexes = dict(_match_messages(original.messages, messages))
     marks: dict[Position, Any] = {}
     losses: list[Loss] = []
     for position, mark in original.marks.items():
-        number = position[0] if position else None
-        if not isinstance(number, int):
+        index = position[0] if position else None
+        if not isinstance(index, int):  # not in a message, but in the tools or the whole request
             marks[position] = mark
-        elif number in positions:
-            marks[positions[number], *position[1:]] = mark
+        elif index in new_indexes:
+            marks[new_indexes[index], *position[1:]] = mark
         else:
             path = position if original.wire is None else original.wire.locate(position)
             losses.append(make_loss("cache_breakpoint_dropped", str(path)))
     return marks, losses
 
 
-def _moved(
+def _match_messages(
     old_messages: Sequence[Message], new_messages: Sequence[Message]
 ) -> Iterator[tuple[int, int]]:
     """The old and new index of each message that is still there.

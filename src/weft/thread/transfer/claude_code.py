@@ -78,17 +78,24 @@ from .plan import (
 
 FORMAT = "claude-code"
 MAIN = "main"
-SHORT = 8
+SHORT_ID = 8
+"""The characters of an id in the name of a branch."""
+
 MESSAGE_TYPES = frozenset({"user", "assistant"})
-ENVELOPE = ("isSidechain", "userType", "cwd", "sessionId", "version", "gitBranch", "slug")
+SESSION_MEMBERS = ("isSidechain", "userType", "cwd", "sessionId", "version", "gitBranch", "slug")
+"""The members about the session that every line repeats."""
+
 LEAF = "leafUuid"
 
 
 class Turn(Struct):
-    """One message of the session; `side` names its sidechain, empty for the main conversation."""
+    """One message of the session: the lines that it consists of.
+
+    `key` is the uuid of the first line. `sidechain` is empty for the main conversation.
+    """
 
     key: str
-    side: str
+    sidechain: str
     lines: list[Line]
     parent: str | None = None
     is_summary: bool = False
@@ -125,7 +132,7 @@ def read_tree(lines: Sequence[Line]) -> Tree:
             continue
         nodes[uuid] = line
         if _is_message(value):
-            _add(tree, line, value, uuid)
+            _add_to_turn(tree, line, value, uuid)
     _link_turns(tree, nodes)
     return tree
 
@@ -138,12 +145,12 @@ def parent_uuid(value: JsonObject) -> str | None:
 
 def leaves(tree: Tree) -> list[Turn]:
     """The turns without children, in file order."""
-    followed = {turn.parent for turn in tree.turns.values()}
-    return [turn for turn in tree.turns.values() if turn.key not in followed]
+    parents = {turn.parent for turn in tree.turns.values()}
+    return [turn for turn in tree.turns.values() if turn.key not in parents]
 
 
 def call_ids(turn: Turn, kind: str, member: str) -> list[str]:
-    """The ids in a turn's blocks of one kind."""
+    """The call ids in a turn's blocks of one kind; `member` is where such a block has its id."""
     return [
         block[member]
         for line in turn.lines
@@ -161,50 +168,58 @@ def _is_message(value: JsonObject) -> bool:
     return isinstance(body.get("role"), str) and isinstance(body.get("content"), str | list)
 
 
-def _add(tree: Tree, line: Line, value: JsonObject, uuid: str) -> None:
+def _add_to_turn(tree: Tree, line: Line, value: JsonObject, uuid: str) -> None:
     """Add a line to the turn of its answer, or as a new turn."""
-    side = _side(value)
-    answer = value["message"].get("id") if value["type"] == "assistant" else None
-    name = f"{side}/{answer}" if isinstance(answer, str) else uuid
-    key = tree.owners.setdefault(name, uuid)
+    sidechain = _sidechain(value)
+    answer_id = value["message"].get("id") if value["type"] == "assistant" else None
+    # The lines of one answer share its id, so the answer is an owner too, beside their uuids.
+    owner = f"{sidechain}/{answer_id}" if isinstance(answer_id, str) else uuid
+    key = tree.owners.setdefault(owner, uuid)
     tree.owners[uuid] = key
     if key == uuid:
-        summary = bool(value.get("isCompactSummary"))
-        tree.turns[key] = Turn(key, side, [line], is_summary=summary)
+        is_summary = bool(value.get("isCompactSummary"))
+        tree.turns[key] = Turn(key, sidechain, [line], is_summary=is_summary)
     else:
         tree.turns[key].lines.append(line)
 
 
-def _side(value: JsonObject) -> str:
+def _sidechain(value: JsonObject) -> str:
     if not value.get("isSidechain"):
         return ""
     return str(value.get("agentId") or "sidechain")
 
 
 def _link_turns(tree: Tree, nodes: dict[str, Line]) -> None:
-    """Set the parent of every turn, in file order."""
-    previous: dict[str, Turn] = {}
-    hosts: dict[str, str] = {}
-    last_result: dict[str, str] = {}
-    callers = {
+    """Set the parent of every turn, in file order.
+
+    Results of parallel calls all have the calling turn as their parent. Here each of them follows
+    the result before it, and the next turn follows the last one.
+    """
+    previous: dict[str, Turn] = {}  # by sidechain
+    callers: dict[str, str] = {}  # of turns with results
+    last_results: dict[str, str] = {}  # by caller
+    turns_of_calls = {
         id: turn.key for turn in tree.turns.values() for id in call_ids(turn, "tool_use", "id")
     }
     for turn in tree.turns.values():
-        parent = _find_parent(tree, nodes, turn, previous.get(turn.side))
+        parent = _find_parent(tree, nodes, turn, previous.get(turn.sidechain))
         if parent is not None:
-            host = hosts.get(parent, parent)
-            turn.parent = last_result.get(host, parent)
-            answered = call_ids(turn, "tool_result", "tool_use_id")
-            if any(callers.get(id) == host for id in answered):
-                hosts[turn.key] = host
-                last_result[host] = turn.key
-        previous[turn.side] = turn
+            caller = callers.get(parent, parent)
+            turn.parent = last_results.get(caller, parent)
+            result_ids = call_ids(turn, "tool_result", "tool_use_id")
+            if any(turns_of_calls.get(id) == caller for id in result_ids):
+                callers[turn.key] = caller
+                last_results[caller] = turn.key
+        previous[turn.sidechain] = turn
 
 
 def _find_parent(
     tree: Tree, nodes: dict[str, Line], turn: Turn, previous: Turn | None
 ) -> str | None:
-    """The key of the nearest turn up the chain; the turn before it if the chain is broken."""
+    """The key of the nearest ancestor that is a turn.
+
+    If the chain of parents is broken, it is the `previous` turn in the file, with a remark.
+    """
     uuid = parent_uuid(turn.first.value or {})
     visited: set[str] = set()
     while uuid is not None:
@@ -222,6 +237,7 @@ def _find_parent(
 
 
 def _bridge(tree: Tree, turn: Turn, previous: Turn | None, reason: str) -> str | None:
+    """The key of the previous turn, with a remark that the chain of parents is broken."""
     target = "the beginning" if previous is None else f"line {previous.first.number + 1}"
     tree.remarks.append(Remark("bridged", turn.first.number, f"{reason}; taken to follow {target}"))
     return None if previous is None else previous.key
@@ -238,11 +254,11 @@ def read_claude_code(data: bytes, progress: Progress | None = None) -> ImportPla
     lines = list(split_lines(data))
     tree = read_tree(lines)
     remarks = [*tree.remarks]
-    messages = _read_messages(tree, remarks, progress)
+    messages = _decode_turns(tree, remarks, progress)
     lines_before, trailing = _other_lines(lines, tree)
     branch_ends = _branches(tree)
     steps: list[Step] = [
-        _step(tree, turn, messages[turn.key], lines_before.get(turn.key, []))
+        _turn_step(tree, turn, messages[turn.key], lines_before.get(turn.key, []))
         for turn in tree.turns.values()
     ]
     if trailing:
@@ -263,12 +279,12 @@ def read_claude_code(data: bytes, progress: Progress | None = None) -> ImportPla
         name=_session(lines, tree),
         parent=_parent_session(lines, tree),
         lines=len(lines),
-        other_lines=_kinds(lines, tree),
+        other_lines=_count_other_lines(lines, tree),
         remarks=tuple(sorted(remarks, key=lambda remark: remark.line)),
     )
 
 
-def _read_messages(
+def _decode_turns(
     tree: Tree, remarks: list[Remark], progress: Progress | None
 ) -> dict[str, Response]:
     """Decode every turn; one that the codec cannot read becomes its JSON as text."""
@@ -276,29 +292,31 @@ def _read_messages(
     for number, turn in enumerate(tree.turns.values()):
         report_progress(progress, 0, number, len(tree.turns))
         try:
-            responses[turn.key] = _read_turn(turn)
+            responses[turn.key] = _decode_turn(turn)
         except WeftError as error:
             remarks.append(Remark("unread", turn.first.number, str(error)))
-            wire = _message(turn.first)
-            text = Text(orjson.dumps(wire["content"]).decode())
-            responses[turn.key] = Response(Message(str(wire["role"]), (text,)))
+            encoded = _message(turn.first)
+            text = Text(orjson.dumps(encoded["content"]).decode())
+            responses[turn.key] = Response(Message(str(encoded["role"]), (text,)))
     return responses
 
 
-def _read_turn(turn: Turn) -> Response:
-    wire: JsonObject = _message(turn.lines[-1])
-    if wire["role"] != "assistant":
-        body: JsonObject = {"messages": [{"role": wire["role"], "content": wire["content"]}]}
+def _decode_turn(turn: Turn) -> Response:
+    """The message of a turn; the blocks of an answer are collected from its lines."""
+    encoded: JsonObject = _message(turn.lines[-1])
+    if encoded["role"] != "assistant":
+        body: JsonObject = {"messages": [{"role": encoded["role"], "content": encoded["content"]}]}
         (message,) = CODECS["anthropic"].decode_request(body, "").messages
         return Response(message)
     content: list[Any] = []
     for line in turn.lines:
         part = _message(line)["content"]
         content += [{"type": "text", "text": part}] if isinstance(part, str) else part
-    return CODECS["anthropic"].decode_response({**wire, "content": content})
+    return CODECS["anthropic"].decode_response({**encoded, "content": content})
 
 
-def _step(tree: Tree, turn: Turn, response: Response, lines_before: list[Line]) -> Step:
+def _turn_step(tree: Tree, turn: Turn, response: Response, lines_before: list[Line]) -> Step:
+    """The step of a turn, with the lines before it that are no turns."""
     first = cast(JsonObject, turn.first.value)
     turn_lines = [SourceLine(line.number, line.text, True) for line in turn.lines]
     earlier_lines = [SourceLine(line.number, line.text) for line in lines_before]
@@ -379,7 +397,7 @@ def _branches(tree: Tree) -> dict[str, str]:
     turns = list(tree.turns.values())
     if not turns:
         return {}
-    main_turns = [turn for turn in turns if not turn.side] or turns
+    main_turns = [turn for turn in turns if not turn.sidechain] or turns
     last = max(main_turns, key=_last_number)
     leaf_turns = leaves(tree)
     descendant_leaves = (
@@ -391,8 +409,8 @@ def _branches(tree: Tree) -> dict[str, str]:
     names = {MAIN: main.key}
     for leaf in leaf_turns:
         if leaf is not main:
-            kind = f"sidechain-{leaf.side[:SHORT]}" if leaf.side else "rewind"
-            names[f"{kind}-{leaf.key[:SHORT]}"] = leaf.key
+            kind = f"sidechain-{leaf.sidechain[:SHORT_ID]}" if leaf.sidechain else "rewind"
+            names[f"{kind}-{leaf.key[:SHORT_ID]}"] = leaf.key
     return names
 
 
@@ -401,6 +419,7 @@ def _last_number(turn: Turn) -> int:
 
 
 def _ancestors(tree: Tree, turn: Turn) -> set[str]:
+    """The keys of a turn and all its ancestors."""
     keys: set[str] = set()
     key: str | None = turn.key
     while key is not None:
@@ -409,12 +428,12 @@ def _ancestors(tree: Tree, turn: Turn) -> set[str]:
     return keys
 
 
-def _kinds(lines: Sequence[Line], tree: Tree) -> dict[str, int]:
+def _count_other_lines(lines: Sequence[Line], tree: Tree) -> dict[str, int]:
     """The number of lines of each type that are not turns."""
     numbers = {line.number for turn in tree.turns.values() for line in turn.lines}
     other_lines = [line for line in lines if line.number not in numbers and line.text.strip()]
-    names = ("unread" if line.value is None else _kind(line.value) for line in other_lines)
-    return dict(sorted(Counter(names).items()))
+    kinds = ("unread" if line.value is None else _kind(line.value) for line in other_lines)
+    return dict(sorted(Counter(kinds).items()))
 
 
 def _kind(value: JsonObject) -> str:
@@ -428,12 +447,14 @@ def _session(lines: Sequence[Line], tree: Tree) -> str | None:
     The file of a subagent has the id of its parent session, so its sidechain is added.
     """
     session = _last_session(lines)
-    return session if session is None or not _is_agent(tree) else f"{session}.{_agent(tree)}"
+    if session is None or not _is_subagent(tree):
+        return session
+    return f"{session}.{min(turn.sidechain for turn in tree.turns.values())}"
 
 
 def _parent_session(lines: Sequence[Line], tree: Tree) -> str | None:
     """The session of the parent, if this is the file of a subagent."""
-    return _last_session(lines) if _is_agent(tree) else None
+    return _last_session(lines) if _is_subagent(tree) else None
 
 
 def _last_session(lines: Sequence[Line]) -> str | None:
@@ -443,13 +464,9 @@ def _last_session(lines: Sequence[Line]) -> str | None:
     return next((name for name in session_ids if isinstance(name, str)), None)
 
 
-def _is_agent(tree: Tree) -> bool:
-    """Whether the file has only sidechains."""
-    return bool(tree.turns) and all(turn.side for turn in tree.turns.values())
-
-
-def _agent(tree: Tree) -> str:
-    return min(turn.side for turn in tree.turns.values())
+def _is_subagent(tree: Tree) -> bool:
+    """Whether this is the file of a subagent: it has only sidechains."""
+    return bool(tree.turns) and all(turn.sidechain for turn in tree.turns.values())
 
 
 def _message(line: Line) -> JsonObject:
@@ -480,23 +497,24 @@ class _Writer(Struct):
 
     - `folder`: the working directory, if no line names one.
     - `replacements`: for a removed line, the uuid of the line that replaces it as a parent.
-    - `written`: the uuids that are valid parents.
-    - `envelope`: the line whose session members new lines copy.
-    - `tip`: the last turn of the main conversation that was written.
-    - `early`: the lines before the first turn.
-    - `slot`: the message of the last written turn.
+    - `valid_parents`: the uuids of written lines that may be a parent.
+    - `template`: the line whose session members new lines copy.
+    - `has_turn`: whether a turn of the main conversation from the file was written.
+    - `tip`: the uuid of the last turn of the main conversation that was written.
+    - `early`: the uuids of the lines before the first turn.
+    - `last_slot`: the slot of the message that was written last.
     """
 
     thread: str
     journal: Journal
     folder: str
     replacements: dict[str, str | None] = field(default_factory=dict[str, str | None])
-    written: set[str] = field(default_factory=set[str])
-    envelope: JsonObject = field(default_factory=dict[str, Any])
-    begun: bool = False
+    valid_parents: set[str] = field(default_factory=set[str])
+    template: JsonObject = field(default_factory=dict[str, Any])
+    has_turn: bool = False
     tip: str | None = None
     early: list[str] = field(default_factory=list[str])
-    slot: Id | None = None
+    last_slot: Id | None = None
 
     def lines(self) -> list[str]:
         for piece in reversed(self.journal.pieces):
@@ -505,20 +523,20 @@ class _Writer(Struct):
         for piece in self.journal.pieces:
             match piece:
                 case FileLine():
-                    texts.append(self._old(piece))
+                    texts.append(self._write_file_line(piece))
                 case NewLine(is_clients_prompt=True):
                     pass
                 case NewLine():
-                    texts.append(self._new(piece))
+                    texts.append(self._write_new_line(piece))
                 case RemovedLine():
-                    texts.append(self._gone(piece.line.text))
+                    texts.append(self._write_removed_line(piece.line.text))
         return texts
 
     def _prepare(self, piece: Piece) -> None:
         """Collect the parents of removed lines, and the session members of the first turn."""
         if isinstance(piece, NewLine):
             return
-        value = _read(piece.line.text)
+        value = _parse_line(piece.line.text)
         if value is None or not isinstance(value.get("uuid"), str):
             return
         if isinstance(piece, RemovedLine):
@@ -526,24 +544,24 @@ class _Writer(Struct):
                 "logicalParentUuid"
             )
         if piece.line.is_turn:
-            self.envelope = value
+            self.template = value
 
-    def _gone(self, text: str) -> str:
+    def _write_removed_line(self, text: str) -> str:
         """The text for a removed line: the line stays only if it is not part of the chain."""
-        value = _read(text)
+        value = _parse_line(text)
         return "" if value is None or "uuid" in value else self._with_valid_leaf(text, value)
 
-    def _old(self, piece: FileLine) -> str:
+    def _write_file_line(self, piece: FileLine) -> str:
+        """The text of a line from the file, with a valid parent and its edited message."""
         text = piece.line.text
-        value = _read(text)
+        value = _parse_line(text)
         if value is None:
             return text
         uuid = value.get("uuid")
         if not isinstance(uuid, str):
             return self._with_valid_leaf(text, value)
-        if (
-            piece.edited is not None and piece.slot == self.slot
-        ):  # the first line has the whole message
+        if piece.edited is not None and piece.slot == self.last_slot:
+            # The first line of an edited turn has the whole message, so the others are left out.
             self.replacements[uuid] = self.tip
             return ""
         parent = self._parent(value, piece)
@@ -552,24 +570,24 @@ class _Writer(Struct):
             changes["parentUuid"] = parent
         if piece.edited is not None:
             changes["message"] = {**value["message"], **_encode_message(piece.edited)}
-        self.written.add(uuid)
+        self.valid_parents.add(uuid)
         if piece.line.is_turn and not value.get("isSidechain"):
-            self.envelope, self.tip, self.begun = value, uuid, True
+            self.template, self.tip, self.has_turn = value, uuid, True
         elif self.tip is None and not value.get("isSidechain"):
             self.early.append(uuid)
         if piece.line.is_turn:
-            self.slot = piece.slot
-        return _changed(text, value, changes)
+            self.last_slot = piece.slot
+        return _with_changes(text, value, changes)
 
     def _parent(self, value: JsonObject, piece: FileLine) -> str | None:
         """The new parent of a line."""
-        if self.journal.moved and piece.line.is_turn:
+        if self.journal.is_reordered and piece.line.is_turn:
             return self.tip
         parent = value.get("parentUuid")
         if isinstance(parent, str):
             return self._existing_parent(parent)
         # A new line may come before the first turn. A sidechain has its own root.
-        return parent if self.begun or value.get("isSidechain") else self.tip
+        return parent if self.has_turn or value.get("isSidechain") else self.tip
 
     def _existing_parent(self, uuid: str | None) -> str | None:
         """This uuid if its line was written, else its replacement, else the last turn."""
@@ -577,44 +595,45 @@ class _Writer(Struct):
         while uuid is not None and uuid in self.replacements and uuid not in visited:
             visited.add(uuid)
             uuid = self.replacements[uuid]
-        return uuid if uuid in self.written else self.tip
+        return uuid if uuid in self.valid_parents else self.tip
 
     def _with_valid_leaf(self, text: str, value: JsonObject) -> str:
         """The line with `leafUuid` pointing to a line that exists."""
         leaf = value.get(LEAF)
         if not isinstance(leaf, str) or leaf not in self.replacements:
             return text
-        return _changed(text, value, {LEAF: self._existing_parent(leaf)})
+        return _with_changes(text, value, {LEAF: self._existing_parent(leaf)})
 
-    def _new(self, piece: NewLine) -> str:
+    def _write_new_line(self, piece: NewLine) -> str:
         """The line of a new message; a summary that opens the file also gets a boundary line."""
         uuid = str(UUID(bytes=piece.slot[:16], version=4))
         message = _encode_message(piece.message)
         if message["role"] == "assistant":
-            message = _answer(piece, message)
+            message = _with_response_members(piece, message)
         boundary = self._boundary(piece) if piece.opens else {}
-        value = self._line(boundary.get("uuid", self.tip), message["role"])
+        value = self._common_members(boundary.get("uuid", self.tip), message["role"])
         value["message"] = message
         if piece.opens:
             value |= {"isVisibleInTranscriptOnly": True, "isCompactSummary": True}
         if is_system(piece.message):
             value["isMeta"] = True
         value |= {"uuid": uuid, "timestamp": write_time(piece.created)}
+        # Lines that followed the lines above it now follow the new one.
         for above in self.early if self.tip is None else [self.tip]:
             self.replacements[above] = uuid
-            self.written.discard(above)
-        self.written.add(uuid)
+            self.valid_parents.discard(above)
+        self.valid_parents.add(uuid)
         self.tip = uuid
         return "".join(orjson.dumps(line).decode() + "\n" for line in (boundary, value) if line)
 
-    def _line(self, parent: str | None, kind: str) -> JsonObject:
+    def _common_members(self, parent: str | None, kind: str) -> JsonObject:
         """The members that all lines have."""
-        start: JsonObject = {"parentUuid": parent, "isSidechain": False}
-        return start | _envelope(self.envelope, self.thread, self.folder) | {"type": kind}
+        members: JsonObject = {"parentUuid": parent, "isSidechain": False}
+        return members | _session_members(self.template, self.thread, self.folder) | {"type": kind}
 
     def _boundary(self, piece: NewLine) -> JsonObject:
         """The `compact_boundary` line; the messages before the compaction are not in the file."""
-        return self._line(None, "system") | {
+        return self._common_members(None, "system") | {
             "subtype": "compact_boundary",
             "content": "Conversation compacted",
             "isMeta": False,
@@ -637,7 +656,7 @@ def _encode_message(message: Message) -> JsonObject:
     return {"role": encoded["role"], "content": encoded["content"] or empty}
 
 
-def _answer(piece: NewLine, message: JsonObject) -> JsonObject:
+def _with_response_members(piece: NewLine, message: JsonObject) -> JsonObject:
     """An answer with the members of a response; its content is always a list."""
     content = message["content"]
     if isinstance(content, str):
@@ -655,22 +674,22 @@ def _answer(piece: NewLine, message: JsonObject) -> JsonObject:
     }
 
 
-def _envelope(line: Mapping[str, Any], thread: str, folder: str) -> JsonObject:
-    """The session members that every line repeats, from another line if there is one."""
-    if line:
-        return {name: line[name] for name in ENVELOPE if name in line}
+def _session_members(template: Mapping[str, Any], thread: str, folder: str) -> JsonObject:
+    """The members about the session, from another line if there is one."""
+    if template:
+        return {name: template[name] for name in SESSION_MEMBERS if name in template}
     session = session_id(FORMAT, thread)
     return {"userType": "external", "cwd": folder, "sessionId": session, "version": "2.1.0"}
 
 
-def _changed(text: str, value: JsonObject, changes: JsonObject) -> str:
+def _with_changes(text: str, value: JsonObject, changes: JsonObject) -> str:
     """The line with changed members; the same bytes if nothing changes."""
     if not changes:
         return text
     return orjson.dumps({**value, **changes}).decode() + "\n"
 
 
-def _read(text: str) -> JsonObject | None:
+def _parse_line(text: str) -> JsonObject | None:
     return read_object(text.encode(errors="replace"))
 
 
@@ -678,9 +697,9 @@ def rename_session(data: bytes, session: str) -> bytes:
     """The file under another session id."""
     lines: list[str] = []
     for line in split_lines(data):
-        is_named = line.value is not None and "sessionId" in line.value
-        changes = {"sessionId": session} if is_named else {}
-        lines.append(_changed(line.text, line.value or {}, changes))
+        has_session = line.value is not None and "sessionId" in line.value
+        changes = {"sessionId": session} if has_session else {}
+        lines.append(_with_changes(line.text, line.value or {}, changes))
     return join_lines(lines)
 
 

@@ -60,6 +60,7 @@ from .plan import (
 FORMAT = "codex"
 PROTOCOL = "openai-responses"
 ANSWER_ITEMS = frozenset({"reasoning", "function_call", "custom_tool_call", "local_shell_call"})
+"""The types of items, besides messages, that a model writes."""
 
 
 def read_codex(data: bytes, progress: Progress | None = None) -> ImportPlan:
@@ -67,18 +68,18 @@ def read_codex(data: bytes, progress: Progress | None = None) -> ImportPlan:
     lines = list(split_lines(data))
     steps: list[Step] = []
     remarks: list[Remark] = []
-    pending: list[SourceLine] = []
-    run: list[Line] = []
+    pending: list[SourceLine] = []  # lines without messages, for the next step
+    item_lines: list[Line] = []  # the items of one message so far
     for number, line in enumerate([*lines, None]):
         report_progress(progress, 0, number, len(lines))
-        if run and (line is None or not _continues(run[-1], line)):
-            _add_messages(steps, run, pending, remarks)
-            run = []
+        if item_lines and (line is None or not _continues_answer(item_lines[-1], line)):
+            _add_messages(steps, item_lines, pending, remarks)
+            item_lines = []
         if line is None:
             continue
         kind = _kind(line)
         if kind == "response_item":
-            run.append(line)
+            item_lines.append(line)
         elif kind == "compacted":
             _add_compaction(steps, line, pending, remarks)
         else:
@@ -89,7 +90,7 @@ def read_codex(data: bytes, progress: Progress | None = None) -> ImportPlan:
         stamp = next((t for line in reversed(lines) if (t := line_time(line)) is not None), None)
         trailing_lines = tuple(pending)
         steps.append(
-            LinesStep(key="trailing", parent=_last(steps), lines=trailing_lines, created=stamp)
+            LinesStep(key="trailing", parent=_last_key(steps), lines=trailing_lines, created=stamp)
         )
     other_lines = Counter(_kind(line) for line in lines if _kind(line) not in ("response_item", ""))
     return ImportPlan(
@@ -104,23 +105,27 @@ def read_codex(data: bytes, progress: Progress | None = None) -> ImportPlan:
 
 
 def _add_messages(
-    steps: list[Step], run: Sequence[Line], pending: list[SourceLine], remarks: list[Remark]
+    steps: list[Step],
+    item_lines: Sequence[Line],
+    pending: list[SourceLine],
+    remarks: list[Remark],
 ) -> None:
-    """Add a step for each message of a run of items, with the pending lines before it."""
-    messages = _decode([_payload(line) for line in run], run[0], remarks)
-    lines = [*pending, *(SourceLine(line.number, line.text, True) for line in run)]
+    """Add a step for each message of these items, with the pending lines before it."""
+    first = item_lines[0]
+    messages = _decode([_payload(line) for line in item_lines], first, remarks)
+    lines = [*pending, *(SourceLine(line.number, line.text, True) for line in item_lines)]
     pending.clear()
     for number, message in enumerate(messages):
-        results = any(isinstance(block, ToolResult) for block in message.blocks)
-        kind = "tool_io" if results else "dialogue"
+        has_results = any(isinstance(block, ToolResult) for block in message.blocks)
+        kind = "tool_io" if has_results else "dialogue"
         steps.append(
             MessageStep(
-                key=f"{run[0].number}.{number}",
-                parent=_last(steps),
+                key=f"{first.number}.{number}",
+                parent=_last_key(steps),
                 message=message,
                 kind=kind,
                 note=auto_note(kind, message.text),
-                created=line_time(run[0]),
+                created=line_time(first),
                 lines=tuple(lines) if number == 0 else (),
             )
         )
@@ -129,6 +134,7 @@ def _add_messages(
 def _add_compaction(
     steps: list[Step], line: Line, pending: list[SourceLine], remarks: list[Remark]
 ) -> None:
+    """Add the step of a `compacted` line, with the pending lines before it."""
     payload = _payload(line)
     history = payload.get("replacement_history")
     if not isinstance(history, list):
@@ -137,12 +143,16 @@ def _add_compaction(
     messages: list[Message] = []
     for item in cast(list[JsonObject], history):
         messages += _decode([item], line, remarks)
-    lines = (*_summary_lines(steps, payload), *pending, SourceLine(line.number, line.text, True))
+    lines = (
+        *_pop_summary_answer(steps, payload),
+        *pending,
+        SourceLine(line.number, line.text, True),
+    )
     pending.clear()
     steps.append(
         CompactionStep(
             key=str(line.number),
-            parent=_last(steps),
+            parent=_last_key(steps),
             rows=tuple(messages),
             note="Codex compacted",
             metadata={"by": FORMAT},
@@ -152,7 +162,7 @@ def _add_compaction(
     )
 
 
-def _summary_lines(steps: list[Step], payload: JsonObject) -> tuple[SourceLine, ...]:
+def _pop_summary_answer(steps: list[Step], payload: JsonObject) -> tuple[SourceLine, ...]:
     """Remove the answer with this compaction's summary from the steps; returns its lines.
 
     Codex does not write the prompt for the summary to the file, so the answer would have no
@@ -177,7 +187,7 @@ def _decode(items: list[JsonObject], line: Line, remarks: list[Remark]) -> list[
         return [Message("user", (Text(line.text.strip()),))]
 
 
-def _continues(previous: Line, line: Line) -> bool:
+def _continues_answer(previous: Line, line: Line) -> bool:
     """Whether two adjacent items are parts of the same answer."""
     return _kind(line) == "response_item" and _is_answer(previous) and _is_answer(line)
 
@@ -190,6 +200,7 @@ def _is_answer(line: Line) -> bool:
 
 
 def _kind(line: Line) -> str:
+    """The type of a line; empty if it has no payload."""
     if line.value is None or not isinstance(line.value.get("payload"), dict):
         return ""
     return str(line.value.get("type"))
@@ -199,15 +210,16 @@ def _payload(line: Line) -> JsonObject:
     return cast(JsonObject, cast(JsonObject, line.value)["payload"])
 
 
-def _last(steps: Sequence[Step]) -> str | None:
+def _last_key(steps: Sequence[Step]) -> str | None:
     return steps[-1].key if steps else None
 
 
 def _session(lines: Sequence[Line]) -> str | None:
+    """The session id in the first `session_meta` line."""
     for line in lines:
         if _kind(line) == "session_meta":
-            name = _payload(line).get("id")
-            return name if isinstance(name, str) else None
+            id = _payload(line).get("id")
+            return id if isinstance(id, str) else None
     return None
 
 
@@ -218,78 +230,84 @@ def write_codex(handle: Handle, folder: str = ROOT) -> bytes:
     """
     journal = read_journal(handle, FORMAT, repeats=True)
     texts: list[str] = []
-    edited: set[bytes] = set()
-    run: list[NewLine] = []
+    edited_slots: set[bytes] = set()
+    new_lines: list[NewLine] = []  # adjacent ones, which are written together
     if not any(isinstance(piece, FileLine | RemovedLine) for piece in journal.pieces):
         messages = (row.message for row in handle.view(handle.head()).rows)
-        texts += _begin(handle.name, journal.pieces, find_folder(messages) or folder)
+        texts += _session_meta(handle.name, journal.pieces, find_folder(messages) or folder)
     for piece in journal.pieces:
         if isinstance(piece, NewLine) and not piece.is_summary:
             if not (piece.is_clients_prompt and piece.message.role == "system"):
-                run.append(piece)
+                new_lines.append(piece)
             continue
-        texts += _run_items(run, texts)
-        run = []
+        texts += _write_new_lines(new_lines, texts)
+        new_lines = []
         match piece:
             case FileLine(line=line, slot=slot, edited=message) if message is not None and slot:
-                if slot not in edited:
+                if slot not in edited_slots:  # its first line gets all items of the message
                     value = read_object(line.text.encode()) or {}
-                    texts += _items(message, str(value.get("timestamp", "")))
-                edited.add(slot)
+                    texts += _write_items(message, str(value.get("timestamp", "")))
+                edited_slots.add(slot)
             case FileLine(line=line):
                 texts.append(line.text)
             case NewLine():
-                texts.append(_compacted(piece, _history(texts)))
+                texts.append(_write_compacted(piece, _read_history(texts)))
             case RemovedLine(line=line):
                 texts.append("" if line.is_turn else line.text)
-    texts += _run_items(run, texts)
+    texts += _write_new_lines(new_lines, texts)
     return join_lines(texts)
 
 
-def _run_items(run: Sequence[NewLine], texts: Sequence[str]) -> list[str]:
-    """The lines of adjacent new messages; `texts` are the lines before them.
+def _write_new_lines(new_lines: Sequence[NewLine], texts: Sequence[str]) -> list[str]:
+    """The texts of adjacent new lines; `texts` are those of the lines before them.
 
     They are written together, because a result is only written as a result if its call is there.
     """
-    if not run:
+    if not new_lines:
         return []
-    messages = [piece.message for piece in run]
+    messages = [new_line.message for new_line in new_lines]
     open_calls = _open_calls(messages, texts)
     call_message = [Message("assistant", tuple(open_calls))] if open_calls else []
     items = CODECS[PROTOCOL].write_messages([*call_message, *messages])[len(open_calls) :]
-    times = {id: piece.created for piece in run for id in _call_ids(piece.message)}
-    spoken = iter([piece.created for piece in run if _has_text(piece.message)])
+    call_times = {
+        id: new_line.created for new_line in new_lines for id in _call_ids(new_line.message)
+    }
+    other_times = iter(
+        [new_line.created for new_line in new_lines if _has_other_blocks(new_line.message)]
+    )
     lines: list[str] = []
-    created = run[0].created
+    created = new_lines[0].created
     for item in items:
         id = item.get("call_id")
-        created = times.get(id, created) if isinstance(id, str) else next(spoken, created)
-        lines.append(_line(write_time(created), "response_item", _typed(item)))
+        created = call_times.get(id, created) if isinstance(id, str) else next(other_times, created)
+        lines.append(_write_line(write_time(created), "response_item", _with_type(item)))
     return lines
 
 
 def _open_calls(messages: Sequence[Message], texts: Sequence[str]) -> list[ToolCall]:
     """The calls in earlier lines whose results are in these messages."""
     own_ids = {block.id for m in messages for block in m.blocks if isinstance(block, ToolCall)}
-    results = {b.call_id for m in messages for b in m.blocks if isinstance(b, ToolResult)}
-    missing = results - own_ids
+    result_ids = {b.call_id for m in messages for b in m.blocks if isinstance(b, ToolResult)}
+    missing = result_ids - own_ids
     return [
         ToolCall(item["call_id"], str(item.get("name", "")), str(item.get("arguments", "")))
-        for item in (_history(texts) if missing else ())
+        for item in (_read_history(texts) if missing else ())
         if item.get("type") == "function_call" and item.get("call_id") in missing
     ]
 
 
 def _call_ids(message: Message) -> list[str]:
-    calls = [block.id for block in message.blocks if isinstance(block, ToolCall)]
-    return calls or [b.call_id for b in message.blocks if isinstance(b, ToolResult)]
+    """The ids of a message's calls, or else of its results."""
+    call_ids = [block.id for block in message.blocks if isinstance(block, ToolCall)]
+    return call_ids or [b.call_id for b in message.blocks if isinstance(b, ToolResult)]
 
 
-def _has_text(message: Message) -> bool:
+def _has_other_blocks(message: Message) -> bool:
+    """Whether a message has blocks besides calls and results, such as text."""
     return any(not isinstance(b, ToolCall | ToolResult) for b in message.blocks)
 
 
-def _begin(thread: str, pieces: Sequence[Piece], folder: str) -> list[str]:
+def _session_meta(thread: str, pieces: Sequence[Piece], folder: str) -> list[str]:
     """The `session_meta` line for a thread that was not imported; none if there are no messages."""
     started = next(
         (write_time(piece.created) for piece in pieces if isinstance(piece, NewLine)), None
@@ -304,21 +322,21 @@ def _begin(thread: str, pieces: Sequence[Piece], folder: str) -> list[str]:
         "cli_version": "0.0.0",
         "source": "exec",
     }
-    return [_line(started, "session_meta", payload)]
+    return [_write_line(started, "session_meta", payload)]
 
 
-def _line(stamp: str, kind: str, payload: JsonObject) -> str:
+def _write_line(stamp: str, kind: str, payload: JsonObject) -> str:
     return orjson.dumps({"timestamp": stamp, "type": kind, "payload": payload}).decode() + "\n"
 
 
-def _compacted(piece: NewLine, before: Sequence[JsonObject]) -> str:
-    """The line after which Codex uses another history."""
-    history = [*before, *_payloads(piece.message)]
-    payload = {"message": piece.message.text, "replacement_history": history}
-    return _line(write_time(piece.created), "compacted", payload)
+def _write_compacted(summary: NewLine, before: Sequence[JsonObject]) -> str:
+    """The `compacted` line: from here on, Codex uses the history in it."""
+    history = [*before, *_payloads(summary.message)]
+    payload = {"message": summary.message.text, "replacement_history": history}
+    return _write_line(write_time(summary.created), "compacted", payload)
 
 
-def _history(texts: Sequence[str]) -> list[JsonObject]:
+def _read_history(texts: Sequence[str]) -> list[JsonObject]:
     """The items in Codex's context after these lines."""
     items: list[JsonObject] = []
     for value in filter(None, (read_object(text.encode(errors="replace")) for text in texts)):
@@ -334,15 +352,15 @@ def _history(texts: Sequence[str]) -> list[JsonObject]:
     return items
 
 
-def _items(message: Message, stamp: str) -> list[str]:
-    return [_line(stamp, "response_item", item) for item in _payloads(message)]
+def _write_items(message: Message, stamp: str) -> list[str]:
+    return [_write_line(stamp, "response_item", item) for item in _payloads(message)]
 
 
 def _payloads(message: Message) -> list[JsonObject]:
-    return [_typed(item) for item in CODECS[PROTOCOL].write_messages([message])]
+    return [_with_type(item) for item in CODECS[PROTOCOL].write_messages([message])]
 
 
-def _typed(item: JsonObject) -> JsonObject:
+def _with_type(item: JsonObject) -> JsonObject:
     """An item as Codex writes it: always with a type, and its content a list of parts."""
     if "type" in item:
         return item
@@ -359,8 +377,8 @@ def rename_session(data: bytes, session: str) -> bytes:
     for line in split_lines(data):
         match line.value:
             case {"type": "session_meta", "payload": {**payload}}:
-                names = {name: session for name in ("id", "session_id") if name in payload}
-                renamed = {**line.value, "payload": {**payload, **names}}
+                ids = {name: session for name in ("id", "session_id") if name in payload}
+                renamed = {**line.value, "payload": {**payload, **ids}}
                 texts.append(orjson.dumps(renamed).decode() + "\n")
             case _:
                 texts.append(line.text)

@@ -38,9 +38,9 @@ from weft.history import (
     shows,
 )
 from weft.ids import Id
-from weft.model import Checkpoint, Message, is_system
+from weft.model import Message, is_system
 from weft.store import IMPORT, CommitRecord, Landing, Step as StoredStep
-from weft.thread.handle import Handle
+from weft.thread.handle import Handle, checkpoint_ids
 from weft.thread.source_lines import (
     SourceLines,
     read_source_lines,
@@ -75,9 +75,10 @@ class PlannedCommit(Struct, frozen=True):
 
 
 class CommittedPlan(Struct, frozen=True):
-    """The heads of the imported branches; `new` counts the commits that the thread did not have.
+    """The result of an import: the head of each branch, and the number of new commits.
 
-    `behind` are the branches of which the thread already has more than the file.
+    `renamed` has the new name of each branch whose own name was in use. `behind` are the branches
+    of which the thread already has more than the file.
     """
 
     branches: Mapping[str, str]
@@ -96,7 +97,7 @@ class Placement(Struct, frozen=True):
     commits: tuple[PlannedCommit, ...] = ()
 
 
-CANDIDATES = 16
+MAX_CANDIDATES = 16
 """How many branches are compared with a file if no branch has its commits."""
 
 
@@ -108,8 +109,8 @@ def commit_plan(
     with handle.lock, handle.store.transaction():
         commits = _plan_commits(handle, plan, source, progress)
         placements = {
-            name: _place_branch(handle, plan, name, [*_chain_of(plan, last)], commits)
-            for name, last in plan.branches.items()
+            name: _place_branch(handle, plan, name, _keys_up_to(plan, last_key), commits)
+            for name, last_key in plan.branches.items()
         }
         written = {name: placement for name, placement in placements.items() if placement.commits}
         for placement in written.values():
@@ -157,10 +158,9 @@ def _plan_commit(
     """The commit of a step, after the hooks."""
     parent = None if step.parent is None else commits[step.parent]
     view = View() if parent is None else parent.view
-    draft = _draft(step, view, commits)
-    if step.lines and not (
-        isinstance(step, MessageStep) and step.is_file and _is_any_reworded(commits)
-    ):
+    draft = _step_draft(step, view, commits)
+    has_whole_file = isinstance(step, MessageStep) and step.is_file
+    if step.lines and not (has_whole_file and _is_any_reworded(commits)):
         attachment = write_source_lines(SourceLines(format, source, step.lines))
         draft = structs.replace(draft, messages=(*draft.messages, attachment))
     created = _created(handle, step, parent)
@@ -175,7 +175,8 @@ def _plan_commit(
     view_after = view.extend([stored])
     if handle.scope is not None:
         chain_before = None if parent is None else parent.record.chain
-        record = structs.replace(record, chain=_link(handle.scope, chain_before, step, view_after))
+        chain = _chain_key(handle.scope, chain_before, step, view_after)
+        record = structs.replace(record, chain=chain)
     has_turn = not isinstance(step, LinesStep)
     return PlannedCommit(record, entries, view_after, draft.messages, is_reworded, has_turn)
 
@@ -203,7 +204,7 @@ def _run_hooks(handle: Handle, draft: Draft) -> Draft:
     return result if is_same else structs.replace(result, messages=messages)
 
 
-def _draft(step: Step, view: View, commits: Mapping[str, PlannedCommit]) -> Draft:
+def _step_draft(step: Step, view: View, commits: Mapping[str, PlannedCommit]) -> Draft:
     match step:
         case MessageStep():
             return Draft(
@@ -228,23 +229,25 @@ def _compacted_rows(
     step: CompactionStep, view: View, commits: Mapping[str, PlannedCommit]
 ) -> list[Row]:
     """The rows after a compaction; rows that it keeps unchanged keep their slots."""
-    present = {row.id: row for row in view.rows}
-    free = list(view.rows)
+    rows_by_id = {row.id: row for row in view.rows}
+    unused = list(view.rows)
     rows: list[Row] = []
     for item in step.rows:
-        if isinstance(item, str):
-            row = present.get(commits[item].record.id)
+        if isinstance(item, str):  # the key of a step
+            row = rows_by_id.get(commits[item].record.id)
         else:
-            row = next((row for row in free if row.message == item), None)
-        if row is not None and row in free:
-            free.remove(row)
+            row = next((row for row in unused if row.message == item), None)
+        if row is not None and row in unused:
+            unused.remove(row)
             rows.append(row)
         elif not isinstance(item, str):
             rows.append(Row(None, item, "normal", "summary"))
     return rows
 
 
-def _link(scope: str, chain_before: bytes | None, step: Step, view_after: View) -> bytes | None:
+def _chain_key(
+    scope: str, chain_before: bytes | None, step: Step, view_after: View
+) -> bytes | None:
     """The chain key after a step, by which the gateway recognises an imported conversation."""
     match step:
         case MessageStep():
@@ -260,15 +263,15 @@ def _link(scope: str, chain_before: bytes | None, step: Step, view_after: View) 
             return chain_before
 
 
-def _chain_of(plan: ImportPlan, key: str) -> list[str]:
+def _keys_up_to(plan: ImportPlan, key: str) -> list[str]:
     """The keys of the steps from the first one to this one."""
     parents = {step.key: step.parent for step in plan.steps}
-    chain: list[str] = []
+    keys: list[str] = []
     current: str | None = key
     while current is not None:
-        chain.append(current)
+        keys.append(current)
         current = parents[current]
-    return chain[::-1]
+    return keys[::-1]
 
 
 def _place_branch(
@@ -288,6 +291,7 @@ def _place_branch(
     ):
         return Placement(name, chain)
     if handle.store.read_nodes(handle.name, [_last_turn(chain).record.id]):
+        # The thread has the file's last turn. Only a missing branch has to be written.
         return Placement(name, () if head is not None else chain)
     aligned = _align_branch(handle, chain)
     if aligned is not None and aligned.is_complete:
@@ -301,9 +305,10 @@ def _place_branch(
 
 
 class _Alignment(Struct, frozen=True):
-    """The part of a file that the thread has: up to `commit`, and up to the file's `last` message.
+    """The part of a file that a branch of the thread has.
 
-    `is_tip`: `commit` is the head of `branch`. `is_complete`: the thread has the whole file.
+    It ends at `commit` in the branch, and at the message `last` in the file. `is_tip`: `commit` is
+    the head of the branch. `is_complete`: the branch has the whole file.
     """
 
     branch: str
@@ -322,10 +327,10 @@ def _align_branch(handle: Handle, chain: Sequence[PlannedCommit]) -> _Alignment 
     planned = _dialogue(chain[-1].view)
     branches = read_branches(handle.store, handle.name)
     names = [handle.branch, *(name for name in reversed(branches) if name != handle.branch)]
-    best: tuple[int, _Alignment] | None = None
-    for name in [name for name in names if name in branches][:CANDIDATES]:
+    best: tuple[int, _Alignment] | None = None  # with the number of aligned messages
+    for name in [name for name in names if name in branches][:MAX_CANDIDATES]:
         head = branches[name]
-        for stored in (_dialogue(handle.view(head)), _appended(handle, head)):
+        for stored in (_dialogue(handle.view(head)), _appended_dialogue(handle, head)):
             stored_count, planned_count = align_turns(
                 [m for _, m in stored], [m for _, m in planned]
             )
@@ -340,7 +345,7 @@ def _align_branch(handle: Handle, chain: Sequence[PlannedCommit]) -> _Alignment 
     return None if best is None else best[1]
 
 
-def _appended(handle: Handle, head: Id) -> list[tuple[Id, Message]]:
+def _appended_dialogue(handle: Handle, head: Id) -> list[tuple[Id, Message]]:
     """The messages that were appended to a branch, without system messages, each with its slot.
 
     Empty if nothing was rewritten: the view has the same messages.
@@ -408,8 +413,8 @@ def _check_budget(handle: Handle, branch: str, after: View) -> None:
 def _missing_commits(handle: Handle, commits: Sequence[PlannedCommit]) -> list[Id]:
     """The commits that the thread does not have yet, in order."""
     ids = list(dict.fromkeys(commit.record.id for commit in commits))
-    present_ids = {node.id for node in handle.store.read_nodes(handle.name, ids)}
-    return [id for id in ids if id not in present_ids]
+    existing_ids = {node.id for node in handle.store.read_nodes(handle.name, ids)}
+    return [id for id in ids if id not in existing_ids]
 
 
 def _land_branch(handle: Handle, name: str, chain: Sequence[PlannedCommit]) -> None:
@@ -426,13 +431,7 @@ def _land_branch(handle: Handle, name: str, chain: Sequence[PlannedCommit]) -> N
             created=handle.clock(),
             entries=tuple(entry for commit in chain for entry in commit.entries),
             commits=tuple(commit.record for commit in chain),
-            checkpoints=tuple(
-                block.id
-                for commit in chain
-                for message in commit.messages
-                for block in message.blocks
-                if isinstance(block, Checkpoint)
-            ),
+            checkpoints=checkpoint_ids(message for commit in chain for message in commit.messages),
         ),
     )
 
@@ -453,10 +452,10 @@ def _is_older_import(
     for step in reversed(handle.store.walk(handle.name, head)):
         if step.commit.id in planned_ids:
             return True
-        attached = read_source_lines(step)
-        if attached is None or attached.source != plan.name:
+        source = read_source_lines(step)
+        if source is None or source.source != plan.name:
             return False
-        if not all((line.number, line.text) in lines for line in attached.lines):
+        if not all((line.number, line.text) in lines for line in source.lines):
             return False
     return True
 

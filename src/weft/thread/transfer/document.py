@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
+from itertools import groupby
 
 import orjson
 from msgspec import Struct
@@ -47,10 +48,10 @@ from weft.model import (
 from weft.printable import clean_text, without_sequences
 from weft.store import Step
 from weft.thread.handle import Handle
-from weft.thread.typed import NOT_TYPED
+from weft.thread.typed import CLIENT_TEXT
 
 Render = Callable[[str], str]
-"""Markdown of an untrusted author to safe HTML."""
+"""Converts Markdown of an untrusted author to safe HTML."""
 
 REWRITES = {
     "compact": "Compacted",
@@ -59,12 +60,16 @@ REWRITES = {
     "revert": "Reverted",
     "splice": "Changed",
 }
+"""The labels of commits that change messages, by kind."""
+
 BITMAPS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 TITLE_LENGTH = 100
 IMAGE_CHARACTERS = 4_000_000
 """Larger images, in characters of base64, are named instead of shown."""
 
 MAX_INDENT = 3
+"""A line that is indented further cannot end a code block that starts at the margin."""
+
 BLANK = " \t"
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<marks>`{3,}(?=[^`]*$)|~{3,})")
 _INNER_FENCE = re.compile(r"[ \t]*(?:(?:[-*+>]|\d+[.)])[ \t]*)*(?:`{3,}|~{3,})")
@@ -105,7 +110,11 @@ img { max-width: 100%; }
 
 
 class Entry(Struct, frozen=True):
-    """A message with the id and time of its commit; `change` names a rewrite that added it."""
+    """A message with the id and time of its commit.
+
+    `is_current`: the branch still has it. `change` is the label of the rewrite that added it, and
+    `removed` the number of messages that the rewrite removed.
+    """
 
     id: str
     created: float
@@ -119,7 +128,7 @@ class Entry(Struct, frozen=True):
 class Branch(Struct, frozen=True):
     """A branch with its own entries; `fork` is the id of the message that it starts after.
 
-    With `is_tag`, the commits of a tag that is on no branch.
+    `is_tag`: it is not a branch, but the commits of a tag that is on no branch.
     """
 
     name: str
@@ -140,7 +149,7 @@ def write_html(handle: Handle, render: Render | None = None) -> bytes:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<meta name="referrer" content="no-referrer">',
         f"<title>{_safe(title)}</title><style>{STYLE}</style></head><body>",
-        f'<h1>{_safe(title)}</h1><p class="facts">{_safe(_facts(handle, branches))}</p>',
+        f'<h1>{_safe(title)}</h1><p class="facts">{_safe(_describe_thread(handle, branches))}</p>',
     ]
     if len(branches) > 1:
         links = (f'<li><a href="#b{n}">{_safe(b.name)}</a></li>' for n, b in enumerate(branches))
@@ -158,7 +167,12 @@ def write_html(handle: Handle, render: Render | None = None) -> bytes:
 def write_markdown(handle: Handle) -> bytes:
     """The thread as one Markdown file."""
     branches = read_branches(handle)
-    lines = [f"# {_one_line(_title(handle))}", "", _one_line(_facts(handle, branches)), ""]
+    lines = [
+        f"# {_one_line(_title(handle))}",
+        "",
+        _one_line(_describe_thread(handle, branches)),
+        "",
+    ]
     for branch in branches:
         if len(branches) > 1:
             lines += [f"## {_one_line(_heading(branch))}", ""]
@@ -188,8 +202,8 @@ def read_branches(handle: Handle) -> tuple[Branch, ...]:
         own_entries = tuple(entry for id, entry in entries if id not in known_commits)
         shared = [entry for id, entry in entries if id in known_commits]
         fork = shared[-1].id if shared and branches else None
-        shown_name = name.removeprefix(TAG) if is_tag else name
-        branches.append(Branch(shown_name, own_entries, name == handle.branch, fork, is_tag))
+        title = name.removeprefix(TAG) if is_tag else name
+        branches.append(Branch(title, own_entries, name == handle.branch, fork, is_tag))
         known_commits.update(step.commit.id for step in steps)
     return tuple(branches)
 
@@ -202,35 +216,43 @@ def _read_entries(
     A tag is shown at the last message up to its commit.
     """
     view = View()
-    added: list[tuple[Step, Row, int]] = []
-    appending: list[Step] = []
-
-    def append() -> None:
-        nonlocal view, appending
-        before = {row.id for row in view.rows}
-        by_id = {step.commit.id: step for step in appending}
-        view, appending = view.extend(appending), []
-        for row in view.rows:
-            if row.id not in before and row.id in by_id:
-                added.append((by_id[row.id], row, 0))
-
-    for step in steps:
-        if step.commit.kind not in REWRITES:
-            appending.append(step)
-            continue
-        append()
-        before = {row.id: row.message for row in view.rows}
-        view = view.extend([step])
-        removed = len(before.keys() - {row.id for row in view.rows})
-        new_rows = [row for row in view.rows if before.get(row.id) is not row.message]
-        added += [(step, row, removed if n == 0 else 0) for n, row in enumerate(new_rows)]
-    append()
+    added: list[tuple[Step, Row, int]] = []  # with the number of messages that were removed
+    for is_rewrite, group in groupby(steps, key=lambda step: step.commit.kind in REWRITES):
+        if is_rewrite:
+            for step in group:
+                view = _extend_by_rewrite(view, step, added)
+        else:
+            view = _extend_by_appends(view, list(group), added)
     current = {(row.id, id(row.message)) for row in view.rows}
-    shown_tags = _tags_by_message(steps, [step.commit.id for step, _, _ in added], tags)
+    message_tags = _tags_by_message(steps, [step.commit.id for step, _, _ in added], tags)
     return [
-        (step.commit.id, _entry(step, row, removed, current, shown_tags.get(number, ())))
+        (step.commit.id, _entry(step, row, removed, current, message_tags.get(number, ())))
         for number, (step, row, removed) in enumerate(added)
     ]
+
+
+def _extend_by_appends(
+    view: View, steps: Sequence[Step], added: list[tuple[Step, Row, int]]
+) -> View:
+    """The view after these commits; the rows that they append are put into `added`."""
+    ids_before = {row.id for row in view.rows}
+    steps_by_id = {step.commit.id: step for step in steps}
+    view = view.extend(steps)
+    for row in view.rows:
+        if row.id not in ids_before and row.id in steps_by_id:
+            added.append((steps_by_id[row.id], row, 0))
+    return view
+
+
+def _extend_by_rewrite(view: View, step: Step, added: list[tuple[Step, Row, int]]) -> View:
+    """The view after a rewrite; the rows that it adds or changes are put into `added`."""
+    before = {row.id: row.message for row in view.rows}
+    view = view.extend([step])
+    removed = len(before.keys() - {row.id for row in view.rows})
+    new_rows = [row for row in view.rows if before.get(row.id) is not row.message]
+    # Only the first row reports the removed messages.
+    added += [(step, row, removed if n == 0 else 0) for n, row in enumerate(new_rows)]
+    return view
 
 
 def _tags_by_message(
@@ -238,13 +260,13 @@ def _tags_by_message(
 ) -> dict[int, tuple[str, ...]]:
     """The tags of each message, by its number; `commits` are the commits of the messages."""
     last_messages = {commit: number for number, commit in enumerate(commits)}
-    shown: dict[int, tuple[str, ...]] = {}
+    message_tags: dict[int, tuple[str, ...]] = {}
     last = -1
     for step in steps:
         last = last_messages.get(step.commit.id, last)
         if last >= 0 and step.commit.id in tags:
-            shown[last] = (*shown.get(last, ()), *tags[step.commit.id])
-    return shown
+            message_tags[last] = (*message_tags.get(last, ()), *tags[step.commit.id])
+    return message_tags
 
 
 def _entry(
@@ -254,9 +276,11 @@ def _entry(
     current: set[tuple[Id | None, int]],
     tags: tuple[str, ...],
 ) -> Entry:
+    commit = step.commit.id
+    # A commit that rewrites may have several messages, so their slots are part of the id.
+    slot = "" if row.id is None or row.id == commit else f"-{row.id.hex()[:12]}"
     return Entry(
-        step.commit.id.hex()
-        + ("" if row.id in (None, step.commit.id) else f"-{row.id.hex()[:12]}"),
+        commit.hex() + slot,
         step.commit.created,
         row.message,
         (row.id, id(row.message)) in current,
@@ -312,7 +336,7 @@ def _html_block(block: Block, role: str, render: Render | None) -> Iterator[str]
 def _html_typed(text: str, render: Render | None) -> Iterator[str]:
     """A user's text: the typed parts are shown, the parts that the client added are collapsed."""
     end = 0
-    for match in NOT_TYPED.finditer(text):
+    for match in CLIENT_TEXT.finditer(text):
         if text[end : match.start()].strip():
             yield _html_text(text[end : match.start()].strip(), render)
         yield _details(match[1] or "added by the client", f"<pre>{_safe(match[0])}</pre>")
@@ -346,8 +370,8 @@ def _html_image(source: object) -> str:
 
 
 def _details(label: str, body: str, classes: str = "") -> str:
-    name = f' class="{classes}"' if classes else ""
-    return f"<details{name}><summary>{_safe(label)}</summary>\n{body}\n</details>"
+    attribute = f' class="{classes}"' if classes else ""
+    return f"<details{attribute}><summary>{_safe(label)}</summary>\n{body}\n</details>"
 
 
 def _markdown_entry(entry: Entry) -> Iterator[str]:
@@ -395,10 +419,12 @@ def _fenced(text: str) -> str:
 
 
 def _contained(text: str) -> str:
-    """The text as Markdown that can neither begin a turn nor swallow the next one.
+    """The text as Markdown that can neither look like another turn nor include the next one.
 
-    Code blocks are recognised by the rules of CommonMark (https://spec.commonmark.org/0.31.2/) at
-    the start of lines, and indented ones, as in lists, if they end as they began.
+    Code blocks at the start of a line are recognised by the rules of CommonMark
+    (https://spec.commonmark.org/0.31.2/). An indented code block, as in a list, is recognised if
+    its end has the same indent as its start. A text with any other code block becomes one code
+    block.
     """
     lines = _visible(text).splitlines()
     parts: list[str] = []
@@ -420,7 +446,9 @@ def _contained(text: str) -> str:
         code = lines[position : end + 1]
         if fence["indent"] and (end == len(lines) or any(map(_TAG.search, code))):
             return _fenced(text)
-        parts += [*_escaped(paragraph), *code, *([fence["marks"]] if end == len(lines) else ())]
+        parts += [*_escaped(paragraph), *code]
+        if end == len(lines):  # the code block is open: close it
+            parts.append(fence["marks"])
         paragraph = []
         position = end + 1
     return "\n".join([*parts, *_escaped(paragraph)])
@@ -447,9 +475,9 @@ def _fence_end(lines: Sequence[str], start: int, fence: re.Match[str]) -> int:
 def _escaped(paragraph: Sequence[str]) -> Iterator[str]:
     """The lines with escapes in headings, tags, images and link definitions."""
     spans = [_code_spans(line) for line in paragraph]
-    has_spans = all(line_spans is not None for line_spans in spans)
+    is_clear = all(line_spans is not None for line_spans in spans)  # else all code is escaped too
     for number, (line, line_spans) in enumerate(zip(paragraph, spans, strict=True)):
-        code = line_spans if has_spans and line_spans is not None else []
+        code = line_spans if is_clear and line_spans is not None else []
 
         def escape_part(part: re.Match[str], code: list[tuple[int, int]] = code) -> str:
             if any(start <= part.start() < end for start, end in code):
@@ -464,19 +492,19 @@ def _escaped(paragraph: Sequence[str]) -> Iterator[str]:
 
 
 def _code_spans(line: str) -> list[tuple[int, int]] | None:
-    """Where the code in a line is; `None` if a backtick has no partner on the line."""
-    runs = [(run.start(), run.end()) for run in _TICKS.finditer(line)]
+    """The start and end of each code span in a line; `None` if one does not end on the line."""
     if "\\`" in line:
         return None
+    backticks = [(run.start(), run.end()) for run in _TICKS.finditer(line)]
     spans: list[tuple[int, int]] = []
-    while runs:
-        start, end = runs.pop(0)
-        size = end - start
-        partner = next((at for at, run in enumerate(runs) if run[1] - run[0] == size), None)
-        if partner is None:
+    while backticks:
+        start, end = backticks.pop(0)
+        length = end - start
+        closing = next((n for n, run in enumerate(backticks) if run[1] - run[0] == length), None)
+        if closing is None:
             return None
-        spans.append((start, runs[partner][1]))
-        del runs[: partner + 1]
+        spans.append((start, backticks[closing][1]))
+        del backticks[: closing + 1]
     return spans
 
 
@@ -488,13 +516,13 @@ def _title(handle: Handle) -> str:
     return title if len(title) <= TITLE_LENGTH else title[: TITLE_LENGTH - 1] + "…"
 
 
-def _facts(handle: Handle, branches: Sequence[Branch]) -> str:
+def _describe_thread(handle: Handle, branches: Sequence[Branch]) -> str:
     times = [entry.created for branch in branches for entry in branch.entries]
     messages = sum(entry.change is None for b in branches for entry in b.entries)
-    when = f", {_time(min(times))} to {_time(max(times))}" if times else ""
+    period = f", {_time(min(times))} to {_time(max(times))}" if times else ""
     count = sum(not branch.is_tag for branch in branches)
-    several = f", {count} branches" if count > 1 else ""
-    return f"thread {handle.name}, {messages} messages{several}{when}"
+    branch_count = f", {count} branches" if count > 1 else ""
+    return f"thread {handle.name}, {messages} messages{branch_count}{period}"
 
 
 def _heading(branch: Branch) -> str:
@@ -504,11 +532,11 @@ def _heading(branch: Branch) -> str:
 
 
 def _label(entry: Entry, role: str) -> str:
-    label = role if entry.change is None else f"{entry.change} ({_count(entry.removed)})"
+    label = role if entry.change is None else f"{entry.change} ({_describe_removed(entry.removed)})"
     return "".join((label, *(f", tag {name}" for name in entry.tags)))
 
 
-def _count(removed: int) -> str:
+def _describe_removed(removed: int) -> str:
     return f"{removed} message{'' if removed == 1 else 's'} replaced"
 
 
@@ -538,9 +566,10 @@ def _visible(text: str) -> str:
 
 
 def _safe(text: str) -> str:
+    """The text as HTML."""
     return escape(_visible(text))
 
 
 def _one_line(text: str) -> str:
-    """The text as a Markdown heading: one line, without markup."""
+    """The text on one line, with Markdown's markup escaped."""
     return re.sub(r"([\\`*_\[\]<>#])", r"\\\1", " ".join(_visible(text).split()))

@@ -8,7 +8,7 @@ all branches, in the old order. Otherwise it has the messages that the branch ha
   its boundary stay. If it was reverted, its boundary and summary are left out.
 - A message that is not in the file is a `NewLine` after the line of the message before it. If no
   message with a line comes before it, it is written right before the first remaining turn.
-- A summary with nothing before it `opens` the conversation. Session formats have special lines for
+- A summary with nothing before it begins the conversation. Session formats have special lines for
   that.
 
 The time of a new line is that of the commit that added its message.
@@ -20,7 +20,15 @@ from itertools import takewhile
 
 from msgspec import Struct
 
-from weft.history import Append, Rewrite, Row, decode_appended, decode_body, new_slot, read_writers
+from weft.history import (
+    Append,
+    Rewrite,
+    Row,
+    decode_appended,
+    decode_body,
+    inserted_slots,
+    read_writers,
+)
 from weft.ids import Id
 from weft.model import Message, is_system
 from weft.store import Step
@@ -45,10 +53,8 @@ def _added_slots(step: Step) -> Iterator[Id]:
     match decode_body(step).op:
         case Append(slot=slot):
             yield slot or step.commit.id
-        case Rewrite(insert=inserts):
-            placed = [row for insert in inserts for row in insert.rows]
-            for number, row in enumerate(placed):
-                yield row.slot or new_slot(step.commit.id, number)
+        case Rewrite() as op:
+            yield from inserted_slots(step.commit.id, op)
         case _:
             pass
 
@@ -76,11 +82,14 @@ def find_folder(messages: Iterable[Message]) -> str | None:
 
 
 LINE_GAP, TURN_GAP = 1e-6, 1e-3
-"""New lines get fractional line numbers: the distance of two lines, and of two moved turns."""
+"""The distance between two new lines, and between two moved turns.
+
+They get fractional line numbers, so that they sort between the lines of the file.
+"""
 
 
 class FileLine(Struct, frozen=True):
-    """A line of the imported file; `edited` is its message now, if it was changed."""
+    """A line of the imported file; `edited` is the new message, if it was edited since."""
 
     line: SourceLine
     slot: Id | None = None
@@ -88,7 +97,10 @@ class FileLine(Struct, frozen=True):
 
 
 class NewLine(Struct, frozen=True):
-    """A message that the imported file does not have; `opens`: a summary with nothing before it."""
+    """A message that the imported file does not have.
+
+    `opens`: it is a summary that begins the conversation.
+    """
 
     slot: Id
     message: Message
@@ -103,7 +115,7 @@ class NewLine(Struct, frozen=True):
 
 
 def is_clients_prompt(message: Message, kind: str) -> bool:
-    """Whether this is a system prompt that a client sent, and will send again by itself.
+    """Whether this is a system prompt of a client, which the client will send again by itself.
 
     Instructions that a person added to the thread are not.
     """
@@ -120,44 +132,48 @@ Piece = FileLine | NewLine | RemovedLine
 
 
 class Journal(Struct, frozen=True):
-    """The pieces of a file in order. `moved`: the messages are in another order than the lines."""
+    """The pieces of a file in order; `source` is the session that it was imported from.
+
+    `is_untouched`: the thread has not changed since the import. `is_reordered`: the messages are in
+    another order than in the file.
+    """
 
     source: str
     pieces: tuple[Piece, ...]
     is_untouched: bool = False
-    moved: bool = False
+    is_reordered: bool = False
 
 
 def read_journal(handle: Handle, format: str, *, repeats: bool = False) -> Journal:
     """The lines of the handle's branch; all are new if it was not imported in this format.
 
-    `repeats`: in this format the line of a compaction contains the messages that it keeps.
+    `repeats`: in this format the line of a compaction repeats the messages that it keeps.
     """
     head = handle.head()
     chain = [] if head is None else handle.store.walk(handle.name, head)
-    attached = _source_lines(chain, format)
-    source = next(iter(attached.values())).source if attached else ""
-    others = _other_branches(handle, format, source) if attached else []
-    if chain and chain[-1].commit.id in attached and _is_end(chain, attached, others):
-        lines = {line.number: line for branch in others for line in branch.lines}
-        lines.update((line.number, line) for item in attached.values() for line in item.lines)
+    sources = _source_lines(chain, format)
+    source = next(iter(sources.values())).source if sources else ""
+    branches = _branches_of_source(handle, format, source) if sources else []
+    if chain and chain[-1].commit.id in sources and _has_last_turn(chain, sources, branches):
+        lines = {line.number: line for branch in branches for line in branch.lines}
+        lines.update((line.number, line) for item in sources.values() for line in item.lines)
         pieces = tuple(FileLine(lines[number]) for number in sorted(lines))
         return Journal(source, pieces, is_untouched=True)
     rows = handle.view(head).rows
-    steps = {step.commit.id: step for step in _steps_of(handle, chain, rows)}
-    attached = {
+    steps = {step.commit.id: step for step in _with_merged_steps(handle, chain, rows)}
+    sources = {
         id: item
         for id, item in _source_lines(steps.values(), format).items()
         if item.source == source
     }
     sidechain_lines = [
-        line for branch in others if branch.root != _root(chain) for line in branch.lines
+        line for branch in branches if branch.root != _root(chain) for line in branch.lines
     ]
     compactions = [
-        step for step in chain if step.commit.id in attached and step.commit.kind == "compact"
+        step for step in chain if step.commit.id in sources and step.commit.kind == "compact"
     ]
-    in_effect = _read_in_effect(handle, compactions, rows, repeats)
-    return _current(handle, rows, steps, attached, in_effect, source, sidechain_lines)
+    in_effect = _compactions_in_effect(handle, compactions, rows, repeats)
+    return _changed_journal(handle, rows, steps, sources, in_effect, source, sidechain_lines)
 
 
 class _Branch(Struct, frozen=True):
@@ -167,7 +183,7 @@ class _Branch(Struct, frozen=True):
     lines: tuple[SourceLine, ...]
 
 
-def _other_branches(handle: Handle, format: str, source: str) -> list[_Branch]:
+def _branches_of_source(handle: Handle, format: str, source: str) -> list[_Branch]:
     """Every branch that has lines of a source; a sidechain has its own root."""
     branches: list[_Branch] = []
     for head in set(handle.store.refs(handle.name).values()):
@@ -181,48 +197,53 @@ def _other_branches(handle: Handle, format: str, source: str) -> list[_Branch]:
     return branches
 
 
-def _is_end(
-    chain: Sequence[Step], attached: Mapping[Id, SourceLines], others: Sequence[_Branch]
+def _has_last_turn(
+    chain: Sequence[Step], sources: Mapping[Id, SourceLines], branches: Sequence[_Branch]
 ) -> bool:
-    """Whether no other branch of the conversation has a turn after the last one of this branch."""
-    last = _last_turn(line for item in attached.values() for line in item.lines)
-    siblings = [branch for branch in others if branch.root == _root(chain)]
-    return all(_last_turn(branch.lines) <= last for branch in siblings)
+    """Whether no other branch of the conversation has a later turn than this branch."""
+    last = _last_turn_number(line for item in sources.values() for line in item.lines)
+    siblings = [branch for branch in branches if branch.root == _root(chain)]
+    return all(_last_turn_number(branch.lines) <= last for branch in siblings)
 
 
-def _last_turn(lines: Iterable[SourceLine]) -> int:
+def _last_turn_number(lines: Iterable[SourceLine]) -> int:
+    """The number of the last line that is part of a turn; -1 if there is none."""
     return max((line.number for line in lines if line.is_turn), default=-1)
 
 
 def _root(chain: Sequence[Step]) -> Id:
+    """The first commit."""
     return chain[0].commit.id if chain else b""
 
 
-def _current(
+def _changed_journal(
     handle: Handle,
     rows: Sequence[Row],
     steps: Mapping[Id, Step],
-    attached: Mapping[Id, SourceLines],
+    sources: Mapping[Id, SourceLines],
     in_effect: Mapping[Id, "_Compaction"],
     source: str,
     sidechain_lines: Iterable[SourceLine],
 ) -> Journal:
-    """The lines of the branch as it is now, with the lines of its sidechains."""
-    current = {row.id: row for row in rows if row.id is not None}
-    moved_positions = _moved_positions(rows, attached)
+    """The journal of a branch that has changed since the import.
+
+    Each piece gets a position: its line number, or a fraction between two line numbers.
+    """
+    current_rows = {row.id: row for row in rows if row.id is not None}
+    moved_positions = _moved_positions(rows, sources)
     pieces: list[tuple[float, Piece]] = [(line.number, FileLine(line)) for line in sidechain_lines]
     starts: dict[Id, float] = {}
     ends: dict[Id, float] = {}
-    for id, item in attached.items():
+    for id, item in sources.items():
         step = steps[id]
-        is_kept = _keeps(step, current, in_effect)
-        row = current.get(id)
-        edited = None if row is None or row.message == _first(step) else row.message
+        is_kept = _keeps_lines(step, current_rows, in_effect)
+        row = current_rows.get(id)
+        edited = None if row is None or row.message == decode_appended(step) else row.message
         for order, line in enumerate(item.lines):
-            stays = is_kept or (step.commit.kind == "compact" and not line.is_turn)
-            piece = (
-                FileLine(line, id, edited if line.is_turn else None) if stays else RemovedLine(line)
-            )
+            if is_kept or (step.commit.kind == "compact" and not line.is_turn):
+                piece = FileLine(line, id, edited if line.is_turn else None)
+            else:
+                piece = RemovedLine(line)
             position = (
                 moved_positions[id] + order * LINE_GAP if id in moved_positions else line.number
             )
@@ -234,16 +255,16 @@ def _current(
             starts[slot] = starts[id]
             ends[slot] = max(line.number for line in item.lines)
     pieces += _new_pieces(handle, rows, starts, ends)
-    pieces.sort(key=lambda placed: placed[0])
-    return Journal(source, tuple(piece for _, piece in pieces), moved=bool(moved_positions))
+    pieces.sort(key=lambda positioned: positioned[0])
+    return Journal(source, tuple(piece for _, piece in pieces), is_reordered=bool(moved_positions))
 
 
-def _moved_positions(rows: Sequence[Row], attached: Mapping[Id, SourceLines]) -> dict[Id, float]:
-    """The new line numbers of messages that were moved relative to their file."""
+def _moved_positions(rows: Sequence[Row], sources: Mapping[Id, SourceLines]) -> dict[Id, float]:
+    """The new positions of messages that come later in the thread than in the file."""
     positions: dict[Id, float] = {}
     last = -1.0
     for row in rows:
-        source_lines = None if row.id is None else attached.get(row.id)
+        source_lines = None if row.id is None else sources.get(row.id)
         if row.id is None or source_lines is None:
             continue
         start = next(line.number for line in source_lines.lines if line.is_turn)
@@ -261,7 +282,7 @@ class _Compaction(Struct, frozen=True):
     summaries: tuple[Id, ...] = ()
 
 
-def _read_in_effect(
+def _compactions_in_effect(
     handle: Handle, compactions: Sequence[Step], rows: Sequence[Row], repeats: bool
 ) -> dict[Id, _Compaction]:
     """The compactions that are still in effect, by commit.
@@ -284,33 +305,41 @@ def _is_in_effect(
     rows: Sequence[Row], after: Mapping[Id, Row], summaries: Sequence[Id], repeats: bool
 ) -> bool:
     """Whether a compaction's messages are unchanged, with no new message before its summary."""
-    shown = {row.id: row.message for row in rows if row.id and row.priority != "skip"}
-    if any(shown.get(slot) != after[slot].message for slot in (after if repeats else summaries)):
+    current = {row.id: row.message for row in rows if row.id and row.priority != "skip"}
+    written_slots = after if repeats else summaries
+    if any(current.get(slot) != after[slot].message for slot in written_slots):
         return False
-    return all(slot in after for slot in takewhile(lambda slot: slot not in summaries, shown))
+    slots_before = takewhile(lambda slot: slot not in summaries, current)
+    return all(slot in after for slot in slots_before)
 
 
-def _keeps(step: Step, current: Mapping[Id, Row], in_effect: Mapping[Id, _Compaction]) -> bool:
+def _keeps_lines(
+    step: Step, current_rows: Mapping[Id, Row], in_effect: Mapping[Id, _Compaction]
+) -> bool:
     """Whether the lines of a commit are still part of the file."""
     id = step.commit.id
     if step.commit.kind == "compact":
         return id in in_effect
     if step.commit.kind != "append":
         return True
-    row = current.get(id)
+    row = current_rows.get(id)
     if row is None:
         return any(id in compaction.folded for compaction in in_effect.values())
     op = decode_body(step).op
-    return row.priority != "skip" or (isinstance(op, Append) and op.priority == "skip")
+    was_hidden_in_file = isinstance(op, Append) and op.priority == "skip"
+    return row.priority != "skip" or was_hidden_in_file
 
 
 def _new_pieces(
     handle: Handle, rows: Sequence[Row], starts: Mapping[Id, float], ends: Mapping[Id, float]
 ) -> list[tuple[float, Piece]]:
-    """The new lines, each right after the line that it follows."""
-    shown = [row for row in rows if row.priority != "skip"]
-    first = next((row for row in shown if not is_clients_prompt(row.message, row.kind)), None)
-    new_slots = {row.id for row in shown if row.id is not None and row.id not in ends}
+    """The new lines, each positioned right after the line that it follows.
+
+    `starts` and `ends` are the positions of the first and the last line of each message.
+    """
+    visible = [row for row in rows if row.priority != "skip"]
+    first = next((row for row in visible if not is_clients_prompt(row.message, row.kind)), None)
+    new_slots = {row.id for row in visible if row.id is not None and row.id not in ends}
     times = read_times(handle, new_slots)
     pieces: list[tuple[float, Piece]] = []
     position = _first_position(rows, starts, ends)
@@ -335,7 +364,7 @@ def _first_position(
     return max(ends.values(), default=-1.0) if first is None else first - 0.5
 
 
-def _steps_of(handle: Handle, chain: Sequence[Step], rows: Sequence[Row]) -> list[Step]:
+def _with_merged_steps(handle: Handle, chain: Sequence[Step], rows: Sequence[Row]) -> list[Step]:
     """The commits of a branch, and those whose messages a merge brought in."""
     chain_ids = {step.commit.id for step in chain}
     merged = [row.id for row in rows if row.id is not None and row.id not in chain_ids]
@@ -343,13 +372,10 @@ def _steps_of(handle: Handle, chain: Sequence[Step], rows: Sequence[Row]) -> lis
 
 
 def _source_lines(steps: Iterable[Step], format: str) -> dict[Id, SourceLines]:
-    attached: dict[Id, SourceLines] = {}
+    """The lines that are stored with these commits, by commit."""
+    sources: dict[Id, SourceLines] = {}
     for step in steps:
         source_lines = read_source_lines(step)
         if source_lines is not None and source_lines.format == format:
-            attached[step.commit.id] = source_lines
-    return attached
-
-
-def _first(step: Step) -> Message:
-    return decode_appended(step)
+            sources[step.commit.id] = source_lines
+    return sources

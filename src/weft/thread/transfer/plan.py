@@ -29,9 +29,12 @@ from weft.thread.info import Progress, Remark
 from weft.thread.sessions import session_name
 from weft.thread.source_lines import SourceLine
 
-LATIN = "\0latin-1\0"
-PROGRESS_EVERY = 50
-PHASES = 3  # reading, planning, writing: each counts as a third of the progress
+LATIN_1_MARKER = "\0latin-1\0"
+PROGRESS_INTERVAL = 50
+"""Progress is reported once for this many items."""
+
+PHASES = 3
+"""Reading, planning and writing: each counts as a third of the progress."""
 
 
 class Line(Struct, frozen=True):
@@ -44,13 +47,13 @@ class Line(Struct, frozen=True):
 
 def split_lines(data: bytes) -> Iterator[Line]:
     """Split a file into lines, with their line endings; `join_lines` reverses it."""
-    for number, raw in enumerate(_cut(data)):
-        yield Line(number, _text(raw), read_object(raw))
+    for number, raw in enumerate(_split_bytes(data)):
+        yield Line(number, _decode(raw), read_object(raw))
 
 
 def join_lines(texts: Iterable[str]) -> bytes:
     """The bytes of a file from its lines."""
-    return b"".join(_bytes(text) for text in texts)
+    return b"".join(_encode(text) for text in texts)
 
 
 def read_object(raw: bytes) -> JsonObject | None:
@@ -86,23 +89,23 @@ def write_time(created: float) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _cut(data: bytes) -> list[bytes]:
+def _split_bytes(data: bytes) -> list[bytes]:
     """Split at newlines only: a carriage return is part of the line."""
     lines = [line + b"\n" for line in data.split(b"\n")]
     lines[-1] = lines[-1][:-1]
     return lines if lines[-1] else lines[:-1]
 
 
-def _text(raw: bytes) -> str:
+def _decode(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        return LATIN + raw.decode("latin-1")
+        return LATIN_1_MARKER + raw.decode("latin-1")
 
 
-def _bytes(text: str) -> bytes:
-    if text.startswith(LATIN):
-        return text.removeprefix(LATIN).encode("latin-1")
+def _encode(text: str) -> bytes:
+    if text.startswith(LATIN_1_MARKER):
+        return text.removeprefix(LATIN_1_MARKER).encode("latin-1")
     return text.encode()
 
 
@@ -183,6 +186,6 @@ class ImportPlan(Struct, frozen=True, kw_only=True):
 
 
 def report_progress(progress: Progress | None, phase: int, done: int, total: int) -> None:
-    """Call `progress` for every fiftieth item of a phase."""
-    if progress is not None and done % PROGRESS_EVERY == 0:
+    """Call `progress`, if there is one, for every fiftieth item of a phase."""
+    if progress is not None and done % PROGRESS_INTERVAL == 0:
         progress(phase * total + done, PHASES * total)
