@@ -145,9 +145,10 @@ class Handle:
     def log_operation(
         self, verb: str, ref: str, old: Id | None, new: Id | None, from_branch: str | None
     ) -> None:
-        """Move a ref and log the operation.
+        """Move a ref, and log the operation.
 
-        `from_branch` is the branch that the handle was on, if the operation is on another ref.
+        `from_branch` is the handle's branch, if another ref is moved or the handle switches. Then
+        this handle may undo the operation (`owns_operation`).
         """
         landing = Landing(
             verb=verb, ref=ref, old=old, new=new, created=self.clock(), was=from_branch

@@ -68,7 +68,7 @@ from .plan import (
     Remark,
     Step,
     join_lines,
-    line_time,
+    last_time,
     read_object,
     read_time,
     report_progress,
@@ -263,9 +263,11 @@ def read_claude_code(data: bytes, progress: Progress | None = None) -> ImportPla
     ]
     if trailing:
         parent = branch_ends.get(MAIN)
-        stamp = next((t for line in reversed(trailing) if (t := line_time(line)) is not None), None)
         trailing_lines = tuple(SourceLine(line.number, line.text) for line in trailing)
-        steps.append(LinesStep(key="trailing", parent=parent, lines=trailing_lines, created=stamp))
+        created = last_time(trailing)
+        steps.append(
+            LinesStep(key="trailing", parent=parent, lines=trailing_lines, created=created)
+        )
         branch_ends[MAIN] = "trailing"
     remarks += [
         Remark("unread", line.number, "this line is not a JSON object")
@@ -393,19 +395,22 @@ def _other_lines(lines: Sequence[Line], tree: Tree) -> tuple[dict[str, list[Line
 
 
 def _branches(tree: Tree) -> dict[str, str]:
-    """The last turn of each branch: `main` ends with the last turn in the file."""
+    """The last turn of each branch, by name.
+
+    `main` ends with the last turn in the file, or with the last of its descendants: an answer may
+    have lines after the turns that follow it.
+    """
     turns = list(tree.turns.values())
     if not turns:
         return {}
     main_turns = [turn for turn in turns if not turn.sidechain] or turns
     last = max(main_turns, key=_last_number)
     leaf_turns = leaves(tree)
-    descendant_leaves = (
-        [last]
-        if last in leaf_turns
-        else [leaf for leaf in leaf_turns if last.key in _ancestors(tree, leaf)]
-    )
-    main = max(descendant_leaves, key=_last_number)
+    if last in leaf_turns:
+        main = last
+    else:
+        descendants = (leaf for leaf in leaf_turns if last.key in _ancestors(tree, leaf))
+        main = max(descendants, key=_last_number)
     names = {MAIN: main.key}
     for leaf in leaf_turns:
         if leaf is not main:

@@ -50,6 +50,7 @@ from .plan import (
     Remark,
     Step,
     join_lines,
+    last_time,
     line_time,
     read_object,
     report_progress,
@@ -70,7 +71,7 @@ def read_codex(data: bytes, progress: Progress | None = None) -> ImportPlan:
     remarks: list[Remark] = []
     pending: list[SourceLine] = []  # lines without messages, for the next step
     item_lines: list[Line] = []  # the items of one message so far
-    for number, line in enumerate([*lines, None]):
+    for number, line in enumerate([*lines, None]):  # `None` ends the last message
         report_progress(progress, 0, number, len(lines))
         if item_lines and (line is None or not _continues_answer(item_lines[-1], line)):
             _add_messages(steps, item_lines, pending, remarks)
@@ -87,10 +88,13 @@ def read_codex(data: bytes, progress: Progress | None = None) -> ImportPlan:
             if line.value is None and line.text.strip():
                 remarks.append(Remark("unread", line.number, "this line is not a JSON object"))
     if pending:
-        stamp = next((t for line in reversed(lines) if (t := line_time(line)) is not None), None)
-        trailing_lines = tuple(pending)
         steps.append(
-            LinesStep(key="trailing", parent=_last_key(steps), lines=trailing_lines, created=stamp)
+            LinesStep(
+                key="trailing",
+                parent=_last_key(steps),
+                lines=tuple(pending),
+                created=last_time(lines),
+            )
         )
     other_lines = Counter(_kind(line) for line in lines if _kind(line) not in ("response_item", ""))
     return ImportPlan(
@@ -237,6 +241,7 @@ def write_codex(handle: Handle, folder: str = ROOT) -> bytes:
         texts += _session_meta(handle.name, journal.pieces, find_folder(messages) or folder)
     for piece in journal.pieces:
         if isinstance(piece, NewLine) and not piece.is_summary:
+            # Codex sends its own system prompt, but not its developer messages.
             if not (piece.is_clients_prompt and piece.message.role == "system"):
                 new_lines.append(piece)
             continue

@@ -15,7 +15,7 @@ reader.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -81,6 +81,12 @@ def read_time(stamp: Any) -> float | None:
 def line_time(line: Line) -> float | None:
     """The time in a line's `timestamp`, if it has one."""
     return None if line.value is None else read_time(line.value.get("timestamp"))
+
+
+def last_time(lines: Sequence[Line]) -> float | None:
+    """The time of the last line that has one."""
+    times = (line_time(line) for line in reversed(lines))
+    return next((time for time in times if time is not None), None)
 
 
 def write_time(created: float) -> str:
