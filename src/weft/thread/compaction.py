@@ -212,7 +212,7 @@ def compact(
 def _replacements_planner(
     handle: Handle, replacements: Replacements, strip: Strip, call_id: str | None
 ) -> Planner:
-    """Replaces ranges between checkpoints with the caller's summaries."""
+    """A planner that replaces ranges between checkpoints with the caller's summaries."""
     ranges = validate_compact_input({"replacements": replacements})
 
     def plan(rows: list[Row]) -> Plan:
@@ -233,7 +233,10 @@ def _turns_planner(
     last: str | None,
     summary: str | None,
 ) -> Planner:
-    """Replaces old turns, or those from `first` to `last`, with the summary or an extract."""
+    """A planner that replaces turns with the summary, or else with an extract.
+
+    With `first` or `last`, these are the turns between them, otherwise the old ones.
+    """
 
     def plan_visible(rows: Sequence[Row]) -> Plan:
         head, count = handle.head(), handle.count_once

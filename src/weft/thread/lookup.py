@@ -227,7 +227,7 @@ def read_moment(field: str, value: Any) -> float | None:
     return float(value)
 
 
-def search(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter()) -> list[Hit]:  # noqa: B008
+def search(handle: Handle, query: str, limit: int = LIMIT, filter: Filter = Filter()) -> list[Hit]:  # noqa: B008
     """All messages that match, live ones first, then by relevance.
 
     Matching tags, notes and metadata of the branch come after the live messages. Those of other
@@ -235,31 +235,31 @@ def search(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter
     """
     check_count("limit", limit)
     if not check_text("query", query).strip():
-        if only.path is None:
+        if filter.path is None:
             return []
-        query = only.path
-    branch_handle = handle if only.branch is None else handle.on_branch(only.branch)
-    matches = _candidates(branch_handle, query, limit, only)
-    hits = _matching_messages(branch_handle, query, matches.messages, only)
-    if only.is_about_messages:
+        query = filter.path
+    branch_handle = handle if filter.branch is None else handle.on_branch(filter.branch)
+    matches = _candidates(branch_handle, query, limit, filter)
+    hits = _matching_messages(branch_handle, query, matches.messages, filter)
+    if filter.is_about_messages:
         return _unique(sorted(hits, key=lambda hit: not hit.live))[:limit]
     listed = {hit.commit for hit in hits}
-    tags = _tag_hits(branch_handle, query, only)
-    notes = _note_hits(branch_handle, query, matches.notes, only)
+    tags = _tag_hits(branch_handle, query, filter)
+    notes = _note_hits(branch_handle, query, matches.notes, filter)
     notes = [hit for hit in notes if hit.commit not in listed]
     return sorted([*_unique(hits), *tags, *notes], key=lambda hit: not hit.live)[:limit]
 
 
-def _note_hits(handle: Handle, query: str, steps: Sequence[Step], only: Filter) -> list[Hit]:
+def _note_hits(handle: Handle, query: str, steps: Sequence[Step], filter: Filter) -> list[Hit]:
     """The notes and metadata of these commits that match; at most one hit for each commit."""
-    matches = _matcher(query, only)
+    matches = _matcher(query, filter)
     on_branch = _on_branch(handle, [step.commit.id for step in steps])
     hits: list[Hit] = []
     for step in steps:
         commit = step.commit
         note, metadata = _notes_of(step)
         lines = [line for line in metadata.splitlines() if matches(line)]
-        if only.regex and not matches(note) and not lines:
+        if filter.regex and not matches(note) and not lines:
             continue
         kind = "note" if note and (matches(note) or not lines) else "metadata"
         hits.append(
@@ -292,13 +292,13 @@ def _note_target(step: Step) -> str:
     return slots.pop().hex() if len(slots) == 1 else step.commit.id.hex()
 
 
-def _tag_hits(handle: Handle, query: str, only: Filter) -> list[Hit]:
+def _tag_hits(handle: Handle, query: str, filter: Filter) -> list[Hit]:
     """The tags of a thread that match, in order of their names."""
-    matches = _name_matcher(query, only)
+    matches = _name_matcher(query, filter)
     tags = {name: id for name, id in read_tags(handle.store, handle.name).items() if matches(name)}
     if not tags:
         return []
-    reachable = _reachable(handle, only)
+    reachable = _reachable(handle, filter)
     steps = handle.store.read_commits(handle.name, list(set(tags.values())))
     by_id = {step.commit.id: step for step in steps}
     on_branch = _on_branch(handle, list(by_id))
@@ -316,21 +316,21 @@ def _tag_hits(handle: Handle, query: str, only: Filter) -> list[Hit]:
         )
         for name, id in sorted(tags.items())
         if id in by_id
-        and only.accepts_time(by_id[id].commit.created)
+        and filter.accepts_time(by_id[id].commit.created)
         and (reachable is None or id in reachable)
     ]
 
 
-def _title_hits(store: Store, record: ThreadRecord, query: str, only: Filter) -> list[Hit]:
+def _title_hits(store: Store, record: ThreadRecord, query: str, filter: Filter) -> list[Hit]:
     """A hit for the title or the name of a thread, if it matches; its commit is the head."""
-    matches = _name_matcher(query, only)
+    matches = _name_matcher(query, filter)
     names = [("title", record.title or ""), ("name", record.name)]
     kind, text = next(((kind, text) for kind, text in names if matches(text)), ("", ""))
-    head = store.read_ref(record.name, only.branch or record.head) if kind else None
+    head = store.read_ref(record.name, filter.branch or record.head) if kind else None
     if head is None:
         return []
     (step,) = store.read_commits(record.name, [head])
-    if not only.accepts_time(step.commit.created):
+    if not filter.accepts_time(step.commit.created):
         return []
     created = datetime.fromtimestamp(step.commit.created, UTC)
     id = head.hex()
@@ -348,10 +348,10 @@ def _unique(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def _matching_messages(
-    handle: Handle, query: str, commits: Sequence[Step], only: Filter
+    handle: Handle, query: str, commits: Sequence[Step], filter: Filter
 ) -> list[Hit]:
     """The messages of these commits that match the query."""
-    matches = _matcher(query, only)
+    matches = _matcher(query, filter)
     find = _row_finder(handle, commits)
     hits: list[Hit] = []
     for step in commits:
@@ -359,14 +359,14 @@ def _matching_messages(
         for hit, (_, message) in zip(read_hits(step, find, handle.name), messages, strict=True):
             # The index splits words in its own way and may match where plain text does not. So if
             # a commit has a single message, the match is that message.
-            is_match = matches(message_words(message)) or (not only.regex and len(messages) == 1)
-            if is_match and only.accepts(message):
+            is_match = matches(message_words(message)) or (not filter.regex and len(messages) == 1)
+            if is_match and filter.accepts(message):
                 hits.append(hit)
     return hits
 
 
 def search_all(
-    store: Store, query: str, limit: int, only: Filter, thread: str | None = None
+    store: Store, query: str, limit: int, filter: Filter, thread: str | None = None
 ) -> list[Hit]:
     """Like `search`, over all threads of a store or one of them: live hits first, then the newest.
 
@@ -378,22 +378,22 @@ def search_all(
     hits: list[Hit] = []
     has_branch = False
     # The index finds the threads that can have hits; `None` if all of them have to be searched.
-    candidates = None if only.regex or only.branch is not None else threads_with(store, query)
-    if candidates is not None and not only.is_about_messages:
+    candidates = None if filter.regex or filter.branch is not None else threads_with(store, query)
+    if candidates is not None and not filter.is_about_messages:
         candidates |= named_threads(store, query)
     for record in store.threads():
         if thread is not None and record.name != thread:
             continue
         if candidates is not None and record.name not in candidates:
             continue
-        if only.branch is not None and store.read_ref(record.name, only.branch) is None:
+        if filter.branch is not None and store.read_ref(record.name, filter.branch) is None:
             continue
         has_branch = True
-        if thread is None and query.strip() and not only.is_about_messages:
-            hits += _title_hits(store, record, query, only)
-        hits += search(Handle(store, record), query, limit, only)
-    if only.branch is not None and not has_branch:
-        raise NotFound("branch", only.branch)
+        if thread is None and query.strip() and not filter.is_about_messages:
+            hits += _title_hits(store, record, query, filter)
+        hits += search(Handle(store, record), query, limit, filter)
+    if filter.branch is not None and not has_branch:
+        raise NotFound("branch", filter.branch)
     hits.sort(key=_sort_key)
     return hits[:limit]
 
@@ -416,12 +416,12 @@ def named_threads(store: Store, query: str) -> set[str]:
     return named | {thread for thread, ref, _ in tags if matches(ref.removeprefix(TAG))}
 
 
-def recall(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter()) -> list[Hit]:  # noqa: B008
+def recall(handle: Handle, query: str, limit: int = LIMIT, filter: Filter = Filter()) -> list[Hit]:  # noqa: B008
     """The originals of an id or a checkpoint; else the best matches of words, summaries last."""
     check_text("wanted", query)
     check_count("limit", limit)
-    hits = _hits_by_id(handle, query, limit) if only.is_open else None
-    return _recall_words(handle, query, limit, only)[0] if hits is None else hits
+    hits = _hits_by_id(handle, query, limit) if filter.is_open else None
+    return _recall_words(handle, query, limit, filter)[0] if hits is None else hits
 
 
 def _hits_by_id(handle: Handle, query: str, limit: int) -> list[Hit] | None:
@@ -457,14 +457,14 @@ def _hits_by_id(handle: Handle, query: str, limit: int) -> list[Hit] | None:
 
 
 def _recall_words(
-    handle: Handle, query: str, limit: int, only: Filter, *, neighbours: bool = False
+    handle: Handle, query: str, limit: int, filter: Filter, *, neighbours: bool = False
 ) -> tuple[list[Hit], dict[str, float]]:
     """The messages that match words best, summaries last, and the weight of each term.
 
     With `neighbours`, also messages without these words that are next to a good match.
     """
-    words = query if query.strip() else only.path or ""
-    recall_filter = RecallFilter(only.since, only.until, only.path)
+    words = query if query.strip() else filter.path or ""
+    recall_filter = RecallFilter(filter.since, filter.until, filter.path)
     recalled = recall_commits(
         handle.store, handle.name, words, limit, recall_filter, neighbours=neighbours
     )
@@ -476,7 +476,7 @@ def _recall_words(
         for hit, (_, message) in zip(
             read_hits(step, find, handle.name), written_messages(step), strict=True
         )
-        if only.accepts(message)
+        if filter.accepts(message)
     )
     return sorted(hits, key=lambda hit: hit.summary)[:limit], recalled.weights
 
@@ -487,7 +487,7 @@ def recall_page(
     *,
     tokens: int = RECALL_TOKENS,
     offset: int = 0,
-    only: Filter = Filter(),  # noqa: B008
+    filter: Filter = Filter(),  # noqa: B008
 ) -> RecallPage:
     """One page of the originals of an id, a handle, a checkpoint or words."""
     check_text("wanted", query)
@@ -503,7 +503,7 @@ def recall_page(
             return _text_page(handle, query.strip(), text, tokens, offset)
         if block is not None:  # a handle of no message; it cannot be words
             return RecallPage(body="")
-    return _hits_page(handle, query, tokens, offset, only)
+    return _hits_page(handle, query, tokens, offset, filter)
 
 
 def read_hits(step: Step, find: FindRow, thread: str) -> list[Hit]:
@@ -545,25 +545,25 @@ def _is_live(row: Row | None, message: Message) -> bool:
     return row is not None and shows(row) and row.message == message
 
 
-def _candidates(handle: Handle, query: str, limit: int, only: Filter) -> Matches:
+def _candidates(handle: Handle, query: str, limit: int, filter: Filter) -> Matches:
     """The commits that may contain hits, the most relevant first."""
     store, name = handle.store, handle.name
-    reachable = _reachable(handle, only)
+    reachable = _reachable(handle, filter)
 
     def accepted(steps: Iterable[Step]) -> list[Step]:
         return [
             step
             for step in steps
-            if only.accepts_time(step.commit.created)
+            if filter.accepts_time(step.commit.created)
             and (reachable is None or step.commit.id in reachable)
         ]
 
-    if only.regex:
+    if filter.regex:
         steps = accepted(read_every_commit(store, name))
         return Matches(steps, [step for step in steps if any(_notes_of(step))])
-    if only.is_about_messages:
+    if filter.is_about_messages:
         return Matches(accepted(search_commits(store, name, query, NO_LIMIT)), [])
-    matches = search_matches(store, name, query, limit if only.is_open else NO_LIMIT)
+    matches = search_matches(store, name, query, limit if filter.is_open else NO_LIMIT)
     return Matches(accepted(matches.messages), accepted(matches.notes))
 
 
@@ -571,24 +571,24 @@ def _notes_of(step: Step) -> tuple[str, str]:
     return note_texts(step.commit.kind, step.commit.data)
 
 
-def _reachable(handle: Handle, only: Filter) -> set[Id] | None:
+def _reachable(handle: Handle, filter: Filter) -> set[Id] | None:
     """The commits of the branch that the search is limited to; `None` for all commits."""
-    if only.branch is None:
+    if filter.branch is None:
         return None
-    head = handle.store.read_ref(handle.name, only.branch)
+    head = handle.store.read_ref(handle.name, filter.branch)
     if head is None:
-        raise NotFound("branch", only.branch)
+        raise NotFound("branch", filter.branch)
     return {step.commit.id for step in read_ancestors(handle.store, handle.name, head)}
 
 
-def _matcher(query: str, only: Filter) -> Callable[[str], bool]:
+def _matcher(query: str, filter: Filter) -> Callable[[str], bool]:
     """A function that says whether a text has one of the query's words, or matches its regex."""
-    return _regex_matcher(query) if only.regex else _words_matcher(query)
+    return _regex_matcher(query) if filter.regex else _words_matcher(query)
 
 
-def _name_matcher(query: str, only: Filter = Filter()) -> Callable[[str], bool]:  # noqa: B008
+def _name_matcher(query: str, filter: Filter = Filter()) -> Callable[[str], bool]:  # noqa: B008
     """A function that says whether a name, title or tag matches the query or has all its words."""
-    if only.regex:
+    if filter.regex:
         return _regex_matcher(query)
     lower_query, words = query.strip().casefold(), parse_query(query).words
 
@@ -667,13 +667,13 @@ def _line_end(text: str, start: int, end: int) -> int:
     return after_newline if after_newline > start else end
 
 
-def _hits_page(handle: Handle, query: str, tokens: int, offset: int, only: Filter) -> RecallPage:
+def _hits_page(handle: Handle, query: str, tokens: int, offset: int, filter: Filter) -> RecallPage:
     """The page of snippets that starts at this hit."""
     limit = offset + PAGE_HITS
-    hits = _hits_by_id(handle, query, limit) if only.is_open else None
+    hits = _hits_by_id(handle, query, limit) if filter.is_open else None
     weights: dict[str, float] = {}
     if hits is None:
-        hits, weights = _recall_words(handle, query, limit, only, neighbours=True)
+        hits, weights = _recall_words(handle, query, limit, filter, neighbours=True)
     quoted = query if len(query) <= MAX_QUERY_LENGTH else query[:MAX_QUERY_LENGTH] + "..."
 
     def note(next_offset: int) -> str:
@@ -807,8 +807,9 @@ def _choose_lines(lines: Sequence[str], weights: Mapping[str, float], length: in
     """The numbers of the best lines that fit into `length` characters, and of lines next to them.
 
     A word counts less in each further line, so that the lines contain as many words as possible.
-    The heap has the score of each line when it was added. If other lines have been chosen since,
-    the score may be lower, and the line is added again.
+    The heap has the score of each line when it was added, negated, because it pops the smallest
+    item. If other lines have been chosen since, the score may be lower, and the line is added
+    again.
     """
     line_terms = [[term for term in count_terms(line) if term in weights] for line in lines]
     current_weights = dict(weights)
@@ -823,7 +824,8 @@ def _choose_lines(lines: Sequence[str], weights: Mapping[str, float], length: in
     while candidates and characters_left > 0:
         old_score, number = heappop(candidates)
         score = -sum(current_weights[term] for term in line_terms[number])
-        if candidates and score > candidates[0][0] and score > old_score:
+        is_worse_than_next = bool(candidates) and score > candidates[0][0]
+        if is_worse_than_next and score > old_score:
             heappush(candidates, (score, number))
             continue
         if len(lines[number]) > characters_left and chosen:

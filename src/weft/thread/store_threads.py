@@ -169,9 +169,9 @@ def search(
     Every `Hit` names its thread. The filters are those of `Thread.search`. `thread` searches one
     thread only, `branch` only the threads that have a branch with this name.
     """
-    only = make_filter(role, branch, since, until, regex, path)
+    filter = make_filter(role, branch, since, until, regex, path)
     with open_existing(target) as store:
-        return search_all(store, query, limit, only, thread)
+        return search_all(store, query, limit, filter, thread)
 
 
 @contextmanager

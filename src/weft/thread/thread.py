@@ -286,8 +286,8 @@ class Thread:
         `role`, `branch`, times (a `datetime`, seconds, or ISO text) and a `path` that the messages
         mention narrow the search. With `regex`, the query is a regular expression of Python's `re`.
         """
-        only = make_filter(role, branch, since, until, regex, path)
-        return lookup.search(self._handle, query, limit, only)
+        filter = make_filter(role, branch, since, until, regex, path)
+        return lookup.search(self._handle, query, limit, filter)
 
     def recall(
         self,
@@ -302,8 +302,8 @@ class Thread:
 
         Times and a `path` that the messages mention narrow the search.
         """
-        only = make_filter(since=since, until=until, path=path)
-        return lookup.recall(self._handle, wanted, limit, only)
+        filter = make_filter(since=since, until=until, path=path)
+        return lookup.recall(self._handle, wanted, limit, filter)
 
     def recall_page(
         self,
@@ -319,8 +319,8 @@ class Thread:
 
         The page has the offset of the next one.
         """
-        only = make_filter(since=since, until=until, path=path)
-        return lookup.recall_page(self._handle, wanted, tokens=tokens, offset=offset, only=only)
+        filter = make_filter(since=since, until=until, path=path)
+        return lookup.recall_page(self._handle, wanted, tokens=tokens, offset=offset, filter=filter)
 
     def blame(self, wanted: Name, limit: int = lineage.LIMIT) -> list[Blame]:
         """The commit that wrote this text, or the message with this id; live messages first."""

@@ -408,7 +408,7 @@ def _encode_as_file(
 ) -> Written:
     """The request of the file, with the current messages."""
     original = file.request
-    wire = original.wire
+    wire = original.wire  # losses name messages by their position in the thread, not in the file
     request = structs.replace(
         original,
         messages=content.messages,
@@ -418,6 +418,7 @@ def _encode_as_file(
     model = load_catalog().find(file.model or "")
     written = write_request(request, CODECS[file.protocol], Target(model))
     losses = (*content.losses, *written.losses)
+    # The members of the file come first, in its order.
     body = {name: written.body[name] for name in file.body if name in written.body}
     body |= {name: value for name, value in written.body.items() if name not in ("model", *body)}
     return _dump_as_file(body, file), losses

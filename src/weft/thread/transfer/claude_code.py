@@ -522,7 +522,8 @@ class _Writer(Struct):
     last_slot: Id | None = None
 
     def lines(self) -> list[str]:
-        for piece in reversed(self.journal.pieces):
+        """The texts of all lines, in order."""
+        for piece in reversed(self.journal.pieces):  # so that the template is the first turn
             self._prepare(piece)
         texts: list[str] = []
         for piece in self.journal.pieces:
