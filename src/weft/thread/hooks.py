@@ -105,6 +105,7 @@ def _with_new_note(draft: Draft, returned: Draft) -> Draft:
     op, note = returned.op, returned.note
     if note != draft.note or returned.messages == draft.messages or not isinstance(op, Append):
         return returned
+    # An automatic note is `kind: preview`, or just the kind.
     is_automatic = isinstance(note, str) and f"{note}: ".startswith(f"{op.kind}: ")
     if not is_automatic:
         return returned

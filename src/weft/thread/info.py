@@ -220,7 +220,7 @@ class LogPart:
 
     def read_step(self, id: Id) -> Step:
         if not self._steps:
-            steps = self._store.read_commits(self._thread, [row[0] for row in self.rows])
+            steps = self._store.read_commits(self._thread, [id for id, *_ in self.rows])
             self._steps = {step.commit.id: step for step in steps}
         step = self._steps.get(id)
         if step is None:
@@ -234,7 +234,7 @@ class ListedCommit(CommitInfo):
     __slots__ = ("_row",)
 
     def __init__(self, row: LogRow, part: LogPart, count: Count) -> None:
-        self._row = row  # (id, depth, kind, created, data, content)
+        self._row = row
         self._source: Any = part
         self.count = count
         self.hook_errors = ()
@@ -243,19 +243,22 @@ class ListedCommit(CommitInfo):
 
     @property
     def id(self) -> str:
-        return self._row[0].hex()
+        id, *_ = self._row
+        return id.hex()
 
     @property
     def kind(self) -> str:
-        return self._row[2]
+        _, _, kind, *_ = self._row
+        return kind
 
     @property
     def created(self) -> datetime:
-        return datetime.fromtimestamp(self._row[3], UTC)
+        _, _, _, created, *_ = self._row
+        return datetime.fromtimestamp(created, UTC)
 
     @property
     def plain_message(self) -> Message | None:
-        _, _, _, _, data, content = self._row
+        *_, data, content = self._row
         if content is None or data != PLAIN_APPEND:
             return None
         try:
@@ -266,16 +269,18 @@ class ListedCommit(CommitInfo):
 
     @property
     def _step(self) -> Step:
-        return self._source.read_step(self._row[0])
+        id, *_ = self._row
+        return self._source.read_step(id)
 
     def _read_body(self) -> Body:
+        *_, data, _ = self._row
         try:
-            return decode_body_data(self._row[4])
+            return decode_body_data(data)
         except Damaged:
             return super()._read_body()  # raises it again, with the commit's id
 
     def _read_messages(self) -> tuple[Message, ...]:
-        content = self._row[5]
+        *_, content = self._row
         try:
             return super()._read_messages() if content is None else (decode_entry(content),)
         except Damaged:

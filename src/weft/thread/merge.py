@@ -344,14 +344,15 @@ def _check_squash_arguments(strategy: Strategy, text: str | None, settle: Strate
 def _plan_merge(
     sides: MergeSides, strategy: Strategy, text: str | None, settle: Strategy
 ) -> PlannedMerge:
+    """Plan a merge or a squash; the arguments are those of `merge`."""
     if strategy == SQUASH:
         return _plan_squash(sides, conflict_chooser(settle), text)
     merged = merge_states(*sides.states(), conflict_chooser(strategy))
-    twice = list(merged.answered_twice)
+    answered_twice = list(merged.answered_twice)
     return PlannedMerge(
         state=merged.state,
         note=f"merge {sides.branch} into {sides.handle.branch}",
-        record={"answered_twice": twice} if twice else {},
+        record={"answered_twice": answered_twice} if answered_twice else {},
         conflicts=merged.conflicts,
         answered_twice=merged.answered_twice,
     )
