@@ -18,6 +18,7 @@ all steps fail, the thread is unchanged, and listeners get an event for that too
 """
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 
 from msgspec import Struct, structs
 
@@ -444,13 +445,11 @@ def _first_that_fits(
     choose: Callable[[int | None], Cutoff | None], budgets: Sequence[int | None]
 ) -> Cutoff | None:
     """The cut-off for the first budget that is enough; raises the error of the last budget."""
-    *smaller, largest = dict.fromkeys(budgets)
-    for budget in smaller:
-        try:
+    *earlier, last = dict.fromkeys(budgets)  # without duplicates
+    for budget in earlier:
+        with suppress(BudgetExceeded):
             return choose(budget)
-        except BudgetExceeded:
-            continue
-    return choose(largest)
+    return choose(last)
 
 
 def _thinned_plan(snapshot: Snapshot, rows: Sequence[Row]) -> Plan:
