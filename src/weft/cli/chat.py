@@ -92,7 +92,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--agent-dir", metavar="DIR", help="the working directory of Claude Code (default: here)"
     )
     parser.add_argument(
-        "--agent-program", metavar="PATH", help="the Claude Code program (default: the SDK's)"
+        "--agent-program",
+        metavar="PATH",
+        help="the Claude Code program (default: the one in the Claude Agent SDK)",
     )
     parser.add_argument(
         "--agent-settings",

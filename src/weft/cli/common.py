@@ -36,8 +36,15 @@ if TYPE_CHECKING:
     from weft.client import Route
 
 NAMES_SHOWN = 8
-CREATING = ("commit", "import")
-"""The commands that create a thread, so that a part of a name is a name of its own."""
+USUAL_THREAD = f"(default: {DEFAULT_THREAD!r}, or the only thread)"
+THREAD_HELP = {
+    "commit": f"the thread, by its whole name; a new name creates it {USUAL_THREAD}",
+    "forget": f"the thread that has the message of --id {USUAL_THREAD}",
+    "import": "the thread to import into, by its whole name (default: the session's own thread; "
+    "for other files, one with the file's name)",
+    "search": "search only this thread: its name or a unique prefix of it (default: all threads)",
+}
+"""The help of `--thread` for commands that use it in another way."""
 
 REVISION = "an id or a prefix of one, a branch, a tag or HEAD, optionally with ~N or ^"
 """The ways to name a commit, as `weft.thread.resolve` reads them."""
@@ -54,11 +61,9 @@ def add_options(parser: argparse.ArgumentParser, *, ignores_thread: bool = False
     A command that ignores `--thread` still accepts it, for scripts that give it to every command,
     but its help does not list it.
     """
-    default = f"(default: {DEFAULT_THREAD!r}, or the only thread)"
-    thread_help = (
-        f"the thread, by its whole name; a new name creates it {default}"
-        if parser.get_default("command") in CREATING
-        else f"the thread, by its name or a unique prefix of it {default}"
+    command = parser.get_default("command")
+    thread_help = THREAD_HELP.get(
+        command, f"the thread, by its name or a unique prefix of it {USUAL_THREAD}"
     )
     add_store_option(parser)
     parser.add_argument(

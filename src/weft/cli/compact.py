@@ -43,6 +43,7 @@ from .common import (
 )
 from .console import print_error
 from .describe import ID_LENGTH, PREVIEW_WIDTH
+from .main import RawFormatter
 from .terminal import read_screen, shorten
 
 if TYPE_CHECKING:
@@ -77,17 +78,31 @@ MODEL_FLAGS = {
 """The flags that need `--model`, and the names of their values."""
 
 
+EPILOG = """Choose who writes the summary:
+  no model        --budget, --keep, or --first and --last: lines copied from the messages
+  a model         --model, with --budget, --keep, or --first and --last
+  you             --summary, with --keep, --first and --last, or --from and --to
+  you, in a file  --replacements: several ranges between checkpoints
+A turn is a message of the user with everything up to the next one."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = RawFormatter
+    parser.epilog = EPILOG
     add_options(parser)
-    parser.add_argument("--budget", type=count, help="the maximum size of the thread in tokens")
+    parser.add_argument(
+        "--budget", type=count, metavar="TOKENS", help="the maximum size of the compacted thread"
+    )
     parser.add_argument(
         "--keep",
         type=count,
-        help="the number of recent turns to keep verbatim; the last one always stays",
+        metavar="TURNS",
+        help="how many recent turns stay; the last one always does",
     )
     parser.add_argument(
         "--summary",
-        help="your own summary for all but the last --keep turns (default 1), or for a range",
+        metavar="TEXT",
+        help="your own summary of a range, or of all but the last --keep turns (default 1)",
     )
     parser.add_argument(
         "--model",
@@ -95,7 +110,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="let this model write the summary (weft-offline needs no key)",
     )
     parser.add_argument(
-        "--prompt", metavar="TEXT", help="the summary prompt for that model: a text, or @FILE"
+        "--prompt", metavar="TEXT", help="the instructions for that model: a text, or @FILE"
     )
     parser.add_argument(
         "--retain",
@@ -114,7 +129,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="a TOML file with upstreams, models and [compaction], which may name the model",
+        help="a weft.toml with upstreams, models and [compaction]; that table may name the model",
     )
     parser.add_argument(
         "--verbatim",
@@ -140,7 +155,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fallback",
         action=argparse.BooleanOptionalAction,
-        help="compact without a model if it writes no summary (default with --budget)",
+        help="whether to compact without a model if it writes no summary (default: only with "
+        "--budget)",
     )
     parser.add_argument(
         "--from",
@@ -149,17 +165,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the range begins after this checkpoint",
     )
     parser.add_argument("--to", metavar="CHECKPOINT", help="the range ends with this checkpoint")
-    parser.add_argument("--replacements", metavar="FILE", help="a JSON file with several ranges")
     parser.add_argument(
-        "--first", metavar="ID", help="replace only a range, which begins with this message"
+        "--replacements",
+        metavar="FILE",
+        help='a JSON file: {"replacements": [{"from": ..., "to": ..., "summary": ...}, ...]}',
     )
-    parser.add_argument("--last", metavar="ID", help="the range ends with this message")
+    parser.add_argument("--first", metavar="ID", help="replace only a range, from this message on")
+    parser.add_argument("--last", metavar="ID", help="the last message of that range")
     parser.add_argument(
         "--strip",
         choices=("all", "after"),
         default="all",
-        help="which kept messages lose reminders and thinking: all of them (the default), or only "
-        "those after the first range begins",
+        help="with ranges: which of the messages that stay lose their reminders and thinking: all "
+        "(the default), or only those after the start of the first range",
     )
     parser.add_argument(
         "--list",

@@ -104,8 +104,13 @@ def conflict_json(conflict: AnyConflict) -> dict[str, Any]:
     return {"id": conflict.id, "kind": conflict.kind, **parts, **sides}
 
 
+NO_STRATEGY = "(default: list them and change nothing)"
+
+
 def add_strategy(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--strategy", choices=CHOICES, help="how to resolve conflicts")
+    parser.add_argument(
+        "--strategy", choices=CHOICES, help=f"how to resolve all conflicts {NO_STRATEGY}"
+    )
     add_answers(parser)
 
 
@@ -145,7 +150,7 @@ def read_strategy(strategy: str | None, answers: Sequence[tuple[str, str]]) -> S
 
 
 def _reset_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("at", help=f"the new head of the branch: {REVISION}")
+    parser.add_argument("at", metavar="COMMIT", help=f"the new head of the branch: {REVISION}")
 
 
 def _rebase_options(parser: argparse.ArgumentParser) -> None:
@@ -166,7 +171,11 @@ def _revert_options(parser: argparse.ArgumentParser) -> None:
 def _restore_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help=MESSAGE)
     parser.add_argument(
-        "version", nargs="?", type=int, default=0, help="the version number; 0 is the first"
+        "version",
+        nargs="?",
+        type=int,
+        default=0,
+        help="the number of the version, as `weft versions` lists it (default: 0, the original)",
     )
 
 
@@ -244,9 +253,13 @@ def _preview_json(preview: MergePreview) -> dict[str, Any]:
 
 
 def _branch_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="the new branch; without it, list all")
-    parser.add_argument("--at", help=f"where it begins: {REVISION}")
-    parser.add_argument("--delete", action="store_true", help="delete this branch")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="the new branch; without it, list all"
+    )
+    parser.add_argument(
+        "--at", metavar="COMMIT", help=f"where it begins: {REVISION} (default: HEAD)"
+    )
+    parser.add_argument("--delete", action="store_true", help="delete the branch NAME")
 
 
 def _switch_options(parser: argparse.ArgumentParser) -> None:
@@ -258,21 +271,24 @@ def _merge_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy",
         choices=(*CHOICES, "squash"),
-        help="how to resolve conflicts; squash adds the branch's result as one message",
+        help=f"how to resolve all conflicts {NO_STRATEGY}; squash adds the branch as one message",
     )
-    parser.add_argument("--text", help="the message that a squash adds")
+    parser.add_argument("--text", help="with squash: the message to add")
     parser.add_argument(
-        "--settle", choices=CHOICES, help="how a squash resolves messages that both sides changed"
+        "--settle",
+        choices=CHOICES,
+        help="with squash: how to resolve messages that both sides changed",
     )
     add_answers(parser)
     parser.add_argument("--preview", action="store_true", help="show what it would do")
 
 
 def _turn_options(parser: argparse.ArgumentParser) -> None:
+    verb = parser.get_default("command")
     parser.add_argument(
         "--turn",
         action="store_true",
-        help="the user's last message and everything after it, as one step",
+        help=f"{verb} the user's last message and everything after it, as one step",
     )
 
 

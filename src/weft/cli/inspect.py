@@ -593,7 +593,9 @@ def stats(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def _log_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--limit", type=count, help="how many to list, newest first")
+    parser.add_argument(
+        "-n", "--limit", type=count, metavar="N", help="list only the newest N commits"
+    )
     parser.add_argument("--graph", action="store_true", help="draw all branches")
     parser.add_argument(
         "-f",
@@ -614,38 +616,49 @@ def _show_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the exact request that the model received for this answer",
     )
-    parser.add_argument("--reasoning", action="store_true", help="show the whole reasoning")
+    parser.add_argument("--reasoning", action="store_true", help="also show the reasoning, in full")
 
 
 def _diff_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "before", nargs="?", help=f"{REVISION}; without it, what the last commit changed"
+        "before",
+        nargs="?",
+        help=f"the older commit: {REVISION}; without it, show what the last commit changed",
     )
-    parser.add_argument("after", nargs="?", help="the same; without it, HEAD")
+    parser.add_argument("after", nargs="?", help="the newer commit (default: HEAD)")
 
 
 def _compile_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("at", nargs="?", help=f"{REVISION}; without it, HEAD")
-    parser.add_argument("--last", type=count, help="only this many of the newest messages")
-    parser.add_argument("--format", choices=FORMATS, help="print JSON in this shape")
-    parser.add_argument("--reasoning", action="store_true", help="show reasoning too")
+    parser.add_argument(
+        "at", nargs="?", metavar="COMMIT", help=f"the commit: {REVISION} (default: HEAD)"
+    )
+    parser.add_argument("--last", type=count, metavar="N", help="print only the newest N messages")
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="print JSON in this vendor's format, or as plain rows (dicts)",
+    )
+    parser.add_argument("--reasoning", action="store_true", help="also print the reasoning")
 
 
 def _search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words",
-        help="the words to find; without --thread, in all threads",
+        help="the words to find",
     )
     parser.add_argument("--role", choices=ROLES, help="only messages of this role")
     parser.add_argument("--branch", help="only messages in this branch's history")
-    parser.add_argument("--regex", action="store_true", help="WORDS is a regular expression")
+    parser.add_argument("--regex", action="store_true", help="`words` is a regular expression")
     _paging_options(parser)
 
 
 def _recall_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", help="an id or HEAD~N, a checkpoint, or words of the original")
     parser.add_argument(
-        "--tokens", type=count, help="print one page of snippets, as an agent gets it, of this size"
+        "--tokens",
+        type=count,
+        metavar="N",
+        help="print one page of snippets of at most N tokens, as the agent's tool returns it",
     )
     _paging_options(parser)
 
@@ -655,11 +668,20 @@ def _paging_options(parser: argparse.ArgumentParser) -> None:
         "--since", metavar="TIME", help="not before this time: 2026-01-31 or 2026-01-31T12:00"
     )
     parser.add_argument("--until", metavar="TIME", help="not after this time")
-    parser.add_argument("--path", help="only messages that mention this file, or the end of a path")
     parser.add_argument(
-        "-n", "--limit", type=count, default=20, help="the maximum number of results"
+        "--path", help="only messages that mention this file; the end of its path is enough"
     )
-    parser.add_argument("--offset", type=count, default=0, help="how many results to skip")
+    parser.add_argument(
+        "-n",
+        "--limit",
+        type=count,
+        default=20,
+        metavar="N",
+        help="the maximum number of results (default: 20)",
+    )
+    parser.add_argument(
+        "--offset", type=count, default=0, metavar="N", help="skip the first N results"
+    )
 
 
 def _no_options(parser: argparse.ArgumentParser) -> None:
@@ -667,12 +689,19 @@ def _no_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _threads_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--limit", type=count, help="how many to list, last active first")
+    parser.add_argument(
+        "-n",
+        "--limit",
+        type=count,
+        metavar="N",
+        help="list only the N threads that were last active",
+    )
     parser.add_argument(
         "--children",
         "--all",
         action="store_true",
-        help="list subagents and side questions below their session",
+        help="list subagents and side questions (requests that a client makes for itself) below "
+        "their session",
     )
     parser.add_argument(
         "--deleted", action="store_true", help="list deleted threads that can be restored"

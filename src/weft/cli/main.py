@@ -78,9 +78,18 @@ EXIT_INTERRUPTED = 130
 NAME_SHOWN = 80
 """How many characters of a wrong argument an error shows."""
 
-WHERE = f"""Threads are in the store that --store or WEFT_STORE names (default:
+NOTES = f"""Threads are in the store that --store or WEFT_STORE names (default:
 {DEFAULT_STORE}). --thread names the thread (default: {DEFAULT_THREAD!r}, or the
-only thread)."""
+only thread).
+
+`weft COMMAND --help` shows the options of a command.
+
+Exit codes:
+  0    success
+  {EXIT_FAILED}    failure; the reason is on standard error
+  {EXIT_USAGE}    wrong arguments
+  {EXIT_INTERRUPTED}  stopped with Ctrl-C
+`weft run` and `weft resume` return the exit code of the program that they start."""
 
 
 class Formatter(argparse.HelpFormatter):
@@ -184,7 +193,7 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="weft",
         description="Version control, compaction and translation for LLM conversations.",
-        epilog=f"commands:\n{lines}\n\n{WHERE}\n`weft COMMAND --help` shows its options.",
+        epilog=f"commands:\n{lines}\n\n{NOTES}",
         formatter_class=RawFormatter,
     )
     parser.add_argument("--version", action="store_true", help="print the version")

@@ -146,6 +146,7 @@ def _fsck_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repair", action="store_true", help="rebuild the store from everything that is intact"
     )
+    parser.epilog = "Exit code: 0 if the store is intact, 1 if damage was found or is left."
 
 
 def _days(text: str) -> float:
@@ -173,13 +174,16 @@ def _forget_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "text", nargs="?", help="the text to erase; - or nothing reads standard input"
     )
-    parser.add_argument("--id", help="erase the whole content of this message instead")
-    parser.add_argument("--preview", action="store_true", help="count the matches, erase nothing")
+    parser.add_argument("--id", help="erase the whole text of this message instead")
+    parser.add_argument(
+        "--preview", action="store_true", help="count the matches and erase nothing"
+    )
     parser.epilog = (
         "The text is erased from messages, notes, attempts and titles, and from the names of "
         "deleted threads, branches and tags. Names in use stay: each is listed with the command "
         "that renames or deletes it, and the exit code is 1. After that command, `weft forget` "
-        "again erases the old name."
+        "again erases the old name. If a forgotten message is added again with exactly the same "
+        "content, it reads `[forgotten]` too."
     )
 
 

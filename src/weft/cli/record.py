@@ -179,20 +179,29 @@ def _add_text_options(parser: argparse.ArgumentParser, what: str) -> None:
         "--message",
         metavar="TEXT",
         action="append",
-        help=f"{what}; repeated, each is a paragraph",
+        help=f"{what}; if repeated, each one is a paragraph",
     )
     parser.add_argument("--note", help="a note for the commit, shown by `weft log`")
 
 
 def _commit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", nargs="?", help="the text; without it, standard input")
-    parser.add_argument("--role", default="user", help=f"the role: {', '.join(ROLES)}")
-    parser.add_argument("--type", default="dialogue", choices=TYPES, help="the content type")
+    parser.add_argument(
+        "--role", default="user", help=f"the role: {', '.join(ROLES)} (default: user)"
+    )
+    parser.add_argument(
+        "--type", default="dialogue", choices=TYPES, help="the content type (default: dialogue)"
+    )
     parser.add_argument("--name", help="the speaker's name")
-    parser.add_argument("--call-id", help="the id of the call that this answers")
+    parser.add_argument(
+        "--call-id", help="with the role tool: the id of the tool call that this text answers"
+    )
     _add_text_options(parser, "the text")
     parser.add_argument(
-        "--checkpoints", action="store_true", help="end each user message with a checkpoint"
+        "--checkpoints",
+        action="store_true",
+        help="turn checkpoints on for this thread: each user message ends with a marker, which "
+        "`weft compact --from` and `--to` take",
     )
     parser.add_argument("--force", action="store_true", help="accept any role and an empty text")
 
@@ -214,9 +223,11 @@ def _skip_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _tag_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="the new tag; without it, list all")
-    parser.add_argument("at", nargs="?", help=f"the commit to tag: {REVISION} (default: HEAD)")
-    parser.add_argument("--delete", action="store_true", help="delete this tag")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the new tag; without it, list all")
+    parser.add_argument(
+        "at", nargs="?", metavar="COMMIT", help=f"the commit to tag: {REVISION} (default: HEAD)"
+    )
+    parser.add_argument("--delete", action="store_true", help="delete the tag NAME")
 
 
 def _note_options(parser: argparse.ArgumentParser) -> None:
@@ -224,13 +235,20 @@ def _note_options(parser: argparse.ArgumentParser) -> None:
         "id", nargs="?", help="the commit or message, by id or HEAD~N; without it, list all notes"
     )
     parser.add_argument("text", nargs="?", help="the note; without it, standard input")
-    parser.add_argument("--list", action="store_true", help="list its notes")
+    parser.add_argument(
+        "--list", action="store_true", help="list the notes of this commit or message"
+    )
 
 
 def _blame_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", help="a text, or a message's id or HEAD~N")
+    parser.add_argument("text", help="a part of a message's text, or the message's id or HEAD~N")
     parser.add_argument(
-        "-n", "--limit", type=count, default=20, help="the maximum number of results"
+        "-n",
+        "--limit",
+        type=count,
+        default=20,
+        metavar="N",
+        help="the maximum number of results (default: 20)",
     )
 
 

@@ -125,6 +125,7 @@ OTHER = Client(())
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options and the command after `--`."""
     parser.usage = "weft run [options] -- CMD [ARG ...]"
+    parser.epilog = "The exit code is that of the program."
     add_gateway_options(parser)
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="CMD", help="the program to run")
 

@@ -80,7 +80,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--agent-dir", metavar="DIR", help="the folder in which the agent works")
     parser.add_argument(
-        "--agent-program", metavar="PATH", help="the Claude Code program (default: the SDK's)"
+        "--agent-program",
+        metavar="PATH",
+        help="the Claude Code program (default: the one in the Claude Agent SDK)",
     )
     parser.add_argument(
         "--no-import",

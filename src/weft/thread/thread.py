@@ -1251,17 +1251,17 @@ class Thread:
         both included: by a model's summary, your own summary, or else an extract. Pins, the setup
         and the last question with its answer stay, and a call stays with its result.
 
-        An exchange (a message of the user, up to the next one) is replaced whole or not at all.
-        `keep` is the number of recent exchanges that stay as they are; the last one always stays.
-        The setup and pins stay too. A text in `retain` must still be there afterwards; otherwise
-        the compaction is refused. If a budget is too small for what must stay and a summary of the
-        rest, `BudgetExceeded` says how much is needed.
+        `keep` is the number of recent turns that stay; a turn is a message of the user and
+        everything up to the next one. The last turn, the setup and pins always stay. A text in
+        `retain` must still be there afterwards; otherwise the compaction is refused. If a budget is
+        too small for what must stay and a summary of the rest, `BudgetExceeded` says how much is
+        needed.
 
-        Invented names are removed from a model's summary, and names that it forgot are added. With
-        a `budget`, a failing model does not stop the compaction: a shorter summary is requested,
-        then an extract is made, then a cut. `fallback=False` raises instead; `fallback=True` does
-        the same without a budget. If every step fails, the thread is unchanged. A preview asks no
-        model and gives an upper bound.
+        In a model's summary, names that the messages do not have are marked as unverified, and
+        missing names are added. With a `budget`, a failing model does not stop the compaction: a
+        shorter summary is requested, then an extract is made, then a cut. `fallback=False` raises
+        instead; `fallback=True` does the same without a budget. If every step fails, the thread is
+        unchanged. A preview asks no model and gives an upper bound.
 
         Tool results that no answer has read yet are never replaced by a budget, `keep` or a model.
         If they do not fit a budget, they are shortened and end with an id for `recall`.
