@@ -1,10 +1,10 @@
-# `make serve` and `make test` set up all they need from python3, make and git alone.
+# `make serve` and `make test` install everything they need; python3, make and git must be there.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
-# Whether an interpreter is new enough; a .venv that is not (or is half made) is made anew.
+# Checks that an interpreter is new enough. If that of .venv is not, or is missing, .venv is replaced.
 FITS := -c "import sys; sys.exit(sys.version_info < (3, 11))"
 
 .PHONY: serve test check format torture e2e bench bench-gateway eval floway images reference clean
@@ -12,8 +12,8 @@ FITS := -c "import sys; sys.exit(sys.version_info < (3, 11))"
 serve: $(RUNS)
 	$(BIN)/weft serve $(ARGS)
 
-# What fails runs once more, alone: a test that is late on a busy machine passes then, a fault fails
-# again. Both runs are printed, and a test that needed the second one is to be fixed.
+# Failed tests run a second time, one by one: a test that was only too slow on a busy machine passes
+# then, and a fault fails again. Both runs are printed; a test that needs the second one must be fixed.
 test: $(STAMP)
 	$(BIN)/python tests/browser.py || true
 	$(BIN)/pytest -rs $(ARGS) || $(BIN)/pytest -n 0 -rfEp --maxfail=1 --last-failed --last-failed-no-failures=none
@@ -33,7 +33,7 @@ torture: $(STAMP)
 	WEFT_TORTURE=1 $(BIN)/pytest -n 0 tests/laws tests/codec
 	WEFT_TORTURE=1 $(BIN)/pytest -n 0 --hypothesis-profile=torture tests/laws/test_history_laws.py
 
-# With the real clients, where they are installed: WEFT_CLAUDE and WEFT_CODEX name their binaries.
+# Tests with the real clients, if they are installed. WEFT_CLAUDE and WEFT_CODEX name the programs.
 e2e: $(STAMP)
 	WEFT_CLAUDE="$${WEFT_CLAUDE-$$(command -v claude)}" WEFT_CODEX="$${WEFT_CODEX-$$(command -v codex)}" \
 		$(BIN)/pytest -n 0 -rs tests/e2e $(ARGS)
@@ -47,7 +47,7 @@ bench: $(STAMP)
 bench-gateway: $(STAMP)
 	$(BIN)/python bench/gateway.py $(ARGS)
 
-# What compaction keeps; WEFT_CORPUS names a folder of recorded transcripts.
+# Measures what compaction keeps. WEFT_CORPUS names a folder of recorded sessions.
 eval: $(STAMP)
 	$(BIN)/python bench/memory.py $(ARGS)
 

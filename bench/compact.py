@@ -1,13 +1,13 @@
-"""Measures the planning of compactions, on a coding session of 2,000 messages and a talk of 8,000.
+"""Measures the planning of compactions, on a coding session of 2,000 messages and a chat of 8,000.
 
-Run it with `python bench/compact.py [MESSAGES]`; the talk is four times as long. Both are generated
-without randomness. The session has user turns, calls, results of forty lines, and answers. The talk
+Run it with `python bench/compact.py [MESSAGES]`; the chat is four times as long. Both are generated
+without randomness. The session has user turns, calls, results of forty lines, and answers. The chat
 has messages of about 200 characters, all different.
 
 It prints the best CPU time of three runs for each plan, the tokens before and after, and the growth
-of the cost from the shortest thread to one ten times as long (linear is 10). The growth for a talk
-is measured with a budget of a tenth of its tokens. A fixed budget would fold half of the short
-talk, but nearly all of the long one.
+of the cost from the shortest thread to one ten times as long (linear is 10). The growth for a chat
+is measured with a budget of a tenth of its tokens. A fixed budget would replace half of the short
+chat, but nearly all of the long one.
 """
 
 import sys
@@ -55,8 +55,8 @@ and ask which of them fails first when a request grows and its answer is late
 WORDS = TALK.split()
 
 
-def make_talk(size: int) -> list[Row]:
-    """A talk of two people: no tools, and two different sentences in every message."""
+def make_chat(size: int) -> list[Row]:
+    """A chat of two people: no tools, and two different sentences in every message."""
     rows: list[Row] = []
     for number in range(size):
         said = [WORDS[(number * step + step * step) % len(WORDS)] for step in range(3, 33)]
@@ -107,10 +107,10 @@ def run(size: int, counter: Counter) -> dict[str, float]:
     return {name: measure(name, plan, rows, counter) for name, plan in plans.items()}
 
 
-def run_talk(size: int, counter: Counter) -> float:
-    """The plan for a full window, on a long talk."""
-    rows = make_talk(size)
-    print(f"{len(rows):,} messages of a talk, {counter.tokenizer}")
+def run_chat(size: int, counter: Counter) -> float:
+    """The plan for a full window, on a long chat."""
+    rows = make_chat(size)
+    print(f"{len(rows):,} messages of a chat, {counter.tokenizer}")
     budget = sum(counter.message(row.message) for row in rows) // 10
     return measure(
         "a tenth of its tokens",
@@ -128,8 +128,8 @@ def main() -> None:
         short, long = run(size // 10, counter), run(size, counter)
         growth = [new / old for old, new in zip(short.values(), long.values(), strict=True)]
         print("  growth at ten times the length:", ", ".join(f"{g:.1f}" for g in growth))
-        talks = [run_talk(length, counter) for length in (size * 4 // 10, size * 4)]
-        print(f"  growth at ten times the length: {talks[1] / talks[0]:.1f}")
+        chat_costs = [run_chat(length, counter) for length in (size * 4 // 10, size * 4)]
+        print(f"  growth at ten times the length: {chat_costs[1] / chat_costs[0]:.1f}")
 
 
 if __name__ == "__main__":

@@ -353,10 +353,10 @@ async def latencies(servers: Sequence[Server], turns: int) -> list[float]:
 
     The servers take turns, so that a change of the machine's speed concerns all of them.
     """
-    talks = [(server, Conversation("one"), list[float]()) for server in servers]
+    measured = [(server, Conversation("one"), list[float]()) for server in servers]
     async with aiohttp.ClientSession() as session:
         for number in range(turns):
-            for server, conversation, times in talks:
+            for server, conversation, times in measured:
                 body = conversation.ask(f"{number}: {QUESTION}")
                 url = f"{server.url}/v1/messages"
                 started = time.perf_counter()
@@ -364,7 +364,7 @@ async def latencies(servers: Sequence[Server], turns: int) -> list[float]:
                     answer = await reply.read()
                 times.append(time.perf_counter() - started)
                 conversation.take(answer)
-    return [statistics.median(times) for _, _, times in talks]
+    return [statistics.median(times) for _, _, times in measured]
 
 
 def measure_latency(url: str, folder: Path, turns: int) -> None:

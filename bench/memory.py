@@ -182,7 +182,7 @@ def count_rules(seed: int, share: float, model: str | None) -> int:
 
 
 def measure_facts(_: DataSet) -> None:
-    """The facts of thirty talks at 10 %: the current value, or only an old one."""
+    """The facts of thirty conversations at 10 %: the current value, or only an old one."""
     current = old = total = 0
     for seed in PLANS:
         plan = data.make_plan(seed)
@@ -328,8 +328,8 @@ def measure_speed(_: DataSet) -> None:
 def measure_questions(_: DataSet) -> None:
     """The share of questions whose evidence turns are all in 500 tokens."""
     sets = {
-        "talks, tuned": (questions.make_talk, questions.DEV, range(8)),
-        "talks": (questions.make_talk, questions.TEST, range(100, 110)),
+        "chats, tuned": (questions.make_chat, questions.DEV, range(8)),
+        "chats": (questions.make_chat, questions.TEST, range(100, 110)),
         "coding, tuned": (questions.make_coding, questions.CODE_DEV, range(8)),
         "coding": (questions.make_coding, questions.CODE_TEST, range(100, 110)),
     }

@@ -5,7 +5,7 @@ conversations are made from a seed, so every run gives the same ones:
 
 - `make_session`: a coding session with reads, searches, edits, test runs and changing requests
 - `make_ruled_session`: parts of a session in which the user states twenty rules
-- `make_plan`: a planning talk in which facts are stated and later changed
+- `make_plan`: a planning conversation in which facts are stated and later changed
 """
 
 import gzip
@@ -305,13 +305,13 @@ def make_ruled_session(seed: int, parts: int = 5) -> list[list[Message]]:
 
 
 class Fact(Struct, frozen=True):
-    """A fact of a planning talk: its values, the last of which holds."""
+    """A fact of a planning conversation: its values, the last of which holds."""
 
     values: tuple[str, ...]
 
 
 class Plan(Struct, frozen=True):
-    """A planning talk and its facts."""
+    """A planning conversation and its facts."""
 
     rows: list[Row]
     facts: list[Fact]
@@ -369,7 +369,7 @@ REPLIES = (
 
 
 def make_plan(seed: int, turns: int = 90) -> Plan:
-    """A talk of two people: fourteen facts, most of them changed once or twice."""
+    """A conversation of two people: fourteen facts, most of them changed once or twice."""
     chance = random.Random(seed)
     events: list[tuple[float, str]] = []
     facts: list[Fact] = []

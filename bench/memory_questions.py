@@ -1,6 +1,6 @@
 """Questions about long conversations, in other words than the answers, for `bench/memory.py`.
 
-A conversation is either a talk of two people over several weeks, or a coding session. Each question
+A conversation is either a chat of two people over several weeks, or a coding session. Each question
 has one to three evidence turns, and the conversation has other turns about the same subject, facts
 of the same kind about the other person, and small talk. The subjects for tuning (`DEV`) and for the
 published figures (`TEST`) are different ones: nothing is tuned on `TEST`.
@@ -18,7 +18,7 @@ from weft.model import Message, Text, ToolCall, ToolResult
 
 
 class Subject(Struct, frozen=True):
-    """A subject of a talk.
+    """A subject of a chat.
 
     `evidence` are the turns that a question needs; one may be a pair of a question by the other
     person and a short answer. `other` is what the other person says of themselves. `chatter` are
@@ -436,7 +436,7 @@ VERBS = ("read", "split", "render", "merge", "load", "flush", "parse", "retry", 
 NOUNS = ("invoice", "avatar", "ledger", "basket", "feed", "report", "mailer", "widget", "batch")
 
 
-def make_talk(seed: int, subjects: Sequence[Subject], length: int = 420) -> Conversation:
+def make_chat(seed: int, subjects: Sequence[Subject], length: int = 420) -> Conversation:
     """Two people over several weeks, with questions about one or both of them."""
     chance = random.Random(seed)
     people = chance.sample(PEOPLE, 2)

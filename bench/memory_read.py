@@ -2,13 +2,14 @@
 
     python bench/memory_read.py FOLDER [--corpus FOLDER]
 
-The conversations are `bench/talks/*.txt` (coding, planning with changed facts, support, research,
-and nine in other domains and languages) and, with a corpus, a recorded coding session. Each is
-compacted to 5 and 10 % of its tokens, once at its end and five times in its course, without a
-model. `docs/compaction-quality.md` says how to score what comes out. `bench/talks/needed.toml`
-lists what a model must know to continue: the share of these items that each context has is printed.
+The conversations are `bench/conversations/*.txt` (coding, planning with changed facts, support,
+research, and nine in other domains and languages) and, with a corpus, a recorded coding session.
+Each is compacted to 5 and 10 % of its tokens, once at its end and five times while it grows,
+without a model. `docs/compaction-quality.md` says how to score the contexts.
+`bench/conversations/needed.toml` lists what a model must know to continue; the share of these items
+that each context has is printed.
 
-In a talk, `{{log 30}}` stands for thirty lines of the kind that tools print.
+In a conversation, `{{log 30}}` stands for thirty lines of the kind that tools print.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from memory_measures import count
 import weft
 from weft.model import Message, Text, ToolCall, ToolResult, texts
 
-TALKS = Path(__file__).parent / "talks"
+CONVERSATIONS = Path(__file__).parent / "conversations"
 SHARES = (0.05, 0.1)
 TIMES = (1, 5)
 LEAST_TOKENS = 100_000
@@ -94,14 +95,14 @@ KINDS = ("goal", "task", "rule", "question", "error", "fact")
 
 def read_needed() -> dict[str, list[Item]]:
     """By conversation, what a model must know to continue it."""
-    with (TALKS / "needed.toml").open("rb") as file:
+    with (CONVERSATIONS / "needed.toml").open("rb") as file:
         return msgspec.convert(tomllib.load(file), dict[str, list[Item]])
 
 
 def read_conversations(corpus: str | None) -> Iterator[tuple[str, list[Message]]]:
-    """The written talks, and the first long recorded session of a corpus."""
-    for path in sorted(TALKS.glob("*.txt")):
-        yield path.stem, read_talk(path.read_text(), random.Random(path.stem))
+    """The written conversations, and the first long recorded session of a corpus."""
+    for path in sorted(CONVERSATIONS.glob("*.txt")):
+        yield path.stem, read_conversation(path.read_text(), random.Random(path.stem))
     folder = None if corpus is None else Path(corpus)
     if folder is None:
         return
@@ -113,8 +114,8 @@ def read_conversations(corpus: str | None) -> Iterator[tuple[str, list[Message]]
             return
 
 
-def read_talk(text: str, chance: random.Random) -> list[Message]:
-    """The messages of a talk."""
+def read_conversation(text: str, chance: random.Random) -> list[Message]:
+    """The messages of a conversation."""
     messages: list[Message] = []
     _, *parts = _TURN.split(text)
     for speaker, body in zip(parts[::2], parts[1::2], strict=True):
