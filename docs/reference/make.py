@@ -6,6 +6,7 @@ import types
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from textwrap import indent
 from typing import Any, get_args
 
 import weft
@@ -61,6 +62,8 @@ def entry(name: str, value: Any) -> Iterator[str]:
     elif isinstance(value, type):
         yield f"### `{name}`" if issubclass(value, BaseException) else f"### `{name}{made(value)}`"
         yield described(value)
+        if constructor := constructor_text(value):
+            yield constructor
         lines = [line for member in members(value) if (line := member_line(value, member))]
         if lines:
             yield "\n".join(lines)
@@ -71,8 +74,8 @@ def entry(name: str, value: Any) -> Iterator[str]:
 
 OTHER_NAMES = {
     "AgentEvent": "An event of `Agent.run`: {values}.",
-    "AgentTool": "A tool of an agent: a function, a `FunctionTool`, or something that has tools, as"
-    " an MCP server.",
+    "AgentTool": "A tool of an agent: a function, a `FunctionTool`, or something that has tools,"
+    " such as an MCP server.",
     "AskPermission": "A function, async or not, that gets a `ToolRequest` and returns a"
     " `Permission`.",
     "Block": "A block of a message: {values}.",
@@ -156,6 +159,15 @@ def described(value: Any) -> str:
     return inspect.getdoc(value) or ""
 
 
+def constructor_text(value: type) -> str:
+    """The docstring of the constructor, unless only Weft calls it or the class inherits it."""
+    constructor = vars(value).get("__init__")
+    is_documented = isinstance(constructor, types.FunctionType) and constructor.__doc__
+    if not is_documented or value.__name__ in FACTORY_MADE or issubclass(value, BaseException):
+        return ""
+    return described(constructor)
+
+
 def members(value: type) -> list[str]:
     own = [name for name in dir(value) if not name.startswith("_")]
     fields = set(getattr(value, "__struct_fields__", ()))
@@ -166,7 +178,7 @@ def members(value: type) -> list[str]:
 
 
 def member_line(value: type, member: str) -> str | None:
-    """A method or property with the first sentence of its docstring."""
+    """A method or property with its docstring; later paragraphs are indented below it."""
     found = inspect.getattr_static(value, member)
     if isinstance(found, staticmethod | classmethod):
         found = found.__func__
@@ -177,8 +189,10 @@ def member_line(value: type, member: str) -> str | None:
     else:
         return None
     text = inspect.getdoc(getattr(found, "fget", None) or getattr(found, "func", None) or found)
-    first = (text or "").partition("\n\n")[0].replace("\n", " ")
-    return f"- {head}: {first}" if first else f"- {head}"
+    first, _, rest = (text or "").partition("\n\n")
+    sentence = first.replace("\n", " ")
+    line = f"- {head}: {sentence}" if sentence else f"- {head}"
+    return f"{line}\n\n{indent(rest, '  ')}\n" if rest else line
 
 
 PARTS = {"losses.md": losses, "api.md": api}

@@ -32,7 +32,8 @@ def open(
     - `checkpoints`: whether user turns end with a checkpoint.
     - `branch`: the branch to work on; by default the thread's current branch. It must exist,
       unless the thread is new.
-    - `scope`: adds appended messages to this prefix index (`weft.thread.find_prefix`).
+    - `scope`: the name of a prefix index that new messages are added to. The gateway has one for
+      each API key, and finds the conversation that a request continues in it.
     - `budget`: a limit on the size of the compiled thread, for this handle only.
     - `models`: a function from a model's name to an object that can be asked. By default, the name
       finds a provider whose key is in the environment; `weft-offline` needs none.

@@ -339,7 +339,8 @@ class RunState:
 
 @checked_class(eager=("__init__", "context_use"))
 class Agent:
-    """A model that works in a thread with tools."""
+    """A loop over a thread and a model: sends the thread, runs the tools that the model calls, and
+    repeats until the model calls no more tools."""
 
     def __init__(
         self,
@@ -374,13 +375,13 @@ class Agent:
         (`OPENAI_API_KEY`, and `OPENAI_BASE_URL` if it is set). `provider` names one instead
         (`"openai-chat"`), `base_url` and `api_key` another server and key, as in the vendors' SDKs.
 
-        Requests carry the parameters of the thread's setup (`Thread.setup`). These arguments are
-        used above them:
+        Requests have the parameters of the thread's setup (`Thread.setup`). These arguments
+        override them:
 
         - `temperature`, `max_tokens` (of one answer), `effort` (how much to think: `"low"`,
-          `"medium"`, `"high"`, or another word that the model knows);
+          `"medium"`, `"high"`, or another level that the model supports);
         - `tool_choice`: `"auto"`, `"none"`, `"any"`, or a tool's name. A choice that forces a call
-          holds for the first request of a run;
+          only applies to the first request of a run;
         - `response_format`: `"json"`, a JSON schema, a pydantic model, or any class with fields
           (`msgspec.Struct`, dataclass, `TypedDict`);
         - `params`: a `Params` with anything else (`top_p`, `stop`, `seed`, ...).
@@ -398,8 +399,12 @@ class Agent:
         `Permissions` object that remembers the answers in a file, or `"allow"`. Without it these
         tools are refused. Other functions always run.
 
-        A run ends with `RunLimit` before it uses more than `token_limit` tokens (input and output
-        of all its requests) or `cost_limit` dollars.
+        A run ends with `StepLimit` after `steps` requests, and with `RunLimit` after it has used
+        `token_limit` tokens (input and output of all its requests) or `cost_limit` dollars.
+
+        `system` is the system prompt, if the thread has no messages yet. `catalog` replaces the
+        default catalogue of models. `policy` says how failed requests are repeated. `pace` is the
+        delay in seconds between two pieces of an answer by the offline model.
         """
         self._catalog = catalog or load_catalog()
         route = find_upstream(
@@ -529,16 +534,17 @@ class Agent:
     ) -> AgentAnswer:
         """Send a text and wait for the text of the last answer.
 
-        The answer is a `str`. Its `losses` are what the model could not be sent in this run, its
-        `usage` and `cost` those of the whole run, and `parsed` the object that `response_format`
-        asked for.
+        The answer is a `str`. Its `losses` list what could not be sent to the model, `usage` and
+        `cost` are those of the whole run, and `parsed` is the object that `response_format` asked
+        for.
 
         With `None` the model is asked again, as by `retry`. Raises `UpstreamFailed` with the
         upstream's status if the model gave no answer, `StepLimit` if it used up its steps, and
         `RunLimit` if it reached another limit.
 
-        If an event loop is running (a notebook), the run gets a thread and a loop of its own and
-        this call blocks; `asend` does not. `attach` are files that go with the text.
+        If an event loop is already running, as in a notebook, this call runs in a thread and
+        blocks until the answer is complete; `asend` does not block. `attach` are files to send with
+        the text.
         """
         return run_blocking(lambda: self.asend(text, attach=attach))
 

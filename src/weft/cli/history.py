@@ -283,12 +283,17 @@ def _merge_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preview", action="store_true", help="show what it would do")
 
 
+TURN_HELP = {
+    "undo": "undo the user's last message and everything after it, as one step",
+    "redo": "redo everything up to the user's next message, as one step",
+}
+
+
 def _turn_options(parser: argparse.ArgumentParser) -> None:
-    verb = parser.get_default("command")
     parser.add_argument(
         "--turn",
         action="store_true",
-        help=f"{verb} the user's last message and everything after it, as one step",
+        help=TURN_HELP[parser.get_default("command")],
     )
 
 

@@ -40,7 +40,13 @@ UNREACHED = 0
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """How often and after which statuses to retry; delays double from `first` to `longest`."""
+    """How failed requests are repeated.
+
+    - `attempts`: how often a request is sent, the first time included.
+    - `statuses`: the HTTP statuses after which it is sent again.
+    - `first`, `longest`: the delay in seconds, which doubles from `first` to `longest`.
+    - `patience`: if the upstream asks for a longer delay (`Retry-After`), it is not sent again.
+    """
 
     attempts: int
     statuses: frozenset[int]

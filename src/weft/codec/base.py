@@ -76,10 +76,12 @@ def verbatim(text: str) -> Any:
 class Target(Struct, frozen=True):
     """The model that a request is written for, and the policies to use.
 
-    `embed` turns a JSON text into a member of the body: `parsed` if the result is a dict,
-    `verbatim` if it is bytes. A body of the target's own protocol is written back unchanged, except
-    where a policy applies. With `enforce`, all rules of the target apply to it too. `provider` is
-    the name of the upstream, if it is known: private parts of other upstreams' answers are dropped.
+    - `embed`: how a JSON text, such as tool arguments, becomes a member of the body: `parsed` for
+      a body that is a dict, `verbatim` for one that is written as bytes.
+    - `enforce`: apply all rules of the target to a body of its own protocol too. Otherwise such a
+      body is written back unchanged, except where a policy applies.
+    - `provider`: the name of the upstream, if it is known. Private parts of other upstreams'
+      answers are dropped.
     """
 
     model: Model

@@ -402,7 +402,7 @@ LOSS_CODES: dict[str, LossCode] = {
         "the target keeps system messages before the conversation",
     ),
     "system_after_results": LossCode(
-        "moved", "form", "{detail} message", "it stood between a call and its result"
+        "moved", "form", "{detail} message", "it was between a call and its result"
     ),
     "participant_name_changed": LossCode(
         "changed", "form", "participant name {detail}", "the target refuses the original name"
