@@ -18,7 +18,7 @@ from weft.printable import clean_text, escape_json
 from .console import clean_output, encode_output, open_closed_streams
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "translate": ("weft.cli.translate", "translate a body between vendors' protocols"),
+    "translate": ("weft.cli.translate", "translate requests, answers and streams between vendors"),
     "serve": ("weft.cli.serve", "run the gateway and the page"),
     "run": ("weft.cli.run", "run a program whose model calls go through the gateway"),
     "resume": ("weft.cli.resume", "continue a recorded session in its client, from any commit"),
@@ -27,11 +27,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "commit": ("weft.cli.record", "append a message to a thread"),
     "log": ("weft.cli.inspect", "list the commits of the branch, newest first"),
     "show": ("weft.cli.inspect", "show one commit and the messages it added"),
-    "compile": ("weft.cli.inspect", "print the compiled messages at a commit"),
+    "compile": ("weft.cli.inspect", "print the messages that a model would get"),
     "diff": ("weft.cli.inspect", "show what changed between two commits or branches"),
     "search": ("weft.cli.inspect", "find messages, notes, tags and titles by their words"),
     "recall": ("weft.cli.inspect", "print original messages in full, by id or by words"),
-    "stats": ("weft.cli.inspect", "show statistics of a thread"),
+    "stats": ("weft.cli.inspect", "count the messages, tokens and dollars of a thread"),
     "edit": ("weft.cli.record", "change the text of a message"),
     "pin": ("weft.cli.record", "keep a message through every compaction"),
     "skip": ("weft.cli.record", "hide a message from models"),
@@ -55,7 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "delete": ("weft.cli.maintenance", "delete a thread; `weft undelete` can restore it"),
     "undelete": ("weft.cli.maintenance", "restore a deleted thread"),
     "import": ("weft.cli.transfer", "import session files, folders of them, or an archive"),
-    "export": ("weft.cli.transfer", "write a thread as a session file, a body or an archive"),
+    "export": ("weft.cli.transfer", "write a thread as a session, body, document or archive"),
     "fsck": ("weft.cli.maintenance", "verify every hash, parent and branch of a store"),
     "gc": ("weft.cli.maintenance", "remove data that no branch refers to"),
     "forget": ("weft.cli.maintenance", "erase a text from the whole store"),

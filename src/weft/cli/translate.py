@@ -42,6 +42,7 @@ EPILOG = f"""PROTOCOL is one of {", ".join(sorted(CODECS))}.
 With --jsonl each line is a body, or a job such as
   {{"id": "1", "source": "anthropic", "target": "openai-chat", "body": {{"model": ...}}}}
   {{"id": "2", "kind": "stream", "sse": "event: ...", "options": {{"created": 0}}}}
+A line that fails gets an error as its result, and the exit code is still 0.
 Flags give the defaults for what a line omits: --from, --to, --kind, --model, --system, --cache,
 --upstream and --strict."""
 
