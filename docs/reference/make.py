@@ -58,15 +58,16 @@ def entry(name: str, value: Any) -> Iterator[str]:
     """One public name."""
     if inspect.isfunction(value):
         yield f"### `{name}{signature(value)}`"
-        yield described(value)
+        yield docstring(value)
     elif isinstance(value, type):
-        yield f"### `{name}`" if issubclass(value, BaseException) else f"### `{name}{made(value)}`"
-        yield described(value)
+        arguments = "" if issubclass(value, BaseException) else constructor_signature(value)
+        yield f"### `{name}{arguments}`"
+        yield docstring(value)
         if constructor := constructor_text(value):
             yield constructor
         lines = [line for member in members(value) if (line := member_line(value, member))]
         if lines:
-            yield "\n".join(lines)
+            yield "\n".join(lines).rstrip()
     else:
         yield f"### `{name}`"
         yield OTHER_NAMES[name].format(values=values(value))
@@ -102,8 +103,8 @@ def values(value: Any) -> str:
     return " or ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
-def made(value: type) -> str:
-    """How a class is made; nothing for those that Weft makes itself."""
+def constructor_signature(value: type) -> str:
+    """The arguments of a class; nothing for classes that only Weft creates."""
     if value.__name__ in FACTORY_MADE or getattr(value, "_is_protocol", False):
         return ""
     try:
@@ -155,7 +156,7 @@ def without_result(text: str) -> str:
     return text.removesuffix(" -> None")
 
 
-def described(value: Any) -> str:
+def docstring(value: Any) -> str:
     return inspect.getdoc(value) or ""
 
 
@@ -165,7 +166,7 @@ def constructor_text(value: type) -> str:
     is_documented = isinstance(constructor, types.FunctionType) and constructor.__doc__
     if not is_documented or value.__name__ in FACTORY_MADE or issubclass(value, BaseException):
         return ""
-    return described(constructor)
+    return docstring(constructor)
 
 
 def members(value: type) -> list[str]:
@@ -179,16 +180,18 @@ def members(value: type) -> list[str]:
 
 def member_line(value: type, member: str) -> str | None:
     """A method or property with its docstring; later paragraphs are indented below it."""
-    found = inspect.getattr_static(value, member)
-    if isinstance(found, staticmethod | classmethod):
-        found = found.__func__
-    if isinstance(found, types.FunctionType):
-        head = f"`.{member}{signature(found)}`"
-    elif isinstance(found, property) or hasattr(found, "func"):
+    attribute = inspect.getattr_static(value, member)
+    if isinstance(attribute, staticmethod | classmethod):
+        attribute = attribute.__func__
+    if isinstance(attribute, types.FunctionType):
+        head = f"`.{member}{signature(attribute)}`"
+    elif isinstance(attribute, property) or hasattr(attribute, "func"):
         head = f"`.{member}`"
     else:
         return None
-    text = inspect.getdoc(getattr(found, "fget", None) or getattr(found, "func", None) or found)
+    text = inspect.getdoc(
+        getattr(attribute, "fget", None) or getattr(attribute, "func", None) or attribute
+    )
     first, _, rest = (text or "").partition("\n\n")
     sentence = first.replace("\n", " ")
     line = f"- {head}: {sentence}" if sentence else f"- {head}"
@@ -200,12 +203,12 @@ PARTS = {"losses.md": losses, "api.md": api}
 
 def pages() -> dict[Path, str]:
     """Each page with its generated part, which ends the page."""
-    made: dict[Path, str] = {}
+    texts: dict[Path, str] = {}
     for name, part in PARTS.items():
         page = HERE / name
         head = page.read_text().partition(MARK)[0].rstrip()
-        made[page] = f"{head}\n\n{MARK}\n\n{part()}\n"
-    return made
+        texts[page] = f"{head}\n\n{MARK}\n\n{part()}\n"
+    return texts
 
 
 if __name__ == "__main__":
