@@ -257,7 +257,7 @@ def _branch_options(parser: argparse.ArgumentParser) -> None:
         "name", nargs="?", metavar="NAME", help="the new branch; without it, list all"
     )
     parser.add_argument(
-        "--at", metavar="COMMIT", help=f"where it begins: {REVISION} (default: HEAD)"
+        "--at", metavar="COMMIT", help=f"the commit to start from: {REVISION} (default: HEAD)"
     )
     parser.add_argument("--delete", action="store_true", help="delete the branch NAME")
 

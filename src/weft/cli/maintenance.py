@@ -165,7 +165,8 @@ def _gc_options(parser: argparse.ArgumentParser) -> None:
         "--days",
         type=_days,
         default=RETENTION_DAYS,
-        help="keep data that operations of the last DAYS days refer to (default: 30)",
+        help="keep data that was in use in the last DAYS days, also if it was undone or deleted "
+        "since (default: 30)",
     )
     parser.add_argument("--preview", action="store_true", help="show what would be removed")
 

@@ -72,7 +72,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target",
         metavar="THREAD[@COMMIT]",
-        help=f"the thread, by its name or a unique prefix, and the commit: {REVISION}",
+        help=f"the thread, by its name or a unique prefix, and the commit to continue from: "
+        f"{REVISION} (default: the newest)",
     )
     parser.add_argument(
         "--client", choices=CLIENTS, help="the client to start (default: the session's own)"

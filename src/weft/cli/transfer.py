@@ -421,7 +421,12 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
             dest="format",
             help=f"the whole thread for people to read, as --format {document}",
         )
-    parser.add_argument("-o", "--output", metavar="FILE", help="the output file; .gz is compressed")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="the output file (default: standard output); a name that ends in .gz is compressed",
+    )
     parser.add_argument("--branch", help="the branch to write (default: the current one)")
     parser.add_argument("--model", help="the model name to write into a vendor's body")
     parser.add_argument("--all", action="store_true", help="an archive of every thread")
