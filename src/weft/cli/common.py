@@ -40,8 +40,8 @@ USUAL_THREAD = f"(default: {DEFAULT_THREAD!r}, or the only thread)"
 THREAD_HELP = {
     "commit": f"the thread, by its whole name; a new name creates it {USUAL_THREAD}",
     "forget": f"the thread that has the message of --id {USUAL_THREAD}",
-    "import": "the thread to import into, by its whole name (default: the session's own thread; "
-    "for other files, one with the file's name)",
+    "import": "the thread, by its whole name; a new name creates it (default: the session's own "
+    "thread; for other files, one with the file's name)",
     "search": "search only this thread: its name or a unique prefix of it (default: all threads)",
 }
 """The help of `--thread` for commands that use it in another way."""
