@@ -176,7 +176,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--strip",
         choices=("all", "after"),
         default="all",
-        help="with ranges: which of the messages that stay lose their reminders and thinking: all "
+        help="with ranges: which of the messages that stay lose reminders and thinking: all "
         "(the default), or only those after the start of the first range",
     )
     parser.add_argument(
