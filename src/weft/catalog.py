@@ -133,7 +133,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     - `tool_prompt`: the tokens of the prompt that the vendor adds to a request with tools.
 
     Servers with OpenAI's protocols differ in three fields. If no row sets one, the host decides
-    (`Provider.settle`).
+    (`Provider.with_host_defaults`).
 
     - `max_tokens_field`: the name of the parameter that limits the output.
     - `developer`: whether they support that role.

@@ -9,7 +9,7 @@ import weft
 from fault_upstream import ANSWER, FAULTS, PREFIX, PROTOCOLS, applies, fault_upstream, write_error
 from servers import Scripted, scripted_upstream
 from weft.catalog import load_catalog
-from weft.client import RELAY, HttpClient, ask, make_provider
+from weft.client import GATEWAY_RETRY, HttpClient, ask, make_provider
 from weft.model import ApiError, Message, Request, Text
 
 AT_ONCE = 16
@@ -29,7 +29,9 @@ async def ask_all(url: str, protocol: str) -> dict[str, str | None]:
     async def ask_one(http: HttpClient, name: str) -> str | None:
         async with places:
             request = Request(PREFIX + name, messages)
-            answer = await ask(http, provider, request, catalog=load_catalog(), policy=RELAY)
+            answer = await ask(
+                http, provider, request, catalog=load_catalog(), policy=GATEWAY_RETRY
+            )
             return None if isinstance(answer, ApiError) else answer.message.text
 
     names = [
@@ -68,7 +70,9 @@ def test_a_full_context_window_is_recognised_in_every_form():
     async def read_kind(url: str) -> str:
         async with HttpClient() as http:
             provider = make_provider("up", "anthropic", url)
-            answer = await ask(http, provider, request, catalog=load_catalog(), policy=RELAY)
+            answer = await ask(
+                http, provider, request, catalog=load_catalog(), policy=GATEWAY_RETRY
+            )
             assert isinstance(answer, ApiError)
             return answer.kind
 

@@ -11,8 +11,8 @@ from servers import Scripted, scripted_upstream
 from slow_upstream import streamed
 from weft.catalog import load_catalog
 from weft.client import (
-    LOOP,
-    RELAY,
+    AGENT_RETRY,
+    GATEWAY_RETRY,
     HttpClient,
     Retry,
     RetryPolicy,
@@ -28,19 +28,19 @@ from weft.model import Message, Request, Text
 @pytest.mark.parametrize(
     ("policy", "attempt", "status", "retry_after", "delay"),
     [
-        (LOOP, 1, 529, None, 0.5),  # overloaded: the first delay
-        (LOOP, 2, 529, None, 1.0),  # doubled
-        (LOOP, 4, 529, None, None),  # the last attempt was made
-        (LOOP, 1, 400, None, None),  # asking again would not help
-        (LOOP, 1, 429, "7", 7.0),  # the upstream names its time
-        (LOOP, 1, 429, "3600", None),  # longer than anybody waits
-        (LOOP, 1, 429, "soon", 0.5),  # no number: our own pace
-        (LOOP, 1, 429, "-1", 0.5),
-        (LOOP, 1, 429, "nan", 0.5),
-        (LOOP, 1, 0, None, 0.5),  # never reached
-        (RELAY, 1, 0, None, 0.1),  # the gateway repeats what never arrived
-        (RELAY, 1, 529, None, None),  # and leaves the rest to the client's own retries
-        (RELAY, 2, 0, None, None),
+        (AGENT_RETRY, 1, 529, None, 0.5),  # overloaded: the first delay
+        (AGENT_RETRY, 2, 529, None, 1.0),  # doubled
+        (AGENT_RETRY, 4, 529, None, None),  # the last attempt was made
+        (AGENT_RETRY, 1, 400, None, None),  # asking again would not help
+        (AGENT_RETRY, 1, 429, "7", 7.0),  # the upstream names its time
+        (AGENT_RETRY, 1, 429, "3600", None),  # longer than anybody waits
+        (AGENT_RETRY, 1, 429, "soon", 0.5),  # no number: our own pace
+        (AGENT_RETRY, 1, 429, "-1", 0.5),
+        (AGENT_RETRY, 1, 429, "nan", 0.5),
+        (AGENT_RETRY, 1, 0, None, 0.5),  # never reached
+        (GATEWAY_RETRY, 1, 0, None, 0.1),  # the gateway repeats what never arrived
+        (GATEWAY_RETRY, 1, 529, None, None),  # and leaves the rest to the client's own retries
+        (GATEWAY_RETRY, 2, 0, None, None),
         (RetryPolicy(attempts=9, statuses=frozenset({500}), longest=2.0), 8, 500, None, 2.0),
     ],
 )
@@ -95,7 +95,7 @@ def test_an_unreachable_upstream_is_retried_without_a_status():
 
     async def run():
         async with HttpClient() as http:
-            await http.post(provider, "/v1/messages", b"{}", {}, RELAY, retries.append)
+            await http.post(provider, "/v1/messages", b"{}", {}, GATEWAY_RETRY, retries.append)
 
     with pytest.raises(weft.UpstreamFailed):
         asyncio.run(run())
@@ -112,7 +112,7 @@ def test_bytes_before_a_disconnect_are_read_by_a_late_reader():
 
         async def run():
             async with HttpClient() as http:
-                reply = await http.post(provider, "/v1/messages", b"{}", {}, RELAY)
+                reply = await http.post(provider, "/v1/messages", b"{}", {}, GATEWAY_RETRY)
                 await asyncio.sleep(0.3)  # by now the connection is lost
                 data = b""
                 while len(data) < len(b"one two three"):
@@ -135,7 +135,7 @@ def ask_at(url):
     async def run():
         async with HttpClient() as http:
             provider = make_provider("up", "anthropic", url)
-            reply = await http.post(provider, "/v1/messages", b"{}", {}, RELAY)
+            reply = await http.post(provider, "/v1/messages", b"{}", {}, GATEWAY_RETRY)
             try:
                 await read_all(reply)
             finally:

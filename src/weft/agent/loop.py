@@ -35,7 +35,7 @@ from msgspec import Struct, structs
 from weft.catalog import Catalog, Price, cost, load_catalog
 from weft.checked import checked_class
 from weft.client import (
-    LOOP,
+    AGENT_RETRY,
     OFFLINE_MODEL,
     HttpClient,
     ModelClient,
@@ -355,7 +355,7 @@ class Agent:
         steps: int = STEPS,
         pace: float = 0.0,
         catalog: Catalog | None = None,
-        policy: RetryPolicy = LOOP,
+        policy: RetryPolicy = AGENT_RETRY,
         compaction: Compaction | None = DEFAULT_COMPACTION,
         temperature: float | None = None,
         max_tokens: int | None = None,
@@ -728,7 +728,7 @@ class Agent:
                 with suppress(RuntimeError):  # the run ended while its summary model waited
                     loop.call_soon_threadsafe(retries.put_nowait, retry)
 
-            by = by.reporting_to(report)
+            by = by.with_on_retry(report)
         if by is not None:
             return await asyncio.to_thread(ask_within, by, request, seconds)
         try:

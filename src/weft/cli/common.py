@@ -195,7 +195,7 @@ def find_model_route(args: argparse.Namespace, catalog: "Catalog") -> "Route":
 
     tables = () if args.config is None else read_tables(args.config)
     providers = read_upstreams(args.upstream or (), tables, os.environ, base_urls=True)
-    return find_route(args.model, "", providers, catalog, pays=False)
+    return find_route(args.model, "", providers, catalog, has_credentials=False)
 
 
 def read_text(text: str | None, stdin: TextIO | None = None) -> str:

@@ -4,9 +4,9 @@ from weft.demo import OFFLINE_MODEL
 
 from .ask import SUMMARY_RETRIES, ModelClient, SentBody, ask, read_error, stream, summary_client
 from .http import (
-    LOOP,
-    RELAY,
-    RETRYABLE,
+    AGENT_RETRY,
+    GATEWAY_RETRY,
+    RETRYABLE_STATUSES,
     STREAM_TYPE,
     UNREACHED,
     CallLimits,
@@ -15,9 +15,9 @@ from .http import (
     Reply,
     Retry,
     RetryPolicy,
+    make_answer_id,
     plan_retry,
     read_all,
-    shape_id,
 )
 from .models import (
     SAME_MODEL,
@@ -43,11 +43,11 @@ from .provider import (
 )
 
 __all__ = [
-    "LOOP",
+    "AGENT_RETRY",
+    "GATEWAY_RETRY",
     "OFFLINE",
     "OFFLINE_MODEL",
-    "RELAY",
-    "RETRYABLE",
+    "RETRYABLE_STATUSES",
     "SAME_MODEL",
     "STREAM_TYPE",
     "SUMMARY_RETRIES",
@@ -71,6 +71,7 @@ __all__ = [
     "find_upstream",
     "key_variable",
     "load_toml",
+    "make_answer_id",
     "make_provider",
     "plan_retry",
     "read_aliases",
@@ -80,7 +81,6 @@ __all__ = [
     "read_provider",
     "read_tables",
     "read_upstreams",
-    "shape_id",
     "stream",
     "summary_client",
 ]

@@ -19,8 +19,8 @@ from weft.errors import Refused, UpstreamError
 from weft.model import ApiError, Event, Fail, Fold, Loss, Request, Response
 
 from .http import (
-    LOOP,
-    RETRYABLE,
+    AGENT_RETRY,
+    RETRYABLE_STATUSES,
     UNREACHED,
     CallLimits,
     HttpClient,
@@ -41,9 +41,9 @@ SUMMARY_RETRIES = 3
 
 
 def summary_client(route: Route, catalog: Catalog, retries: int | None = None) -> "ModelClient":
-    """A client for the model that writes summaries; an unreachable upstream is asked again."""
+    """A client for the model that writes summaries; `retries` is `SUMMARY_RETRIES` by default."""
     attempts = 1 + (SUMMARY_RETRIES if retries is None else retries)
-    policy = RetryPolicy(attempts=attempts, statuses=RETRYABLE | {UNREACHED})
+    policy = RetryPolicy(attempts=attempts, statuses=RETRYABLE_STATUSES | {UNREACHED})
     return ModelClient(route.provider, route.model, catalog, policy=policy)
 
 
@@ -56,13 +56,13 @@ class ModelClient:
         name: str,
         catalog: Catalog,
         *,
-        policy: RetryPolicy = LOOP,
+        policy: RetryPolicy = AGENT_RETRY,
         idle: float | None = None,
         on_retry: Callable[[Retry], None] | None = None,
     ) -> None:
-        """`idle` is the longest pause in an answer, in seconds (default: that of `CallLimits`).
+        """`idle` is the longest pause in an answer, in seconds; `CallLimits` has the default.
 
-        `on_retry` is called before the wait for each retry, in a thread of the client's own.
+        `on_retry` is called before the wait for each retry, in a thread that the client starts.
         """
         self.model: Model = catalog.find(name, provider.name)
         self._provider = provider
@@ -71,7 +71,7 @@ class ModelClient:
         self._on_retry = on_retry
         self._limits = CallLimits() if idle is None else CallLimits(first_byte=idle, idle=idle)
 
-    def reporting_to(self, on_retry: Callable[[Retry], None]) -> "ModelClient":
+    def with_on_retry(self, on_retry: Callable[[Retry], None]) -> "ModelClient":
         """The same client with another `on_retry`."""
         client = copy(self)
         client._on_retry = on_retry
@@ -115,7 +115,7 @@ async def ask(
     request: Request,
     *,
     catalog: Catalog,
-    policy: RetryPolicy = LOOP,
+    policy: RetryPolicy = AGENT_RETRY,
     on_retry: Callable[[Retry], None] | None = None,
 ) -> Response | ApiError:
     """The whole answer, or the error that came instead; an upstream's failure is not raised."""
@@ -142,16 +142,16 @@ async def stream(
     request: Request,
     *,
     catalog: Catalog,
-    policy: RetryPolicy = LOOP,
+    policy: RetryPolicy = AGENT_RETRY,
     pace: float = 0.0,
     on_body: Callable[[SentBody], None] | None = None,
     on_retry: Callable[[Retry], None] | None = None,
 ) -> AsyncIterator[Event]:
     """The events of the answer, ending in `End` or `Fail`.
 
-    `on_body` is called with the body before it is sent, `on_retry` before the wait for each retry;
-    all retries come before the first event. `pace` is the offline model's pause between
-    two events, in seconds.
+    `on_body` is called with the body before it is sent. `on_retry` is called before the wait for
+    each retry; all retries come before the first event. `pace` is the pause between two events of
+    the offline model, in seconds.
     """
     if provider is OFFLINE:
         async for event in _stream_offline(request, pace, on_body):
@@ -159,10 +159,10 @@ async def stream(
         return
     codec = CODECS[provider.protocol]
     try:
-        written = write_body(provider, request, catalog)
+        sent = write_body(provider, request, catalog)
         if on_body is not None:
-            on_body(written)
-        reply = await _post(http, provider, request, written.body, policy, on_retry)
+            on_body(sent)
+        reply = await _post(http, provider, request, sent.body, policy, on_retry)
         try:
             async for event in _read_events(reply, codec):
                 yield event
@@ -222,17 +222,17 @@ async def _read_events(reply: Reply, codec: Codec) -> AsyncIterator[Event]:
         yield Fail(ApiError("server", f"the upstream answered with status {reply.status}", 502))
         return
     # The fold checks the order of events here, once, so that no caller has to.
-    reader, order = AnswerReader(codec), Fold()
+    reader, fold = AnswerReader(codec), Fold()
     while chunk := await reply.read():
         for event in reader.feed(chunk):
-            order.send(event)
+            fold.send(event)
             yield event
-            if order.ended:
+            if fold.ended:
                 return
     for event in reader.close():
-        order.send(event)
+        fold.send(event)
         yield event
-        if order.ended:
+        if fold.ended:
             return
 
 

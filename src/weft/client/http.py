@@ -1,15 +1,14 @@
 """The HTTP client: one per event loop, for all upstreams; its replies and its retries.
 
 aiohttp takes longer to import than everything else together, so `pool`, the only module that uses
-it, is imported at the first call. An agent of the offline model never imports it.
+it, is imported at the first call. An agent with the offline model never imports it.
 
 `Reply` is an answer whose body is still unread. The offline model answers in the protocol of the
-caller (`OfflineReply`), so the gateway reads its reply like that of any upstream.
+caller (`OfflineReply`), so the gateway reads its reply like any other.
 
 `plan_retry` decides when a request is sent again. Only one layer should retry, the one nearest to
-the user. Clients of the gateway retry by themselves (their SDKs do), so the gateway retries only if
-no connection was made. The agent loop is the top layer, so it retries every status that the vendors
-call retryable.
+the user. The SDKs of the gateway's clients retry, so the gateway retries only if no connection was
+made. The agent loop is the top layer, so it retries every status that the vendors call retryable.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from .pool import Pool
 
 
-RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+RETRYABLE_STATUSES = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 """https://docs.anthropic.com/en/api/errors, https://platform.openai.com/docs/guides/error-codes"""
 
 UNREACHED = 0
@@ -104,16 +103,16 @@ def status_text(status: int) -> str:
         return "an error"
 
 
-RELAY = RetryPolicy(attempts=2, statuses=frozenset({UNREACHED}), first=0.1)
-LOOP = RetryPolicy(attempts=4, statuses=RETRYABLE | {UNREACHED})
+GATEWAY_RETRY = RetryPolicy(attempts=2, statuses=frozenset({UNREACHED}), first=0.1)
+AGENT_RETRY = RetryPolicy(attempts=4, statuses=RETRYABLE_STATUSES | {UNREACHED})
 
 
 def plan_retry(
     policy: RetryPolicy, attempt: int, status: int, retry_after: str | None = None
 ) -> float | None:
-    """Seconds to wait before attempt `attempt + 1`; None to give up.
+    """Seconds to wait before attempt `attempt + 1`; `None` to give up.
 
-    The upstream's `Retry-After` is used, unless it is longer than `patience`.
+    The upstream's `Retry-After` is used, if it has one.
     """
     if attempt >= policy.attempts or status not in policy.statuses:
         return None
@@ -124,7 +123,7 @@ def plan_retry(
 
 
 def read_retry_after(value: str | None) -> float | None:
-    """The seconds of a `Retry-After` header; None if it is a date."""
+    """The seconds of a `Retry-After` header; `None` if it has none, for example a date."""
     if value is None:
         return None
     try:
@@ -137,8 +136,8 @@ def read_retry_after(value: str | None) -> float | None:
 STREAM_TYPE = "text/event-stream"
 
 
-def shape_id(protocol: str, id: str | None = None) -> str:
-    """An answer's id as this protocol writes ids: the given one, or a new one."""
+def make_answer_id(protocol: str, id: str | None = None) -> str:
+    """An answer's id with the prefix that this protocol uses; without `id`, a new id."""
     prefix = CODECS[protocol].http.id_prefix
     if id is None:
         return prefix + uuid4().hex[:24]
@@ -156,8 +155,8 @@ class Reply(Protocol):
     @property
     def headers(self) -> Mapping[str, str]: ...
 
-    async def read(self, patience: float | None = None) -> bytes | None:
-        """The next bytes, `b""` at the end, None after `patience` seconds without any.
+    async def read(self, timeout: float | None = None) -> bytes | None:
+        """The next bytes, `b""` at the end, `None` after `timeout` seconds without any.
 
         A cancelled read loses no bytes. Raises `UpstreamFailed` if the body breaks off.
         """
@@ -190,26 +189,26 @@ class OfflineReply:
     ) -> None:
         self.status = 200
         self.streamed = bool(request.params.stream)
-        kind = STREAM_TYPE if self.streamed else "application/json"
-        self.headers: Mapping[str, str] = {"content-type": kind}
+        content_type = STREAM_TYPE if self.streamed else "application/json"
+        self.headers: Mapping[str, str] = {"content-type": content_type}
         self._request = request
         self._codec = codec
         self._pace = pace
         self._include_usage = include_usage
-        self._pieces = self._write()
+        self._chunks = self._write_chunks()
         self._ready_at = 0.0
 
-    async def read(self, patience: float | None = None) -> bytes | None:
-        """The next frames, or the body at once."""
+    async def read(self, timeout: float | None = None) -> bytes | None:
+        """The next frames of a stream, or the whole body."""
         loop = asyncio.get_running_loop()
         wait = max(0.0, self._ready_at - loop.time())
-        await asyncio.sleep(wait if patience is None else min(wait, patience))
-        if patience is not None and wait > patience:
+        await asyncio.sleep(wait if timeout is None else min(wait, timeout))
+        if timeout is not None and wait > timeout:
             return None
         self._ready_at = loop.time() + self._pace
-        return next(self._pieces, b"")
+        return next(self._chunks, b"")
 
-    def _write(self) -> Iterator[bytes]:
+    def _write_chunks(self) -> Iterator[bytes]:
         options = AnswerOptions(created=int(time.time()), include_usage=self._include_usage)
         writer = AnswerWriter(self._codec, options)
         if not self.streamed:
@@ -226,19 +225,20 @@ class OfflineReply:
         from weft.demo import answer_offline
 
         for event in answer_offline(self._request):
-            is_start = isinstance(event, Start)
-            yield structs.replace(event, id=shape_id(self._codec.protocol)) if is_start else event
+            if isinstance(event, Start):
+                event = structs.replace(event, id=make_answer_id(self._codec.protocol))
+            yield event
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: there is no connection."""
 
 
 class CallLimits(Struct, frozen=True, kw_only=True):
     """Limits of one upstream call, in seconds and bytes.
 
-    `first_byte` runs from the start of the call to the first byte of the answer's body, `idle`
-    between two chunks of it. `connections` is how many calls one upstream gets at the same time;
-    further calls wait for `acquire` seconds.
+    `first_byte` is the limit from the start of the call to the first byte of the answer's body, and
+    `idle` the limit between two chunks of it. `connections` is the number of calls that one
+    upstream gets at the same time; further calls wait for `acquire` seconds, and then fail.
     """
 
     acquire: float = 10.0
@@ -287,15 +287,15 @@ class HttpClient:
 
         `on_retry` is called before the wait for each retry.
         """
-        return await self._open().call("POST", provider, path, body, headers, policy, on_retry)
+        return await self._get_pool().call("POST", provider, path, body, headers, policy, on_retry)
 
     async def get(
         self, provider: Provider, path: str, headers: Mapping[str, str], policy: RetryPolicy
     ) -> Reply:
-        """Read a resource, with the same retries and errors."""
-        return await self._open().call("GET", provider, path, None, headers, policy)
+        """Fetch a resource; retries and fails like `post`."""
+        return await self._get_pool().call("GET", provider, path, None, headers, policy)
 
-    def _open(self) -> "Pool":
+    def _get_pool(self) -> "Pool":
         if self._pool is None:
             from .pool import Pool
 

@@ -40,7 +40,7 @@ WEEK = 7 * 24 * 3600
 """The longest time limit, in seconds."""
 
 NAME_LIMIT = 500
-"""Longest model name in characters. Real names have at most about a hundred."""
+"""The longest model name, in characters. Real names have at most about a hundred."""
 
 
 class Route(Struct, frozen=True, gc=False):
@@ -50,8 +50,8 @@ class Route(Struct, frozen=True, gc=False):
     model: str
 
     @property
-    def maker(self) -> Origin:
-        """The origin of the answers."""
+    def origin(self) -> Origin:
+        """The origin of its answers."""
         return self.provider.origin(self.model)
 
 
@@ -62,8 +62,8 @@ class Alias(Struct, frozen=True):
     model: str
 
     @property
-    def is_name(self) -> bool:
-        """Whether the pattern is one name."""
+    def is_exact(self) -> bool:
+        """Whether the pattern matches only one name: it has no wildcards."""
         return not set(self.pattern) & set("*?[")
 
 
@@ -73,13 +73,13 @@ def find_route(
     providers: Sequence[Provider],
     catalog: Catalog,
     *,
-    pays: bool = True,
+    has_credentials: bool = True,
     aliases: Sequence[Alias] = (),
 ) -> Route:
     """The upstream for a model name that was asked for in this protocol.
 
-    `pays` says whether the caller has its own credentials for the vendor of its protocol. Raises
-    `Refused`: with 400 for an invalid name, with 404 if no upstream serves the model.
+    `has_credentials` is whether the caller sent its own credentials for the vendor of its protocol.
+    Raises `Refused`: with 400 for an invalid name, with 404 if no upstream serves the model.
     """
     check_name(model)
     model = resolve_alias(model, aliases)
@@ -87,23 +87,28 @@ def find_route(
         return Route(OFFLINE, model)
     by_name: Mapping[str, Provider] = {provider.name: provider for provider in providers}
     prefix, _, upstream_model = model.partition("/")
-    if upstream_model and prefix in by_name and _has_key(by_name[prefix], protocol, pays):
+    if (
+        upstream_model
+        and prefix in by_name
+        and _has_key(by_name[prefix], protocol, has_credentials)
+    ):
         return Route(by_name[prefix], upstream_model)
     if len(providers) == 1:
         return Route(providers[0], model)
     vendor = catalog.vendor_of(model)
-    for candidates in (
-        [provider for provider in providers if _matches(provider, model)],
-        [provider for provider in providers if vendor and provider.vendor == vendor],
-        [
-            p
-            for p in providers
-            if p.protocol == protocol and (not vendor or p.vendor in ("", vendor))
-        ],
-    ):
-        with_key = [p for p in candidates if _has_key(p, protocol, pays)]
+    by_pattern = [provider for provider in providers if _matches(provider, model)]
+    by_vendor = [provider for provider in providers if vendor and provider.vendor == vendor]
+    by_protocol = [
+        provider
+        for provider in providers
+        if provider.protocol == protocol and (not vendor or provider.vendor in ("", vendor))
+    ]
+    for candidates in (by_pattern, by_vendor, by_protocol):
+        with_key = [
+            provider for provider in candidates if _has_key(provider, protocol, has_credentials)
+        ]
         if with_key:
-            return Route(_nearest(with_key, protocol), model)
+            return Route(_prefer_protocol(with_key, protocol), model)
     raise Refused(
         f"no upstream serves the model {model!r}: set its vendor's API key, "
         "or start with --upstream NAME=PROTOCOL:URL",
@@ -114,12 +119,13 @@ def find_route(
 
 
 def resolve_alias(model: str, aliases: Sequence[Alias]) -> str:
-    """The model of an alias; an exact name wins, then the longest pattern.
+    """The model that an alias stands for, or the name itself if no alias matches.
 
-    The result is not looked up again, so `claude-* = claude-opus-4-6` is no loop.
+    An exact name wins, then the longest pattern. The result is not looked up again, so
+    `claude-* = claude-opus-4-6` is no loop.
     """
     matching = [alias for alias in aliases if _matches_alias(alias, model)]
-    best = max(matching, key=lambda alias: (alias.is_name, len(alias.pattern)), default=None)
+    best = max(matching, key=lambda alias: (alias.is_exact, len(alias.pattern)), default=None)
     return model if best is None else best.model
 
 
@@ -160,16 +166,20 @@ def check_name(model: str) -> None:
         raise Refused(f"the model name {model!r} has control characters", param="model")
 
 
-def _has_key(provider: Provider, protocol: str, pays: bool) -> bool:
+def _has_key(provider: Provider, protocol: str, has_credentials: bool) -> bool:
     """Whether requests can be authenticated: with the configured key, the caller's own, or none."""
-    return bool(provider.key) or not provider.keyed or (pays and provider.protocol == protocol)
+    return (
+        bool(provider.key)
+        or not provider.keyed
+        or (has_credentials and provider.protocol == protocol)
+    )
 
 
 def _matches(provider: Provider, model: str) -> bool:
     return any(fnmatchcase(model, pattern) for pattern in provider.models)
 
 
-def _nearest(providers: Sequence[Provider], protocol: str) -> Provider:
+def _prefer_protocol(providers: Sequence[Provider], protocol: str) -> Provider:
     """The first that speaks the caller's protocol, or else the first of all."""
     return next((p for p in providers if p.protocol == protocol), providers[0])
 
@@ -179,12 +189,12 @@ def list_vendors() -> list[tuple[str, Vendor]]:
 
     If a vendor has two protocols, the one whose upstream has the vendor's own name comes first.
     """
-    vendors = [(name, codec.http.vendor) for name, codec in CODECS.items()]
-    with_vendor = [(name, vendor) for name, vendor in vendors if vendor is not None]
-    return sorted(with_vendor, key=lambda row: row[1].upstream != row[1].maker)
-
-
-_PRINTABLE = re.compile(r"[\x21-\x7e]+")
+    vendors = [
+        (protocol, vendor)
+        for protocol, codec in CODECS.items()
+        if (vendor := codec.http.vendor) is not None
+    ]
+    return sorted(vendors, key=lambda entry: entry[1].upstream != entry[1].maker)
 
 
 class UpstreamTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -271,18 +281,17 @@ def find_upstream(
         check_name(model)
         if provider is None and base_url is None and api_key is None:
             providers = read_upstreams((), (), environ, base_urls=True)
-            return find_route(model, "", providers, catalog, pays=False)
+            return find_route(model, "", providers, catalog, has_credentials=False)
     except Refused as refused:
         raise ConfigError(_no_route_message(model, refused)) from None
-    row = _named_vendor(provider) if provider is not None else _vendor_of(model, catalog)
-    if row is None and base_url is None:
-        raise ConfigError(
-            f"the vendor of model {model!r} is not known: pass provider= or base_url="
-        )
-    if row is None:
-        custom = make_provider("custom", "openai-chat", base_url or "", key=api_key)
-        return Route(custom, model)
-    protocol, vendor = row
+    vendor_entry = _named_vendor(provider) if provider is not None else _vendor_of(model, catalog)
+    if vendor_entry is None:
+        if base_url is None:
+            raise ConfigError(
+                f"the vendor of model {model!r} is not known: pass provider= or base_url="
+            )
+        return Route(make_provider("custom", "openai-chat", base_url, key=api_key), model)
+    protocol, vendor = vendor_entry
     chosen = _vendor_provider(
         protocol, vendor, environ, base_urls=True, base_url=base_url, key=api_key
     )
@@ -301,7 +310,7 @@ def read_tables(path: str) -> tuple[UpstreamTable, ...]:
         raise config_error(path, error, "upstream") from None
 
 
-TOML_TYPES = {
+TOML_TYPES = {  # by msgspec's name of a type
     "str": "a string",
     "int": "a whole number",
     "float": "a number",
@@ -318,49 +327,55 @@ def config_error(path: str, error: Exception, table: str = "") -> ConfigError:
     """
     if not isinstance(error, ValidationError):
         return ConfigError(f"the config {path!r}: {error}")
-    what, _, place = str(error).removesuffix("`").partition(" - at `$")
-    names = [name for name in re.findall(r"[^.\[\]]+", f"{table}{place}") if not name.isdigit()]
-    number = next((int(digits) for digits in re.findall(r"\[(\d+)\]", place)), 0)
-    field = re.search(r"field `(.+?)`?$", what)
-    if field is None:
-        key = names.pop() if names and not place.endswith("[...]") else ""
-    else:
+    # msgspec's text is like "Expected `str`, got `int` - at `$.upstream[0].url`".
+    problem, _, location = str(error).removesuffix("`").partition(" - at `$")
+    steps = re.findall(r"[^.\[\]]+", f"{table}{location}")
+    names = [step for step in steps if not step.isdigit()]
+    index = next((int(digits) for digits in re.findall(r"\[(\d+)\]", location)), 0)
+    field = re.search(r"field `(.+?)`?$", problem)
+    if field is not None:  # an unknown or missing key: the location is its table
         key = field[1]
-    tables = ".".join(names)
-    line = _find_line(Path(path).read_text(), tables, number, key)
-    where = f"in [{tables}]" if tables else "at the top level"
-    position = f", line {line}" if line else ""
-    return ConfigError(f"the config {path!r}{position}: {describe_fault(what, key, where)}")
+    else:
+        key = names.pop() if names and not location.endswith("[...]") else ""
+    table_name = ".".join(names)
+    line = _find_line(Path(path).read_text(), table_name, index, key)
+    where = f"in [{table_name}]" if table_name else "at the top level"
+    at_line = f", line {line}" if line else ""
+    return ConfigError(f"the config {path!r}{at_line}: {_describe_problem(problem, key, where)}")
 
 
-def describe_fault(what: str, key: str, where: str) -> str:
-    """A fault that msgspec found, in the words of TOML."""
-    if what.startswith("Object contains unknown field"):
+def _describe_problem(problem: str, key: str, where: str) -> str:
+    """A problem that msgspec found, in the terms of TOML."""
+    if problem.startswith("Object contains unknown field"):
         return f"unknown key {key!r} {where}"
-    if what.startswith("Object missing required field"):
+    if problem.startswith("Object missing required field"):
         return f"the key {key!r} is missing {where}"
     subject = f"the key {key!r} {where}" if key else f"a value {where}"
-    wrong = re.fullmatch(r"Expected `(.+?)`, got `(.+?)`?", what)
-    if wrong is None:
-        return f"{subject} has a wrong value: {what[:1].lower()}{what[1:]}"
-    wanted = [TOML_TYPES.get(kind, kind) for kind in wrong[1].split(" | ") if kind != "null"]
-    return f"{subject} must be {' or '.join(wanted)}, not {TOML_TYPES.get(wrong[2], wrong[2])}"
+    wrong_type = re.fullmatch(r"Expected `(.+?)`, got `(.+?)`?", problem)
+    if wrong_type is None:
+        return f"{subject} has a wrong value: {problem[:1].lower()}{problem[1:]}"
+    expected, actual = wrong_type[1], wrong_type[2]
+    types = [TOML_TYPES.get(kind, kind) for kind in expected.split(" | ") if kind != "null"]
+    return f"{subject} must be {' or '.join(types)}, not {TOML_TYPES.get(actual, actual)}"
 
 
-def _find_line(text: str, table: str, number: int, key: str) -> int:
-    """The line of a key in a table, of the table itself, or 0; `number` counts `[[table]]`s."""
-    current, count, header = "", 0, 0
-    for position, line in enumerate(text.splitlines(), start=1):
-        if opened := re.match(r"\s*\[\[?\s*([^\]]+?)\s*\]", line):
-            current = opened[1]
-            count += current == table
-            if current == (table or key) and count in (0, number + 1):
-                header = position
-        elif current == table and (count == number + 1 or not table):
+def _find_line(text: str, table: str, index: int, key: str) -> int:
+    """The line of a key in a table, else the line of the table, else 0.
+
+    `index` is the number of the table among the `[[table]]`s of this name.
+    """
+    current_table, table_count, header_line = "", 0, 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[\[?\s*([^\]]+?)\s*\]", line):
+            current_table = header[1]
+            table_count += current_table == table
+            if current_table == (table or key) and table_count in (0, index + 1):
+                header_line = number
+        elif current_table == table and (table_count == index + 1 or not table):
             name = re.match(r"""\s*["']?([^"'=]+?)["']?\s*=""", line)
             if name and name[1] == key:
-                return position
-    return header
+                return number
+    return header_line
 
 
 def load_toml(path: str) -> dict[str, Any]:
@@ -379,7 +394,7 @@ class CompactionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     - `model`: the model that writes summaries; `same` is the session's own. Without one, a gateway
       replaces old turns with extracts, and an agent's own model writes its summaries.
     - `timeout`, `retries`: seconds for one summary request, and how often it is repeated.
-    - `target`: the share of the room that is filled after an automatic compaction.
+    - `target`: how much of the space for the conversation is used after an automatic compaction.
     - `reserve`: tokens of the window kept free for answers.
     - `prompt`: the instructions for the summary.
     """
@@ -412,6 +427,9 @@ def key_variable(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]", "_", name).upper() + "_API_KEY"
 
 
+_PRINTABLE = re.compile(r"[\x21-\x7e]+")
+
+
 def read_key(environ: Mapping[str, str], variable: str) -> str | None:
     """The key in a variable, `None` if it is not set; raises `ConfigError` if it is not usable."""
     key = environ.get(variable, "").strip()
@@ -439,6 +457,7 @@ def _vendor_provider(
     base_url: str | None = None,
     key: str | None = None,
 ) -> Provider:
+    """The vendor's own server; `base_url` and `key` win over the variables of the environment."""
     env_url = environ.get(vendor.url_variable, "").strip() if base_urls else ""
     url_setting = "base_url" if base_url is not None else vendor.url_variable
     url = base_url or env_url or vendor.url
@@ -463,7 +482,7 @@ def _named_vendor(name: str) -> tuple[str, Vendor]:
 
 def _vendor_of(model: str, catalog: Catalog) -> tuple[str, Vendor] | None:
     maker = catalog.vendor_of(model)
-    return next((row for row in list_vendors() if row[1].maker == maker), None)
+    return next((entry for entry in list_vendors() if entry[1].maker == maker), None)
 
 
 def _no_route_message(model: str, refused: Refused) -> str:

@@ -26,8 +26,9 @@ from .provider import Provider
 BAD_GATEWAY = 502
 UNAVAILABLE = 503
 GATEWAY_TIMEOUT = 504
-CHUNK_BYTES = 512 * 1024
 
+CHUNK_BYTES = 512 * 1024
+"""A body above this size is sent in chunks: writing it at once would block the event loop."""
 
 REASONS: dict[type[Exception], str] = {
     aiohttp.ServerDisconnectedError: "it closed the connection",
@@ -35,6 +36,7 @@ REASONS: dict[type[Exception], str] = {
     aiohttp.ClientOSError: "the connection was lost",
     aiohttp.ClientResponseError: "it does not answer in HTTP",
 }
+"""Texts for the errors of aiohttp that have no error number of the operating system."""
 
 
 class HttpReply:
@@ -58,18 +60,19 @@ class HttpReply:
         self._total_deadline = started + limits.total
         self._size = 0
         self._slots: asyncio.Semaphore | None = slots
-        self._pause: asyncio.Timeout | None = None
-        self._closed = _connection_lost(response)
-        if self._closed is not None:
-            self._closed.add_done_callback(self._wake)
+        self._current_wait: asyncio.Timeout | None = None
+        self._connection_lost = _connection_lost(response)
+        if self._connection_lost is not None:
+            self._connection_lost.add_done_callback(self._wake)
 
-    async def read(self, patience: float | None = None) -> bytes | None:
+    async def read(self, timeout: float | None = None) -> bytes | None:
         """The next bytes of the body; `b""` at its end.
 
-        None means that `patience` seconds passed without a byte, but no deadline did. Such a pause
-        does not extend the deadlines. Raises `UpstreamFailed` if the body breaks off.
+        `None` means that no byte came within `timeout` seconds. The deadlines of the call still
+        apply, and such a pause does not extend them. Raises `UpstreamFailed` if the body breaks
+        off.
         """
-        content, pause_at = self._response.content, None
+        content, return_at = self._response.content, None
         try:
             while True:
                 data = content.read_nowait(-1)
@@ -80,14 +83,14 @@ class HttpReply:
                 now = self._loop.time()
                 if self._byte_deadline is None:
                     self._byte_deadline = now + self._limits.idle
-                if patience is not None and pause_at is None:
-                    pause_at = now + patience
+                if timeout is not None and return_at is None:
+                    return_at = now + timeout
                 deadline = min(self._byte_deadline, self._total_deadline)
                 if now >= deadline:
                     raise self._timeout_error()
-                if pause_at is not None and now >= pause_at:
+                if return_at is not None and now >= return_at:
                     return None
-                data = await self._wait(deadline if pause_at is None else min(deadline, pause_at))
+                data = await self._wait(deadline if return_at is None else min(deadline, return_at))
                 if data:
                     return self._count_bytes(data)
         except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
@@ -102,38 +105,39 @@ class HttpReply:
 
     def close(self) -> None:
         """Free the connection; unread bytes are dropped."""
-        if self._closed is not None:
-            self._closed.remove_done_callback(self._wake)
-            self._closed = None
+        if self._connection_lost is not None:
+            self._connection_lost.remove_done_callback(self._wake)
+            self._connection_lost = None
         self._response.close()
         if self._slots is not None:
             self._slots.release()
             self._slots = None
 
     async def _wait(self, wake_at: float) -> bytes:
-        """The bytes that arrive before `wake_at`; none after that, or if the connection is lost."""
+        """The bytes that arrive before `wake_at`; empty if none do, or the connection is lost."""
         try:
-            async with asyncio.timeout_at(wake_at) as self._pause:
+            async with asyncio.timeout_at(wake_at) as self._current_wait:
                 return await self._response.content.readany()
         except TimeoutError as error:
-            if isinstance(error, aiohttp.ClientError):
+            if isinstance(error, aiohttp.ClientError):  # aiohttp's own timeout
                 raise
             return b""
         except RuntimeError:  # aiohttp raises it for a lost connection with nothing left to read
             raise aiohttp.ClientPayloadError("the connection was closed") from None
         finally:
-            self._pause = None
+            self._current_wait = None
 
-    def _wake(self, _closed: "asyncio.Future[None]") -> None:
+    def _wake(self, _connection_lost: "asyncio.Future[None]") -> None:
         """Wake the reader, because the connection is gone.
 
         If a chunk's framing is wrong, aiohttp closes the connection and reports the error only to
         calls that wait for headers. A reader of the body would wait forever; reading again raises.
         """
-        if self._pause is not None and not self._pause.expired():
-            self._pause.reschedule(self._loop.time())
+        if self._current_wait is not None and not self._current_wait.expired():
+            self._current_wait.reschedule(self._loop.time())
 
     def _count_bytes(self, data: bytes) -> bytes:
+        """The bytes; raises `UpstreamFailed` if the answer is too large."""
         self._byte_deadline = None
         self._size += len(data)
         if self._size > self._limits.answer_bytes:
@@ -190,10 +194,10 @@ class Pool:
             try:
                 reply = await self._send(method, provider, path, body, headers)
             except (aiohttp.ClientError, OSError) as error:
-                is_connected = not isinstance(error, aiohttp.ClientConnectorError)
-                delay = None if is_connected else plan_retry(policy, attempt, UNREACHED)
+                was_connected = not isinstance(error, aiohttp.ClientConnectorError)
+                delay = None if was_connected else plan_retry(policy, attempt, UNREACHED)
                 if delay is None:
-                    raise self._unreachable(provider, error) from None
+                    raise self._unreachable_error(provider, error) from None
                 status, reason = UNREACHED, describe(error)
             else:
                 retry_after = reply.headers.get("retry-after")
@@ -223,12 +227,12 @@ class Pool:
         body: bytes | None,
         headers: Mapping[str, str],
     ) -> HttpReply:
-        """One attempt, up to the answer's headers; it takes one of the upstream's connections."""
+        """One attempt, up to the answer's headers; waits for a free connection first."""
         slots = await self._acquire(provider)
         started = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(min(self.limits.first_byte, self.limits.total)):
-                response = await self._open().request(
+                response = await self._get_session().request(
                     method,
                     provider.url(path),
                     # aiohttp sends a file in chunks, but bytes in one write, which blocks the loop.
@@ -260,7 +264,7 @@ class Pool:
             ) from None
         return slots
 
-    def _unreachable(self, provider: Provider, error: Exception) -> UpstreamFailed:
+    def _unreachable_error(self, provider: Provider, error: Exception) -> UpstreamFailed:
         """The error of an upstream that never began to answer."""
         if isinstance(error, aiohttp.ServerTimeoutError):
             reason = f"accepted no connection within {self.limits.connect:g} seconds"
@@ -270,12 +274,11 @@ class Pool:
             return _timeout_error(provider.name, f"sent no answer within {seconds:g} seconds")
         return UpstreamFailed(f"upstream {provider.name!r} cannot be reached: {describe(error)}")
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _get_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=0
-                ),  # `_acquire` counts them instead, with a deadline
+                # No limit: `_acquire` counts connections instead, with a deadline.
+                connector=aiohttp.TCPConnector(limit=0),
                 timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=True,
@@ -291,12 +294,12 @@ def _connection_lost(response: aiohttp.ClientResponse) -> "asyncio.Future[None] 
     if closed is not None:
         # The future belongs to the connection, which may serve many answers. It fails if the
         # connection is reset, and asyncio logs failures that nobody retrieves.
-        closed.remove_done_callback(_retrieve)
-        closed.add_done_callback(_retrieve)
+        closed.remove_done_callback(_retrieve_exception)
+        closed.add_done_callback(_retrieve_exception)
     return closed
 
 
-def _retrieve(closed: "asyncio.Future[None]") -> None:
+def _retrieve_exception(closed: "asyncio.Future[None]") -> None:
     if not closed.cancelled():
         closed.exception()
 

@@ -16,10 +16,12 @@ from weft.codec import CODECS, CachePolicy, SystemPolicy, Target, ThinkingMember
 from weft.errors import ConfigError
 from weft.model import JsonObject, Origin
 
-_SPEC = re.compile(r"(?P<name>[A-Za-z0-9._-]+)=(?P<protocol>[a-z-]+):(?P<url>https?://\S+)")
-
+_UPSTREAM_SPEC = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)=(?P<protocol>[a-z-]+):(?P<url>https?://\S+)"
+)
 
 VERSIONS = ("/v1", "/v1beta")
+"""API versions that a path may begin with, and that a base URL may end with."""
 
 OPENAI_HOSTS = frozenset({"api.openai.com"})
 OPENAI_DOMAINS = (".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com")
@@ -32,12 +34,12 @@ class Provider(Struct, frozen=True, kw_only=True):
     - `models`: patterns of the model names that it serves; empty if unknown.
     - `vendor`: the vendor whose models it serves.
     - `keyed`: whether it needs a key.
-    - `stream_members`, `thinking_members`: members added to streamed requests, and to requests for
-      models with `thinking = "effort"`.
+    - `stream_members`: members that are added to streamed requests.
+    - `thinking_members`: members that are added to requests for models with `thinking = "effort"`.
     - `system`: the policy for system messages between turns.
-    - `cache`: whether a request without cache marks gets some.
+    - `cache`: `auto` adds cache marks to a request without any, `keep` does not.
     - `pass_through`: whether the gateway may forward a client's own credentials to it.
-    - `thinking`: the member in which Chat Completions clients get its thinking; None for the
+    - `thinking`: the member in which Chat Completions clients get its thinking; `None` for the
       gateway's setting.
     """
 
@@ -60,7 +62,7 @@ class Provider(Struct, frozen=True, kw_only=True):
         return f"Provider({self.name}={self.protocol}:{self.base_url})"
 
     def url(self, path: str) -> str:
-        """The URL of a path like `/v1/messages`; a version in the base URL wins."""
+        """The URL of a path like `/v1/messages`; a version in the base URL replaces the path's."""
         base = self.base_url.rstrip("/")
         version = "/" + path.split("/")[1]
         if version in VERSIONS and base.endswith(VERSIONS):
@@ -69,7 +71,7 @@ class Provider(Struct, frozen=True, kw_only=True):
 
     @property
     def at_vendor(self) -> bool:
-        """Whether this is the protocol's own vendor: its exact host, over TLS."""
+        """Whether it is the server of the protocol's own vendor: the exact host, over TLS."""
         vendor = CODECS[self.protocol].http.vendor if self.protocol in CODECS else None
         if vendor is None:
             return False
@@ -86,8 +88,8 @@ class Provider(Struct, frozen=True, kw_only=True):
         host = urlsplit(self.base_url).hostname or ""
         return host in OPENAI_HOSTS or host.endswith(OPENAI_DOMAINS)
 
-    def settle(self, model: Model) -> Model:
-        """The model, with the fields that its host decides if the catalogue does not set them.
+    def with_host_defaults(self, model: Model) -> Model:
+        """The model, with this host's values for the fields that the catalogue leaves open.
 
         Servers other than OpenAI's may support only the older form of its protocol.
         """
@@ -107,7 +109,7 @@ class Provider(Struct, frozen=True, kw_only=True):
 
     def target(self, catalog: Catalog, model: str) -> Target:
         """The target of a request to this model, with this upstream's policies."""
-        row = self.settle(catalog.find(model, self.name))
+        row = self.with_host_defaults(catalog.find(model, self.name))
         return Target(row, self.system, self.cache, verbatim, provider=self.name)
 
     def write_body(self, body: JsonObject, model: Model, *, streams: bool) -> bytes:
@@ -130,8 +132,8 @@ OFFLINE = Provider(name="weft", protocol="offline", models=("weft-offline*",), v
 
 
 def read_provider(spec: str) -> Provider:
-    """The provider that `NAME=PROTOCOL:URL` names; raises `ConfigError`."""
-    match = _SPEC.fullmatch(spec.strip())
+    """The provider for a text of the form `NAME=PROTOCOL:URL`; raises `ConfigError`."""
+    match = _UPSTREAM_SPEC.fullmatch(spec.strip())
     if match is None:
         raise ConfigError(f"upstream {spec!r} is not of the form NAME=PROTOCOL:URL")
     return make_provider(match["name"], match["protocol"], match["url"])
@@ -153,7 +155,7 @@ def make_provider(
 ) -> Provider:
     """A provider with its protocol's defaults; raises `ConfigError` for a bad protocol or URL.
 
-    `place` is the name of the URL's setting in the error.
+    `place` is the setting that the URL comes from, for the text of the error.
     """
     if protocol not in CODECS:
         protocols = ", ".join(CODECS)
@@ -181,7 +183,7 @@ def make_provider(
 
 def find_url_fault(url: str) -> str | None:
     """Why a base URL cannot be used, without the URL itself, which may contain a password."""
-    if not url.isascii() or any(sign <= " " or sign == "\x7f" for sign in url):
+    if not url.isascii() or any(character <= " " or character == "\x7f" for character in url):
         return "has spaces or characters that a URL cannot have"
     try:
         parts = urlsplit(url)

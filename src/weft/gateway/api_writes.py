@@ -82,7 +82,7 @@ def _compact(call: ApiCall, publish: Callable[[SystemMessage], None]) -> JsonObj
         options["budget"] = None
     if call.text_or_none("model") is not None:
         client = find_model_client(call)
-        options["model"] = client.reporting_to(
+        options["model"] = client.with_on_retry(
             lambda retry: publish(SystemMessage(RETRY, retry.data()))
         )
     mode_options = ("replacements", "model", "first", "last", "summary", "budget", "keep")
@@ -110,7 +110,9 @@ def _last_row(call: ApiCall) -> str | None:
 def find_model_client(call: ApiCall) -> ModelClient:
     """A client for the model of the call, with the configured keys; raises `Refused`."""
     state = call.state
-    route = find_route(call.text("model"), "", state.settings.providers, state.catalog, pays=False)
+    route = find_route(
+        call.text("model"), "", state.settings.providers, state.catalog, has_credentials=False
+    )
     return ModelClient(route.provider, route.model, state.catalog)
 
 

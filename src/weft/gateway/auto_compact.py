@@ -227,7 +227,7 @@ class SessionCompactor:
                 "",
                 self._providers,
                 self._catalog,
-                pays=False,
+                has_credentials=False,
             )
         except WeftError:
             return None

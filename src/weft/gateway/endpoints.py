@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import orjson
 
-from weft.client import OFFLINE, OFFLINE_MODEL, RELAY, Provider, read_all
+from weft.client import GATEWAY_RETRY, OFFLINE, OFFLINE_MODEL, Provider, read_all
 from weft.codec import CODECS, Codec
 from weft.errors import Refused, UpstreamError, UpstreamFailed
 from weft.model import ApiError, JsonObject, Request
@@ -90,7 +90,7 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
         async with Guard(inbound, state.gate) as guard:
             with guard.waiting():
                 reply = await state.http_client.post(
-                    route.provider, outgoing.path, outgoing.body, outgoing.headers, RELAY
+                    route.provider, outgoing.path, outgoing.body, outgoing.headers, GATEWAY_RETRY
                 )
             try:
                 counted = await guard.read_all(reply)
@@ -228,7 +228,7 @@ async def _collect(state: State, inbound: Inbound, protocol: str) -> dict[str, J
         *(_read_models(state, provider, inbound.headers, protocol) for provider in state.providers)
     )
     rows_by_name = {name: row for rows in listings for name, row in rows.items()}
-    names = [alias.pattern for alias in state.settings.aliases if alias.is_name]
+    names = [alias.pattern for alias in state.settings.aliases if alias.is_exact]
     own_rows = {name: {"id": name, "owned_by": "weft"} for name in (*names, OFFLINE_MODEL)}
     return {**rows_by_name, **own_rows}
 
@@ -244,7 +244,7 @@ async def _read_models(
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             request_headers = {**dict(provider.headers), **credentials}
-            reply = await state.http_client.get(provider, form.path, request_headers, RELAY)
+            reply = await state.http_client.get(provider, form.path, request_headers, GATEWAY_RETRY)
             try:
                 listing: Any = orjson.loads(await read_all(reply))
             finally:

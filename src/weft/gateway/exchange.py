@@ -29,15 +29,15 @@ import orjson
 from msgspec import Struct, structs
 
 from weft.client import (
+    GATEWAY_RETRY,
     OFFLINE,
-    RELAY,
     STREAM_TYPE,
     OfflineReply,
     Reply,
     Route,
     find_route,
+    make_answer_id,
     read_error,
-    shape_id,
 )
 from weft.codec import (
     CODECS,
@@ -374,7 +374,7 @@ async def record_request(exchange: Exchange) -> None:
             exchange.caller.scope,
             None if hint is None else name_in_scope(exchange.caller, hint),
             request,
-            maker=None if exchange.is_direct else exchange.route.maker,
+            maker=None if exchange.is_direct else exchange.route.origin,
             is_retry=is_retry(inbound.headers),
             continuation=exchange.continuation,
             body=exchange.body if read_previous_id(exchange.codec, exchange.raw) is None else None,
@@ -540,7 +540,12 @@ def read_request(
 def _find_route(state: State, model: str, protocol: str, pays: bool) -> Route:
     """The upstream for the model that a client asks for."""
     return find_route(
-        model, protocol, state.providers, state.catalog, pays=pays, aliases=state.settings.aliases
+        model,
+        protocol,
+        state.providers,
+        state.catalog,
+        has_credentials=pays,
+        aliases=state.settings.aliases,
     )
 
 
@@ -679,7 +684,7 @@ async def _post(exchange: Exchange) -> Reply:
             outgoing.path,
             outgoing.body,
             outgoing.headers,
-            RELAY,
+            GATEWAY_RETRY,
             on_retry=lambda retry: _show_retry(exchange, retry.data()),
         )
 
@@ -751,7 +756,7 @@ def _write_summary(
 
 
 def _open_translator(exchange: Exchange) -> AnswerTranslator:
-    options, origin = _answer_options(exchange), exchange.route.maker
+    options, origin = _answer_options(exchange), exchange.route.origin
     return AnswerTranslator(exchange.source, exchange.codec, options, origin)
 
 
@@ -767,7 +772,7 @@ def _answer_options(exchange: Exchange) -> AnswerOptions:
         calls=exchange.outgoing.calls,
         thinking=exchange.route.provider.thinking or exchange.state.settings.thinking,
         include_usage=exchange.codec.http.wants_usage(exchange.raw),
-        shape_id=None if is_direct else partial(shape_id, protocol),
+        shape_id=None if is_direct else partial(make_answer_id, protocol),
         call_id_seed=None if is_direct else uuid4().hex[:16],
     )
 
@@ -814,7 +819,7 @@ def _open_relay(exchange: Exchange) -> Relay:
     relay: Relay = _open_translator(exchange)
     if exchange.is_direct:
         unchanged = AnswerOptions(created=options.created, include_usage=options.include_usage)
-        relay = PassThroughRelay(exchange.codec, unchanged, exchange.route.maker)
+        relay = PassThroughRelay(exchange.codec, unchanged, exchange.route.origin)
     return relay if exchange.compaction is None else CompactionRelay(relay, exchange.codec, options)
 
 
@@ -951,7 +956,7 @@ async def _send_error(
     if exchange.streams and error.kind in codec.stream_errors:
         log.status, log.streamed = 200, True
         writer = AnswerWriter(codec, AnswerOptions(created=int(time.time())))
-        start = Start(shape_id(codec.protocol), exchange.request.model)
+        start = Start(make_answer_id(codec.protocol), exchange.request.model)
         await outbound.start(200, [*STREAM_HEADERS, *headers])
         await outbound.finish(writer.write([start, Fail(error)]).now)
         return

@@ -12,7 +12,7 @@ from typing import Any, cast
 import orjson
 from msgspec import Struct
 
-from weft.client import RELAY, HttpClient, Provider, read_all
+from weft.client import GATEWAY_RETRY, HttpClient, Provider, read_all
 from weft.codec import CODECS
 from weft.errors import UpstreamError
 from weft.model import JsonObject
@@ -83,7 +83,7 @@ async def _list_models(http_client: HttpClient, provider: Provider) -> Listed:
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             headers = {**dict(provider.headers), **provider.auth_headers()}
-            reply = await http_client.get(provider, path, headers, RELAY)
+            reply = await http_client.get(provider, path, headers, GATEWAY_RETRY)
             try:
                 if reply.status != OK:
                     return Listed(provider.name, configured, f"it answered {reply.status}")

@@ -299,7 +299,7 @@ def check_model(state: State, name: str) -> str | None:
 
 def find_model_route(state: State, name: str) -> Route:
     """The upstream for a model name; raises `Refused` if there is none."""
-    return find_route(name, NO_PROTOCOL, state.providers, state.catalog, pays=False)
+    return find_route(name, NO_PROTOCOL, state.providers, state.catalog, has_credentials=False)
 
 
 def usable_route(state: State, name: str) -> Route:
