@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from weft.store import checksum
 
 from .graph import Graph, IntactCommit
-from .recovered_rows import PLACES, REF_NAMES, THREAD_NAMES, RecoveredRows, Row
+from .recovered_rows import COMMIT_POSITIONS, REF_NAMES, THREAD_NAMES, RecoveredRows, Row
 
 NEW_BRANCH_SUFFIX = "-after-damage"
 TAG_PREFIX = "tag:"
@@ -132,7 +132,7 @@ def plan_names(recovered: RecoveredRows, graph: Graph) -> Names:
             lost_commits = 0 if target is None else depths.between(target_key, target)
             new_branch = _branch_after_damage(names, graph, ref, target_key, used_names)
             names.shortened.append(ShortenedBranch(title, ref.name, head, lost_commits, new_branch))
-        elif target is not None and _is_unsure(recovered, target_key, ref.target, lines):
+        elif target is not None and _is_from_damaged_log(recovered, target_key, ref.target, lines):
             unsure.append((ref, target))
         names.refs[key] = RestoredRef(thread, ref.name, None if target is None else target.key)
     _report_unsure(names, graph, unsure, used_names)
@@ -210,7 +210,7 @@ def _add_branch(names: Names, ref: FoundRef, target: int, used_names: set[tuple[
 
 def _keep_new_branches(names: Names, graph: Graph) -> None:
     """Give keys to the new branches. They are not in the log."""
-    graph.adopt(ref.target for ref in names.new_branches if ref.target is not None)
+    graph.keep_after_hole(ref.target for ref in names.new_branches if ref.target is not None)
     first_key = 1 + max([0, *names.refs, *(line.ref for line in names.log)])
     names.refs.update(enumerate(names.new_branches, first_key))
 
@@ -262,7 +262,7 @@ def _threads(recovered: RecoveredRows, graph: Graph, lost_names: list[str]) -> d
     created: dict[int, float] = {}
     for commit in graph.commits.values():
         created[commit.thread] = min(created.get(commit.thread, commit.created), commit.created)
-    marked = {row[0] for row in recovered.table("checkpoint").values()}
+    with_checkpoints = {row[0] for row in recovered.table("checkpoint").values()}
     titles = {row[1] for row in threads.values()}
     for key in sorted(created.keys() | indexed_names.keys() - threads.keys()):
         if key in threads:
@@ -271,7 +271,14 @@ def _threads(recovered: RecoveredRows, graph: Graph, lost_names: list[str]) -> d
         if title in titles:
             title = f"recovered-{key}"
         lost_names.append(f"thread {title!r} has lost its settings")
-        threads[key] = (None, title, "main", int(key in marked), None, created.get(key, 0.0))
+        threads[key] = (
+            None,
+            title,
+            "main",
+            int(key in with_checkpoints),
+            None,
+            created.get(key, 0.0),
+        )
     return threads
 
 
@@ -297,18 +304,18 @@ def _likely_target(
     if not lines:
         return ref.target
     log_target = lines[-1].new
-    if not ref.has_row or "operation" not in recovered.torn:
+    if not ref.has_row or "operation" not in recovered.damaged:
         return log_target
-    if "ref" not in recovered.torn or _descends_from(graph, ref.target, log_target):
+    if "ref" not in recovered.damaged or _descends_from(graph, ref.target, log_target):
         return ref.target
     return log_target
 
 
-def _is_unsure(
+def _is_from_damaged_log(
     recovered: RecoveredRows, target_key: int | None, row_target: int | None, lines: list[LogLine]
 ) -> bool:
     """Whether a ref's target comes only from a log that may have lost its last lines."""
-    return bool(lines) and target_key != row_target and "operation" in recovered.torn
+    return bool(lines) and target_key != row_target and "operation" in recovered.damaged
 
 
 def _descends_from(graph: Graph, key: int | None, ancestor: int | None) -> bool:
@@ -340,7 +347,7 @@ class Depths:
     def __init__(self, recovered: RecoveredRows, graph: Graph) -> None:
         rows = cast("dict[int, Row]", recovered.table("commits"))
         self._positions = {key: cast(tuple[int, int], row[3:5]) for key, row in rows.items()}
-        for key, position in recovered.ids(PLACES).items():
+        for key, position in recovered.ids(COMMIT_POSITIONS).items():
             self._positions[key] = cast(tuple[int, int], position)
         self._lines = cast(
             "dict[int, tuple[None, int | None, int | None]]", recovered.table("line")
@@ -378,18 +385,19 @@ class Depths:
 def _keep_log(
     names: Names, intact_lines: list[LogLine], recovered: RecoveredRows, graph: Graph
 ) -> None:
-    """Keep the newest gapless run of intact log lines per thread, if it matches the refs."""
+    """Keep the end of each thread's log, up to the first gap or lost commit, if the refs match."""
     for thread in names.threads:
-        run: list[LogLine] = []
+        newest_first: list[LogLine] = []
         for line in reversed([line for line in intact_lines if line.thread == thread]):
-            if run and line.seq != run[-1].seq - 1:
+            if newest_first and line.seq != newest_first[-1].seq - 1:
                 break
             if any(key is not None and graph.find(key) is None for key in (line.old, line.new)):
                 break
-            run.append(line)
-        heads = {line.ref: line.new for line in reversed(run)}
+            newest_first.append(line)
+        oldest_first = newest_first[::-1]
+        heads = {line.ref: line.new for line in oldest_first}
         if all(_matches_ref(names, graph, ref, head) for ref, head in heads.items()):
-            names.log += [_renumbered(graph, line) for line in reversed(run)]
+            names.log += [_renumbered(graph, line) for line in oldest_first]
     total = max(_count_lines(intact_lines), len(recovered.table("operation")))
     names.lost_log_lines = total - len(names.log)
 
@@ -403,6 +411,7 @@ def _count_lines(intact_lines: list[LogLine]) -> int:
 
 
 def _matches_ref(names: Names, graph: Graph, ref: int, head: int | None) -> bool:
+    """Whether the log's last head of a ref is the restored one."""
     if ref not in names.refs:
         return True  # it is restored from the log later
     commit = graph.find(head)

@@ -21,32 +21,41 @@ from weft.store.sqlite import SqliteFile
 
 from .graph import HOLE, Graph, check_commits
 from .names import Names, ShortenedBranch, plan_names
-from .recovered_rows import COMMIT_IDS, ENTRY_IDS, PLACES, Pages, RecoveredRows, Row, recover_rows
+from .recovered_rows import (
+    COMMIT_IDS,
+    COMMIT_POSITIONS,
+    ENTRY_IDS,
+    Pages,
+    RecoveredRows,
+    Row,
+    recover_rows,
+)
 from .repair_lock import RepairLock
 
-AT_ONCE = 1000
-REASONS = frozenset({"forgotten", "damaged"})
+BATCH_SIZE = 1000
+TOMBSTONE_REASONS = frozenset({"forgotten", "damaged"})
 PUT_ENTRY = "INSERT OR IGNORE INTO entry (key, id, data) VALUES (?, ?, ?)"
 PUT_TOMBSTONE = "INSERT OR IGNORE INTO tombstone VALUES (?, ?, ?, ?, ?)"
 
 
 class Salvage(Struct, frozen=True):
-    """What was recovered from a damaged file and what was not; `kept` is the path of its copy.
+    """What was recovered from a damaged file and what was not.
 
-    `lost_commits` counts the lost commits that something intact still refers to. `missing` counts
-    all keys of commits that are not there, up to the highest one known. It is larger if nothing
-    refers to a lost commit, or if `gc` has removed some.
+    - `copy_path`: the path of the damaged file's copy.
+    - `lost_commits`: the lost commits that something intact still refers to.
+    - `missing_commits`: the keys without a commit, up to the highest known key. This is larger than
+      `lost_commits` if nothing refers to a lost commit, or if `gc` has removed some.
     """
 
-    kept: str
+    copy_path: str
     commits: int
     entries: int
     lost_commits: int
-    missing: int
+    missing_commits: int
     lost_entries: tuple[str, ...]
-    remade: int
-    operations: int
-    is_log_torn: bool
+    rebuilt_commits: int
+    lost_operations: int
+    is_log_damaged: bool
     shortened: tuple[ShortenedBranch, ...]
     lost_names: tuple[str, ...]
     lost_attempts: int = 0
@@ -54,20 +63,22 @@ class Salvage(Struct, frozen=True):
     def lines(self) -> list[str]:
         """The result as sentences for people."""
         lines = [
-            f"the damaged file is kept as {self.kept!r}",
+            f"the damaged file is kept as {self.copy_path!r}",
             f"{self.commits} commits and {self.entries} entries are intact and in a new file",
         ]
-        if self.remade:
-            lines.append(f"{self.remade} commits were rebuilt from their ids, without their times")
+        if self.rebuilt_commits:
+            lines.append(
+                f"{self.rebuilt_commits} commits were rebuilt from their ids, without their times"
+            )
         lost = f"{self.lost_commits} commits are lost, or have a lost ancestor"
-        if self.missing > self.lost_commits:
-            lines.append(f"at least {lost}; {self.missing} numbers of commits are missing")
+        if self.missing_commits > self.lost_commits:
+            lines.append(f"at least {lost}; {self.missing_commits} numbers of commits are missing")
         elif self.lost_commits:
             lines.append(lost)
         lines += [f"entry {id} is lost: its row has a placeholder" for id in self.lost_entries]
-        if self.operations or self.is_log_torn:
-            prefix = "at least " if self.is_log_torn else ""
-            lines.append(f"{prefix}{self.operations} operations cannot be undone")
+        if self.lost_operations or self.is_log_damaged:
+            prefix = "at least " if self.is_log_damaged else ""
+            lines.append(f"{prefix}{self.lost_operations} operations cannot be undone")
         if self.lost_attempts:
             lines.append(f"{self.lost_attempts} attempts at an answer are lost")
         return [*lines, *self.lost_names, *map(str, self.shortened)]
@@ -80,26 +91,31 @@ def salvage(path: str, object_format: ObjectFormat, created: float) -> Salvage:
     file is unchanged then.
     """
     with RepairLock(path) as lock:
-        fresh = f"{lock.path}.repairing"
-        _clear(fresh)
-        file = SqliteFile(fresh)
+        new_path = f"{lock.path}.repairing"
+        _delete_files(new_path)
+        file = SqliteFile(new_path)
         try:
-            result = _Rebuilding(file, object_format, created).run(Pages(lock.data, lock.log))
+            result = _Rebuilder(file, object_format, created).run(Pages(lock.data, lock.wal))
         except BaseException:
             file.close()
-            _clear(fresh)
+            _delete_files(new_path)
             raise
         file.close()
         if not result.commits and not result.entries:
-            _clear(fresh)
+            _delete_files(new_path)
             raise Damaged(f"nothing of a store can be read in {path!r}; it is left as it is")
-        copy_path = lock.replace(fresh)
-        _clear(fresh)
+        copy_path = lock.replace(new_path)
+        _delete_files(new_path)
     return Salvage(copy_path, *[getattr(result, name) for name in Salvage.__struct_fields__[1:]])
 
 
-class _Rebuilding:
-    """Fills one new file."""
+class _Rebuilder:
+    """Writes the new file.
+
+    - `_ids`: the id of each entry, by key; `_keys`: the key of each written entry, by id.
+    - `_mismatched`: entries that do not hash to their id.
+    - `_unwritten`: entries that are written with the next batch.
+    """
 
     def __init__(self, file: SqliteFile, object_format: ObjectFormat, created: float) -> None:
         self._file = file
@@ -107,18 +123,18 @@ class _Rebuilding:
         self._created = created
         self._ids: dict[int, Id] = {}
         self._keys: dict[Id, int] = {}
-        self._wrong: dict[int, tuple[Id, bytes]] = {}
-        self._waiting: list[tuple[int, Id, bytes]] = []
+        self._mismatched: dict[int, tuple[Id, bytes]] = {}
+        self._unwritten: list[tuple[int, Id, bytes]] = []
 
     def run(self, pages: Pages) -> Salvage:
         with self._file.transaction():
-            recovered = recover_rows(pages, self._take_entry)
+            recovered = recover_rows(pages, self._add_entry)
             tombstones = _tombstones(recovered)
             self._keep_erased_entries(tombstones)
             intact_ids = dict(self._ids)
             for key, (id,) in recovered.ids(ENTRY_IDS).items():
                 self._ids.setdefault(key, cast(Id, id))
-            for key, (id, _) in self._wrong.items():
+            for key, (id, _) in self._mismatched.items():
                 self._ids.setdefault(key, id)
             graph = check_commits(recovered, self._ids, tombstones, self._format)
             names = plan_names(recovered, graph)
@@ -128,45 +144,45 @@ class _Rebuilding:
             self._put_names(names, recovered)
             self._put_tombstones(tombstones, graph)
             lost_attempts = self._put_attempts(recovered, graph)
-        kept_keys = (graph.commits.keys() | graph.same.keys()) - graph.holes
-        max_ids = pages.count * pages.size // SIZE  # no file has room for more than so many ids
+        kept_keys = (graph.commits.keys() | graph.duplicates.keys()) - graph.holes
+        max_ids = pages.count * pages.size // SIZE  # a higher key is damaged: no file has more ids
         referenced = {key for key in _referenced_keys(recovered) | graph.lost if 0 < key <= max_ids}
         missing = max([0, *referenced, *kept_keys]) - len(kept_keys)
         return Salvage(
             "", len(graph.commits) - len(graph.holes), len(intact_ids), len(referenced - kept_keys),
             missing, tuple(lost),
-            len(graph.remade), names.lost_log_lines, "operation" in recovered.torn,
+            len(graph.rebuilt), names.lost_log_lines, "operation" in recovered.damaged,
             tuple(names.shortened), tuple(names.lost_names), lost_attempts,
         )  # fmt: skip
 
-    def _take_entry(self, key: int, id: Id, data: bytes) -> None:
+    def _add_entry(self, key: int, id: Id, data: bytes) -> None:
         if key in self._ids:
             return
         if self._format.entry_id(data) == id:
             self._put_entry(key, id, data)
         else:
-            self._wrong.setdefault(key, (id, data))
+            self._mismatched.setdefault(key, (id, data))
 
     def _put_entry(self, key: int, id: Id, data: bytes) -> None:
         self._ids[key] = id
         if id not in self._keys:
             self._keys[id] = key
-            self._waiting.append((key, id, data))
-            if len(self._waiting) >= AT_ONCE:
+            self._unwritten.append((key, id, data))
+            if len(self._unwritten) >= BATCH_SIZE:
                 self._write_entries()
 
     def _write_entries(self) -> None:
-        self._file.write_many(PUT_ENTRY, self._waiting)
-        self._waiting.clear()
+        self._file.write_many(PUT_ENTRY, self._unwritten)
+        self._unwritten.clear()
 
     def _keep_erased_entries(self, tombstones: dict[tuple[str, Id], Tombstone]) -> None:
         """Keep entries that do not hash to their id because they were erased on purpose."""
-        for key, (id, data) in list(self._wrong.items()):
+        for key, (id, data) in list(self._mismatched.items()):
             tombstone = tombstones.get(("entry", id))
-            is_grave = tombstone is not None and tombstone.checksum == checksum((data,))
-            if key in self._ids or is_grave:
-                del self._wrong[key]
-            if key not in self._ids and is_grave:
+            is_erased = tombstone is not None and tombstone.checksum == checksum((data,))
+            if key in self._ids or is_erased:
+                del self._mismatched[key]
+            if key not in self._ids and is_erased:
                 self._put_entry(key, id, data)
 
     def _fill_holes(self, graph: Graph) -> None:
@@ -179,8 +195,8 @@ class _Rebuilding:
             self._put_entry(max([HOLE, *self._ids]) + 1, id, data)
         for key in graph.holes:
             hole = graph.commits[key]
-            grave = ("commit", hole.id, "damaged", checksum((hole.data,)), self._created)
-            self._file.write(PUT_TOMBSTONE, grave)
+            tombstone = ("commit", hole.id, "damaged", checksum((hole.data,)), self._created)
+            self._file.write(PUT_TOMBSTONE, tombstone)
 
     def _put_stand_ins(self, graph: Graph) -> list[str]:
         """Write a placeholder for each lost entry of an intact commit; returns their ids."""
@@ -190,16 +206,16 @@ class _Rebuilding:
                 id = self._ids[key]
                 if id in self._keys:
                     continue
-                data = self._format.stand_in(self._wrong.get(key, (b"", b""))[1])
+                data = self._format.stand_in(self._mismatched.get(key, (b"", b""))[1])
                 self._put_entry(key, id, data)
-                grave = ("entry", id, "damaged", checksum((data,)), self._created)
-                self._file.write(PUT_TOMBSTONE, grave)
+                tombstone = ("entry", id, "damaged", checksum((data,)), self._created)
+                self._file.write(PUT_TOMBSTONE, tombstone)
                 lost.append(id.hex())
         self._write_entries()
         return lost
 
     def _put_commits(self, graph: Graph) -> None:
-        lines, places = plan_lines(graph)
+        lines, positions = plan_lines(graph)
         self._file.write_many(
             "INSERT INTO line (key, base_line, base_depth) VALUES (?, ?, ?)", lines
         )
@@ -207,13 +223,14 @@ class _Rebuilding:
             entries = [self._keys[self._ids[key]] for key in commit.entries]
             single = entries[0] if commit.kind == "append" and len(entries) == 1 else None
             first, second = (*commit.parents, None, None)[:2]
-            beside = (commit.created or self._created, commit.usage, commit.chain)
+            # The columns that the commit's id does not cover.
+            checked_columns = (commit.created or self._created, commit.usage, commit.chain)
             self._file.write(
                 """INSERT INTO commits (key, thread, id, line, depth, kind, parent, second, entry,
                 data, created, usage, chain, checksum)
                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-                (commit.key, commit.thread, commit.id, *places[commit.key], commit.kind, first,
-                 second, single, commit.data, *beside, checksum(beside)),
+                (commit.key, commit.thread, commit.id, *positions[commit.key], commit.kind, first,
+                 second, single, commit.data, *checked_columns, checksum(checked_columns)),
             )  # fmt: skip
             if single is None:
                 self._file.write_many(
@@ -246,14 +263,14 @@ class _Rebuilding:
     def _put_tombstones(self, tombstones: dict[tuple[str, Id], Tombstone], graph: Graph) -> None:
         """Write the tombstones whose objects are intact, as their checksums prove."""
         bodies = {commit.id: commit.data for commit in graph.commits.values()}
-        for (kind, id), grave in tombstones.items():
+        for (kind, id), tombstone in tombstones.items():
             if kind == "commit" and id in bodies:
-                is_intact = checksum((bodies[id],)) == grave.checksum
+                is_intact = checksum((bodies[id],)) == tombstone.checksum
             else:
                 rows = self._file.read("SELECT data FROM entry WHERE id = ?", (id,))
-                is_intact = bool(rows) and checksum((rows[0][0],)) == grave.checksum
+                is_intact = bool(rows) and checksum((rows[0][0],)) == tombstone.checksum
             if is_intact:
-                row = (kind, id, grave.reason, grave.checksum, self._created)
+                row = (kind, id, tombstone.reason, tombstone.checksum, self._created)
                 self._file.write(PUT_TOMBSTONE, row)
 
     def _put_attempts(self, recovered: RecoveredRows, graph: Graph) -> int:
@@ -276,24 +293,24 @@ def plan_lines(
 ) -> tuple[list[tuple[int, int | None, int | None]], dict[int, tuple[int, int]]]:
     """The rows of `line`, and the line and depth of every commit, as normal writes assign them."""
     lines: list[tuple[int, int | None, int | None]] = []
-    places: dict[int, tuple[int, int]] = {}
-    taken: set[int] = set()
+    positions: dict[int, tuple[int, int]] = {}
+    continued: set[int] = set()  # commits whose line has a next commit
     for commit in graph.commits.values():
-        depth = 1 + max((places[parent][1] for parent in commit.parents), default=0)
-        base = places[commit.parents[0]] if commit.parents else None
-        if base is not None and commit.parents[0] not in taken:
+        depth = 1 + max((positions[parent][1] for parent in commit.parents), default=0)
+        base = positions[commit.parents[0]] if commit.parents else None
+        if base is not None and commit.parents[0] not in continued:
             line = base[0]
-            taken.add(commit.parents[0])
+            continued.add(commit.parents[0])
         else:
             line = len(lines) + 1
             lines.append((line, None, None) if base is None else (line, *base))
-        places[commit.key] = (line, depth)
-    return lines, places
+        positions[commit.key] = (line, depth)
+    return lines, positions
 
 
 def _referenced_keys(recovered: RecoveredRows) -> set[int]:
     """The keys of all commits that a recovered row refers to."""
-    keys: set[object] = {*recovered.ids(COMMIT_IDS), *recovered.ids(PLACES)}
+    keys: set[object] = {*recovered.ids(COMMIT_IDS), *recovered.ids(COMMIT_POSITIONS)}
     for table, columns in (("operation", (4, 5)), ("commits", (6, 7)), ("ref", (3,))):
         keys.update(row[column] for row in recovered.table(table).values() for column in columns)
     return {key for key in keys if isinstance(key, int)}
@@ -303,20 +320,20 @@ def _tombstones(recovered: RecoveredRows) -> dict[tuple[str, Id], Tombstone]:
     tombstones: dict[tuple[str, Id], Tombstone] = {}
     for row in recovered.table("tombstone").values():
         kind, id, reason, sum, _ = cast(tuple[str, Id, str, int, float], row)
-        if reason in REASONS:
+        if reason in TOMBSTONE_REASONS:
             tombstones[(kind, id)] = Tombstone(reason, sum)
     return tombstones
 
 
-def _clear(path: str) -> None:
-    """Delete the files that an earlier attempt left."""
+def _delete_files(path: str) -> None:
+    """Delete a database file, if it exists, and the files beside it."""
     for name in (path, f"{path}-wal", f"{path}-shm"):
         if os.path.exists(name):
             os.remove(name)
 
 
 def _intact_batches(names: Names, recovered: RecoveredRows) -> list[Row]:
-    """The batches whose operations are all in the log: the others are undone one by one."""
+    """The batches whose operations are all in the log; others are undone one by one."""
     operations = {(line.thread, line.seq) for line in names.log}
     batches = cast("Iterable[tuple[int, int, int]]", recovered.table("batch").values())
     return [

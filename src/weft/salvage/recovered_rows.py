@@ -24,13 +24,14 @@ from msgspec import Struct, field
 from weft.ids import SIZE, Id
 
 MAGIC = b"SQLite format 3\0"
-HEADER = 100  # bytes before the b-tree of page 1
-SIZES = (2048, 4096, 1024, 8192, 16384, 32768, 512)
+FILE_HEADER_BYTES = 100  # before the b-tree of page 1
+PAGE_SIZES = (2048, 4096, 1024, 8192, 16384, 32768, 512)  # a guess prefers the first ones
+LARGEST_PAGE_SIZE = 65536  # written as 1, because the field has two bytes
 INDEX_INNER, TABLE_INNER, INDEX_LEAF, TABLE_LEAF = 2, 5, 10, 13
-HEADS = {INDEX_INNER: 12, TABLE_INNER: 12, INDEX_LEAF: 8, TABLE_LEAF: 8}
-LEAST_CELL = 4
-WIDTHS = (0, 1, 2, 3, 4, 6, 8)
-GUESSED_FROM = 64  # pages that are sampled to guess the page size
+PAGE_HEADER_BYTES = {INDEX_INNER: 12, TABLE_INNER: 12, INDEX_LEAF: 8, TABLE_LEAF: 8}
+MIN_CELL_BYTES = 4
+INTEGER_BYTES = (0, 1, 2, 3, 4, 6, 8)  # by the serial type of a value
+SAMPLED_PAGES = 64  # to guess the page size
 
 Value = int | float | bytes | str | None
 Row = tuple[Value, ...]
@@ -68,12 +69,12 @@ class Cell(Struct, frozen=True, gc=False):
 
 
 class Node(Struct, frozen=True, gc=False):
-    """One page of a b-tree. It is `sound` if its cells are readable and fill it exactly."""
+    """One page of a b-tree; `is_sound` is whether its cells are readable and fill it exactly."""
 
     has_rowid: bool
     cells: tuple[Cell, ...]
     children: tuple[int, ...]
-    sound: bool
+    is_sound: bool
 
 
 class Unreadable(ValueError):
@@ -83,16 +84,16 @@ class Unreadable(ValueError):
 class Pages:
     """A file's pages by number, counted from 1, as the last transaction in the log left them."""
 
-    def __init__(self, data: Bytes, log: bytes = b"", size: int | None = None) -> None:
+    def __init__(self, data: Bytes, wal: bytes = b"", size: int | None = None) -> None:
         self._data = data
-        self.size, reserved = _page_size(data, log) if size is None else (size, 0)
+        self.size, reserved = _page_size(data, wal) if size is None else (size, 0)
         self.usable = self.size - reserved
-        self._newer = read_log(log, self.size)
-        self.count = max([-(-len(data) // self.size), *self._newer])
+        self._wal_pages = read_wal(wal, self.size)
+        self.count = max([-(-len(data) // self.size), *self._wal_pages])
 
     def read(self, number: int) -> bytes | None:
         """The bytes of a page; `None` if it is beyond the end of the file or truncated."""
-        newer = self._newer.get(number)
+        newer = self._wal_pages.get(number)
         if newer is not None:
             return newer
         start = (number - 1) * self.size
@@ -102,30 +103,31 @@ class Pages:
     def node(self, number: int) -> Node | None:
         """The page as part of a b-tree; `None` if it is not one, or nothing on it is readable."""
         page = self.read(number)
-        start = HEADER if number == 1 else 0
-        if page is None or page[start] not in HEADS:
+        start = FILE_HEADER_BYTES if number == 1 else 0
+        if page is None or page[start] not in PAGE_HEADER_BYTES:
             return None
         kind = page[start]
         count = unpack_from(">H", page, start + 3)[0]
-        first = start + HEADS[kind]
-        if first + 2 * count > self.usable:
+        cell_offsets = start + PAGE_HEADER_BYTES[kind]
+        offsets_end = cell_offsets + 2 * count
+        if offsets_end > self.usable:
             return None
         cells: list[Cell] = []
         children: list[int] = []
-        filled = 0
-        sound = True
-        for place in unpack_from(f">{count}H", page, first):
+        cell_bytes = 0
+        is_sound = True
+        for offset in unpack_from(f">{count}H", page, cell_offsets):
             try:
-                size = self._cell(page, place, kind, cells, children)
+                size = self._read_cell(page, offset, kind, cells, children)
             except Unreadable:
-                sound = False
+                is_sound = False
             else:
-                filled += max(LEAST_CELL, size)
+                cell_bytes += max(MIN_CELL_BYTES, size)
         if kind in (INDEX_INNER, TABLE_INNER):
             children.append(unpack_from(">I", page, start + 8)[0])
-        sound = sound and self._is_filled(page, start, first + 2 * count, filled)
+        is_sound = is_sound and self._is_filled(page, start, offsets_end, cell_bytes)
         has_rowid = kind in (TABLE_INNER, TABLE_LEAF)
-        return Node(has_rowid, tuple(cells), tuple(children), sound)
+        return Node(has_rowid, tuple(cells), tuple(children), is_sound)
 
     def free(self) -> set[int]:
         """The unused pages, as far as the free list is readable."""
@@ -138,28 +140,29 @@ class Pages:
                 break
             pages.add(trunk)
             trunk, count = unpack_from(">II", page)
-            fits = min(count, self.size // 4 - 2)
-            pages.update(unpack_from(f">{fits}I", page, 8))
+            count = min(count, self.size // 4 - 2)  # more do not fit on a page
+            pages.update(unpack_from(f">{count}I", page, 8))
         return pages
 
-    def _is_filled(self, page: bytes, start: int, end: int, filled: int) -> bool:
+    def _is_filled(self, page: bytes, start: int, offsets_end: int, cell_bytes: int) -> bool:
         """Whether cells, free blocks and fragments account for the whole content area."""
-        block, _, content, fragments = unpack_from(">HHHB", page, start + 1)
-        content = content or 65536
-        previous = 0
-        while block:
-            if block < previous + LEAST_CELL or block + LEAST_CELL > self.usable:
+        free_block, _, content, fragment_bytes = unpack_from(">HHHB", page, start + 1)
+        content = content or LARGEST_PAGE_SIZE
+        free_bytes = previous = 0
+        while free_block:
+            if free_block < previous + MIN_CELL_BYTES or free_block + MIN_CELL_BYTES > self.usable:
                 return False
-            previous = block
-            block, size = unpack_from(">HH", page, block)
-            filled += size
-        return end <= content and filled + fragments == self.usable - content
+            previous = free_block
+            free_block, size = unpack_from(">HH", page, free_block)
+            free_bytes += size
+        used_bytes = cell_bytes + free_bytes + fragment_bytes
+        return offsets_end <= content and used_bytes == self.usable - content
 
-    def _cell(
-        self, page: bytes, place: int, kind: int, cells: list[Cell], children: list[int]
+    def _read_cell(
+        self, page: bytes, offset: int, kind: int, cells: list[Cell], children: list[int]
     ) -> int:
         """Read the cell at an offset into the lists; returns its size on the page in bytes."""
-        at = place
+        at = offset
         if kind in (INDEX_INNER, TABLE_INNER):
             if at + 4 > self.usable:
                 raise Unreadable
@@ -167,24 +170,24 @@ class Pages:
             at += 4
         if kind == TABLE_INNER:
             _, at = read_varint(page, at)
-            return at - place
+            return at - offset
         length, at = read_varint(page, at)
         key = None
         if kind == TABLE_LEAF:
             key, at = read_varint(page, at)
-            key -= (key >> 63) << 64
-        local = self._local(length, kind == TABLE_LEAF)
+            key -= (key >> 63) << 64  # the varint is a signed 64-bit number
+        local = self._local_bytes(length, kind == TABLE_LEAF)
         if at + local + (4 if local < length else 0) > self.usable:
             raise Unreadable
         payload = page[at : at + local]
         at += local
         if local < length:
-            payload += self._overflow(unpack_from(">I", page, at)[0], length - local)
+            payload += self._read_overflow(unpack_from(">I", page, at)[0], length - local)
             at += 4
         cells.append(Cell(key, read_record(payload)))
-        return at - place
+        return at - offset
 
-    def _local(self, length: int, is_table: bool) -> int:
+    def _local_bytes(self, length: int, is_table: bool) -> int:
         """How many bytes of a payload are on its own page; the rest is on overflow pages."""
         max_local = self.usable - 35 if is_table else (self.usable - 12) * 64 // 255 - 23
         if length <= max_local:
@@ -193,7 +196,7 @@ class Pages:
         local = min_local + (length - min_local) % (self.usable - 4)
         return local if local <= max_local else min_local
 
-    def _overflow(self, number: int, remaining: int) -> bytes:
+    def _read_overflow(self, number: int, remaining: int) -> bytes:
         """The rest of a payload. Unreadable parts become zeros, so that the row itself survives."""
         parts: list[bytes] = []
         if remaining > self.count * self.usable:
@@ -213,10 +216,10 @@ class Pages:
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """A variable-length integer of one to nine bytes, and the offset after it."""
     value = 0
-    for place in range(at, min(at + 8, len(data))):
-        value = value << 7 | data[place] & 0x7F
-        if data[place] < 0x80:
-            return value, place + 1
+    for offset in range(at, min(at + 8, len(data))):
+        value = value << 7 | data[offset] & 0x7F
+        if data[offset] < 0x80:
+            return value, offset + 1
     if at + 9 > len(data):
         raise Unreadable
     return value << 8 | data[at + 8], at + 9
@@ -231,19 +234,20 @@ def read_record(payload: bytes) -> tuple[Value, ...]:
     body = end
     while at < end:
         kind, at = read_varint(payload, at)
-        value, body = _value(payload, kind, body)
+        value, body = _read_value(payload, kind, body)
         values.append(value)
     if at != end or body != len(payload):
         raise Unreadable
     return tuple(values)
 
 
-def _value(payload: bytes, kind: int, at: int) -> tuple[Value, int]:
+def _read_value(payload: bytes, kind: int, at: int) -> tuple[Value, int]:
+    """The value of a serial type at an offset, and the offset after it."""
     if kind in (0, 8, 9):
         return (None, 0, 1)[max(0, kind - 7)], at
     if kind in (10, 11):
         raise Unreadable
-    size = (kind - 12) // 2 if kind >= 12 else 8 if kind == 7 else WIDTHS[kind]
+    size = (kind - 12) // 2 if kind >= 12 else 8 if kind == 7 else INTEGER_BYTES[kind]
     raw = payload[at : at + size]
     if len(raw) != size:
         raise Unreadable
@@ -259,64 +263,68 @@ def _value(payload: bytes, kind: int, at: int) -> tuple[Value, int]:
         raise Unreadable from None
 
 
-def read_log(log: bytes, size: int) -> dict[int, bytes]:
+def read_wal(wal: bytes, size: int) -> dict[int, bytes]:
     """The newer versions of pages in the write-ahead log, up to its last complete transaction."""
-    if len(log) < 32 or unpack_from(">I", log)[0] & ~1 != 0x377F0682:
+    if len(wal) < 32 or unpack_from(">I", wal)[0] & ~1 != 0x377F0682:
         return {}
-    order = ">" if log[3] & 1 else "<"
-    if unpack_from(">I", log, 8)[0] != size:
+    byte_order = ">" if wal[3] & 1 else "<"
+    if unpack_from(">I", wal, 8)[0] != size:
         return {}
-    salts = log[16:24]
-    sums = _add(order, log[:24], (0, 0))
-    if sums != unpack_from(">II", log, 24):
+    salts = wal[16:24]
+    sums = _add_checksum(byte_order, wal[:24], (0, 0))
+    if sums != unpack_from(">II", wal, 24):
         return {}
     committed: dict[int, bytes] = {}
-    waiting: dict[int, bytes] = {}
-    for start, page in _frames(log, size):
-        number, last = unpack_from(">II", log, start)
-        sums = _add(order, page, _add(order, log[start : start + 8], sums))
-        if log[start + 8 : start + 16] != salts or sums != unpack_from(">II", log, start + 16):
+    uncommitted: dict[int, bytes] = {}
+    for start, page in _wal_frames(wal, size):
+        number, is_commit = unpack_from(">II", wal, start)
+        sums = _add_checksum(
+            byte_order, page, _add_checksum(byte_order, wal[start : start + 8], sums)
+        )
+        if wal[start + 8 : start + 16] != salts or sums != unpack_from(">II", wal, start + 16):
             break
-        waiting[number] = page
-        if last:
-            committed.update(waiting)
-            waiting.clear()
+        uncommitted[number] = page
+        if is_commit:
+            committed.update(uncommitted)
+            uncommitted.clear()
     return committed
 
 
-def _frames(log: bytes, size: int) -> Iterator[tuple[int, bytes]]:
-    for start in range(32, len(log) - size - 23, size + 24):
-        yield start, log[start + 24 : start + 24 + size]
+def _wal_frames(wal: bytes, size: int) -> Iterator[tuple[int, bytes]]:
+    """The offset of each frame's header of 24 bytes, and the page that follows it."""
+    for start in range(32, len(wal) - size - 23, size + 24):
+        yield start, wal[start + 24 : start + 24 + size]
 
 
-def _add(order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
-    one, two = sums
-    numbers = unpack(f"{order}{len(data) // 4}I", data)
-    for place in range(0, len(numbers), 2):
-        one = one + numbers[place] + two & 0xFFFFFFFF
-        two = two + numbers[place + 1] + one & 0xFFFFFFFF
-    return one, two
+def _add_checksum(byte_order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
+    """The two checksums of the log so far, continued over more bytes."""
+    first, second = sums
+    numbers = unpack(f"{byte_order}{len(data) // 4}I", data)
+    for index in range(0, len(numbers), 2):
+        first = first + numbers[index] + second & 0xFFFFFFFF
+        second = second + numbers[index + 1] + first & 0xFFFFFFFF
+    return first, second
 
 
-def _page_size(data: Bytes, log: bytes) -> tuple[int, int]:
+def _page_size(data: Bytes, wal: bytes) -> tuple[int, int]:
     """The page size, and how many bytes at the end of each page are reserved for extensions."""
-    head = data[:HEADER]
-    if head.startswith(MAGIC) and len(head) == HEADER:
+    head = data[:FILE_HEADER_BYTES]
+    if head.startswith(MAGIC) and len(head) == FILE_HEADER_BYTES:
         size = unpack_from(">H", head, 16)[0]
-        size = 65536 if size == 1 else size
-        if size in (*SIZES, 65536) and head[20] <= size - 480:
+        size = LARGEST_PAGE_SIZE if size == 1 else size
+        if size in (*PAGE_SIZES, LARGEST_PAGE_SIZE) and head[20] <= size - 480:
             return size, head[20]
-    if len(log) >= 32 and unpack_from(">I", log, 8)[0] in (*SIZES, 65536):
-        return unpack_from(">I", log, 8)[0], 0
-    return max(SIZES, key=lambda size: _count_valid_bytes(data, size)), 0
+    if len(wal) >= 32 and unpack_from(">I", wal, 8)[0] in (*PAGE_SIZES, LARGEST_PAGE_SIZE):
+        return unpack_from(">I", wal, 8)[0], 0
+    return max(PAGE_SIZES, key=lambda size: _count_valid_bytes(data, size)), 0
 
 
 def _count_valid_bytes(data: Bytes, size: int) -> int:
     """How many bytes of a sample are sound pages, if pages have this size."""
     pages = Pages(data, size=size)
-    step = max(1, pages.count // GUESSED_FROM)
+    step = max(1, pages.count // SAMPLED_PAGES)
     nodes = map(pages.node, range(2, pages.count + 1, step))
-    return size * sum(node is not None and node.sound and bool(node.cells) for node in nodes)
+    return size * sum(node is not None and node.is_sound and bool(node.cells) for node in nodes)
 
 
 class Shape(Struct, frozen=True):
@@ -355,7 +363,9 @@ SHAPES = (
     _shape("sqlite_autoindex_ref_1", "i t i"),
 )
 BY_NAME = {shape.name: shape for shape in SHAPES}
-THREAD_NAMES, ENTRY_IDS, COMMIT_IDS, PLACES, REF_NAMES = (shape.name for shape in SHAPES[-5:])
+THREAD_NAMES, ENTRY_IDS, COMMIT_IDS, COMMIT_POSITIONS, REF_NAMES = (
+    shape.name for shape in SHAPES[-5:]
+)
 ORPHAN_SHAPES = (*SHAPES[:-6], BY_NAME[COMMIT_IDS])  # a batch looks like a `commit_entry`
 """The shapes that no other table or index has, or whose rows a hash verifies."""
 
@@ -363,11 +373,11 @@ ORPHAN_SHAPES = (*SHAPES[:-6], BY_NAME[COMMIT_IDS])  # a batch looks like a `com
 class RecoveredRows(Struct):
     """The recovered rows, by table and key; entries are passed to `on_entry` instead.
 
-    `torn` are the tables and indexes of which a page or a row was unreadable.
+    `damaged` are the tables and indexes of which a page or a row was unreadable.
     """
 
     rows: dict[str, dict[object, Row]] = field(default_factory=dict[str, dict[object, Row]])
-    torn: set[str] = field(default_factory=set[str])
+    damaged: set[str] = field(default_factory=set[str])
 
     def table(self, name: str) -> dict[object, Row]:
         return self.rows.setdefault(name, {})
@@ -385,32 +395,32 @@ class RecoveredRows(Struct):
 def recover_rows(pages: Pages, on_entry: OnEntry) -> RecoveredRows:
     """Every row that can still be read."""
     recovered = RecoveredRows()
-    roots, visited = _roots(pages, recovered)
+    roots, visited = _find_roots(pages, recovered)
     for name, root in roots.items():
         shape = BY_NAME.get(name)
         for node in _walk(pages, root, visited):
-            if node is None or not node.sound:
-                recovered.torn.add(name)
+            if node is None or not node.is_sound:
+                recovered.damaged.add(name)
             if shape is not None and node is not None and node.has_rowid == shape.has_rowid:
                 for cell in node.cells:
                     if not _add_row(recovered, shape, cell, on_entry):
-                        recovered.torn.add(name)
-    if recovered.torn or len(roots) < len(SHAPES):
+                        recovered.damaged.add(name)
+    if recovered.damaged or len(roots) < len(SHAPES):
         for number in sorted(set(range(1, pages.count + 1)) - visited - pages.free()):
             node = pages.node(number)
             if node is not None and node.cells:
                 _add_orphan_page(recovered, node, on_entry)
-    recovered.torn.update(BY_NAME.keys() - roots.keys())
+    recovered.damaged.update(BY_NAME.keys() - roots.keys())
     return recovered
 
 
-def _roots(pages: Pages, recovered: RecoveredRows) -> tuple[dict[str, int], set[int]]:
+def _find_roots(pages: Pages, recovered: RecoveredRows) -> tuple[dict[str, int], set[int]]:
     """The root page of every table and index in the schema, and the pages of the schema itself."""
     roots: dict[str, int] = {}
     visited: set[int] = set()
     for node in _walk(pages, 1, visited):
-        if node is None or not node.sound:
-            recovered.torn.add("sqlite_master")
+        if node is None or not node.is_sound:
+            recovered.damaged.add("sqlite_master")
         for cell in () if node is None else node.cells:
             match cell.values:
                 case (str(), str(name), str(), int(root), _) if root:

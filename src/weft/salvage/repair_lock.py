@@ -1,13 +1,13 @@
 """Locks a store's file while it is repaired, and replaces its content safely.
 
-SQLite's own locks keep other processes out: every connection locks bytes at `PENDING` before it
-reads or writes. This module locks them itself, because SQLite does not lock a file that it cannot
-read. POSIX drops all locks of a process when it closes any descriptor of the file, so everything
-here goes through one descriptor.
+SQLite's own locks keep other processes out: every connection locks the bytes at `LOCK_OFFSET`
+before it reads or writes. This module locks them itself, because SQLite does not lock a file that
+it cannot read. POSIX drops all locks of a process when it closes any descriptor of the file, so
+everything here uses one descriptor.
 
-While the new content is written, the file starts with `MARK` and the name of the backup instead of
-SQLite's header. If the repair is interrupted, opening the store fails with `Damaged`, and the next
-repair starts from the backup.
+While the new content is written, the file starts with `REPAIR_MARK` and the name of the backup
+instead of SQLite's header. If the repair is interrupted, opening the store fails with `Damaged`,
+and the next repair starts from the backup.
 
 https://www.sqlite.org/lockingv3.html, https://www.sqlite.org/howtocorrupt.html (2.2)
 """
@@ -23,11 +23,18 @@ from weft.errors import StoreError
 
 from .recovered_rows import Bytes
 
-PENDING, LOCKED_BYTES = 0x40000000, 512
-PART = 1 << 20
-MARK, HEAD = b"weft repairs this file from ", 1024
-PRIMARY = 0xFF
-IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+LOCK_OFFSET, LOCK_LENGTH = 0x40000000, 512
+CHUNK_BYTES = 1 << 20
+
+REPAIR_MARK = b"weft repairs this file from "
+MARK_LENGTH = 1024
+"""The bytes at the start of the file that hold the mark and the name of the backup."""
+
+PRIMARY_CODE = 0xFF
+"""The bits of an error code that are the same for all its extended codes:
+https://www.sqlite.org/rescode.html"""
+
+IN_USE_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
 class Descriptor:
@@ -46,15 +53,19 @@ class Descriptor:
 
 
 class RepairLock:
-    """A context manager that locks a file against all other readers and writers."""
+    """A context manager that locks a file against all other readers and writers.
+
+    `data` is the content to repair and `wal` its write-ahead log: those of the file, or of the
+    backup if an earlier repair was interrupted.
+    """
 
     def __init__(self, path: str) -> None:
         self._name = path
         self.path = os.path.realpath(path)
-        self._descriptor = self._copied = -1
+        self._descriptor = self._backup_descriptor = -1
         self._backup: str | None = None
         self.data: Bytes = b""
-        self.log = b""
+        self.wal = b""
 
     def __enter__(self) -> "RepairLock":
         refuse_in_use(self._name)
@@ -64,17 +75,21 @@ class RepairLock:
             raise StoreError(f"the store {self._name!r} cannot be opened: {error}") from None
         try:
             fcntl.lockf(
-                self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, LOCKED_BYTES, PENDING, os.SEEK_SET
+                self._descriptor,
+                fcntl.LOCK_EX | fcntl.LOCK_NB,
+                LOCK_LENGTH,
+                LOCK_OFFSET,
+                os.SEEK_SET,
             )
         except OSError:
             os.close(self._descriptor)
-            raise in_use(self._name) from None
+            raise in_use_error(self._name) from None
         self.data = Descriptor(self._descriptor)
-        self._backup = self._unfinished()
+        self._backup = self._find_backup()
         if self._backup is not None:
-            self._copied = os.open(self._backup, os.O_RDONLY)
-            self.data = Descriptor(self._copied)
-        self.log = _read_whole(f"{self._backup or self.path}-wal")
+            self._backup_descriptor = os.open(self._backup, os.O_RDONLY)
+            self.data = Descriptor(self._backup_descriptor)
+        self.wal = _read_if_exists(f"{self._backup or self.path}-wal")
         return self
 
     def __exit__(
@@ -85,71 +100,73 @@ class RepairLock:
     ) -> None:
         os.close(self._descriptor)
         if self._backup is not None:
-            os.close(self._copied)
+            os.close(self._backup_descriptor)
 
-    def replace(self, fresh: str) -> str:
-        """Overwrite the store with the file `fresh`; returns the path of the old file's copy.
+    def replace(self, new_path: str) -> str:
+        """Overwrite the store with the file `new_path`; returns the path of the old file's copy.
 
         Raises `StoreError` if one of them cannot be written.
         """
         backup = self._backup or _free_name(self.path)
         try:
             if self._backup is None:
-                self._copy(backup)
+                self._copy_to(backup)
         except OSError as error:
             for name in filter(os.path.exists, (backup, f"{backup}-wal")):
                 os.remove(name)
             what = f"the damaged file cannot be kept as {backup!r}, so nothing is changed"
             raise StoreError(f"{what}: {error}") from None
         try:
-            self.write(fresh, backup)
+            self.write(new_path, backup)
         except OSError as error:
             what = f"the store {self._name!r} cannot be written: {error}"
             raise StoreError(
-                f"{what}; the old content is in {backup!r}, the recovered one in {fresh!r}"
+                f"{what}; the old content is in {backup!r}, the recovered one in {new_path!r}"
             ) from None
         return backup
 
-    def _copy(self, backup: str) -> None:
-        with open(backup, "xb", opener=_private) as copy:
-            for start in range(0, len(self.data), PART):
-                copy.write(self.data[start : start + PART])
-            _settle(copy)
-        if self.log:
-            with open(f"{backup}-wal", "xb", opener=_private) as copy:
-                copy.write(self.log)
-                _settle(copy)
+    def _copy_to(self, backup: str) -> None:
+        with open(backup, "xb", opener=_open_private) as copy:
+            for start in range(0, len(self.data), CHUNK_BYTES):
+                copy.write(self.data[start : start + CHUNK_BYTES])
+            _flush_to_disk(copy)
+        if self.wal:
+            with open(f"{backup}-wal", "xb", opener=_open_private) as copy:
+                copy.write(self.wal)
+                _flush_to_disk(copy)
 
-    def write(self, fresh: str, backup: str) -> None:
-        """Overwrite the file with the bytes of `fresh`; `backup` is the copy of the old ones."""
-        # They belong to the old database file, and would be applied to the new one.
+    def write(self, new_path: str, backup: str) -> None:
+        """Overwrite the file with the bytes of `new_path`; `backup` is the copy of the old ones."""
+        # These files belong to the old database, and SQLite would apply them to the new one.
         for name in (f"{self.path}-wal", f"{self.path}-shm"):
             if os.path.exists(name):
                 os.remove(name)
-        self._put((MARK + os.path.basename(backup).encode()).ljust(HEAD, b"\0"), 0)
+        self._write_at(
+            (REPAIR_MARK + os.path.basename(backup).encode()).ljust(MARK_LENGTH, b"\0"), 0
+        )
         os.fsync(self._descriptor)
-        with open(fresh, "rb") as source:
-            head = source.read(HEAD)
+        with open(new_path, "rb") as source:
+            head = source.read(MARK_LENGTH)
             length = len(head)
-            while part := source.read(PART):
-                self._put(part, length)
-                length += len(part)
+            while chunk := source.read(CHUNK_BYTES):
+                self._write_at(chunk, length)
+                length += len(chunk)
         os.ftruncate(self._descriptor, length)
         os.fsync(self._descriptor)
-        self._put(head, 0)
+        self._write_at(head, 0)
         os.fsync(self._descriptor)
 
-    def _put(self, data: bytes, at: int) -> None:
+    def _write_at(self, data: bytes, offset: int) -> None:
         while data:
-            done = os.pwrite(self._descriptor, data, at)
-            data, at = data[done:], at + done
+            written = os.pwrite(self._descriptor, data, offset)
+            data, offset = data[written:], offset + written
 
-    def _unfinished(self) -> str | None:
+    def _find_backup(self) -> str | None:
         """The path of the backup, if an earlier repair was interrupted."""
-        head = self.data[:HEAD]
-        if not head.startswith(MARK):
+        head = self.data[:MARK_LENGTH]
+        if not head.startswith(REPAIR_MARK):
             return None
-        backup = os.fsdecode(head.removeprefix(MARK).rstrip(b"\0"))
+        backup = os.fsdecode(head.removeprefix(REPAIR_MARK).rstrip(b"\0"))
         path = os.path.join(os.path.dirname(self.path), backup)
         return path if os.path.isfile(path) else None
 
@@ -165,11 +182,11 @@ def refuse_in_use(path: str) -> None:
             db.execute("BEGIN IMMEDIATE")
             db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            if (getattr(error, "sqlite_errorcode", None) or 0) & PRIMARY in IN_USE:
-                raise in_use(path) from None
+            if (getattr(error, "sqlite_errorcode", None) or 0) & PRIMARY_CODE in IN_USE_CODES:
+                raise in_use_error(path) from None
 
 
-def in_use(path: str) -> StoreError:
+def in_use_error(path: str) -> StoreError:
     return StoreError(f"the store {path!r} is in use: stop what has it open, then repair it")
 
 
@@ -180,16 +197,16 @@ def _free_name(path: str) -> str:
     return f"{path}.damaged-{number}"
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _settle(file: IO[bytes]) -> None:
+def _flush_to_disk(file: IO[bytes]) -> None:
     file.flush()
     os.fsync(file.fileno())
 
 
-def _read_whole(path: str) -> bytes:
+def _read_if_exists(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()
