@@ -58,6 +58,8 @@ def find_model(name: str) -> "ModelClient":
     try:
         route = find_upstream(name, os.environ, catalog)
     except ConfigError as error:
-        line = f"{error}; or open the thread with models=, or give an asker of your own"
-        raise ThreadError(f"the model {name!r} is not available: {line}") from error
+        raise ThreadError(
+            f"the model {name!r} is not available: {error}; or open the thread with models=, or "
+            "pass an object with an `ask` method instead of a name"
+        ) from error
     return ModelClient(route.provider, route.model, catalog)

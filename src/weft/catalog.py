@@ -34,13 +34,13 @@ Version = tuple[int, int]
 _BEDROCK = lazy_pattern(r"(?:[a-z-]+\.)*anthropic\.(?=claude)")
 _FINE_TUNED = lazy_pattern(r"ft:([^:]+)")
 _BEDROCK_REVISION = lazy_pattern(r"-v\d+$")
-_OLD_NAME = lazy_pattern(r"claude-v(?=\d)")
+_VERSION_WITH_V = lazy_pattern(r"claude-v(?=\d)")
 _VERSION_FIRST = lazy_pattern(r"claude-(\d{1,2}(?:-\d{1,2})?)-([a-z]+)(?=-|$)")
 _VERSION = lazy_pattern(r"claude-(?:[a-z]+-)?(\d{1,2})(?:-(\d{1,2}))?(?=-|$)")
-_SETTING = lazy_pattern(r"(\d{1,2})(?:\.(\d{1,2}))?")
+_BELOW_VERSION = lazy_pattern(r"(\d{1,2})(?:\.(\d{1,2}))?")
 
 FAMILY_FIRST = 4
-"""From this generation on, the vendor writes the family before the version."""
+"""From this version on, Anthropic writes the family first: `claude-opus-4`, but `claude-3-opus`."""
 
 
 def plain_name(name: str) -> str:
@@ -49,18 +49,20 @@ def plain_name(name: str) -> str:
     The version of a Claude model has hyphens, not dots: `claude-opus-4-6`.
     """
     plain = name.rpartition("/")[2].lower()
-    tuned = _FINE_TUNED.match(plain)
-    if tuned is not None:
-        return tuned[1]
+    fine_tuned = _FINE_TUNED.match(plain)
+    if fine_tuned is not None:
+        return fine_tuned[1]
     plain = _BEDROCK.sub("", plain, count=1)
     plain = plain.partition("@")[0].partition(":")[0]
     if not plain.startswith("claude"):
         return plain
-    plain = _OLD_NAME.sub("claude-", plain.replace(".", "-"), count=1)
+    plain = _VERSION_WITH_V.sub("claude-", plain.replace(".", "-"), count=1)
     plain = _BEDROCK_REVISION.sub("", plain)
-    swapped = _VERSION_FIRST.match(plain)
-    if swapped is not None and int(swapped[1].partition("-")[0]) >= FAMILY_FIRST:
-        plain = f"claude-{swapped[2]}-{swapped[1]}{plain[swapped.end() :]}"
+    version_first = _VERSION_FIRST.match(plain)
+    if version_first is not None:
+        version, family = version_first.groups()
+        if int(version.partition("-")[0]) >= FAMILY_FIRST:
+            plain = f"claude-{family}-{version}{plain[version_first.end() :]}"
     return plain
 
 
@@ -74,7 +76,7 @@ def read_version(value: Any, where: str) -> Version | None:
     """The version in a row's `below`; raises `ConfigError` if it is invalid."""
     if value is None:
         return None
-    version = _SETTING.fullmatch(str(value))
+    version = _BELOW_VERSION.fullmatch(str(value))
     if version is None:
         raise ConfigError(f'{where}: `below` must be a version such as "4.8"')
     return int(version[1]), int(version[2] or 0)
@@ -83,13 +85,17 @@ def read_version(value: Any, where: str) -> Version | None:
 SHIPPED = os.path.join(os.path.dirname(__file__), "catalog.toml")
 DEFAULT_OUTPUT = 8192
 DEFAULT_WINDOW = 128_000
-CACHE_SIZE = 1000
+CACHE_SIZE = 1000  # names
 
 Tokens = Annotated[int, Meta(gt=0)]
 
 
 class Price(Struct, frozen=True, kw_only=True):
-    """Dollars per million tokens."""
+    """Dollars per million tokens.
+
+    `cached` is the price of input that is read from the prompt cache, `written` of input that is
+    written to it. If one is `None`, such input costs as much as other input.
+    """
 
     input: float
     output: float
@@ -100,26 +106,25 @@ class Price(Struct, frozen=True, kw_only=True):
 def cost(price: Price, *, input: int, output: int, cached: int = 0, written: int = 0) -> float:
     """The cost of an answer in dollars.
 
-    `input` counts all input, as `Usage` does. Cached and written tokens are subtracted from it, so
-    that no token is charged twice. They cost as much as other input if the row has no price for
-    them.
+    `input` counts all input, as `Usage` does. The tokens that were read from the cache (`cached`)
+    or written to it (`written`) are subtracted from it, so that no token is charged twice.
     """
-    fresh = max(0, input - cached - written)
-    rate_cached = price.input if price.cached is None else price.cached
-    rate_written = price.input if price.written is None else price.written
-    millions = fresh * price.input + cached * rate_cached + written * rate_written
-    return (millions + output * price.output) / 1_000_000
+    uncached = max(0, input - cached - written)
+    cached_price = price.input if price.cached is None else price.cached
+    written_price = price.input if price.written is None else price.written
+    input_cost = uncached * price.input + cached * cached_price + written * written_price
+    return (input_cost + output * price.output) / 1_000_000
 
 
 class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The properties of one model behind one upstream.
 
-    - `vendor`: who serves it under its own name, if that is known.
-    - `maker`: who made it, if `vendor` does not say it. Models of different makers cannot read each
-      other's thinking.
+    - `vendor`: the company that serves it under its own name, if that is known.
+    - `maker`: the company that trained it, if it is not the vendor. Models of different makers
+      cannot read each other's thinking.
     - `output`: the maximum tokens of one answer.
-    - `inline_system`: where system messages may come after the first message. `anywhere` that the
-      vendor's rules allow, only `after_user`, or `never`.
+    - `inline_system`: where system messages may follow the first message: `anywhere` (if the
+      vendor's rules allow it), only `after_user`, or `never`.
     - `prefill`: whether the list may end with an assistant message.
     - `signed_calls`: whether a tool call must have the signature of its thinking.
     - `media_results`: whether a tool result may contain media.

@@ -1,4 +1,4 @@
-"""Wrong arguments raise a `WrongValue` that names them, whatever error they caused.
+"""Decorators that turn an error caused by a wrong argument into a `WrongValue` that names it.
 
 Checking every argument of every call would cost more than many calls do. So arguments are checked
 only after a call failed with an error that is not Weft's. If an argument does not fit the type
@@ -16,7 +16,7 @@ C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-ASYNC = 0x80 | 0x200
+ASYNC_FLAGS = 0x80 | 0x200
 """Flags of coroutines and async generators.
 
 https://docs.python.org/3/library/inspect.html#code-objects-bit-flags
@@ -48,7 +48,7 @@ def checked_class(*, eager: Sequence[str] = ()) -> Callable[[C], C]:
 
 def checked_function(function: F) -> F:
     """Decorate a function so that, if it fails, the error names the wrong argument."""
-    if function.__code__.co_flags & ASYNC:
+    if function.__code__.co_flags & ASYNC_FLAGS:
         return checked_first(function)
 
     @wraps(function)
@@ -121,7 +121,9 @@ def _find_wrong(
         return None
     for name, value in bound.arguments.items():
         if name in hints and not fits(value, hints[name]):
-            return WrongValue(name, f"must be {_describe_hint(hints[name])}, not {_kind(value)}")
+            return WrongValue(
+                name, f"must be {_describe_hint(hints[name])}, not {_type_name(value)}"
+            )
     return None
 
 
@@ -135,7 +137,7 @@ def check_fields(value: Any) -> None:
     for name, hint in _hints(cast(type[Any], type(value))).items():
         field = getattr(value, name)
         if not fits(field, hint):
-            wrong = f"must be {_describe_hint(hint)}, not {_kind(field)}"
+            wrong = f"must be {_describe_hint(hint)}, not {_type_name(field)}"
             raise WrongValue(f"{type(value).__name__}.{name}", wrong)
 
 
@@ -170,7 +172,7 @@ def _members(protocol: type) -> set[str]:
     return {name for name in names if not name.startswith("_")}
 
 
-def _fits_generic(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
+def _fits_generic(value: Any, origin: Any, parameters: tuple[Any, ...]) -> bool:
     if origin is Callable:
         return callable(value)
     if not isinstance(origin, type):
@@ -178,23 +180,23 @@ def _fits_generic(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
     if not isinstance(value, origin):
         return False
     if isinstance(value, str | bytes):
-        return not inner or inner[0] in (str, Any)
-    if isinstance(value, Mapping) and len(inner) == 2:
+        return not parameters or parameters[0] in (str, Any)
+    if isinstance(value, Mapping) and len(parameters) == 2:
         entries = cast(Mapping[Any, Any], value)
-        return all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in entries.items())
-    if isinstance(value, Sequence) and inner:
-        return all(fits(item, inner[0]) for item in cast(Sequence[Any], value))
+        return all(fits(k, parameters[0]) and fits(v, parameters[1]) for k, v in entries.items())
+    if isinstance(value, Sequence) and parameters:
+        return all(fits(item, parameters[0]) for item in cast(Sequence[Any], value))
     return True
 
 
 def _describe_hint(hint: Any) -> str:
     """A type hint as English text: `str, int or None`."""
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    names = [_name(part) for part in parts]
+    names = [_hint_name(part) for part in parts]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def _name(hint: Any) -> str:
+def _hint_name(hint: Any) -> str:
     if hint is None or hint is type(None):
         return "None"
     if get_origin(hint) is Literal:
@@ -202,10 +204,10 @@ def _name(hint: Any) -> str:
     if get_origin(hint) is Callable:
         return "a function"
     if get_args(hint):
-        inner = ", ".join(_name(part) for part in get_args(hint) if part is not Ellipsis)
-        return f"{getattr(get_origin(hint), '__name__', hint)}[{inner}]"
+        parameters = ", ".join(_hint_name(part) for part in get_args(hint) if part is not Ellipsis)
+        return f"{getattr(get_origin(hint), '__name__', hint)}[{parameters}]"
     return str(getattr(hint, "__name__", hint))
 
 
-def _kind(value: Any) -> str:
+def _type_name(value: Any) -> str:
     return "None" if value is None else type(value).__name__

@@ -10,8 +10,7 @@
 The first paragraph tells the model what the tool is for; lines under `Args:` describe its
 parameters. `tool` makes one with another name or description, or whose input is described by a
 JSON schema or a class. `Agent(tools=[...])`, `Thread.setup(tools=[...])` and
-`to_*_params(tools=[...])` all read functions here. Running them is the agent's part
-(`weft.agent.tools`).
+`to_*_params(tools=[...])` all read functions here. `weft.agent.tools` runs them.
 """
 
 import inspect
@@ -25,10 +24,10 @@ from weft.errors import ConfigError
 from weft.lazy import lazy_pattern
 from weft.model import JsonObject, Tool
 
-_PARAMETER = lazy_pattern(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
+_PARAMETER_LINE = lazy_pattern(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
 NAME_LENGTH = 64
-_NAME = lazy_pattern(rf"[a-zA-Z0-9_-]{{1,{NAME_LENGTH}}}")
-_SECTION = lazy_pattern(r"^(Args|Arguments|Parameters):\s*$")
+_TOOL_NAME = lazy_pattern(rf"[a-zA-Z0-9_-]{{1,{NAME_LENGTH}}}")
+_PARAMETERS_HEADING = lazy_pattern(r"^(Args|Arguments|Parameters):\s*$")
 
 
 class FunctionTool(Struct, frozen=True):
@@ -89,24 +88,24 @@ def tool(
             f"tool: a name has letters, digits, '_' and '-', at most {NAME_LENGTH}; not"
             f" {own_name!r}"
         )
-    about = read_docstring(inspect.getdoc(function) or "")[0] or None
+    summary = read_docstring(inspect.getdoc(function) or "")[0] or None
     if schema is None:
         signature = read_tool(function, own_name)
         parameters, shape, is_whole_input = signature.definition.parameters, signature.shape, False
     elif isinstance(schema, type):
         parameters, shape, is_whole_input = _class_schema(own_name, schema), schema, True
-        about = about or read_docstring(inspect.getdoc(schema) or "")[0] or None
+        summary = summary or read_docstring(inspect.getdoc(schema) or "")[0] or None
     elif isinstance(cast(object, schema), dict) and schema.get("type", "object") == "object":
         parameters, shape, is_whole_input = {"type": "object", **schema}, None, False
     else:
         raise ConfigError("tool: schema must be a class, or a JSON schema of type 'object'")
-    definition = Tool(own_name, description or about, parameters)
+    definition = Tool(own_name, description or summary, parameters)
     return FunctionTool(definition, function, shape, is_whole_input, timeout, ask)
 
 
 def is_tool_name(name: object) -> bool:
     """Whether every vendor accepts this name."""
-    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+    return isinstance(name, str) and _TOOL_NAME.fullmatch(name) is not None
 
 
 def read_tools(tools: Iterable[Any]) -> dict[str, FunctionTool]:
@@ -116,24 +115,24 @@ def read_tools(tools: Iterable[Any]) -> dict[str, FunctionTool]:
     """
     by_name: dict[str, FunctionTool] = {}
     for item in tools:
-        for tool in _read_each(item):
+        for tool in _read_item(item):
             if tool.name in by_name:
                 raise ConfigError(f"two tools are named {tool.name!r}")
             by_name[tool.name] = tool
     return by_name
 
 
-def _read_each(item: Any) -> Iterable[FunctionTool]:
+def _read_item(item: Any) -> Iterable[FunctionTool]:
     if isinstance(item, FunctionTool):
         return (item,)
-    several = getattr(item, "tools", None)
-    if isinstance(several, tuple):
-        return cast(tuple[FunctionTool, ...], several)
+    item_tools = getattr(item, "tools", None)
+    if isinstance(item_tools, tuple):
+        return cast(tuple[FunctionTool, ...], item_tools)
     return (read_tool(item),)
 
 
 def read_tool(function: Callable[..., Any], name: str | None = None) -> FunctionTool:
-    """The tool for a function; raises `ConfigError` if its signature is not sufficient."""
+    """The tool for a function; raises `ConfigError` if a schema cannot be made for it."""
     name = name or str(getattr(function, "__name__", ""))
     if not (name.isidentifier() or is_tool_name(name)):
         raise ConfigError(f"a tool needs a function with a name, not {function!r}")
@@ -149,34 +148,33 @@ def read_tool(function: Callable[..., Any], name: str | None = None) -> Function
         if parameter.name in descriptions:
             kind = Annotated[kind, msgspec.Meta(description=descriptions[parameter.name])]
         default = parameter.default
-        fields.append(
-            (parameter.name, kind)
-            if default is parameter.empty
-            else (parameter.name, kind, msgspec.field(default=default))
-        )
+        if default is parameter.empty:
+            fields.append((parameter.name, kind))
+        else:
+            fields.append((parameter.name, kind, msgspec.field(default=default)))
     shape = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
     return FunctionTool(Tool(name, summary or None, _schema(name, shape)), function, shape)
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     """The first paragraph, and the description of each parameter under `Args:`."""
-    about = " ".join(text.partition("\n\n")[0].split())
+    summary = " ".join(text.partition("\n\n")[0].split())
     descriptions: dict[str, str] = {}
-    inside = False
+    in_parameters = False
     for line in text.splitlines():
-        if _SECTION.match(line):
-            inside = True
-        elif inside and line and not line[0].isspace():
-            inside = False
-        elif inside and (parameter := _PARAMETER.match(line)):
+        if _PARAMETERS_HEADING.match(line):
+            in_parameters = True
+        elif in_parameters and line and not line[0].isspace():
+            in_parameters = False
+        elif in_parameters and (parameter := _PARAMETER_LINE.match(line)):
             descriptions[parameter[1]] = parameter[2].strip()
-    return about, descriptions
+    return summary, descriptions
 
 
 def _class_schema(name: str, kind: type) -> JsonObject:
     """The JSON schema of a class with fields."""
     if callable(getattr(kind, "model_json_schema", None)):
-        return _foreign_schema(kind)
+        return _own_schema(kind)
     schema = _schema(name, kind)
     if schema.get("type") != "object":
         raise ConfigError(f"tool {name!r}: {kind.__name__} is not a class with fields")
@@ -184,10 +182,10 @@ def _class_schema(name: str, kind: type) -> JsonObject:
 
 
 def _schema(name: str, shape: type) -> JsonObject:
-    """The JSON schema of an object with these parameters; types of their own are in `$defs`."""
+    """The JSON schema of a struct; the schemas of its fields' own classes are in `$defs`."""
     try:
         _, definitions = msgspec.json.schema_components(
-            [shape], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
+            [shape], schema_hook=_own_schema, ref_template="#/$defs/{name}"
         )
     except _NoSchema as error:
         raise ConfigError(
@@ -205,29 +203,37 @@ class _NoSchema(Exception):
     """Raised with the name of a class that has no schema."""
 
 
-def _foreign_schema(kind: type) -> JsonObject:
-    """The schema of a class that brings its own, as pydantic's models do."""
+def _own_schema(kind: type) -> JsonObject:
+    """The schema of a class that makes it itself, as pydantic's models do."""
     make_schema = getattr(kind, "model_json_schema", None)
     if not callable(make_schema) or not callable(getattr(kind, "model_validate", None)):
         raise _NoSchema(getattr(kind, "__name__", str(kind)))
     schema = dict(cast(JsonObject, make_schema()))
     definitions = cast(JsonObject, schema.pop("$defs", {}))
-    return cast(JsonObject, _inline(schema, definitions, ()))
+    return cast(JsonObject, _inline_definitions(schema, definitions, ()))
 
 
-def _inline(value: Any, definitions: JsonObject, within: tuple[str, ...]) -> Any:
-    """A schema with its `$defs` put where they are referred to: those of two classes may share a
-    name. A schema that refers to itself accepts anything at that point."""
+def _inline_definitions(value: Any, definitions: JsonObject, outer_names: tuple[str, ...]) -> Any:
+    """A schema with each `$ref` replaced by its definition.
+
+    The definitions of two classes may have the same name, so they cannot share one `$defs`. A
+    schema that refers to itself accepts anything at that point; `outer_names` are the definitions
+    that this one is inside of.
+    """
     if isinstance(value, list):
-        return [_inline(item, definitions, within) for item in cast(list[Any], value)]
+        return [
+            _inline_definitions(item, definitions, outer_names) for item in cast(list[Any], value)
+        ]
     if not isinstance(value, dict):
         return value
     schema = cast(JsonObject, value)
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     if name in definitions:
-        rest = {key: item for key, item in schema.items() if key != "$ref"}
-        if name in within:
-            return rest
-        inner = _inline(definitions[name], definitions, (*within, name))
-        return {**cast(JsonObject, inner), **rest}
-    return {key: _inline(item, definitions, within) for key, item in schema.items()}
+        other_keywords = {key: item for key, item in schema.items() if key != "$ref"}
+        if name in outer_names:
+            return other_keywords
+        inner = _inline_definitions(definitions[name], definitions, (*outer_names, name))
+        return {**cast(JsonObject, inner), **other_keywords}
+    return {
+        key: _inline_definitions(item, definitions, outer_names) for key, item in schema.items()
+    }

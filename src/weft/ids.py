@@ -11,6 +11,7 @@ from typing import Any, cast
 import orjson
 
 SIZE = 20
+"""The bytes of an id."""
 
 Id = bytes
 
@@ -26,7 +27,7 @@ def object_id(kind: str, data: bytes) -> Id:
 
 
 class IdHasher:
-    """Computes the id of an object from its bytes in parts; a copy goes on from there."""
+    """Computes the id of an object whose bytes are added in parts."""
 
     __slots__ = ("_hash",)
 
@@ -38,7 +39,7 @@ class IdHasher:
         self._hash.update(data)
 
     def copy(self) -> "IdHasher":
-        """A hasher of the bytes so far."""
+        """A second hasher with the same bytes so far; each can be continued on its own."""
         other = IdHasher.__new__(IdHasher)
         other._hash = self._hash.copy()
         return other
@@ -64,10 +65,11 @@ def canonical_arguments(text: str) -> str:
 
 
 def _plain_numbers(value: Any) -> Any:
+    """The value with whole floats as integers (`2.0` as `2`), if they are exact."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < 2**53 else value
     if isinstance(value, dict):
-        members = cast(dict[str, Any], value)  # what orjson made
+        members = cast(dict[str, Any], value)  # orjson's keys are strings
         return {key: _plain_numbers(item) for key, item in members.items()}
     if isinstance(value, list):
         return [_plain_numbers(item) for item in cast(list[Any], value)]

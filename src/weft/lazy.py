@@ -1,4 +1,4 @@
-"""Names that are imported, and regular expressions that are compiled, only when they are used.
+"""Imports names, and compiles regular expressions, only when they are first used.
 
 Commands must start fast: `import weft.codec` must not import four codecs if one is needed. A
 package lists its names in a table; type checkers read the imports beside it under `TYPE_CHECKING`.
@@ -14,17 +14,17 @@ from typing import Any, AnyStr, cast
 def lazy_names(package: str, table: Mapping[str, str]) -> Callable[[str], Any]:
     """A package's `__getattr__` that imports names when they are first used.
 
-    `table` has the names of each module of the package, separated by spaces. A name may be that of
-    its module: then the package has the function, not the module.
+    `table` has the names of each module of the package, separated by spaces. If a module has a name
+    equal to its own, the attribute of the package is that name's value, not the module.
     """
-    homes = {name: module for module, names in table.items() for name in names.split()}
+    modules = {name: module for module, names in table.items() for name in names.split()}
 
     def find(name: str) -> Any:
-        module = homes.get(name)
+        module = modules.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         loaded = import_module(f"{package}.{module}")
-        if homes.get(module) == module:  # the import made the module an attribute of this name
+        if modules.get(module) == module:  # the import made the module an attribute of this name
             setattr(sys.modules[package], module, getattr(loaded, module))
         return getattr(loaded, name)
 
@@ -42,5 +42,5 @@ class _LazyPattern:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(re.compile(*self._source), name)
-        setattr(self, name, method)  # found without this function from now on
+        setattr(self, name, method)  # later lookups do not call `__getattr__`
         return method

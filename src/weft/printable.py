@@ -20,14 +20,21 @@ _UNSAFE = lazy_pattern(
     "\u202a-\u202e\u2066-\u2069"  # bidirectional embeddings, overrides and isolates
     "\ud800-\udfff]"  # surrogates, which UTF-8 cannot encode
 )
-_SEQUENCE = lazy_pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_ESCAPE_SEQUENCE = lazy_pattern(
+    r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
+)
 _BOLD = lazy_pattern(r"(?<![\w*])\*\*(?=[^\s*])(.+?)(?<=[^\s*])\*\*(?![\w*])")
-_BREAKS = str.maketrans({"\n": "␊", "\t": "␉"})
+_VISIBLE_BREAKS = str.maketrans({"\n": "␊", "\t": "␉"})
 
 
 def clean_text(text: str) -> str:
     """The text with every control character replaced by a visible one."""
     return _UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def clean_line(text: str) -> str:
+    """Like `clean_text`, with line feeds and tabs replaced too, for text on one line."""
+    return clean_text(text).translate(_VISIBLE_BREAKS)
 
 
 def encodable(text: str) -> str:
@@ -44,7 +51,7 @@ def encodable(text: str) -> str:
 
 
 def encodable_json(value: Any) -> Any:
-    """The same for every text in a JSON value."""
+    """A JSON value with `encodable` applied to every string in it."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, dict):
@@ -57,7 +64,7 @@ def encodable_json(value: Any) -> Any:
 
 def without_sequences(text: str) -> str:
     """The text without escape sequences, such as colours."""
-    return _SEQUENCE.sub("", text) if "\x1b" in text else text
+    return _ESCAPE_SEQUENCE.sub("", text) if "\x1b" in text else text
 
 
 def without_bold(text: str) -> str:
@@ -65,13 +72,8 @@ def without_bold(text: str) -> str:
     return _BOLD.sub(r"\1", text) if "**" in text else text
 
 
-def clean_line(text: str) -> str:
-    """The same for text that must stay on one line, such as a name."""
-    return clean_text(text).translate(_BREAKS)
-
-
 def escape_json(text: str) -> str:
-    """JSON text with those characters as JSON escapes; its value stays the same."""
+    """JSON text with control characters as JSON escapes; its value stays the same."""
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -67,33 +67,40 @@ from weft.model import (
 # https://developers.google.com/speed/webp/docs/riff_container
 
 Size = tuple[int, int]
+"""Width and height in pixels."""
 
-UNKNOWN: Size = (1568, 1568)
-HEADER = 4096
-JPEG_HEADER = 256 * 1024
-"""How many characters of base64 are decoded: a JPEG may have a preview before its size."""
+ASSUMED_SIZE: Size = (1568, 1568)
+"""The size of an image whose size is unknown."""
 
-SMALL_IMAGE = 85
-"""An image with `detail: low`, if its formula has no base."""
+HEADER_CHARACTERS = 4096
+"""How many characters of base64 are decoded to find the size."""
+
+JPEG_HEADER_CHARACTERS = 256 * 1024
+"""The same for a JPEG, which may have a preview before its size."""
+
+LOW_DETAIL_TOKENS = 85
+"""The tokens of an image with `detail: low`, if its formula has no base."""
 
 
 def image_tokens(image: Image, formula: str, scale: Sequence[float] = ()) -> int:
     """The tokens of an image; `scale` are the numbers of the model's formula."""
-    width, height = image_size(image) or UNKNOWN
+    width, height = image_size(image) or ASSUMED_SIZE
     match formula:
         case "tiles":
             base, tile = scale or (85, 170)
-            return int(base if image.detail == "low" else base + tile * _tiles(width, height))
+            return int(
+                base if image.detail == "low" else base + tile * _square_tiles(width, height)
+            )
         case "patches":
             factor, max_patches = scale or (1.0, 1536)
             return ceil(min(ceil(width / 32) * ceil(height / 32), max_patches) * factor)
         case "grid":
-            return 258 * _grid(width, height)
+            return 258 * _grid_tiles(width, height)
         case "fixed":
             return int(scale[0]) if scale else 1120
         case _:
             if image.detail == "low":
-                return SMALL_IMAGE
+                return LOW_DETAIL_TOKENS
             edge, max_tokens = (2576, 4784) if formula == "large" else (1568, 1600)
             shrink = min(1.0, edge / max(width, height))
             return max(1, min(max_tokens, ceil(width * height * shrink * shrink / 750)))
@@ -103,33 +110,35 @@ def image_size(image: Image) -> Size | None:
     """The width and height in pixels; `None` if they are unknown."""
     if not isinstance(image.source, Inline):
         return None
-    data = _decode(image.source.data, HEADER)
+    data = _decode_start(image.source.data, HEADER_CHARACTERS)
     if data.startswith(b"\xff\xd8"):
-        return _jpeg_size(_decode(image.source.data, JPEG_HEADER))
+        return _jpeg_size(_decode_start(image.source.data, JPEG_HEADER_CHARACTERS))
     if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
-        return _checked(_number(data[16:20]), _number(data[20:24]))
+        return _valid_size(_big_endian(data[16:20]), _big_endian(data[20:24]))
     if data[:6] in (b"GIF87a", b"GIF89a"):
-        return _checked(_little(data[6:8]), _little(data[8:10]))
+        return _valid_size(_little_endian(data[6:8]), _little_endian(data[8:10]))
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return _webp_size(data)
     return None
 
 
-def _tiles(width: int, height: int) -> int:
+def _square_tiles(width: int, height: int) -> int:
     """Tiles of 512 pixels, after the image is fitted to 2,048 pixels and its short side to 768."""
     shrink = min(1.0, 2048 / max(width, height))
     shrink = min(shrink, 768 / min(width, height))
     return ceil(width * shrink / 512) * ceil(height * shrink / 512)
 
 
-def _grid(width: int, height: int) -> int:
+def _grid_tiles(width: int, height: int) -> int:
+    """Gemini's tiles, whose size depends on the short side; a small image is one tile."""
     if max(width, height) <= 384:
         return 1
     unit = min(768, max(256, int(min(width, height) / 1.5)))
     return ceil(width / unit) * ceil(height / unit)
 
 
-def _decode(text: str, length: int) -> bytes:
+def _decode_start(text: str, length: int) -> bytes:
+    """The bytes of the first characters of a base64 text; empty if it is not base64."""
     start = text[:length]
     try:
         return base64.b64decode(start[: len(start) // 4 * 4])
@@ -144,32 +153,36 @@ def _jpeg_size(data: bytes) -> Size | None:
         marker = data[at + 1]
         is_frame = 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC)
         if is_frame:
-            return _checked(_number(data[at + 7 : at + 9]), _number(data[at + 5 : at + 7]))
-        at += 2 if marker == 0xFF else 2 + max(2, _number(data[at + 2 : at + 4]))
+            return _valid_size(
+                _big_endian(data[at + 7 : at + 9]), _big_endian(data[at + 5 : at + 7])
+            )
+        at += 2 if marker == 0xFF else 2 + max(2, _big_endian(data[at + 2 : at + 4]))
     return None
 
 
 def _webp_size(data: bytes) -> Size | None:
     kind = data[12:16]
     if kind == b"VP8X":
-        return _checked(_little(data[24:27]) + 1, _little(data[27:30]) + 1)
+        return _valid_size(_little_endian(data[24:27]) + 1, _little_endian(data[27:30]) + 1)
     if kind == b"VP8 ":
-        return _checked(_little(data[26:28]) & 0x3FFF, _little(data[28:30]) & 0x3FFF)
+        return _valid_size(
+            _little_endian(data[26:28]) & 0x3FFF, _little_endian(data[28:30]) & 0x3FFF
+        )
     if kind == b"VP8L":
-        bits = _little(data[21:25])
-        return _checked((bits & 0x3FFF) + 1, ((bits >> 14) & 0x3FFF) + 1)
+        bits = _little_endian(data[21:25])
+        return _valid_size((bits & 0x3FFF) + 1, ((bits >> 14) & 0x3FFF) + 1)
     return None
 
 
-def _checked(width: int, height: int) -> Size | None:
+def _valid_size(width: int, height: int) -> Size | None:
     return (width, height) if width > 0 and height > 0 else None
 
 
-def _number(data: bytes) -> int:
+def _big_endian(data: bytes) -> int:
     return int.from_bytes(data, "big")
 
 
-def _little(data: bytes) -> int:
+def _little_endian(data: bytes) -> int:
     return int.from_bytes(data, "little")
 
 
@@ -184,29 +197,29 @@ def _little(data: bytes) -> int:
 # texts in ten are within 20 %.
 #
 # Vendors without a published vocabulary use more tokens than o200k. For 29 recorded answers with
-# known usage the ratio was 1.08 to 1.19 (Claude 4 to 4.6) and 1.38 to 1.74 (Opus 4.8). `RATIO` is
-# between them, so the estimate is high for older models and low for newer ones. A learned ratio is
-# up to the caller, who sees the usage that the vendor reports.
+# known usage the ratio was 1.08 to 1.19 (Claude 4 to 4.6) and 1.38 to 1.74 (Opus 4.8).
+# `ESTIMATE_RATIO` is between them, so the estimate is high for older models and low for newer ones.
+# Callers see the usage that the vendor reports, and can learn a better ratio from it.
 
-RATIO = 1.25
+ESTIMATE_RATIO = 1.25
 
-SMALL = 0.226
+SMALL_LETTER = 0.226
 CAPITAL = 0.75
 DIGIT = 0.82
 NEWLINE = 0.5
-MARK = 0.48
+PUNCTUATION = 0.48
 TWO_BYTES = 0.25  # Greek, Cyrillic, accents: words of them are in the vocabulary
 THREE_BYTES = 1.0  # Chinese, Japanese, Korean
 FOUR_BYTES = 2.0  # emoji
 
-_KINDS = (
-    (bytes(range(0x61, 0x7B)), SMALL),
+_CHARACTER_WEIGHTS = (
+    (bytes(range(0x61, 0x7B)), SMALL_LETTER),
     (bytes(range(0x41, 0x5B)), CAPITAL),
     (bytes(range(0x30, 0x3A)), DIGIT),
     (b"\n", NEWLINE),
     (
         bytes(set(range(0x21, 0x7F)) - {*b"0123456789"} - {*range(0x41, 0x5B), *range(0x61, 0x7B)}),
-        MARK,
+        PUNCTUATION,
     ),
     (bytes(range(0xC0, 0xE0)), TWO_BYTES),
     (bytes(range(0xE0, 0xF0)), THREE_BYTES),
@@ -220,19 +233,21 @@ def estimate_text(text: str) -> int:
         return 0
     data = text.encode("utf-8", "surrogatepass")
     total = 0.0
-    for kind, price in _KINDS:
-        total += (len(data) - len(data.translate(None, kind))) * price
-    return max(1, ceil(total * RATIO))
+    for characters, weight in _CHARACTER_WEIGHTS:
+        count = len(data) - len(data.translate(None, characters))
+        total += count * weight
+    return max(1, ceil(total * ESTIMATE_RATIO))
 
 
 Tokenizer = Literal["o200k", "cl100k", "estimate"]
 
+# The tokens that vendors add around the content:
 # https://cookbook.openai.com/examples/how_to_count_tokens_with_tiktoken
-PER_MESSAGE = 4  # role and borders
-PER_CALL = 8  # a call's frame: type, id and the names of its members
-PER_RESULT = 6
-PAGE = 2000  # a page of a document, text and picture of it
-PAGE_BYTES = 50_000
+MESSAGE_TOKENS = 4  # the role, and the marks before and after a message
+CALL_TOKENS = 8  # type, id and the names of the members of a call
+RESULT_TOKENS = 6
+PAGE_TOKENS = 2000  # a page of a document: its text and an image of it
+PAGE_BYTES = 50_000  # of a typical document
 AUDIO_BYTES_PER_TOKEN = 1600  # 16 kHz, 16 bit, 20 tokens a second
 
 
@@ -269,8 +284,8 @@ class Counter(Struct, frozen=True):
         name_tokens = self.text(message.name) + 1 if message.name else 0
         first = message.blocks[0] if len(message.blocks) == 1 else None
         if type(first) is Text:  # most messages of a long conversation
-            return PER_MESSAGE + name_tokens + self.text(first.text)
-        return PER_MESSAGE + name_tokens + sum(self.block(block) for block in message.blocks)
+            return MESSAGE_TOKENS + name_tokens + self.text(first.text)
+        return MESSAGE_TOKENS + name_tokens + sum(self.block(block) for block in message.blocks)
 
     def block(self, block: Block) -> int:
         """The tokens of one block."""
@@ -278,9 +293,9 @@ class Counter(Struct, frozen=True):
             case Text(text=text) | Refusal(text=text) | Thinking(text=text):
                 return self.text(text)
             case ToolCall():
-                return PER_CALL + self.text(block.name) + self.text(block.arguments)
+                return CALL_TOKENS + self.text(block.name) + self.text(block.arguments)
             case ToolResult():
-                return PER_RESULT + sum(self.block(inner) for inner in block.content)
+                return RESULT_TOKENS + sum(self.block(inner) for inner in block.content)
             case Reminder():
                 return self.text(reminder_text(block))
             case Checkpoint():
@@ -288,9 +303,9 @@ class Counter(Struct, frozen=True):
             case Image():
                 return image_tokens(block, self.images, self.image_scale)
             case File():
-                return _pages(block.source) * PAGE
+                return _pages(block.source) * PAGE_TOKENS
             case Audio():
-                return max(1, _size(block.source) // AUDIO_BYTES_PER_TOKEN)
+                return max(1, _byte_count(block.source) // AUDIO_BYTES_PER_TOKEN)
             case Redacted():
                 return len(block.data) // 4  # encrypted: the content cannot be counted
             case Opaque():
@@ -300,10 +315,10 @@ class Counter(Struct, frozen=True):
 def counter_for(tokenizer: Tokenizer) -> Counter:
     """The counter for a tokenizer name; raises `ConfigError` if it is unknown."""
     try:
-        return Counter(tokenizer, _COUNTS[tokenizer])
+        return Counter(tokenizer, _COUNT_FUNCTIONS[tokenizer])
     except KeyError:
         raise ConfigError(
-            f"unknown tokenizer {tokenizer!r}; use one of {', '.join(_COUNTS)}"
+            f"unknown tokenizer {tokenizer!r}; use one of {', '.join(_COUNT_FUNCTIONS)}"
         ) from None
 
 
@@ -322,15 +337,15 @@ def _count_with(vocabulary: str) -> Callable[[str], int]:
 
     def count(text: str) -> int:
         try:
-            return _vocabulary(vocabulary)(text)
+            return _load_vocabulary(vocabulary)(text)
         except UnicodeEncodeError:  # lone surrogates, which JSON lets through and UTF-8 does not
             repaired = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            return _vocabulary(vocabulary)(repaired)
+            return _load_vocabulary(vocabulary)(repaired)
 
     return count
 
 
-_COUNTS: dict[str, Callable[[str], int]] = {
+_COUNT_FUNCTIONS: dict[str, Callable[[str], int]] = {
     "o200k": _count_with("o200k_base"),
     "cl100k": _count_with("cl100k_base"),
     "estimate": estimate_text,
@@ -338,7 +353,7 @@ _COUNTS: dict[str, Callable[[str], int]] = {
 
 
 @cache
-def _vocabulary(name: str) -> Callable[[str], int]:
+def _load_vocabulary(name: str) -> Callable[[str], int]:
     """The compiled count function. The Python API has none, and rejects long texts."""
     return _load_engine().tokenizer_for_encoding(name).count
 
@@ -363,8 +378,8 @@ def _load_engine() -> Any:
 
 
 def _pages(source: Source) -> int:
-    return 1 + _size(source) // PAGE_BYTES
+    return 1 + _byte_count(source) // PAGE_BYTES
 
 
-def _size(source: Source) -> int:
+def _byte_count(source: Source) -> int:
     return len(source.data) * 3 // 4 if isinstance(source, Inline) else 0

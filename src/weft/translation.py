@@ -3,9 +3,10 @@
 A dict gives a dict, bytes give bytes. The sidecar is computed on first use, because it costs a
 second translation. The only file that is read is the shipped catalogue; no clock is read.
 
-A layer of its own: it needs the codecs and the model catalogue, and no thread.
+This module is a layer of its own: it needs the codecs and the model catalogue, but no thread.
 """
 
+from collections.abc import Callable
 from functools import cached_property
 from math import inf
 from typing import Any, cast, get_args
@@ -81,8 +82,11 @@ class StreamTranslator:
 
     @property
     def answer_sidecar(self) -> JsonObject:
-        """The parts of the answer that the client cannot send back, for the translation of its next
-        request; empty if there are none, or if the stream has not ended well."""
+        """The parts of the answer that the client cannot send back.
+
+        Pass it to the translation of the client's next request. It is empty if there are none, or
+        if the stream has not ended successfully.
+        """
         return self._translator.stream_sidecar
 
     @property
@@ -123,21 +127,21 @@ class Translation:
         body: Any,
         losses: list[Loss],
         path: str = "",
-        make: Any = None,
+        compute_sidecar: Callable[[], JsonObject] | None = None,
         status: int | None = None,
     ) -> None:
         self.body = body
         self.losses = losses
         self.path = path
         self.status = status
-        self._make = make
+        self._compute_sidecar = compute_sidecar
 
     @cached_property
     def sidecar(self) -> JsonObject:
         """What the reverse translation needs to restore the original; empty if it needs nothing."""
-        made: JsonObject = self._make() if self._make is not None else {}
-        write_body(made, True)  # raises if it holds something that JSON cannot represent
-        return made
+        sidecar = self._compute_sidecar() if self._compute_sidecar is not None else {}
+        write_body(sidecar, True)  # raises if it contains a value that JSON cannot represent
+        return sidecar
 
     def __repr__(self) -> str:
         return f"Translation(path={self.path!r}, losses={len(self.losses)})"
@@ -167,23 +171,23 @@ def translate(
     """
     check_policies(system, cache)
     reader, writer = find_codec(source, "source"), find_codec(target, "target")
-    rows = catalog or load_catalog()
+    models = catalog or load_catalog()
     incoming = _Incoming(body, reader, model, sidecar)
     request = incoming.read_for(writer)
     if sidecar and system == "auto" and incoming.is_restored:
         system = "inline"  # the caller's own body, restored exactly: no system message moves
     as_bytes = not isinstance(body, dict)
-    goal = Target(
-        rows.find(incoming.model, upstream), system, cache, verbatim if as_bytes else parsed
+    write_target = Target(
+        models.find(incoming.model, upstream), system, cache, verbatim if as_bytes else parsed
     )
-    written = write_request(request, writer, goal)
+    written = write_request(request, writer, write_target)
     if strict:
         refuse_losses(written.losses)
 
-    def make() -> JsonObject:
+    def compute_sidecar() -> JsonObject:
         translated = orjson.loads(orjson.dumps(written.body)) if as_bytes else written.body
         decoded = incoming.decoded
-        source_target = Target(rows.find(decoded.model), "auto", "keep")
+        source_target = Target(models.find(decoded.model), "auto", "keep")
         return make_sidecar(
             decoded,
             writer.decode_request(translated, incoming.model),
@@ -193,14 +197,16 @@ def translate(
             named="model" in translated,
         )
 
-    return Translation(write_body(written.body, as_bytes), written.losses, written.path, make)
+    return Translation(
+        write_body(written.body, as_bytes), written.losses, written.path, compute_sidecar
+    )
 
 
 class _Incoming:
     """A request body to translate, decoded as late as possible.
 
-    After `read_for`, `model` is the model it names, and `is_restored` tells whether the sidecar
-    gave back the exact original.
+    After `read_for`, `model` is the name of its model, and `is_restored` tells whether the sidecar
+    restored the exact original.
     """
 
     def __init__(
@@ -208,7 +214,7 @@ class _Incoming:
     ) -> None:
         self._body = body
         self._reader = reader
-        self._renamed = model
+        self._model_override = model
         self._sidecar = sidecar
         self.model = ""
         self.is_restored = False
@@ -217,7 +223,7 @@ class _Incoming:
         """Read the body; returns the source from which `write_request` writes for this codec."""
         if not isinstance(self._body, dict) and not self._sidecar:
             simple = read_simple(
-                self._body, self._reader, writer, self._renamed, lambda: self.decoded
+                self._body, self._reader, writer, self._model_override, lambda: self.decoded
             )
             if simple is not None:
                 self.model = simple.setup.model
@@ -235,7 +241,7 @@ class _Incoming:
 
     @cached_property
     def decoded(self) -> Request:
-        model = self._renamed
+        model = self._model_override
         if model is None and self._sidecar and "model" not in self.raw:
             model = model_of(self._sidecar)  # Gemini's body has none; the original had one
         return self._reader.decode_request(self.raw, model)
@@ -270,10 +276,12 @@ def translate_response(
     original, response = translator.read_body(raw)
     encoded = translator.write_body(original, response)
 
-    def make() -> JsonObject:
+    def compute_sidecar() -> JsonObject:
         return translator.sidecar(original, encoded.body)
 
-    return Translation(write_body(encoded.body, as_bytes), encoded.losses, make=make)
+    return Translation(
+        write_body(encoded.body, as_bytes), encoded.losses, compute_sidecar=compute_sidecar
+    )
 
 
 @checked_function
@@ -287,8 +295,8 @@ def translate_error(body: Any, status: int, source: str, target: str) -> Transla
             raw = orjson.loads(body)
         except orjson.JSONDecodeError:
             raw = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
-    code, wire = writer.encode_error(reader.decode_error(raw, status))
-    return Translation(write_body(wire, as_bytes), [], status=code)
+    target_status, target_body = writer.encode_error(reader.decode_error(raw, status))
+    return Translation(write_body(target_body, as_bytes), [], status=target_status)
 
 
 @checked_function
@@ -310,8 +318,8 @@ def encode(
     """Encode a `Request` as a body of this protocol."""
     check_policies(system, cache)
     codec = find_codec(protocol, "protocol")
-    rows = catalog or load_catalog()
-    target = Target(rows.find(request.model, upstream), system, cache)
+    models = catalog or load_catalog()
+    target = Target(models.find(request.model, upstream), system, cache)
     written = write_request(request, codec, target)
     return Translation(written.body, written.losses, written.path)
 
@@ -347,9 +355,9 @@ def find_codec(protocol: str, param: str) -> Codec:
 def read_body(body: Body) -> tuple[JsonObject, bool]:
     """The body as a JSON object, and whether it was text; raises `Refused` for other values."""
     if isinstance(body, dict):
-        data = write_body(body, True)  # cycles, keys that are no strings, halves of characters
+        data = write_body(body, True)  # raises for cycles, other keys than strings, surrogates
         if b"null" in data and orjson.loads(data) != body:
-            refuse_no_number(body)
+            refuse_non_finite(body)
         return body, False
     try:
         raw = orjson.loads(body)
@@ -367,37 +375,39 @@ def write_body(body: Any, as_bytes: bool) -> Any:
     try:
         return orjson.dumps(body)
     except TypeError as error:
-        path = unwritable(body).removeprefix(".")
+        path = find_unwritable(body).removeprefix(".")
         raise Refused(f"cannot be written as JSON: {error}", param=path) from None
 
 
-def unwritable(value: Any, limit: int = 64) -> str:
+def find_unwritable(value: Any, limit: int = 64) -> str:
     """The path of a value that JSON cannot express, or where the nesting exceeds `limit`."""
     steps: list[tuple[str, Any]] = []
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
-        steps = [(f".{key}" if isinstance(key, str) else f"[{key!r}]", v) for key, v in items]
+        steps = [
+            (f".{key}" if isinstance(key, str) else f"[{key!r}]", inner) for key, inner in items
+        ]
     elif isinstance(value, list):
-        steps = [(f"[{number}]", v) for number, v in enumerate(cast("list[Any]", value))]
+        steps = [(f"[{number}]", inner) for number, inner in enumerate(cast("list[Any]", value))]
     for step, inner in steps if limit else ():
         try:
             orjson.dumps(inner)
         except TypeError:
-            return step + unwritable(inner, limit - 1)
+            return step + find_unwritable(inner, limit - 1)
     return ""
 
 
-def refuse_no_number(body: JsonObject) -> None:
+def refuse_non_finite(body: JsonObject) -> None:
     """Raise `Refused` on the first NaN or infinity, which orjson would write as null."""
-    waiting: list[tuple[str, Any]] = [("", body)]
-    while waiting:
-        path, value = waiting.pop()
+    unchecked: list[tuple[str, Any]] = [("", body)]
+    while unchecked:
+        path, value = unchecked.pop()
         if isinstance(value, dict):
             items = cast("dict[str, Any]", value).items()
-            waiting += [(f"{path}.{key}" if path else key, inner) for key, inner in items]
+            unchecked += [(f"{path}.{key}" if path else key, inner) for key, inner in items]
         elif isinstance(value, list):
             items = enumerate(cast("list[Any]", value))
-            waiting += [(f"{path}[{number}]", inner) for number, inner in items]
+            unchecked += [(f"{path}[{number}]", inner) for number, inner in items]
         elif isinstance(value, float) and not -inf < value < inf:
             raise Refused(f"is {value}, which JSON cannot represent", param=path)
 

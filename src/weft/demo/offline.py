@@ -63,16 +63,16 @@ from . import OFFLINE_MODEL
 # speaker of every line, and is read back with it. Text of an assistant turn is quoted without a
 # speaker.
 
-LINE = 160
-NOTE = 400
-NOTES = "Notes on the conversation so far:"
+LINE_LENGTH = 160  # of a quote, in characters
+NOTE_LENGTH = 400  # of a turn in the notes for `compact`
+NOTES_TITLE = "Notes on the conversation so far:"
 SELF_DESCRIPTION = "I am Weft's offline model"
 SPEAKERS = {"user": "The user said", "assistant": "The assistant answered"}
 
-_NOTE = re.compile(rf"- ({'|'.join(SPEAKERS.values())}): (.*)")
-_ROLES = {name: role for role, name in SPEAKERS.items()}
+_NOTE_LINE = re.compile(rf"- ({'|'.join(SPEAKERS.values())}): (.*)")
+_SPEAKER_ROLES = {name: role for role, name in SPEAKERS.items()}
 _EXTRACT = re.compile(r"\[Summary of earlier messages[^\]\n]*\]")
-_ASIDE = re.compile(
+_SMALL_TALK = re.compile(
     rf"{SELF_DESCRIPTION}|This is turn \d+ of|My tools are `|given no tools|no tools here but"
     r"|^I go on from here|^So far:|earlier: “|compacted the thread"
 )
@@ -80,7 +80,9 @@ _ASIDE = re.compile(
 _WORD = re.compile(r"[\w'-]{4,}")
 _QUOTED = re.compile(r"[\"“'`]([^\"”'`]+)[\"”'`]")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_AFTER = re.compile(r"\b(?:in|for|of|about|named)\s+(?:the\s+)?([\w.-]*\w)", re.IGNORECASE)
+_AFTER_PREPOSITION = re.compile(
+    r"\b(?:in|for|of|about|named)\s+(?:the\s+)?([\w.-]*\w)", re.IGNORECASE
+)
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
 _EXPRESSION = re.compile(r"[(\d][\d\s.()+*/%-]*[-+*/%][\d\s.()+*/%-]*[)\d]")
 
@@ -92,39 +94,45 @@ class EarlierTurn(Struct, frozen=True, gc=False):
     text: str
 
 
-def answer_question(text: str, before: Sequence[EarlierTurn]) -> str:
+def answer_question(text: str, earlier: Sequence[EarlierTurn]) -> str:
     """A reply to `text`, from the earlier turns."""
     for pattern, reply in REPLIES:
         if pattern.search(text):
-            return reply(before)
-    quote = _closest(text, before) if "?" in text else None
+            return reply(earlier)
+    quote = _closest_sentence(text, earlier) if "?" in text else None
     if quote is not None:
         speaker = "You said earlier" if quote[0].role == "user" else "From earlier"
         return f"{speaker}: “{quote[1]}”"
-    turn = sum(turn.role == "user" for turn in before) + 1
+    turn = sum(turn.role == "user" for turn in earlier) + 1
     return (
         f"You said: “{clip(text)}” This is turn {turn} of our conversation. {SELF_DESCRIPTION}: "
         "I can tell you what was said here, call a tool you name, and compact the thread."
     )
 
 
-def summarise(before: Sequence[EarlierTurn]) -> str:
+def summarise(earlier: Sequence[EarlierTurn]) -> str:
     """The first sentence of each earlier turn, for the user."""
-    lines = [f"- {_speaker(turn)}: {clip(_first(turn.text))}" for turn in _facts(before)]
+    lines = [
+        f"- {_speaker(turn)}: {clip(_first_sentence(turn.text))}"
+        for turn in _relevant_turns(earlier)
+    ]
     return "\n".join(("So far:", *lines)) if lines else "Nothing was said before."
 
 
-def note_facts(before: Sequence[EarlierTurn]) -> str:
-    """A summary for `compact`: every earlier turn with its speaker, without small talk."""
-    lines = [f"- {SPEAKERS[turn.role]}: {clip(turn.text, NOTE)}" for turn in _facts(before)]
-    return "\n".join((NOTES, *lines)) if lines else f"{NOTES} nothing was said."
+def write_notes(earlier: Sequence[EarlierTurn]) -> str:
+    """The summary for `compact`: every relevant turn with its speaker."""
+    lines = [
+        f"- {SPEAKERS[turn.role]}: {clip(turn.text, NOTE_LENGTH)}"
+        for turn in _relevant_turns(earlier)
+    ]
+    return "\n".join((NOTES_TITLE, *lines)) if lines else f"{NOTES_TITLE} nothing was said."
 
 
 def read_notes(role: str, text: str) -> list[EarlierTurn]:
     """The turn itself; a summary is read as the turns that its lines quote."""
-    if text.startswith(NOTES):
-        notes = (_NOTE.fullmatch(line) for line in text.splitlines()[1:])
-        return [EarlierTurn(_ROLES[note[1]], note[2]) for note in notes if note]
+    if text.startswith(NOTES_TITLE):
+        notes = (_NOTE_LINE.fullmatch(line) for line in text.splitlines()[1:])
+        return [EarlierTurn(_SPEAKER_ROLES[note[1]], note[2]) for note in notes if note]
     return _read_extract(text) if _EXTRACT.match(text) else [EarlierTurn(role, text)]
 
 
@@ -140,18 +148,18 @@ def _read_extract(text: str) -> list[EarlierTurn]:
     return turns
 
 
-def _facts(before: Sequence[EarlierTurn]) -> list[EarlierTurn]:
-    """The distinct turns, without requests to compact and the model's remarks about itself."""
-    return [turn for turn in dict.fromkeys(before) if not _is_aside(turn)]
+def _relevant_turns(earlier: Sequence[EarlierTurn]) -> list[EarlierTurn]:
+    """The distinct turns, without requests to compact and this model's remarks about itself."""
+    return [turn for turn in dict.fromkeys(earlier) if not _is_small_talk(turn)]
 
 
-def _is_aside(turn: EarlierTurn) -> bool:
+def _is_small_talk(turn: EarlierTurn) -> bool:
     if turn.role == "assistant":
-        return _ASIDE.search(turn.text) is not None
+        return _SMALL_TALK.search(turn.text) is not None
     return asks_for("compact", turn.text)
 
 
-def clip(text: str, length: int = LINE) -> str:
+def clip(text: str, length: int = LINE_LENGTH) -> str:
     """The text on one line, cut to a readable length."""
     line = " ".join(text.split())
     return line if len(line) <= length else line[: length - 1].rstrip() + "…"
@@ -159,31 +167,31 @@ def clip(text: str, length: int = LINE) -> str:
 
 def fill_schema(schema: JsonObject, text: str) -> Any:
     """A value that fits the schema, made from the text."""
-    for candidate in _objects(text):
-        if schema.get("type", "object") == "object" and _fits(candidate, schema):
-            return candidate
-    return _fill(schema, schema, _Source(text))
+    candidate = _find_object(text) if schema.get("type", "object") == "object" else None
+    if candidate is not None and _has_required(candidate, schema):
+        return candidate
+    return _fill_value(schema, schema, _TextValues(text))
 
 
-def _count(before: Sequence[EarlierTurn]) -> str:
-    users = sum(turn.role == "user" for turn in before)
-    return f"{len(before)} messages came before this one, {users} of them yours."
+def _count_turns(earlier: Sequence[EarlierTurn]) -> str:
+    users = sum(turn.role == "user" for turn in earlier)
+    return f"{len(earlier)} messages came before this one, {users} of them yours."
 
 
-def _first_message(before: Sequence[EarlierTurn]) -> str:
-    first = next((turn.text for turn in before if turn.role == "user"), None)
+def _first_message(earlier: Sequence[EarlierTurn]) -> str:
+    first = next((turn.text for turn in earlier if turn.role == "user"), None)
     return f"Your first message was: “{clip(first)}”" if first else "This is your first message."
 
 
-def _last_message(before: Sequence[EarlierTurn]) -> str:
-    last = next((turn.text for turn in reversed(before) if turn.role == "user"), None)
+def _last_message(earlier: Sequence[EarlierTurn]) -> str:
+    last = next((turn.text for turn in reversed(earlier) if turn.role == "user"), None)
     return f"Before this you said: “{clip(last)}”" if last else "You said nothing before this."
 
 
 REPLIES: tuple[tuple[re.Pattern[str], Callable[[Sequence[EarlierTurn]], str]], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), reply)
     for pattern, reply in (
-        (r"\bhow many (messages|turns)\b", _count),
+        (r"\bhow many (messages|turns)\b", _count_turns),
         (r"\bfirst (message|thing)\b|\bsay first\b", _first_message),
         (r"\b(last|previous) (message|thing)\b", _last_message),
         (r"\bsummar(y|i[sz]e)\b|\bso far\b", summarise),
@@ -191,12 +199,12 @@ REPLIES: tuple[tuple[re.Pattern[str], Callable[[Sequence[EarlierTurn]], str]], .
 )
 
 
-def _closest(text: str, before: Sequence[EarlierTurn]) -> tuple[EarlierTurn, str] | None:
+def _closest_sentence(text: str, earlier: Sequence[EarlierTurn]) -> tuple[EarlierTurn, str] | None:
     """The earlier sentence that shares the most rare words with the question; newest if equal."""
     question = set(_WORD.findall(text.lower()))
     sentences = [
         (turn, sentence)
-        for turn in _facts(before)
+        for turn in _relevant_turns(earlier)
         for sentence in _sentences(turn.text)
         if not sentence.endswith("?")
     ]
@@ -217,7 +225,7 @@ def _sentences(text: str) -> Iterator[str]:
     return (part.strip() for part in _SENTENCE.findall(text) if part.strip())
 
 
-def _first(text: str) -> str:
+def _first_sentence(text: str) -> str:
     return next(_sentences(text), text)
 
 
@@ -225,12 +233,12 @@ def _speaker(turn: EarlierTurn) -> str:
     return "You said" if turn.role == "user" else "Answer"
 
 
-class _Source:
-    """The strings and numbers of a text, each used once."""
+class _TextValues:
+    """The strings and numbers of a text, each used once, to fill a schema with."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.strings = _QUOTED.findall(text) or _AFTER.findall(text)
+        self.strings = _QUOTED.findall(text) or _AFTER_PREPOSITION.findall(text)
         self.numbers = _NUMBER.findall(text)
 
     def string(self, name: str = "") -> str:
@@ -242,33 +250,36 @@ class _Source:
         return float(self.numbers.pop(0)) if self.numbers else 1.0
 
 
-def _fill(schema: JsonObject, root: JsonObject, source: _Source, name: str = "") -> Any:
+def _fill_value(schema: JsonObject, root: JsonObject, values: _TextValues, name: str = "") -> Any:
+    """A value for a schema; `root` has its definitions, `name` is the property that it is for."""
     schema = _resolve(schema, root)
     for constant in ("const", "default"):
         if constant in schema:
             return schema[constant]
     if schema.get("enum"):
         return schema["enum"][0]
-    match _kind(schema):
+    match _schema_type(schema):
         case "string":
-            return source.string(name)
+            return values.string(name)
         case "integer":
-            return int(source.number())
+            return int(values.number())
         case "number":
-            return source.number()
+            return values.number()
         case "boolean":
             return True
         case "null":
             return None
         case "array":
-            return [_fill(schema["items"], root, source)] if "items" in schema else []
+            return [_fill_value(schema["items"], root, values)] if "items" in schema else []
         case _:
             properties: JsonObject = schema.get("properties", {})
             required = schema.get("required", list(properties)[:1])
-            return {key: _fill(properties.get(key, {}), root, source, key) for key in required}
+            return {
+                key: _fill_value(properties.get(key, {}), root, values, key) for key in required
+            }
 
 
-def _kind(schema: JsonObject) -> str:
+def _schema_type(schema: JsonObject) -> str:
     """The type, or the first of several."""
     kind = cast("str | list[str]", schema.get("type") or "object")
     return kind if isinstance(kind, str) else kind[0]
@@ -288,25 +299,24 @@ def _resolve(schema: JsonObject, root: JsonObject) -> JsonObject:
     return schema
 
 
-def _objects(text: str) -> Iterator[JsonObject]:
+def _find_object(text: str) -> JsonObject | None:
     """The JSON object in the text, if there is one."""
-    start = text.find("{")
-    end = text.rfind("}")
-    if 0 <= start < end:
-        try:
-            value = orjson.loads(text[start : end + 1])
-        except orjson.JSONDecodeError:
-            return
-        if isinstance(value, dict):
-            yield cast(JsonObject, value)
+    start, end = text.find("{"), text.rfind("}")
+    if not 0 <= start < end:
+        return None
+    try:
+        value = orjson.loads(text[start : end + 1])
+    except orjson.JSONDecodeError:
+        return None
+    return cast(JsonObject, value) if isinstance(value, dict) else None
 
 
-def _fits(value: JsonObject, schema: JsonObject) -> bool:
+def _has_required(value: JsonObject, schema: JsonObject) -> bool:
     return all(name in value for name in schema.get("required", []))
 
 
-CHUNK_CHARACTERS = 24
-SUMMARY_TOKENS = 1000
+CHUNK_CHARACTERS = 24  # of arguments in one delta
+SUMMARY_TOKENS = 1000  # of a summary, if the request has no limit
 
 _CHECKPOINT = re.compile(r"<checkpoint:([a-z0-9]{6})>")
 _REMINDER = re.compile(r"<system-reminder>.*</system-reminder>", re.DOTALL)
@@ -327,7 +337,7 @@ class OpenTurn(Struct, frozen=True):
     request: Request
     text: str
     results: tuple[tuple[str, ToolResult], ...]
-    before: tuple[EarlierTurn, ...]
+    earlier: tuple[EarlierTurn, ...]
     checkpoints: tuple[str, ...]
     tools: dict[str, Tool]
 
@@ -352,7 +362,7 @@ def answer_offline(request: Request) -> Iterator[Event]:
     if request.params.reasoning is not None and request.params.reasoning.mode in ("on", "adaptive"):
         thought = f"The user's turn has {len(turn.text.split())} words. A rule answers it."
         blocks = (Thinking(thought, signature=OFFLINE_MODEL), *blocks)
-    blocks, stop = _limit(blocks, request)
+    blocks, stop = _apply_limits(blocks, request)
     count = counter_for("estimate").message
     input_tokens = sum(count(message) for message in request.messages)
     yield Start(
@@ -370,31 +380,34 @@ def answer_offline(request: Request) -> Iterator[Event]:
 def read_turn(request: Request) -> OpenTurn:
     """Split the request after the last assistant turn: what follows is the turn to answer."""
     messages = request.messages
-    last = max((i for i, m in enumerate(messages) if m.role == "assistant"), default=-1)
-    names = {
+    answers = [n for n, message in enumerate(messages) if message.role == "assistant"]
+    last = max(answers, default=-1)
+    call_names = {
         block.id: block.name
         for message in messages
         for block in message.blocks
         if isinstance(block, ToolCall)
     }
-    tail = [message for message in messages[last + 1 :] if message.role in ("user", "tool")]
+    open_messages = [
+        message for message in messages[last + 1 :] if message.role in ("user", "tool")
+    ]
     results = tuple(
-        (names.get(block.call_id, "the tool"), block)
-        for message in tail
+        (call_names.get(block.call_id, "the tool"), block)
+        for message in open_messages
         for block in message.blocks
         if isinstance(block, ToolResult)
     )
-    before = tuple(
-        earlier
+    earlier = tuple(
+        turn
         for message in messages[: last + 1]
         if message.role in ("user", "assistant") and (text := _typed_text(message))
-        for earlier in read_notes(message.role, text)
+        for turn in read_notes(message.role, text)
     )
     return OpenTurn(
         request,
-        "\n".join(filter(None, map(_typed_text, tail))),
+        "\n".join(filter(None, map(_typed_text, open_messages))),
         results,
-        before,
+        earlier,
         tuple(_checkpoints(messages)),
         {tool.name: tool for tool in request.tools if tool.kind == "function"},
     )
@@ -430,24 +443,24 @@ def _result_text(result: ToolResult) -> str:
     return Message("tool", result.content).text.strip() or "(nothing)"
 
 
-def _forced(turn: OpenTurn) -> tuple[Block, ...] | None:
+def _call_forced_tool(turn: OpenTurn) -> tuple[Block, ...] | None:
+    """The call that `tool_choice` requires."""
     choice = turn.request.params.tool_choice
     if choice is None or choice.kind not in ("any", "tool") or not turn.tools:
         return None
     if choice.name in turn.tools:
-        return _calls(turn, [turn.tools[choice.name]])
+        return _call_tools(turn, [turn.tools[choice.name]])
     chosen_tools = named_tools(turn.tools, turn.text)
-    first = next(iter(other_tools(turn.tools) or turn.tools))
-    return _calls(
-        turn,
-        chosen_tools or [matching_tool(turn.tools, turn.text) or turn.tools[first]],
-    )
+    if not chosen_tools:
+        first = next(iter(other_tools(turn.tools) or turn.tools))
+        chosen_tools = [matching_tool(turn.tools, turn.text) or turn.tools[first]]
+    return _call_tools(turn, chosen_tools)
 
 
 def _compact(turn: OpenTurn) -> tuple[Block, ...] | None:
-    if "compact" not in turn.tools or not asks_for("compact", turn.text) or _refused(turn):
+    if "compact" not in turn.tools or not asks_for("compact", turn.text) or _may_not_call(turn):
         return None
-    replacement = {"summary": note_facts(turn.before)}
+    replacement = {"summary": write_notes(turn.earlier)}
     if len(turn.checkpoints) > 1:
         replacement["to"] = turn.checkpoints[-2]
     arguments = orjson.dumps({"replacements": [replacement]}).decode()
@@ -455,28 +468,29 @@ def _compact(turn: OpenTurn) -> tuple[Block, ...] | None:
 
 
 def _recall(turn: OpenTurn) -> tuple[Block, ...] | None:
-    if "recall" not in turn.tools or not asks_for("recall", turn.text) or _refused(turn):
+    if "recall" not in turn.tools or not asks_for("recall", turn.text) or _may_not_call(turn):
         return None
-    return _calls(turn, [turn.tools["recall"]])
+    return _call_tools(turn, [turn.tools["recall"]])
 
 
 def _call_named_tool(turn: OpenTurn) -> tuple[Block, ...] | None:
-    if _refused(turn):
+    if _may_not_call(turn):
         return None
     if tools := named_tools(turn.tools, turn.text):
-        return _calls(turn, tools)
+        return _call_tools(turn, tools)
     if wants_some_tool(turn.text):
         tool = matching_tool(turn.tools, turn.text)
-        return _calls(turn, [tool]) if tool else (Text(list_tools(turn.tools, turn.text)),)
-    return (Text(list_tools(turn.tools, turn.text)),) if asks_which(turn.text) else None
+        return _call_tools(turn, [tool]) if tool else (Text(list_tools(turn.tools, turn.text)),)
+    return (Text(list_tools(turn.tools, turn.text)),) if asks_for_list(turn.text) else None
 
 
-def _refused(turn: OpenTurn) -> bool:
+def _may_not_call(turn: OpenTurn) -> bool:
+    """Whether the request forbids tool calls."""
     choice = turn.request.params.tool_choice
     return choice is not None and choice.kind == "none"
 
 
-def _calls(turn: OpenTurn, tools: list[Tool]) -> tuple[Block, ...]:
+def _call_tools(turn: OpenTurn, tools: list[Tool]) -> tuple[Block, ...]:
     return tuple(
         ToolCall(
             "call_" + _derived_id(turn.request, f"{number}:{tool.name}"),
@@ -488,25 +502,25 @@ def _calls(turn: OpenTurn, tools: list[Tool]) -> tuple[Block, ...]:
 
 
 def _fill_format(turn: OpenTurn) -> tuple[Block, ...] | None:
-    shape = turn.request.params.format
-    if shape is None or shape.kind == "text":
+    answer_format = turn.request.params.format
+    if answer_format is None or answer_format.kind == "text":
         return None
-    return (Text(orjson.dumps(fill_schema(shape.schema or {}, turn.text)).decode()),)
+    return (Text(orjson.dumps(fill_schema(answer_format.schema or {}, turn.text)).decode()),)
 
 
 def _continue(turn: OpenTurn) -> tuple[Block, ...] | None:
-    """A turn without text, such as the one after a compaction: continue."""
+    """The answer to a turn without text, such as the one after a compaction."""
     if turn.text:
         return None
-    return (Text("I go on from here. " + summarise(turn.before)),)
+    return (Text("I go on from here. " + summarise(turn.earlier)),)
 
 
 def _reply(turn: OpenTurn) -> tuple[Block, ...]:
-    return (Text(answer_question(turn.text, turn.before)),)
+    return (Text(answer_question(turn.text, turn.earlier)),)
 
 
 def _summarise(turn: OpenTurn) -> tuple[Block, ...] | None:
-    """A summary request: an extract that fits the requested size."""
+    """The answer to a summary request: an extract of the requested size."""
     request = turn.request
     if not is_summary_request(request):
         return None
@@ -522,7 +536,7 @@ def _summarise(turn: OpenTurn) -> tuple[Block, ...] | None:
 RULES: tuple[Callable[[OpenTurn], tuple[Block, ...] | None], ...] = (
     _summarise,
     _report_results,
-    _forced,
+    _call_forced_tool,
     _compact,
     _recall,
     _call_named_tool,
@@ -532,8 +546,8 @@ RULES: tuple[Callable[[OpenTurn], tuple[Block, ...] | None], ...] = (
 )
 
 
-def _limit(blocks: tuple[Block, ...], request: Request) -> tuple[tuple[Block, ...], Stop]:
-    """Apply the stop sequences and the output limit; also returns the reason of the end."""
+def _apply_limits(blocks: tuple[Block, ...], request: Request) -> tuple[tuple[Block, ...], Stop]:
+    """The blocks cut at a stop sequence or at the output limit, and the stop reason."""
     if any(isinstance(block, ToolCall) for block in blocks):
         return blocks, Stop("tool")
     *head, last = blocks
@@ -586,7 +600,7 @@ _REQUEST_VERB = re.compile(r"\b(use|call|run|try|invoke|ask|with)\b", re.IGNOREC
 _ANY_TOOL = re.compile(
     r"\b(the|a|an|your|any|some|this|that)\s+([\w-]+\s+)?tools?\b", re.IGNORECASE
 )
-_WHICH = re.compile(r"\b(what|which)\s+tools\b", re.IGNORECASE)
+_LIST_REQUEST = re.compile(r"\b(what|which)\s+tools\b", re.IGNORECASE)
 _TOOL_NAME = re.compile(r"`([\w.-]+)`|\b([A-Za-z]\w*_\w+)\b")
 _ARITHMETIC = re.compile(r"\d\s*[-+*/%]\s*[\d(]|\)\s*[-+*/%]")
 
@@ -611,6 +625,7 @@ STOP_WORDS = frozenset(
 """Words that do not help to choose a tool."""
 
 ARITHMETIC_WORDS = frozenset({"expression", "calculate", "calculator", "arithmetic", "math"})
+"""Words in the name or description of a tool that can calculate."""
 
 
 def asks_for(name: str, text: str) -> bool:
@@ -635,17 +650,18 @@ def named_tools(tools: Mapping[str, Tool], text: str) -> list[Tool]:
 
 def wants_some_tool(text: str) -> bool:
     """Whether the text asks for some tool."""
-    return bool(_REQUEST_VERB.search(text) and (_ANY_TOOL.search(text) or _named_tool(text)))
+    return bool(_REQUEST_VERB.search(text) and (_ANY_TOOL.search(text) or _find_tool_name(text)))
 
 
-def asks_which(text: str) -> bool:
-    return bool(_WHICH.search(text))
+def asks_for_list(text: str) -> bool:
+    """Whether the text asks which tools there are."""
+    return bool(_LIST_REQUEST.search(text))
 
 
 def matching_tool(tools: Mapping[str, Tool], text: str) -> Tool | None:
-    """The best matching tool; the first one if the text names no task; None if none matches."""
+    """The best matching tool; the first one if the text names no task; `None` if none matches."""
     candidates = [tools[name] for name in other_tools(tools)]
-    if not candidates or _named_tool(text):
+    if not candidates or _find_tool_name(text):
         return None
     stems = _stems(text)
     if not stems and not _ARITHMETIC.search(text):
@@ -656,7 +672,7 @@ def matching_tool(tools: Mapping[str, Tool], text: str) -> Tool | None:
 
 def list_tools(tools: Mapping[str, Tool], text: str) -> str:
     """A reply that lists the available tools."""
-    missing = _named_tool(text)
+    missing = _find_tool_name(text)
     lead = f"There is no tool `{missing}` here. " if missing and missing not in tools else ""
     if not tools:
         return lead + "I was given no tools here."
@@ -676,21 +692,20 @@ def other_tools(tools: Mapping[str, Tool]) -> list[str]:
     return [name for name in tools if name not in THREAD_TOOLS]
 
 
-def _named_tool(text: str) -> str | None:
+def _find_tool_name(text: str) -> str | None:
     """A word that looks like a tool's name."""
     match = _TOOL_NAME.search(text)
     return None if match is None else match[1] or match[2]
 
 
 def _score(tool: Tool, stems: frozenset[str], text: str) -> int:
-    """How well a tool matches; a word in its name counts three times."""
-    about = _stems(
-        f"{tool.description or ''} {' '.join((tool.parameters or {}).get('properties', {}))}"
-    )
-    sums = bool(_ARITHMETIC.search(text)) and bool(
-        ARITHMETIC_WORDS & set(_LETTERS.findall(f"{tool.name} {' '.join(about)}"))
-    )
-    return 3 * len(stems & _stems(tool.name)) + len(stems & about) + 3 * sums
+    """How well a tool matches; a word in its name counts three times, and so does arithmetic."""
+    parameters = " ".join((tool.parameters or {}).get("properties", {}))
+    description_stems = _stems(f"{tool.description or ''} {parameters}")
+    tool_words = set(_LETTERS.findall(f"{tool.name} {' '.join(description_stems)}"))
+    can_calculate = bool(_ARITHMETIC.search(text)) and bool(ARITHMETIC_WORDS & tool_words)
+    name_score = 3 * len(stems & _stems(tool.name))
+    return name_score + len(stems & description_stems) + 3 * can_calculate
 
 
 def _stems(text: str) -> frozenset[str]:

@@ -21,7 +21,15 @@ METADATA = {"sample": True}
 
 
 class SampleStep(Struct, frozen=True, forbid_unknown_fields=True):
-    """One step: a message, or an operation on the thread."""
+    """One step: a message, or an operation on the thread.
+
+    - `label`: a name for the message, which later steps refer to. `pin`: whether to pin it.
+    - `system`, `user`: the text of such a message.
+    - `think`, `say`, `call`, `tool`, `input`: an assistant message; `call` is the id of its call.
+    - `result`, `text`, `error`: a tool result; `result` is the id of its call.
+    - `compact`, `after`, `summary`: compact the turns up to one label, from after another one.
+    - `branch`, `switch`: create a branch, or change to one.
+    """
 
     label: str | None = None
     pin: bool = False
@@ -43,6 +51,8 @@ class SampleStep(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SampleScript(Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of `sample.toml`."""
+
     name: str
     step: tuple[SampleStep, ...]
 

@@ -15,11 +15,11 @@ from weft.function_tools import FunctionTool, tool
 from weft.store import Store, ThreadRecord
 from weft.thread import open as open_thread
 
-MAX_NUMBER = 10**100
+MAX_NUMBER = 10**100  # larger numbers are too long to read, and slow to compute
 MAX_HITS = 5
-HIT_LENGTH = 300
+HIT_LENGTH = 300  # characters of a message
 
-BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+BINARY_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -27,7 +27,7 @@ BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: lambda a, b: a // b,
     ast.Mod: operator.mod,
 }
-UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+UNARY_OPERATORS: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.UAdd: operator.pos,
     ast.USub: operator.neg,
 }
@@ -62,7 +62,7 @@ def calculate(expression: str) -> str:
     """
     try:
         tree = ast.parse(expression.strip(), mode="eval")
-        value = _value(tree.body)
+        value = _evaluate(tree.body)
         return str(int(value) if float(value).is_integer() else value)
     except SyntaxError:
         raise ThreadError(f"{expression!r} is not an expression of numbers") from None
@@ -77,14 +77,14 @@ def now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def _value(node: ast.expr) -> Any:
+def _evaluate(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return _bounded(value)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY:
-            return _bounded(BINARY[type(op)](_value(left), _value(right)))
-        case ast.UnaryOp(op=op, operand=operand) if type(op) in UNARY:
-            return UNARY[type(op)](_value(operand))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY_OPERATORS:
+            return _bounded(BINARY_OPERATORS[type(op)](_evaluate(left), _evaluate(right)))
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in UNARY_OPERATORS:
+            return UNARY_OPERATORS[type(op)](_evaluate(operand))
         case _:
             raise ThreadError(f"{ast.unparse(node)!r} is not an expression of numbers")
 

@@ -31,6 +31,12 @@ SECRET_WORDS = frozenset(
     ]
 )
 """A header or query parameter with one of these words in its name is treated as a secret."""
+
+SECRET_SUFFIXES = ("-key", "-access", "-client-id")
+"""Endings of names that may carry a secret too: `x-access`, and the pair of Cloudflare Access,
+`cf-access-client-id` and `cf-access-client-secret`:
+https://developers.cloudflare.com/cloudflare-one/identity/service-tokens/"""
+
 KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 SCOPE_LENGTH = 16
 """How many characters of a key's hash are the scope of its threads."""
@@ -172,7 +178,7 @@ def is_secret(name: str) -> bool:
     """Whether a header or query parameter of this name may carry a secret."""
     lowered = name.lower().replace("_", "-")
     return (
-        lowered.endswith(("-key", "-access", "-client-id"))
+        lowered.endswith(SECRET_SUFFIXES)
         or lowered == "key"
         or "api-key" in lowered
         or not SECRET_WORDS.isdisjoint(lowered.split("-"))

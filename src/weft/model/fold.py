@@ -46,7 +46,11 @@ class Growth(Struct, frozen=True, gc=False):
 
 
 class ReadPosition:
-    """How much of a growing answer somebody has read; `Fold.read_growth` moves it forward."""
+    """How much of a growing answer a reader has read; `Fold.read_growth` moves it forward.
+
+    By block: `pieces` is the number of deltas, `lengths` the number of characters. `closed` are the
+    blocks that were read to their end.
+    """
 
     __slots__ = ("closed", "lengths", "pieces")
 
@@ -57,7 +61,10 @@ class ReadPosition:
 
 
 class Fold:
-    """Takes events one by one; `response()` is the answer so far."""
+    """Takes events one by one; `response()` is the answer so far.
+
+    `_open` has the deltas of each open block, `_signature` the deltas of signatures.
+    """
 
     def __init__(self, origin: Origin | None = None) -> None:
         self.origin = origin

@@ -40,7 +40,7 @@ class Loss(Struct, frozen=True, gc=False):
     def what(self) -> str:
         """What the loss affects, as text for people: `parameter 'top_k'`."""
         entry = LOSS_CODES.get(self.code)
-        return self.detail or self.code if entry is None else _filled(entry.what, self.detail)
+        return self.detail or self.code if entry is None else _with_detail(entry.what, self.detail)
 
     @property
     def why(self) -> str:
@@ -90,10 +90,10 @@ def loss_lines(losses: Iterable[Loss]) -> list[str]:
     for loss in losses:
         groups.setdefault((loss.level, loss.message), []).append(loss.path)
     ordered = sorted(groups.items(), key=lambda group: group[0][0] != "meaning")
-    return [_line(level, message, paths) for (level, message), paths in ordered]
+    return [_group_line(level, message, paths) for (level, message), paths in ordered]
 
 
-def _line(level: Level, message: str, paths: list[str]) -> str:
+def _group_line(level: Level, message: str, paths: list[str]) -> str:
     if len(paths) == 1:
         return f"{level}: {paths[0]}: {message}"
     distinct = list(dict.fromkeys(paths))
@@ -102,10 +102,10 @@ def _line(level: Level, message: str, paths: list[str]) -> str:
     return f"{level}: {len(paths)} times {message}: {shown_paths}"
 
 
-def _filled(text: str, detail: str) -> str:
+def _with_detail(text: str, detail: str) -> str:
     # A caller's name may contain control characters, which a terminal would interpret.
-    shown = detail if detail.isprintable() else repr(detail)
-    return text.replace("{detail}", shown).strip()
+    printable = detail if detail.isprintable() else repr(detail)
+    return text.replace("{detail}", printable).strip()
 
 
 LOSS_CODES: dict[str, LossCode] = {

@@ -198,11 +198,16 @@ MAIN_ARGUMENTS = (
     "prompt",
     "input",
 )
-"""Arguments that say best what a call does, in the tools of coding agents; the first one wins."""
+"""Arguments that best describe a call of a coding agent's tools, in order of preference."""
+
 SHELLS = frozenset({"bash", "sh", "zsh", "fish", "pwsh"})
+
 LONG_ARGUMENTS = 20_000
-"""Arguments above this length are not parsed for display: a main argument comes early."""
-_EARLY = lazy_pattern(rf'"(?:{"|".join(MAIN_ARGUMENTS)})"\s*:\s*("(?:[^"\\]|\\.){{0,500}}")')
+"""Longer arguments are not parsed for display; only so many characters of them are searched."""
+
+_MAIN_ARGUMENT = lazy_pattern(
+    rf'"(?:{"|".join(MAIN_ARGUMENTS)})"\s*:\s*("(?:[^"\\]|\\.){{0,500}}")'
+)
 _PATCHED_FILE = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
 
 
@@ -291,12 +296,13 @@ def describe_call(call: ToolCall) -> str:
 
 
 def _main_argument(arguments: str) -> str:
+    """The argument that best describes a call; empty if there is none."""
     patched = _PATCHED_FILE.search(arguments, 0, LONG_ARGUMENTS)
     if patched is not None:  # Codex's apply_patch
         return patched[1]
     if len(arguments) > LONG_ARGUMENTS:
-        early = _EARLY.search(arguments, 0, LONG_ARGUMENTS)
-        return "" if early is None else str(orjson.loads(early[1]))
+        match = _MAIN_ARGUMENT.search(arguments, 0, LONG_ARGUMENTS)
+        return "" if match is None else str(orjson.loads(match[1]))
     try:
         value: Any = orjson.loads(arguments)
     except orjson.JSONDecodeError:

@@ -42,8 +42,11 @@ class Stop(Struct, frozen=True, gc=False, omit_defaults=True):
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     """Tokens as the vendor reported them.
 
-    `cached` tokens were read from the prompt cache, and `written` ones were written to it. Both are
-    part of `input`. `reasoning` is part of `output`. `raw` is the vendor's own record, by protocol.
+    - `input`: all tokens of the request.
+    - `cached`: the part of `input` that was read from the prompt cache.
+    - `written`: the part of `input` that was written to the prompt cache.
+    - `output`: all tokens of the answer; `reasoning`: the part of them that is thinking.
+    - `raw`: the vendor's own record, by protocol.
     """
 
     input: int | None = None
