@@ -33,8 +33,8 @@ SECRET_WORDS = frozenset(
 """A header or query parameter with one of these words in its name is treated as a secret."""
 
 SECRET_SUFFIXES = ("-key", "-access", "-client-id")
-"""Endings of names that may carry a secret too: `x-access`, and the pair of Cloudflare Access,
-`cf-access-client-id` and `cf-access-client-secret`:
+"""Endings of other names with secrets. Access proxies have credentials of two parts, an id and a
+secret, and the id is withheld too, such as Cloudflare's `cf-access-client-id`:
 https://developers.cloudflare.com/cloudflare-one/identity/service-tokens/"""
 
 KEY_HEADERS = ("x-api-key", "x-goog-api-key")
