@@ -69,7 +69,7 @@ def checked_first(function: F) -> F:
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        wrong = _find_wrong(function, args, options)
+        wrong = _find_wrong_argument(function, args, options)
         if wrong is not None:
             raise wrong
         return function(*args, **options)
@@ -87,7 +87,7 @@ def checked_constructor(function: F) -> F:
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
         explained(*args, **options)
-        wrong = _find_wrong(function, args, options)
+        wrong = _find_wrong_argument(function, args, options)
         if wrong is not None:
             raise wrong
 
@@ -98,24 +98,27 @@ def _explain(
     error: Exception, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
 ) -> Exception:
     """The `WrongValue` that explains an error, or the error itself."""
-    return _find_wrong(function, args, options) or error
+    return _find_wrong_argument(function, args, options) or error
 
 
-def _find_wrong(
+def _find_wrong_argument(
     function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
 ) -> WrongValue | None:
     """The error for the first wrong argument; `None` if all fit, or if one is missing."""
     from inspect import Parameter, signature  # slow to import
 
-    accepted = signature(function)
-    kinds = {parameter.kind for parameter in accepted.parameters.values()}
-    names = [name for name in accepted.parameters if name != "self"]
+    function_signature = signature(function)
+    parameters = function_signature.parameters
+    takes_any_name = any(
+        parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
+    names = [name for name in parameters if name != "self"]
     unknown = [name for name in options if name not in names]
-    if unknown and Parameter.VAR_KEYWORD not in kinds:
+    if unknown and not takes_any_name:
         call = f"{function.__qualname__.removesuffix('.__init__')}()"
         return UnknownArgument(unknown[0], call, names)
     try:
-        bound = accepted.bind(*args, **options)
+        bound = function_signature.bind(*args, **options)
         hints = _hints(function)
     except (TypeError, NameError):
         return None
@@ -159,11 +162,11 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return isinstance(value, int | float)
     if getattr(hint, "_is_protocol", False):
-        return all(hasattr(value, name) for name in _members(hint))
+        return all(hasattr(value, name) for name in _protocol_members(hint))
     return isinstance(value, hint)
 
 
-def _members(protocol: type) -> set[str]:
+def _protocol_members(protocol: type) -> set[str]:
     """The public members that a protocol requires."""
     bases = [base for base in protocol.__mro__ if getattr(base, "_is_protocol", False)]
     names = {

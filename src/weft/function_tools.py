@@ -123,6 +123,7 @@ def read_tools(tools: Iterable[Any]) -> dict[str, FunctionTool]:
 
 
 def _read_item(item: Any) -> Iterable[FunctionTool]:
+    """The tools of one item of a list of tools."""
     if isinstance(item, FunctionTool):
         return (item,)
     item_tools = getattr(item, "tools", None)

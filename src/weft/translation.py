@@ -82,10 +82,10 @@ class StreamTranslator:
 
     @property
     def answer_sidecar(self) -> JsonObject:
-        """The parts of the answer that the client cannot send back.
+        """The sidecar to pass to the translation of the client's next request.
 
-        Pass it to the translation of the client's next request. It is empty if there are none, or
-        if the stream has not ended successfully.
+        It has the parts of the answer that the client cannot send back. It is empty if there are
+        none, or if the stream has not ended successfully.
         """
         return self._translator.stream_sidecar
 

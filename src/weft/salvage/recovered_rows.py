@@ -31,6 +31,11 @@ INDEX_INNER, TABLE_INNER, INDEX_LEAF, TABLE_LEAF = 2, 5, 10, 13
 PAGE_HEADER_BYTES = {INDEX_INNER: 12, TABLE_INNER: 12, INDEX_LEAF: 8, TABLE_LEAF: 8}
 MIN_CELL_BYTES = 4
 INTEGER_BYTES = (0, 1, 2, 3, 4, 6, 8)  # by the serial type of a value
+REAL = 7  # a serial type
+CONSTANT_VALUES = {0: None, 8: 0, 9: 1}  # by serial type: values without bytes
+WAL_MAGIC = 0x377F0682  # its last bit is the byte order
+WAL_HEADER_BYTES = 32
+WAL_FRAME_HEADER_BYTES = 24
 SAMPLED_PAGES = 64  # to guess the page size
 
 Value = int | float | bytes | str | None
@@ -188,7 +193,10 @@ class Pages:
         return at - offset
 
     def _local_bytes(self, length: int, is_table: bool) -> int:
-        """How many bytes of a payload are on its own page; the rest is on overflow pages."""
+        """How many bytes of a payload are on its own page; the others are on overflow pages.
+
+        The numbers are those of https://www.sqlite.org/fileformat2.html#cell_payload_overflow_pages
+        """
         max_local = self.usable - 35 if is_table else (self.usable - 12) * 64 // 255 - 23
         if length <= max_local:
             return length
@@ -226,36 +234,39 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_record(payload: bytes) -> tuple[Value, ...]:
-    """The values of a row."""
-    end, at = read_varint(payload, 0)
-    if end > len(payload):
+    """The values of a row; a header with the serial type of each value comes before them."""
+    header_end, type_at = read_varint(payload, 0)
+    if header_end > len(payload):
         raise Unreadable
     values: list[Value] = []
-    body = end
-    while at < end:
-        kind, at = read_varint(payload, at)
-        value, body = _read_value(payload, kind, body)
+    value_at = header_end
+    while type_at < header_end:
+        serial_type, type_at = read_varint(payload, type_at)
+        value, value_at = _read_value(payload, serial_type, value_at)
         values.append(value)
-    if at != end or body != len(payload):
+    if type_at != header_end or value_at != len(payload):
         raise Unreadable
     return tuple(values)
 
 
-def _read_value(payload: bytes, kind: int, at: int) -> tuple[Value, int]:
+def _read_value(payload: bytes, serial_type: int, at: int) -> tuple[Value, int]:
     """The value of a serial type at an offset, and the offset after it."""
-    if kind in (0, 8, 9):
-        return (None, 0, 1)[max(0, kind - 7)], at
-    if kind in (10, 11):
+    if serial_type in CONSTANT_VALUES:
+        return CONSTANT_VALUES[serial_type], at
+    if serial_type in (10, 11):  # reserved
         raise Unreadable
-    size = (kind - 12) // 2 if kind >= 12 else 8 if kind == 7 else INTEGER_BYTES[kind]
+    if serial_type >= 12:
+        size = (serial_type - 12) // 2
+    else:
+        size = 8 if serial_type == REAL else INTEGER_BYTES[serial_type]
     raw = payload[at : at + size]
     if len(raw) != size:
         raise Unreadable
-    if kind == 7:
+    if serial_type == REAL:
         return unpack(">d", raw)[0], at + size
-    if kind < 7:
+    if serial_type < REAL:
         return int.from_bytes(raw, "big", signed=True), at + size
-    if kind % 2 == 0:
+    if serial_type % 2 == 0:  # a blob; odd types are texts
         return raw, at + size
     try:
         return raw.decode(), at + size
@@ -265,12 +276,12 @@ def _read_value(payload: bytes, kind: int, at: int) -> tuple[Value, int]:
 
 def read_wal(wal: bytes, size: int) -> dict[int, bytes]:
     """The newer versions of pages in the write-ahead log, up to its last complete transaction."""
-    if len(wal) < 32 or unpack_from(">I", wal)[0] & ~1 != 0x377F0682:
+    if len(wal) < WAL_HEADER_BYTES or unpack_from(">I", wal)[0] & ~1 != WAL_MAGIC:
         return {}
-    byte_order = ">" if wal[3] & 1 else "<"
+    byte_order = ">" if wal[3] & 1 else "<"  # of the checksums
     if unpack_from(">I", wal, 8)[0] != size:
         return {}
-    salts = wal[16:24]
+    salts = wal[16:24]  # frames with other salts are of an earlier log
     sums = _add_checksum(byte_order, wal[:24], (0, 0))
     if sums != unpack_from(">II", wal, 24):
         return {}
@@ -291,9 +302,10 @@ def read_wal(wal: bytes, size: int) -> dict[int, bytes]:
 
 
 def _wal_frames(wal: bytes, size: int) -> Iterator[tuple[int, bytes]]:
-    """The offset of each frame's header of 24 bytes, and the page that follows it."""
-    for start in range(32, len(wal) - size - 23, size + 24):
-        yield start, wal[start + 24 : start + 24 + size]
+    """The offset of each frame, and the page in it."""
+    frame_bytes = WAL_FRAME_HEADER_BYTES + size
+    for start in range(WAL_HEADER_BYTES, len(wal) - frame_bytes + 1, frame_bytes):
+        yield start, wal[start + WAL_FRAME_HEADER_BYTES : start + frame_bytes]
 
 
 def _add_checksum(byte_order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
@@ -314,7 +326,10 @@ def _page_size(data: Bytes, wal: bytes) -> tuple[int, int]:
         size = LARGEST_PAGE_SIZE if size == 1 else size
         if size in (*PAGE_SIZES, LARGEST_PAGE_SIZE) and head[20] <= size - 480:
             return size, head[20]
-    if len(wal) >= 32 and unpack_from(">I", wal, 8)[0] in (*PAGE_SIZES, LARGEST_PAGE_SIZE):
+    if len(wal) >= WAL_HEADER_BYTES and unpack_from(">I", wal, 8)[0] in (
+        *PAGE_SIZES,
+        LARGEST_PAGE_SIZE,
+    ):
         return unpack_from(">I", wal, 8)[0], 0
     return max(PAGE_SIZES, key=lambda size: _count_valid_bytes(data, size)), 0
 
