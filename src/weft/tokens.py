@@ -151,7 +151,7 @@ def _jpeg_size(data: bytes) -> Size | None:
     at = 2
     while at + 9 < len(data) and data[at] == 0xFF:
         marker = data[at + 1]
-        is_frame = 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC)  # these are no frames
+        is_frame = 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC)  # not a frame
         if is_frame:
             return _valid_size(
                 _big_endian(data[at + 7 : at + 9]), _big_endian(data[at + 5 : at + 7])
