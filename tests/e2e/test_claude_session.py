@@ -5,6 +5,7 @@ models that check their private state (`living.py`). Nothing leaves this machine
 """
 
 import json
+import os
 import uuid
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from weft.store import open_store
 from weft.thread import import_bytes
 
 EDITS = 6
+LONG_RUN = 150 if os.environ.get("WEFT_TORTURE") else 12
 
 
 class Claude:
@@ -43,7 +45,7 @@ class Claude:
         command = [require_binary("WEFT_CLAUDE"), *CLAUDE_OPTIONS, "--model", f"{upstream}/m"]
         environment = claude_environment(self.home, self.gateway.url)
         command += [*words, f"{prompt} {self.nonce}"]
-        run_client(command, self.project, environment, seconds=240)
+        run_client(command, self.project, environment, seconds=1500)
         assert self.model.script[self.nonce] == []
 
     @property
@@ -100,6 +102,45 @@ def test_six_edits_in_a_row_stay_on_one_branch(claude: Claude, upstream: str) ->
             assert echo is not None
             (echoed,) = [block for block in echo.blocks if isinstance(block, ToolCall)]
             assert json.loads(echoed.arguments)["replace_all"] is False
+    if upstream != UPSTREAM_NAMES["anthropic"]:  # there the client itself decides what it sends
+        assert claude.model.missing == []
+
+
+@pytest.mark.parametrize("upstream", UPSTREAM_NAMES.values())
+def test_a_long_run_is_recorded_as_it_was_sent(claude: Claude, upstream: str) -> None:
+    """Hundreds of turns with `WEFT_TORTURE`: reads, edits, commands, a failure and a new run."""
+    module = claude.project / "module.py"
+    module.write_text("".join(f"name_{number} = 0\n" for number in range(LONG_RUN)))
+    answers: list[Answer] = [
+        Answer(("I read it first. ",), (("Read", {"file_path": str(module)}),))
+    ]
+    for number in range(LONG_RUN):
+        old, new = f"name_{number} = 0", f"name_{number} = {number + 1}"
+        arguments = {"file_path": str(module), "old_string": old, "new_string": new}
+        answers.append(Answer((), (("Edit", arguments),)))
+        if number % 4 == 0:
+            command = {"command": f"wc -l module.py; echo run {number}", "description": "Count"}
+            answers.append(Answer((f"Line {number}. ",), (("Bash", command),)))
+        if number % 25 == 24:
+            answers.append(Answer((), status=529))
+    claude("Number the names.", upstream=upstream, answers=[*answers, Answer(("Done. ",))])
+    for number in range(3):
+        claude(
+            f"Thank you {number}.", "--continue", upstream=upstream, answers=[Answer(("Bye. ",))]
+        )
+    assert module.read_text() == "".join(f"name_{n} = {n + 1}\n" for n in range(LONG_RUN))
+    session = f"claude-{claude.file.stem}"
+    assert [n for n, record in claude.threads().items() if record.parent is None] == [session]
+    with weft.open(claude.gateway.store, session) as thread:
+        assert thread.branches().keys() == {"main"}
+        log = list(thread.iter_log())
+        assert len([info for info in log if _edit_of(info) is not None]) == LONG_RUN
+        answered = [info for info in log if info.messages and info.messages[0].role == "assistant"]
+        stored = [thread.show(info.id, sent=True).body for info in reversed(answered)]
+    # The retry of a failed request has the same body.
+    received = dict.fromkeys(claude.model.bodies[claude.nonce])
+    assert [body for body in received if body in stored] == stored
+    assert len(stored) == len([answer for answer in answers if answer.status == 200]) + 4
     if upstream != UPSTREAM_NAMES["anthropic"]:  # there the client itself decides what it sends
         assert claude.model.missing == []
 

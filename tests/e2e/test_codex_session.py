@@ -4,6 +4,7 @@ The tests run if `WEFT_CODEX` names the native binary of Codex. The upstreams ar
 check their private state (`living.py`). Nothing leaves this machine.
 """
 
+import os
 import signal
 import subprocess
 import uuid
@@ -27,7 +28,7 @@ from servers import SECONDS, UPSTREAM_NAMES, Gateway, weft_serve
 from weft.model import ToolCall
 from weft.store import open_store
 
-EDITS = 6
+EDITS = 75 if os.environ.get("WEFT_TORTURE") else 6
 
 
 class Codex:
@@ -51,7 +52,7 @@ class Codex:
     def __call__(self, prompt: str, *words: str, answers: list[Answer]) -> None:
         """One whole run."""
         process = self.start(prompt, *words, answers=answers)
-        output, _ = process.communicate(timeout=240)
+        output, _ = process.communicate(timeout=1500)
         assert process.returncode == 0, output[-3000:]
         assert self.model.script[self.nonce] == [], output[-3000:]
 
@@ -73,14 +74,14 @@ def codex(tmp_path: Path, request: pytest.FixtureRequest):
 
 
 def edits(lead: str, old: int, new: int) -> list[Answer]:
-    """The model edits a file six times in a row, and reports."""
+    """The model edits a file several times in a row, and reports."""
     calls: list[Answer] = []
     for number in range(EDITS):
         change = f"-name_{number} = {old}\n+name_{number} = {new}\n"
         patch = f"*** Begin Patch\n*** Update File: module.py\n@@\n{change}*** End Patch\n"
         text = (f"{lead} {number}. ",) if number % 2 else ()
         calls.append(Answer(text, (("apply_patch", {"input": patch}),)))
-    return [*calls, Answer((f"{lead}: all six are changed. ",))]
+    return [*calls, Answer((f"{lead}: all are changed. ",))]
 
 
 def test_edits_an_abort_and_a_resumed_session_stay_on_one_branch(codex: Codex) -> None:
@@ -106,10 +107,10 @@ def test_edits_an_abort_and_a_resumed_session_stay_on_one_branch(codex: Codex) -
         assert weft.thread.fsck(store).clean
     with weft.open(codex.gateway.store, tops[0]) as thread:
         assert thread.branches().keys() == {"main"}
-        assert len([info for info in thread.log(limit=200) if _has_edit(info)]) == 2 * EDITS
+        assert len([info for info in thread.log(limit=1000) if _has_edit(info)]) == 2 * EDITS
         (attempt,) = thread.attempts()
         assert (attempt.state, attempt.text[:12]) == ("partial", "A long story")
-        assert thread.compile().messages[-1].text.startswith("Second: all six")
+        assert thread.compile().messages[-1].text.startswith("Second: all are")
     if codex.upstream != UPSTREAM_NAMES["openai-responses"]:  # there the client itself decides
         assert codex.model.missing == []
 
