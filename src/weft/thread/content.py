@@ -213,13 +213,14 @@ def read_content(content: Content | JsonObject, *, is_strict: bool = True) -> Co
     kind = content.get(TAG) if isinstance(content, dict) else _type_of_instance(content)
     if isinstance(kind, str) and kind in _registered:
         return _read_custom(kind, content)
+    if kind not in ROLES and not isinstance(content, dict):
+        name = type(content).__name__
+        raise ThreadError(f"a {name} is not a content: give a ...Content or a dict")
     if kind not in ROLES:
         types = ", ".join((*ROLES, *_registered))
         raise ThreadError(
             f"content_type: {kind!r} is unknown; the types are {types}. Use 'freeform' for any"
             " JSON, or weft.register_content_type for a type of your own"
-            if isinstance(content, dict)
-            else f"a {type(content).__name__} is not a content: give a ...Content or a dict"
         )
     if is_strict:
         _check_members(kind, cast(JsonObject, content))

@@ -155,7 +155,7 @@ def preview_summary(handle: Handle, model: Model, options: CompactOptions) -> Co
     remain, and the number of requests to the model."""
     head = handle.head()
     rows = handle.view(head).rows
-    check_retained(rows, rows, options.retain)
+    check_retained(rows, rows, options.retain)  # refuses texts that the thread does not have
     run = EngineRun(handle, options)
     try:
         snapshot = take_snapshot(handle, head, model, options)
@@ -203,7 +203,7 @@ class EngineRun:
         handle, options = self.handle, self.options
         head = handle.head()
         rows = handle.view(head).rows
-        check_retained(rows, rows, options.retain)
+        check_retained(rows, rows, options.retain)  # refuses texts that the thread does not have
         if model is None:
             return self._land(self.plan_without_model)
         try:
@@ -321,7 +321,10 @@ class EngineRun:
         return compaction.land(planner)
 
     def _check(self, before: Sequence[Row], after: Sequence[Row], by_model: bool) -> None:
-        """Refuse a result that lost a pin, saves nothing, or exceeds its budget."""
+        """Refuse a result that lost a pin or exceeds its budget.
+
+        Also refuse a model's summary that saves nothing, unless it was forced.
+        """
         options = self.options
         remaining = {row.id: row for row in after}
         for row in before:
@@ -331,11 +334,8 @@ class EngineRun:
         tokens_after, tokens_before = (
             sum(count(row.message) for row in show_rows(rows)) for rows in (after, before)
         )
-        if (
-            by_model
-            and tokens_after >= tokens_before
-            and not (options.force and options.trigger == "manual")
-        ):
+        is_forced = options.force and options.trigger == "manual"
+        if by_model and tokens_after >= tokens_before and not is_forced:
             change = f"{tokens_before} tokens, then {tokens_after}"
             reason = f"its summary would save nothing ({change}); it was not forced"
             raise CompactRefused(reason, field="model")

@@ -611,15 +611,15 @@ class _Writer(Struct):
         return _with_changes(text, value, {LEAF: self._existing_parent(leaf)})
 
     def _write_new_line(self, piece: NewLine) -> str:
-        """The line of a new message; a summary that opens the file also gets a boundary line."""
+        """The line of a new message; a summary at the start also gets a boundary line."""
         uuid = str(UUID(bytes=piece.slot[:16], version=4))
         message = _encode_message(piece.message)
         if message["role"] == "assistant":
             message = _with_response_members(piece, message)
-        boundary = self._boundary(piece) if piece.opens else {}
+        boundary = self._boundary(piece) if piece.is_start else {}
         value = self._common_members(boundary.get("uuid", self.tip), message["role"])
         value["message"] = message
-        if piece.opens:
+        if piece.is_start:
             value |= {"isVisibleInTranscriptOnly": True, "isCompactSummary": True}
         if is_system(piece.message):
             value["isMeta"] = True

@@ -98,7 +98,7 @@ class Placement(Struct, frozen=True):
 
 
 MAX_CANDIDATES = 16
-"""How many branches are compared with a file if no branch has its commits."""
+"""How many branches are compared with a file message by message."""
 
 
 def commit_plan(
@@ -284,19 +284,21 @@ def _place_branch(
     """Where a branch of the file is written; `keys` are the keys of its steps."""
     chain = tuple(commits[key] for key in keys)
     head = handle.store.read_ref(handle.name, name)
-    if head == chain[-1].record.id or (head is None and not handle.store.refs(handle.name)):
+    is_empty_thread = head is None and not handle.store.refs(handle.name)
+    if is_empty_thread or head == chain[-1].record.id:
         return Placement(name, chain)
     if head is not None and (
         _is_older_import(handle, head, chain, plan) or _is_prefix(handle, head, chain)
     ):
-        return Placement(name, chain)
+        return Placement(name, chain)  # the file has grown: the branch moves forward
     if handle.store.read_nodes(handle.name, [_last_turn(chain).record.id]):
         # The thread has the file's last turn. Only a missing branch has to be written.
         return Placement(name, () if head is not None else chain)
     aligned = _align_branch(handle, chain)
     if aligned is not None and aligned.is_complete:
         return Placement(aligned.branch)
-    if aligned is not None and name == next(iter(plan.branches)):
+    is_main = name == next(iter(plan.branches))
+    if aligned is not None and is_main:
         remaining = _plan_remaining(handle, plan, keys, aligned, commits)
         if remaining:
             branch = aligned.branch if aligned.is_tip else _free_name(handle, name, remaining[-1])

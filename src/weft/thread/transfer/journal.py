@@ -99,14 +99,14 @@ class FileLine(Struct, frozen=True):
 class NewLine(Struct, frozen=True):
     """A message that the imported file does not have.
 
-    `opens`: it is a summary that begins the conversation.
+    `is_start`: it is a summary that begins the conversation.
     """
 
     slot: Id
     message: Message
     created: float
     is_summary: bool = False
-    opens: bool = False
+    is_start: bool = False
     kind: str = "dialogue"
 
     @property
@@ -173,7 +173,13 @@ def read_journal(handle: Handle, format: str, *, repeats: bool = False) -> Journ
         step for step in chain if step.commit.id in sources and step.commit.kind == "compact"
     ]
     in_effect = _compactions_in_effect(handle, compactions, rows, repeats)
-    return _changed_journal(handle, rows, steps, sources, in_effect, source, sidechain_lines)
+    moved = _moved_positions(rows, sources)
+    positioned: list[tuple[float, Piece]] = [
+        *((line.number, FileLine(line)) for line in sidechain_lines),
+        *_positioned_pieces(handle, rows, steps, sources, in_effect, moved),
+    ]
+    positioned.sort(key=lambda pair: pair[0])
+    return Journal(source, tuple(piece for _, piece in positioned), is_reordered=bool(moved))
 
 
 class _Branch(Struct, frozen=True):
@@ -216,22 +222,20 @@ def _root(chain: Sequence[Step]) -> Id:
     return chain[0].commit.id if chain else b""
 
 
-def _changed_journal(
+def _positioned_pieces(
     handle: Handle,
     rows: Sequence[Row],
     steps: Mapping[Id, Step],
     sources: Mapping[Id, SourceLines],
     in_effect: Mapping[Id, "_Compaction"],
-    source: str,
-    sidechain_lines: Iterable[SourceLine],
-) -> Journal:
-    """The journal of a branch that has changed since the import.
+    moved: Mapping[Id, float],
+) -> list[tuple[float, Piece]]:
+    """The pieces of a branch that has changed since the import, each with its position.
 
-    Each piece gets a position: its line number, or a fraction between two line numbers.
+    A position is a line number, or a fraction between two line numbers.
     """
     current_rows = {row.id: row for row in rows if row.id is not None}
-    moved_positions = _moved_positions(rows, sources)
-    pieces: list[tuple[float, Piece]] = [(line.number, FileLine(line)) for line in sidechain_lines]
+    pieces: list[tuple[float, Piece]] = []
     starts: dict[Id, float] = {}
     ends: dict[Id, float] = {}
     for id, item in sources.items():
@@ -244,9 +248,7 @@ def _changed_journal(
                 piece = FileLine(line, id, edited if line.is_turn else None)
             else:
                 piece = RemovedLine(line)
-            position = (
-                moved_positions[id] + order * LINE_GAP if id in moved_positions else line.number
-            )
+            position = moved[id] + order * LINE_GAP if id in moved else line.number
             pieces.append((position, piece))
             if line.is_turn:
                 starts.setdefault(id, position)
@@ -254,9 +256,7 @@ def _changed_journal(
         for slot in in_effect.get(id, _Compaction()).summaries:
             starts[slot] = starts[id]
             ends[slot] = max(line.number for line in item.lines)
-    pieces += _new_pieces(handle, rows, starts, ends)
-    pieces.sort(key=lambda positioned: positioned[0])
-    return Journal(source, tuple(piece for _, piece in pieces), is_reordered=bool(moved_positions))
+    return pieces + _new_pieces(handle, rows, starts, ends)
 
 
 def _moved_positions(rows: Sequence[Row], sources: Mapping[Id, SourceLines]) -> dict[Id, float]:
@@ -350,8 +350,8 @@ def _new_pieces(
         elif row.id in new_slots:
             position += LINE_GAP
             is_summary = row.kind == "summary"
-            opens = is_summary and row is first
-            new_line = NewLine(row.id, row.message, times[row.id], is_summary, opens, row.kind)
+            is_start = is_summary and row is first
+            new_line = NewLine(row.id, row.message, times[row.id], is_summary, is_start, row.kind)
             pieces.append((position, new_line))
     return pieces
 
