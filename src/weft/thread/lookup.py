@@ -334,7 +334,9 @@ def _title_hits(store: Store, record: ThreadRecord, query: str, filter: Filter) 
         return []
     created = datetime.fromtimestamp(step.commit.created, UTC)
     id = head.hex()
-    return [Hit(id, text, True, "", id, False, kind, "", record.name, created, kind)]
+    return [
+        Hit(id, text, True, "", id, speaker=kind, thread=record.name, created=created, kind=kind)
+    ]
 
 
 def _unique(hits: Iterable[Hit]) -> list[Hit]:
@@ -399,7 +401,7 @@ def search_all(
 
 
 def _sort_key(hit: Hit) -> tuple[bool, bool, bool, float]:
-    """The sort key of a hit: names of threads, live hits, messages before notes, newest first."""
+    """Names of threads first, then live hits, messages before notes, the newest first."""
     newest_first = -hit.created.timestamp() if hit.created else 0.0
     return hit.kind not in THREAD_KINDS, not hit.live, hit.kind != "message", newest_first
 
@@ -407,13 +409,13 @@ def _sort_key(hit: Hit) -> tuple[bool, bool, bool, float]:
 def named_threads(store: Store, query: str) -> set[str]:
     """The threads whose name, title or tags match a query."""
     matches = _name_matcher(query)
-    named = {
+    by_name = {
         record.name
         for record in store.threads()
         if matches(record.name) or matches(record.title or "")
     }
     tags = store.find_refs(TAG)
-    return named | {thread for thread, ref, _ in tags if matches(ref.removeprefix(TAG))}
+    return by_name | {thread for thread, ref, _ in tags if matches(ref.removeprefix(TAG))}
 
 
 def recall(handle: Handle, query: str, limit: int = LIMIT, filter: Filter = Filter()) -> list[Hit]:  # noqa: B008
@@ -518,11 +520,11 @@ def read_hits(step: Step, find: FindRow, thread: str) -> list[Hit]:
             _is_live(find(slot), message),
             message.role,
             step.commit.id.hex(),
-            is_compaction and slot not in changed,
-            speaker(message),
-            spoken(message, ""),
-            thread,
-            datetime.fromtimestamp(step.commit.created, UTC),
+            summary=is_compaction and slot not in changed,
+            speaker=speaker(message),
+            calls=spoken(message, ""),
+            thread=thread,
+            created=datetime.fromtimestamp(step.commit.created, UTC),
         )
         for slot, message in written_messages(step)
     ]

@@ -266,7 +266,7 @@ def merge(
     _check_squash_arguments(strategy, text, settle)
     with handle.lock, handle.store.transaction():
         sides = MergeSides(handle, branch)
-        if sides.base == sides.theirs:
+        if sides.base == sides.theirs:  # already merged
             return handle.info(sides.ours or sides.theirs)
         if sides.base == sides.ours and strategy != SQUASH:
             return fast_forward(handle, "merge", sides.theirs)

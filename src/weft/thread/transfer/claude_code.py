@@ -106,7 +106,10 @@ class Turn(Struct):
 
 
 class Tree(Struct):
-    """The turns of a session in file order; `owners` maps a line's uuid to the key of its turn."""
+    """The turns of a session in file order.
+
+    `owners` maps the uuid of each line, and the id of each answer, to the key of its turn.
+    """
 
     turns: dict[str, Turn] = field(default_factory=dict[str, Turn])
     owners: dict[str, str] = field(default_factory=dict[str, str])
@@ -172,9 +175,9 @@ def _add_to_turn(tree: Tree, line: Line, value: JsonObject, uuid: str) -> None:
     """Add a line to the turn of its answer, or as a new turn."""
     sidechain = _sidechain(value)
     answer_id = value["message"].get("id") if value["type"] == "assistant" else None
-    # The lines of one answer share its id, so the answer is an owner too, beside their uuids.
-    owner = f"{sidechain}/{answer_id}" if isinstance(answer_id, str) else uuid
-    key = tree.owners.setdefault(owner, uuid)
+    # All lines of an answer have its id, so they get the key of the first one.
+    name = f"{sidechain}/{answer_id}" if isinstance(answer_id, str) else uuid
+    key = tree.owners.setdefault(name, uuid)
     tree.owners[uuid] = key
     if key == uuid:
         is_summary = bool(value.get("isCompactSummary"))
@@ -226,17 +229,19 @@ def _find_parent(
         line = nodes.get(uuid)
         owner = tree.owners.get(uuid)
         if line is None or uuid in visited:
-            return _bridge(tree, turn, previous, f"parent {uuid} is not in the file")
+            return _attach_to_previous(tree, turn, previous, f"parent {uuid} is not in the file")
         if owner is not None and owner != turn.key:
             if tree.turns[owner].first.number > turn.first.number:
-                return _bridge(tree, turn, previous, f"parent {uuid} comes later in the file")
+                return _attach_to_previous(
+                    tree, turn, previous, f"parent {uuid} comes later in the file"
+                )
             return owner
         visited.add(uuid)
         uuid = parent_uuid(line.value or {})
     return None
 
 
-def _bridge(tree: Tree, turn: Turn, previous: Turn | None, reason: str) -> str | None:
+def _attach_to_previous(tree: Tree, turn: Turn, previous: Turn | None, reason: str) -> str | None:
     """The key of the previous turn, with a remark that the chain of parents is broken."""
     target = "the beginning" if previous is None else f"line {previous.first.number + 1}"
     tree.remarks.append(Remark("bridged", turn.first.number, f"{reason}; taken to follow {target}"))
@@ -254,11 +259,11 @@ def read_claude_code(data: bytes, progress: Progress | None = None) -> ImportPla
     lines = list(split_lines(data))
     tree = read_tree(lines)
     remarks = [*tree.remarks]
-    messages = _decode_turns(tree, remarks, progress)
+    responses = _decode_turns(tree, remarks, progress)
     lines_before, trailing = _other_lines(lines, tree)
     branch_ends = _branches(tree)
     steps: list[Step] = [
-        _turn_step(tree, turn, messages[turn.key], lines_before.get(turn.key, []))
+        _turn_step(tree, turn, responses[turn.key], lines_before.get(turn.key, []))
         for turn in tree.turns.values()
     ]
     if trailing:
