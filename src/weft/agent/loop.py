@@ -598,7 +598,7 @@ class Agent:
 
         Messages in `counts` are not counted again, and those that were counted are added to it.
         `reported` is the size of a request with these messages as the model reported it. From then
-        on it decides, with an estimate of later messages, when this agent compacts.
+        on, the agent adds an estimate of later messages to this size to decide when to compact.
         """
         if self._compactor is None:
             return None

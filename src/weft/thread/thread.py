@@ -132,7 +132,7 @@ Yes = Literal[True]
 
 @checked
 class Thread:
-    """One thread of a store, on one branch; may be used from any thread of the process."""
+    """One open thread of a store, on one branch (a *handle*). May be used by several OS threads."""
 
     def __init__(self, handle: Handle, *, owns_store: bool = True) -> None:
         self._handle = handle
@@ -283,8 +283,9 @@ class Thread:
         tags of commits: `Hit.kind` says what a hit is. If nothing has all the words, the result is
         the messages with some of them.
 
-        `role`, `branch`, times (a `datetime`, seconds, or ISO text) and a `path` that the messages
-        mention narrow the search. With `regex`, the query is a regular expression of Python's `re`.
+        `role`, `branch`, `since`, `until` (a `datetime`, seconds since 1970, or ISO text) and
+        `path` (a file that a message mentions) limit the search. With `regex`, the query is a
+        regular expression of Python's `re`.
         """
         filter = make_filter(role, branch, since, until, regex, path)
         return lookup.search(self._handle, query, limit, filter)
@@ -300,7 +301,7 @@ class Thread:
     ) -> list[Hit]:
         """The originals of an id or a checkpoint, or the messages that match these words best.
 
-        Times and a `path` that the messages mention narrow the search.
+        `since`, `until` and `path` (a file that a message mentions) limit the search.
         """
         filter = make_filter(since=since, until=until, path=path)
         return lookup.recall(self._handle, wanted, limit, filter)
@@ -854,9 +855,9 @@ class Thread:
     def fork(self, name: str, at: At = None) -> "Thread":
         """Create a branch and return a new `Thread` on it.
 
-        Handles share nothing but the store, so each agent or task can have its own. The fork starts
-        with the hooks, budget and listeners of this handle. Close this handle last, because the
-        store belongs to it.
+        The two `Thread` objects share only the store, so each agent or task can have its own. The
+        fork starts with the hooks and the budget of this one, and with the functions that were
+        added with `listen`. Close this one last, because it owns the store.
         """
         check_ref_name(name)
         if resolve_commit(self._handle, at) is not None:
@@ -1253,9 +1254,9 @@ class Thread:
 
         `keep` is the number of recent turns that stay; a turn is a message of the user and
         everything up to the next one. The last turn, the setup and pins always stay. A text in
-        `retain` must still be there afterwards; otherwise the compaction is refused. If a budget is
-        too small for what must stay and a summary of the rest, `BudgetExceeded` says how much is
-        needed.
+        `retain` is never lost: it is added to a model's summary, and without a model, a compaction
+        that would lose it is refused. If a budget is too small for what must stay and a summary of
+        the rest, `BudgetExceeded` says how much is needed.
 
         In a model's summary, names that the messages do not have are marked as unverified, and
         missing names are added. With a `budget`, a failing model does not stop the compaction: a
@@ -1358,8 +1359,8 @@ class Thread:
     ) -> Imported:
         """Import a file into this thread: a session, a rollout, or a list of messages.
 
-        New messages pass the hooks, and each branch the budget. If one refuses, nothing is written.
-        Importing the same file twice changes nothing.
+        New messages go through the hooks, and each branch is checked against the budget. If a hook
+        or the budget refuses, nothing is written. Importing the same file twice changes nothing.
         """
         from .transfer import import_file  # most programs never read a file
 
