@@ -26,8 +26,8 @@ import orjson
 
 import weft
 from weft.codec import CODECS, Frame, SseParser, SystemPolicy, write_frame
-from weft.codec.errors import explanation
-from weft.codec.stream import cut_off
+from weft.codec.errors import refusal_explanation
+from weft.codec.stream import cut_off_error
 from weft.errors import WeftError
 from weft.model import Fold, Refusal, Text, Thinking, ToolCall, is_system
 
@@ -163,7 +163,7 @@ def answer(protocol: str, events: list[Any]) -> Any:
     response = fold.response()
     blocks = response.message.blocks
     usage, stop = response.usage, response.stop
-    texts = [*(b.text for b in blocks if isinstance(b, Text | Refusal)), explanation(stop)]
+    texts = [*(b.text for b in blocks if isinstance(b, Text | Refusal)), refusal_explanation(stop)]
     return {
         "text": "".join(texts),
         "calls": sorted((b.name, arguments(b)) for b in blocks if isinstance(b, ToolCall)),
@@ -213,7 +213,7 @@ def compare_events(client: str, upstream: str, vector: Json) -> str:
     return next((f"{key} {'differ' if key == 'calls' else 'differs'}" for key in different), "")
 
 
-CUT_OFF = cut_off("").message
+CUT_OFF = cut_off_error("").message
 CONTENT = ("text", "calls", "thinking")
 METADATA = ("stop reason", "usage")
 """Not compared if both streams fail."""

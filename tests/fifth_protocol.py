@@ -132,8 +132,8 @@ CODEC = Codec(
     encode_error=encode_error,
     request_path=lambda _model, _stream: "/v1/fifth",
     http=Http(auth=Auth("x-fifth-key"), paths=("/v1/fifth",)),
-    conversation="turns",
-    answer="reply",
+    conversation_member="turns",
+    answer_member="reply",
     empty_request={"model": "any", "turns": []},
-    rewritten=("turns",),
+    rewritable_members=("turns",),
 )

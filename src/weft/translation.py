@@ -194,7 +194,7 @@ def translate(
             lambda echoed: write_request(echoed, reader, source_target).body,
             incoming.raw,
             written.calls,
-            named="model" in translated,
+            names_model="model" in translated,
         )
 
     return Translation(

@@ -21,24 +21,24 @@ def registered(monkeypatch):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_requests_are_translated_to_it_and_back(protocol):
-    there = weft.translate(FIFTH, "fifth", protocol)
-    back = weft.translate(there.body, protocol, "fifth", "m")
-    assert back.body == FIFTH
+    translated = weft.translate(FIFTH, "fifth", protocol)
+    round_trip = weft.translate(translated.body, protocol, "fifth", "m")
+    assert round_trip.body == FIFTH
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_whole_answers_are_translated_to_it_and_back(protocol):
-    there = weft.translate_response({"model": "m", "reply": "yes"}, "fifth", protocol)
-    back = weft.translate_response(there.body, protocol, "fifth")
-    assert back.body == {"model": "m", "reply": "yes"}
+    translated = weft.translate_response({"model": "m", "reply": "yes"}, "fifth", protocol)
+    round_trip = weft.translate_response(translated.body, protocol, "fifth")
+    assert round_trip.body == {"model": "m", "reply": "yes"}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_streams_are_translated_to_it_and_back(protocol):
     frames = b'data: {"text":"a"}\n\ndata: {"text":"b"}\n\ndata: {"done":true}\n\n'
-    there = weft.StreamTranslator("fifth", protocol)
-    back = weft.StreamTranslator(protocol, "fifth")
-    out = back.feed(there.feed(frames) + there.close()) + back.close()
+    forward = weft.StreamTranslator("fifth", protocol)
+    backward = weft.StreamTranslator(protocol, "fifth")
+    out = backward.feed(forward.feed(frames) + forward.close()) + backward.close()
     assert out == frames
 
 

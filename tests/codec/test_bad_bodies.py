@@ -41,7 +41,7 @@ WRONG = [
     {"type": []},
     {1: 2},
 ]
-"""What stands in the place of anything else."""
+"""The values that replace a valid one."""
 
 
 def body_with(protocol, **members):
@@ -57,7 +57,7 @@ def body_with(protocol, **members):
 
 
 def attempt(body, source, target):
-    """The refusal of a body, or `None` where it goes through, sidecar and all."""
+    """The refusal of a body; `None` if it and its sidecar are translated."""
     refused = None
     try:
         done = weft.translate(body, source, target, model=MODEL.get(source))
@@ -155,7 +155,7 @@ def test_calls_with_the_same_id_are_translated(target):
 
 
 def places(value, path=()):
-    """The path of every value inside another, except its own."""
+    """The path of every value inside of this one."""
     items = (
         value.items()
         if isinstance(value, dict)
@@ -169,7 +169,7 @@ def places(value, path=()):
 
 
 def mutated(value, dice):
-    """A copy with one value replaced by a wrong one, or with one key gone."""
+    """A copy in which one value is wrong or one member is missing."""
     value = copy.deepcopy(value)
     paths = list(places(value))
     if not paths:

@@ -58,7 +58,7 @@ def encode(request, system="auto"):
 
 
 def foreign(*messages, **members):
-    """A request that no wire wrote, as a thread compiles it."""
+    """A request without a body, as a compiled thread has it."""
     return Request("gpt-5", tuple(messages), **members)
 
 
@@ -640,7 +640,7 @@ def test_additional_choices_are_kept():
         ("tool_calls", {"tool_calls": [call()]}, "tool"),
         ("function_call", {"function_call": {"name": "f", "arguments": ""}}, "tool"),
         ("content_filter", {"content": ""}, "filter"),
-        ("stop", {"tool_calls": [call()]}, "tool"),  # some servers say it beside calls
+        ("stop", {"tool_calls": [call()]}, "tool"),  # some servers send it beside calls
         (None, {"content": "a"}, "end"),
         ("eos", {"content": "a"}, "other"),
     ],
@@ -965,7 +965,7 @@ def test_errors_round_trip(status, error, kind):
 
 
 def test_the_code_of_a_full_context_window_is_always_set():
-    """Codex looks at nothing else."""
+    """Codex recognises it only by this code."""
     body = {"error": {"message": "This model's maximum context length is 5", "extra": 1}}
     decoded = CHAT.decode_error(body, 400)
     code = {"code": "context_length_exceeded"}

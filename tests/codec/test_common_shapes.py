@@ -104,7 +104,7 @@ def without_odd(value: Any) -> Any:
 
 
 def damaged(value: Any, chance: random.Random) -> Any:
-    """The value with something else in one place: missing, of another type, or beside others."""
+    """The value with one change: a member is missing, has another type, or is added."""
     value = copy.deepcopy(value)
     places = [value]
     for place in places:

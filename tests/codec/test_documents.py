@@ -47,9 +47,11 @@ def test_a_document_round_trips(block):
     ]
     assert weft.translate(body, A, A).body == body
     for target in (C, R, G):
-        there = weft.translate(body, A, target)
-        home = weft.translate(there.body, target, A, model="m", sidecar=there.sidecar)
-        assert home.body == body
+        translated = weft.translate(body, A, target)
+        round_trip = weft.translate(
+            translated.body, target, A, model="m", sidecar=translated.sidecar
+        )
+        assert round_trip.body == body
 
 
 FILE = {"type": "input_file", "file_data": f"data:text/plain;base64,{DATA}"}
@@ -96,7 +98,7 @@ PDF = {"type": "base64", "media_type": "application/pdf", "data": "QUJD"}
 
 
 def files(done):
-    """The files of a body that OpenAI is sent, in a message or in a call's result."""
+    """The files in a body for OpenAI, in a message or in the result of a call."""
     for item in done.body.get("messages") or done.body["input"]:
         texts = item.get("content") or item.get("output")
         for part in texts if isinstance(texts, list) else ():

@@ -12,12 +12,12 @@ THOUGHT = Thinking("I must look.", "c2lnbmVk")
 TARGET = Target(load_catalog().find("claude-opus-4-5"))
 
 
-def said(*blocks, by=MAKER):
+def stored_answer(*blocks, by=MAKER):
     return Message("assistant", blocks, origin=by)
 
 
 def chat(*answers):
-    """What a client of Chat Completions echoes, each answer with the question before it."""
+    """The request of a Chat Completions client that echoes these answers, each after a question."""
     turns = [
         turn
         for number, answer in enumerate(answers)
@@ -27,21 +27,21 @@ def chat(*answers):
     return CODECS["openai-chat"].decode_request(body)
 
 
-def words(text):
+def echo(text):
     return {"role": "assistant", "content": text}
 
 
-THOUGHTFUL = said(THOUGHT, Text("ok"))
+THOUGHTFUL = stored_answer(THOUGHT, Text("ok"))
 
 
 def test_only_the_named_echoes_are_replaced():
-    request = replace_answers(chat(words("ok"), words("ok"), words("ok")), {(3, 4): THOUGHTFUL})
+    request = replace_answers(chat(echo("ok"), echo("ok"), echo("ok")), {(3, 4): THOUGHTFUL})
     answers = [message for message in request.messages if message.role == "assistant"]
     assert [THOUGHT in message.blocks for message in answers] == [False, True, False]
 
 
 def test_without_answers_the_request_is_the_same():
-    request = chat(words("ok"))
+    request = chat(echo("ok"))
     assert replace_answers(request, {}) is request
 
 
@@ -50,7 +50,7 @@ MARK = {"type": "ephemeral"}
 
 def test_a_cache_mark_stays_with_its_text():
     marked = [{"type": "text", "text": "ok", "cache_control": MARK}]
-    request = replace_answers(chat(words("a"), words(marked)), {(3, 4): THOUGHTFUL})
+    request = replace_answers(chat(echo("a"), echo(marked)), {(3, 4): THOUGHTFUL})
     body = CODECS["anthropic"].encode_request(request, TARGET).body
     thought, text = body["messages"][3]["content"]
     assert "cache_control" not in thought
@@ -68,7 +68,7 @@ def test_a_cache_mark_stays_after_a_split_answer():
         {"role": "user", "content": marked},
     ]
     request = CODECS["openai-chat"].decode_request({"model": "m", "messages": turns})
-    whole = said(THOUGHT, Text("ok"), ToolCall("c1", "look", "{}"))
+    whole = stored_answer(THOUGHT, Text("ok"), ToolCall("c1", "look", "{}"))
     request = replace_answers(request, {(1, 3): whole})
     body = CODECS["anthropic"].encode_request(request, TARGET).body
     assert [len(turn["content"]) for turn in body["messages"][1:2]] == [3]
@@ -92,7 +92,7 @@ def test_a_loss_has_the_path_in_the_sent_list(restored):
     ]
     request = CODECS["openai-chat"].decode_request({"model": "m", "messages": turns})
     if restored:
-        whole = said(THOUGHT, Text("ok"), ToolCall("c1", "look", "{}"))
+        whole = stored_answer(THOUGHT, Text("ok"), ToolCall("c1", "look", "{}"))
         request = replace_answers(request, {(1, 3): whole})
     losses = CODECS["anthropic"].encode_request(request, TARGET).losses
     assert "messages[4].content[1]" in [loss.path for loss in losses]
@@ -101,7 +101,7 @@ def test_a_loss_has_the_path_in_the_sent_list(restored):
 def test_invalid_json_arguments_are_reported_with_the_callers_path():
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{"}}
     request = chat({"role": "assistant", "content": "ok", "tool_calls": [call]})
-    whole = said(THOUGHT, Text("ok"), ToolCall("c1", "look", "{"))
+    whole = stored_answer(THOUGHT, Text("ok"), ToolCall("c1", "look", "{"))
     request = replace_answers(request, {(1, 2): whole})
     losses = CODECS["anthropic"].encode_request(request, TARGET).losses
     assert "messages[1].tool_calls[0].function.arguments" in [loss.path for loss in losses]
@@ -131,7 +131,7 @@ def test_thinking_referenced_by_id_is_restored_from_storage(item, stores, sent):
         {"id": "resp_1", "model": "m", "status": "completed", "output": [reasoning, message]}
     )
     answer = structs.replace(made.message, origin=SOLVER)
-    request = chat(words("ok"))
+    request = chat(echo("ok"))
     request = structs.replace(request, params=structs.replace(request.params, store=stores))
     request = replace_answers(request, {(1, 2): answer})
     encoded = CODECS["openai-responses"].encode_request(request, TARGET)

@@ -7,7 +7,14 @@ import pytest
 
 import weft
 from fault_upstream import ANSWER, FAILED_STOPS, PIECES, PROTOCOLS, sse, write_body, write_frames
-from weft.codec import CODECS, AnswerReader, concerns_restored, decode_answer, form_of, unfold
+from weft.codec import (
+    CODECS,
+    AnswerReader,
+    decode_answer,
+    detect_form,
+    is_about_restored_content,
+    unfold,
+)
 from weft.errors import NotAnAnswer, Refused, UpstreamFailed
 from weft.model import ApiError, End, Fail, Fold, fold
 
@@ -120,7 +127,7 @@ def test_a_short_or_pending_answer_has_not_failed(protocol: str, body: dict[str,
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("target", PROTOCOLS)
 def test_half_of_a_surrogate_pair_does_not_fail_an_answer(protocol: str, target: str) -> None:
-    """A server in JavaScript may cut a text in the middle of a character; its SDKs accept that."""
+    """A server in JavaScript may cut a text in the middle of a character. The SDKs accept that."""
     cut, text = b"\\ud83d", "\ufffd" + ANSWER.removeprefix(PIECES[0])
     stream = weft.StreamTranslator(protocol, target)
     stream.feed(frames_of(protocol).replace(PIECES[0].encode(), cut))
@@ -179,7 +186,7 @@ def test_a_stream_without_a_start_or_in_another_protocol_has_failed(
     ],
 )
 def test_the_first_bytes_decide_between_body_and_stream(data: bytes, form: str) -> None:
-    assert form_of(data) == form
+    assert detect_form(data) == form
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -232,7 +239,7 @@ def test_a_body_instead_of_a_stream_becomes_a_stream(source: str, target: str) -
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_an_undecodable_answer_is_not_a_failed_one(protocol: str) -> None:
-    """A client of the same protocol may know what we do not."""
+    """A client of the same protocol may be able to read it."""
     body = write_body(protocol)
     body[FIRST[protocol]][0] = "something new"
     with pytest.raises(Refused):
@@ -274,7 +281,7 @@ def test_only_an_error_about_restored_content_is_retried(
     status: int, message: str, restored: bool
 ) -> None:
     body = {"error": {"message": message, "type": "invalid_request_error", "code": None}}
-    assert concerns_restored(CODECS[C].decode_error(body, status)) is restored
+    assert is_about_restored_content(CODECS[C].decode_error(body, status)) is restored
 
 
 OVERFLOWS = [
@@ -313,7 +320,7 @@ def test_a_rate_limit_with_a_similar_message_is_a_rate_limit() -> None:
 
 
 def test_no_client_retries_after_a_full_context_window() -> None:
-    """Some servers answer it with 500, which every SDK retries."""
+    """Some servers answer with 500, and every SDK retries after that."""
     error = ApiError("context_length", "the context size was exceeded", 500)
     assert {CODECS[protocol].encode_error(error)[0] for protocol in PROTOCOLS} == {400}
 

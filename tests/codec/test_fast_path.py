@@ -17,29 +17,29 @@ NO_RESULT = "no result was recorded for this call"
 WIRES = [("anthropic", "openai-chat"), ("openai-chat", "anthropic")]
 
 
-class LeftToTheTables(Exception):
+class LeftToCodecs(Exception):
     """The fast path asked for the decoded request."""
 
 
 def fast(body, source, target, model=None):
-    """What the fast path writes; `None` where it leaves the body to the codecs' tables."""
+    """What the fast path writes; `None` if it leaves the body to the codecs."""
     reader, writer = CODECS[source], CODECS[target]
 
     def decode():
-        raise LeftToTheTables
+        raise LeftToCodecs
 
     request = read_simple(body, reader, writer, model, decode)
     if request is None:
         return None
-    goal = Target(load_catalog().find(request.setup.model), embed=verbatim)
+    destination = Target(load_catalog().find(request.setup.model), embed=verbatim)
     try:
-        return write_request(request, writer, goal)
-    except LeftToTheTables:
+        return write_request(request, writer, destination)
+    except LeftToCodecs:
         return None
 
 
 def outcome(body, source, target, **options):
-    """All that a caller can see of a translation; the losses in any order."""
+    """The body, the sorted losses and the sidecar of a translation."""
     try:
         done = weft.translate(body, source, target, **options)
     except Refused as error:
@@ -50,7 +50,8 @@ def outcome(body, source, target, **options):
 
 
 def assert_same(body, source, target, **options):
-    """Bytes may take the fast path, a dict never does."""
+    """Assert that bytes, which may take the fast path, and a dict, which never does, give the
+    same."""
     assert outcome(orjson.dumps(body), source, target, **options) == outcome(
         body, source, target, **options
     )

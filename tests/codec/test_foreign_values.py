@@ -79,7 +79,7 @@ def test_every_difference_after_the_round_trip_is_reported(body, source, target)
 
 
 NO_EFFORT = [
-    (enabled(4096), A, C, "gpt-4o", "reasoning_effort"),  # it is told none
+    (enabled(4096), A, C, "gpt-4o", "reasoning_effort"),  # it gets none
     (enabled(4096), A, R, "some-model", "reasoning"),
     (thought(4096), G, C, "gpt-4o", "reasoning_effort"),
 ]
@@ -220,8 +220,8 @@ def test_an_unsupported_value_is_omitted_and_reported(body, source, target, word
     assert word not in str(done.body).replace("'", '"')
     filled = {"contents[0]", "input[0]"} - set(lost)  # a message that says nothing is filled
     assert sorted(set(meant(done)) - filled) == sorted(lost)
-    home = weft.translate(done.body, target, source, model="m", sidecar=done.sidecar)
-    assert {**home.body, "model": "m"} == {**body, "model": "m"}
+    round_trip = weft.translate(done.body, target, source, model="m", sidecar=done.sidecar)
+    assert {**round_trip.body, "model": "m"} == {**body, "model": "m"}
 
 
 USED = {
@@ -324,8 +324,8 @@ def test_a_value_with_an_equivalent_is_translated(body, source, target, steps, v
     assert content == value
     assert [loss for loss in done.losses if loss.level == "form"]
     assert not unnamed(body, source, target)
-    home = weft.translate(done.body, target, source, model=NAME, sidecar=done.sidecar)
-    assert {**home.body, "model": NAME} == {**body, "model": NAME}
+    round_trip = weft.translate(done.body, target, source, model=NAME, sidecar=done.sidecar)
+    assert {**round_trip.body, "model": NAME} == {**body, "model": NAME}
 
 
 def named(name, **tool):
@@ -417,8 +417,8 @@ def test_without_support_only_the_allowed_tools_are_offered(body, source, lost, 
     assert done.body["tool_choice"] == {"type": kind}
     assert meant(done) == [lost]
     assert not unnamed(body, source, A)
-    home = weft.translate(done.body, A, source, model=NAME, sidecar=done.sidecar)
-    assert {**home.body, "model": NAME} == {**body, "model": NAME}
+    round_trip = weft.translate(done.body, A, source, model=NAME, sidecar=done.sidecar)
+    assert {**round_trip.body, "model": NAME} == {**body, "model": NAME}
 
 
 def test_an_older_chat_model_is_offered_only_the_allowed_tools():
@@ -478,8 +478,8 @@ def test_a_vendors_block_is_translated_as_its_text(body, source, target, words, 
     assert words in words_in(done.body)
     assert meant(done) == [path]
     assert not unnamed(body, source, target)
-    home = weft.translate(done.body, target, source, model=NAME, sidecar=done.sidecar)
-    assert {**home.body, "model": NAME} == {**body, "model": NAME}
+    round_trip = weft.translate(done.body, target, source, model=NAME, sidecar=done.sidecar)
+    assert {**round_trip.body, "model": NAME} == {**body, "model": NAME}
 
 
 def test_messages_of_another_agent_are_not_assistant_messages():

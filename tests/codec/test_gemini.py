@@ -357,7 +357,7 @@ def test_W5_an_image_in_the_instruction_is_refused_by_the_callers_path() -> None
     assert "inlineData" in caught.value.message
 
 
-def test_W10_the_leading_run_becomes_the_instruction_part_by_part() -> None:
+def test_W10_leading_system_messages_become_parts_of_the_instruction() -> None:
     body = {
         "messages": [
             {"role": "system", "content": "A"},
@@ -865,7 +865,8 @@ def test_recorded_answers_and_streams_round_trip() -> None:
 
 
 def test_streams_written_by_weft_are_decoded_correctly() -> None:
-    """A stream of another wire's events, written here and read back, says the same."""
+    """A stream of another protocol, written as Gemini's and decoded again, gives the same
+    answer."""
     sent = [
         Start("m"),
         Open(0, Text("")),

@@ -82,8 +82,8 @@ def test_the_cost_of_an_odd_body_grows_with_its_length(name, target):
 
     def there_and_back(body):
         done = weft.translate(orjson.dumps(body), source, target)
-        home = weft.translate(done.body, target, source, model="m", sidecar=done.sidecar)
-        assert orjson.loads(home.body) == body
+        round_trip = weft.translate(done.body, target, source, model="m", sidecar=done.sidecar)
+        assert orjson.loads(round_trip.body) == body
 
     short, long = BODIES[name](MANY // 10)[1], BODIES[name](MANY)[1]
     assert grows_linearly(there_and_back, short, long, times=10)

@@ -74,9 +74,11 @@ SAME = [
 @pytest.mark.parametrize(("source", "body"), SAME)
 def test_an_unusual_body_round_trips(source, body):
     for target in WIRES:
-        there = weft.translate(body, source, target, model="m")
-        home = weft.translate(there.body, target, source, model="m", sidecar=there.sidecar)
-        assert home.body == body, target
+        translated = weft.translate(body, source, target, model="m")
+        round_trip = weft.translate(
+            translated.body, target, source, model="m", sidecar=translated.sidecar
+        )
+        assert round_trip.body == body, target
 
 
 FORMAT = {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, "new": 1}}
@@ -170,11 +172,13 @@ NESTED = [
 @pytest.mark.parametrize(("source", "body"), NESTED)
 def test_a_result_has_only_what_its_target_supports(source, body):
     for target in (wire for wire in WIRES if wire != source):
-        there = weft.translate(body, source, target, model="m")
-        assert faults(REQUESTS, target, there.body) == []
-        assert "file_1" not in str(there.body)
-        home = weft.translate(there.body, target, source, model="m", sidecar=there.sidecar)
-        assert home.body == body, target
+        translated = weft.translate(body, source, target, model="m")
+        assert faults(REQUESTS, target, translated.body) == []
+        assert "file_1" not in str(translated.body)
+        round_trip = weft.translate(
+            translated.body, target, source, model="m", sidecar=translated.sidecar
+        )
+        assert round_trip.body == body, target
 
 
 @pytest.mark.parametrize("target", WIRES)
@@ -186,9 +190,9 @@ def test_a_stream_without_a_stop_reason_ends_normally(target):
         {"type": "message_delta", "delta": {"stop_reason": None}, "usage": usage},
         {"type": "message_stop"},
     ]
-    there = weft.StreamTranslator(A, target)
+    translator = weft.StreamTranslator(A, target)
     data = b"".join(b"data: %s\n\n" % orjson.dumps(event) for event in texts)
     reader = weft.StreamTranslator(target, target)
-    reader.feed(there.feed(data) + there.close())
+    reader.feed(translator.feed(data) + translator.close())
     reader.close()
     assert (reader.ended, reader.failed) == (True, False)

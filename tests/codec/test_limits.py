@@ -78,8 +78,8 @@ def test_a_value_outside_the_targets_limits_is_adjusted(body, source, target, me
 @pytest.mark.parametrize(("body", "source", "target"), [row[:3] for row in LIMITED])
 def test_an_adjusted_value_round_trips_with_the_sidecar(body, source, target):
     sent = weft.translate(body, source, target, model="m")
-    home = weft.translate(sent.body, target, source, model="m", sidecar=sent.sidecar)
-    assert home.body == body
+    round_trip = weft.translate(sent.body, target, source, model="m", sidecar=sent.sidecar)
+    assert round_trip.body == body
 
 
 FORCED = {"functionCallingConfig": {"mode": "ANY"}}
@@ -309,8 +309,8 @@ def test_parameters_that_a_model_refuses_are_omitted(body, source, target, model
     done = weft.translate(body, source, target, model=model)
     assert {name: done.body.get(name) for name in members} == members
     assert [loss.path for loss in done.losses if loss.level == "meaning"] == lost
-    home = weft.translate(done.body, target, source, model=model, sidecar=done.sidecar)
-    assert {**home.body, "model": "m"} == {**body, "model": "m"}
+    round_trip = weft.translate(done.body, target, source, model=model, sidecar=done.sidecar)
+    assert {**round_trip.body, "model": "m"} == {**body, "model": "m"}
 
 
 REFUSED = [
@@ -385,13 +385,13 @@ def test_two_calls_with_the_same_id_get_different_ids(turns, calls, results, tar
         word for word in actual_texts if word in ("0", "1", "2")
     )
     assert any(loss.code == "call_id_changed" for loss in done.losses)
-    home = weft.translate(done.body, target, C, sidecar=done.sidecar)
-    assert home.body["messages"] == [USER, *turns, USER]
+    round_trip = weft.translate(done.body, target, C, sidecar=done.sidecar)
+    assert round_trip.body["messages"] == [USER, *turns, USER]
 
 
 URLS = [
     ("https://a/b/cat.JPG?w=1", "image/jpeg", []),
-    ("https://a/b/cat", None, ["messages[0].content[0]"]),  # Gemini is told no type
+    ("https://a/b/cat", None, ["messages[0].content[0]"]),  # Gemini gets no type
 ]
 
 
@@ -435,8 +435,8 @@ def test_a_prefilled_answer_does_not_end_in_white_space(body, content, lost, as_
     written = orjson.loads(done.body) if as_bytes else done.body
     assert written["messages"][1]["content"] == content
     assert [loss.path for loss in done.losses if loss.path.startswith("messages")] == lost
-    home = weft.translate(written, A, C, sidecar=done.sidecar)
-    assert home.body["messages"] == body["messages"]
+    round_trip = weft.translate(written, A, C, sidecar=done.sidecar)
+    assert round_trip.body["messages"] == body["messages"]
 
 
 @pytest.mark.parametrize(
@@ -506,9 +506,9 @@ def test_no_message_moves_in_its_own_protocol(system, count):
     body = claude(messages=[*LEADING[:count], USER], **system)
     done = weft.translate(body, A, A)
     assert (done.body, done.losses) == (body, [])
-    there = weft.translate(body, A, C)
-    home = weft.translate(there.body, C, A, sidecar=there.sidecar)
-    assert home.body == body
+    translated = weft.translate(body, A, C)
+    round_trip = weft.translate(translated.body, C, A, sidecar=translated.sidecar)
+    assert round_trip.body == body
 
 
 def test_a_dropped_parameter_is_reported_once():

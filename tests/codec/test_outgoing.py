@@ -1,4 +1,4 @@
-"""One function writes requests; everything that sends or shows one goes through it."""
+"""One function writes all requests that Weft sends or shows."""
 
 import ast
 import copy
@@ -76,21 +76,22 @@ UNMARKED = [
 
 @pytest.mark.parametrize("members", UNMARKED)
 def test_cache_marks_are_the_same_on_the_fast_path(members):
-    """The gateway marks a parsed body of the upstream's protocol; others are written as a whole."""
+    """The gateway adds marks to a parsed body of the upstream's own protocol, and writes other
+    bodies."""
     raw = {"model": "m", "max_tokens": 9, **copy.deepcopy(members)}
     before = copy.deepcopy(raw)
     codec, target = CODECS["anthropic"], Target(Model(name="m"), cache="auto")
     request = codec.decode_request(raw, None)
     own = structs.replace(target, embed=parsed, enforce=True)
     written = write_request(request, codec, own)
-    marked = codec.add_marks(raw, request, target)
+    marked = codec.add_cache_marks(raw, request, target)
     assert raw == before
-    assert {name: marked.get(name) for name in codec.rewritten} == {
-        name: written.body.get(name, raw.get(name)) for name in codec.rewritten
+    assert {name: marked.get(name) for name in codec.rewritable_members} == {
+        name: written.body.get(name, raw.get(name)) for name in codec.rewritable_members
     }
     assert marked != raw
     assert not written.losses
-    assert codec.add_marks(marked, codec.decode_request(marked, None), target) is None
+    assert codec.add_cache_marks(marked, codec.decode_request(marked, None), target) is None
 
 
 THOUGHTS = {
@@ -151,7 +152,8 @@ def test_thinking_never_goes_to_another_provider_or_vendor(protocol, maker, targ
     ],
 )
 def test_thinking_goes_back_to_its_vendor(protocol, maker, target):
-    """Also under another name, and to other models of the vendor: it decides what they read."""
+    """Also to a model with another name, or to another model of the vendor, which can decide
+    itself."""
     known = KNOWN[protocol]
     provider, model = maker[0], maker[1] and maker[1].replace("KNOWN", known)
     origin = Origin(protocol, provider, model)

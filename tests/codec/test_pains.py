@@ -40,7 +40,7 @@ def sent(body: Body, source: str, target: str, **options: Any) -> weft.Translati
 
 
 def there_and_back(body: Body, source: str, target: str) -> Body:
-    """A body after a journey to another protocol and back, with its sidecar."""
+    """A body, translated to another protocol and back with its sidecar."""
     model = body.get("model") or NAMES[source]
     done = weft.translate(body, source, target, model=model)
     wire, sidecar = json_of(done.body), json_of(done.sidecar)
@@ -48,7 +48,7 @@ def there_and_back(body: Body, source: str, target: str) -> Body:
 
 
 def json_of(value: Any) -> Any:
-    """A value as another process would read it."""
+    """A value, written as JSON and parsed again."""
     return orjson.loads(orjson.dumps(value))
 
 
@@ -97,7 +97,8 @@ def text(words: str, **members: Any) -> Body:
 
 
 def sse(*frames: Body, done: bool = False) -> bytes:
-    """A stream of frames; Anthropic's and Responses' clients look at the data alone."""
+    """The bytes of a stream, without event names: clients of Anthropic and Responses use only the
+    data."""
     lines = [b"data: " + orjson.dumps(frame) + b"\n\n" for frame in frames]
     return b"".join(lines) + (b"data: [DONE]\n\n" if done else b"")
 
@@ -159,7 +160,7 @@ def gemini_answer(*parts: Body, finish: str = "STOP") -> Body:
 # System, roles, empty content
 
 
-def test_pain_01_the_leading_run_is_hoisted_part_by_part() -> None:
+def test_pain_01_leading_system_messages_become_system_blocks() -> None:
     body = chat(
         {"role": "system", "content": "A"},
         {"role": "developer", "content": [text("B1"), text("B2")]},
@@ -174,7 +175,7 @@ def test_pain_01_the_leading_run_is_hoisted_part_by_part() -> None:
     ("model", "role"),
     [("claude-opus-4-8", "system"), ("claude-opus-4-7", "user"), ("claude-unknown", "system")],
 )
-def test_pain_02_a_later_system_message_never_touches_the_prefix(model: str, role: str) -> None:
+def test_pain_02_a_later_system_message_does_not_change_the_prefix(model: str, role: str) -> None:
     head = [{"role": "system", "content": "S"}, user("a"), assistant("b"), user("c")]
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
     short = weft.translate(chat(*head, tools=tools), C, M, model=model).body
@@ -201,7 +202,7 @@ def test_pain_03_nothing_is_between_a_call_and_its_result() -> None:
     assert done["messages"][2]["content"][0]["tool_use_id"] == "t1"
 
 
-def test_pain_03_neighbours_keep_their_order_and_the_placement_law_holds() -> None:
+def test_pain_03_neighbours_keep_their_order_and_system_messages_are_allowed_there() -> None:
     one, two = {"role": "system", "content": "1"}, {"role": "system", "content": "2"}
     done = weft.translate(chat(user("a"), one, two), C, M, model="claude-opus-5").body
     assert [m["content"][0]["text"] for m in done["messages"][1:]] == ["1", "2"]
@@ -699,7 +700,7 @@ def test_pain_23_24_25_signed_thinking_round_trips(client: str, whole: bool) -> 
 
 
 def echo(body: Body, client: str, *, whole: bool) -> Body:
-    """The next request of a client that got this answer, and has run its tools."""
+    """The next request of a client that got this answer and ran its tools."""
     match client:
         case "openai-chat":
             texts = body["choices"][0]["message"]
@@ -921,8 +922,11 @@ def test_pain_37_an_image_in_a_result_stays_an_image() -> None:
     assert shown["content"][1]["image_url"]["url"] == "data:image/png;base64,AAAA"
     for target in (C, R, G):
         assert there_and_back(body, M, target) == body
-    back = weft.translate(to(body, M, R), R, M).body
-    assert back["messages"][-1]["content"][0]["content"][1] == {"type": "image", "source": PIXEL}
+    round_trip = weft.translate(to(body, M, R), R, M).body
+    assert round_trip["messages"][-1]["content"][0]["content"][1] == {
+        "type": "image",
+        "source": PIXEL,
+    }
 
 
 def test_pain_38_a_document_is_a_document_everywhere() -> None:
@@ -1458,9 +1462,9 @@ def test_pain_52_every_protocol_counts_the_same_tokens() -> None:
         read = CODECS[target].decode_response(done).usage
         assert read is not None
         assert (read.input, read.output, read.cached) == (168, 5, 155)
-        back = weft.translate_response(done, target, M).body["usage"]
-        assert back["cache_read_input_tokens"] == 155
-        assert back["input_tokens"] + back.get("cache_creation_input_tokens", 0) == 13
+        round_trip = weft.translate_response(done, target, M).body["usage"]
+        assert round_trip["cache_read_input_tokens"] == 155
+        assert round_trip["input_tokens"] + round_trip.get("cache_creation_input_tokens", 0) == 13
 
 
 def test_every_pain_is_tested_or_belongs_to_the_gateway() -> None:

@@ -126,7 +126,7 @@ STOPS = {
     (G, R): "content_filter",
     (G, A): "refusal",
 }
-"""A model that declines in words has ended its answer; a filter has cut it off."""
+"""If the model declines in text, the answer is complete. If a filter blocks it, it is cut off."""
 
 
 @pytest.mark.parametrize(("source", "target"), STOPS)
@@ -137,8 +137,8 @@ def test_a_refusal_has_text_and_a_stop_reason(source: str, target: str) -> None:
 
 @pytest.mark.parametrize(("source", "target"), STOPS)
 def test_a_streamed_refusal_equals_a_refusal_in_a_body(source: str, target: str) -> None:
-    there = weft.StreamTranslator(source, target)
-    data = there.feed(sse(*STREAMS[source])) + there.close()
+    translator = weft.StreamTranslator(source, target)
+    data = translator.feed(sse(*STREAMS[source])) + translator.close()
     client = weft.StreamTranslator(target, target)
     client.feed(data)
     client.close()
@@ -150,8 +150,8 @@ def test_a_streamed_refusal_equals_a_refusal_in_a_body(source: str, target: str)
 def test_a_refusal_round_trips(protocol: str) -> None:
     body = weft.translate_response(WHOLE[protocol], protocol, protocol).body
     assert orjson.loads(orjson.dumps(body)) == WHOLE[protocol]
-    there = weft.StreamTranslator(protocol, protocol)
-    data = there.feed(sse(*STREAMS[protocol])) + there.close()
+    translator = weft.StreamTranslator(protocol, protocol)
+    data = translator.feed(sse(*STREAMS[protocol])) + translator.close()
     assert [line for line in data.split(b"\n") if line.startswith(b"data: ")] == [
         line for line in sse(*STREAMS[protocol]).split(b"\n") if line
     ]
@@ -159,18 +159,18 @@ def test_a_refusal_round_trips(protocol: str) -> None:
 
 @pytest.mark.parametrize("target", [C, R])
 def test_the_refusal_that_a_caller_sees_is_stored(target: str) -> None:
-    """A caller echoes the words it was shown, and its thread must know them."""
+    """A caller echoes the text that it received, so the thread must have that text."""
     translator = AnswerTranslator(CODECS[A], CODECS[target], origin=Origin(A))
     translator.feed(sse(*STREAMS[A]))
     assert translator.response.message.blocks == (Refusal("I cannot"),)
-    there = weft.StreamTranslator(A, target)
-    there.feed(sse(*STREAMS[A]))
-    assert there.response.message.blocks == (Refusal("I cannot"),)
+    translator = weft.StreamTranslator(A, target)
+    translator.feed(sse(*STREAMS[A]))
+    assert translator.response.message.blocks == (Refusal("I cannot"),)
 
 
 @pytest.mark.parametrize("target", [C, R])
 def test_a_vendor_does_not_get_its_own_explanation_back(target: str) -> None:
-    """With its sidecar an explained refusal comes back as the empty answer that it was."""
+    """With its sidecar, an explained refusal becomes the empty answer again that it was."""
     shown = weft.translate_response(WHOLE[A], A, target)
     key = {C: "messages", R: "input"}[target]
     hello = {"role": "user", "content": "hi"}
@@ -178,8 +178,8 @@ def test_a_vendor_does_not_get_its_own_explanation_back(target: str) -> None:
         [shown.body["choices"][0]["message"]] if target == C else shown.body["output"]
     )
     request = {"model": "m", key: [hello, *echo, hello]}
-    back = weft.translate(request, target, A, sidecar=shown.sidecar)
-    assert b"I cannot" not in orjson.dumps(back.body)
+    returned = weft.translate(request, target, A, sidecar=shown.sidecar)
+    assert b"I cannot" not in orjson.dumps(returned.body)
     assert b"I cannot" in orjson.dumps(weft.translate(request, target, A).body)
 
 
@@ -197,8 +197,8 @@ def test_a_response_that_failed_because_of_a_policy_is_a_refusal(target: str, co
     error = {"code": code, "message": "I cannot"}
     whole = {"id": "r", "model": "g", "status": "failed", "output": [], "error": error}
     body = orjson.loads(orjson.dumps(weft.translate_response(whole, R, target).body))
-    there = weft.StreamTranslator(R, target)
-    data = there.feed(sse({"type": "response.failed", "response": whole})) + there.close()
+    translator = weft.StreamTranslator(R, target)
+    data = translator.feed(sse({"type": "response.failed", "response": whole})) + translator.close()
     client = weft.StreamTranslator(target, target)
     client.feed(data)
     streamed = CODECS[target].encode_response(client.response, 0).body
@@ -206,8 +206,8 @@ def test_a_response_that_failed_because_of_a_policy_is_a_refusal(target: str, co
         assert TOLD[target](texts) == ("I cannot", STOPS[A, target] if target != A else "refusal")
     if target == A:
         assert body["stop_details"]["category"] == FORBIDDEN[code]
-    home = weft.translate_response(whole, R, R).body
-    assert orjson.loads(orjson.dumps(home)) == whole
+    same_protocol = weft.translate_response(whole, R, R).body
+    assert orjson.loads(orjson.dumps(same_protocol)) == whole
 
 
 @pytest.mark.parametrize("target", [C, R, G])
@@ -218,8 +218,8 @@ def test_a_refusal_without_an_explanation_has_only_its_stop_reason(target: str) 
 
 
 def test_a_messages_client_gets_a_refusal_as_deltas() -> None:
-    """Clients of that wire take a block's text from its deltas."""
-    there = weft.StreamTranslator(R, A)
-    data = there.feed(sse(completed({**ITEM, "content": [PART]})))
+    """Clients of that protocol read the text of a block from its deltas."""
+    translator = weft.StreamTranslator(R, A)
+    data = translator.feed(sse(completed({**ITEM, "content": [PART]})))
     assert b'"content_block":{"type":"text","text":""}' in data
     assert b'"delta":{"type":"text_delta","text":"I cannot"}' in data

@@ -63,7 +63,7 @@ def decoded(*items: Any, **members: Any) -> Request:
 
 
 def written(*messages: Message, **members: Any) -> tuple[dict[str, Any], list[str]]:
-    """The body for this wire of a thread that none wrote, and what was lost."""
+    """The body of a compiled thread for this protocol, and the losses."""
     encoded = RESPONSES.encode_request(Request("m", messages, **members), MODEL)
     return encoded.body, [loss.code for loss in encoded.losses]
 
@@ -352,15 +352,15 @@ def test_a_later_system_message_keeps_its_position() -> None:
     assert losses == []
 
 
-def said(*blocks: Any, form: Any = "list", origin: Origin | None = None) -> Message:
+def answer_message(*blocks: Any, form: Any = "list", origin: Origin | None = None) -> Message:
     return Message("assistant", blocks, form=form, origin=origin)
 
 
 OWN = Origin(P)
 WRITTEN: list[tuple[Message, list[dict[str, Any]], list[str]]] = [
-    (said(Text("a"), form="text"), [{"role": "assistant", "content": "a"}], []),
+    (answer_message(Text("a"), form="text"), [{"role": "assistant", "content": "a"}], []),
     (
-        said(Text("a"), Refusal("no")),
+        answer_message(Text("a"), Refusal("no")),
         [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "no"}],
         [
             "list_as_string",
@@ -369,9 +369,13 @@ WRITTEN: list[tuple[Message, list[dict[str, Any]], list[str]]] = [
             "refusal_as_text",
         ],
     ),
-    (said(Thinking("hm", "sig", None)), [], ["thinking_of_another_model", "message_dropped"]),
     (
-        said(Thinking("hm", "sig"), origin=OWN),
+        answer_message(Thinking("hm", "sig", None)),
+        [],
+        ["thinking_of_another_model", "message_dropped"],
+    ),
+    (
+        answer_message(Thinking("hm", "sig"), origin=OWN),
         [
             {
                 "type": "reasoning",
@@ -381,9 +385,9 @@ WRITTEN: list[tuple[Message, list[dict[str, Any]], list[str]]] = [
         ],
         [],
     ),
-    (said(Redacted("xx")), [], ["thinking_of_another_model", "message_dropped"]),
+    (answer_message(Redacted("xx")), [], ["thinking_of_another_model", "message_dropped"]),
     (
-        said(Opaque("anthropic", {"type": "server_tool_use"})),
+        answer_message(Opaque("anthropic", {"type": "server_tool_use"})),
         [],
         ["vendor_block_dropped", "message_dropped"],
     ),
@@ -399,7 +403,9 @@ def test_an_assistant_turn_of_another_protocol(
 
 
 def test_calls_and_results_of_another_protocol() -> None:
-    call = said(Text("look"), ToolCall("x" * 80, "read", "{}"), ToolCall("c2", "exec", "ls", True))
+    call = answer_message(
+        Text("look"), ToolCall("x" * 80, "read", "{}"), ToolCall("c2", "exec", "ls", True)
+    )
     results = Message(
         "user",
         (
@@ -434,8 +440,8 @@ def test_calls_and_results_of_another_protocol() -> None:
 def test_two_joined_assistant_messages_are_reported() -> None:
     _, losses = written(
         USER,
-        said(Text("a"), form="text"),
-        said(ToolCall("c", "f", "{}")),
+        answer_message(Text("a"), form="text"),
+        answer_message(ToolCall("c", "f", "{}")),
         Message("tool", (ToolResult("c", (Text("r"),), form="text"),)),
     )
     assert losses == ["message_boundary_dropped"]
@@ -618,7 +624,7 @@ def stream_of(*frames: dict[str, Any]) -> bytes:
 
 
 def streamed(answer: dict[str, Any]) -> bytes:
-    """The frames by which the vendor says this answer, with two items open side by side."""
+    """The frames in which the vendor streams this answer, with two items open at the same time."""
     reasoning, message, call, search = answer["output"]
     part = message["content"][0]
     return stream_of(
@@ -801,11 +807,11 @@ def test_a_failure_of_another_protocol_is_written_in_this_format(
 
 
 def differing(protocol: str) -> Iterator[str]:
-    """The recorded exchanges whose parts are not written back as they were."""
+    """The recorded exchanges that do not round-trip."""
     for row in recorded(protocol):
         request = RESPONSES.decode_request(row["request"], None)
-        back = RESPONSES.encode_request(request, MODEL)
-        if back.body != row["request"] or back.losses:
+        written = RESPONSES.encode_request(request, MODEL)
+        if written.body != row["request"] or written.losses:
             yield f"request {row['id']}"
         if row["status"] < 400 and "response" in row:
             answer = RESPONSES.encode_response(RESPONSES.decode_response(row["response"]), 0)

@@ -79,8 +79,8 @@ def test_combined_schemas_at_the_root_become_one_object(schema, root, lost, targ
     assert schemas(done.body) == [root]
     paths = [loss.path for loss in done.losses if loss.level == "meaning"]
     assert paths == [f"tools[0].function.parameters.{key}" for key in lost]
-    home = weft.translate(done.body, target, C, sidecar=done.sidecar)
-    assert home.body["tools"] == offer(schema)["tools"]
+    round_trip = weft.translate(done.body, target, C, sidecar=done.sidecar)
+    assert round_trip.body["tools"] == offer(schema)["tools"]
 
 
 def test_openai_refuses_more_schemas_than_anthropic():

@@ -39,7 +39,7 @@ HI = [{"role": "user", "content": "hi"}]
 
 
 class Replay(httpx2.BaseTransport):
-    """Answers every request with the bytes at hand."""
+    """Answers every request with the same bytes."""
 
     content = b""
 
@@ -128,7 +128,7 @@ def read(protocol, stream):
 
 
 def meant(response):
-    """The text and the calls of an answer, as the model of ours has them."""
+    """The text and the calls of a response."""
     blocks = response.message.blocks
     texts = [block.text for block in blocks if isinstance(block, Text | Refusal)]
     calls = [

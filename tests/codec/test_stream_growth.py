@@ -33,7 +33,7 @@ def data(**fields):
 
 
 def claude(block, deltas):
-    """One block of Anthropic's, with its deltas."""
+    """One block of an Anthropic stream, with its deltas."""
     message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": []}
     usage = {"input_tokens": 1, "output_tokens": 1}
     yield sse("message_start", message={**message, "stop_reason": None, "usage": usage})

@@ -28,17 +28,17 @@ def frames_of(data: bytes) -> list[Body]:
 
 
 def stream(source: str, target: str, *frames: Body | str) -> tuple[list[Body], Any]:
-    """The frames that a client reads, and the answer that it makes of them."""
-    there = weft.StreamTranslator(source, target)
-    data = there.feed(sse(*frames)) + there.close()
+    """The frames that a client reads, and the answer that they add up to."""
+    translator = weft.StreamTranslator(source, target)
+    data = translator.feed(sse(*frames)) + translator.close()
     client = weft.StreamTranslator(target, target)
     client.feed(data)
     client.close()
-    assert client.failed == there.failed
+    assert client.failed == translator.failed
     return frames_of(data), client.response
 
 
-def said(response: Any) -> list[Any]:
+def visible_content(response: Any) -> list[Any]:
     parts: list[Any] = []
     for block in response.message.blocks:
         match block:
@@ -150,7 +150,7 @@ SPARE: dict[str, tuple[list[Body], list[Any]]] = {
 def test_content_that_appears_only_once_in_a_response_is_read(name: str, target: str) -> None:
     frames, wanted = SPARE[name]
     for opening in ([CREATED], []):
-        assert said(stream(R, target, *opening, *frames)[1]) == wanted
+        assert visible_content(stream(R, target, *opening, *frames)[1]) == wanted
 
 
 THOUGHTS: dict[str, tuple[list[Body], str]] = {
@@ -206,7 +206,7 @@ THOUGHTS: dict[str, tuple[list[Body], str]] = {
 @pytest.mark.parametrize("name", THOUGHTS)
 def test_thinking_is_read_without_a_start_event(name: str, target: str) -> None:
     frames, wanted = THOUGHTS[name]
-    assert said(stream(R, target, CREATED, *frames, completed())[1]) == [wanted]
+    assert visible_content(stream(R, target, CREATED, *frames, completed())[1]) == [wanted]
 
 
 def test_a_stream_without_a_start_event_still_begins() -> None:
@@ -225,7 +225,7 @@ def test_a_stream_without_a_start_event_still_begins() -> None:
     block["content_block"]["text"] = "hi"
     frames, answer = stream(A, C, block, {"type": "message_stop"})
     assert frames[0]["choices"][0]["delta"] == {"role": "assistant"}
-    assert said(answer) == ["hi"]
+    assert visible_content(answer) == ["hi"]
     frames, _ = stream(C, A, "[DONE]")
     assert [frame["type"] for frame in frames] == ["error"]
 
@@ -298,7 +298,7 @@ def test_usage_that_only_the_first_event_has_is_reported(target: str) -> None:
 
 
 def test_a_streamed_call_loses_nothing() -> None:
-    there = weft.StreamTranslator(R, A)
+    translator = weft.StreamTranslator(R, A)
     frames = [
         CREATED,
         event("output_item.added", item=CALL),
@@ -306,8 +306,8 @@ def test_a_streamed_call_loses_nothing() -> None:
         event("output_item.done", item={**CALL, "arguments": '{"q":1}'}),
         completed({**CALL, "arguments": '{"q":1}'}),
     ]
-    there.feed(sse(*frames))
-    assert there.losses == []
+    translator.feed(sse(*frames))
+    assert translator.losses == []
     empty = weft.StreamTranslator(R, A)
     empty.feed(sse(CREATED, event("output_item.added", item=CALL), completed(CALL)))
     assert [loss.code for loss in empty.losses] == ["empty_arguments_added"]
@@ -327,7 +327,7 @@ def test_a_custom_calls_text_is_json_for_clients_without_custom_calls() -> None:
     )
     pieces = [f["delta"]["partial_json"] for f in frames if f["type"] == "content_block_delta"]
     assert orjson.loads("".join(pieces)) == {"input": 'a "b"\n'}
-    assert said(answer) == [("p", {"input": 'a "b"\n'})]
+    assert visible_content(answer) == [("p", {"input": 'a "b"\n'})]
 
 
 FAILED = [

@@ -1,4 +1,4 @@
-"""Tool names that are valid in every protocol, and calls that are restored by them."""
+"""Tools get names that are valid in every protocol, and their calls get the original names back."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def encode(request: Request) -> Encoded:
 
 
 def offered(*tools: Tool) -> tuple[list[str], dict[str, Any]]:
-    """The names that Chat is offered these tools by, and how to restore them."""
+    """The names of these tools in a Chat request, and the table to restore them."""
     done = encode(Request("m", (HELLO,), tools))
     return [tool[tool["type"]]["name"] for tool in done.body["tools"]], done.calls
 
@@ -86,8 +86,8 @@ def test_names_are_valid_distinct_and_restored(tools: list[tuple[str, str | None
     assert all(LEGAL.fullmatch(name) for name in made)
     assert len(set(made)) == len(tools)
     assert (made, calls) == offered(*(Tool(name, namespace=group) for name, group in tools))
-    back = read_calls(calls, *(function(name, "{}") for name in made))
-    assert [(call.name, call.namespace) for call in back] == tools
+    restored = read_calls(calls, *(function(name, "{}") for name in made))
+    assert [(call.name, call.namespace) for call in restored] == tools
 
 
 def test_history_choice_and_definition_use_the_same_name() -> None:
@@ -162,7 +162,7 @@ def read_stream(source: str, calls: dict[str, Any], data: bytes) -> tuple[tuple[
         ('{"input":"a\\nb"}', "a\nb"),
         ('{ "input" : "\\ud83c\\udf89\\\\" }', "🎉\\"),
         ('{"input":""}', ""),
-        ('"a\\nb"', "a\nb"),  # the text itself, as a model that was told not to wrap it says it
+        ('"a\\nb"', "a\nb"),  # the bare text, from a model that does not wrap it
         ("", ""),
         ("*** raw", "*** raw"),  # the model wrote what the tool wants, and no object
         ('{"patch":"x"}', '{"patch":"x"}'),
@@ -184,7 +184,7 @@ def test_a_streamed_custom_call_equals_the_one_in_a_body(
 
 @pytest.mark.parametrize("text", ["raw", '{"input":"x"}', '"x"'])
 def test_a_custom_call_under_a_flat_name_keeps_its_text(text: str) -> None:
-    """A wire with custom tools but without namespaces: only the name is another."""
+    """A protocol with custom tools but without namespaces: only the name changes."""
     [name], calls = offered(Tool("js", kind="custom", namespace="x"))
     own = ToolCall("c", "js", text, True, "x")
     assert read_calls(calls, custom(name, text)) == (own,)
@@ -230,7 +230,7 @@ def chat_ids(ids: list[str]) -> list[str]:
 
 
 def test_a_deprecated_function_becomes_a_tool_without_its_original_body() -> None:
-    """A thread keeps the tools of a body, and offers them with the next one."""
+    """A thread stores the tools of a body and sends them with the next request."""
     body = {
         "model": "m",
         "messages": [{"role": "user", "content": "hi"}],

@@ -85,7 +85,7 @@ PAGES = "data:application/pdf;base64,BBBB"
 
 
 def index(body: Body, words: str) -> int:
-    """Where these words stand in the body as it goes on the wire; -1 where nowhere."""
+    """The position of this text in the JSON of a body; -1 if it is not there."""
     return orjson.dumps(body).decode().find(orjson.dumps(words).decode())
 
 
@@ -102,7 +102,7 @@ def chat_message(body: Body, number: int) -> Body:
 
 
 Check = Callable[[Body], bool] | str
-"""How the fact reads on a wire, or the path of the loss that says it does not."""
+"""The text of a fact in a body of this protocol, or the path of the loss that reports it."""
 
 FACTS: dict[str, dict[str, Check]] = {
     "a system message inside the conversation": {
@@ -216,25 +216,27 @@ def test_the_round_trip_with_the_sidecar_gives_the_original_request(
     arguments: Any = orjson.dumps(TORTURE) if as_bytes else TORTURE
     done = weft.translate(arguments, "anthropic", target)
     sidecar = orjson.loads(orjson.dumps(done.sidecar))
-    back = weft.translate(done.body, target, "anthropic", model=TORTURE["model"], sidecar=sidecar)
-    assert (orjson.loads(back.body) if as_bytes else back.body) == TORTURE
+    round_trip = weft.translate(
+        done.body, target, "anthropic", model=TORTURE["model"], sidecar=sidecar
+    )
+    assert (orjson.loads(round_trip.body) if as_bytes else round_trip.body) == TORTURE
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_round_trip_without_the_sidecar_differs_only_by_reported_losses(target: str) -> None:
     done = weft.translate(TORTURE, "anthropic", target)
-    back = weft.translate(done.body, target, "anthropic", model=TORTURE["model"]).body
-    assert back != TORTURE
+    round_trip = weft.translate(done.body, target, "anthropic", model=TORTURE["model"]).body
+    assert round_trip != TORTURE
     lost = {loss.path for loss in done.losses}
     assert {"messages[2].content[0]", "system[1]", "messages[0].content[0]"} <= lost
     added = {} if target == "gemini" else {"properties": {}}  # OpenAI demands them
-    assert [tool["input_schema"] for tool in back["tools"]] == [{"type": "object", **added}]
+    assert [tool["input_schema"] for tool in round_trip["tools"]] == [{"type": "object", **added}]
     assert any(path.endswith(".input_schema") for path in lost) == bool(added)
-    assert [block["text"] for block in back["system"]] == ["S1", "S2"]
+    assert [block["text"] for block in round_trip["system"]] == ["S1", "S2"]
     for words in ("hi", "REMINDER: answer in French", "before", "after", "boom", "now fix it"):
-        assert index(back, words) > 0
-    assert index(back, "AAAA") > 0
-    assert index(back, "BBBB") > 0
+        assert index(round_trip, words) > 0
+    assert index(round_trip, "AAAA") > 0
+    assert index(round_trip, "BBBB") > 0
 
 
 @pytest.mark.parametrize("target", TARGETS)

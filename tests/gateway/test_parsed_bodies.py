@@ -24,7 +24,7 @@ def message(protocol: str, role: str, text: str) -> dict[str, Any]:
 
 
 def body_of(protocol: str, items: list[Any], order: int, **members: Any) -> dict[str, Any]:
-    member = CODECS[protocol].conversation
+    member = CODECS[protocol].conversation_member
     parts: list[dict[str, Any]] = [{"model": "m"}, {member: items}, {"max_tokens": 9, **members}]
     parts = parts[order:] + parts[:order]
     return {name: value for part in parts for name, value in part.items()}
@@ -33,16 +33,16 @@ def body_of(protocol: str, items: list[Any], order: int, **members: Any) -> dict
 def same(body: bytes, protocol: str, earlier: ParsedBody | None) -> ParsedBody:
     """Parse a body after an earlier one, and compare everything with a parse of the whole."""
     codec = CODECS[protocol]
-    parsed = parse_again(body, codec.conversation, earlier)
+    parsed = parse_again(body, codec.conversation_member, earlier)
     whole = parse_body(body)
     assert parsed.raw == whole
     assert json.dumps(parsed.raw) == json.dumps(whole)  # the order of members too
     if parsed.layout is not None:
-        assert parsed.layout == find_layout(body, codec.conversation)
+        assert parsed.layout == find_layout(body, codec.conversation_member)
         changed = {**parsed.raw, "model": "other"}
         assert splice(body, parsed.raw, changed, parsed.layout) == splice(body, whole, changed)
-    if codec.decode_longer is not None:
-        request = codec.decode_longer(parsed.raw, None, parsed.known)
+    if codec.decode_with_known is not None:
+        request = codec.decode_with_known(parsed.raw, None, parsed.known)
         decoded = codec.decode_request(whole, None)
         assert (request.messages, request.marks) == (decoded.messages, decoded.marks)
         assert (request.params, request.raw, request.rest) == (
@@ -56,7 +56,7 @@ def same(body: bytes, protocol: str, earlier: ParsedBody | None) -> ParsedBody:
 
 @pytest.mark.parametrize("protocol", sorted(CODECS))
 def test_a_growing_and_changing_conversation_is_parsed_as_a_whole_body(protocol: str) -> None:
-    member, reused = CODECS[protocol].conversation, 0
+    member, reused = CODECS[protocol].conversation_member, 0
     for seed in range(40):
         random = Random(seed)
         indent = random.choice((None, None, 2))

@@ -24,12 +24,12 @@ LARGE = 12_000
 """For longer streams, only a sample of the split points is tried."""
 
 FAILS = {
-    "anthropic": lambda event, said: event == said["type"] == "error",
-    "openai-chat": lambda _event, said: "message" in said["error"],
-    "openai-responses": lambda event, said: (
-        event == said["type"] and event in ("error", "response.failed")
+    "anthropic": lambda event, body: event == body["type"] == "error",
+    "openai-chat": lambda _event, body: "message" in body["error"],
+    "openai-responses": lambda event, body: (
+        event == body["type"] and event in ("error", "response.failed")
     ),
-    "gemini": lambda _event, said: said["error"]["code"] >= 500,
+    "gemini": lambda _event, body: body["error"]["code"] >= 500,
 }
 """Whether the last frame of a stream is an error in the format of the client's protocol."""
 
@@ -83,30 +83,30 @@ def frames_of(data):
 
 
 @cache
-def journey(there, back):
+def translate_both_ways(source, target):
     """Translate every request of a protocol to another and back, with and without the sidecar, each
     direction in its own process."""
-    bodies = {exchange["id"]: exchange["request"] for exchange in recorded(there)}
-    options = {"options": {"model": MODEL[there]}} if there in MODEL else {}
+    bodies = {exchange["id"]: exchange["request"] for exchange in recorded(source)}
+    options = {"options": {"model": MODEL[source]}} if source in MODEL else {}
     out = run_jobs(
-        {"id": key, "source": there, "target": back, "body": body, **options}
+        {"id": key, "source": source, "target": target, "body": body, **options}
         for key, body in bodies.items()
     )
     sent = {key: result for key, result in out.items() if "error" not in result}
     jobs = []
     for key, result in sent.items():
-        name = bodies[key].get("model", MODEL.get(there))
-        job = {"source": back, "target": there, "body": result["body"]}
-        if back in MODEL:
+        name = bodies[key].get("model", MODEL.get(source))
+        job = {"source": target, "target": source, "body": result["body"]}
+        if target in MODEL:
             job["options"] = {"model": name}
         jobs.append({**job, "id": f"{key} with", "sidecar": result["sidecar"]})
         jobs.append({**job, "id": f"{key} without"})
     return bodies, out, run_jobs(jobs)
 
 
-@pytest.mark.parametrize(("there", "back"), PAIRS)
-def test_round_trips_in_two_processes(there, back):
-    bodies, out, home = journey(there, back)
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_round_trips_in_two_processes(source, target):
+    bodies, out, round_trip = translate_both_ways(source, target)
     refused = {key: result["error"] for key, result in out.items() if "error" in result}
     assert {error["status"] for error in refused.values()} <= {400}
     unexpected = {
@@ -116,10 +116,10 @@ def test_round_trips_in_two_processes(there, back):
     }
     assert unexpected == {}
     sent = [key for key in bodies if key not in refused]
-    equal = [key for key in sent if home[f"{key} with"].get("body") == bodies[key]]
-    bare = [key for key in sent if home[f"{key} without"].get("body") == bodies[key]]
+    equal = [key for key in sent if round_trip[f"{key} with"].get("body") == bodies[key]]
+    bare = [key for key in sent if round_trip[f"{key} without"].get("body") == bodies[key]]
     print(
-        f"{there} -> {back}: {len(refused)}/{len(bodies)} refused,"
+        f"{source} -> {target}: {len(refused)}/{len(bodies)} refused,"
         f" {len(equal)}/{len(sent)} equal with the sidecar,"
         f" {len(bare)}/{len(sent)} without, the rest with losses"
     )

@@ -46,36 +46,36 @@ def turns_of(body, protocol):
             yield body | {LISTS[protocol]: texts[:at]}
 
 
-def changed(body, there, back):
+def changed(body, source, target):
     """The turns whose own translation is not a prefix of the translation of the whole body."""
-    model, name = body.get("model", MODEL["gemini"]), LISTS[back]
-    whole = orjson.loads(weft.translate(orjson.dumps(body), there, back, model=model).body)
-    texts = body.get(LISTS[there])
+    model, name = body.get("model", MODEL["gemini"]), LISTS[target]
+    whole = orjson.loads(weft.translate(orjson.dumps(body), source, target, model=model).body)
+    texts = body.get(LISTS[source])
     has_tools = isinstance(texts, list) and any("tools" in item for item in texts)
-    setup = [key for key in SETUP[back] if key != "tools" or not has_tools]  # on the way
+    setup = [key for key in SETUP[target] if key != "tools" or not has_tools]  # on the way
     turns = []
-    for number, earlier in enumerate(turns_of(body, there)):
-        sent = orjson.loads(weft.translate(orjson.dumps(earlier), there, back, model=model).body)
+    for number, earlier in enumerate(turns_of(body, source)):
+        sent = orjson.loads(weft.translate(orjson.dumps(earlier), source, target, model=model).body)
         same = all(sent.get(key) == whole.get(key) for key in setup)
         if not same or whole[name][: len(sent[name])] != sent[name]:
             turns.append(number)
     return turns
 
 
-@pytest.mark.parametrize(("there", "back"), PAIRS)
+@pytest.mark.parametrize(("source", "target"), PAIRS)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_an_earlier_request_is_a_prefix_of_a_later_one(there, back, data):
-    assert changed(data.draw(BODIES[there]), there, back) == []
+def test_an_earlier_request_is_a_prefix_of_a_later_one(source, target, data):
+    assert changed(data.draw(BODIES[source]), source, target) == []
 
 
-@pytest.mark.parametrize(("there", "back"), PAIRS)
-def test_recorded_conversations_keep_their_prefix(there, back):
-    bodies = [(exchange["id"], exchange["request"]) for exchange in recorded(there)]
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_recorded_conversations_keep_their_prefix(source, target):
+    bodies = [(exchange["id"], exchange["request"]) for exchange in recorded(source)]
     moved, refused = {}, 0
-    for key, body in bodies + sent_by_clients(there):
+    for key, body in bodies + sent_by_clients(source):
         try:
-            turns = changed(body, there, back)
+            turns = changed(body, source, target)
         except weft.Refused:
             refused += 1
             continue

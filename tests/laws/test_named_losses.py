@@ -49,13 +49,13 @@ def as_openai(value):
     """A body with its arguments as objects."""
     if isinstance(value, dict):
         return {
-            key: said(inner) if key == "arguments" else as_openai(inner)
+            key: parse_arguments(inner) if key == "arguments" else as_openai(inner)
             for key, inner in value.items()
         }
     return [as_openai(item) for item in value] if isinstance(value, list) else value
 
 
-def said(arguments):
+def parse_arguments(arguments):
     try:
         return orjson.loads(arguments) if arguments.strip() else {}
     except (AttributeError, orjson.JSONDecodeError):
@@ -85,52 +85,50 @@ def caller_path(path, protocol, body):
     return ".".join(gemini_name(step) for step in path.split("."))
 
 
-def unnamed(body, there, back):
+def unnamed(body, source, target):
     """The differences of a round trip that no loss names; `None` if there are no differences."""
-    out = weft.translate(body, there, back, model=MODEL.get(there))
+    out = weft.translate(body, source, target, model=MODEL.get(source))
     between = orjson.loads(orjson.dumps(out.body))
-    home = weft.translate(between, back, there, model=body.get("model", MODEL["gemini"]))
-    returned = orjson.loads(orjson.dumps(home.body))
+    round_trip = weft.translate(between, target, source, model=body.get("model", MODEL["gemini"]))
+    returned = orjson.loads(orjson.dumps(round_trip.body))
     if returned == body:
         return None
-    ours, theirs = SAME[there](body), SAME[there](returned)
-    if back == "gemini":
+    ours, theirs = SAME[source](body), SAME[source](returned)
+    if target == "gemini":
         assert ("stream" in out.path) == bool(body.get("stream"))
-    losses = [(caller_path(loss.path, there, body), loss.code) for loss in out.losses]
-    at_home = [caller_path(loss.path, back, between) for loss in home.losses]
+    losses = [(caller_path(loss.path, source, body), loss.code) for loss in out.losses]
+    at_home = [caller_path(loss.path, target, between) for loss in round_trip.losses]
     report = Report(ours, losses, between, at_home)
     return [
         difference.path
         for difference in differences(ours, theirs)
-        if not report.names(difference, WORDS[there], WORDS[back])
+        if not report.names(difference, WORDS[source], WORDS[target])
     ]
 
 
-@pytest.mark.parametrize(("there", "back"), PAIRS)
-def test_differences_after_a_round_trip_are_reported(there, back):
-    bodies = [(exchange["id"], exchange["request"]) for exchange in recorded(there)]
-    equal, named, refused, silent = 0, 0, 0, {}
-    for key, body in bodies + sent_by_clients(there):
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_differences_after_a_round_trip_are_reported(source, target):
+    bodies = [(exchange["id"], exchange["request"]) for exchange in recorded(source)]
+    equal, named, refused, failures = 0, 0, 0, {}
+    for key, body in bodies + sent_by_clients(source):
         try:
-            unreported = unnamed(body, there, back)
+            unreported = unnamed(body, source, target)
         except weft.Refused:
             refused += 1
             continue
         equal += unreported is None
         named += unreported == []
         if unreported:
-            silent[key] = unreported
-    print(
-        f"{there} -> {back}: {equal} equal, {named} with every difference named, {refused} refused"
-    )
-    assert silent == {}
+            failures[key] = unreported
+    print(f"{source} -> {target}: {equal} equal, {named} with named differences, {refused} refused")
+    assert failures == {}
 
 
-@pytest.mark.parametrize(("there", "back"), PAIRS)
+@pytest.mark.parametrize(("source", "target"), PAIRS)
 @given(data=st.data())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_differences_after_a_generated_round_trip_are_reported(there, back, data):
-    assert not unnamed(data.draw(BODIES[there]), there, back)
+def test_differences_after_a_generated_round_trip_are_reported(source, target, data):
+    assert not unnamed(data.draw(BODIES[source]), source, target)
 
 
 LOST = [
@@ -138,7 +136,7 @@ LOST = [
     ({"a": {"b": 1}}, {"a": {"b": 2}}, ["a"], []),  # a loss above names it
     ({"a": {"b": 1}}, {"a": {}}, ["a.b.c"], []),  # and so does one inside
     ({"a": {"b": 1}}, {"a": {}}, ["a.c", "b"], [("a", "b")]),  # but not one beside it
-    ({"a": [{"x": "u"}, {"x": "v"}]}, {"a": [{"x": "v"}]}, [], [("a", 0)]),  # nothing is said
+    ({"a": [{"x": "u"}, {"x": "v"}]}, {"a": [{"x": "v"}]}, [], [("a", 0)]),  # no loss at all
     ({"a": [{"x": "u"}, {"x": "v"}]}, {"a": [{"x": "v"}]}, ["a[1]"], [("a", 0)]),  # of another
     ({"a": [{"x": "u"}]}, {"a": [{"x": "u"}, {"x": "v"}]}, ["a[0]"], []),  # a neighbour was added
     ({"a": [{"x": "u"}]}, {"a": [{"x": "u"}, {"x": "v"}]}, ["b"], [("a", 1)]),
@@ -147,10 +145,10 @@ LOST = [
 ]
 
 
-@pytest.mark.parametrize(("ours", "theirs", "losses", "silent"), LOST)
-def test_the_law_can_fail(ours, theirs, losses, silent):
+@pytest.mark.parametrize(("ours", "theirs", "losses", "unreported"), LOST)
+def test_the_law_can_fail(ours, theirs, losses, unreported):
     report = Report(ours, [(path, "it") for path in losses], {}, [])
-    assert [d.path for d in differences(ours, theirs) if not report.names(d, {}, {})] == silent
+    assert [d.path for d in differences(ours, theirs) if not report.names(d, {}, {})] == unreported
 
 
 def test_of_two_equal_elements_either_may_be_reported():

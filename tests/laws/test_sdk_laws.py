@@ -19,7 +19,8 @@ TYPED = ("anthropic", "openai-chat", "openai-responses")
 """The protocols whose SDK types a request as one dict."""
 
 OF_LITTLE_SENSE = 0.5
-"""The share that may be refused: the types allow much that their vendors refuse."""
+"""The largest share of bodies that may be refused: the SDK types allow bodies that vendors
+refuse."""
 
 MISLAID = 0.012
 """The share in which similarity pairs the wrong neighbours, or a body contradicts itself (it
@@ -87,33 +88,35 @@ def test_law_1_the_same_protocol_round_trips(protocol):
     assert_few(refused)
 
 
-@pytest.mark.parametrize(("there", "back"), PAIRS)
-def test_law_2_every_body_is_valid_in_the_target_and_restored_by_its_sidecar(there, back):
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_law_2_every_body_is_valid_in_the_target_and_restored_by_its_sidecar(source, target):
     refused = []
-    for body, model in requests(there):
-        sent = translated(body, model, there, back, refused)
+    for body, model in requests(source):
+        sent = translated(body, model, source, target, refused)
         if sent is None:
             continue
         wire = over_the_wire(sent.body)
-        assert faults(REQUESTS, back, wire) == []
-        home = weft.translate(wire, back, there, model=model, sidecar=over_the_wire(sent.sidecar))
-        own = weft.translate(body, there, there, model=model)
+        assert faults(REQUESTS, target, wire) == []
+        round_trip = weft.translate(
+            wire, target, source, model=model, sidecar=over_the_wire(sent.sidecar)
+        )
+        own = weft.translate(body, source, source, model=model)
         same = without_rules if own.losses else dict
-        assert same(home.body) == same(body)
+        assert same(round_trip.body) == same(body)
     assert_few(refused)
 
 
-@pytest.mark.parametrize(("there", "back"), PAIRS)
-def test_law_2_differences_without_the_sidecar_are_reported(there, back):
-    silent = {}
-    for seed, (body, _) in enumerate(requests(there)):
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_law_2_differences_without_the_sidecar_are_reported(source, target):
+    failures = {}
+    for seed, (body, _) in enumerate(requests(source)):
         try:
-            unreported = unnamed(body, there, back)
+            unreported = unnamed(body, source, target)
         except weft.Refused:
             continue
         if unreported:
-            silent[seed] = unreported
-    assert len(silent) <= BODIES * MISLAID, silent
+            failures[seed] = unreported
+    assert len(failures) <= BODIES * MISLAID, failures
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -173,10 +173,10 @@ def test_an_unknown_member_is_kept_or_reported(source, path):
         holder = holder[step]
     holder[UNKNOWN] = WORD
     own = f"{path}.{UNKNOWN}" if path else UNKNOWN
-    silent = []
+    unreported = []
     for target in PROTOCOLS:
         done = weft.translate(body, source, target, model="m")
         content = WORD in orjson.dumps(done.body).decode()
         if not content and not any(names(loss, own) for loss in done.losses):
-            silent.append(target)
-    assert silent == []
+            unreported.append(target)
+    assert unreported == []

@@ -59,31 +59,31 @@ def test_law_1_recorded_bodies_round_trip(protocol):
             assert weft.translate_response(answer, protocol, protocol).body == answer
 
 
-@pytest.mark.parametrize(("there", "back"), PAIRS)
+@pytest.mark.parametrize(("source", "target"), PAIRS)
 @given(data=st.data())
 @thorough
-def test_law_2_a_round_trip_with_the_sidecar_is_the_identity(there, back, data):
-    body = data.draw(BODIES[there])
-    sent = weft.translate(body, there, back, model=MODEL.get(there))
+def test_law_2_a_round_trip_with_the_sidecar_is_the_identity(source, target, data):
+    body = data.draw(BODIES[source])
+    sent = weft.translate(body, source, target, model=MODEL.get(source))
     sidecar = over_the_wire(sent.sidecar)
-    returned = weft.translate(over_the_wire(sent.body), back, there, sidecar=sidecar)
+    returned = weft.translate(over_the_wire(sent.body), target, source, sidecar=sidecar)
     assert returned.body == body  # without a sidecar: test_named_losses
 
 
-@pytest.mark.parametrize(("there", "back"), PAIRS)
-def test_law_2_recorded_bodies_too(there, back):
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_law_2_recorded_bodies_too(source, target):
     refused: list[weft.Refused] = []
-    for exchange in recorded(there):
+    for exchange in recorded(source):
         body = exchange["request"]
         try:
-            sent = weft.translate(body, there, back, model=MODEL.get(there))
+            sent = weft.translate(body, source, target, model=MODEL.get(source))
         except weft.Refused as error:
             refused.append(error)
             continue
         returned = weft.translate(
             over_the_wire(sent.body),
-            back,
-            there,
+            target,
+            source,
             model=name_of(body),
             sidecar=over_the_wire(sent.sidecar),
         )
@@ -160,7 +160,7 @@ def test_law_4_the_fold_of_a_stream_is_the_decoded_body(protocol, data):
     body = over_the_wire(CODECS[protocol].encode_response(response, 0).body)
     whole = CODECS[protocol].decode_response(body)
     folded = fold(read_stream(stream_of(response, protocol), protocol))
-    assert said(folded, protocol) == said(whole, protocol)
+    assert comparable_blocks(folded, protocol) == comparable_blocks(whole, protocol)
     assert (folded.stop.kind, folded.usage.input, folded.usage.output) == (
         whole.stop.kind,
         whole.usage.input,
@@ -168,13 +168,13 @@ def test_law_4_the_fold_of_a_stream_is_the_decoded_body(protocol, data):
     )
 
 
-def said(response, protocol):
+def comparable_blocks(response, protocol):
     """The blocks of an answer. Gemini streams consecutive texts as one."""
     blocks = [plain(block) for block in response.message.blocks]
-    words = [block for block in blocks if block[0] == "text"]
-    if protocol != "gemini" or not words:
+    text_blocks = [block for block in blocks if block[0] == "text"]
+    if protocol != "gemini" or not text_blocks:
         return blocks
-    joined = ("text", "".join(text for _, text in words))
+    joined = ("text", "".join(text for _, text in text_blocks))
     return [joined, *(block for block in blocks if block[0] != "text")]
 
 

@@ -906,7 +906,7 @@ def converse(
             yield Emit(Failure(answered.error.message, status=answered.error.status))
             return
         answer = answered.response
-        stop = None if answer.stop is None else answer.stop.special
+        stop = None if answer.stop is None else answer.stop.abnormal_reason
         metadata = None if stop is None else {STOP_REASON: stop}
         usage = add_times(answer.usage, answered.first_token, answered.seconds)
         committed = thread.commit_message(

@@ -49,16 +49,16 @@ if TYPE_CHECKING:
         AnswerWriter,
         Piece,
         decode_answer,
-        form_of,
+        detect_form,
         unfold,
     )
     from .anthropic import apply_last_system_cache_breakpoint
     from .echoes import is_plain, replace_answers, replace_messages
-    from .errors import concerns_restored, error_of, failed
+    from .errors import error_of, is_about_restored_content, upstream_failed
     from .fast_path import SimpleRequest, read_simple
     from .outgoing import WrittenRequest, write_request
     from .pairing import pair_messages
-    from .repair import EMPTY, refuse_system_media
+    from .repair import EMPTY_MESSAGE_TEXT, refuse_system_media
     from .sidecar import (
         apply_sidecar,
         calls_of,
@@ -72,24 +72,24 @@ __getattr__ = lazy_names(
     __name__,
     {
         "answer": (
-            "AnswerOptions AnswerReader AnswerTranslator AnswerWriter Piece decode_answer form_of "
-            "unfold"
+            "AnswerOptions AnswerReader AnswerTranslator AnswerWriter Piece decode_answer "
+            "detect_form unfold"
         ),
         "anthropic": "apply_last_system_cache_breakpoint",
         "anthropic.request": "build_anthropic_system_param encode_message write_plain_message",
         "echoes": "is_plain replace_answers replace_messages",
-        "errors": "concerns_restored error_of failed",
+        "errors": "error_of is_about_restored_content upstream_failed",
         "fast_path": "SimpleRequest read_simple",
         "outgoing": "WrittenRequest write_request",
         "pairing": "pair_messages",
-        "repair": "EMPTY refuse_system_media",
+        "repair": "EMPTY_MESSAGE_TEXT refuse_system_media",
         "sidecar": "apply_sidecar calls_of check_sidecar make_sidecar merge_answers model_of",
     },
 )
 
 __all__ = [
     "CODECS",
-    "EMPTY",
+    "EMPTY_MESSAGE_TEXT",
     "INLINE",
     "PACKAGES",
     "AnswerOptions",
@@ -122,13 +122,12 @@ __all__ = [
     "build_anthropic_system_param",
     "calls_of",
     "check_sidecar",
-    "concerns_restored",
     "decode_answer",
+    "detect_form",
     "encode_message",
     "error_of",
-    "failed",
     "find_layout",
-    "form_of",
+    "is_about_restored_content",
     "is_plain",
     "make_sidecar",
     "merge_answers",
@@ -142,6 +141,7 @@ __all__ = [
     "splice",
     "thread_path",
     "unfold",
+    "upstream_failed",
     "verbatim",
     "write_frame",
     "write_plain_message",

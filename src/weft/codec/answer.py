@@ -1,9 +1,9 @@
-"""Answers of models: read, translated and written. Every answer to a client takes this path:
+"""Reads, translates and writes the answers of models. Every answer to a client takes this path:
 
     upstream bytes -> AnswerReader -> AnswerTranslator -> AnswerWriter -> client bytes
 
-`weft.translate_response`, `weft.StreamTranslator` and the gateway use all of it; the offline model
-produces events and uses the writer.
+`weft.translate_response`, `weft.StreamTranslator` and the gateway use all three. The offline model
+produces events and uses only the writer.
 
 An answer comes in one of two forms: a JSON body, or a stream. Servers mix them up: they answer a
 request for a stream with a body, a request for a body with a stream, and label either one with the
@@ -48,40 +48,46 @@ from weft.model import (
 
 from .base import Calls, Codec, Encoded, Frame, Locate, StreamEncoder, ThinkingMember
 from .calls import CallRestorer, replace_generated_id, replace_generated_ids, restore_calls
-from .errors import RefusalInliner, error_of, failed, inline_refusal, refusal_must_be_inlined
+from .errors import (
+    RefusalInliner,
+    error_of,
+    inline_refusal,
+    refusal_must_be_inlined,
+    upstream_failed,
+)
 from .lenient import with_repairs
 from .sidecar import make_answer_sidecar
 from .stream import SseParser, read_json, write_frame
 
-Form = Literal["body", "stream", "neither"]
+AnswerForm = Literal["body", "stream", "neither"]
 
-_FIELD = re.compile(rb"(?:data|event|id|retry)?:")
-"""How a line of a stream begins: with a field name, or with the colon of a comment."""
+_STREAM_LINE = re.compile(rb"(?:data|event|id|retry)?:")
+"""The start of a line of a stream: a field name, or the colon of a comment."""
 
-NOT_A_FIELD = (b"{", b"[", b"<", b'"')
-"""How a body or an HTML page begins, but never a line of a stream."""
+BODY_STARTS = (b"{", b"[", b"<", b'"')
+"""The first byte of a body or an HTML page. No line of a stream starts with it."""
 
-NEITHER = "the upstream's answer is unreadable: neither JSON nor a stream of events"
+UNREADABLE = "the upstream's answer is unreadable: neither JSON nor a stream of events"
 
 
-def form_of(data: bytes) -> Form:
+def detect_form(data: bytes) -> AnswerForm:
     """The form of an answer, detected from its first bytes."""
     start = data.removeprefix(b"\xef\xbb\xbf").lstrip()[:8]
     if start[:1] in (b"{", b"["):
         return "body"
-    return "stream" if _FIELD.match(start) else "neither"
+    return "stream" if _STREAM_LINE.match(start) else "neither"
 
 
 def decode_answer(codec: Codec, data: bytes) -> Response:
-    """A whole answer in either form.
+    """Decode a whole answer in either form.
 
-    Raises `UpstreamFailed` if the answer is a failure or no answer at all, and `Refused` or
-    `UpstreamProtocolError` if it is an answer that cannot be read.
+    Raises `UpstreamFailed` if the bytes are an error or no answer at all, and `Refused` or
+    `UpstreamProtocolError` if they are an answer that cannot be read.
     """
-    form = form_of(data)
+    form = detect_form(data)
     if form == "stream":
         parser = SseParser()
-        return _fold(codec, [*parser.feed(data), *parser.close()])
+        return _fold_frames(codec, [*parser.feed(data), *parser.close()])
     try:
         raw = read_json(data) if form == "body" else None
     except orjson.JSONDecodeError:
@@ -91,17 +97,17 @@ def decode_answer(codec: Codec, data: bytes) -> Response:
             return codec.decode_response(cast(JsonObject, raw))
         except NotAnAnswer as error:
             message = f"the upstream's answer cannot be read: {error}"
-            raise failed(ApiError("server", message, 502)) from None
+            raise upstream_failed(ApiError("server", message, 502)) from None
     if isinstance(raw, list) and raw:  # Gemini streams like this unless asked for events
-        return _fold(codec, [_frame(item) for item in cast("list[Any]", raw)])
-    raise failed(ApiError("server", NEITHER, 502))
+        return _fold_frames(codec, [_json_frame(item) for item in cast("list[Any]", raw)])
+    raise upstream_failed(ApiError("server", UNREADABLE, 502))
 
 
-def _frame(value: Any) -> Frame:
+def _json_frame(value: Any) -> Frame:
     return Frame(orjson.dumps(value).decode())
 
 
-def _fold(codec: Codec, frames: list[Frame]) -> Response:
+def _fold_frames(codec: Codec, frames: list[Frame]) -> Response:
     decoder, fold = codec.stream_decoder(), Fold()
     for frame in frames:
         for event in decoder.feed(frame):
@@ -110,12 +116,12 @@ def _fold(codec: Codec, frames: list[Frame]) -> Response:
         for event in decoder.close():
             fold.send(event)
     if fold.error is not None:
-        raise failed(fold.error)
+        raise upstream_failed(fold.error)
     return with_repairs(fold.response(), decoder.repairs)
 
 
 class AnswerReader:
-    """Turns the bytes of an upstream into events, even if a body comes instead of a stream.
+    """Turns the bytes of an upstream into events, also if it sends a body instead of a stream.
 
     A body is only decoded when it is complete; `feed` returns nothing until then. `is_body` says
     whether the bytes so far look like a body.
@@ -126,21 +132,21 @@ class AnswerReader:
         self._codec = codec
         self._parser = SseParser()
         self._decoder = codec.stream_decoder()
-        self._begun = False
+        self._has_bytes = False
         self._ended = False
         self._body: list[bytes] = []
         self._body_repairs: tuple[Loss, ...] = ()
 
     @property
     def repairs(self) -> list[Loss]:
-        """The values that the upstream left out and that were filled in, so far."""
+        """The values that the upstream left out and the decoder filled in, so far."""
         return [*self._body_repairs, *self._decoder.repairs.items]
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that these bytes complete."""
-        if not self._begun and (start := data.lstrip()):
-            self._begun = True
-            self.is_body = start[:1] in NOT_A_FIELD
+        if not self._has_bytes and (start := data.lstrip()):
+            self._has_bytes = True
+            self.is_body = start[:1] in BODY_STARTS
         if self.is_body:
             self._body.append(data)
             return []
@@ -175,14 +181,14 @@ class AnswerReader:
 
 
 def _ends(event: Event) -> bool:
-    """Whether the answer ends here. After an unreadable frame, readable ones may still follow."""
+    """Whether an event ends the answer. An unreadable frame does not: readable ones may follow."""
     return isinstance(event, End) or (isinstance(event, Fail) and event.cause != "frame")
 
 
 def unfold(response: Response) -> list[Event]:
     """The events of a whole answer, as if it had been streamed.
 
-    Other members of the body's envelope are left out: streams have a different envelope.
+    `Response.ext`, the other members of the body, is left out: a stream has other members.
     """
     events: list[Event] = [Start(response.id, response.model, response.usage)]
     for index, block in enumerate(response.message.blocks):
@@ -191,7 +197,7 @@ def unfold(response: Response) -> list[Event]:
 
 
 def _block_events(index: int, block: Block) -> list[Event]:
-    """One block: opened empty, filled with its whole text by one delta, closed."""
+    """The events of one block: open it empty, add its whole text in one delta, close it."""
     match block:
         case Text(text=text) | Refusal(text=text):
             opened, deltas = structs.replace(block, text=""), [Delta(index, "text", text)]
@@ -216,8 +222,8 @@ class AnswerOptions(Struct, frozen=True, kw_only=True):
     - `thinking` is the member in which Chat clients read thinking.
     - `include_usage` is whether a stream reports its token usage.
     - `shape_id` turns the upstream's id of the answer into one for the client.
-    - `call_id_seed` is a random text: with it, calls for which the upstream sent no id get ids that
-      are unique across answers. Without it they are numbered within the answer.
+    - `call_id_seed` is a random text. With it, calls for which the upstream sent no id get ids that
+      are unique across answers. Without it, their ids are only unique within the answer.
     """
 
     created: int = 0
@@ -232,9 +238,9 @@ DEFAULT_OPTIONS = AnswerOptions()
 
 
 class Piece(Struct, frozen=True, gc=False):
-    """Bytes for the client: `now`, and `last`, the end of a successful answer.
+    """Bytes for the client. `now` can be sent at once; `last` is the end of a successful answer.
 
-    A caller that records answers sends `last` only after the answer is stored.
+    A caller that records answers sends `last` after the answer is stored.
     """
 
     now: bytes = b""
@@ -309,7 +315,7 @@ class AnswerTranslator:
     """Translates one answer from the protocol of an upstream to that of a client.
 
     A stream goes through `feed` and `close`; a body through `read_body` and `write_body`. Tools get
-    the client's own names back, and the explanation of a refusal becomes part of the answer if the
+    their original names back. The explanation of a refusal becomes part of the answer if the
     client's protocol has no field for it.
 
     `original` is the answer as the upstream sent it, `response` the one that the client gets. Both
@@ -330,13 +336,13 @@ class AnswerTranslator:
         self._target = target
         self._options = options
         self._origin = origin
-        self._is_same = source.protocol == target.protocol
-        self._inlines = refusal_must_be_inlined(source, target)
+        self._is_same_protocol = source.protocol == target.protocol
+        self._inlines_refusal = refusal_must_be_inlined(source, target)
         self._writer = AnswerWriter(target, options, self._locate)
         self._restorer = CallRestorer(options.calls) if options.calls else None
-        self._inliner = RefusalInliner() if self._inlines else None
+        self._inliner = RefusalInliner() if self._inlines_refusal else None
         self._original = Fold(origin)
-        # Without renamed tools, the folds of both versions are equal.
+        # Without renamed tools, the client gets the same answer, and one fold is enough.
         self._restored = Fold(origin) if options.calls else self._original
 
     @cached_property
@@ -352,11 +358,11 @@ class AnswerTranslator:
     def response(self) -> Response:
         """The streamed answer so far, as the client gets it."""
         response = self._restored.response()
-        return inline_refusal(response) if self._inlines else response
+        return inline_refusal(response) if self._inlines_refusal else response
 
     @property
-    def growing(self) -> Fold:
-        """The streamed answer as it grows, as the client gets it."""
+    def answer_fold(self) -> Fold:
+        """The fold of the streamed answer, as the client gets it. It changes with every `feed`."""
         return self._restored
 
     @property
@@ -388,15 +394,15 @@ class AnswerTranslator:
         return self._writer.write(self._translate(self._reader.close()))
 
     def fail(self, error: ApiError) -> bytes:
-        """An error that is not the upstream's, as the end of the client's stream."""
+        """End the client's stream with an error of our own; returns its bytes."""
         self._original.send(Fail(error))
         self._restored.send(Fail(error))
         return self._writer.write([Fail(error)]).now
 
     def read_body(self, body: bytes | JsonObject) -> tuple[Response, Response]:
-        """A whole answer: the original, and the one for the client.
+        """Decode a whole answer; returns the original, and the one for the client.
 
-        Bytes may be in either form, and raise like `decode_answer`. A JSON object is a body, and
+        Bytes may be a body or a stream; for errors see `decode_answer`. A JSON object is a body;
         raises `Refused` if it is no answer.
         """
         if isinstance(body, bytes):
@@ -413,7 +419,7 @@ class AnswerTranslator:
         response = structs.replace(original, message=message)
         if options.shape_id is not None:
             response = structs.replace(response, id=options.shape_id(response.id))
-        return original, inline_refusal(response) if self._inlines else response
+        return original, inline_refusal(response) if self._inlines_refusal else response
 
     def write_body(self, original: Response, response: Response) -> Encoded:
         """The body for the client; its losses include what the upstream left out."""
@@ -426,7 +432,7 @@ class AnswerTranslator:
 
     @property
     def stream_sidecar(self) -> JsonObject:
-        """The sidecar of a stream; empty until it has ended well."""
+        """The sidecar of a stream; empty until it has ended without an error."""
         if not self.ended or self.error is not None:
             return {}
         return self.sidecar(self.original, self._target.encode_response(self.response, 0).body)
@@ -440,13 +446,15 @@ class AnswerTranslator:
         return self._source.locate_answer(self.original, position)
 
     def _translate(self, events: list[Event]) -> list[Event]:
-        """The events for the client; also adds them to both versions of the answer."""
+        """The events for the client. Also adds them to the two folds of the answer."""
         original, restored = self._original, self._restored
         options, restorer, inliner = self._options, self._restorer, self._inliner
         translated: list[Event] = []
         for event in events:
-            if original.ended and not (self._is_same and isinstance(event, Other | Finish)):
-                continue  # only a client of the same protocol gets what follows the end
+            if original.ended and not (
+                self._is_same_protocol and isinstance(event, Other | Finish)
+            ):
+                continue  # events after the end are only for clients of the same protocol
             if type(event) is not Delta:
                 if options.call_id_seed is not None:
                     event = replace_generated_id(event, options.call_id_seed)
@@ -457,13 +465,13 @@ class AnswerTranslator:
             except UpstreamError as error:
                 event = Fail(error_of(error))
                 original.send(event)
-            for known in (event,) if restorer is None else restorer.send(event):
+            for client_event in (event,) if restorer is None else restorer.send(event):
                 if restored is not original:
-                    restored.send(known)
-                if inliner is None or type(known) is Delta:
-                    translated.append(known)
+                    restored.send(client_event)
+                if inliner is None or type(client_event) is Delta:
+                    translated.append(client_event)
                 else:
-                    translated += inliner.send(known)
+                    translated += inliner.send(client_event)
         return translated
 
 

@@ -1,7 +1,7 @@
 """The `Codec` record: functions and facts of one protocol.
 
 Each protocol has a decoder to the model and an encoder from it. Decoders take plain dicts and keep
-unknown members; encoders return the body and everything that it could not express. Streams are
+unknown members. Encoders return the body and report everything that it cannot express. Streams are
 state machines without I/O: a decoder is fed frames and returns events, an encoder takes events and
 returns frames.
 
@@ -51,7 +51,7 @@ ThinkingMember = Literal["reasoning_content", "reasoning", "reasoning_text", "hi
 official one: most clients read `reasoning_content`, those of OpenRouter `reasoning`."""
 
 INLINE = "@inline"
-"""A key of `Request.raw`: the number of system messages at the start of `messages`, in a protocol
+"""A key of `Request.raw`: how many system messages were at the start of `messages`, in a protocol
 that also has a separate `system` member. It is never sent."""
 
 
@@ -76,6 +76,7 @@ def verbatim(text: str) -> Any:
 class Target(Struct, frozen=True):
     """The model that a request is written for, and the policies to use.
 
+    - `system`, `cache`: what to do with system messages and cache breakpoints.
     - `embed`: how a JSON text, such as tool arguments, becomes a member of the body: `parsed` for
       a body that is a dict, `verbatim` for one that is written as bytes.
     - `enforce`: apply all rules of the target to a body of its own protocol too. Otherwise such a
@@ -97,8 +98,11 @@ Locate = Callable[[Position], str]
 
 
 class Losses:
-    """Collects what an encoder drops, in the paths of its source: the caller's for a request,
-    the upstream's for an answer (`locate`)."""
+    """Collects what an encoder drops or changes.
+
+    Paths refer to the source: the caller's body for a request, the upstream's body for an answer
+    (`locate`).
+    """
 
     def __init__(self, request: Request | None = None, locate: Locate | None = None) -> None:
         self.items: list[Loss] = []
@@ -146,11 +150,12 @@ def thread_path(position: Position) -> str:
 
 
 Calls = dict[str, JsonObject]
-"""By a tool's name at the target: the caller's `name` and `namespace`, and `custom`."""
+"""The tools that were renamed: the name at the target, and the caller's `name`, `namespace` and
+`custom`."""
 
 
 class Encoded(Struct, frozen=True):
-    """A body, and what it could not express. `calls` are the tools that had to be renamed."""
+    """A body, everything that it could not express, and the tools that had to be renamed."""
 
     body: JsonObject
     losses: list[Loss]
@@ -158,9 +163,10 @@ class Encoded(Struct, frozen=True):
 
 
 class StreamDecoder(Protocol):
-    """Frames of one protocol become events. Unknown frames become `Other`, never an error.
+    """Turns the frames of one protocol into events. An unknown frame becomes `Other`, never an
+    error.
 
-    `repairs` are the values that the upstream left out and the decoder filled in.
+    `repairs` has the values that the upstream left out and the decoder filled in.
     """
 
     repairs: Losses
@@ -178,7 +184,7 @@ class StreamDecoder(Protocol):
 
 
 class StreamEncoder(Protocol):
-    """Events become frames of one protocol."""
+    """Turns events into the frames of one protocol."""
 
     losses: Losses
 
@@ -245,14 +251,15 @@ class PreviousAnswer(Struct, frozen=True, gc=False):
 
 
 def has_inline_system(request: Request, protocol: str) -> bool:
-    """Whether `messages` has a system message, in a protocol with a separate member for it."""
+    """Whether the caller put a system message into the list of messages, although the protocol has
+    a separate member for it."""
     if any(map(is_system, request.messages[1:])):
         return True
     return bool(request.raw.get(protocol, {}).get(INLINE))
 
 
 def has_refused_developer(request: Request, target: Target) -> bool:
-    """Whether a message has the role `developer` and the target's model does not support it."""
+    """Whether a message has the role `developer`, which the target's model does not support."""
     roles = {message.role for message in request.messages if is_system(message)}
     return "developer" in roles and not target.model.developer
 
@@ -280,8 +287,8 @@ class Http(Struct, frozen=True, kw_only=True):
       so that it can be sent back. Models without reasoning refuse them.
     - `wants_usage`: whether a streamed request asks for its usage.
     - `previous`: how a request continues a stored answer, if the protocol has that.
-    - `stored_ids`: a body's references to what its vendor stores (conversations, items, caches), as
-      pairs of path and id.
+    - `stored_ids`: the ids in a body of objects that the vendor stores (conversations, items,
+      caches), each with its path.
     """
 
     vendor: Vendor | None = None
@@ -306,32 +313,33 @@ class Codec(Struct, frozen=True):
     Functions:
 
     - `decode_request` also takes the model's name, for protocols whose body has none.
-    - `decode_longer`: the same, for a body whose first messages were decoded before. Every item of
-      its conversation is one message, which depends on that item only, if it has no cache marks.
-    - `write_messages` writes messages alone, in the vendor's shape but without its limits: what
-      `to_openai()` and the other formats of a compiled thread return.
+    - `decode_with_known`: the same, but the first messages were decoded before and are passed in.
+      Only for protocols where each item of the list is one message and depends on no other item.
+    - `write_messages` writes messages without a request, in the vendor's shape but without its
+      limits. `to_openai()` and the other formats of a compiled thread return this.
     - `stream_encoder` takes the creation time of the frames, because codecs read no clock.
     - `request_path`: the path that a request is posted to, by model and whether it streams.
     - `locate_answer`: the path of a position in an answer of this protocol.
     - `rules_apply`: whether a rule of the target could change a body of this same protocol.
-    - `add_marks`: a parsed body of this same protocol with the target's cache marks; `None` if it
-      needs no marks, or if another rule of the target may change it.
-    - `place_thinking`: marks thinking for the member in which a client reads it, in a protocol with
-      several such members.
+    - `add_cache_marks`: a parsed body of this same protocol with the target's cache marks; `None`
+      if it needs no marks, or if another rule of the target may change it.
+    - `place_thinking`: notes on a thinking block in which member the client reads it, for a
+      protocol with several such members.
 
     Facts:
 
     - `http`: everything about HTTP. `fields`: the table of parameters.
-    - `conversation`: the request member that holds the messages.
-    - `answer`: the member by which a whole answer is recognised.
+    - `conversation_member`: the member of a request that holds the messages.
+    - `answer_member`: the member that every complete answer has.
     - `empty_request`: the smallest valid body.
-    - `rewritten`: the members that a rule of the target may change.
+    - `rewritable_members`: the members that a rule of the target may change.
     - `needs_user_message`: the vendor refuses a conversation without a user message.
     - `fast_path`: translates simple conversations without the model's values.
-    - `has_stop_details`: an answer explains a refusal beside its stop reason.
+    - `has_stop_details`: an answer has a field for the explanation of a refusal.
     - `failed_stops`: stop reasons that mean a failure.
     - `stream_errors`: kinds of error that clients recognise only inside a stream.
-    - `marks_end`: a stream has a terminal event; otherwise the frame with the stop reason is last.
+    - `has_end_event`: a stream has a terminal event. Without it, the frame with the stop reason is
+      the last one.
     """
 
     protocol: str
@@ -347,48 +355,46 @@ class Codec(Struct, frozen=True):
     encode_error: Callable[[ApiError], tuple[int, JsonObject]]
     request_path: Callable[[str, bool], str]
     http: Http
-    conversation: str
-    answer: str
+    conversation_member: str
+    answer_member: str
     empty_request: JsonObject
-    rewritten: tuple[str, ...]
+    rewritable_members: tuple[str, ...]
     needs_user_message: bool = False
-    decode_longer: Callable[[JsonObject, str | None, Sequence[Message]], Request] | None = None
+    decode_with_known: Callable[[JsonObject, str | None, Sequence[Message]], Request] | None = None
     rules_apply: Callable[[Request, Target], bool] = lambda _request, _target: False
-    add_marks: Callable[[JsonObject, Request, Target], JsonObject | None] | None = None
+    add_cache_marks: Callable[[JsonObject, Request, Target], JsonObject | None] | None = None
     fields: "FieldTable | None" = None
     fast_path: "FastPath | None" = None
     has_stop_details: bool = False
     failed_stops: Mapping[str, ErrorKind] = {}
     stream_errors: frozenset[ErrorKind] = frozenset()
-    marks_end: bool = True
+    has_end_event: bool = True
     place_thinking: Callable[[Thinking, ThinkingMember], Thinking] | None = None
 
 
-def members(value: Any) -> JsonObject | None:
+def as_object(value: Any) -> JsonObject | None:
     """The value if it is a JSON object, else `None`."""
     return cast(JsonObject, value) if isinstance(value, dict) else None
 
 
-MAKER_ONLY = "thinking_of_another_model"
-STORED_ONLY = "file_id_of_another_vendor"
+FOREIGN_THINKING = "thinking_of_another_model"
+FOREIGN_FILE_ID = "file_id_of_another_vendor"
 
 
 def made_by(protocol: str, message: Message, request: Request) -> bool:
-    """Whether this protocol made a message: by its origin, else by the body it was read from."""
+    """Whether a message comes from this protocol: by its origin, or else by its request."""
     if message.origin is not None:
         return message.origin.protocol == protocol
     return request.wire is not None and request.wire.protocol == protocol
 
 
-def refuse_foreign(protocol: str, message: Message, request: Request) -> str | None:
+def check_foreign_thinking(protocol: str, message: Message, request: Request) -> str | None:
     """The loss code of thinking from another protocol, else `None`."""
-    if made_by(protocol, message, request):
-        return None
-    return MAKER_ONLY
+    return None if made_by(protocol, message, request) else FOREIGN_THINKING
 
 
-def refuse_opaque(protocol: str, block: Opaque, _message: Message, _request: Request) -> str | None:
-    """The loss code of another protocol's own block, else `None`."""
+def check_opaque(protocol: str, block: Opaque, _message: Message, _request: Request) -> str | None:
+    """The loss code of a block that only another protocol has, else `None`."""
     return None if block.protocol == protocol else "vendor_block_dropped"
 
 
@@ -398,7 +404,7 @@ PACKAGES = {
     "openai-responses": "weft.codec.responses",
     "gemini": "weft.codec.gemini",
 }
-"""By protocol: the package that holds its `CODEC`."""
+"""The package with the `CODEC` of each protocol."""
 
 
 class Codecs(Mapping[str, Codec]):

@@ -4,8 +4,8 @@ In a request, two problems with ids are fixed; each change is reported, and the 
 original id.
 
 - An id has characters that the target refuses, or is too long. It is truncated and gets a digest of
-  the original as a suffix (`with_digest`). The same id always gives the same result. Two ids never
-  become one: an id that already ends like a digest gets another one.
+  the original as a suffix (`with_digest`). The same id always gives the same result. Two different
+  ids stay different: an id that already ends in such a suffix gets a second one.
 - Two calls of one request have the same id. Vendors refuse that ("`tool_use` ids must be unique"),
   but some clients and models restart the numbering in every turn. The first call keeps its id,
   a later one gets a new id, and each result answers the oldest of its calls that has no result yet.
@@ -27,7 +27,7 @@ from msgspec import structs
 
 from weft.model import Block, Close, Delta, Event, Message, Open, Position, ToolCall, ToolResult
 
-from .base import Calls, Losses, members
+from .base import Calls, Losses, as_object
 
 
 def unique_call_ids(messages: Sequence[Message], losses: Losses) -> tuple[Message, ...]:
@@ -35,7 +35,9 @@ def unique_call_ids(messages: Sequence[Message], losses: Losses) -> tuple[Messag
     ids = _UniqueIds(losses)
     renamed: list[Message] = []
     for number, message in enumerate(messages):
-        blocks = tuple(ids.block(block, (number, at)) for at, block in enumerate(message.blocks))
+        blocks = tuple(
+            ids.rename(block, (number, index)) for index, block in enumerate(message.blocks)
+        )
         is_same = blocks == message.blocks
         renamed.append(message if is_same else structs.replace(message, blocks=blocks))
     return tuple(renamed)
@@ -55,7 +57,8 @@ class _UniqueIds:
         self.unanswered: dict[str, deque[str]] = {}
         self.last_answered: dict[str, str] = {}
 
-    def block(self, block: Block, position: Position) -> Block:
+    def rename(self, block: Block, position: Position) -> Block:
+        """The block with a unique id; a block without an id is unchanged."""
         if isinstance(block, ToolCall):
             return self._call(block, position)
         return self._result(block) if isinstance(block, ToolResult) else block
@@ -83,17 +86,18 @@ class _UniqueIds:
 
 DIGEST_SUFFIX = re.compile(r"-x[0-9a-f]{8}$")
 DIGEST_LENGTH = 10
+"""The length of `-x` and eight hexadecimal digits."""
 
 
-def with_digest(call_id: str, longest: int | None = None) -> str:
-    """The id with its digest, truncated to the longest that the protocol accepts."""
+def with_digest(call_id: str, max_length: int | None = None) -> str:
+    """The id with its digest as a suffix, truncated to `max_length` characters."""
     digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    prefix = call_id if longest is None else call_id[: longest - DIGEST_LENGTH]
+    prefix = call_id if max_length is None else call_id[: max_length - DIGEST_LENGTH]
     return f"{prefix}-x{digest}"
 
 
 def report_new_id(call_id: str, position: Position, losses: Losses) -> None:
-    """Report that a call has another id here; the sidecar has the caller's."""
+    """Report that a call gets another id; the sidecar keeps the caller's."""
     losses.add(position, "call_id_changed", call_id)
 
 
@@ -103,25 +107,27 @@ def report_empty_arguments(position: Position, losses: Losses) -> None:
 
 
 def has_digest(call_id: str) -> bool:
-    """Whether an id ends like one from `with_digest`."""
+    """Whether an id ends in a suffix like the ones that `with_digest` adds."""
     return call_id[-10:-8] == "-x" and DIGEST_SUFFIX.search(call_id) is not None
 
 
-def fitting_id(call_id: str, longest: int) -> str:
-    """The id, with a digest if it is too long or already ends like one.
+def fitting_id(call_id: str, max_length: int) -> str:
+    """The id if it is at most `max_length` long, else `with_digest`.
 
-    It is the same every turn, and two ids never become one.
+    An id that already ends in such a suffix gets a second one, so that different ids stay
+    different.
     """
-    if len(call_id) <= longest and call_id.isidentifier():
-        return call_id  # nearly all ids; a digest follows a hyphen
-    if 0 < len(call_id) <= longest and not has_digest(call_id):
+    if len(call_id) <= max_length and call_id.isidentifier():
+        return call_id  # nearly all ids; an identifier has no hyphen, so no such suffix
+    if 0 < len(call_id) <= max_length and not has_digest(call_id):
         return call_id
-    return with_digest(call_id, longest)
+    return with_digest(call_id, max_length)
 
 
 INPUT_START = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 MAX_INPUT_START = 1000
-"""If the arguments do not start with `{"input": "` by then, they have another form."""
+"""If `{"input": "` has not come within this many characters, the arguments have another form."""
+
 COMPLETE_CHARACTERS = re.compile(
     r'(?:[^"\\]+'
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -164,7 +170,7 @@ def _replace_generated_id(block: Block, seed: str) -> Block:
 
 
 def restore_call(call: ToolCall, calls: Calls) -> ToolCall:
-    """The call with the client's own tool name; the same object if the name was not changed."""
+    """The call with the client's own tool name; the same object if nothing was changed."""
     original = calls.get(call.name)
     if original is None or call.namespace is not None:
         return call
@@ -202,7 +208,7 @@ def unwrap(arguments: str) -> str:
         return arguments
     if isinstance(value, str):
         return value
-    fields = members(value)
+    fields = as_object(value)
     if fields is None or fields.keys() != {"input"} or not isinstance(fields["input"], str):
         return arguments
     return fields["input"]
@@ -216,41 +222,41 @@ class CallRestorer:
         self._open: dict[int, tuple[ToolCall, _InputExtractor | None]] = {}
 
     def send(self, event: Event) -> list[Event]:
-        """The events for the client in place of this one."""
+        """The events for the client that replace this one."""
         match event:
             case Open(index=index, block=ToolCall() as block):
-                return self._opened(index, block, event)
+                return self._restore_open(index, block, event)
             case Delta(index=index, kind="arguments", text=text) if index in self._open:
-                reader = self._open[index][1]
-                if reader is None:
+                extractor = self._open[index][1]
+                if extractor is None:
                     return [event]
-                piece = reader.feed(text)
+                piece = extractor.feed(text)
                 return [Delta(index, "arguments", piece)] if piece else []
             case Close(index=index, block=block) if index in self._open:
-                return self._closed(index, block)
+                return self._restore_close(index, block)
             case _:
                 return [event]
 
-    def _opened(self, index: int, block: ToolCall, event: Event) -> list[Event]:
+    def _restore_open(self, index: int, block: ToolCall, event: Event) -> list[Event]:
         restored = restore_call(block, self._calls)
         if restored is block:
             return [event]
-        reader = _InputExtractor() if restored.custom and not block.custom else None
-        self._open[index] = restored, reader
-        if reader is not None:
-            restored = structs.replace(restored, arguments=reader.feed(block.arguments))
+        extractor = _InputExtractor() if restored.custom and not block.custom else None
+        self._open[index] = restored, extractor
+        if extractor is not None:
+            restored = structs.replace(restored, arguments=extractor.feed(block.arguments))
         return [Open(index, restored)]
 
-    def _closed(self, index: int, last: Block | None) -> list[Event]:
-        """The end of a renamed call, with the rest of its text."""
-        restored, reader = self._open.pop(index)
+    def _restore_close(self, index: int, last: Block | None) -> list[Event]:
+        """The end of a renamed call, after the text that was not sent yet."""
+        restored, extractor = self._open.pop(index)
         if isinstance(last, ToolCall):
             last = restore_call(last, self._calls)
-        if reader is None:
+        if extractor is None:
             return [Close(index, last)]
-        text = last.arguments if isinstance(last, ToolCall) else unwrap(reader.received)
+        text = last.arguments if isinstance(last, ToolCall) else unwrap(extractor.received)
         final = last if last is not None else structs.replace(restored, arguments=text)
-        sent = reader.sent
+        sent = extractor.sent
         missing = text[len(sent) :] if text.startswith(sent) else ""
         events: list[Event] = [Delta(index, "arguments", missing)] if missing else []
         return [*events, Close(index, final)]
@@ -285,7 +291,7 @@ class _InputExtractor:
         self._ended = self._buffer.startswith('"')
         try:
             piece = str(orjson.loads(f'"{raw}"'))
-        except orjson.JSONDecodeError:  # not JSON after all: the end sends the whole text
+        except orjson.JSONDecodeError:  # not JSON after all; `_restore_close` sends the whole text
             self._ended = True
             return ""
         self._sent.append(piece)

@@ -4,8 +4,8 @@ Every client echoes the text of an answer, and its calls by id, name and argumen
 answer has more: thinking, signatures, vendor members. A protocol without turns may split one answer
 into several assistant messages; together they are one echo.
 
-- `replace_answers` takes the answers by their position in the request, which the gateway knows.
-- `restore_echoes` finds them by content, in order, because the sidecar has no positions.
+- `replace_answers` is for the gateway, which knows the position of each echo in the request.
+- `restore_echoes` is for the sidecar, which has no positions. It finds echoes by their content.
 
 Loss paths still refer to the list that the caller sent. A cache mark stays with the text or call
 that it was set on, and never moves to thinking:
@@ -35,41 +35,42 @@ from weft.model import (
 
 
 class OriginalPosition(Struct, frozen=True, gc=False):
-    """The position of a message in the caller's list. `blocks` are the positions of the blocks of a
-    restored answer; a block that the client never saw has the position of its message."""
+    """The position of a message in the caller's list.
+
+    For a restored answer, `blocks` has the position of each block. A block that the client never
+    saw has the position of its message.
+    """
 
     number: int
     blocks: list[Position] | None = None
 
 
 class AnswerIndex:
-    """Stored answers by the key of their echo, oldest first. `None` is an answer that needs no
-    restoring.
+    """Stored answers by the key of their echo, oldest first.
 
-    With `again`, the last answer with a key is used for all later echoes with that key.
+    Each answer is used for one echo, in order. The last one is used for all later echoes too.
     """
 
-    def __init__(self, *, again: bool = False) -> None:
-        self._answers: dict[str, deque[Message | None]] = {}
-        self._longest = 0
-        self._again = again
+    def __init__(self) -> None:
+        self._answers: dict[str, deque[Message]] = {}
+        self._max_messages = 0
 
-    def add(self, key: str, answer: Message | None, blocks: int) -> None:
-        """Add an answer with this many blocks; its echo may have one more, for a refusal."""
+    def add(self, key: str, answer: Message) -> None:
         self._answers.setdefault(key, deque()).append(answer)
-        self._longest = max(self._longest, blocks + 1)
+        # A client may send each block as one message, and the explanation of a refusal as another.
+        self._max_messages = max(self._max_messages, len(answer.blocks) + 1)
 
     def take(self, echoes: Sequence[Message], start: int) -> tuple[Message | None, int]:
-        """The answer that the next messages echo, and the number of these messages."""
-        end, furthest = start, min(len(echoes), start + self._longest)
-        while end < furthest and echoes[end].role == "assistant":
+        """The answer that the messages from `start` echo, and the number of these messages."""
+        end, limit = start, min(len(echoes), start + self._max_messages)
+        while end < limit and echoes[end].role == "assistant":
             end += 1
         for stop in range(end, start, -1):
             blocks = [block for message in echoes[start:stop] for block in message.blocks]
             answers = self._answers.get(echo_key(blocks))
             if answers:
-                alone = self._again and len(answers) == 1
-                return answers[0] if alone else answers.popleft(), stop - start
+                is_last = len(answers) == 1
+                return answers[0] if is_last else answers.popleft(), stop - start
         return None, 1
 
 
@@ -85,20 +86,20 @@ def restore_echoes(echoed: Request, index: AnswerIndex) -> Request:
     """The request with every echo of a stored answer replaced by the answer."""
     echoes = echoed.messages
     messages: list[Message] = []
-    before: list[OriginalPosition] = []
+    originals: list[OriginalPosition] = []
     start = 0
     while start < len(echoes):
         answer, count = index.take(echoes, start)
         echo = echoes[start : start + count]
         if answer is not None:
             messages.append(answer)
-            before.append(OriginalPosition(start, _positions_before(answer, echo, start)))
+            originals.append(OriginalPosition(start, _echo_positions(answer, echo, start)))
         else:
             messages += echo
-            before += [OriginalPosition(start + at) for at in range(count)]
+            originals += [OriginalPosition(number) for number in range(start, start + count)]
         start += count
-    moved = any(original.blocks is not None for original in before)
-    return _move(echoed, messages, before) if moved else echoed
+    is_changed = any(original.blocks is not None for original in originals)
+    return _with_messages(echoed, messages, originals) if is_changed else echoed
 
 
 def replace_answers(echoed: Request, answers: Mapping[tuple[int, int], Message]) -> Request:
@@ -111,45 +112,48 @@ def replace_answers(echoed: Request, answers: Mapping[tuple[int, int], Message])
     echoes = echoed.messages
     stops = dict(answers.keys())
     messages: list[Message] = []
-    before: list[OriginalPosition] = []
+    originals: list[OriginalPosition] = []
     start = 0
     while start < len(echoes):
         stop = stops.get(start)
         if stop is None:
             messages.append(echoes[start])
-            before.append(OriginalPosition(start))
+            originals.append(OriginalPosition(start))
             start += 1
             continue
         answer = answers[start, stop]
         messages.append(answer)
-        before.append(OriginalPosition(start, _positions_before(answer, echoes[start:stop], start)))
+        positions = _echo_positions(answer, echoes[start:stop], start)
+        originals.append(OriginalPosition(start, positions))
         start = stop
-    return _move(echoed, messages, before)
+    return _with_messages(echoed, messages, originals)
 
 
 def replace_messages(request: Request, messages: tuple[Message, ...]) -> Request:
-    """The request with another message list, which shares its start or its end with the old one.
+    """The request with another message list, whose start or end may be equal to the old one's.
 
-    Cache marks stay on the messages that both lists have. A mark on another one is dropped.
+    Cache marks stay on the messages at the equal start and end. All other marks are dropped.
     """
     old = request.messages
     shorter = min(len(old), len(messages))
     start = next((n for n in range(shorter) if old[n] != messages[n]), shorter)
-    longest = shorter - start
-    end = next((n for n in range(longest) if old[-1 - n] != messages[-1 - n]), longest)
-    shared = {*range(start), *range(len(old) - end, len(old))}
-    before = [
-        OriginalPosition(number if number < start else number + len(old) - len(messages))
-        if number < start or number >= len(messages) - end
-        else OriginalPosition(min(start, len(old) - 1))
-        for number in range(len(messages))
+    max_end = shorter - start
+    end = next((n for n in range(max_end) if old[-1 - n] != messages[-1 - n]), max_end)
+    # Paths of losses in the messages between point to where the lists begin to differ.
+    first_different = min(start, len(old) - 1)
+    old_numbers = [
+        *range(start),
+        *[first_different] * (len(messages) - start - end),
+        *range(len(old) - end, len(old)),
     ]
+    shared = {*range(start), *range(len(old) - end, len(old))}
     marks = {
         position: mark
         for position, mark in request.marks.items()
         if not position or not isinstance(position[0], int) or position[0] in shared
     }
-    return _move(structs.replace(request, marks=marks), messages, before)
+    originals = [OriginalPosition(number) for number in old_numbers]
+    return _with_messages(structs.replace(request, marks=marks), messages, originals)
 
 
 def echo_key(blocks: Sequence[Block]) -> str:
@@ -166,70 +170,77 @@ def digest(value: Any) -> str:
     return sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
 
 
-def _positions_before(answer: Message, echo: Sequence[Message], start: int) -> list[Position]:
-    """For each block of an answer, the position of its echo."""
-    calls: dict[str, Position] = {}
-    texts: list[Position] = []
+def _echo_positions(answer: Message, echo: Sequence[Message], start: int) -> list[Position]:
+    """For each block of an answer, the position of the block that echoes it."""
+    call_positions: dict[str, Position] = {}
+    text_positions: list[Position] = []
     for number, message in enumerate(echo, start):
-        for at, block in enumerate(message.blocks):
+        for index, block in enumerate(message.blocks):
             if isinstance(block, ToolCall):
-                calls[block.id] = (number, at)
+                call_positions[block.id] = (number, index)
             elif isinstance(block, Text | Refusal):
-                texts.append((number, at))
-    free = iter(texts)
+                text_positions.append((number, index))
+    unused_texts = iter(text_positions)
     positions: list[Position] = []
     for block in answer.blocks:
         if isinstance(block, ToolCall):
-            positions.append(calls.get(block.id, (start,)))
+            positions.append(call_positions.get(block.id, (start,)))
         elif isinstance(block, Text | Refusal):
-            positions.append(next(free, (start,)))
+            positions.append(next(unused_texts, (start,)))
         else:
             positions.append((start,))
     return positions
 
 
-def _move(
-    echoed: Request, messages: Sequence[Message], before: Sequence[OriginalPosition]
+def _with_messages(
+    echoed: Request, messages: Sequence[Message], originals: Sequence[OriginalPosition]
 ) -> Request:
-    """The request with these messages; its marks and paths still refer to the caller's list."""
+    """The request with these messages. Its marks get their new positions; paths still refer to the
+    caller's list."""
 
-    def place_before(position: Position) -> Position:
+    def original_position(position: Position) -> Position:
         match position:
-            case (int(number), *steps) if number < len(before):
-                original = before[number]
+            case (int(number), *steps) if number < len(originals):
+                original = originals[number]
                 if original.blocks is None or not steps or not isinstance(steps[0], int):
                     return (original.number, *steps)
-                at = original.blocks[steps[0]]
-                return (*at, *steps[1:]) if len(at) > 1 else at
+                block = original.blocks[steps[0]]
+                return (*block, *steps[1:]) if len(block) > 1 else block
             case _:
                 return position
 
-    marks = _move_marks(echoed, before) if echoed.marks else echoed.marks
+    marks = _move_marks(echoed, originals) if echoed.marks else echoed.marks
     wire = echoed.wire
     if wire is not None:
         locate = wire.locate
-        wire = Wire(wire.protocol, lambda position: locate(place_before(position)), wire.part_name)
+        wire = Wire(
+            wire.protocol, lambda position: locate(original_position(position)), wire.part_name
+        )
     return structs.replace(echoed, messages=tuple(messages), marks=marks, wire=wire)
 
 
-def _move_marks(echoed: Request, before: Sequence[OriginalPosition]) -> dict[Position, Any]:
-    """The marks at their new positions. A mark on a block that the answer does not have moves to
-    the last block that both have.
+def _move_marks(echoed: Request, originals: Sequence[OriginalPosition]) -> dict[Position, Any]:
+    """The marks at their new positions.
+
+    A mark on a block that the restored answer does not have moves to the last block that both the
+    echo and the answer have.
     """
-    now: dict[Position, Position] = {}
-    for number, original in enumerate(before):
+    new_positions: dict[Position, Position] = {}
+    for number, original in enumerate(originals):
         if original.blocks is None:
-            now[original.number,] = (number,)
+            new_positions[original.number,] = (number,)
             continue
-        for at, position in enumerate(original.blocks):
+        for index, position in enumerate(original.blocks):
             if len(position) > 1:
-                now[position] = now[position[0], "last"] = (number, at)
+                new_positions[position] = new_positions[position[0], "last"] = (number, index)
     marks: dict[Position, Any] = {}
     for position, mark in echoed.marks.items():
         if not position or not isinstance(position[0], int):
             marks[position] = mark
-        elif (message := now.get(position[:1])) is not None:
+            continue
+        last = new_positions.get((position[0], "last"))
+        if (message := new_positions.get(position[:1])) is not None:
             marks[*message, *position[1:]] = mark
-        elif (block := now.get(position[:2]) or now.get((position[0], "last"))) is not None:
+        elif (block := new_positions.get(position[:2], last)) is not None:
             marks[*block, *position[2:]] = mark
     return marks

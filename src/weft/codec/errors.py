@@ -1,16 +1,16 @@
-"""Errors and refusals: what all protocols share in reading and writing them.
+"""Errors and refusals: the code that all protocols share.
 
 A full context window is one kind of error, `context_length`, however the vendor phrases it. Agents
 compact when they recognise it, so it must survive translation.
 
-Each protocol reports a refusal in another field. In OpenAI's protocols a refusal is a part of the
-answer, `refusal`, and the answer is complete. Anthropic and Gemini cut off an answer that may not
-be given, and explain it beside the stop reason: in `stop_details.explanation` or `finishMessage`
+Each protocol reports a refusal in another field. In OpenAI's protocols, the refusal is a part of a
+complete answer (`refusal`). Anthropic and Gemini stop an answer that is not allowed, and explain it
+beside the stop reason: in `stop_details.explanation` or `finishMessage`
 (https://platform.claude.com/docs/en/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals).
-An answer of Responses that fails because of a policy is a refusal, too.
+A response of OpenAI Responses that fails because of a policy is a refusal too.
 
-If the client's protocol has no field for an explanation beside the stop reason, it becomes part of
-the answer. The recorded answer has it too, because the client will echo the answer it received.
+If the client's protocol has no field for the explanation, it becomes part of the answer. The
+recorded answer has it too, because the client will echo the answer that it received.
 Weft never invents an explanation.
 """
 
@@ -35,7 +35,7 @@ from weft.model import (
     StopKind,
 )
 
-from .base import Codec, members
+from .base import Codec, as_object
 
 CONTEXT_LENGTH = lazy_pattern(
     r"prompt (?:is )?too long|input is too long|context[ _]length|maximum context|context window|"
@@ -52,24 +52,24 @@ CONTEXT_LENGTH = lazy_pattern(
 )
 """Messages that mean "the prompt does not fit", by Anthropic, OpenAI, Gemini, Bedrock, xAI, Groq,
 DeepSeek, OpenRouter, Mistral, Together, Kimi, MiniMax, Copilot, vLLM, llama.cpp, LM Studio, Ollama.
-A rate limit may use the same words, so its status and type take precedence."""
+Messages about a rate limit may match too, so its status and type are checked first."""
 
-RESTORED = lazy_pattern(
+ABOUT_EARLIER_ANSWERS = lazy_pattern(
     r"thinking|thought|signature|reasoning|encrypted[ _]content|"
     r"\bitem\b.{0,80}(?:not found|without its required)|duplicate item",
     re.IGNORECASE,
 )
-"""Messages that refuse content of the vendor's own earlier answers: Anthropic ("Invalid `signature`
-in `thinking` block"), OpenAI ("Item with id 'rs_...' not found", "The encrypted content ... could
-not be verified"), Gemini ("Thought signature is not valid"), and Chat servers that do not know
-`reasoning_content`."""
+"""Messages by which a vendor refuses content of its own earlier answers: Anthropic ("Invalid
+`signature` in `thinking` block"), OpenAI ("Item with id 'rs_...' not found", "The encrypted content
+... could not be verified"), Gemini ("Thought signature is not valid"), and Chat servers that do not
+know `reasoning_content`."""
 
 NO_REASON = "the upstream gave no reason"
 
-REASONLESS = frozenset({NO_REASON, "Request contains an invalid argument."})
-"""Messages without a cause. Gemini refuses a bad signature in a long conversation like this."""
+VAGUE_MESSAGES = frozenset({NO_REASON, "Request contains an invalid argument."})
+"""Messages that name no cause. Gemini refuses a bad signature in a long conversation like this."""
 
-REFUSALS = frozenset({400, 404, 422})
+REFUSED_STATUSES = frozenset({400, 404, 422})
 """The HTTP statuses of a request whose content was refused."""
 
 TOO_MANY_REQUESTS = 429
@@ -106,13 +106,19 @@ KIND_STATUS: dict[ErrorKind, int] = {
 }
 
 
-UNCERTAIN: frozenset[ErrorKind | None] = frozenset({None, "invalid_request", "too_large", "server"})
+AMBIGUOUS_KINDS: frozenset[ErrorKind | None] = frozenset(
+    {None, "invalid_request", "too_large", "server"}
+)
 """Kinds that vendors also use for a full context window."""
 
 
 def kind_of(status: int, message: str, vendor_kind: ErrorKind | None) -> ErrorKind:
-    """The kind of an error, from its message first, the vendor's type next, the status last."""
-    if vendor_kind in UNCERTAIN and status != TOO_MANY_REQUESTS and CONTEXT_LENGTH.search(message):
+    """The kind of an error: from its message, else from the vendor's type, else from the status."""
+    if (
+        vendor_kind in AMBIGUOUS_KINDS
+        and status != TOO_MANY_REQUESTS
+        and CONTEXT_LENGTH.search(message)
+    ):
         return "context_length"
     if vendor_kind is not None:
         return vendor_kind
@@ -122,7 +128,8 @@ def kind_of(status: int, message: str, vendor_kind: ErrorKind | None) -> ErrorKi
 def error_status(error: ApiError, statuses: "dict[ErrorKind, int]" = KIND_STATUS) -> int:
     """The HTTP status of an error.
 
-    Some servers answer a full context window with 500. It becomes a 4xx, so that no client retries.
+    Some servers answer with 500 if the context window is full. That becomes 400, so that no client
+    retries.
     """
     if error.kind == "context_length" and error.status >= 500:
         return statuses[error.kind]
@@ -131,13 +138,13 @@ def error_status(error: ApiError, statuses: "dict[ErrorKind, int]" = KIND_STATUS
 
 def error_text(body: Any) -> str:
     """The message in an error body of any form; empty if there is none."""
-    envelope = members(body)
+    envelope = as_object(body)
     if envelope is None:
         return _page_title(body) if isinstance(body, str) else str(body or "")
     for value in (envelope.get("error"), envelope):
         if isinstance(value, str):
             return value
-        fields = members(value) or {}
+        fields = as_object(value) or {}
         for name in ("message", "detail", "msg"):
             if isinstance(message := fields.get(name), str) and message:
                 return message
@@ -153,24 +160,25 @@ def _page_title(text: str) -> str:
     return page if title is None else f"{page}: {title[1]}"
 
 
-def concerns_restored(error: ApiError) -> bool:
-    """Whether an error may be about content of earlier answers that the client did not send."""
-    if error.status not in REFUSALS or error.kind not in ("invalid_request", "not_found"):
+def is_about_restored_content(error: ApiError) -> bool:
+    """Whether an error may be about restored content: parts of earlier answers that Weft added and
+    the client did not send."""
+    if error.status not in REFUSED_STATUSES or error.kind not in ("invalid_request", "not_found"):
         return False
     fields = (error.message, error.param, error.code, error.type)
-    matches = any(field is not None and RESTORED.search(field) for field in fields)
-    return matches or error.message in REASONLESS
+    matches = any(field is not None and ABOUT_EARLIER_ANSWERS.search(field) for field in fields)
+    return matches or error.message in VAGUE_MESSAGES
 
 
-def failed(error: ApiError, *, native: bool = False) -> UpstreamFailed:
-    """The exception for an answer that failed."""
+def upstream_failed(error: ApiError, *, native: bool = False) -> UpstreamFailed:
+    """The exception for this error."""
     return UpstreamFailed(
         error.message, status=error.status, kind=error.kind, error=error, native=native
     )
 
 
 def error_of(failure: UpstreamError) -> ApiError:
-    """The error behind an exception."""
+    """The error of an exception."""
     if not isinstance(failure, UpstreamFailed):
         return ApiError("server", str(failure), 502)
     if isinstance(failure.error, ApiError):
@@ -180,7 +188,7 @@ def error_of(failure: UpstreamError) -> ApiError:
 
 
 def not_an_answer(body: JsonObject, member: str) -> NotAnAnswer:
-    """The error for a body without the member that holds an answer; quotes its message, if any."""
+    """The error for a body without the member that every answer has; quotes its message, if any."""
     texts = (body[key] for key in ("detail", "message") if isinstance(body.get(key), str))
     message = next(texts, "")
     reason = f": {message[:200]}" if message else ""
@@ -200,35 +208,36 @@ def failed_stop(
     return ApiError(kind, message, status, code=stop_reason)
 
 
-CUT: frozenset[StopKind] = frozenset({"refusal", "filter"})
+BLOCKED_STOPS: frozenset[StopKind] = frozenset({"refusal", "filter"})
 """Stop reasons of an answer that was blocked."""
 
 
-def explanation(stop: Stop | None) -> str:
+def refusal_explanation(stop: Stop | None) -> str:
     """The explanation beside the stop reason of a blocked answer; empty if there is none."""
-    if stop is None or stop.kind not in CUT:
+    if stop is None or stop.kind not in BLOCKED_STOPS:
         return ""
     if isinstance(stop.details, str):
         return stop.details
-    details = members(stop.details) or {}
+    details = as_object(stop.details) or {}
     text = details.get("explanation") or details.get("blockReasonMessage")
     return text if isinstance(text, str) else ""
 
 
-def declined(stop: Stop, *, refused: bool) -> bool:
-    """Whether the model itself declined in the answer's text (`refused`), so that the answer is
-    complete and nothing cut it off."""
+def declined_in_text(stop: Stop, *, refused: bool) -> bool:
+    """Whether the model itself declined, in the text of a complete answer. `refused` is whether the
+    answer has a refusal block."""
     return refused and stop.kind == "refusal" and stop.details is None
 
 
 def refusal_must_be_inlined(source: Codec, target: Codec) -> bool:
-    """Whether an explanation beside the source's stop reason must become part of the answer."""
+    """Whether the explanation of a refusal must become part of the answer, because the target has
+    no field for it."""
     return source.protocol != target.protocol and not target.has_stop_details
 
 
 def inline_refusal(response: Response) -> Response:
     """The answer with the explanation of its refusal as a block, unless it has one."""
-    text = explanation(response.stop)
+    text = refusal_explanation(response.stop)
     blocks = response.message.blocks
     if not text or any(isinstance(block, Refusal) for block in blocks):
         return response
@@ -240,18 +249,18 @@ class RefusalInliner:
     """Adds the explanation of a refusal to a stream, as the last block of the answer."""
 
     def __init__(self) -> None:
-        self._next = 0
+        self._next_index = 0
         self._has_refusal = False
 
     def send(self, event: Event) -> list[Event]:
-        """This event, with the block before it if it is the end of a refused answer."""
+        """The event; before the end of a refused answer, the block with its explanation."""
         match event:
             case Open(index=index, block=block):
-                self._next = max(self._next, index + 1)
+                self._next_index = max(self._next_index, index + 1)
                 self._has_refusal = self._has_refusal or isinstance(block, Refusal)
-            case Finish(stop=stop) if not self._has_refusal and (text := explanation(stop)):
+            case Finish(stop=stop) if not self._has_refusal and (text := refusal_explanation(stop)):
                 self._has_refusal = True
-                return [Open(self._next, Refusal(text)), Close(self._next), event]
+                return [Open(self._next_index, Refusal(text)), Close(self._next_index), event]
             case _:
                 pass
         return [event]

@@ -1,20 +1,21 @@
 """The fast path of `write_request`: simple conversations, translated without the model's values.
 
 A conversation is simple if it contains only text, tool calls and tool results, with no members
-beyond the required ones, and each call is answered by the next message. Signed thinking, cache
-breakpoints and inline system messages, which agents often send, are simple too: the first two are
-dropped, because no other protocol has them, and the last stay if the target accepts them. A typed
-decoder reads such a body and refuses everything else; the writer makes the target's messages
-directly from the result. The setup (model, system, tools, parameters) is translated as usual, as a
-request without messages.
+beyond the required ones, and the results of a call directly follow it. Three things that agents
+often send are simple too: signed thinking and cache breakpoints, which are dropped because no other
+protocol has them, and inline system messages, which stay if the target accepts them.
+
+A typed decoder reads such a body and refuses everything else. The writer makes the target's
+messages directly from the result. The setup (model, system, tools, parameters) is translated as
+usual, as a request without messages.
 
 The shared form of a simple conversation is a list of Chat Completions messages, because that
 protocol is the flattest. A codec that can read and write this form has a `FastPath`. Anything
-unusual raises `NotSimple`, and the request is decoded and encoded as usual. Both ways give the same
-body and the same losses.
+unusual raises `NotSimple`, and the request is decoded and encoded as usual. Both paths give the
+same body and the same losses.
 
-Why it exists: building the model's values for 400 plain messages costs more than reading and
-writing their JSON. See docs/adr/0022-typed-fast-path.md for the measurements.
+The reason for a second path: building the model's values for 400 plain messages costs more than
+reading and writing their JSON. docs/adr/0022-typed-fast-path.md has the measurements.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ from .tools import flat_name
 
 
 class NotSimple(Exception):
-    """The conversation has something that only the codecs' tables can translate."""
+    """The fast path cannot translate this conversation. The codecs can."""
 
 
 class Shape(Struct, gc=False, forbid_unknown_fields=True):
@@ -40,20 +41,22 @@ class Shape(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class Text(Shape):
-    # `type` is a member and no tag: msgspec accepts a missing tag if there is only one type.
+    # A member, not a msgspec tag: where only one type is possible, msgspec accepts a missing tag.
     type: Literal["text"]
     text: str
 
 
-Words: TypeAlias = Annotated[str, Meta(min_length=1)] | Annotated[list[Text], Meta(min_length=1)]
+TextContent: TypeAlias = (
+    Annotated[str, Meta(min_length=1)] | Annotated[list[Text], Meta(min_length=1)]
+)
 
 
 class User(Shape, tag="user", tag_field="role"):
-    content: Words
+    content: TextContent
 
 
 class System(Shape, tag="system", tag_field="role"):
-    content: Words
+    content: TextContent
 
 
 class Function(Shape):
@@ -74,11 +77,11 @@ class Assistant(Shape, tag="assistant", tag_field="role"):
 
 class Result(Shape, tag="tool", tag_field="role"):
     tool_call_id: str
-    content: Words
+    content: TextContent
 
 
 class ErrorFlag(Struct):
-    """The `is_error` of a tool result, which Chat's form has no member for."""
+    """The `is_error` of a tool result, for which Chat Completions has no member."""
 
     path: str
     is_error: bool
@@ -88,15 +91,16 @@ class ErrorFlag(Struct):
 class SimpleBody(Struct):
     """A body, split into its messages and its setup. The setup includes leading system messages.
 
-    - `first`: the number of its first message in the caller's list.
-    - `rest`: the paths of members that the shared form spells differently.
+    - `first_number`: the number of the first of `messages` in the caller's list.
+    - `rest`: the paths whose form changed, as in `Request.rest`.
+    - `error_flags`: the `is_error` members of tool results.
     - `dropped`: the path, loss code and detail of parts that no other protocol has.
     - `has_system`: whether system messages are among `messages`.
     """
 
     setup: JsonObject
     messages: list[Any]
-    first: int = 0
+    first_number: int = 0
     rest: dict[str, None] = {}
     error_flags: list[ErrorFlag] = []
     dropped: list[tuple[str, str, str]] = []
@@ -106,8 +110,12 @@ class SimpleBody(Struct):
 class FastPath(Struct, frozen=True):
     """Reads and writes simple bodies of one protocol.
 
-    `messages` may contain the source's own shapes where their JSON is the same as Chat's. `read`
-    and `write` raise `NotSimple`; `write` also if the target's model refuses such a list.
+    - `read`: the body, with its messages in the shared form. A message may keep the type of its own
+      protocol if its JSON is the same.
+    - `write`: the messages for the target.
+    - `legal_id`: the call id that the protocol accepts; equal to the argument if it is legal.
+
+    `read` and `write` raise `NotSimple` for anything that they cannot translate.
     """
 
     read: Callable[[bytes | str], SimpleBody]
@@ -116,8 +124,11 @@ class FastPath(Struct, frozen=True):
 
 
 class SimpleRequest:
-    """A request read by the fast path. `setup` is the request without its messages; `request` is
-    the whole request, decoded only if the fast path cannot write it."""
+    """A request that the fast path has read.
+
+    `setup` is the request without its messages. `request` is the whole request. It is decoded only
+    if the fast path cannot write it.
+    """
 
     def __init__(self, body: SimpleBody, setup: Request, decode: Callable[[], Request]) -> None:
         self.body = body
@@ -136,7 +147,10 @@ def read_simple(
     model: str | None,
     decode: Callable[[], Request],
 ) -> SimpleRequest | None:
-    """The request if the fast path can read it for this writer, else `None`."""
+    """The request if the fast path can read it, else `None`.
+
+    `decode` decodes the whole request, if it is needed later.
+    """
     if reader is writer or reader.fast_path is None or writer.fast_path is None:
         return None
     try:
@@ -164,18 +178,20 @@ def write_simple(source: SimpleRequest, writer: Codec, target: Target) -> Encode
     encoded = writer.encode_request(source.setup, target)
     try:
         orjson.dumps(encoded.body)
-    except orjson.JSONEncodeError:  # a setup nested deeper than orjson writes
+    except orjson.JSONEncodeError:  # for example, a setup that is nested too deeply for orjson
         return None
-    encoded.body["messages"] = _join(encoded.body["messages"], messages)
-    # The encoder saw a request without messages and reported that.
+    encoded.body["messages"] = _join_lists(encoded.body["messages"], messages)
+    # The encoder got a request without messages, and reported that.
     setup_losses = [loss for loss in encoded.losses if loss.code != "no_user_message"]
     return Encoded(encoded.body, setup_losses + losses.items, encoded.calls)
 
 
-def _join(lead: list[JsonObject], messages: list[Any]) -> orjson.Fragment:
+def _join_lists(system: list[JsonObject], messages: list[Any]) -> orjson.Fragment:
     """The leading system messages and the conversation as one JSON list."""
     written = write_json(messages)
-    return orjson.Fragment(orjson.dumps(lead)[:-1] + b"," + written[1:] if lead else written)
+    if not system:
+        return orjson.Fragment(written)
+    return orjson.Fragment(orjson.dumps(system)[:-1] + b"," + written[1:])
 
 
 ABSENT = Raw(b"")
@@ -183,8 +199,8 @@ ABSENT = Raw(b"")
 write_json = msgspec.json.Encoder().encode
 
 
-def body_of(shapes: Any, known: frozenset[str]) -> type[Struct]:
-    """The type of a body with messages of these shapes; its other members stay JSON text."""
+def body_type(shapes: Any, known: frozenset[str]) -> type[Struct]:
+    """The type of a body. Its messages have these shapes; its other members stay JSON text."""
     members = [(name, Raw, ABSENT) for name in sorted(known - {"messages"})]
     return msgspec.defstruct(
         "Body", [("messages", list[shapes]), *members], gc=False, forbid_unknown_fields=True
@@ -192,22 +208,22 @@ def body_of(shapes: Any, known: frozenset[str]) -> type[Struct]:
 
 
 def read_with(decode: Callable[[bytes | str], Any], body: bytes | str) -> SimpleBody:
-    """The body as this typed decoder reads it."""
+    """The body as this typed decoder reads it; raises `NotSimple` if it cannot."""
     try:
-        read = decode(body)
+        typed_body = decode(body)
         setup = {
             name: orjson.loads(memoryview(value))
-            for name in read.__struct_fields__
-            if type(value := getattr(read, name)) is Raw and value is not ABSENT
+            for name in typed_body.__struct_fields__
+            if type(value := getattr(typed_body, name)) is Raw and value is not ABSENT
         }
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise NotSimple from error
-    return SimpleBody({**setup, "messages": []}, read.messages)
+    return SimpleBody({**setup, "messages": []}, typed_body.messages)
 
 
 def check_results(messages: Sequence[Any], legal_id: Callable[[str], str]) -> None:
-    """Raise `NotSimple` unless every call is answered by the next messages, and the target accepts
-    every id and name."""
+    """Raise `NotSimple` unless the results of each call directly follow it, and the target accepts
+    all ids and names."""
     waiting: set[str] = set()
     ids: list[str] = []
     names: set[str] = set()

@@ -9,13 +9,13 @@ supported parameters all come from this table.
     Field("user", str, "metadata.user_id")          a nested member
     Field("stop", list, "stop_sequences", read=read_strings, write=write_list)
 
-`Limits` states what a vendor accepts. A value outside is moved to the nearest accepted value, and
-reported. If no near value means the same, the request is refused here, with the caller's path,
-instead of by the vendor. Parameters that the catalogue says a model refuses are dropped.
+`Limits` states what a vendor accepts. A value outside of a limit is replaced by the nearest
+accepted value, and reported. If there is none, the request is refused here, with the caller's path,
+instead of by the vendor. Parameters that a model refuses, according to the catalogue, are dropped.
 
 For models with `thinking = "effort"`, a thinking-token budget is converted to an effort level: up
-to 2048 tokens are `low`, up to 8192 are `medium`, more are `high`. An effort that the caller names
-is kept, or replaced by the nearest one that the model supports.
+to 2048 tokens are `low`, up to 8192 are `medium`, more are `high`. An effort that the caller sets
+stays, or is replaced by the nearest one that the model supports.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -30,14 +30,15 @@ from weft.model import Format, JsonObject, Params, Reasoning, Request, texts
 
 from .base import Losses, Target
 from .calls import with_digest
-from .read import inside, optional, optional_object, wrong
+from .read import optional, optional_object, with_prefix, wrong
 from .reports import report_params
 
-REASONING = "reasoning."
+REASONING_PREFIX = "reasoning."
 NO_TOOLS: list[JsonObject] = []
 
 Tree = dict[str, "Tree"]
-"""The known members by name. A leaf is a member that one field reads as a whole."""
+"""The known members of an object by name, each with its own known members. Empty for a member whose
+whole value is read by one field."""
 
 
 class DecodeContext:
@@ -45,9 +46,9 @@ class DecodeContext:
 
     - `path`: the path of the current field.
     - `values`: the decoded parameters, by their names in the model.
-    - `unmapped`: the values that no parameter holds, by path. `None` means that another protocol
-      writes the value in another form.
-    - `skipped`: the paths of known members whose values no parameter can hold.
+    - `unmapped`: the values that no parameter holds, by path. `None` stands for a value that a
+      parameter holds, but that other protocols write in another form.
+    - `skipped`: the paths of known members whose values have no meaning for a parameter.
     """
 
     def __init__(self, body: JsonObject) -> None:
@@ -95,6 +96,7 @@ Write = Callable[[Any, EncodeContext], Any]
 
 
 def copy(value: Any, _context: EncodeContext) -> Any:
+    """Write a parameter unchanged."""
     return value
 
 
@@ -106,7 +108,7 @@ class Field(Struct, frozen=True):
     - `path`: the member, dotted; empty for the same name, `None` if it is not in the body.
     - `read`, `write`: conversions. Without `write`, another field or the caller writes the member.
     - `inner`: members of the value that the field reads, each with its parameter, if it has one.
-    - `older`: an earlier name of the member, still read.
+    - `deprecated_name`: an earlier name of the member, which is still read.
     """
 
     name: str
@@ -115,11 +117,15 @@ class Field(Struct, frozen=True):
     read: Read | None = None
     write: Write | None = copy
     inner: Mapping[str, str | None] = {}
-    older: str | None = None
+    deprecated_name: str | None = None
 
 
 class Row(Struct, frozen=True):
-    """A field with its path split into steps."""
+    """A field with its path split into steps.
+
+    `containers` are the objects around `member`, and `first` is the first step of the path. `name`
+    and `inner_name` are the two parts of the field's name (`reasoning`, `effort`).
+    """
 
     field: Field
     path: str
@@ -137,8 +143,8 @@ class FieldTable:
     - `paths`: the member of each parameter.
     - `supported`: the parameters that the protocol can express.
 
-    For a protocol that accepts two spellings of a name, `spell` converts a name to the standard
-    spelling, and `respell` converts a path to the spelling of a body.
+    A protocol may accept two spellings of a name. `spell` converts a name to the standard spelling,
+    and `respell` converts a path to the spelling that a body uses.
     """
 
     def __init__(
@@ -151,7 +157,11 @@ class FieldTable:
         self.tree: Tree = {name: {} for name in members}
         self.paths: dict[str, str] = {}
         self.supported = frozenset(field.name.partition(".")[0] for field in fields)
-        self._older = {field.name: field.older for field in fields if field.older is not None}
+        self._deprecated_names = {
+            field.name: field.deprecated_name
+            for field in fields
+            if field.deprecated_name is not None
+        }
         self._spell = spell
         self._respell = respell
         self._rows = tuple(map(self._add, fields))
@@ -169,8 +179,8 @@ class FieldTable:
             _add_path(self.tree, f"{path}.{inner}")
             if parameter is not None:
                 self.paths[parameter] = f"{path}.{inner}"
-        if field.older is not None:
-            self.tree.setdefault(field.older, {})
+        if field.deprecated_name is not None:
+            self.tree.setdefault(field.deprecated_name, {})
         *containers, member = path.split(".")
         first = path.partition(".")[0]
         return Row(field, path, tuple(containers), member, first, name, inner_name)
@@ -178,9 +188,9 @@ class FieldTable:
     def path(self, name: str, body: JsonObject | None = None) -> str:
         """The path of a parameter in this body."""
         head = name.partition(".")[0]
-        older = self._older.get(name)
-        if older is not None and body and older in body and self.paths[name] not in body:
-            return older
+        deprecated = self._deprecated_names.get(name)
+        if deprecated and body and deprecated in body and self.paths[name] not in body:
+            return deprecated
         path = self.paths.get(name) or self.paths.get(head, name)
         return path if self._respell is None or body is None else self._respell(body, path)
 
@@ -191,8 +201,10 @@ class FieldTable:
         context = DecodeContext(standard_body)
         try:
             for row in self._rows:
-                # Most parameters are absent from most bodies: do not look further for those.
-                if row.member and (row.first in standard_body or row.field.older in standard_body):
+                # Most parameters are absent from most bodies, so the first step decides quickly.
+                if row.member and (
+                    row.first in standard_body or row.field.deprecated_name in standard_body
+                ):
                     _read(row, context)
         except Refused as error:
             if self._respell is None or error.param is None:
@@ -201,10 +213,10 @@ class FieldTable:
             raise Refused(error.message, param=path, status=error.status, type=error.type) from None
         unmapped: dict[str, Any] = {}
         if context.skipped or spell is not None or not body.keys() <= self._leaves:
-            self._collect(body, self.tree, "", "", unmapped, context.skipped)
+            self._collect_unmapped(body, self.tree, "", "", unmapped, context.skipped)
         for path, value in context.unmapped.items():
             unmapped[path if self._respell is None else self._respell(body, path)] = value
-        return _params(context.values), unmapped
+        return _build_params(context.values), unmapped
 
     def _standardise(self, body: JsonObject, tree: Tree, spell: Callable[[str], str]) -> JsonObject:
         """The body with the standard spelling of every known name."""
@@ -217,7 +229,7 @@ class FieldTable:
             standard[name] = value
         return standard
 
-    def _collect(
+    def _collect_unmapped(
         self,
         raw: JsonObject,
         tree: Tree,
@@ -226,7 +238,10 @@ class FieldTable:
         unmapped: dict[str, Any],
         skipped: set[str],
     ) -> None:
-        """Add the members that no field reads; `body_path` is `path` as the body spells it."""
+        """Add the members of `raw` that no field reads to `unmapped`.
+
+        `path` is the path of `raw` in the standard spelling, `body_path` in the body's own.
+        """
         for key, value in raw.items():
             name = key if self._spell is None else self._spell(key)
             inner = tree.get(name)
@@ -235,10 +250,10 @@ class FieldTable:
             elif inner and isinstance(value, dict):
                 fields = cast(JsonObject, value)
                 steps = f"{path}{name}.", f"{body_path}{key}."
-                self._collect(fields, inner, *steps, unmapped, skipped)
+                self._collect_unmapped(fields, inner, *steps, unmapped, skipped)
 
     def encode(self, context: EncodeContext) -> JsonObject:
-        """The members for these parameters; reports the parameters that they cannot express."""
+        """The members for the parameters of a request; reports parameters without a member."""
         context.body = {}
         params = context.params
         for row in self._rows:
@@ -273,55 +288,55 @@ def _read(row: Row, context: DecodeContext) -> None:
         try:
             raw = optional_object(raw, step)
         except Refused as error:
-            raise _under(row.containers[:number], error) from None
+            raise _with_steps(row.containers[:number], error) from None
     try:
         value = raw.get(row.member) if field.kind is None else optional(raw, row.member, field.kind)
         context.path = row.path
-        if field.older is not None:
-            value = _older_value(field, field.older, value, context)
+        if field.deprecated_name is not None:
+            value = _value_or_deprecated(field, field.deprecated_name, value, context)
     except Refused as error:
-        raise _under(row.containers, error) from None
+        raise _with_steps(row.containers, error) from None
     if field.read is not None and value is not None:
         if value == {}:
             return
         try:
             value = field.read(value, context)
         except Refused as error:
-            raise inside(context.path, error) from None
+            raise with_prefix(context.path, error) from None
     if value is not None:
         context.values[field.name] = value
 
 
-def _older_value(field: Field, older: str, value: Any, context: DecodeContext) -> Any:
-    """The member's value, or the value under its older name, which is ignored if there are both."""
+def _value_or_deprecated(field: Field, name: str, value: Any, context: DecodeContext) -> Any:
+    """The member's value, else the value under its deprecated name."""
     raw = context.body
-    older_value = raw.get(older) if field.kind is None else optional(raw, older, field.kind)
-    if older_value is None:
+    deprecated = raw.get(name) if field.kind is None else optional(raw, name, field.kind)
+    if deprecated is None:
         return value
     if value is not None:
-        context.unmapped[older] = older_value
+        context.unmapped[name] = deprecated
         return value
-    context.unmapped[older] = None
-    context.path = older
-    return older_value
+    context.unmapped[name] = None
+    context.path = name
+    return deprecated
 
 
-def _under(steps: tuple[str, ...], error: Refused) -> Refused:
-    return inside(".".join(steps), error) if steps else error
+def _with_steps(steps: tuple[str, ...], error: Refused) -> Refused:
+    return with_prefix(".".join(steps), error) if steps else error
 
 
-def _params(values: dict[str, Any]) -> Params:
+def _build_params(values: dict[str, Any]) -> Params:
     reasoning = {
-        name.removeprefix(REASONING): value
+        name.removeprefix(REASONING_PREFIX): value
         for name, value in values.items()
-        if name.startswith(REASONING)
+        if name.startswith(REASONING_PREFIX)
     }
-    plain = {name: value for name, value in values.items() if not name.startswith(REASONING)}
+    plain = {name: value for name, value in values.items() if not name.startswith(REASONING_PREFIX)}
     return Params(reasoning=Reasoning(**reasoning) if reasoning else None, **plain)
 
 
 def read_strings(value: list[Any], _context: DecodeContext) -> tuple[str, ...]:
-    """A list of strings."""
+    """The value as a tuple; raises `Refused` if an item is not a string."""
     for number, item in enumerate(value):
         if not isinstance(item, str):
             raise wrong(f"[{number}]", item, "a string")
@@ -332,9 +347,11 @@ def write_list(value: Iterable[Any], _context: EncodeContext) -> list[Any]:
     return list(value)
 
 
-ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-STEPS = ((2048, "low"), (8192, "medium"))
-MOST = "high"
+EFFORT_ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+BUDGET_EFFORTS = ((2048, "low"), (8192, "medium"))
+"""Up to this budget: this effort. A larger budget is `LARGEST_EFFORT`."""
+
+LARGEST_EFFORT = "high"
 
 
 def with_effort(reasoning: Reasoning, model: Model, losses: Losses) -> Reasoning:
@@ -342,13 +359,13 @@ def with_effort(reasoning: Reasoning, model: Model, losses: Losses) -> Reasoning
     budget = reasoning.budget
     if budget is None or reasoning.effort is not None or model.thinking != "effort":
         return reasoning
-    effort = next((level for limit, level in STEPS if budget <= limit), MOST)
+    effort = next((level for limit, level in BUDGET_EFFORTS if budget <= limit), LARGEST_EFFORT)
     losses.param("reasoning.budget", "thinking_budget_as_effort", f"{budget} -> {effort}")
     losses.param("reasoning.effort", "effort_added", effort)
     return structs.replace(reasoning, effort=effort, budget=None)
 
 
-def fitting_effort(
+def nearest_effort(
     effort: str | None, model: Model, losses: Losses, name: str = "reasoning.effort"
 ) -> str | None:
     """The nearest effort that the model supports; `None` if it supports none.
@@ -356,14 +373,19 @@ def fitting_effort(
     `name` is the parameter that a loss is reported for.
     """
     supported = model.efforts
-    if effort not in ORDER or supported is None or effort in supported:
+    if effort not in EFFORT_ORDER or supported is None or effort in supported:
         return effort
     if not supported:
         level = "form" if effort == "none" else "meaning"
         losses.param(name, "effort_unsupported", effort, level)
         return None
-    at = ORDER.index(effort)
-    nearest = min(supported, key=lambda word: (abs(ORDER.index(word) - at), -ORDER.index(word)))
+    rank = EFFORT_ORDER.index(effort)
+
+    def distance(other: str) -> tuple[int, int]:
+        other_rank = EFFORT_ORDER.index(other)
+        return abs(other_rank - rank), -other_rank  # of two at the same distance, the higher one
+
+    nearest = min(supported, key=distance)
     losses.param(name, "effort_changed", f"{effort} -> {nearest}")
     return nearest
 
@@ -376,44 +398,48 @@ class Limits(Struct, frozen=True):
     """The limits of a vendor.
 
     - `temperature`: the range of temperatures.
-    - `stops`: the largest number of stop sequences; `blank_stops`: whether blank ones are allowed.
-    - `tokens`: the smallest `max_tokens`; `allows_zero_tokens`: whether 0 is allowed too.
-    - `seed`: the largest seed. `user`: the longest user id, in characters.
-    - `sampling_if_reasoning_off`: whether a model that refuses sampling parameters takes them while
-      its reasoning is off.
+    - `max_stops`: the largest number of stop sequences.
+    - `allows_blank_stops`: whether a stop sequence may be blank.
+    - `min_tokens`: the smallest `max_tokens`.
+    - `allows_zero_tokens`: whether `max_tokens` may also be 0.
+    - `max_seed`: the largest seed.
+    - `max_user_length`: the longest user id, in characters.
+    - `sampling_if_reasoning_off`: whether a model that refuses sampling parameters accepts them
+      while its reasoning is off.
     """
 
     temperature: tuple[float, float] = (0, 2)
-    stops: int | None = None
-    blank_stops: bool = True
-    tokens: int = 1
+    max_stops: int | None = None
+    allows_blank_stops: bool = True
+    min_tokens: int = 1
     allows_zero_tokens: bool = False
-    seed: int | None = None
-    user: int | None = None
+    max_seed: int | None = None
+    max_user_length: int | None = None
     sampling_if_reasoning_off: bool = False
 
 
-def within(params: Params, limits: Limits, model: Model, losses: Losses) -> Params:
-    """The parameters within the vendor's limits; raises `Refused` if no valid value is close."""
-    params = _sampling(params, limits, model, losses)
+def apply_limits(params: Params, limits: Limits, model: Model, losses: Losses) -> Params:
+    """The parameters within the vendor's limits; raises `Refused` if there is no near valid
+    value."""
+    params = _allowed_sampling(params, limits, model, losses)
     changed = {
-        "max_tokens": _tokens(params.max_tokens, limits, losses),
-        "stop": _stops(params.stop, limits, model, losses),
-        "temperature": _temperature(params.temperature, limits, losses),
-        "seed": _seed(params.seed, limits, losses),
-        "user": _user(params.user, limits, losses),
+        "max_tokens": _allowed_max_tokens(params.max_tokens, limits, losses),
+        "stop": _allowed_stops(params.stop, limits, model, losses),
+        "temperature": _allowed_temperature(params.temperature, limits, losses),
+        "seed": _allowed_seed(params.seed, limits, losses),
+        "user": _allowed_user(params.user, limits, losses),
     }
     if all(getattr(params, name) == value for name, value in changed.items()):
         return params
     return structs.replace(params, **changed)
 
 
-def _sampling(params: Params, limits: Limits, model: Model, losses: Losses) -> Params:
-    """The parameters without the sampling that the model refuses."""
+def _allowed_sampling(params: Params, limits: Limits, model: Model, losses: Losses) -> Params:
+    """The parameters without the sampling parameters that the model refuses."""
     reasoning = params.reasoning
     is_off = reasoning is not None and reasoning.effort == "none"
-    free = limits.sampling_if_reasoning_off and is_off
-    if not model.temperature and not free:
+    is_allowed = model.temperature or (limits.sampling_if_reasoning_off and is_off)
+    if not is_allowed:
         for name in ("temperature", "top_p", "top_k"):
             params = _drop_sampling(params, name, losses)
     elif model.one_sampler and params.temperature is not None and params.top_p is not None:
@@ -431,31 +457,31 @@ def _drop_sampling(params: Params, name: str, losses: Losses) -> Params:
     return structs.replace(params, **{name: None})
 
 
-def _seed(value: int | None, limits: Limits, losses: Losses) -> int | None:
-    if value is None or limits.seed is None or abs(value) <= limits.seed:
+def _allowed_seed(value: int | None, limits: Limits, losses: Losses) -> int | None:
+    if value is None or limits.max_seed is None or abs(value) <= limits.max_seed:
         return value
     losses.param("seed", "seed_dropped", value)
     return None
 
 
-def _user(value: str | None, limits: Limits, losses: Losses) -> str | None:
-    if value is None or limits.user is None or len(value) <= limits.user:
+def _allowed_user(value: str | None, limits: Limits, losses: Losses) -> str | None:
+    if value is None or limits.max_user_length is None or len(value) <= limits.max_user_length:
         return value
     losses.param("user", "user_shortened", value)
-    return with_digest(value, limits.user)
+    return with_digest(value, limits.max_user_length)
 
 
-def _temperature(value: float | None, limits: Limits, losses: Losses) -> float | None:
+def _allowed_temperature(value: float | None, limits: Limits, losses: Losses) -> float | None:
     if value is None:
         return None
     low, high = limits.temperature
     accepted = min(max(value, low), high)
     if accepted != value:
         losses.param("temperature", "temperature_clamped", f"{value} -> {accepted}")
-    return accepted if accepted != value else value
+    return accepted
 
 
-def _stops(
+def _allowed_stops(
     value: tuple[str, ...] | None, limits: Limits, model: Model, losses: Losses
 ) -> tuple[str, ...] | None:
     if not value:
@@ -464,34 +490,35 @@ def _stops(
         losses.param("stop", "stop_sequences_dropped", len(value))
         return None
     accepted = value
-    if not limits.blank_stops:
+    if not limits.allows_blank_stops:
         accepted = tuple(stop for stop in value if stop and not stop.isspace())
         if accepted != value:
             losses.param("stop", "stop_sequences_dropped", len(value) - len(accepted))
-    if limits.stops is not None and len(accepted) > limits.stops:
-        losses.param("stop", "stop_sequences_dropped", len(accepted) - limits.stops)
-        accepted = accepted[: limits.stops]
+    if limits.max_stops is not None and len(accepted) > limits.max_stops:
+        losses.param("stop", "stop_sequences_dropped", len(accepted) - limits.max_stops)
+        accepted = accepted[: limits.max_stops]
     return accepted or None
 
 
-def _tokens(value: int | None, limits: Limits, losses: Losses) -> int | None:
-    if value is None or value >= limits.tokens or (value == 0 and limits.allows_zero_tokens):
+def _allowed_max_tokens(value: int | None, limits: Limits, losses: Losses) -> int | None:
+    if value is None or value >= limits.min_tokens or (value == 0 and limits.allows_zero_tokens):
         return value
     if value < 1:
         path = losses.path(("params", "max_tokens"))
         raise Refused(f"must be at least 1 for this target, not {value}", param=path)
-    losses.param("max_tokens", "max_tokens_raised", f"{value} -> {limits.tokens}")
-    return limits.tokens
+    losses.param("max_tokens", "max_tokens_raised", f"{value} -> {limits.min_tokens}")
+    return limits.min_tokens
 
 
-def with_named_json(request: Request, params: Params, model: Model, losses: Losses) -> Params:
-    """The parameters; JSON mode is replaced with a schema if the vendor would refuse it.
+def with_allowed_json_mode(
+    request: Request, params: Params, model: Model, losses: Losses
+) -> Params:
+    """The parameters. If the vendor would refuse JSON mode, it is replaced with a schema.
 
-    OpenAI's JSON mode needs the word "JSON" in the conversation. Without it, a schema for any
-    object has the same effect:
-    https://platform.openai.com/docs/guides/structured-outputs#json-mode. Only the messages before
-    the first answer count, because the schema is part of the prefix that the vendor caches: a later
-    message must not change it.
+    OpenAI's JSON mode needs the word "JSON" in the conversation. If it is missing, a schema for any
+    object has the same effect: https://platform.openai.com/docs/guides/structured-outputs#json-mode
+    Only the messages before the first answer are searched. The schema is part of the prefix that
+    the vendor caches, so a later message must not change it.
     """
     shape = params.format
     if shape is None or shape.kind != "json" or not model.json_named:

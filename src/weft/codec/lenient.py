@@ -1,7 +1,7 @@
-"""Fills in members that answers lack.
+"""Fills in members that an answer lacks.
 
-The vendors' SDKs do not validate answers, so some servers leave out ids, types and arguments, or
-send an object where the protocol has JSON text. Weft decodes such answers and writes them complete.
+The vendors' SDKs do not validate answers. So some servers leave out ids, types and arguments, or
+send an object where the protocol has JSON text. Weft decodes such answers and writes complete ones.
 Each value that was filled in is reported as a loss of form.
 
 Only answers are completed. A request with the same error is refused, with its path.
@@ -18,7 +18,7 @@ from .base import Losses
 from .calls import GENERATED_ID_PREFIX
 
 
-def made_call_id(raw: JsonObject, key: str, number: int, path: str, losses: Losses) -> str:
+def read_call_id(raw: JsonObject, key: str, number: int, path: str, losses: Losses) -> str:
     """The id of a call; generated from its number if the upstream sent none."""
     value = raw.get(key)
     if isinstance(value, str):  # an empty id stays: its own protocol gets it back
@@ -53,18 +53,18 @@ def arguments_object(value: Any, path: str, losses: Losses) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        read: Any = orjson.loads(value)
+        parsed: Any = orjson.loads(value)
     except orjson.JSONDecodeError:
-        read = value
-    if isinstance(read, dict):
+        parsed = value
+    if isinstance(parsed, dict):
         losses.add(path, "value_retyped", "JSON text -> object")
-        return cast(JsonObject, read)
+        return cast(JsonObject, parsed)
     losses.add(path, "value_retyped", "JSON text -> input")
     return {"input": value}
 
 
 def with_text(raw: JsonObject, key: str, path: str, losses: Losses) -> JsonObject:
-    """The object with a text for this member; empty if it is missing or null."""
+    """The object, with an empty text if this member is missing or null."""
     if raw.get(key) is not None:
         return raw
     losses.add(f"{path}.{key}", "missing_value_added", '""')
@@ -72,7 +72,7 @@ def with_text(raw: JsonObject, key: str, path: str, losses: Losses) -> JsonObjec
 
 
 def with_type(raw: JsonObject, types: dict[str, str], path: str, losses: Losses) -> JsonObject:
-    """The object with a type; if it has none, the one that its members imply."""
+    """The object, with a `type` if it has none: the first one in `types` whose member it has."""
     if isinstance(raw.get("type"), str):
         return raw
     for member, kind in types.items():
@@ -89,8 +89,8 @@ def optional_text(value: Any) -> str | None:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def piece_of(value: Any) -> str:
-    """A piece of a stream's text; null and absent are empty, and an object is its JSON text."""
+def text_piece(value: Any) -> str:
+    """A piece of streamed text: empty for null, and the JSON text of an object."""
     if value is None:
         return ""
     if isinstance(value, dict | list):
@@ -99,7 +99,7 @@ def piece_of(value: Any) -> str:
 
 
 def count_of(raw: JsonObject, key: str) -> int | None:
-    """A token count; JSON of protocol buffers writes 64-bit numbers as strings."""
+    """A token count, or `None`. Gemini's servers may write 64-bit numbers as strings."""
     value = raw.get(key)
     if isinstance(value, bool):
         return None
@@ -111,7 +111,7 @@ def count_of(raw: JsonObject, key: str) -> int | None:
 
 
 def with_repairs(response: Response, losses: Losses) -> Response:
-    """The response with a note of everything that was filled in."""
+    """The response, with these losses as its repairs."""
     if not losses.items:
         return response
     return structs.replace(response, repairs=tuple(losses.items))

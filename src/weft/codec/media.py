@@ -8,7 +8,7 @@ from weft.model import Audio, File, Inline, Message, Position, Request, Source, 
 
 from .base import Losses
 
-TYPES = {
+MEDIA_TYPES = {
     "aac": "audio/aac",
     "csv": "text/csv",
     "flac": "audio/flac",
@@ -37,7 +37,7 @@ TYPES = {
 differs between machines.
 https://ai.google.dev/gemini-api/docs/file-input-methods"""
 
-EXTENSIONS = {kind: extension for extension, kind in TYPES.items()}
+EXTENSIONS = {kind: extension for extension, kind in MEDIA_TYPES.items()}
 
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 """Types of inline images that Anthropic and OpenAI accept:
@@ -45,36 +45,36 @@ https://platform.claude.com/docs/en/build-with-claude/vision,
 https://platform.openai.com/docs/guides/images-vision#image-input-requirements"""
 
 
-def refuse_image_type(source: Source) -> str | None:
+def check_image_type(source: Source) -> str | None:
     """The loss code of an inline image of an unsupported type, else `None`."""
     if not isinstance(source, Inline) or bare_type(source.media_type) in IMAGE_TYPES:
         return None
     return "media_type_unsupported"
 
 
-def type_of(url: str) -> str:
+def media_type_of(url: str) -> str:
     """The media type for the extension of a URL or file name; empty if it is unknown."""
     path = url.partition("#")[0].partition("?")[0]
-    return TYPES.get(path.rpartition(".")[2].lower(), "")
+    return MEDIA_TYPES.get(path.rpartition(".")[2].lower(), "")
 
 
 def bare_type(media_type: str) -> str:
-    """A media type in lower case and without parameters, as all vendors spell it."""
+    """A media type in lower case and without parameters, the form that all vendors accept."""
     return media_type.partition(";")[0].strip().lower()
 
 
-def typed(block: File) -> File:
-    """The document; if its data has no media type, with the type for its file name."""
+def with_inferred_type(block: File) -> File:
+    """The document; if its data has no media type, the type follows from the file name."""
     source = block.source
-    kind = type_of(block.name or "")
+    kind = media_type_of(block.name or "")
     if not isinstance(source, Inline) or source.media_type or not kind:
         return block
     return structs.replace(block, source=Inline(source.data, kind))
 
 
-def with_type(block: File, position: Position, losses: Losses) -> Source:
+def with_media_type(block: File, position: Position, losses: Losses) -> Source:
     """The source of a document with a normalized media type; changes are reported."""
-    source = typed(block).source
+    source = with_inferred_type(block).source
     if source is not block.source:
         losses.add(position, "default_added", f"media type: {source.media_type}")
     return with_bare_type(source, position, losses)
@@ -89,10 +89,10 @@ def with_bare_type(source: Source, position: Position, losses: Losses) -> Source
     return Inline(source.data, kind)
 
 
-def named(block: File, position: Position, losses: Losses) -> File:
+def with_default_name(block: File, position: Position, losses: Losses) -> File:
     """The document; an inline one without a name gets a default name.
 
-    OpenAI answers "Missing required parameter" without a name:
+    Without a name, OpenAI answers "Missing required parameter":
     https://github.com/openai/openai-agents-python/pull/1513
     """
     if block.name is not None or not isinstance(block.source, Inline):
@@ -103,12 +103,12 @@ def named(block: File, position: Position, losses: Losses) -> File:
     return structs.replace(block, name=name)
 
 
-PLAIN_TEXT = ("text/", "application/json")
+PLAIN_TEXT_PREFIXES = ("text/", "application/json")
 
 
 def plain_text(source: Source) -> str | None:
     """The text of inline media with a text type; `None` for all others."""
-    if not isinstance(source, Inline) or not source.media_type.startswith(PLAIN_TEXT):
+    if not isinstance(source, Inline) or not source.media_type.startswith(PLAIN_TEXT_PREFIXES):
         return None
     try:
         return b64decode(source.data, validate=True).decode()
@@ -117,8 +117,12 @@ def plain_text(source: Source) -> str | None:
 
 
 def report_type(source: Source, position: Position, losses: Losses) -> None:
-    """Report the media type of a URL that the target cannot infer from the extension."""
-    if isinstance(source, Url) and source.media_type and source.media_type != type_of(source.url):
+    """Report the media type of a URL, which is dropped, unless the file extension implies it."""
+    if (
+        isinstance(source, Url)
+        and source.media_type
+        and source.media_type != media_type_of(source.url)
+    ):
         losses.add(position, "media_type_dropped", source.media_type)
 
 
@@ -128,6 +132,6 @@ def report_detail(detail: str, position: Position, losses: Losses) -> None:
     losses.add(position, "image_detail_dropped", detail, level)
 
 
-def refuse_audio(_block: Audio, _message: Message, _request: Request) -> str | None:
-    """The loss code of audio in a protocol without audio."""
+def check_audio(_block: Audio, _message: Message, _request: Request) -> str | None:
+    """The loss code of audio, for a protocol without audio."""
     return "audio_unsupported"

@@ -1,4 +1,4 @@
-"""What Chat Completions and Responses have in common: error bodies, both ways, and token counts.
+"""Error bodies and token counts, which Chat Completions and Responses share.
 
 https://platform.openai.com/docs/guides/error-codes
 """
@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.model import ApiError, ErrorKind, JsonObject, Usage
 
-from .base import members
+from .base import as_object
 from .errors import (
     KIND_STATUS,
     NO_REASON,
@@ -57,7 +57,7 @@ CODES: dict[str, ErrorKind] = {
         "invalid_request",
     ),
 }
-"""Codes of errors and of failed responses. A retry does not help with the last group:
+"""Codes of errors and of failed responses. The codes of the last group are not worth a retry:
 https://platform.openai.com/docs/api-reference/responses/object#responses/object-error"""
 
 TYPES: dict[str, ErrorKind] = {
@@ -89,13 +89,13 @@ TYPE_AND_CODE: dict[ErrorKind, tuple[str, str | None]] = {
 """The `type` and `code` to send for each kind."""
 
 GENERIC_KINDS: frozenset[ErrorKind] = frozenset({"invalid_request", "server"})
-"""Kinds whose `type` is generic. The HTTP status overrides them if it is more specific."""
+"""Kinds that say little. If the HTTP status is more specific, it decides."""
 
 
 def decode_error(body: Any, status: int) -> ApiError:
     """Read an error body; any other body is accepted too, and its text becomes the message."""
-    envelope = members(body)
-    error = members((envelope or {}).get("error"))
+    envelope = as_object(body)
+    error = as_object((envelope or {}).get("error"))
     if error is None:  # vLLM and Mistral write the members of an error without an envelope
         error = envelope if envelope is not None and "message" in envelope else {}
     error_type, code = error.get("type"), error.get("code")
@@ -117,12 +117,12 @@ def decode_error(body: Any, status: int) -> ApiError:
 
 
 def _as_status(code: Any) -> int:
-    """The HTTP status that some servers put into `code`; 0 if `code` is a string."""
+    """The HTTP status that some servers put into `code`; 0 if `code` is not a status."""
     return code if isinstance(code, int) and 400 <= code <= 599 else 0
 
 
 def encode_error(error: ApiError) -> tuple[int, JsonObject]:
-    """The status and body that an OpenAI client understands.
+    """The status and body for an OpenAI client.
 
     Clients compact when they read `context_length_exceeded`, so that code is always set for a full
     context window, even if the server sent another one.
@@ -131,7 +131,7 @@ def encode_error(error: ApiError) -> tuple[int, JsonObject]:
     error_type, code = TYPE_AND_CODE[error.kind]
     original: JsonObject = (error.ext or {}).get(EXT_KEY) or {}
     if original:
-        inner = members(original.get("error"))
+        inner = as_object(original.get("error"))
         if error.kind != "context_length" or (inner or {}).get("code") == code:
             return status, original
         if inner is not None:
@@ -150,11 +150,11 @@ def encode_error(error: ApiError) -> tuple[int, JsonObject]:
 
 def decode_counts(raw: Any, protocol: str, input: str, output: str) -> Usage | None:
     """Token counts; `input` and `output` are this protocol's names of the two totals."""
-    usage = members(raw)
+    usage = as_object(raw)
     if usage is None:
         return None
-    input_details = members(usage.get(f"{input}_details")) or {}
-    output_details = members(usage.get(f"{output}_details")) or {}
+    input_details = as_object(usage.get(f"{input}_details")) or {}
+    output_details = as_object(usage.get(f"{output}_details")) or {}
     return Usage(
         input=count_of(usage, input),
         output=count_of(usage, output),

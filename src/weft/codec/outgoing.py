@@ -1,13 +1,13 @@
-"""Writing for a vendor: a whole request for a target, or messages alone.
+"""Writes requests for a target, and messages without a request.
 
-`write_request` is the one function that writes a request. `weft.translate`, `to_*_params()`, the
-client, the gateway and export all use it. It uses the fast path if the fast path read the source,
-and a codec's encoder otherwise.
+All requests are written by `write_request`: for `weft.translate`, `to_*_params()`, the client, the
+gateway and export. It uses the fast path if the fast path has read the source, and the codec's
+encoder otherwise.
 
-The functions after it are shared by the codecs' `write_messages`, which write messages in a
-vendor's shape, outside of a request. `to_openai()`, `to_anthropic()` and `to_responses()` return
-this shape. It is lenient where a request is strict: names, unusual roles and call ids stay as they
-are, even if a vendor refuses them. Members that only their own protocol has are left out.
+The functions after it are shared by the codecs' `write_messages`, which `to_openai()`,
+`to_anthropic()` and `to_responses()` call. These write messages in a vendor's shape, but are less
+strict than a request: names, unusual roles and call ids are not changed, even if a vendor refuses
+them. Members that only one protocol has are left out.
 """
 
 from collections.abc import Iterable
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 class WrittenRequest(Struct, frozen=True):
     """A request body, the path it is posted to, and everything the target cannot express.
 
-    `calls` are the tools that have another name at the target; the answer is translated back by
-    them. If `Target.embed` is `verbatim`, parts of `body` are JSON text, which only `orjson.dumps`
-    can write.
+    `calls` are the tools that were renamed for the target, to restore their names in the answer. If
+    `Target.embed` is `verbatim`, parts of `body` are JSON text, which only `orjson.dumps` can
+    write.
     """
 
     path: str
@@ -73,9 +73,10 @@ def write_request(
 
 
 def _mark_foreign(request: Request, codec: Codec, target: Target) -> Request:
-    """The request, with an unknown origin for messages of another provider or maker.
+    """The request, with an empty origin for messages of another provider or maker.
 
-    So the encoder drops what only their maker can read: thinking, signatures, ids of stored files.
+    The encoder then drops what only their maker can read: thinking, signatures, ids of stored
+    files.
     """
     foreign = [
         number
@@ -93,7 +94,7 @@ def _mark_foreign(request: Request, codec: Codec, target: Target) -> Request:
 def _is_foreign(origin: Origin, model: str, codec: Codec, target: Target) -> bool:
     """Whether a message of this protocol comes from another provider, or another maker's model.
 
-    Between models of one maker, its vendor decides what each of them reads:
+    Models of one maker get each other's thinking; the vendor decides which of them can use it:
     https://platform.claude.com/docs/en/build-with-claude/preserved-thinking
     """
     if origin.protocol != codec.protocol:
@@ -102,8 +103,8 @@ def _is_foreign(origin: Origin, model: str, codec: Codec, target: Target) -> boo
         return True
     if origin.model is None or origin.model == model:
         return False
-    made, reads = load_catalog().find(origin.model), target.model
-    makers = {made.maker or made.vendor, reads.maker or reads.vendor}
+    author, reader = load_catalog().find(origin.model), target.model
+    makers = {author.maker or author.vendor, reader.maker or reader.vendor}
     return len(makers) > 1 and "" not in makers  # an unknown name may be a proxy's for this model
 
 
@@ -142,7 +143,7 @@ def plain_call(call: ToolCall) -> ToolCall:
 
 
 def without_empty_texts(blocks: list[Block]) -> list[Block]:
-    """The blocks without empty texts; the first one if nothing else is left."""
+    """The blocks without empty texts; only the first block if all are empty."""
     return [block for block in blocks if not is_empty(block)] or blocks[:1]
 
 

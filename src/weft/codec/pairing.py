@@ -24,56 +24,54 @@ from .calls import unique_call_ids
 
 
 class Turn(Struct, gc=False):
-    """One message to write; it starts with the message's own blocks.
+    """One message to write. At first it has the message's own blocks.
 
-    `first` is the number of leading blocks of the message that were dropped. `moved` has the
-    positions of the blocks if they are not simply the rest of the message. It is `None` for most
-    turns, which saves a list for each.
+    - `number`: the number of the message in the request.
+    - `stored_positions`: the position of each block in the request. `None` means that the blocks
+      are those of the message, without the first `dropped` ones. That saves a list for most turns.
     """
 
     role: str
     message: Message
     blocks: Sequence[Block]
     number: int
-    moved: list[Position] | None = None
-    first: int = 0
+    stored_positions: list[Position] | None = None
+    dropped: int = 0
 
     @property
-    def at(self) -> Position:
+    def position(self) -> Position:
         """The position of the message in the request."""
         return (self.number,)
 
-    def position_of(self, at: int) -> Position:
+    def position_of(self, index: int) -> Position:
         """The position of one block in the request."""
-        return (self.number, self.first + at) if self.moved is None else self.moved[at]
+        if self.stored_positions is None:
+            return (self.number, self.dropped + index)
+        return self.stored_positions[index]
 
     @property
     def positions(self) -> list[Position]:
         """The positions of all blocks in the request."""
-        if self.moved is None:
-            end = self.first + len(self.blocks)
-            self.moved = [(self.number, at) for at in range(self.first, end)]
-        return self.moved
+        if self.stored_positions is None:
+            end = self.dropped + len(self.blocks)
+            self.stored_positions = [(self.number, index) for index in range(self.dropped, end)]
+        return self.stored_positions
 
-    @positions.setter
-    def positions(self, positions: list[Position]) -> None:
-        self.moved = positions
-
-    def keep(self, items: list[tuple[Any, Position]]) -> None:
-        """Replace the blocks by these."""
+    def set_blocks(self, items: list[tuple[Any, Position]]) -> None:
+        """Replace the blocks with these."""
         self.blocks = [block for block, _ in items]
-        self.moved = [position for _, position in items]
+        self.stored_positions = [position for _, position in items]
 
-    def insert(self, at: int, items: Sequence[tuple[Any, Position]]) -> None:
-        """Insert these blocks before this position."""
+    def insert(self, index: int, items: Sequence[tuple[Any, Position]]) -> None:
+        """Insert these blocks before this index."""
         if not isinstance(self.blocks, list):
             self.blocks = list(self.blocks)
-        self.positions[at:at] = [position for _, position in items]
-        self.blocks[at:at] = [block for block, _ in items]
+        self.positions[index:index] = [position for _, position in items]
+        self.blocks[index:index] = [block for block, _ in items]
 
 
 def turn_of(number: int, message: Message) -> Turn:
-    """The turn of a message with this number in the list."""
+    """The turn of a message; `number` is its number in the request."""
     return Turn(message.role, message, message.blocks, number)
 
 
@@ -92,18 +90,18 @@ def pair_messages(messages: Sequence[Message]) -> list[tuple[int, Message]]:
     for number, message in enumerate(unique_call_ids(messages, pairing.losses)):
         turn = turn_of(number, message)
         if message.role in SYSTEM_ROLES:
-            pairing.system(turn)
+            pairing.add_system(turn)
         elif message.role == "assistant":
-            pairing.assistant(turn)
-        elif not pairing.answers(turn):
-            pairing.user(turn)
+            pairing.add_assistant(turn)
+        elif not pairing.add_results(turn):
+            pairing.add_user(turn)
     pairing.add_missing_results()
     return [(turn.number, _message_of(turn)) for turn in pairing.turns]
 
 
 def with_paired_results(messages: Sequence[Message]) -> list[Message]:
-    """The messages with every result after its call. A tool message without a result is the
-    user's, because no vendor accepts it otherwise."""
+    """The messages with every result after its call. A tool message without a result gets the role
+    `user`, because vendors refuse it."""
     return [
         structs.replace(message, role="user")
         if message.role == "tool" and not any(isinstance(b, ToolResult) for b in message.blocks)
@@ -116,18 +114,20 @@ def _message_of(turn: Turn) -> Message:
     blocks = tuple(turn.blocks)
     if blocks == turn.message.blocks:
         return turn.message
-    answers = any(isinstance(block, ToolResult) for block in blocks)
-    role = "user" if turn.role == "tool" and not answers else turn.role
+    has_result = any(isinstance(block, ToolResult) for block in blocks)
+    role = "user" if turn.role == "tool" and not has_result else turn.role
     return structs.replace(turn.message, role=role, blocks=blocks)
 
 
 class Pairing:
     """Collects turns and moves results directly after their calls.
 
-    `waiting` has the calls without a result, by id. `group` is the turn that collects the results
-    of the last calls; its first `results` blocks are results. `deferred` are system messages that
-    wait for the results. `inline` is whether any system message is among the turns.
-    `result_parts` filters a result that becomes text.
+    - `result_parts`: filters the parts of a result that becomes text.
+    - `waiting`: the positions of calls without a result, by call id.
+    - `result_turn`: the turn for the results of the last calls. Its first `result_count` blocks are
+      results.
+    - `deferred`: system messages that are written after the missing results.
+    - `has_inline_system`: whether any system message is among the turns.
     """
 
     def __init__(self, losses: Losses, result_parts: ResultParts | None = None) -> None:
@@ -135,45 +135,48 @@ class Pairing:
         self.result_parts = result_parts
         self.turns: list[Turn] = []
         self.waiting: dict[str, Position] = {}
-        self.group: Turn | None = None
-        self.results = 0
-        self.inline = False
+        self.result_turn: Turn | None = None
+        self.result_count = 0
+        self.has_inline_system = False
         self.deferred: list[Turn] = []
 
-    def assistant(self, turn: Turn) -> None:
+    def add_assistant(self, turn: Turn) -> None:
+        """Add an answer. If the turn before it has calls and no results yet, both become one
+        turn."""
         last = self.turns[-1] if self.turns else None
-        if self.waiting and self.group is None and last is not None and not self.deferred:
-            self.losses.add(turn.at, "message_boundary_dropped")
+        if self.waiting and self.result_turn is None and last is not None and not self.deferred:
+            self.losses.add(turn.position, "message_boundary_dropped")
             added = list(zip(turn.blocks, turn.positions, strict=True))
-            last.insert(len(last.blocks), added)  # parallel calls in two messages are one turn
+            last.insert(len(last.blocks), added)
         else:
             if self.waiting or self.deferred:
                 self.add_missing_results()
-            self.group = None
+            self.result_turn = None
             self.turns.append(turn)
-        number, moved = turn.number, turn.moved
-        for at, block in enumerate(turn.blocks):
-            if type(block) is ToolCall:  # `position_of` written out
-                self.waiting[block.id] = (number, turn.first + at) if moved is None else moved[at]
+        number, dropped, positions = turn.number, turn.dropped, turn.stored_positions
+        for index, block in enumerate(turn.blocks):
+            if type(block) is ToolCall:  # `position_of`, written out for speed
+                self.waiting[block.id] = (
+                    (number, dropped + index) if positions is None else positions[index]
+                )
 
-    def system(self, turn: Turn) -> None:
-        self.inline = True
+    def add_system(self, turn: Turn) -> None:
+        """Add an inline system message, after the results that are still missing."""
+        self.has_inline_system = True
         if self.waiting:
             self.deferred.append(turn)
-            self.losses.add(
-                turn.at,
-                "system_after_results",
-                turn.message.role,
-            )
+            self.losses.add(turn.position, "system_after_results", turn.message.role)
         else:
             self.turns.append(turn)
 
-    def user(self, turn: Turn) -> None:
-        for block in turn.blocks:
-            if type(block) is ToolResult:
-                break
-        else:
-            if self.waiting or self.group is not None:
+    def add_user(self, turn: Turn) -> None:
+        """Add a turn of the user or of tools.
+
+        Its results go before its other blocks. A result without a call becomes text. If a call has
+        two results, the first one becomes text.
+        """
+        if ToolResult not in map(type, turn.blocks):
+            if self.waiting or self.result_turn is not None:
                 self.add_missing_results()
             self.turns.append(turn)
             return
@@ -196,20 +199,20 @@ class Pairing:
                 others += self._as_text(block, position, "orphan_result_as_text")
         if not results:
             self.add_missing_results()
-            turn.keep(others)
+            turn.set_blocks(others)
             self.turns.append(turn)
             return
-        self._add(turn, results)
+        self._add_to_result_turn(turn, results)
         if others:
-            self._add(turn, others)
+            self._add_to_result_turn(turn, others)
         if not self.waiting:
-            self.turns += self.deferred
-            self.deferred = []
+            self._release_deferred()
 
-    def answers(self, turn: Turn) -> bool:
-        """Add a turn that contains only results of waiting calls. Returns false for any other turn.
+    def add_results(self, turn: Turn) -> bool:
+        """Add a turn that contains only results of waiting calls; false, without adding it, for any
+        other turn.
 
-        Nearly all turns with results are like this.
+        A shortcut for `add_user`: nearly all turns with results are like this.
         """
         waiting, blocks = self.waiting, turn.blocks
         if not waiting or not blocks:
@@ -224,48 +227,53 @@ class Pairing:
             return False
         for call_id in ids:
             del waiting[call_id]
-        if self.group is not None:
-            items = [(block, turn.position_of(at)) for at, block in enumerate(blocks)]
-            self.group.insert(self.results, items)
-            self.results += count
+        if self.result_turn is not None:
+            items = [(block, turn.position_of(index)) for index, block in enumerate(blocks)]
+            self.result_turn.insert(self.result_count, items)
+            self.result_count += count
         else:
-            self.group = turn
-            self.results = count
+            self.result_turn = turn
+            self.result_count = count
             self.turns.append(turn)
         if self.deferred and not waiting:
-            self.turns += self.deferred
-            self.deferred = []
+            self._release_deferred()
         return True
 
     def add_missing_results(self) -> None:
-        """Add an error result for each call that still waits, and release deferred messages."""
+        """Add an error result for each call without a result, then the deferred system messages."""
         if not self.waiting and not self.deferred:
-            self.group = None
+            self.result_turn = None
             return
         for call_id, position in self.waiting.items():
             self.losses.add(position, "result_added")
-            answer = ToolResult(call_id, (Text(NO_RESULT),), is_error=True, form="text")
-            turn = Turn("tool", Message("tool", (answer,)), [], int(position[0]), [])
-            self._add(turn, [(answer, position)])
+            result = ToolResult(call_id, (Text(NO_RESULT),), is_error=True, form="text")
+            turn = Turn("tool", Message("tool", (result,)), [], int(position[0]), [])
+            self._add_to_result_turn(turn, [(result, position)])
         self.waiting = {}
-        self.group = None
+        self.result_turn = None
+        self._release_deferred()
+
+    def _release_deferred(self) -> None:
         self.turns += self.deferred
         self.deferred = []
 
-    def _add(self, turn: Turn, items: Sequence[tuple[Block, Position]]) -> None:
-        if self.group is None:
-            self.group = Turn(turn.role, turn.message, [], turn.number, [])
-            self.results = 0
-            self.turns.append(self.group)
-        if isinstance(items[0][0], ToolResult):  # results come before any text of their turn
-            self.group.insert(self.results, items)
-            self.results += len(items)
+    def _add_to_result_turn(self, turn: Turn, items: Sequence[tuple[Block, Position]]) -> None:
+        """Add results, or other blocks, to `result_turn`; `turn` is the turn that they come
+        from."""
+        if self.result_turn is None:
+            self.result_turn = Turn(turn.role, turn.message, [], turn.number, [])
+            self.result_count = 0
+            self.turns.append(self.result_turn)
+        if isinstance(items[0][0], ToolResult):
+            self.result_turn.insert(self.result_count, items)
+            self.result_count += len(items)
         else:
-            self.group.insert(len(self.group.blocks), items)
+            self.result_turn.insert(len(self.result_turn.blocks), items)
 
     def _as_text(
         self, block: ToolResult, position: Position, code: str
     ) -> list[tuple[Block, Position]]:
+        """A result as a text block, and its media after it; reported with this loss code."""
         self.losses.add(position, code)
         parts: Sequence[Block] = block.content
         if self.result_parts is not None:

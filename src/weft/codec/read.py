@@ -1,8 +1,8 @@
 """Functions that read a vendor's JSON.
 
 Decoders index into plain dicts and check the types they rely on. A wrong type raises `Refused` with
-a path relative to the current value, and each caller prefixes its own step. Unknown members are
-kept.
+a path relative to the current value. Each caller adds its own step in front (`with_prefix`,
+`path_prefix`). Unknown members are kept.
 """
 
 from collections.abc import Set
@@ -15,7 +15,7 @@ from weft.model import Ext, JsonObject
 
 T = TypeVar("T")
 
-NAMES: dict[type, str] = {
+TYPE_NAMES: dict[type, str] = {
     str: "a string",
     int: "an integer",
     float: "a number",
@@ -34,7 +34,7 @@ def text_of(raw: JsonObject, key: str) -> str:
 
 
 def optional(raw: JsonObject, key: str, kind: type[T]) -> T | None:
-    """A member that is absent, null, or of this kind."""
+    """A member of this type; `None` if it is absent or null."""
     value = raw.get(key)
     if value is None or type(value) is kind:
         if value != value:  # NaN, the only value that does not equal itself
@@ -42,16 +42,16 @@ def optional(raw: JsonObject, key: str, kind: type[T]) -> T | None:
         return cast("T | None", value)
     if kind is float and type(value) is int:
         return cast(T, value)
-    raise wrong(key, value, NAMES[kind])
+    raise wrong(key, value, TYPE_NAMES[kind])
 
 
 def optional_object(raw: JsonObject, key: str) -> JsonObject:
-    """A member that is an object, or absent or null, which reads as empty."""
+    """A member that is an object; empty if it is absent or null."""
     return cast("JsonObject | None", optional(raw, key, dict)) or {}
 
 
 def object_of(raw: JsonObject, key: str) -> JsonObject | None:
-    """A member that is an object, absent or null."""
+    """A member that is an object; `None` if it is absent or null."""
     return cast("JsonObject | None", optional(raw, key, dict))
 
 
@@ -74,8 +74,9 @@ def json_text(value: Any, key: str) -> str:
         raise Refused(f"cannot be written as JSON: {error}", param=key) from None
 
 
-def rest_of(raw: JsonObject, known: Set[str], protocol: str) -> Ext | None:
-    """The members without a field, under their protocol's name; `None` if there are none."""
+def unknown_members(raw: JsonObject, known: Set[str], protocol: str) -> Ext | None:
+    """The members that are not in `known`, under their protocol's name; `None` if there are
+    none."""
     if raw.keys() <= known:
         return None
     return {protocol: {key: value for key, value in raw.items() if key not in known}}
@@ -88,28 +89,28 @@ def wrong(param: str, value: Any, expected: str) -> Refused:
     return Refused(f"must be {expected}, not {type(value).__name__}", param=param)
 
 
-def inside(step: str, error: Refused) -> Refused:
-    """The same refusal, with its path prefixed."""
+def with_prefix(prefix: str, error: Refused) -> Refused:
+    """The same refusal, with this prefix in front of its path."""
     separator = "" if not error.param or error.param.startswith("[") else "."
     return Refused(
         error.message,
-        param=f"{step}{separator}{error.param or ''}",
+        param=f"{prefix}{separator}{error.param or ''}",
         status=error.status,
         type=error.type,
     )
 
 
-class at:
-    """A context that prefixes the path of every `Refused` raised inside with this step."""
+class path_prefix:
+    """A context that puts a prefix in front of the path of every `Refused` raised in it."""
 
-    __slots__ = ("step",)
+    __slots__ = ("prefix",)
 
-    def __init__(self, step: str) -> None:
-        self.step = step
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, Refused):
-            raise inside(self.step, error) from None
+            raise with_prefix(self.prefix, error) from None

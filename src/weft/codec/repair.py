@@ -6,8 +6,8 @@ with the original position of each block. The rules, and the vendors that requir
 - Leading system messages leave the list: Anthropic refuses an inline system message at position 0.
 - A later system message stays if the model and its neighbours allow it, else it becomes a `user`
   message: https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system
-- Nothing comes between a call and its results: all vendors pair them by adjacency.
-- Results come first in their turn, and results of parallel calls together: Anthropic, Gemini.
+- Nothing comes between a call and its results: all vendors require it.
+- The results of parallel calls are in one turn, before its other content: Anthropic, Gemini.
 - A call without a result gets an error result, and a result without a call becomes text: all
   vendors refuse an unpaired id.
 - Empty text is not sent: Anthropic says "text content blocks must be non-empty".
@@ -18,8 +18,8 @@ with the original position of each block. The rules, and the vendors that requir
   Code puts first: it differs in every request, so no prefix with it is ever found in a cache
   (https://github.com/anthropics/claude-code/issues/68900).
 
-A body that goes back to its own protocol stays as it is; its vendor judges it. The only exception
-are system messages, if a policy moves them or the target's rules are enforced.
+A body that goes back to its own protocol is not changed, because its own vendor validates it. The
+only exception is a system message, if a policy moves it or the target's rules are enforced.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,67 +51,27 @@ from weft.model import (
     texts,
 )
 
-from .base import CODECS, INLINE, Losses, SystemPolicy, members
+from .base import CODECS, INLINE, Losses, SystemPolicy, as_object
 from .pairing import NO_RESULT as NO_RESULT, Pairing, Turn, turn_of
 from .reports import report_ext
 
 CONTINUED = "(continued)"
-
-
-def fix_first_and_last_turn(
-    turns: list[Turn], model: Model, losses: Losses, *, user_first: bool, blank_end: bool
-) -> None:
-    """Make the user speak first and, if the model accepts no prefill, last."""
-    if user_first and turns and turns[0].role == "assistant" and not _is_compaction(turns[0]):
-        first = turns[0]
-        losses.add(first.at, "turn_added", CONTINUED)
-        turns.insert(0, _filler(first.number))
-    if turns and turns[-1].role == "assistant" and user_first and not model.prefill:
-        last = turns[-1]
-        losses.add(
-            last.at,
-            "turn_added",
-            CONTINUED,
-        )
-        turns.append(_filler(last.number))
-    elif turns and turns[-1].role == "assistant" and not blank_end:
-        _strip_trailing_space(turns[-1], losses)
-
-
-def _is_compaction(turn: Turn) -> bool:
-    """Whether a turn starts with Anthropic's compaction block, before which nothing may come."""
-    first = turn.blocks[0] if turn.blocks else None
-    return isinstance(first, Opaque) and first.raw.get("type") == "compaction"
-
-
-def _strip_trailing_space(turn: Turn, losses: Losses) -> None:
-    last = turn.blocks[-1] if turn.blocks else None
-    if not isinstance(last, Text) or last.text == last.text.rstrip():
-        return
-    *earlier, position = turn.positions
-    losses.add(position, "trailing_space_dropped")
-    stripped = structs.replace(last, text=last.text.rstrip())
-    turn.keep([*zip(turn.blocks[:-1], earlier, strict=True), (stripped, position)])
-
-
-def _filler(number: int) -> Turn:
-    message = Message("user", (Text(CONTINUED),), form="text")
-    return Turn("user", message, message.blocks, number, [(number,)])
+"""The text of a user message that is added before the first or after the last answer."""
 
 
 def refuse_empty_conversation(
-    request: Request, turns: Sequence[Turn], lost: Sequence[Loss]
+    request: Request, turns: Sequence[Turn], losses: Sequence[Loss]
 ) -> None:
-    """Raise `Refused` if nothing of the conversation is left, at the first thing that was dropped.
+    """Raise `Refused` if nothing of the conversation is left; the error names the first loss.
 
-    Vendors refuse an empty list, and a model asked about nothing gives no useful answer. A compiled
-    thread is not refused: its owner may look at any part of it.
+    Vendors refuse an empty list. A compiled thread is not refused: its owner may look at any part
+    of it.
     """
     if request.wire is None or any(_has_caller_block(turn) for turn in turns):
         return
     if all(is_system(message) or not message.blocks for message in request.messages):
         return
-    first = next((loss for loss in lost if loss.level == "meaning"), None)
+    first = next((loss for loss in losses if loss.level == "meaning"), None)
     if first is not None:
         reason = f"the first thing that cannot: {first.what} ({first.why})"
         raise Refused(
@@ -120,16 +80,17 @@ def refuse_empty_conversation(
 
 
 def _has_caller_block(turn: Turn) -> bool:
-    """Whether a turn has a block of the caller; an added block has no position in the request."""
-    if turn.moved is None:
+    """Whether a turn has a block of the caller. An added block has the position of a message
+    only."""
+    if turn.stored_positions is None:
         return bool(turn.blocks)
-    return any(len(position) > 1 for position in turn.moved)
+    return any(len(position) > 1 for position in turn.stored_positions)
 
 
 def opaque_to_text(block: Opaque) -> str | None:
-    """The text of a vendor's own block, if it has text that the model was meant to read."""
-    read = READERS.get((block.protocol, str(block.raw.get("type"))))
-    return read(block.raw) if read is not None else None
+    """The text in a vendor's own block that the model should read; `None` if there is none."""
+    to_text = TEXT_READERS.get((block.protocol, str(block.raw.get("type"))))
+    return to_text(block.raw) if to_text is not None else None
 
 
 def _search_result(raw: JsonObject) -> str | None:
@@ -140,7 +101,7 @@ def _search_result(raw: JsonObject) -> str | None:
 
 
 def _agent_message(raw: JsonObject) -> str | None:
-    """A message between two Codex agents; it must not look like the user's."""
+    """A message between two Codex agents. Its first line says so, lest it looks like the user's."""
     text = _texts(raw)
     author, recipient = raw.get("author"), raw.get("recipient")
     head = f"[message of the agent {author!r} to {recipient!r}, not of the user]"
@@ -150,12 +111,12 @@ def _agent_message(raw: JsonObject) -> str | None:
 def _texts(raw: JsonObject) -> str:
     content = raw.get("content")
     parts = cast("list[Any]", content) if isinstance(content, list) else []
-    fields = [members(part) or {} for part in parts]
+    fields = [as_object(part) or {} for part in parts]
     texts = [part.get("text") or part.get("refusal") for part in fields]
     return "\n".join(text for text in texts if isinstance(text, str) and text)
 
 
-READERS: dict[tuple[str, str], Callable[[JsonObject], str | None]] = {
+TEXT_READERS: dict[tuple[str, str], Callable[[JsonObject], str | None]] = {
     ("anthropic", "search_result"): _search_result,
     ("openai-responses", "agent_message"): _agent_message,
 }
@@ -166,16 +127,16 @@ Check = Callable[[Any, Message, Request], str | None]
 
 
 def block_name(block: Block, request: Request) -> str:
-    """The block's name in the caller's protocol; our own name for a compiled thread."""
+    """The block's name in the caller's protocol, or its type for a compiled thread."""
     if request.wire is None:
         return type(block).__name__.lower()
     return request.wire.part_name(block)
 
 
-def leave_out(
+def replace_unsupported(
     block: Block, position: Position, code: str, request: Request, losses: Losses
 ) -> list[tuple[Block, Position]]:
-    """What is left of an unsupported block: its text, if it has any, or nothing."""
+    """The replacement of an unsupported block: its text, or nothing if it has none; reported."""
     name = block_name(block, request)
     text = opaque_to_text(block) if isinstance(block, Opaque) else None
     if text is None:
@@ -224,24 +185,26 @@ def supported_result_parts(
         return list(zip(block.content, positions, strict=True))
     message = request.messages[int(position[0])]
     supported: list[tuple[Block, Position]] = []
-    for part, at in zip(block.content, positions, strict=True):
+    for part, part_position in zip(block.content, positions, strict=True):
         check = checks.get(type(part))
         code = check(part, message, request) if check is not None else None
         if code is not None:
-            supported += leave_out(part, at, code, request, losses)
+            supported += replace_unsupported(part, part_position, code, request, losses)
             continue
-        supported.append((part, at))
+        supported.append((part, part_position))
         ext: Ext | None = getattr(part, "ext", None)
         if ext is not None:
-            report_ext(ext, protocol, at, losses)
+            report_ext(ext, protocol, part_position, losses)
     return supported
 
 
-EMPTY = "(empty)"
-BILLING = "x-anthropic-billing-header:"
+EMPTY_MESSAGE_TEXT = "(empty)"
+"""The text of a user message that would otherwise be empty."""
+
+BILLING_PREFIX = "x-anthropic-billing-header:"
 
 SYSTEM_TEXT = Text | Checkpoint | Reminder
-"""What a system message may contain; reminders and checkpoints are text in every protocol."""
+"""The block types of a system message; reminders and checkpoints become text in every protocol."""
 
 WRONG_SIDE: dict[tuple[str, type], str] = {
     ("user", ToolCall): "block_on_wrong_side",
@@ -252,22 +215,29 @@ WRONG_SIDE: dict[tuple[str, type], str] = {
 class Rules(Struct, frozen=True):
     """The requirements of a protocol for a list of messages.
 
-    `checks` has the block types that it does not always support. `hoists` is whether leading system
-    messages go into a field before the list. `inline_lead` is whether it distinguishes that field
-    from a system message at the start of the list. `blank_end` is whether a prefill may end in
-    white space.
+    - `roles`: the roles of messages, besides system messages and `tool`.
+    - `inline_system`: whether a system message may be among the messages: `native` anywhere,
+      `placed` only between certain neighbours, `never` nowhere.
+    - `checks`: for each block type that is not always supported, the function that decides.
+    - `has_system_field`: leading system messages go into a field of their own.
+    - `distinguishes_leading_system`: that field and a system message at the start of the list are
+      not the same.
+    - `allows_names`: a message may have the name of a participant.
+    - `needs_user_first`: the first message must be the user's.
+    - `allows_empty_text`: a text block may be empty.
+    - `allows_trailing_space`: a prefill may end in white space.
     """
 
     protocol: str
     roles: frozenset[str]
     inline_system: Literal["native", "placed", "never"]
     checks: Mapping[type, Check]
-    hoists: bool = False
-    named: bool = False
-    user_first: bool = False
-    empty_text: bool = True
-    inline_lead: bool = False
-    blank_end: bool = True
+    has_system_field: bool = False
+    distinguishes_leading_system: bool = False
+    allows_names: bool = False
+    needs_user_first: bool = False
+    allows_empty_text: bool = True
+    allows_trailing_space: bool = True
 
 
 class Arranged(Struct, frozen=True):
@@ -291,35 +261,72 @@ def arrange(
     """
     native = request.wire is not None and request.wire.protocol == rules.protocol
     turns = [Turn(m.role, m, m.blocks, number) for number, m in enumerate(request.messages)]
-    earlier = len(losses.items)
+    earlier_losses = len(losses.items)
     if not native:
         _show_vendor_summaries(turns, rules.protocol, losses)
-    system = _take_system(turns, policy, losses)
+    system = _remove_system(turns, policy, losses)
     if native:
         if policy == "demote" or (enforce and policy == "auto" and rules.inline_system == "placed"):
             turns = _move_system_after_results(turns, losses)
-        _place_system(turns, rules, model, policy, losses, native and not enforce)
+        _place_system(turns, rules, model, policy, losses, native=not enforce)
     else:
-        _report_inline_lead(system, request, rules, losses)
-        paired = _make_valid(system, turns, request, rules, losses)
-        turns = paired.turns
-        refuse_empty_conversation(request, turns, losses.items[earlier:])
-        if paired.inline:
-            _place_system(turns, rules, model, policy, losses, native)
-        fix_first_and_last_turn(
-            turns, model, losses, user_first=rules.user_first, blank_end=rules.blank_end
-        )
-    return Arranged(system, turns) if rules.hoists else Arranged([], system + turns)
+        _report_leading_system(system, request, rules, losses)
+        pairing = _make_valid(system, turns, request, rules, losses)
+        turns = pairing.turns
+        refuse_empty_conversation(request, turns, losses.items[earlier_losses:])
+        if pairing.has_inline_system:
+            _place_system(turns, rules, model, policy, losses, native=False)
+        _fix_first_and_last_turn(turns, rules, model, losses)
+    return Arranged(system, turns) if rules.has_system_field else Arranged([], system + turns)
 
 
-VENDOR_SUMMARY = "[Summary of earlier messages. This is a record and not a request.]\n\n"
+def _fix_first_and_last_turn(turns: list[Turn], rules: Rules, model: Model, losses: Losses) -> None:
+    """Make the user speak first and, if the model accepts no prefill, last."""
+    if not turns:
+        return
+    first = turns[0]
+    if rules.needs_user_first and first.role == "assistant" and not _is_compaction(first):
+        losses.add(first.position, "turn_added", CONTINUED)
+        turns.insert(0, _continued_turn(first.number))
+    last = turns[-1]
+    if last.role != "assistant":
+        return
+    if rules.needs_user_first and not model.prefill:
+        losses.add(last.position, "turn_added", CONTINUED)
+        turns.append(_continued_turn(last.number))
+    elif not rules.allows_trailing_space:
+        _strip_trailing_space(last, losses)
+
+
+def _is_compaction(turn: Turn) -> bool:
+    """Whether a turn starts with Anthropic's compaction block, before which nothing may come."""
+    first = turn.blocks[0] if turn.blocks else None
+    return isinstance(first, Opaque) and first.raw.get("type") == "compaction"
+
+
+def _strip_trailing_space(turn: Turn, losses: Losses) -> None:
+    last = turn.blocks[-1] if turn.blocks else None
+    if not isinstance(last, Text) or last.text == last.text.rstrip():
+        return
+    *earlier, position = turn.positions
+    losses.add(position, "trailing_space_dropped")
+    stripped = structs.replace(last, text=last.text.rstrip())
+    turn.set_blocks([*zip(turn.blocks[:-1], earlier, strict=True), (stripped, position)])
+
+
+def _continued_turn(number: int) -> Turn:
+    message = Message("user", (Text(CONTINUED),), form="text")
+    return Turn("user", message, message.blocks, number, [(number,)])
+
+
+VENDOR_SUMMARY_PREFIX = "[Summary of earlier messages. This is a record and not a request.]\n\n"
 
 
 def _show_vendor_summaries(turns: Iterable[Turn], protocol: str, losses: Losses) -> None:
-    """Write the readable summary of another vendor's compaction as text.
+    """Turn the summary in another vendor's compaction block into text, if it is readable.
 
-    https://platform.claude.com/docs/en/build-with-claude/compaction. An encrypted one is dropped
-    like any other block of another vendor.
+    An encrypted summary is dropped later, like any other block of another vendor:
+    https://platform.claude.com/docs/en/build-with-claude/compaction
     """
     for turn in turns:
         for number, block in enumerate(turn.blocks):
@@ -329,21 +336,27 @@ def _show_vendor_summaries(turns: Iterable[Turn], protocol: str, losses: Losses)
             if block.raw.get("type") == "compaction" and isinstance(content, str) and content:
                 losses.add((turn.number, number), "vendor_block_as_text", "compaction")
                 blocks = list(turn.blocks)
-                blocks[number] = Text(VENDOR_SUMMARY + content)
+                blocks[number] = Text(VENDOR_SUMMARY_PREFIX + content)
                 turn.blocks = tuple(blocks)
 
 
-def _report_inline_lead(system: list[Turn], request: Request, rules: Rules, losses: Losses) -> None:
-    """Report system messages at the start of the list that move to the field before it."""
-    inline = sum(fields.get(INLINE, 0) for fields in request.raw.values())
-    for turn in system[-inline:] if inline and not rules.inline_lead else ():
-        losses.add(turn.at, "system_to_start")
+def _report_leading_system(
+    system: list[Turn], request: Request, rules: Rules, losses: Losses
+) -> None:
+    """Report the system messages at the start of the list that move into the system field."""
+    inline_count = sum(fields.get(INLINE, 0) for fields in request.raw.values())
+    if inline_count and not rules.distinguishes_leading_system:
+        for turn in system[-inline_count:]:
+            losses.add(turn.position, "system_to_start")
 
 
 def _make_valid(
     system: list[Turn], turns: list[Turn], request: Request, rules: Rules, losses: Losses
 ) -> Pairing:
-    """The turns of a foreign request as this protocol accepts them; looks at each turn once."""
+    """The turns of another protocol's request as this protocol accepts them.
+
+    Looks at each turn once: this is most of the work for a long conversation.
+    """
     system[:] = [turn for turn in system if not _is_absent(turn, losses)]
     for turn in system:
         refuse_non_text(request, turn)
@@ -359,19 +372,19 @@ def _make_valid(
     pairing = Pairing(losses, result_parts)
     for turn in turns:
         role = turn.message.role
-        if not _is_common(turn, request, rules, losses):
+        if not _reduce_if_common(turn, request, rules, losses):
             if role in SYSTEM_ROLES:
                 if not _is_absent(turn, losses):
                     refuse_non_text(request, turn)
                     _drop_unsupported(turn, request, rules, losses)
-                    pairing.system(turn)
+                    pairing.add_system(turn)
                 continue
             if not _reduce_turn(turn, request, rules, losses):
                 continue
         if role == "assistant":
-            pairing.assistant(turn)
-        elif not pairing.answers(turn):
-            pairing.user(turn)
+            pairing.add_assistant(turn)
+        elif not pairing.add_results(turn):
+            pairing.add_user(turn)
     pairing.add_missing_results()
     return pairing
 
@@ -379,12 +392,12 @@ def _make_valid(
 def _drop_billing_line(turn: Turn, losses: Losses) -> None:
     """Drop the line that Claude Code writes for billing.
 
-    It is a block of its own there, but proxies and other protocols join it with the prompt.
+    Claude Code sends it as a block of its own. Proxies and other protocols join it to the prompt.
     """
     remaining: list[tuple[Block, Position]] = []
     is_changed = False
     for block, position in zip(turn.blocks, turn.positions, strict=True):
-        if isinstance(block, Text) and block.text.startswith(BILLING):
+        if isinstance(block, Text) and block.text.startswith(BILLING_PREFIX):
             losses.add(position, "billing_line_dropped")
             is_changed = True
             text = block.text.partition("\n")[2].lstrip("\n")
@@ -393,17 +406,18 @@ def _drop_billing_line(turn: Turn, losses: Losses) -> None:
             block = structs.replace(block, text=text)
         remaining.append((block, position))
     if is_changed:
-        turn.keep(remaining)
+        turn.set_blocks(remaining)
         turn.message = structs.replace(turn.message, blocks=tuple(turn.blocks))
 
 
-def _is_common(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:
-    """Whether a turn has only text, calls and results that every protocol accepts unchanged.
+def _reduce_if_common(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:
+    """Drop unsupported thinking at the start of a turn. Returns whether the other blocks are text,
+    calls and results that every protocol accepts unchanged.
 
-    Unsupported thinking at its start is dropped first. Nearly all turns are common then, and skip
-    the slower `_reduce_turn`, which would not change them.
+    A shortcut for `_reduce_turn`, which is slower: it would not change such a turn further.
     """
-    message, role, blocks, empty_text = turn.message, turn.role, turn.blocks, rules.empty_text
+    message, role, blocks = turn.message, turn.role, turn.blocks
+    allows_empty_text = rules.allows_empty_text
     if not blocks or message.ext is not None or message.name is not None:
         return False
     if role not in rules.roles and role != "tool":
@@ -415,7 +429,8 @@ def _is_common(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bo
             return False
     for block in blocks:
         if type(block) is Text:
-            if role == "tool" or not (empty_text or (block.text and not block.text.isspace())):
+            text = block.text
+            if role == "tool" or not (allows_empty_text or (text and not text.isspace())):
                 return False
         elif type(block) is ToolCall:
             if not is_assistant:
@@ -430,41 +445,40 @@ def _is_common(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bo
 def _drop_leading_thinking(
     turn: Turn, request: Request, rules: Rules, losses: Losses
 ) -> Sequence[Block]:
-    """Drop the thinking at the start of a turn, unless it is supported; returns the other blocks.
+    """Drop unsupported thinking at the start of a turn; returns the other blocks.
 
-    Every answer of a reasoning model starts with thinking, so this shortcut for `_drop_unsupported`
-    saves time.
+    A shortcut for `_drop_unsupported`: every answer of a reasoning model starts with thinking.
     """
-    check, blocks, first = rules.checks[Thinking], turn.blocks, 0
+    check, blocks, dropped = rules.checks[Thinking], turn.blocks, 0
     for block in blocks:
         if type(block) is not Thinking:
             break
         code = check(block, turn.message, request)
         if code is None:
             break
-        losses.add((turn.number, first), code, block_name(block, request))
-        first += 1
-    turn.first = first
-    turn.blocks = blocks = blocks[first:]
-    return blocks
+        losses.add((turn.number, dropped), code, block_name(block, request))
+        dropped += 1
+    turn.dropped = dropped
+    turn.blocks = blocks[dropped:]
+    return turn.blocks
 
 
 def _reduce_turn(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:
-    """Drop the content that this protocol does not support; false if the turn is empty then."""
+    """Drop the content that this protocol does not support; false if nothing is left."""
     if _is_absent(turn, losses):
         return False
     _drop_unsupported(turn, request, rules, losses)
     if turn.role not in rules.roles and turn.role != "tool":
-        losses.add(turn.at, "role_unsupported", f"{turn.role} -> user")
+        losses.add(turn.position, "role_unsupported", f"{turn.role} -> user")
         turn.role = "user"
     elif turn.role == "tool" and _answers_nothing(turn):
-        losses.add(turn.at, "tool_role_without_result", "tool -> user")
+        losses.add(turn.position, "tool_role_without_result", "tool -> user")
         turn.role = "user"
-    return rules.empty_text or _without_empty(turn, losses)
+    return rules.allows_empty_text or _drop_empty_text(turn, losses)
 
 
 def _answers_nothing(turn: Turn) -> bool:
-    """Whether a `tool` message has text but no result; in other protocols that is user text."""
+    """Whether a `tool` message has text but no result; other protocols write that as user text."""
     kinds = {type(block) for block in turn.blocks}
     return Text in kinds and ToolResult not in kinds
 
@@ -474,7 +488,7 @@ def _is_absent(turn: Turn, losses: Losses) -> bool:
     message = turn.message
     if message.blocks or message.form != "absent":
         return False
-    losses.add(turn.at, "empty_message_dropped", message.role)
+    losses.add(turn.position, "empty_message_dropped", message.role)
     return True
 
 
@@ -482,7 +496,7 @@ def report_system_only(request: Request, losses: Losses) -> None:
     """Report a conversation of system messages only, which the target refuses."""
     member = "messages"
     if request.wire is not None:
-        member = CODECS[request.wire.protocol].conversation
+        member = CODECS[request.wire.protocol].conversation_member
     losses.add(member, "no_user_message")
 
 
@@ -511,44 +525,46 @@ def refuse_non_text(request: Request, turn: Turn) -> None:
 def refuse_system_block(
     block: Block, role: str, path: str, name_of: Callable[[Block], str]
 ) -> NoReturn:
-    """Refuse a block of a system message that is not text, by its name in the caller's protocol."""
+    """Raise `Refused` for a block of a system message that is not text; `name_of` gives its name in
+    the caller's protocol."""
     raise Refused(
         f"invalid {name_of(block)!r} content part in a {role} message: only text is allowed there",
         param=path,
     )
 
 
-def _take_system(turns: list[Turn], policy: SystemPolicy, losses: Losses) -> list[Turn]:
-    """Remove the leading system messages from the turns, or all of them if the policy merges."""
-    lead = 0
-    while lead < len(turns) and is_system(turns[lead].message):
-        lead += 1
-    system = turns[:lead]
-    del turns[:lead]
+def _remove_system(turns: list[Turn], policy: SystemPolicy, losses: Losses) -> list[Turn]:
+    """Remove the leading system messages from the turns and return them; all system messages if the
+    policy merges them."""
+    count = 0
+    while count < len(turns) and is_system(turns[count].message):
+        count += 1
+    system = turns[:count]
+    del turns[:count]
     if policy != "merge":
         return system
     later = [turn for turn in turns if is_system(turn.message)]
     for turn in later:
-        losses.add(turn.at, "system_merged", turn.role)
+        losses.add(turn.position, "system_merged", turn.role)
     turns[:] = [turn for turn in turns if not is_system(turn.message)]
     return system + later
 
 
 def _drop_unsupported(turn: Turn, request: Request, rules: Rules, losses: Losses) -> None:
-    """Drop blocks that this protocol does not support, and report other protocols' members."""
+    """Drop blocks that this protocol does not support, and report them and all vendor members."""
     message = turn.message
     if message.ext is not None:
-        report_ext(message.ext, rules.protocol, turn.at, losses)
-    if message.name is not None and not rules.named:
-        losses.add(turn.at, "participant_name_dropped", message.name)
+        report_ext(message.ext, rules.protocol, turn.position, losses)
+    if message.name is not None and not rules.allows_names:
+        losses.add(turn.position, "participant_name_dropped", message.name)
     supported: list[Block] = []
-    numbers: list[int] = []
+    indices: list[int] = []  # of the block in the turn, for each supported block
     checks, own_side = rules.checks, side(turn.role)
-    changed = False
-    for at, block in enumerate(turn.blocks):
+    is_changed = False
+    for index, block in enumerate(turn.blocks):
         if type(block) is Text and block.ext is None:  # text is supported everywhere
             supported.append(block)
-            numbers.append(at)
+            indices.append(index)
             continue
         kind = type(block)
         check = checks.get(kind)
@@ -559,26 +575,28 @@ def _drop_unsupported(turn: Turn, request: Request, rules: Rules, losses: Losses
         if code is None:
             ext: Ext | None = getattr(block, "ext", None)
             if ext is not None:
-                report_ext(ext, rules.protocol, turn.position_of(at), losses)
+                report_ext(ext, rules.protocol, turn.position_of(index), losses)
             supported.append(block)
-            numbers.append(at)
+            indices.append(index)
             continue
-        changed = True
-        for replacement, _ in leave_out(block, turn.position_of(at), code, request, losses):
+        is_changed = True
+        for replacement, _ in replace_unsupported(
+            block, turn.position_of(index), code, request, losses
+        ):
             supported.append(replacement)
-            numbers.append(at)
-    if changed:
-        turn.moved = [turn.position_of(at) for at in numbers]
+            indices.append(index)
+    if is_changed:
+        turn.stored_positions = [turn.position_of(index) for index in indices]
         turn.blocks = supported
 
 
 def report_dropped_message(turn: Turn, losses: Losses) -> None:
     """Report a message that is dropped because all its blocks were."""
-    losses.add(turn.at, "message_dropped", turn.message.role)
+    losses.add(turn.position, "message_dropped", turn.message.role)
 
 
-def _without_empty(turn: Turn, losses: Losses) -> bool:
-    """Drop empty text from a turn; false if nothing is left of it."""
+def _drop_empty_text(turn: Turn, losses: Losses) -> bool:
+    """Drop empty text; false if nothing is left. An empty user message gets a text instead."""
     if turn.blocks and not any(map(_is_blank, turn.blocks)):
         return True
     remaining: list[tuple[Block, Position]] = []
@@ -587,14 +605,14 @@ def _without_empty(turn: Turn, losses: Losses) -> bool:
             losses.add(position, "empty_text_dropped")
         else:
             remaining.append((block, position))
-    turn.keep(remaining)
+    turn.set_blocks(remaining)
     if remaining:
         return True
     if turn.role == "assistant":
-        losses.add(turn.at, "empty_message_dropped", turn.role)
+        losses.add(turn.position, "empty_message_dropped", turn.role)
         return False
-    losses.add(turn.at, "empty_message_filled", EMPTY)
-    turn.keep([(Text(EMPTY), turn.at)])
+    losses.add(turn.position, "empty_message_filled", EMPTY_MESSAGE_TEXT)
+    turn.set_blocks([(Text(EMPTY_MESSAGE_TEXT), turn.position)])
     return True
 
 
@@ -623,7 +641,7 @@ def _move_system_after_results(turns: list[Turn], losses: Losses) -> list[Turn]:
     placed += postponed
     for before, after in zip(turns, placed, strict=True):
         if before is not after and is_system(before.message):
-            losses.add(before.at, "system_after_results", before.message.role)
+            losses.add(before.position, "system_after_results", before.message.role)
     return placed
 
 
@@ -633,9 +651,10 @@ def _place_system(
     model: Model,
     policy: SystemPolicy,
     losses: Losses,
+    *,
     native: bool,
 ) -> None:
-    """Keep each run of later system messages inline, or turn it into user messages."""
+    """Keep each run of system messages inline, or turn its messages into user messages."""
     start = 0
     while start < len(turns):
         if turns[start].message.role not in SYSTEM_ROLES:
@@ -646,12 +665,12 @@ def _place_system(
             end += 1
         code = _demotion_code(turns, start, end, rules, model, policy, native)
         for turn in turns[start:end] if code else ():
-            if not native and not rules.empty_text and all(map(_is_blank, turn.blocks)):
-                losses.add(turn.at, "empty_message_dropped", turn.role)
+            if not native and not rules.allows_empty_text and all(map(_is_blank, turn.blocks)):
+                losses.add(turn.position, "empty_message_dropped", turn.role)
                 turns.remove(turn)
                 end -= 1
                 continue
-            losses.add(turn.at, code, f"{turn.role} -> user")
+            losses.add(turn.position, code, f"{turn.role} -> user")
             turn.role = "user"
         start = end
 

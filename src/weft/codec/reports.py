@@ -18,7 +18,7 @@ from weft.model import (
     ToolCall,
 )
 
-from .base import Losses, members
+from .base import Losses, as_object
 from .read import optional
 
 DEFAULTS: dict[str, Any] = {
@@ -34,11 +34,11 @@ DEFAULTS: dict[str, Any] = {
     "truncation": "disabled",
     "verbosity": "medium",
 }
-"""Defaults of every target: leaving one out is a loss of form only."""
+"""Parameters that have this default in every protocol: dropping one is only a loss of form."""
 
-BOOKKEEPING = frozenset({"prompt_cache_key", "prompt_cache_retention", "store"})
-"""How a vendor stores and caches a request. Answers do not depend on it. Codex sends these
-members with every request."""
+CACHE_MEMBERS = frozenset({"prompt_cache_key", "prompt_cache_retention", "store"})
+"""Parameters for how a vendor stores and caches a request. The answer does not depend on them, and
+Codex sends them with every request, so dropping one is only a loss of form."""
 
 FORM_MEMBERS = frozenset(
     {
@@ -60,7 +60,7 @@ FORM_MEMBERS = frozenset(
         "type",
     }
 )
-"""Vendor members without a meaning for the model or the user."""
+"""Vendor members that mean nothing to the model or the user: dropping one is a loss of form."""
 
 MISSING_CONTEXT = frozenset(
     {"cachedContent", "conversation", "item_reference", "previous_response_id", "prompt"}
@@ -72,7 +72,7 @@ def read_schema_format(fields: JsonObject) -> Format:
     """A JSON schema format, as both of OpenAI's protocols write it."""
     return Format(
         "schema",
-        members(fields.get("schema")),
+        as_object(fields.get("schema")),
         optional(fields, "name", str),
         optional(fields, "description", str),
         optional(fields, "strict", bool),
@@ -82,7 +82,7 @@ def read_schema_format(fields: JsonObject) -> Format:
 def refuse_missing_context(request: Request) -> None:
     """Raise `Refused` if a part of the conversation is not in the body itself."""
     for path, value in request.rest.items():
-        kind = (members(value) or {}).get("type")
+        kind = (as_object(value) or {}).get("type")
         name = kind if isinstance(kind, str) and kind in MISSING_CONTEXT else path
         if name in MISSING_CONTEXT and value is not None:
             raise Refused(
@@ -115,7 +115,7 @@ def report_params(request: Request, supported: frozenset[str], losses: Losses) -
 def _level(name: str, value: Any) -> Level:
     """The level of a lost member: `meaning` if the answer could depend on it."""
     is_default = name in DEFAULTS and value == DEFAULTS[name]
-    return "form" if is_default or name in BOOKKEEPING or value in ([], {}, (), "") else "meaning"
+    return "form" if is_default or name in CACHE_MEMBERS or value in ([], {}, (), "") else "meaning"
 
 
 def report_tier(tier: str | None, losses: Losses) -> None:
@@ -125,18 +125,18 @@ def report_tier(tier: str | None, losses: Losses) -> None:
 
 
 def report_stop(
-    stop: Stop | None, supported: frozenset[StopKind], losses: Losses, written: str = ""
+    stop: Stop | None, supported: frozenset[StopKind], losses: Losses, expressed: str = ""
 ) -> None:
     """Report a stop reason that the target does not have, and its details.
 
-    `written` is the detail that the target can express.
+    `expressed` is the detail that the target can express: `sequence`, `details` or none.
     """
     if stop is None:
         return
     if stop.raw == "":
         losses.add(("stop",), "stop_reason_added")
     for part in ("sequence", "details"):
-        if part != written and getattr(stop, part) is not None:
+        if part != expressed and getattr(stop, part) is not None:
             losses.add(("stop", part), "stop_detail_dropped", part)
     if stop.kind not in supported:
         losses.add(
@@ -153,28 +153,28 @@ NULL, EMPTY = "null", "empty"
 def _report_null_members(request: Request, supported: frozenset[str], losses: Losses) -> None:
     """Report members that are null or empty objects: other protocols leave them out."""
     for fields in request.raw.values():
-        for path, word in sorted(_null_paths(fields)):
+        for path, state in sorted(_null_paths(fields)):
             is_written = path in supported and getattr(request.params, path, None) == {}
-            if path not in request.rest and not (word == EMPTY and is_written):
+            if path not in request.rest and not (state == EMPTY and is_written):
                 losses.add(path, "null_member_dropped", path)
     for number, tool in enumerate(request.tools):
         for fields in (tool.raw or {}).values():
             for path, _ in _null_paths(fields):
                 tool_path = losses.path(("tools", number))
-                if len(fields) == 1:  # one member of an entry, by which the tool is named itself
+                if len(fields) == 1:  # Gemini: the path of the tool already ends in this member
                     tool_path = tool_path.removesuffix(f".{next(iter(fields))}")
                 losses.add(f"{tool_path}.{path}", "null_member_dropped", path)
 
 
 def _null_paths(fields: JsonObject, path: str = "") -> Iterator[tuple[str, str]]:
-    """The paths of null and empty members, outside of the caller's own data."""
+    """The paths of null and empty members, except inside of the caller's own data."""
     for key, value in fields.items():
-        inner = members(value)
+        inner = as_object(value)
         if value is None:
             yield path + key, NULL
         elif inner == {} and key not in SCHEMAS:
             yield path + key, EMPTY
-        elif inner is not None and key not in CALLERS:
+        elif inner is not None and key not in CALLER_DATA:
             yield from _null_paths(inner, f"{path}{key}.")
 
 
@@ -190,24 +190,26 @@ SCHEMAS = frozenset(
         "schema",
     }
 )
-CALLERS = SCHEMAS | {"@form", "metadata"}
+CALLER_DATA = SCHEMAS | {"@form", "metadata"}
 """Members that contain the caller's own data."""
 
 
 def report_ext(ext: Ext, protocol: str, position: Position, losses: Losses) -> None:
-    """Report the vendor members of all protocols but this one."""
+    """Report the vendor members in `ext`, except those of this protocol."""
     for name, fields in ext.items():
         if name == protocol:
             continue
         path = losses.path(position)
-        item = members(fields.get("item"))
+        item = as_object(fields.get("item"))
         if item is None:
             name = fields.get("item")
-            if isinstance(name, str) and path.endswith(f".{name}"):  # its members are beside it
+            if isinstance(name, str) and path.endswith(
+                f".{name}"
+            ):  # the members are beside this one
                 path = path.removesuffix(f".{name}")
             _report_members(fields, path, losses)
             continue
-        # The members of the message item that contains the parts.
+        # In Responses, `item` has the members of the message that contains this part.
         inner = {key: value for key, value in fields.items() if key != "item"}
         _report_members(inner, path, losses)
         outer = {key: value for key, value in item.items() if key != "content"}
@@ -215,7 +217,8 @@ def report_ext(ext: Ext, protocol: str, position: Position, losses: Losses) -> N
 
 
 def report_call(call: ToolCall, position: Position, losses: Losses, *, custom: bool = True) -> None:
-    """Report the namespace of an answer's call and, unless `custom` is supported, its free text."""
+    """Report that an answer's call loses its namespace, and that a custom call becomes a function
+    call unless the target supports `custom` calls."""
     if call.namespace is not None:
         losses.add(position, "namespace_flattened", call.namespace)
     if call.custom and not custom:
@@ -223,7 +226,7 @@ def report_call(call: ToolCall, position: Position, losses: Losses, *, custom: b
 
 
 def report_thinking(block: Thinking, protocol: str, position: Position, losses: Losses) -> None:
-    """Report what another protocol's thinking loses if only its text is written."""
+    """Report what is lost if only the text of another protocol's thinking is written."""
     if block.signature is not None:
         losses.add(position, "thinking_signature_dropped")
     if block.ext is not None:
@@ -233,44 +236,41 @@ def report_thinking(block: Thinking, protocol: str, position: Position, losses: 
 
 
 def report_answer(ext: Ext, protocol: str, losses: Losses) -> None:
-    """Report the vendor members of a whole answer, of all protocols but this one."""
+    """Report the vendor members of a whole answer, except those of this protocol."""
     for name, fields in ext.items():
         if name == protocol:
             continue
         for key, value in fields.items():
-            form = key.rpartition(".")[2] in FORM_MEMBERS or value in (None, "", [], {})
-            losses.add(
-                ("member", key),
-                "member_dropped",
-                key,
-                "form" if form else "meaning",
-            )
+            is_form = key.rpartition(".")[2] in FORM_MEMBERS or value in (None, "", [], {})
+            losses.add(("member", key), "member_dropped", key, "form" if is_form else "meaning")
 
 
 def _report_members(fields: JsonObject, path: str, losses: Losses) -> None:
     for key, value in fields.items():
-        form = key in FORM_MEMBERS or value in (None, "", [], {})
-        losses.add(
-            path if (key, type(value)) in NOTES else f"{path}.{key}" if path else key,
-            "member_dropped",
-            key,
-            "form" if form else "meaning",
-        )
+        is_form = key in FORM_MEMBERS or value in (None, "", [], {})
+        if (key, type(value)) in DECODER_NOTES:
+            member_path = path
+        else:
+            member_path = f"{path}.{key}" if path else key
+        losses.add(member_path, "member_dropped", key, "form" if is_form else "meaning")
 
 
-NOTES = frozenset({("id", type(None)), ("id", list), ("item", str), ("reasoning_details", list)})
-"""A decoder's notes about a block, which are not members of the body."""
+DECODER_NOTES = frozenset(
+    {("id", type(None)), ("id", list), ("item", str), ("reasoning_details", list)}
+)
+"""Members of `ext`, with the type of their value, that a decoder added and the body does not
+have."""
 
 
-def tool_losses(tool: Tool, number: int, losses: Losses) -> None:
-    """Report the members of a tool's definition that the shared form does not have."""
+def report_tool_members(tool: Tool, number: int, losses: Losses) -> None:
+    """Report the members of a tool's definition that `Tool` has no field for."""
     for fields in (tool.raw or {}).values():
         unknown = [key for key in fields if key not in TOOL_MEMBERS]
-        for kind in NESTED:
-            nested = members(fields.get(kind)) if kind in fields else None
+        for kind in DEFINITION_MEMBERS:
+            nested = as_object(fields.get(kind)) if kind in fields else None
             if nested is not None and not nested.keys() <= TOOL_MEMBERS:
                 unknown += [f"{kind}.{key}" for key in nested if key not in TOOL_MEMBERS]
-        has_no_type = "type" not in fields and bool(members(fields.get("function")))
+        has_no_type = "type" not in fields and bool(as_object(fields.get("function")))
         if not unknown and not has_no_type:
             continue
         path = losses.path(("tools", number))
@@ -285,7 +285,7 @@ def schema_path(tool: Tool, number: int, losses: Losses) -> str:
     """The path of a tool's schema in the caller's body."""
     path = losses.path(("tools", number))
     for fields in (tool.raw or {}).values():
-        inner = members(fields.get("function"))
+        inner = as_object(fields.get("function"))
         step = f"{path}.function" if inner is not None else path
         for key in SCHEMA_MEMBERS:
             if key in (inner or fields):
@@ -296,12 +296,12 @@ def schema_path(tool: Tool, number: int, losses: Losses) -> str:
 SCHEMA_MEMBERS = ("input_schema", "parameters", "parametersJsonSchema", "parameters_json_schema")
 
 
-NESTED = ("function", "custom")
-"""Members that hold all others of a tool, by its kind."""
+DEFINITION_MEMBERS = ("function", "custom")
+"""The member of a Chat tool that contains the definition, by the kind of the tool."""
 
 TOOL_MEMBERS = frozenset(
     {
-        *NESTED,
+        *DEFINITION_MEMBERS,
         "type",
         "name",
         "description",

@@ -9,9 +9,9 @@ Text is not stored twice: a message is rebuilt from references to the blocks tha
 plus the members that did not. Each region has a digest of the messages it replaces. So a
 conversation that continued keeps its new turns, and one that was edited is not overwritten.
 
-`calls` are the tools with other names at the target; the answer and every later call need them. An
-answer has a sidecar of its own: `answers` is what its model needs back, found by what every client
-echoes.
+`calls` has the tools that were renamed for the target, to restore their names in answers and later
+calls. An answer has a sidecar of its own. Its `answers` has the complete answer, under a key that
+is computed from what every client sends back: the text and the calls.
 """
 
 from bisect import bisect_left
@@ -43,16 +43,18 @@ Region = tuple[int, int, int, int]
 """Start and end (exclusive) in the first list, and start and end in the second."""
 
 
-def differing(ours: Sequence[str], theirs: Sequence[str]) -> Iterator[Region]:
+def differing_regions(ours: Sequence[str], theirs: Sequence[str]) -> Iterator[Region]:
     """The regions that differ, in order; everything between them is equal.
 
-    Takes n log n time even if items repeat, which `difflib` does not promise: conversations contain
-    many equal messages. The n-th occurrence of a key in one list is paired with its n-th occurrence
-    in the other; the longest run of pairs that is in order in both lists is taken as equal. The
-    regions between are trimmed at both ends, and are not always the smallest possible.
+    The n-th occurrence of a key in one list is paired with its n-th occurrence in the other. The
+    longest sequence of pairs that is in order in both lists is taken as equal. The regions between
+    are trimmed at both ends, and are not always the smallest possible.
+
+    Not `difflib`: it is slow for lists with many equal items, as conversations have. This takes
+    n log n time.
     """
     i = j = 0
-    for same_i, same_j in [*_in_order(_pairs(ours, theirs)), (len(ours), len(theirs))]:
+    for same_i, same_j in [*_longest_increasing(_pairs(ours, theirs)), (len(ours), len(theirs))]:
         region = _trimmed(ours, theirs, (i, same_i, j, same_j))
         if region[0] < region[1] or region[2] < region[3]:
             yield region
@@ -61,36 +63,45 @@ def differing(ours: Sequence[str], theirs: Sequence[str]) -> Iterator[Region]:
 
 def _pairs(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
     """The positions of each occurrence of a key in both lists, in the order of the first."""
-    positions = {key: at for at, key in enumerate(_counted(theirs))}
-    return [(at, positions[key]) for at, key in enumerate(_counted(ours)) if key in positions]
+    positions = {key: position for position, key in enumerate(_counted(theirs))}
+    return [
+        (position, positions[key])
+        for position, key in enumerate(_counted(ours))
+        if key in positions
+    ]
 
 
 def _counted(keys: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Each key with the number of its occurrence, from 1."""
     counts: dict[str, int] = {}
     for key in keys:
         counts[key] = counts.get(key, 0) + 1
         yield key, counts[key]
 
 
-def _in_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest run of pairs that increases in both members."""
-    ends: list[int] = []  # the least second member that a run of this length ends in
-    numbers: list[int] = []  # the pair that it is of
-    before: list[int] = []
-    for number, (_, at) in enumerate(pairs):
-        length = bisect_left(ends, at)
-        before.append(numbers[length - 1] if length else -1)
-        ends[length : length + 1] = [at]
-        numbers[length : length + 1] = [number]
-    run: list[tuple[int, int]] = []
-    number = numbers[-1] if numbers else -1
+def _longest_increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest subsequence of pairs whose second members increase; the first ones always do.
+
+    https://en.wikipedia.org/wiki/Longest_increasing_subsequence
+    """
+    ends: list[int] = []  # for each length: the smallest second member that a subsequence ends in
+    end_numbers: list[int] = []  # the number of the pair with that member
+    predecessors: list[int] = []
+    for number, (_, position) in enumerate(pairs):
+        length = bisect_left(ends, position)
+        predecessors.append(end_numbers[length - 1] if length else -1)
+        ends[length : length + 1] = [position]
+        end_numbers[length : length + 1] = [number]
+    longest: list[tuple[int, int]] = []
+    number = end_numbers[-1] if end_numbers else -1
     while number >= 0:
-        run.append(pairs[number])
-        number = before[number]
-    return run[::-1]
+        longest.append(pairs[number])
+        number = predecessors[number]
+    return longest[::-1]
 
 
 def _trimmed(ours: Sequence[str], theirs: Sequence[str], region: Region) -> Region:
+    """The region without the equal items at its start and end."""
     i, end_i, j, end_j = region
     while i < end_i and j < end_j and ours[i] == theirs[j]:
         i, j = i + 1, j + 1
@@ -108,25 +119,29 @@ Address = tuple[int, int]
 def make_sidecar(
     original: Request,
     echoed: Request,
-    back: Callable[[Request], JsonObject],
+    write_back: Callable[[Request], JsonObject],
     body: JsonObject,
     calls: Calls | None = None,
     *,
-    named: bool = True,
+    names_model: bool = True,
 ) -> JsonObject:
     """The difference between a request and its translation; empty if there is none.
 
-    `echoed` is the translated body, decoded again. `back` writes a request in the original's
-    protocol. `calls` are the tools with another name at the target. `named` is whether the
-    translated body contains the model's name.
+    - `original`, `body`: the request before the translation, decoded and as JSON.
+    - `echoed`: the translated body, decoded again.
+    - `write_back`: writes a request in the original's protocol.
+    - `calls`: the tools that were renamed for the target.
+    - `names_model`: whether the translated body contains the model's name.
     """
     echoed = _with_calls(echoed, calls or {})
     try:
-        written = back(echoed)
+        written = write_back(echoed)
     except Refused:
         written = {}  # one vendor may accept what the other refuses
     if written == body:
-        needed = ({} if named else {"model": original.model}) | ({"calls": calls} if calls else {})
+        needed: JsonObject = {} if names_model else {"model": original.model}
+        if calls:
+            needed["calls"] = calls
         return {"weft": VERSION, **needed} if needed else {}
     protocol = original.wire.protocol if original.wire is not None else ""
     sidecar: JsonObject = {
@@ -171,7 +186,7 @@ def check_sidecar(sidecar: Any) -> None:
 
 
 def calls_of(sidecar: JsonObject | None) -> Calls:
-    """The tools with another name at the target; raises `Refused` if they are damaged."""
+    """The tools that were renamed for the target; raises `Refused` if the sidecar is damaged."""
     if not sidecar:
         return {}
     check_sidecar(sidecar)
@@ -182,7 +197,7 @@ def calls_of(sidecar: JsonObject | None) -> Calls:
 
 
 def model_of(sidecar: JsonObject) -> str | None:
-    """The original's model, for a body without one."""
+    """The model of the original request, for a body that does not name its model."""
     check_sidecar(sidecar)
     model = sidecar.get("model")
     return model if isinstance(model, str) else None
@@ -198,9 +213,9 @@ def _with_calls(echoed: Request, calls: Calls) -> Request:
 def make_answer_sidecar(answer: Message, echoed: Message) -> JsonObject:
     """The parts of an answer that a client of another protocol cannot send back; empty if none.
 
-    `echoed` is the answer as that client sees it. Some clients echo an answer whole, others only
-    its text and calls. So the key covers only these, and thinking and vendor members are always
-    stored.
+    `echoed` is the answer as that client sees it. Some clients echo the whole answer, others only
+    its text and calls. So the key is computed from text and calls only, and an answer with thinking
+    or vendor members is always stored.
     """
     if is_plain(answer) and structs.replace(answer, origin=None) == structs.replace(
         echoed, origin=None
@@ -217,10 +232,10 @@ def merge_answers(*sidecars: JsonObject) -> JsonObject:
 
 
 def _restore_answers(echoed: Request, answers: Any) -> Request:
-    index = AnswerIndex(again=True)
+    index = AnswerIndex()
     for answer in answers:
         message = msgspec.convert(answer["is"], Message)
-        index.add(str(answer["key"]), message, len(message.blocks))
+        index.add(str(answer["key"]), message)
     return restore_echoes(echoed, index)
 
 
@@ -228,14 +243,14 @@ def _apply(echoed: Request, sidecar: JsonObject) -> Request:
     protocol = str(sidecar["protocol"])
     messages, is_complete = _restore(echoed.messages, sidecar)
     params = sidecar["params"]
-    same = params["key"] == digest(echoed.params)
-    raw = {protocol: params["raw"]} if same else {}
+    has_same_params = params["key"] == digest(echoed.params)
+    raw = {protocol: params["raw"]} if has_same_params else {}
     tools, stored = echoed.tools, sidecar.get("tools")
     if stored is not None and stored["are"] is not None and stored["key"] == digest(echoed.tools):
         tools = msgspec.convert(stored["are"], tuple[Tool, ...])
-    marks = {_position(position): value for position, value in sidecar.get("marks", ())}
+    marks = {tuple(position): value for position, value in sidecar.get("marks", ())}
     wire = echoed.wire
-    if is_complete and same:
+    if is_complete and has_same_params:
         wire = Wire(protocol, _no_path, _no_name)
     return structs.replace(
         echoed,
@@ -256,11 +271,8 @@ def _no_name(block: Block) -> str:
     return type(block).__name__.lower()
 
 
-def _position(position: Sequence[int | str]) -> tuple[int | str, ...]:
-    return tuple(position)
-
-
 def _key(message: Message) -> str:
+    """A digest of a message, without its origin."""
     return digest(message if message.origin is None else structs.replace(message, origin=None))
 
 
@@ -270,6 +282,7 @@ def _anchor(keys: Sequence[str], start: int, end: int) -> str:
 
 
 def _regions(original: Sequence[Message], echoed: Sequence[Message]) -> list[Any]:
+    """The regions to restore: start and length in `echoed`, anchor, and recipes."""
     ours, theirs = [_key(m) for m in original], [_key(m) for m in echoed]
     return [
         [
@@ -278,68 +291,72 @@ def _regions(original: Sequence[Message], echoed: Sequence[Message]) -> list[Any
             _anchor(theirs, start, end),
             _recipes(original[i:j], echoed[start:end]),
         ]
-        for i, j, start, end in differing(ours, theirs)
+        for i, j, start, end in differing_regions(ours, theirs)
     ]
 
 
 def _recipes(original: Sequence[Message], region: Sequence[Message]) -> list[JsonObject]:
-    parts = _Parts(region)
+    """How to rebuild each original message from the blocks of a region."""
+    available = _RegionBlocks(region)
     recipes: list[JsonObject] = []
     for message in original:
         head = msgspec.to_builtins(structs.replace(message, blocks=(), origin=None))
-        recipes.append({"head": head, "blocks": [parts.refer(block) for block in message.blocks]})
+        recipes.append(
+            {"head": head, "blocks": [available.refer(block) for block in message.blocks]}
+        )
     return recipes
 
 
-class _Parts:
-    """The blocks of a region; each can be referred to once. `same` finds equal blocks,
-    `alike` blocks with equal text."""
+class _RegionBlocks:
+    """The blocks of a region. Each can be used once: as it is, or with a patch if only its text is
+    equal."""
 
     def __init__(self, region: Sequence[Message]) -> None:
-        self._free: dict[Address, Block] = {}
-        self._same: dict[str, deque[Address]] = {}
-        self._alike: dict[str, deque[Address]] = {}
-        for at, message in enumerate(region):
-            for number, block in enumerate(message.blocks):
-                self._free[at, number] = block
-                self._same.setdefault(digest(block), deque()).append((at, number))
-                self._alike.setdefault(_words(block), deque()).append((at, number))
+        self._unused: dict[Address, Block] = {}
+        self._by_content: dict[str, deque[Address]] = {}
+        self._by_text: dict[str, deque[Address]] = {}
+        for number, message in enumerate(region):
+            for index, block in enumerate(message.blocks):
+                self._unused[number, index] = block
+                self._by_content.setdefault(digest(block), deque()).append((number, index))
+                self._by_text.setdefault(_text_key(block), deque()).append((number, index))
 
     def refer(self, block: Block) -> Any:
         """A reference to an equal block, a reference with a patch, or the block itself."""
-        address = self._take(self._same.get(digest(block)))
+        address = self._take(self._by_content.get(digest(block)))
         if address is not None:
-            del self._free[address]
+            del self._unused[address]
             return list(address)
-        address = self._take(self._alike.get(_words(block)))
+        address = self._take(self._by_text.get(_text_key(block)))
         if address is None:
             return {"is": msgspec.to_builtins(block)}
-        part = self._free.pop(address)
+        unused = self._unused.pop(address)
         patch = {
             name: msgspec.to_builtins(getattr(block, name))
             for name in block.__struct_fields__
-            if getattr(block, name) != getattr(part, name)
+            if getattr(block, name) != getattr(unused, name)
         }
         return {"of": list(address), "set": patch}
 
     def _take(self, addresses: deque[Address] | None) -> Address | None:
-        """The first of these that is unused."""
+        """The first of these addresses that is unused; `None` if there is none."""
         while addresses:
             address = addresses.popleft()
-            if address in self._free:
+            if address in self._unused:
                 return address
         return None
 
 
-def _words(block: Block) -> str:
-    """A digest of the type and the long texts of a block, which a patch must not repeat."""
+def _text_key(block: Block) -> str:
+    """A digest of the type and the long texts of a block. Blocks with the same key differ only in
+    members that are short enough for a patch."""
     texts = [getattr(block, name, None) for name in ("text", "content", "arguments")]
     return digest([type(block).__name__, texts])
 
 
 class _Reference(Struct):
-    """A block of the original: one that came back with other members (`of`, `set`), or one that did
-    not come back (`is`)."""
+    """A block of the original: either the address of a block that came back (`of`) with the members
+    to restore (`set`), or the whole block (`is`)."""
 
     of: Address | None = None
     set: dict[str, Any] = {}
@@ -347,7 +364,7 @@ class _Reference(Struct):
 
 
 class _Recipe(Struct):
-    """How a message is rebuilt; a bare address is a block that came back unchanged."""
+    """How to rebuild a message. An address alone means a block that came back unchanged."""
 
     head: Message
     blocks: list[Address | _Reference]
@@ -361,28 +378,28 @@ class _Region(Struct, array_like=True):
 
 
 class _Regions(Struct):
-    """Typed, so that msgspec checks and converts all regions in one call."""
+    """The regions of a sidecar, typed so that msgspec checks and converts them in one call."""
 
     messages: list[_Region]
 
 
 def _restore(echoed: Sequence[Message], sidecar: JsonObject) -> tuple[tuple[Message, ...], bool]:
-    """The messages with every region restored that is still there, and whether all are."""
+    """The messages with the regions restored that are still unchanged, and whether all regions
+    were."""
     regions = msgspec.convert({"messages": sidecar["messages"]}, _Regions).messages
     keys = [_key(message) for message in echoed]
     origin = Origin(str(sidecar["protocol"]))
     messages: list[Message] = []
-    done, is_complete = 0, len(echoed) == sidecar["count"]
+    restored_until, is_complete = 0, len(echoed) == sidecar["count"]
     for region in regions:
         start, end = region.start, region.start + region.count
         if end > len(echoed) or _anchor(keys, start, end) != region.anchor:
             is_complete = False
             continue
-        messages += echoed[done:start]
-        part = echoed[start:end]
-        messages += [_rebuild(recipe, part, origin) for recipe in region.recipes]
-        done = end
-    messages += echoed[done:]
+        messages += echoed[restored_until:start]
+        messages += [_rebuild(recipe, echoed[start:end], origin) for recipe in region.recipes]
+        restored_until = end
+    messages += echoed[restored_until:]
     return tuple(messages), is_complete
 
 
@@ -390,11 +407,11 @@ def _rebuild(recipe: _Recipe, region: Sequence[Message], origin: Origin) -> Mess
     blocks: list[Block] = []
     for reference in recipe.blocks:
         if not isinstance(reference, _Reference):
-            at, number = reference
-            blocks.append(region[at].blocks[number])
+            number, index = reference
+            blocks.append(region[number].blocks[index])
         elif reference.of is not None:
-            at, number = reference.of
-            blocks.append(_patched(region[at].blocks[number], reference.set))
+            number, index = reference.of
+            blocks.append(_patched(region[number].blocks[index], reference.set))
         elif reference.block is not UNSET:
             blocks.append(reference.block)
         else:
@@ -403,7 +420,7 @@ def _rebuild(recipe: _Recipe, region: Sequence[Message], origin: Origin) -> Mess
 
 
 def _patched(block: Block, members: dict[str, Any]) -> Block:
-    """The block with these members as the sidecar has them."""
+    """The block with these members, which are plain JSON values."""
     patch = msgspec.convert(members, _patch_type(type(block)))
     return structs.replace(block, **{name: getattr(patch, name) for name in members})
 

@@ -17,10 +17,10 @@ from weft.ids import canonical
 from weft.lazy import lazy_pattern
 from weft.model import JsonObject
 
-_BLANK = lazy_pattern(rb"[ \t\n\r]*")
+_BLANKS = lazy_pattern(rb"[ \t\n\r]*")
 _STRING = lazy_pattern(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
-BLANKS = b" \t\n\r"
+BLANK_BYTES = b" \t\n\r"
 COMMA = ord(",")
 
 Span = tuple[int, int]
@@ -35,44 +35,49 @@ class Irregular(Exception):
 
 
 class Layout(Struct, frozen=True):
-    """Where the members of a JSON object are in its text, and the items of one member, `name`."""
+    """The spans of the members of a JSON object in its text, and of the items in its list
+    `name`."""
 
     members: dict[str, Span]
     name: str
     starts: "array[int]"
     ends: "array[int]"
 
-    def after(self, earlier: "Layout", count: int) -> "Layout":
-        """The layout of the same text with `count` more items at the start of the list.
+    def with_first_items(self, earlier: "Layout", count: int) -> "Layout":
+        """The layout of this text with the first `count` items of `earlier` put in front of its
+        list.
 
-        They are the first items of `earlier`, which is equal up to them.
+        Up to the list, both texts are equal.
         """
         shift = earlier.starts[count] - earlier.starts[0]
-        first = self.starts[0]
+        list_start = self.starts[0]
         members = {
-            name: (start if start < first else start + shift, end if end < first else end + shift)
+            name: (
+                start if start < list_start else start + shift,
+                end if end < list_start else end + shift,
+            )
             for name, (start, end) in self.members.items()
         }
         return Layout(
             members,
             self.name,
-            earlier.starts[:count] + _moved(self.starts, shift),
-            earlier.ends[:count] + _moved(self.ends, shift),
+            earlier.starts[:count] + _shifted(self.starts, shift),
+            earlier.ends[:count] + _shifted(self.ends, shift),
         )
 
 
 def find_layout(text: bytes, name: str) -> Layout | None:
-    """The layout of a JSON object; None if it has no list of that name, or a member repeats."""
+    """The layout of a JSON object; `None` if it has no list of this name, or a member repeats."""
     try:
         members = _member_spans(text)
         start, end = members[name]
         starts, ends = _item_spans(text[start:end])
     except (Irregular, msgspec.DecodeError, KeyError):
         return None
-    return Layout(members, name, _moved(starts, start), _moved(ends, start))
+    return Layout(members, name, _shifted(starts, start), _shifted(ends, start))
 
 
-def _moved(positions: Positions, shift: int) -> "array[int]":
+def _shifted(positions: Positions, shift: int) -> "array[int]":
     return array("q", [position + shift for position in positions])
 
 
@@ -87,8 +92,8 @@ def splice(text: bytes, old: Any, new: Any, layout: Layout | None = None) -> byt
         if isinstance(old, dict) and isinstance(new, dict):
             return _splice_object(text, cast(JsonObject, old), cast(JsonObject, new), layout)
         if isinstance(old, list) and isinstance(new, list):
-            items, other_items = cast("list[Any]", old), cast("list[Any]", new)
-            return _splice_array(text, items, other_items, *_item_spans(text), (0, len(text)))
+            old_items, new_items = cast("list[Any]", old), cast("list[Any]", new)
+            return _splice_array(text, old_items, new_items, *_item_spans(text), (0, len(text)))
     except (Irregular, msgspec.DecodeError):
         pass
     return orjson.dumps(new)
@@ -102,7 +107,7 @@ def _splice_object(text: bytes, old: JsonObject, new: JsonObject, layout: Layout
         return b"{}"
     if any(key not in new for key in old):
         return _rewrite_object(text, spans, old, new)
-    view = memoryview(text)  # so that a long text is copied once
+    view = memoryview(text)  # a slice of it is no copy; the text may be long
     pieces: list[bytes | memoryview] = []
     copied = 0
     for key, (start, end) in spans.items():
@@ -125,7 +130,7 @@ def _splice_member(
 
 
 def _rewrite_object(text: bytes, spans: dict[str, Span], old: JsonObject, new: JsonObject) -> bytes:
-    """An object that loses a member; the other values keep their bytes."""
+    """The object with members removed; values that are equal in both keep their bytes."""
     members: list[bytes] = []
     for key, value in new.items():
         if key in old:
@@ -147,36 +152,43 @@ def _splice_array(
         view = memoryview(text)
         pieces: list[bytes | memoryview] = []
         copied = span[0]
-        for at in changed:
-            start, end = starts[at], ends[at]
-            pieces += [view[copied:start], splice(text[start:end], old[at], new[at])]
+        for index in changed:
+            start, end = starts[index], ends[index]
+            pieces += [view[copied:start], splice(text[start:end], old[index], new[index])]
             copied = end
         return b"".join([*pieces, view[copied : span[1]]])
     unused = list(range(len(old)))
     items: list[bytes] = []
     for value in new:
-        at = next((number for number in unused if _same(old[number], value)), None)
-        if at is None:
+        index = next((index for index in unused if _same(old[index], value)), None)
+        if index is None:
             items.append(orjson.dumps(value))
         else:
-            unused.remove(at)
-            items.append(text[starts[at] : ends[at]])
+            unused.remove(index)
+            items.append(text[starts[index] : ends[index]])
     return b"[" + b",".join(items) + b"]"
 
 
 def _changed_in_place(old: list[Any], new: list[Any]) -> list[int] | None:
-    """The positions of the items that differ; `None` if items were added, removed or moved."""
+    """The indices of the items that differ; `None` if items were added, removed or moved."""
     if len(old) != len(new):
         return None
     pairs = enumerate(zip(old, new, strict=True))
-    changed = [at for at, (item, other) in pairs if item is not other and not _same(item, other)]
-    # Compared as text, because comparing each with each takes too long if many differ.
-    old_texts = {canonical(old[at]) for at in changed} if len(changed) > 1 else set[bytes]()
-    moves = any(canonical(new[at]) in old_texts for at in changed) if old_texts else False
-    return None if moves else changed
+    changed = [
+        index
+        for index, (before, after) in pairs
+        if before is not after and not _same(before, after)
+    ]
+    if len(changed) < 2:
+        return changed
+    # A set of texts, because comparing each item with each takes too long if many differ.
+    old_texts = {canonical(old[index]) for index in changed}
+    is_moved = any(canonical(new[index]) in old_texts for index in changed)
+    return None if is_moved else changed
 
 
 def _same(old: Any, new: Any) -> bool:
+    """Whether two values are equal and of one type: 1, 1.0 and true are different JSON."""
     return old is new or (type(old) is type(new) and old == new)
 
 
@@ -187,18 +199,18 @@ def _member(key: str, value: bytes) -> bytes:
 def _member_spans(text: bytes) -> dict[str, Span]:
     """The span of each member's value in the text of an object."""
     spans: dict[str, Span] = {}
-    at = _skip(text, 0) + 1
+    offset = _skip_blanks(text, 0) + 1
     for key, value in _read_members(text).items():
-        at = _skip(text, at)
+        offset = _skip_blanks(text, offset)
         if spans:
-            at = _skip(text, _expect(text, at, b","))
-        name = _STRING.match(text, at)
+            offset = _skip_blanks(text, _expect(text, offset, b","))
+        name = _STRING.match(text, offset)
         if name is None or orjson.loads(name[0]) != key:
             raise Irregular
-        at = _skip(text, _expect(text, _skip(text, name.end()), b":"))
-        spans[key] = (at, at + len(memoryview(value)))
-        at = spans[key][1]
-    _expect(text, _skip(text, at), b"}")
+        offset = _skip_blanks(text, _expect(text, _skip_blanks(text, name.end()), b":"))
+        spans[key] = (offset, offset + len(memoryview(value)))
+        offset = spans[key][1]
+    _expect(text, _skip_blanks(text, offset), b"}")
     return spans
 
 
@@ -206,25 +218,30 @@ def _item_spans(text: bytes) -> tuple[list[int], list[int]]:
     """Where each item starts and ends in the text of an array."""
     starts: list[int] = []
     ends: list[int] = []
-    at = _skip(text, 0) + 1
+    offset = _skip_blanks(text, 0) + 1
     for value in _read_items(text):
         if starts:
-            at = at + 1 if text[at] == COMMA else _expect(text, _skip(text, at), b",")
-        if text[at] in BLANKS:
-            at = _skip(text, at)
-        starts.append(at)
-        at += len(memoryview(value))
-        ends.append(at)
-    _expect(text, _skip(text, at), b"]")
+            offset = (
+                offset + 1
+                if text[offset] == COMMA
+                else _expect(text, _skip_blanks(text, offset), b",")
+            )
+        if text[offset] in BLANK_BYTES:
+            offset = _skip_blanks(text, offset)
+        starts.append(offset)
+        offset += len(memoryview(value))
+        ends.append(offset)
+    _expect(text, _skip_blanks(text, offset), b"]")
     return starts, ends
 
 
-def _skip(text: bytes, at: int) -> int:
-    match = _BLANK.match(text, at)
-    return at if match is None else match.end()
+def _skip_blanks(text: bytes, offset: int) -> int:
+    match = _BLANKS.match(text, offset)
+    return offset if match is None else match.end()
 
 
-def _expect(text: bytes, at: int, sign: bytes) -> int:
-    if text[at : at + 1] != sign:
+def _expect(text: bytes, offset: int, character: bytes) -> int:
+    """The position after this character; raises `Irregular` if it is not there."""
+    if text[offset : offset + 1] != character:
         raise Irregular
-    return at + 1
+    return offset + 1

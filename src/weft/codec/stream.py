@@ -2,8 +2,8 @@
 
 `SseParser` reads server-sent events, without I/O:
 https://html.spec.whatwg.org/#event-stream-interpretation
-Any split of the bytes gives the same frames: a line is decoded only when it is complete, so a
-character in two chunks is never decoded by halves.
+The frames do not depend on how the bytes are split: a line is decoded only when it is complete, so
+that a character split over two chunks is decoded whole.
 """
 
 import json
@@ -24,8 +24,8 @@ def json_frame(body: Any, event: str | None = None) -> Frame:
 
 
 class Pieces:
-    """A text that arrives in pieces, in place of the text itself: joining each piece to the earlier
-    ones would copy a long text once per piece."""
+    """A text that arrives in pieces. The pieces are joined once, at the end: joining each piece to
+    the earlier ones would copy a long text many times."""
 
     def __init__(self, *pieces: str) -> None:
         self.pieces = list(pieces)
@@ -34,8 +34,8 @@ class Pieces:
         return "".join(self.pieces)
 
 
-def grow(text: Any, piece: str) -> Pieces:
-    """The text with one more piece; raises `TypeError` if it is not a text."""
+def append_piece(text: Any, piece: str) -> Pieces:
+    """The text with one more piece; raises `TypeError` if `text` is not a text."""
     if isinstance(text, Pieces):
         text.pieces.append(piece)
         return text
@@ -44,36 +44,36 @@ def grow(text: Any, piece: str) -> Pieces:
     return Pieces(text, piece)
 
 
-def settle(value: Any) -> Any:
+def join_pieces(value: Any) -> Any:
     """The value with plain strings in place of `Pieces`."""
     if isinstance(value, Pieces):
         return str(value)
     if isinstance(value, dict):
-        return {key: settle(member) for key, member in cast(dict[Any, Any], value).items()}
+        return {key: join_pieces(member) for key, member in cast(dict[Any, Any], value).items()}
     if isinstance(value, list):
-        return [settle(member) for member in cast(list[Any], value)]
+        return [join_pieces(member) for member in cast(list[Any], value)]
     return value
 
 
-def cut_off(mark: str) -> ApiError:
-    """The error for a stream that ends without its terminal event."""
-    return ApiError("server", f"the upstream's stream ended without {mark}", 502, "api_error")
+def cut_off_error(missing: str) -> ApiError:
+    """The error for a stream that ended too early; `missing` is the event that did not come."""
+    return ApiError("server", f"the upstream's stream ended without {missing}", 502, "api_error")
 
 
-MALFORMED = (Refused, AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What decoding raises for a frame with members of wrong types. A decoder catches these errors in
-one place, because one bad frame must not break the stream."""
+DECODE_ERRORS = (Refused, AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What decoding raises if a member of a frame is missing or has a wrong type. A decoder catches
+these errors in one place, because one bad frame must not break the stream."""
 
 
-def malformed(frame: Frame, error: Exception) -> ApiError:
+def malformed_error(frame: Frame, error: Exception) -> ApiError:
     """The error for a frame that is JSON, but not of this protocol."""
-    what = str(error) if isinstance(error, Refused) else "a member is missing or of a wrong type"
-    message = f"the upstream sent a frame that breaks its protocol: {what}"
+    reason = str(error) if isinstance(error, Refused) else "a member is missing or of a wrong type"
+    message = f"the upstream sent a frame that breaks its protocol: {reason}"
     return ApiError("server", f"{message} ({len(frame.data)} characters)", 502, "api_error")
 
 
 def read_frame(frame: Frame) -> JsonObject | None:
-    """The JSON object of a frame; `None` if it is not one."""
+    """The JSON object in a frame; `None` if it has no JSON object."""
     try:
         value = read_json(frame.data)
     except orjson.JSONDecodeError:
@@ -84,8 +84,8 @@ def read_frame(frame: Frame) -> JsonObject | None:
 def read_json(data: bytes | str) -> Any:
     """The JSON value of an answer; raises `orjson.JSONDecodeError`.
 
-    The vendors' SDKs accept half of a surrogate pair, `NaN` and `Infinity`. Here they become U+FFFD
-    and null.
+    Some servers send half of a surrogate pair, `NaN` or `Infinity`, which the vendors' SDKs accept.
+    Here the first becomes U+FFFD, the others null.
     """
     try:
         return orjson.loads(data)
@@ -96,7 +96,7 @@ def read_json(data: bytes | str) -> Any:
             raise error from None
 
 
-def unreadable(frame: Frame) -> ApiError:
+def unreadable_error(frame: Frame) -> ApiError:
     """The error for a frame that is not a JSON object."""
     return ApiError(
         "server",
@@ -107,7 +107,7 @@ def unreadable(frame: Frame) -> ApiError:
 
 
 class SseParser:
-    """Bytes in any pieces become frames."""
+    """Turns bytes, in pieces of any size, into frames."""
 
     def __init__(self) -> None:
         self._tail: list[bytes] = []
@@ -117,7 +117,7 @@ class SseParser:
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that these bytes complete."""
         if b"\n" not in data and b"\r" not in data and not self._ends_in_carriage_return():
-            self._tail.append(data)  # a long line is put together once, when it ends
+            self._tail.append(data)  # joined once, when the line ends
             return []
         buffer = b"".join((*self._tail, data)) if self._tail else data
         if b"\r" in buffer:
@@ -137,7 +137,7 @@ class SseParser:
             elif line.startswith(b"event: "):
                 self._event = line[7:].decode("utf-8", "replace")
             else:
-                self._line(line.decode("utf-8", "replace"))
+                self._read_line(line.decode("utf-8", "replace"))
         return frames
 
     def close(self) -> list[Frame]:
@@ -145,15 +145,15 @@ class SseParser:
         frames: list[Frame] = []
         tail, self._tail = b"".join(self._tail), []
         if tail.strip():
-            self._line(tail.rstrip(b"\r").decode("utf-8", "replace"))
+            self._read_line(tail.rstrip(b"\r").decode("utf-8", "replace"))
         self._dispatch(frames)
         return frames
 
     def _ends_in_carriage_return(self) -> bool:
-        """Whether the last byte is a carriage return, which the next one may belong to."""
+        """Whether the last byte is a carriage return; a line feed may still follow it."""
         return bool(self._tail) and self._tail[-1].endswith(b"\r")
 
-    def _line(self, line: str) -> None:
+    def _read_line(self, line: str) -> None:
         name, _, value = line.partition(":")
         value = value[1:] if value.startswith(" ") else value
         if name == "data":

@@ -162,7 +162,7 @@ def _parse_rest(body: bytes, earlier: ParsedBody, layout: Layout) -> ParsedBody 
         return None
     items = cast("list[Any]", earlier.raw[name])
     raw[name] = items[:count] + cast("list[Any]", raw[name])
-    return ParsedBody(body, raw, rest_layout.after(layout, count), earlier.known[:count])
+    return ParsedBody(body, raw, rest_layout.with_first_items(layout, count), earlier.known[:count])
 
 
 LARGE_BODY = 256 * 1024

@@ -172,8 +172,8 @@ class CompactionRelay:
         return self._inner.response
 
     @property
-    def growing(self) -> Fold:
-        return self._inner.growing
+    def answer_fold(self) -> Fold:
+        return self._inner.answer_fold
 
     @property
     def started(self) -> bool:

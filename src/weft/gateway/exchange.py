@@ -47,11 +47,11 @@ from weft.codec import (
     Codec,
     Piece,
     Target,
-    concerns_restored,
-    failed,
-    form_of,
+    detect_form,
+    is_about_restored_content,
     replace_answers,
     replace_messages,
+    upstream_failed,
     write_request,
 )
 from weft.errors import Refused, StoreError, UpstreamError, UpstreamFailed, UpstreamProtocolError
@@ -267,7 +267,7 @@ async def parse_json(exchange: Exchange) -> None:
         exchange.raw = await exchange.compute(parse_body, body)
         return
     earlier = recorder.parsed_bodies.get(key)
-    parsed = await exchange.compute(parse_again, body, codec.conversation, earlier)
+    parsed = await exchange.compute(parse_again, body, codec.conversation_member, earlier)
     recorder.parsed_bodies.put(key, parsed)
     exchange.raw, exchange.parsed = parsed.raw, parsed
 
@@ -286,7 +286,7 @@ async def decode_request(exchange: Exchange) -> None:
     exchange.request, exchange.route, exchange.is_readable = await exchange.compute(
         read_request, exchange.state, exchange.codec, exchange.raw, exchange.inbound, known
     )
-    if parsed is not None and exchange.is_readable and exchange.codec.decode_longer is not None:
+    if parsed is not None and exchange.is_readable and exchange.codec.decode_with_known is not None:
         parsed.decoded(exchange.request)
     exchange.decoded = None
     if exchange.is_readable and read_previous_id(exchange.codec, exchange.raw) is None:
@@ -457,7 +457,7 @@ def _encode_own(exchange: Exchange, request: Request) -> bytes:
     """
     model = exchange.state.catalog.find(request.model)
     written = write_request(structs.replace(request, wire=None), exchange.codec, Target(model)).body
-    names = {exchange.codec.conversation, *SYSTEM_MEMBERS}
+    names = {exchange.codec.conversation_member, *SYSTEM_MEMBERS}
     members = {name: value for name, value in exchange.raw.items() if name not in names}
     return orjson.dumps(members | {name: written[name] for name in names if name in written})
 
@@ -517,8 +517,8 @@ def read_request(
     pays = has_credentials(inbound.headers, state.settings, codec.protocol)
     try:
         own_raw = without_previous_id(codec, raw)
-        if known and codec.decode_longer is not None:
-            request = codec.decode_longer(own_raw, address.model, known)
+        if known and codec.decode_with_known is not None:
+            request = codec.decode_with_known(own_raw, address.model, known)
         else:
             request = codec.decode_request(own_raw, address.model)
     except Refused:
@@ -646,14 +646,14 @@ async def _ask(exchange: Exchange, outbound: Outbound) -> None:
         if retry_error is None:
             return
         error = retry_error
-    if exchange.upstream_request is not exchange.request and concerns_restored(error.error):
+    if exchange.upstream_request is not exchange.request and is_about_restored_content(error.error):
         _show_retry(exchange, {"content": UNRESTORED_RETRY})
         exchange.outgoing = await _write(exchange, exchange.request)
         _keep_sent_body(exchange)
         second_error = await _ask_once(exchange, outbound)
         if second_error is None:
             return
-        error = error if concerns_restored(second_error.error) else second_error
+        error = error if is_about_restored_content(second_error.error) else second_error
     await _relay_error(exchange, error, outbound)
 
 
@@ -701,7 +701,7 @@ async def _deliver_body(exchange: Exchange, reply: Reply, outbound: Outbound) ->
     """Send a whole answer, after it is recorded."""
     body = await exchange.guard.read_all(reply)
     losses, log = exchange.outgoing.losses, exchange.log
-    is_forwarded = exchange.is_direct and form_of(body) == "body"
+    is_forwarded = exchange.is_direct and detect_form(body) == "body"
     translator = _open_translator(exchange)
     worker = exchange.state.large_bodies
     try:
@@ -784,14 +784,14 @@ async def _deliver_stream(exchange: Exchange, reply: Reply, outbound: Outbound) 
     log.streamed = True
     live, feed = exchange.live, exchange.state.live
     if live is not None:
-        feed.answer(live, relay.growing)
+        feed.answer(live, relay.answer_fold)
     try:
         async for chunk in exchange.guard.chunks(reply, exchange.state.settings.ping_seconds):
             if chunk is None:
                 await _send_frames(exchange, reply, outbound, exchange.codec.http.keep_alive)
             else:
                 piece = relay.feed(chunk)
-                if relay.growing.has_content:
+                if relay.answer_fold.has_content:
                     log.first_token()
                 if live is not None:
                     feed.grew(live)
@@ -833,7 +833,7 @@ async def _send_piece(
     own protocol is forwarded unchanged.
     """
     if relay.error is not None and not outbound.started and not relay.relays_error:
-        raise failed(relay.error)
+        raise upstream_failed(relay.error)
     await _send_frames(exchange, reply, outbound, piece.now)
     if piece.last:
         if relay.ended and not exchange.is_recorded:

@@ -177,9 +177,9 @@ def _add_marks(
 
     That is the usual case, and it takes no time for the messages that do not change.
     """
-    if codec.add_marks is None or body.raw is None or _moves_system(body.request, target):
+    if codec.add_cache_marks is None or body.raw is None or _moves_system(body.request, target):
         return None
-    marked = codec.add_marks(body.raw, body.request, target)
+    marked = codec.add_cache_marks(body.raw, body.request, target)
     return None if marked is None else (marked, ())
 
 
@@ -197,7 +197,7 @@ def _apply_rules(
         )
     except Refused:
         return raw, ()
-    members = codec.rewritten
+    members = codec.rewritable_members
     changed = {
         key: written.body[key] if key in members else value
         for key, value in raw.items()
@@ -219,7 +219,7 @@ def _moves_system(request: Request, target: Target) -> bool:
 def refuse_system_only(request: Request, codec: Codec) -> None:
     """Raises `Refused` for a conversation without a message to answer."""
     if all(is_system(message) for message in request.messages):
-        member = codec.conversation
+        member = codec.conversation_member
         raise Refused(f"{member} has no message to answer", param=member)
 
 

@@ -339,7 +339,7 @@ class ExchangeRecorder:
             response.usage,
             recording.location,
             recording.sent,
-            None if response.stop is None else response.stop.special,
+            None if response.stop is None else response.stop.abnormal_reason,
             first_token,
             seconds,
         )

@@ -45,7 +45,7 @@ class Relay(Protocol):
         ...
 
     @property
-    def growing(self) -> Fold:
+    def answer_fold(self) -> Fold:
         """The answer as it grows, for its watchers."""
         ...
 
@@ -140,7 +140,7 @@ class PassThroughRelay:
         return self._fold.response()
 
     @property
-    def growing(self) -> Fold:
+    def answer_fold(self) -> Fold:
         return self._fold
 
     @property
@@ -199,7 +199,7 @@ class PassThroughRelay:
                 now.append(self.fail(self.error))
             elif self.ended and self.error is None:
                 last.append(frame)
-            elif self._finished and not self._codec.marks_end and not self._ended:
+            elif self._finished and not self._codec.has_end_event and not self._ended:
                 self._held_back.append(frame)
             else:
                 now.append(frame)

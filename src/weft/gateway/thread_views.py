@@ -122,7 +122,7 @@ class CommitFacts(Struct, frozen=True, gc=False):
     """When a commit was made, the usage that its model reported, and the last row at that time.
 
     `seconds` is the time since the commit before it. For an answer, that is how long it took: its
-    request is stored when it is sent. `stop` is the special reason why an answer ended.
+    request is stored when it is sent. `stop` says why an answer ended, unless it ended normally.
     """
 
     created: float

@@ -187,7 +187,7 @@ class TimedUsage(Usage, frozen=True, gc=False, omit_defaults=True):
 
 
 STOP_REASON = "stop"
-"""The metadata key for the reason why an answer ended, if it is a special one (`Stop.special`)."""
+"""The metadata key for why an answer ended, unless it ended normally (`Stop.abnormal_reason`)."""
 
 _SECONDS_MEMBER = b'"seconds"'
 _usage_decoder = msgspec.json.Decoder(TimedUsage)

@@ -34,7 +34,7 @@ class Stop(Struct, frozen=True, gc=False, omit_defaults=True):
     details: Any = None
 
     @property
-    def special(self) -> str | None:
+    def abnormal_reason(self) -> str | None:
         """The vendor's name of the reason; `None` if the answer ended normally or calls tools."""
         return None if self.kind in ("end", "tool") else self.raw or self.kind
 
@@ -163,7 +163,7 @@ class Other(Struct, frozen=True, gc=False):
     """An unknown event: forwarded unchanged to its own protocol, and a loss in any other.
 
     - `index`: the open block that it refers to, if any. It does not change which events may follow.
-    - `covers`: the number of following events that were decoded from the same frame. An encoder of
+    - `event_count`: how many of the next events were decoded from the same frame. An encoder of
       the frame's protocol writes the frame instead of these events. Other encoders write the events
       and lose nothing. `None` means that no event was decoded from the frame, so it is lost there.
     """
@@ -172,7 +172,7 @@ class Other(Struct, frozen=True, gc=False):
     kind: str
     raw: Any
     index: int | None = None
-    covers: int | None = None
+    event_count: int | None = None
 
 
 Event = Start | Open | Delta | Close | Finish | End | Fail | Other

@@ -136,7 +136,7 @@ def read_answer(answer: Any) -> Response:
     if isinstance(answer, Message):
         return Response(answer)
     body = _to_dict(answer)
-    codec = next((codec for codec in CODECS.values() if codec.answer in body), None)
+    codec = next((codec for codec in CODECS.values() if codec.answer_member in body), None)
     if codec is None:
         members = ", ".join(sorted(body)[:6])
         raise ThreadError(f"an answer with the members {members} matches no supported vendor")

@@ -10,8 +10,8 @@ from weft.codec.base import (
     PreviousAnswer,
     Target,
     Vendor,
+    as_object,
     has_inline_system,
-    members,
 )
 from weft.model import JsonObject, Request
 
@@ -29,24 +29,25 @@ def request_path(_model: str, _stream: bool) -> str:
     return "/v1/messages"
 
 
-def _thread_id(value: Any) -> str | None:
-    id = (members(value) or {}).get("previous_message_id")
+def _previous_message_id(value: Any) -> str | None:
+    id = (as_object(value) or {}).get("previous_message_id")
     return id if isinstance(id, str) and id else None
 
 
 def _stored_ids(body: JsonObject) -> list[tuple[str, str]]:
-    value = body.get("container")
-    id = (members(value) or {}).get("id") if isinstance(value, dict) else value
+    container = body.get("container")
+    fields = as_object(container)
+    id = container if fields is None else fields.get("id")
     return [("container", id)] if isinstance(id, str) and id else []
 
 
 def _rules_apply(request: Request, target: Target) -> bool:
-    marks = len(request.marks)
-    wants_marks = marks > MAX_MARKS or (target.cache == "auto" and not marks)
-    return wants_marks or has_inline_system(request, PROTOCOL)
+    mark_count = len(request.marks)
+    changes_marks = mark_count > MAX_MARKS or (target.cache == "auto" and not mark_count)
+    return changes_marks or has_inline_system(request, PROTOCOL)
 
 
-def _add_marks(raw: JsonObject, request: Request, target: Target) -> JsonObject | None:
+def _add_cache_marks(raw: JsonObject, request: Request, target: Target) -> JsonObject | None:
     if request.marks or target.cache != "auto" or has_inline_system(request, PROTOCOL):
         return None
     return copy_with_marks(raw)
@@ -71,14 +72,14 @@ HTTP = Http(
     # https://docs.anthropic.com/en/docs/build-with-claude/streaming#ping-events
     keep_alive=b'event: ping\ndata: {"type": "ping"}\n\n',
     id_prefix="msg_",
-    previous=PreviousAnswer("thread", _thread_id, keeps_setup=True),
+    previous=PreviousAnswer("thread", _previous_message_id, keeps_setup=True),
     stored_ids=_stored_ids,
 )
 
 CODEC = Codec(
     protocol=PROTOCOL,
     decode_request=decode_request,
-    decode_longer=decode_request,
+    decode_with_known=decode_request,
     encode_request=encode_request,
     write_messages=write_messages,
     decode_response=decode_response,
@@ -91,12 +92,12 @@ CODEC = Codec(
     request_path=request_path,
     fields=FIELDS,
     http=HTTP,
-    conversation="messages",
-    answer="content",
+    conversation_member="messages",
+    answer_member="content",
     empty_request={"model": "any", "messages": [], "max_tokens": 1},
-    rewritten=("system", "messages", "tools", "cache_control"),
+    rewritable_members=("system", "messages", "tools", "cache_control"),
     rules_apply=_rules_apply,
-    add_marks=_add_marks,
+    add_cache_marks=_add_cache_marks,
     needs_user_message=True,
     fast_path=FAST_PATH,
     has_stop_details=True,

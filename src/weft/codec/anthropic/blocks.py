@@ -1,4 +1,4 @@
-"""Content blocks, both ways. A block with an unknown `type` is kept as `Opaque`.
+"""Decodes and writes content blocks. A block with an unknown `type` is kept as `Opaque`.
 
 Media is allowed in user messages only: "'image' blocks are not permitted within assistant turns"
 (https://github.com/SEMOSS/Semoss/issues/2323).
@@ -22,27 +22,35 @@ import orjson
 from orjson import dumps
 
 from weft.codec.base import (
-    MAKER_ONLY,
-    STORED_ONLY,
+    FOREIGN_FILE_ID,
+    FOREIGN_THINKING,
     Losses,
     Target,
-    members,
-    refuse_foreign,
-    refuse_opaque,
+    as_object,
+    check_foreign_thinking,
+    check_opaque,
 )
 from weft.codec.calls import has_digest, report_empty_arguments, report_new_id, with_digest
 from weft.codec.media import (
     IMAGE_TYPES,
     bare_type,
+    check_audio,
     plain_text,
-    refuse_audio,
     report_detail,
     report_type,
-    typed,
     with_bare_type,
-    with_type,
+    with_inferred_type,
+    with_media_type,
 )
-from weft.codec.read import at, inside, json_text, optional, rest_of, text_of, wrong
+from weft.codec.read import (
+    json_text,
+    optional,
+    path_prefix,
+    text_of,
+    unknown_members,
+    with_prefix,
+    wrong,
+)
 from weft.codec.repair import decode_texts, plain_texts, supported_result_parts
 from weft.errors import Refused
 from weft.model import (
@@ -72,38 +80,40 @@ from weft.model import (
     reminder_text,
 )
 
-from .wire import CALL_ID, CALL_ID_REFUSES, PROTOCOL
+from .wire import LEGAL_CALL_ID, PROTOCOL, REFUSED_IN_CALL_ID
 
 DOCUMENT_TYPES = frozenset({"application/pdf"})
 """Types of inline documents: https://platform.claude.com/docs/en/build-with-claude/files"""
 
 
-def refuse_thinking(block: Thinking, message: Message, request: Request) -> str | None:
+def check_thinking(block: Thinking, message: Message, request: Request) -> str | None:
     """The loss code of thinking without a signature, or of another vendor."""
-    return MAKER_ONLY if block.signature is None else refuse_foreign(PROTOCOL, message, request)
+    if block.signature is None:
+        return FOREIGN_THINKING
+    return check_foreign_thinking(PROTOCOL, message, request)
 
 
-def refuse_redacted(_block: Redacted, message: Message, request: Request) -> str | None:
-    return refuse_foreign(PROTOCOL, message, request)
+def check_redacted(_block: Redacted, message: Message, request: Request) -> str | None:
+    return check_foreign_thinking(PROTOCOL, message, request)
 
 
-def refuse_image(block: Image, message: Message, _request: Request) -> str | None:
-    return _refuse_source(block.source, IMAGE_TYPES, message)
+def check_image(block: Image, message: Message, _request: Request) -> str | None:
+    return _check_source(block.source, IMAGE_TYPES, message)
 
 
-def refuse_document(block: File, message: Message, _request: Request) -> str | None:
-    source = typed(block).source
+def check_document(block: File, message: Message, _request: Request) -> str | None:
+    source = with_inferred_type(block).source
     supported_types = (
         DOCUMENT_TYPES if plain_text(source) is None else frozenset({source.media_type})
     )
-    return _refuse_source(source, supported_types, message)
+    return _check_source(source, supported_types, message)
 
 
-def _refuse_source(source: Source, supported_types: frozenset[str], message: Message) -> str | None:
+def _check_source(source: Source, supported_types: frozenset[str], message: Message) -> str | None:
     if message.role == "assistant":
         return "media_in_assistant"
     if isinstance(source, FileRef):
-        return STORED_ONLY
+        return FOREIGN_FILE_ID
     if isinstance(source, Url) and source.url[:8].lower() != "https://":
         return "url_unsupported"
     kind = source.media_type
@@ -116,48 +126,51 @@ def _refuse_source(source: Source, supported_types: frozenset[str], message: Mes
     return "media_type_unsupported"
 
 
-PARTS: dict[type, Callable[[Any, Message, Request], str | None]] = {
-    Opaque: partial(refuse_opaque, PROTOCOL),
-    Image: refuse_image,
-    File: refuse_document,
-    Audio: refuse_audio,
+RESULT_PART_CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
+    Opaque: partial(check_opaque, PROTOCOL),
+    Image: check_image,
+    File: check_document,
+    Audio: check_audio,
 }
-CHECKS = PARTS | {Thinking: refuse_thinking, Redacted: refuse_redacted}
+CHECKS = RESULT_PART_CHECKS | {Thinking: check_thinking, Redacted: check_redacted}
 
 
-PLAIN = "text/plain"
+PLAIN_TEXT_TYPE = "text/plain"
 
 
 def read_text_source(source: Any) -> tuple[Inline, JsonObject] | None:
-    """The text of a source, and the members for `ext`; `None` for a source that is not text."""
+    """The text of a document's source, and the members to keep in `ext`; `None` if it is not
+    text."""
     match source:
         case {"type": "text", "media_type": "text/plain", "data": str(text), **rest} if not rest:
-            return _inline(text), {}
+            return _inline_text(text), {}
         case {"type": "content", "content": str(text), **rest} if not rest:
-            return _inline(text), {"source": source}
+            return _inline_text(text), {"source": source}
         case {"type": "content", "content": list(), **rest} if not rest:
             texts = [_text(part) for part in cast(list[Any], source["content"])]
             if None in texts:
                 return None
-            return _inline("\n".join(cast(list[str], texts))), {"source": source}
+            return _inline_text("\n".join(cast(list[str], texts))), {"source": source}
         case _:
             return None
 
 
 def write_text_source(text: str) -> JsonObject:
-    return {"type": "text", "media_type": PLAIN, "data": text}
+    return {"type": "text", "media_type": PLAIN_TEXT_TYPE, "data": text}
 
 
-def _inline(text: str) -> Inline:
-    return Inline(b64encode(text.encode("utf-8", "surrogatepass")).decode(), PLAIN)
+def _inline_text(text: str) -> Inline:
+    return Inline(b64encode(text.encode("utf-8", "surrogatepass")).decode(), PLAIN_TEXT_TYPE)
 
 
 def _text(raw: Any) -> str | None:
-    part = members(raw) or {}
+    """The text of a text block; `None` for any other value."""
+    part = as_object(raw) or {}
     text = part.get("text")
     return text if part.get("type") == "text" and isinstance(text, str) else None
 
 
+# The members of each block type that have a field in the model. All others go into `ext`.
 TEXT = frozenset({"type", "text", "cache_control"})
 THINKING = frozenset({"type", "thinking", "signature"})
 REDACTED = frozenset({"type", "data"})
@@ -174,19 +187,19 @@ def decode_block(raw: JsonObject) -> Block:
 
 
 def decode_text(raw: JsonObject) -> Text:
-    return Text(text_of(raw, "text"), rest_of(raw, TEXT, PROTOCOL))
+    return Text(text_of(raw, "text"), unknown_members(raw, TEXT, PROTOCOL))
 
 
 def decode_thinking(raw: JsonObject) -> Thinking:
     return Thinking(
         text_of(raw, "thinking"),
         optional(raw, "signature", str),
-        rest_of(raw, THINKING, PROTOCOL),
+        unknown_members(raw, THINKING, PROTOCOL),
     )
 
 
 def decode_redacted(raw: JsonObject) -> Redacted:
-    return Redacted(text_of(raw, "data"), rest_of(raw, REDACTED, PROTOCOL))
+    return Redacted(text_of(raw, "data"), unknown_members(raw, REDACTED, PROTOCOL))
 
 
 def decode_tool_use(raw: JsonObject) -> ToolCall:
@@ -194,7 +207,7 @@ def decode_tool_use(raw: JsonObject) -> ToolCall:
     if type(arguments) is not dict:
         raise wrong("input", cast(Any, arguments), "an object")
     call_id, name = text_of(raw, "id"), text_of(raw, "name")
-    ext = rest_of(raw, TOOL_USE, PROTOCOL)
+    ext = unknown_members(raw, TOOL_USE, PROTOCOL)
     return ToolCall(call_id, name, json_text(arguments, "input"), ext=ext)
 
 
@@ -202,7 +215,7 @@ def decode_tool_result(raw: JsonObject) -> ToolResult:
     content, form = decode_content(raw, "content")
     failed = optional(raw, "is_error", bool)
     known_members = TOOL_RESULT if failed is not None else TOOL_RESULT - {"is_error"}
-    ext = rest_of(raw, known_members, PROTOCOL)
+    ext = unknown_members(raw, known_members, PROTOCOL)
     return ToolResult(text_of(raw, "tool_use_id"), content, failed, form=form, ext=ext)
 
 
@@ -210,29 +223,31 @@ def decode_image(raw: JsonObject) -> Block:
     source = decode_source(raw)
     if source is None:
         return decode_opaque(raw)
-    return Image(source, ext=rest_of(raw, IMAGE, PROTOCOL))
+    return Image(source, ext=unknown_members(raw, IMAGE, PROTOCOL))
 
 
 def decode_document(raw: JsonObject) -> Block:
-    source, ext = decode_source(raw), rest_of(raw, DOCUMENT, PROTOCOL)
+    source, ext = decode_source(raw), unknown_members(raw, DOCUMENT, PROTOCOL)
     if source is None:
         text_source = read_text_source(raw["source"])
         if text_source is None:
             return decode_opaque(raw)
-        source, members_for_ext = text_source
-        if members_for_ext:
-            ext = {PROTOCOL: {**(ext or {}).get(PROTOCOL, {}), **members_for_ext}}
-    elif plain_text(source) is not None:  # text in base64: it would be written as plain text
+        source, ext_members = text_source
+        if ext_members:
+            ext = {PROTOCOL: {**(ext or {}).get(PROTOCOL, {}), **ext_members}}
+    elif (
+        plain_text(source) is not None
+    ):  # text in base64; `Writer.document` alone would write it as plain text
         ext = {PROTOCOL: {**(ext or {}).get(PROTOCOL, {}), "source": raw["source"]}}
     return File(source, optional(raw, "title", str), ext)
 
 
 def decode_source(raw: JsonObject) -> Source | None:
     """Decode a media source; `None` for plain text and nested content, which documents have."""
-    source = members(raw.get("source"))
+    source = as_object(raw.get("source"))
     if source is None:
         raise wrong("source", raw.get("source"), "an object")
-    with at("source"):
+    with path_prefix("source"):
         match source:
             case {"type": "base64", "media_type": str(), "data": str(), **rest} if not rest:
                 return Inline(source["data"], source["media_type"])
@@ -268,7 +283,7 @@ def decode_content(
 ) -> tuple[tuple[Block, ...], Form]:
     """Decode content that is a string, a list of blocks, null, or absent.
 
-    `marks` collects the `cache_control` of the blocks; `number` is the position of the message.
+    `marks` collects the `cache_control` of the blocks; `number` is the number of the message.
     """
     content = raw.get(key)
     if type(content) is str:
@@ -282,15 +297,15 @@ def decode_content(
     if common is not None:
         return common, "list"
     blocks: list[Block] = []
-    for at_block, item in enumerate(items):
+    for index, item in enumerate(items):
         if type(item) is not dict:
-            raise wrong(f"{key}[{at_block}]", item, "an object")
+            raise wrong(f"{key}[{index}]", item, "an object")
         try:
             blocks.append(decode_block(item))
         except Refused as error:
-            raise inside(f"{key}[{at_block}]", error) from None
+            raise with_prefix(f"{key}[{index}]", error) from None
         if marks is not None:
-            _take_marks(item, (number, at_block), marks)
+            _take_marks(item, (number, index), marks)
     return tuple(blocks), "list"
 
 
@@ -309,10 +324,10 @@ def part_name(block: Block) -> str:
     """Anthropic's name for a block."""
     if type(block) is Opaque:
         return str(block.raw.get("type"))
-    return NAMES.get(type(block), "text")
+    return BLOCK_NAMES.get(type(block), "text")
 
 
-NAMES: dict[type, str] = {
+BLOCK_NAMES: dict[type, str] = {
     Thinking: "thinking",
     Redacted: "redacted_thinking",
     ToolCall: "tool_use",
@@ -325,7 +340,8 @@ NAMES: dict[type, str] = {
 class Writer:
     """Writes blocks and collects the losses.
 
-    With `request`, the parts of results that this protocol does not support are dropped.
+    `native` is whether the blocks come from this protocol, so that they need no checks. With
+    `request`, the parts of results that this protocol does not support are dropped.
     """
 
     def __init__(
@@ -372,6 +388,7 @@ class Writer:
         return body if block.ext is None else self._with_ext(body, block.ext)
 
     def _input(self, block: ToolCall, position: Any) -> Any:
+        """The arguments as an object; a text that is no object is wrapped into one."""
         text = block.arguments
         if block.custom:
             return {"input": text}
@@ -386,8 +403,7 @@ class Writer:
                 return self.embed(text)
             except ValueError:
                 pass
-        where = (*position, "arguments")
-        self.losses.add(where, "arguments_wrapped")
+        self.losses.add((*position, "arguments"), "arguments_wrapped")
         return {"_raw": text}
 
     def result(self, block: ToolResult, position: Any) -> JsonObject:
@@ -399,7 +415,7 @@ class Writer:
         content = block.content
         if self.request is not None and not self.native:
             parts = supported_result_parts(
-                block, position, self.request, PARTS, PROTOCOL, self.losses
+                block, position, self.request, RESULT_PART_CHECKS, PROTOCOL, self.losses
             )
             content = tuple(part for part, _ in parts)
         body: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
@@ -412,14 +428,14 @@ class Writer:
         return body if block.ext is None else self._with_ext(body, block.ext)
 
     def content(self, blocks: tuple[Block, ...] | list[Block], form: Form, position: Any) -> Any:
-        """Content as a string if it was one and still can be, else as a list."""
+        """A string if the content was one and has at most one plain text, else a list of blocks."""
         if form != "list" and len(blocks) <= 1:
             if not blocks:
                 return ""
             block = blocks[0]
             if type(block) is Text and block.ext is None:
                 return block.text
-        return [self.block(block, (*position, at)) for at, block in enumerate(blocks)]
+        return [self.block(block, (*position, index)) for index, block in enumerate(blocks)]
 
     def image(self, block: Image, position: Any) -> JsonObject:
         if block.detail is not None:
@@ -434,7 +450,7 @@ class Writer:
         source = block.source
         if not self.native:
             report_type(source, position, self.losses)
-            source = with_type(block, position, self.losses)
+            source = with_media_type(block, position, self.losses)
         text = plain_text(source)
         if text is None:
             body: JsonObject = {"type": "document", "source": write_source(source)}
@@ -485,16 +501,16 @@ def write_source(source: Source) -> JsonObject:
 
 
 def legal_id(call_id: str) -> str:
-    """The id in Anthropic's alphabet: the same every turn, and two ids never become one."""
+    """The id if Anthropic accepts it, else an id made from it. Different ids stay different."""
     if is_plain_id(call_id):
         return call_id
-    if CALL_ID.match(call_id) and not has_digest(call_id):
+    if LEGAL_CALL_ID.match(call_id) and not has_digest(call_id):
         return call_id
-    return CALL_ID_REFUSES.sub("_", with_digest(call_id))
+    return REFUSED_IN_CALL_ID.sub("_", with_digest(call_id))
 
 
 def decode_common(content: list[JsonObject]) -> tuple[Block, ...] | None:
-    """The blocks of a message, or `None` if any of them has another shape."""
+    """The blocks of a message, or `None` if one of them is unusual."""
     blocks: list[Block] = []
     # One loop with subscripts inside one `try`: calls and `get` would double the time.
     try:
@@ -513,7 +529,7 @@ def decode_common(content: list[JsonObject]) -> tuple[Block, ...] | None:
                     return None
                 blocks.append(ToolCall(call_id, name, dumps(arguments).decode()))
             elif kind == "tool_result":
-                result = _decode_result(raw, size)
+                result = _decode_common_result(raw, size)
                 if result is None:
                     return None
                 blocks.append(result)
@@ -524,12 +540,15 @@ def decode_common(content: list[JsonObject]) -> tuple[Block, ...] | None:
                 blocks.append(Thinking(text, signature))
             else:
                 return None
-    except (KeyError, TypeError):  # incomplete, or not JSON; `decode_block` says where
+    except (
+        KeyError,
+        TypeError,
+    ):  # a missing member, or a value that is not JSON: `decode_block` reports it
         return None
     return tuple(blocks)
 
 
-def _decode_result(raw: JsonObject, size: int) -> ToolResult | None:
+def _decode_common_result(raw: JsonObject, size: int) -> ToolResult | None:
     call_id, content, is_error = raw["tool_use_id"], raw["content"], raw.get("is_error")
     if type(call_id) is not str or size != (3 if is_error is None else 4):
         return None
@@ -548,7 +567,7 @@ def _decode_result(raw: JsonObject, size: int) -> ToolResult | None:
 def write_common(
     blocks: Sequence[Block], embed: Callable[[str], Any], native: bool
 ) -> list[JsonObject] | None:
-    """The blocks on the wire, or `None` if any of them has another shape."""
+    """The bodies of the blocks, or `None` if one of them is unusual."""
     content: list[JsonObject] = []
     for block in blocks:
         if type(block) is Text:
@@ -590,5 +609,5 @@ def write_common(
 
 
 def is_plain_id(call_id: str) -> bool:
-    """Whether an id is surely within this protocol's alphabet; quicker than the pattern."""
+    """Whether an id has only letters, digits and underscores; faster than `LEGAL_CALL_ID`."""
     return call_id.isidentifier() and call_id.isascii()

@@ -1,4 +1,5 @@
-"""Cache breakpoints: marks on blocks, at most four. Weft adds them only with `cache="auto"`.
+"""Cache breakpoints: `cache_control` marks on blocks, at most four. Weft adds marks only with
+`cache="auto"`.
 
 https://platform.claude.com/docs/en/build-with-claude/prompt-caching
 """
@@ -27,7 +28,7 @@ def apply_last_system_cache_breakpoint(
 
 
 def apply_last_tool_cache_breakpoint(tools: list[JsonObject] | None) -> None:
-    """Mark the last tool that the caller defines; a server tool cannot have a mark."""
+    """Set a cache mark on the last tool of the caller, in place. A server tool cannot have one."""
     for tool in reversed(tools or ()):
         if tool.get("type") in (None, "custom"):
             tool["cache_control"] = dict(EPHEMERAL)
@@ -35,7 +36,7 @@ def apply_last_tool_cache_breakpoint(tools: list[JsonObject] | None) -> None:
 
 
 def apply_last_message_cache_breakpoint(messages: list[JsonObject] | None) -> None:
-    """Mark the last block that can be cached, in the latest message that has one."""
+    """Set a cache mark on the last block that can have one, in place."""
     for message in reversed(messages or ()):
         content = message.get("content")
         if isinstance(content, str) and content:
@@ -50,13 +51,14 @@ def apply_last_message_cache_breakpoint(messages: list[JsonObject] | None) -> No
 
 
 def place_marks(body: JsonObject) -> None:
-    """Set the three breakpoints of a request whose caller set none, in place."""
+    """Mark the last system block, tool and message block of a body without marks, in place."""
     _mark_setup(body)
     apply_last_message_cache_breakpoint(body["messages"])
 
 
 def copy_with_marks(body: JsonObject) -> JsonObject:
-    """A body with the three breakpoints. Only what they change is copied: a body may be long."""
+    """The body with the marks of `place_marks`. Copies only what changes, because a body may be
+    long."""
     copy = {**body}
     for name in ("system", "tools"):
         items = body.get(name)
@@ -74,6 +76,7 @@ def copy_with_marks(body: JsonObject) -> JsonObject:
 
 
 def _mark_setup(body: JsonObject) -> None:
+    """Mark the last system block and the last tool, in place."""
     system = body.get("system")
     if isinstance(system, str) and system:
         body["system"] = system = [{"type": "text", "text": system}]
@@ -83,6 +86,7 @@ def _mark_setup(body: JsonObject) -> None:
 
 
 def _copy_message(message: JsonObject) -> JsonObject:
+    """The message with copies of its blocks."""
     content = message.get("content")
     if not isinstance(content, list):
         return {**message}
@@ -90,22 +94,22 @@ def _copy_message(message: JsonObject) -> JsonObject:
 
 
 def has_marks(body: JsonObject) -> bool:
-    """Whether the caller placed any breakpoint, at the top level too."""
-    return any(True for _ in _marked(body))
+    """Whether a body has any cache mark."""
+    return any(True for _ in _find_marks(body))
 
 
 def limit_marks(body: JsonObject, losses: Losses) -> None:
-    """Keep the last four marks, in the order tools, system, messages: a later mark covers the
-    longer prefix.
-    """
-    marked = list(_marked(body))
+    """Drop all marks but the last four, in the order of the prompt: a later mark caches a longer
+    prefix."""
+    marked = list(_find_marks(body))
     for path, holder in marked[: max(0, len(marked) - MAX_MARKS)]:
         del holder["cache_control"]
         losses.add(path, "cache_breakpoint_dropped")
 
 
-def _marked(body: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    """Every object with a mark, in the order of the prompt."""
+def _find_marks(body: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    """The path and the object of every mark, in the order of the prompt: tools, system,
+    messages."""
     for name in ("tools", "system"):
         value = body.get(name)
         for number, holder in enumerate(cast(list[Any], value) if isinstance(value, list) else ()):
@@ -115,13 +119,14 @@ def _marked(body: JsonObject) -> Iterator[tuple[str, JsonObject]]:
         content = message.get("content")
         if not isinstance(content, list):
             continue
-        for at, block in enumerate(cast(list[JsonObject], content)):
+        for block_number, block in enumerate(cast(list[JsonObject], content)):
             inner = block.get("content")
-            for index, part in enumerate(cast(list[Any], inner) if isinstance(inner, list) else ()):
+            parts = cast(list[Any], inner) if isinstance(inner, list) else []
+            for part_number, part in enumerate(parts):
                 if isinstance(part, dict) and part.get("cache_control"):  # pyright: ignore[reportUnknownMemberType]
-                    path = f"messages[{number}].content[{at}].content[{index}].cache_control"
-                    yield path, cast(JsonObject, part)
+                    path = f"messages[{number}].content[{block_number}].content[{part_number}]"
+                    yield f"{path}.cache_control", cast(JsonObject, part)
             if block.get("cache_control"):
-                yield f"messages[{number}].content[{at}].cache_control", block
+                yield f"messages[{number}].content[{block_number}].cache_control", block
     if body.get("cache_control"):
         yield "cache_control", body

@@ -1,8 +1,8 @@
-"""The fast path of Anthropic Messages: simple bodies are translated without the full model.
+"""The fast path of Anthropic Messages: translates simple bodies without building model values.
 
 `read` converts the messages to the form of Chat Completions, which all fast paths share
-(`codec.fast_path`), and `write` converts them back. In Anthropic's form, calls and results are
-blocks of alternating turns. `NotSimple` means that only the codec can translate the body.
+(`codec.fast_path`), and `write` converts that form to Anthropic's, in which calls and results are
+blocks of alternating turns. Both raise `NotSimple` if only the codec can translate the body.
 """
 
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 from orjson import JSONEncodeError, dumps, loads
 
-from weft.codec.base import MAKER_ONLY, Losses, Target
+from weft.codec.base import FOREIGN_THINKING, Losses, Target
 from weft.codec.fast_path import (
     Assistant,
     Call,
@@ -24,9 +24,9 @@ from weft.codec.fast_path import (
     SimpleBody,
     System,
     Text,
+    TextContent,
     User,
-    Words,
-    body_of,
+    body_type,
     read_with,
 )
 from weft.model import JsonObject
@@ -35,7 +35,7 @@ from .blocks import legal_id
 from .fields import FIELDS
 
 CacheControl = JsonObject | UnsetType | None
-"""A cache breakpoint. Its content is not used, but parsed, so that invalid JSON is refused."""
+"""A cache breakpoint. It is dropped, but parsed, so that invalid JSON is refused."""
 
 
 class TextBlock(Shape, tag="text"):
@@ -56,7 +56,8 @@ class ToolUse(Shape, tag="tool_use"):
 
 
 class WrittenToolUse(Shape, tag="tool_use"):
-    """A `ToolUse` to write; its input is the JSON text of the arguments, unchanged."""
+    """A `ToolUse` to write. Its input is the JSON text of the arguments, so it is not parsed
+    again."""
 
     id: str
     name: str
@@ -65,31 +66,31 @@ class WrittenToolUse(Shape, tag="tool_use"):
 
 class ToolResult(Shape, tag="tool_result"):
     tool_use_id: str
-    content: Words
+    content: TextContent
     is_error: bool | UnsetType = UNSET
     cache_control: CacheControl = UNSET
 
 
-Content = Annotated[str, Meta(min_length=1)]
+NonEmptyText = Annotated[str, Meta(min_length=1)]
 
 
 class UserTurn(Shape, tag="user", tag_field="role"):
-    content: Content | Annotated[list[TextBlock | ToolResult], Meta(min_length=1)]
+    content: NonEmptyText | Annotated[list[TextBlock | ToolResult], Meta(min_length=1)]
 
 
 class AssistantTurn(Shape, tag="assistant", tag_field="role"):
-    content: Content | Annotated[list[TextBlock | ThinkingBlock | ToolUse], Meta(min_length=1)]
+    content: NonEmptyText | Annotated[list[TextBlock | ThinkingBlock | ToolUse], Meta(min_length=1)]
 
 
 class SystemTurn(Shape, tag="system", tag_field="role"):
-    content: Content | Annotated[list[TextBlock], Meta(min_length=1)]
+    content: NonEmptyText | Annotated[list[TextBlock], Meta(min_length=1)]
 
 
 OTHER_MEMBERS = frozenset({"container", "context_management", "inference_geo", "mcp_servers"})
-"""Members of requests that have no parameter of their own; the setup keeps them."""
+"""Members of a request without a parameter in `FIELDS`. They are part of the setup."""
 
 decode = msgspec.json.Decoder(
-    body_of(UserTurn | AssistantTurn | SystemTurn, FIELDS.known | OTHER_MEMBERS)
+    body_type(UserTurn | AssistantTurn | SystemTurn, FIELDS.known | OTHER_MEMBERS)
 ).decode
 
 
@@ -105,21 +106,21 @@ def read(body: bytes | str) -> SimpleBody:
             blocks = message.content
             if type(message) is SystemTurn:
                 if not number:
-                    raise NotSimple  # the beginning of the list is part of the setup
+                    raise NotSimple  # a system message at the start is part of the setup
                 simple.has_system = True
             if type(blocks) is str:
                 append(message)
             elif type(message) is AssistantTurn:
                 if len(blocks) == 2:  # most answers: a text and a call
-                    text, use = blocks
+                    text, tool_use = blocks
                     if (
-                        type(use) is ToolUse
+                        type(tool_use) is ToolUse
                         and type(text) is TextBlock
                         and text.cache_control is UNSET
-                        and use.cache_control is UNSET
+                        and tool_use.cache_control is UNSET
                     ):
-                        function = Function(use.name, dumps(use.input).decode())
-                        append(Assistant(text.text, [Call(use.id, "function", function)]))
+                        function = Function(tool_use.name, dumps(tool_use.input).decode())
+                        append(Assistant(text.text, [Call(tool_use.id, "function", function)]))
                         continue
                 append(_read_answer(message, blocks, number, simple))
             elif type(block := blocks[0]) is not ToolResult:
@@ -136,6 +137,7 @@ def read(body: bytes | str) -> SimpleBody:
 
 
 def _check_texts(blocks: list[Any], number: int, simple: SimpleBody) -> None:
+    """Raise `NotSimple` unless all blocks are texts; drops their cache breakpoints."""
     for index, block in enumerate(blocks):
         if type(block) is not TextBlock:
             raise NotSimple
@@ -160,7 +162,7 @@ def _read_results(blocks: list[Any], number: int, simple: SimpleBody) -> list[Re
 def _read_answer(
     message: AssistantTurn, blocks: list[Any], number: int, simple: SimpleBody
 ) -> AssistantTurn | Assistant:
-    """The texts and the calls after them, or only texts; thinking is left out."""
+    """An answer of texts and then calls. Thinking is dropped; a text after a call is not simple."""
     texts: list[Any] = []
     calls: list[Call] = []
     for index, block in enumerate(blocks):
@@ -171,9 +173,9 @@ def _read_answer(
         elif type(block) is ToolUse:
             function = Function(block.name, dumps(block.input).decode())
             calls.append(Call(block.id, "function", function))
-        else:  # thinking goes back to its own vendor only
+        else:  # thinking: only its own vendor can read it
             path = f"messages[{number}].content[{index}]"
-            simple.dropped.append((path, MAKER_ONLY, "thinking"))
+            simple.dropped.append((path, FOREIGN_THINKING, "thinking"))
             continue
         if block.cache_control is not UNSET:
             _drop_cache_control(block, number, index, simple)
@@ -200,36 +202,41 @@ def write(simple: SimpleBody, target: Target, losses: Losses) -> list[Any]:
     if type(last) is Assistant:
         if not target.model.prefill:
             raise NotSimple
-        path = f"messages[{simple.first + len(simple.messages) - 1}].content"
+        path = f"messages[{simple.first_number + len(simple.messages) - 1}].content"
         _strip_trailing_space(last, path, losses)
     messages: list[Any] = []
     results: list[Any] = []
     for number, message in enumerate(simple.messages):
         if type(message) is Result:
             if not results:
-                messages.append(UserTurn(results))  # filled by the results that follow
+                messages.append(UserTurn(results))  # the next results are added to the same list
             results.append(ToolResult(message.tool_call_id, message.content))
-        elif type(message) is System:
+            continue
+        results = []
+        if type(message) is System:
             _check_system_position(simple.messages, number, target)
-            if isinstance(message.content, str):
-                losses.add(f"messages[{simple.first + number}]", "string_as_list")
-                message = System([Text("text", message.content)])
-            messages.append(_write_turn(message))
-        else:
-            results = []
-            messages.append(_write_turn(message))
+            message = _with_text_list(message, simple.first_number + number, losses)
+        messages.append(_write_turn(message))
     return messages
 
 
+def _with_text_list(message: System, number: int, losses: Losses) -> System:
+    """An inline system message whose content is a list, as the codec writes it."""
+    if not isinstance(message.content, str):
+        return message
+    losses.add(f"messages[{number}]", "string_as_list")
+    return System([Text("text", message.content)])
+
+
 def _check_system_position(messages: list[Any], number: int, target: Target) -> None:
-    """Raise `NotSimple` unless a system message may stay where it is; see `codec.repair`."""
+    """Raise `NotSimple` unless an inline system message may stay; `codec.repair` has the rules."""
     if target.system == "inline":
         return
     if target.system != "auto" or target.model.inline_system == "never":
         raise NotSimple
-    is_last = number + 1 == len(messages)
     if type(messages[number - 1]) not in (User, Result):
         raise NotSimple
+    is_last = number + 1 == len(messages)
     if not is_last and type(messages[number + 1]) is not Assistant:
         raise NotSimple
 
@@ -248,7 +255,10 @@ def _strip_trailing_space(last: Assistant, path: str, losses: Losses) -> None:
 
 
 def _write_turn(message: User | Assistant | System) -> Any:
-    """The message, or with calls a turn of blocks. Anthropic refuses blank text."""
+    """The message as Anthropic's turn. An answer with calls becomes a list of blocks.
+
+    Raises `NotSimple` for blank text, which Anthropic refuses and the codec drops.
+    """
     content = message.content
     if isinstance(content, str):
         if content.isspace():
@@ -260,12 +270,12 @@ def _write_turn(message: User | Assistant | System) -> Any:
     blocks: list[Any] = [TextBlock(content)] if isinstance(content, str) else list(content or ())
     for call in message.tool_calls:
         arguments = call.function.arguments
-        _check_object(arguments)
+        _check_json_object(arguments)
         blocks.append(WrittenToolUse(call.id, call.function.name, Raw(arguments)))
     return AssistantTurn(blocks)
 
 
-def _check_object(text: str) -> None:
+def _check_json_object(text: str) -> None:
     try:
         value = loads(text)
     except ValueError:

@@ -1,13 +1,13 @@
-"""Parameters and tools, both ways.
+"""Decodes and encodes parameters.
 
-Thinking: older models take a token budget, and the answer's limit must be larger than it. Newer
-models decide for themselves and refuse a budget. A model that thinks cannot be forced to call a
-tool and takes no sampling but the default:
+Thinking: older models take a token budget, which must be smaller than `max_tokens`. Newer models
+decide for themselves and refuse a budget. With thinking, a request cannot force a tool call, and
+sampling parameters must have their defaults:
 https://platform.claude.com/docs/en/build-with-claude/extended-thinking
 
 Schemas: Anthropic enforces the JSON schema of an answer or a strict tool. Keywords that it refuses
-are removed (`enforceable`). The remaining schema is looser than the caller's, so each removal is
-reported. Objects must be closed:
+are removed (`make_enforceable`). The remaining schema is looser than the caller's, so each removal
+is reported. Objects must be closed:
 https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations
 """
 
@@ -15,15 +15,15 @@ from typing import Any, Literal, cast
 
 from msgspec import structs
 
-from weft.codec.base import INLINE, Losses, Target, members
+from weft.codec.base import INLINE, Losses, Target, as_object
 from weft.codec.fields import (
     DecodeContext,
     EncodeContext,
     Field,
     FieldTable,
     Limits,
+    apply_limits,
     read_strings,
-    within,
     write_list,
 )
 from weft.codec.read import optional, wrong
@@ -31,12 +31,12 @@ from weft.model import Format, JsonObject, Params, Request, ToolChoice
 
 from .wire import PROTOCOL
 
-LEAST_BUDGET = 1024
-FORCED = frozenset({"any", "tool"})
+MIN_BUDGET = 1024
+FORCED_CHOICES = frozenset({"any", "tool"})
 
 
 def write_thinking(params: Params, limit: int, target: Target, losses: Losses) -> JsonObject | None:
-    """The member `thinking`; `limit` is the length of the whole answer."""
+    """The member `thinking`; `limit` is the request's `max_tokens`."""
     reasoning = params.reasoning
     if reasoning is None:
         return None
@@ -48,7 +48,7 @@ def write_thinking(params: Params, limit: int, target: Target, losses: Losses) -
     if budget is None and reasoning.mode is None:
         return None
     name = "reasoning.mode" if budget is None else "reasoning.budget"
-    if params.tool_choice is not None and params.tool_choice.kind in FORCED:
+    if params.tool_choice is not None and params.tool_choice.kind in FORCED_CHOICES:
         losses.param(name, "thinking_excluded_by_tool_choice")
         return None
     if target.model.thinking == "adaptive":
@@ -58,12 +58,12 @@ def write_thinking(params: Params, limit: int, target: Target, losses: Losses) -
     if budget is None:
         losses.param(name, "thinking_mode_dropped", reasoning.mode)
         return None
-    return _budget(budget, limit, losses)
+    return _write_budget(budget, limit, losses)
 
 
-def _budget(tokens: int, limit: int, losses: Losses) -> JsonObject | None:
-    budget = min(max(tokens, LEAST_BUDGET), limit - 1)
-    if budget < LEAST_BUDGET:
+def _write_budget(tokens: int, limit: int, losses: Losses) -> JsonObject | None:
+    budget = min(max(tokens, MIN_BUDGET), limit - 1)
+    if budget < MIN_BUDGET:
         losses.param("reasoning.budget", "thinking_budget_dropped", tokens)
         return None
     if budget != tokens:
@@ -72,15 +72,17 @@ def _budget(tokens: int, limit: int, losses: Losses) -> JsonObject | None:
 
 
 def without_excluded_sampling(params: Params, losses: Losses) -> Params:
-    """The parameters without the sampling that cannot be combined with thinking."""
+    """The parameters without the sampling values that cannot be combined with thinking."""
     refused = {
         "temperature": params.temperature not in (None, 1),
         "top_p": params.top_p is not None and not 0.95 <= params.top_p <= 1,
         "top_k": params.top_k is not None,
     }
-    for name in (name for name, is_refused in refused.items() if is_refused):
-        losses.param(name, "sampling_excluded_by_thinking", f"{name} {getattr(params, name)}")
-        params = structs.replace(params, **{name: None})
+    for name, is_refused in refused.items():
+        if is_refused:
+            value = getattr(params, name)
+            losses.param(name, "sampling_excluded_by_thinking", f"{name} {value}")
+            params = structs.replace(params, **{name: None})
     return params
 
 
@@ -96,8 +98,9 @@ SERVICE_TIERS = {"auto": "auto", "standard_only": "default"}
 EFFORTS = frozenset({"low", "medium", "high", "xhigh", "max"})
 NEAREST_EFFORT = {"minimal": "low"}
 
-LIMITS = Limits(temperature=(0, 1), blank_stops=False, allows_zero_tokens=True)
-"""https://platform.claude.com/docs/en/api/messages: `max_tokens` 0 only fills the cache."""
+LIMITS = Limits(temperature=(0, 1), allows_blank_stops=False, allows_zero_tokens=True)
+"""https://platform.claude.com/docs/en/api/messages. With `max_tokens` 0, a request only fills the
+cache."""
 
 
 def _read_choice(value: JsonObject, _context: DecodeContext) -> ToolChoice:
@@ -117,7 +120,7 @@ def _read_parallel(disabled: bool, _context: DecodeContext) -> bool:
 
 
 def _write_parallel(parallel: bool, context: EncodeContext) -> bool | None:
-    """Calls are parallel unless a choice forbids it; the choice is added if there is none."""
+    """`disable_parallel_tool_use`, which is a member of the tool choice; one is added if needed."""
     choice = context.params.tool_choice
     if parallel or (choice is not None and choice.kind == "none"):
         detail = str(parallel).lower()
@@ -151,16 +154,16 @@ def _write_effort(effort: str, context: EncodeContext) -> str | None:
 
 
 def _read_format(value: Any, context: DecodeContext) -> Format | None:
-    shape = members(value)
+    shape = as_object(value)
     if shape is None or shape.get("type") != "json_schema":
         return context.skip()
-    return Format("schema", members(shape.get("schema")))
+    return Format("schema", as_object(shape.get("schema")))
 
 
 def _write_format(shape: Format, context: EncodeContext) -> JsonObject | None:
     losses, body = context.losses, None
     if shape.kind == "schema" and shape.schema is not None:
-        schema = enforceable(shape.schema, losses.path(("params", "format.schema")), losses)
+        schema = make_enforceable(shape.schema, losses.path(("params", "format.schema")), losses)
         body = {"type": "json_schema", "schema": schema}
     else:
         level = "form" if shape.kind == "text" else "meaning"
@@ -177,10 +180,10 @@ def _read_tier(tier: str, context: DecodeContext) -> str | None:
 
 
 def _write_tier(tier: str, context: EncodeContext) -> str | None:
-    word = next((word for word, name in SERVICE_TIERS.items() if name == tier), None)
-    if word is None:
+    own_name = next((own for own, shared in SERVICE_TIERS.items() if shared == tier), None)
+    if own_name is None:
         context.losses.param("service_tier", "service_tier_dropped", tier)
-    return word
+    return own_name
 
 
 FIELDS = FieldTable(
@@ -209,7 +212,7 @@ FIELDS = FieldTable(
         dict,
         "thinking",
         read=_read_thinking,
-        write=None,  # it depends on the answer's limit, and excludes other parameters
+        write=None,  # `encode_params` writes it: it depends on `max_tokens` and excludes sampling
         inner={"type": None, "budget_tokens": "reasoning.budget"},
     ),
     Field("reasoning.effort", str, "output_config.effort", write=_write_effort),
@@ -227,9 +230,9 @@ FIELDS = FieldTable(
 
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
-    """The parameters of a body, and by path the values that have no field."""
+    """The parameters of a body, and the values that have no field, by path."""
     params, rest = FIELDS.decode(body)
-    if (members(body.get("metadata")) or {}).get("user_id", "") is None:
+    if (as_object(body.get("metadata")) or {}).get("user_id", "") is None:
         rest["metadata.user_id"] = None  # nulls in metadata are otherwise the caller's own data
     return params, rest
 
@@ -241,7 +244,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         original.pop("cache_control", None)
         original.pop(INLINE, None)
         return original
-    params = within(request.params, LIMITS, target.model, losses)
+    params = apply_limits(request.params, LIMITS, target.model, losses)
     if params.max_tokens is None:
         losses.param("max_tokens", "default_added", target.model.output)
         params = structs.replace(params, max_tokens=target.model.output)
@@ -254,7 +257,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     return body
 
 
-REFUSED = frozenset(
+REFUSED_KEYWORDS = frozenset(
     {
         "exclusiveMaximum",
         "exclusiveMinimum",
@@ -269,49 +272,51 @@ REFUSED = frozenset(
         "uniqueItems",
     }
 )
-NAMED = frozenset({"properties", "$defs", "definitions"})
-LISTS = frozenset({"anyOf", "allOf", "oneOf", "prefixItems"})
-FEWEST = (0, 1)
-"""The values of `minItems` that are enforced."""
+SCHEMA_OBJECTS = frozenset({"properties", "$defs", "definitions"})
+SCHEMA_LISTS = frozenset({"anyOf", "allOf", "oneOf", "prefixItems"})
+"""Keywords whose values are schemas by name, or lists of schemas."""
 
-DEEPEST = 64
-"""How deep a schema is inspected; the vendor refuses much shallower ones."""
+ENFORCED_MIN_ITEMS = (0, 1)
+"""The values of `minItems` that Anthropic enforces."""
+
+MAX_DEPTH = 64
+"""How deep a schema is changed. The vendor refuses much shallower ones anyway."""
 
 
-def enforceable(schema: JsonObject, path: str, losses: Losses) -> JsonObject:
-    """The schema as it can be enforced; each removed keyword and closed object is reported."""
-    removed: dict[str, None] = {}
-    closed = _enforce(schema, removed, 0)
+def make_enforceable(schema: JsonObject, path: str, losses: Losses) -> JsonObject:
+    """The schema that Anthropic can enforce; each removed keyword and closed object is reported."""
+    removed: dict[str, None] = {}  # an ordered set
+    enforced = _enforce(schema, removed, 0)
     for keyword in removed:
-        losses.add(
-            path,
-            "schema_keyword_dropped",
-            keyword,
-            "form" if keyword == "additionalProperties" else "meaning",
-        )
-    return closed
+        level = "form" if keyword == "additionalProperties" else "meaning"
+        losses.add(path, "schema_keyword_dropped", keyword, level)
+    return enforced
 
 
 def _enforce(schema: JsonObject, removed: dict[str, None], depth: int) -> JsonObject:
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         return schema
     enforced: JsonObject = {}
     for key, value in schema.items():
-        if key in REFUSED or (key == "minItems" and value not in FEWEST):
+        if key in REFUSED_KEYWORDS or (key == "minItems" and value not in ENFORCED_MIN_ITEMS):
             removed[key] = None
-        elif key in NAMED and isinstance(value, dict):
+        elif key in SCHEMA_OBJECTS and isinstance(value, dict):
             properties = cast(JsonObject, value).items()
-            enforced[key] = {name: _inner(item, removed, depth) for name, item in properties}
-        elif key in LISTS and isinstance(value, list):
-            enforced[key] = [_inner(item, removed, depth) for item in cast(list[Any], value)]
+            enforced[key] = {
+                name: _enforce_value(item, removed, depth) for name, item in properties
+            }
+        elif key in SCHEMA_LISTS and isinstance(value, list):
+            enforced[key] = [
+                _enforce_value(item, removed, depth) for item in cast(list[Any], value)
+            ]
         else:
-            enforced[key] = _inner(value, removed, depth) if key == "items" else value
+            enforced[key] = _enforce_value(value, removed, depth) if key == "items" else value
     if "properties" in enforced and enforced.get("additionalProperties") is not False:
         removed["additionalProperties"] = None
         enforced["additionalProperties"] = False
     return enforced
 
 
-def _inner(value: Any, removed: dict[str, None], depth: int) -> Any:
-    schema = members(value)
+def _enforce_value(value: Any, removed: dict[str, None], depth: int) -> Any:
+    schema = as_object(value)
     return value if schema is None else _enforce(schema, removed, depth + 1)

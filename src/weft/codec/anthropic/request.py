@@ -21,9 +21,17 @@ from weft.checked import checked_function
 from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
 from weft.codec.outgoing import plain_blocks, plain_message
 from weft.codec.pairing import with_paired_results
-from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of
+from weft.codec.read import (
+    object_of,
+    objects,
+    optional,
+    path_prefix,
+    text_of,
+    unknown_members,
+    with_prefix,
+)
 from weft.codec.repair import (
-    EMPTY,
+    EMPTY_MESSAGE_TEXT,
     SYSTEM_TEXT,
     Arranged,
     Rules,
@@ -33,17 +41,17 @@ from weft.codec.repair import (
     refuse_system_block,
     report_system_only,
 )
-from weft.codec.reports import schema_path, tool_losses
+from weft.codec.reports import report_tool_members, schema_path
 from weft.codec.tools import (
-    COMBINES,
+    COMBINATORS,
+    can_define,
     flatten_root_combinators,
     flatten_tools,
     is_allowed,
-    is_offered,
     is_search,
-    narrow,
     schema_of,
     search_members,
+    take_allowed_names,
 )
 from weft.errors import Refused
 from weft.model import (
@@ -74,10 +82,10 @@ from .cache import (
     limit_marks,
     place_marks,
 )
-from .fields import FIELDS, decode_params, encode_params, enforceable
+from .fields import FIELDS, decode_params, encode_params, make_enforceable
 from .wire import MAX_MARKS, PROTOCOL, REQUEST_SETUP
 
-SEARCH: JsonObject = {"type": "web_search_20250305", "name": "web_search"}
+WEB_SEARCH: JsonObject = {"type": "web_search_20250305", "name": "web_search"}
 SEARCH_MEMBERS = frozenset({"allowed_domains", "blocked_domains", "user_location"})
 
 
@@ -86,18 +94,18 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     if tool.raw is not None and PROTOCOL in tool.raw:
         return dict(tool.raw[PROTOCOL])
     if is_search(tool):
-        return {**SEARCH, **search_members(tool, number, SEARCH_MEMBERS, losses)}
-    if not is_offered(tool, number, losses):
+        return {**WEB_SEARCH, **search_members(tool, number, SEARCH_MEMBERS, losses)}
+    if not can_define(tool, number, losses):
         return None
-    tool_losses(tool, number, losses)
+    report_tool_members(tool, number, losses)
     body: JsonObject = {"name": tool.name}
     if tool.description is not None:
         body["description"] = tool.description
     schema = schema_of(tool, number, losses)
-    body["input_schema"] = flatten_root_combinators(schema, tool, number, COMBINES, losses)
+    body["input_schema"] = flatten_root_combinators(schema, tool, number, COMBINATORS, losses)
     if tool.strict:
         path = schema_path(tool, number, losses)
-        body["input_schema"] = enforceable(body["input_schema"], path, losses)
+        body["input_schema"] = make_enforceable(body["input_schema"], path, losses)
     if tool.strict is not None:
         body["strict"] = tool.strict
     return body
@@ -110,10 +118,10 @@ RULES = Rules(
     roles=frozenset({"user", "assistant"}),
     inline_system="placed",
     checks=CHECKS,
-    hoists=True,
-    user_first=True,
-    empty_text=False,
-    blank_end=False,
+    has_system_field=True,
+    needs_user_first=True,
+    allows_empty_text=False,
+    allows_trailing_space=False,
 )
 
 
@@ -122,7 +130,7 @@ def decode_request(
 ) -> Request:
     """Decode a request body; raises `Refused` with the path of an invalid member.
 
-    `known` are the messages of the first items, without cache marks, if they were decoded before.
+    `known` are the first messages, if they were decoded before. They must have no cache marks.
     """
     marks: dict[Position, Any] = {}
     messages: list[Message] = []
@@ -147,17 +155,17 @@ def decode_request(
             role = text_of(raw, "role")
             blocks, form = decode_content(raw, "content", marks, number + offset)
         except Refused as error:
-            raise inside(f"messages[{number}]", error) from None
-        ext = None if size == 2 and form != "absent" else rest_of(raw, MESSAGE, PROTOCOL)
+            raise with_prefix(f"messages[{number}]", error) from None
+        ext = None if size == 2 and form != "absent" else unknown_members(raw, MESSAGE, PROTOCOL)
         messages.append(Message(role, blocks, None, None, form, ext))
     params, rest = decode_params(body)
     tools = _decode_tools(body, marks, rest)
     raw = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
     if "tools" in body and not tools:
         raw["tools"] = rest["tools"] = body["tools"]  # empty, or null
-    inline = sum(1 for _ in takewhile(is_system, messages[offset:]))
-    if inline:
-        raw[INLINE] = inline
+    inline_count = sum(1 for _ in takewhile(is_system, messages[offset:]))
+    if inline_count:
+        raw[INLINE] = inline_count
     if "cache_control" in body:
         marks[()] = body["cache_control"]
     return Request(
@@ -185,7 +193,7 @@ def _decode_tools(
         kind = raw.get("type")
         if kind == "custom":
             rest[f"tools[{number}].type"] = None  # the default type
-        with at(f"tools[{number}]"):
+        with path_prefix(f"tools[{number}]"):
             name = text_of(raw, "name") if "name" in raw or kind is None else str(kind)
             description = optional(raw, "description", str)
             strict = optional(raw, "strict", bool)
@@ -211,11 +219,11 @@ def _locator(body: JsonObject) -> Any:
     def locate(position: Position) -> str:
         # Long conversations report hundreds of losses, nearly all about a block of a message.
         if len(position) == 2:
-            number, at = position
+            number, index = position
             if type(number) is int and number >= offset:
                 number -= offset
                 if type(messages[number].get("content")) is list:
-                    return f"messages[{number}].content[{at}]"
+                    return f"messages[{number}].content[{index}]"
                 return f"messages[{number}].content"
         match position:
             case (int(number), *steps):
@@ -252,10 +260,10 @@ def encode_request(request: Request, target: Target) -> Encoded:
     allowed: tuple[str, ...] = ()
     if not native:
         request, calls = flatten_tools(request, losses, custom=False, namespaces=False)
-        request, allowed = narrow(request, losses)
+        request, allowed = take_allowed_names(request, losses)
     arranged = arrange(request, RULES, target.model, target.system, losses, target.enforce)
     if native and (target.system == "inline" or (target.system == "auto" and not target.enforce)):
-        arranged = _put_back(arranged, request.raw[PROTOCOL].get(INLINE, 0))
+        arranged = _restore_inline_system(arranged, request.raw[PROTOCOL].get(INLINE, 0))
     writer = Writer(target, losses, native, request)
     marks = request.marks
     body: JsonObject = {"model": request.model}
@@ -279,8 +287,9 @@ def encode_request(request: Request, target: Target) -> Encoded:
     return Encoded(body, losses.items, calls)
 
 
-def _put_back(arranged: Arranged, count: int) -> Arranged:
-    """Move system messages back into the list if this protocol's own body had them there."""
+def _restore_inline_system(arranged: Arranged, count: int) -> Arranged:
+    """Move the last `count` leading system messages back into the list: the caller had them
+    there."""
     split = len(arranged.system) - count
     if not count or split < 0:
         return arranged
@@ -298,40 +307,41 @@ def _write_system(
         return None if message.form == "null" else message.text
     if not native:
         _report_system_form(turns, writer.losses)
+    keeps_empty = native and len(turns) == 1
     blocks = [
-        _marked(writer.block(block, position), position, marks)
+        _with_mark(writer.block(block, position), position, marks)
         for turn in turns
         for block, position in zip(turn.blocks, turn.positions, strict=True)
-        if (native and len(turns) == 1) or not (isinstance(block, Text) and not block.text)
+        if keeps_empty or not isinstance(block, Text) or block.text
     ]
     return blocks if blocks or (native and turns) else None
 
 
 def _report_system_form(turns: Sequence[Turn], losses: Losses) -> None:
-    """Report what several messages lose when they become one list of blocks."""
+    """Report what system messages lose when they become one list of blocks."""
     for turn in turns:
         if not turn.message.text:
-            losses.add(turn.at, "empty_message_dropped", turn.role)
+            losses.add(turn.position, "empty_message_dropped", turn.role)
         elif turn.message.form == "text":
-            losses.add(turn.at, "string_as_list")
+            losses.add(turn.position, "string_as_list")
         elif Text("") in turn.blocks:
-            losses.add(turn.at, "empty_text_dropped")
+            losses.add(turn.position, "empty_text_dropped")
         if turn.message.role != "system":
-            losses.add(turn.at, "role_changed", f"{turn.message.role} -> system")
+            losses.add(turn.position, "role_changed", f"{turn.message.role} -> system")
     for turn in turns[1:]:
-        losses.add(turn.at, "message_boundary_dropped")
+        losses.add(turn.position, "message_boundary_dropped")
 
 
 def _write_turns(
     turns: Sequence[Turn], writer: Writer, marks: Mapping[Position, Any]
 ) -> list[JsonObject]:
     messages: list[JsonObject] = []
-    marked = {position[0] for position in marks if position}
+    marked_messages = {position[0] for position in marks if position}
     embed, native = writer.embed, writer.native
     for turn in turns:
         message, blocks = turn.message, turn.blocks
-        is_special = not blocks or message.ext is not None or message.role in SYSTEM_ROLES
-        if is_special or (marked and _has_marks(turn, marked)):
+        is_unusual = not blocks or message.ext is not None or message.role in SYSTEM_ROLES
+        if is_unusual or (marked_messages and _has_marks(turn, marked_messages)):
             messages.append(_write_turn(turn, writer, marks))
             continue
         first = blocks[0]
@@ -340,31 +350,32 @@ def _write_turns(
         else:
             content = write_common(blocks, embed, native)
             if content is None:
-                positions = turn.positions
-                content = [writer.block(b, at) for b, at in zip(blocks, positions, strict=True)]
+                pairs = zip(blocks, turn.positions, strict=True)
+                content = [writer.block(block, position) for block, position in pairs]
         messages.append({"role": "user" if turn.role == "tool" else turn.role, "content": content})
     return messages
 
 
-def _has_marks(turn: Turn, marked: set[int | str]) -> bool:
+def _has_marks(turn: Turn, marked_messages: set[int | str]) -> bool:
     """Whether a turn has a block of a message that has a cache mark."""
-    if turn.moved is None:
-        return turn.number in marked
-    return any(position[0] in marked for position in turn.moved)
+    if turn.stored_positions is None:
+        return turn.number in marked_messages
+    return any(position[0] in marked_messages for position in turn.stored_positions)
 
 
 def _write_turn(turn: Turn, writer: Writer, marks: Mapping[Position, Any]) -> JsonObject:
     message = turn.message
-    inline = message.role in SYSTEM_ROLES and turn.role != "user"
+    is_inline_system = message.role in SYSTEM_ROLES and turn.role != "user"
     role = "user" if turn.role == "tool" else turn.role
-    body: JsonObject = {"role": "system" if inline else role}
+    body: JsonObject = {"role": "system" if is_inline_system else role}
     form = message.form
-    if inline and not writer.native and message.role != "system":
-        writer.losses.add(turn.at, "role_changed", f"{message.role} -> system")
-    if inline and not writer.native and turn.blocks:
-        if form == "text":
-            writer.losses.add(turn.at, "string_as_list")
-        form = "list"
+    if is_inline_system and not writer.native:
+        if message.role != "system":
+            writer.losses.add(turn.position, "role_changed", f"{message.role} -> system")
+        if turn.blocks:
+            if form == "text":
+                writer.losses.add(turn.position, "string_as_list")
+            form = "list"
     if len(turn.blocks) != len(message.blocks) and form == "text":
         form = ""
     if form == "null" and not turn.blocks:
@@ -384,12 +395,12 @@ def _write_content(turn: Turn, form: Form, writer: Writer, marks: Mapping[Positi
         if type(blocks[0]) is Text and not blocks[0].ext and turn.positions[0] not in marks:
             return blocks[0].text
     return [
-        _marked(writer.block(block, position), position, marks)
+        _with_mark(writer.block(block, position), position, marks)
         for block, position in zip(blocks, turn.positions, strict=True)
     ]
 
 
-def _marked(body: JsonObject, position: Position, marks: Mapping[Position, Any]) -> JsonObject:
+def _with_mark(body: JsonObject, position: Position, marks: Mapping[Position, Any]) -> JsonObject:
     if position in marks:
         body["cache_control"] = marks[position]
     content = body.get("content")
@@ -417,7 +428,7 @@ def _write_tools(
 
 
 def write_message(message: Message) -> JsonObject:
-    """One message by itself, as a compiled thread writes it."""
+    """One message without a request."""
     blocks = list(message.blocks)
     turn = Turn(message.role, message, blocks, 0)
     return _write_turn(turn, Writer(None, Losses(), native=False), {})
@@ -435,12 +446,12 @@ def write_messages(messages: Sequence[Message]) -> JsonObject:
         body = write_plain_message(message)
         # The API refuses an empty message: an assistant's is left out, a user's gets a text.
         if body["content"] or body["role"] != "assistant":
-            bodies.append({**body, "content": body["content"] or EMPTY})
+            bodies.append({**body, "content": body["content"] or EMPTY_MESSAGE_TEXT})
     return {"system": "\n\n".join(filter(None, system)) or None, "messages": bodies}
 
 
 def write_plain_message(message: Message) -> JsonObject:
-    """One message alone; its content may be empty."""
+    """One message of `write_messages`; its content may be empty."""
     is_native = message.origin is not None and message.origin.protocol == PROTOCOL
     writer = Writer(None, Losses(), native=True)
     blocks = [*_supported_blocks(message.blocks, is_native)]
@@ -448,7 +459,7 @@ def write_plain_message(message: Message) -> JsonObject:
 
 
 def _supported_blocks(blocks: Iterable[Block], is_native: bool) -> Iterator[Block]:
-    """The blocks that Anthropic accepts. Thinking must be signed, and made by Claude."""
+    """The blocks that Anthropic accepts. Thinking must be signed and come from Claude."""
     for block in plain_blocks(blocks):
         match block:
             case Text(text=text) if not text.strip():
@@ -477,7 +488,7 @@ def build_anthropic_system_param(
     """Join `system` and the text of every system message; `None` if there is no text."""
     parts = [system] if system else []
     for number, item in enumerate(messages):
-        with at(f"messages[{number}]"):
+        with path_prefix(f"messages[{number}]"):
             message = _as_message(item)
             text = _system_text(message) if is_system(message) else ""
         if text:

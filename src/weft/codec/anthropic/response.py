@@ -1,39 +1,39 @@
-"""Complete answers, both ways. Decoding turns a body into events and folds them.
+"""Decodes and encodes complete answers, token counts, stop reasons and errors.
 
-Gaps that some servers leave in an answer are completed before it is read.
+A body is decoded to events, which are then folded. Members that some servers leave out are filled
+in before.
 
-Token counts and stop reasons are here too. Anthropic's `input_tokens` excludes cached input.
-`Usage.input` includes it.
+Anthropic's `input_tokens` excludes cached input. `Usage.input` includes it.
 
-Error bodies, both ways: https://platform.claude.com/docs/en/api/errors
+Errors: https://platform.claude.com/docs/en/api/errors
 """
 
 from typing import Any, cast
 
 from msgspec import structs
 
-from weft.codec.base import Encoded, Locate, Losses, members
+from weft.codec.base import Encoded, Locate, Losses, as_object
 from weft.codec.errors import (
     KIND_STATUS,
     NO_REASON,
     error_status,
     error_text,
-    explanation,
-    failed,
     failed_stop,
     kind_of,
     not_an_answer,
+    refusal_explanation,
+    upstream_failed,
 )
 from weft.codec.lenient import (
     arguments_object,
     count_of,
-    made_call_id,
     optional_text,
+    read_call_id,
     with_repairs,
     with_text,
     with_type,
 )
-from weft.codec.read import at, objects, optional
+from weft.codec.read import objects, optional, path_prefix
 from weft.codec.reports import report_answer, report_call, report_ext, report_stop
 from weft.model import (
     ApiError,
@@ -71,6 +71,8 @@ BLOCK_TYPES = {
     "input": "tool_use",
     "data": "redacted_thinking",
 }
+"""The type of a block without a `type`, by the member that it has."""
+
 TEXT_MEMBERS = {"text": "text", "thinking": "thinking", "redacted_thinking": "data"}
 """The member of a block that must be a text, by the type of the block."""
 
@@ -84,22 +86,22 @@ def complete_content(content: Any, losses: Losses) -> Any:
         return content
     return [
         complete_block(fields, number, f"content[{number}]", losses)
-        if (fields := members(block)) is not None
+        if (fields := as_object(block)) is not None
         else block
         for number, block in enumerate(cast(list[Any], content))
     ]
 
 
 def complete_block(raw: JsonObject, number: int, path: str, losses: Losses) -> JsonObject:
-    """A block with defaults for a call's missing id or input; its name is required."""
+    """A block with defaults for missing members, except for the name of a call."""
     raw = with_type(raw, BLOCK_TYPES, path, losses)
     kind = raw.get("type")
     if kind == "tool_use":
         if type(raw.get("input")) is not dict:
-            written = arguments_object(raw.get("input"), f"{path}.input", losses)
-            raw = {**raw, "input": written}
+            arguments = arguments_object(raw.get("input"), f"{path}.input", losses)
+            raw = {**raw, "input": arguments}
         if not isinstance(raw.get("id"), str):
-            raw = {**raw, "id": made_call_id(raw, "id", number, path, losses)}
+            raw = {**raw, "id": read_call_id(raw, "id", number, path, losses)}
         return raw
     member = TEXT_MEMBERS.get(kind) if isinstance(kind, str) else None
     return raw if member is None else with_text(raw, member, path, losses)
@@ -116,17 +118,17 @@ def decode_response(body: JsonObject) -> Response:
     Raises `UpstreamFailed` if it failed, and `NotAnAnswer` if it is not an answer.
     """
     if body.get("type") == "error" or body.get("error"):
-        raise failed(decode_error(body, 0))
+        raise upstream_failed(decode_error(body, 0))
     repairs = Losses()
     content = complete_content(body.get("content"), repairs)
     if not isinstance(content, list):
         raise not_an_answer(body, "content")
     error = failed_stop(body.get("stop_reason"), FAILED_STOPS)
     if error is not None:
-        raise failed(error)
+        raise upstream_failed(error)
     events: list[Event] = [decode_start(body)]
     for number, raw in enumerate(objects(content, "content")):
-        with at(f"content[{number}]"):
+        with path_prefix(f"content[{number}]"):
             events += (Open(number, decode_block(raw)), Close(number))
     events += (Finish(decode_stop(body)), End())
     origin = Origin(PROTOCOL, model=optional_text(body.get("model")))
@@ -134,7 +136,7 @@ def decode_response(body: JsonObject) -> Response:
 
 
 def decode_start(body: JsonObject) -> Start:
-    """The start event for an envelope."""
+    """The start event for the envelope of an answer."""
     rest = {key: value for key, value in body.items() if key not in ENVELOPE}
     return Start(
         optional_text(body.get("id")),
@@ -191,17 +193,15 @@ def _write_block(block: Block, position: tuple[int, int], writer: Writer) -> Jso
     if ext is not None:
         report_ext(ext, PROTOCOL, position, writer.losses)
     if isinstance(block, Thinking) and block.signature is None:
-        body["signature"] = (
-            ""  # thinking of this protocol always has a signature; this one is unsigned
-        )
+        body["signature"] = ""  # a required member
     return body
 
 
 def is_supported(block: Block, message: Message, position: tuple[int, int], losses: Losses) -> bool:
     """Whether a client of this protocol can receive this block; an unsupported one is reported.
 
-    Thinking is shown to every client. Another vendor's signature is sent too, because the client
-    sends it back and the original model needs it.
+    Clients get the thinking of every vendor, with its signature: they send it back, and its own
+    model needs it.
     """
     if isinstance(block, Opaque) and block.protocol != PROTOCOL:
         losses.add(position, "vendor_block_dropped", block.raw.get("type"))
@@ -209,8 +209,7 @@ def is_supported(block: Block, message: Message, position: tuple[int, int], loss
     if isinstance(block, ToolCall):
         report_call(block, position, losses, custom=False)
     if isinstance(block, Audio | File | Image):
-        what = type(block).__name__.lower()
-        losses.add(position, "block_unsupported", what)
+        losses.add(position, "block_unsupported", type(block).__name__.lower())
         return False
     if isinstance(block, Redacted | Thinking):
         return message.origin is None or block != Thinking("")
@@ -222,15 +221,15 @@ EXACT_STOPS = frozenset(STOP_REASONS.values())
 
 
 def decode_usage(raw: Any) -> Usage | None:
-    usage = members(raw)
+    usage = as_object(raw)
     if usage is None:
         return None
-    fresh = count_of(usage, "input_tokens")
+    uncached = count_of(usage, "input_tokens")
     cached = count_of(usage, "cache_read_input_tokens")
-    written = _written(usage)
-    details = members(usage.get("output_tokens_details")) or {}
+    written = _cache_written(usage)
+    details = as_object(usage.get("output_tokens_details")) or {}
     return Usage(
-        input=None if fresh is None else fresh + (cached or 0) + (written or 0),
+        input=None if uncached is None else uncached + (cached or 0) + (written or 0),
         output=count_of(usage, "output_tokens"),
         cached=cached,
         written=written,
@@ -239,22 +238,23 @@ def decode_usage(raw: Any) -> Usage | None:
     )
 
 
-def _written(usage: JsonObject) -> int | None:
+def _cache_written(usage: JsonObject) -> int | None:
     """Tokens written to the cache: the reported total, else the sum over the cache lifetimes."""
     total = count_of(usage, "cache_creation_input_tokens")
-    by_lifetime = members(usage.get("cache_creation"))
+    by_lifetime = as_object(usage.get("cache_creation"))
     if total is not None or not by_lifetime:
         return total
     return sum(count for count in by_lifetime.values() if isinstance(count, int))
 
 
 def decode_final_usage(first: JsonObject, raw: Any) -> Usage | None:
-    """The usage at the end of a stream.
+    """The usage at the end of a stream; `first` and `raw` are the counts of its first and last
+    event.
 
-    The last event omits counts that were in the first event (`first`), but the total input needs
-    both. `raw` keeps only the last event.
+    The last event may omit counts that were in the first, but the total input needs all of them.
+    `Usage.raw` keeps only the last event.
     """
-    last = members(raw)
+    last = as_object(raw)
     if last is None:
         return None
     counts = {key: value for key, value in last.items() if value is not None}
@@ -293,23 +293,25 @@ def decode_stop(raw: JsonObject) -> Stop | None:
 
 
 def stop_reason(stop: Stop | None, losses: Losses, *, native: bool) -> str | None:
-    """The original reason of an Anthropic answer, else the nearest one; inexact ones are reported.
+    """The original reason of an Anthropic answer, else the nearest one; an inexact one is reported.
 
-    Details that `stop_details` writes are not reported as lost.
+    An explanation is not reported as lost, because `stop_details` writes it.
     """
-    if stop is None or (native and stop.raw is not None):
-        return stop.raw if stop is not None else None
-    reported_stop = structs.replace(stop, details=None) if explanation(stop) else stop
+    if stop is None:
+        return None
+    if native and stop.raw is not None:
+        return stop.raw
+    reported_stop = structs.replace(stop, details=None) if refusal_explanation(stop) else stop
     report_stop(reported_stop, EXACT_STOPS, losses, "sequence")
     return KIND_STOP_REASON[stop.kind]
 
 
 def stop_details(stop: Stop | None) -> JsonObject | None:
     """The `stop_details` for another protocol's explanation of a refusal, if there is one."""
-    text = explanation(stop)
+    text = refusal_explanation(stop)
     if stop is None or not text:
         return None
-    category = (members(stop.details) or {}).get("category")
+    category = (as_object(stop.details) or {}).get("category")
     return {"type": "refusal", "category": category, "explanation": text}
 
 
@@ -336,8 +338,8 @@ STATUSES: dict[ErrorKind, int] = {**KIND_STATUS, "overloaded": 529}
 
 def decode_error(body: Any, status: int) -> ApiError:
     """Read an error body; any other body is accepted too, and its text becomes the message."""
-    envelope = members(body) or {}
-    error = members(envelope.get("error")) or {}
+    envelope = as_object(body) or {}
+    error = as_object(envelope.get("error")) or {}
     error_type = error.get("type")
     message = error_text(body) or NO_REASON
     kind = kind_of(status, message, TYPES.get(str(error_type)))
@@ -352,7 +354,7 @@ def decode_error(body: Any, status: int) -> ApiError:
 
 
 def encode_error(error: ApiError) -> tuple[int, JsonObject]:
-    """The status and body that an Anthropic client understands.
+    """The status and body for an Anthropic client.
 
     Claude Code compacts when it reads "prompt is too long", so the message for a full context
     window begins with that phrase.

@@ -1,8 +1,8 @@
-"""Streams, both ways: https://platform.claude.com/docs/en/build-with-claude/streaming
+"""Decodes and encodes streams: https://platform.claude.com/docs/en/build-with-claude/streaming
 
-The decoder keeps each block in its original form until it ends, so that it includes deltas which
-only this protocol has. The first event has the input counts, the last one the output and changed
-counts.
+The decoder keeps each block in its original form until it ends, so that deltas which only this
+protocol has are included. The first event has the input counts. The last event has the output
+counts, and input counts that changed.
 
 The encoder has only one block open at a time. Events of other blocks are buffered until the open
 one is closed. A stream always begins with `message_start`, even if its source sent no start event.
@@ -13,19 +13,19 @@ from typing import Any, cast
 import orjson
 from msgspec import structs
 
-from weft.codec.base import Frame, Losses, members
+from weft.codec.base import Frame, Losses, as_object
 from weft.codec.calls import report_empty_arguments
 from weft.codec.errors import failed_stop
-from weft.codec.lenient import piece_of
+from weft.codec.lenient import text_piece
 from weft.codec.stream import (
-    MALFORMED,
+    DECODE_ERRORS,
     Pieces,
-    cut_off,
-    grow,
+    append_piece,
+    cut_off_error,
     json_frame,
-    malformed,
+    malformed_error,
     read_frame,
-    unreadable,
+    unreadable_error,
 )
 from weft.model import (
     Block,
@@ -64,7 +64,7 @@ from .response import (
 )
 from .wire import FAILED_STOPS, PROTOCOL
 
-GROWS: dict[str, tuple[DeltaKind, str]] = {
+DELTA_TYPES: dict[str, tuple[DeltaKind, str]] = {
     "text_delta": ("text", "text"),
     "thinking_delta": ("thinking", "thinking"),
     "input_json_delta": ("arguments", "partial_json"),
@@ -72,7 +72,7 @@ GROWS: dict[str, tuple[DeltaKind, str]] = {
 }
 """For each delta type: the kind of delta, and the member with its text."""
 
-UNANNOUNCED: dict[str, JsonObject] = {
+UNOPENED_BLOCKS: dict[str, JsonObject] = {
     "text_delta": {"type": "text", "text": ""},
     "thinking_delta": {"type": "thinking", "thinking": ""},
 }
@@ -80,18 +80,24 @@ UNANNOUNCED: dict[str, JsonObject] = {
 
 
 class StreamDecoder:
-    """Turns frames into events. `_open` has the open blocks in their original form; texts that are
-    still streamed are `Pieces`."""
+    """Turns frames into events.
+
+    - `_open`: the open blocks in their original form; a text that is still streamed is `Pieces`.
+    - `_citations`, `_arguments`: the citations and the arguments of open blocks so far.
+    - `_closed`: the indices of closed blocks.
+    - `_block_count`: one more than the largest index so far.
+    - `_first_usage`: the counts of the first event.
+    """
 
     def __init__(self) -> None:
+        self.repairs = Losses()
         self._open: dict[int, JsonObject] = {}
         self._citations: dict[int, list[Any]] = {}
-        self._inputs: dict[int, list[str]] = {}
+        self._arguments: dict[int, list[str]] = {}
         self._closed: set[int] = set()
-        self._counted: JsonObject = {}
-        self._count = 0
+        self._first_usage: JsonObject = {}
+        self._block_count = 0
         self._started = False
-        self.repairs = Losses()
         self._ended = False
         self._broken = False
 
@@ -99,110 +105,119 @@ class StreamDecoder:
         raw = read_frame(frame)
         if raw is None:
             self._broken = True
-            return [Fail(unreadable(frame), "frame")]
+            return [Fail(unreadable_error(frame), "frame")]
         try:
             if raw.get("type") == "content_block_delta":  # nearly all frames
                 return self._delta(raw)
             return self._events(raw, frame.event)
-        except MALFORMED as error:
+        except DECODE_ERRORS as error:
             self._broken = True
-            return [Fail(malformed(frame, error), "frame")]
+            return [Fail(malformed_error(frame, error), "frame")]
 
     def _events(self, raw: JsonObject, event: str | None) -> list[Event]:
         kind = raw.get("type")
         match kind:
             case "content_block_start":
-                return self._start(raw)
+                return self._block_start(raw)
             case "content_block_stop":
-                return self._stop(raw)
+                return self._block_stop(raw)
             case "message_start":
-                return [self._begin(members(raw.get("message")) or {})]
+                return [self._message_start(as_object(raw.get("message")) or {})]
             case "message_delta":
-                return self._finish(raw)
+                return self._message_delta(raw)
             case "message_stop":
                 self._ended = True
-                return [End()] if self._started else [Fail(cut_off("message_start"), "end")]
+                return [End()] if self._started else [Fail(cut_off_error("message_start"), "end")]
             case "error":
                 return self._fail(raw, event)
             case "ping":
-                return [Other(PROTOCOL, "ping", raw, covers=0)]
+                return [Other(PROTOCOL, "ping", raw, event_count=0)]
             case _ if raw.get("error"):
                 return self._fail(raw, event)
             case _:
                 return [Other(PROTOCOL, str(kind), raw)]
 
     def close(self) -> list[Event]:
-        done = self._ended or self._broken
-        return [] if done else [Fail(cut_off("message_stop"), "end")]
+        is_over = self._ended or self._broken
+        return [] if is_over else [Fail(cut_off_error("message_stop"), "end")]
 
     def _fail(self, raw: JsonObject, event: str | None) -> list[Event]:
-        """An error; the vendor's SDKs look at the name of the event, not at the type inside it."""
+        """The failure in an error frame.
+
+        Its cause is `event` only if the frame is named `error`: the vendor's SDKs look at that
+        name, not at the type inside it.
+        """
         self._ended = True
         return [Fail(decode_error(raw, 0), "event" if event == "error" else "stop")]
 
-    def _begin(self, message: JsonObject) -> Start:
+    def _message_start(self, message: JsonObject) -> Start:
         self._started = True
-        self._counted = members(message.get("usage")) or {}
+        self._first_usage = as_object(message.get("usage")) or {}
         return decode_start(message)
 
-    def _start(self, raw: JsonObject) -> list[Event]:
+    def _block_start(self, raw: JsonObject) -> list[Event]:
         self._started = True
         index = self._index(raw, begins=True)
         content_block = cast(JsonObject, raw["content_block"])
         block = dict(complete_block(content_block, index, f"content[{index}]", self.repairs))
         self._open[index] = block
-        self._inputs[index] = []
-        return [Open(index, _opened(block))]
+        self._arguments[index] = []
+        return [Open(index, _opened_block(block))]
 
     def _index(self, raw: JsonObject, *, begins: bool = False) -> int:
-        """The block index of a frame; without one, the next index if a block `begins`, else the
+        """The block index of a frame. If it has none: the next index if a block `begins`, else the
         last index."""
         index = raw.get("index")
-        number = (self._count if begins else self._count - 1) if index is None else int(index)
-        self._count = max(self._count, number + 1)
+        if index is not None:
+            number = int(index)
+        else:
+            number = self._block_count if begins else self._block_count - 1
+        self._block_count = max(self._block_count, number + 1)
         return number
 
     def _delta(self, raw: JsonObject) -> list[Event]:
         delta: JsonObject = raw["delta"]
         kind, index = str(delta.get("type")), raw.get("index")
         if type(index) is not int or index not in self._open:
-            index = self._index(raw, begins=self._count == 0)
+            index = self._index(raw, begins=self._block_count == 0)
         block = self._open.get(index)
-        if block is None and kind in UNANNOUNCED and index not in self._closed:
-            begin = {**raw, "index": index, "content_block": UNANNOUNCED[kind]}
+        if block is None and kind in UNOPENED_BLOCKS and index not in self._closed:
+            start = {**raw, "index": index, "content_block": UNOPENED_BLOCKS[kind]}
             self.repairs.add(f"content[{index}]", "missing_value_added", "content_block_start")
-            return [*self._start(begin), *self._delta({**raw, "index": index})]
-        if kind not in GROWS:
+            return [*self._block_start(start), *self._delta({**raw, "index": index})]
+        if kind not in DELTA_TYPES:
             if block is not None and kind == "citations_delta":
                 self._citations.setdefault(index, []).append(delta.get("citation"))
             elif block is not None:
-                _keep(block, delta)
+                _merge_delta(block, delta)
             return [Other(PROTOCOL, kind, raw, index)]
-        part, member = GROWS[kind]
+        delta_kind, member = DELTA_TYPES[kind]
         text = delta.get(member)
         if type(text) is not str:
-            text = piece_of(text)
-        if part == "arguments" and block is not None:
-            self._inputs[index].append(text)
+            text = text_piece(text)
+        if delta_kind == "arguments" and block is not None:
+            self._arguments[index].append(text)
         elif block is not None:
-            block[member] = grow(block.get(member, ""), text) if part != "signature" else text
-        return [Delta(index, part, text)]
+            block[member] = (
+                append_piece(block.get(member, ""), text) if delta_kind != "signature" else text
+            )
+        return [Delta(index, delta_kind, text)]
 
-    def _stop(self, raw: JsonObject) -> list[Event]:
+    def _block_stop(self, raw: JsonObject) -> list[Event]:
         index = self._index(raw)
         self._closed.add(index)
         block = self._open.pop(index, None)
-        written = "".join(self._inputs.pop(index, []))
+        arguments = "".join(self._arguments.pop(index, []))
         if block is None:
             return [Other(PROTOCOL, "content_block_stop", raw)]
         block = {key: str(v) if isinstance(v, Pieces) else v for key, v in block.items()}
         if index in self._citations:
             block["citations"] = [*(block.get("citations") or ()), *self._citations.pop(index)]
-        return [Close(index, _closed(block, written))]
+        return [Close(index, _closed_block(block, arguments))]
 
-    def _finish(self, raw: JsonObject) -> list[Event]:
+    def _message_delta(self, raw: JsonObject) -> list[Event]:
         self._started = True
-        delta = members(raw.get("delta")) or {}
+        delta = as_object(raw.get("delta")) or {}
         error = failed_stop(delta.get("stop_reason"), FAILED_STOPS)
         if error is not None:
             self._ended = True
@@ -213,47 +228,56 @@ class StreamDecoder:
             for key, value in delta.items()
             if key not in ("stop_reason", "stop_sequence")
         }
-        usage = decode_final_usage(self._counted, raw.get("usage"))
+        usage = decode_final_usage(self._first_usage, raw.get("usage"))
         return [Finish(decode_stop(delta), usage, {PROTOCOL: rest} if rest else None)]
 
 
-def _opened(block: JsonObject) -> Block:
-    """A new block. A call's empty `input` means that its arguments come later."""
+def _opened_block(block: JsonObject) -> Block:
+    """The block at its start. A call's `input` is `{}` then, because its arguments come later."""
     decoded = decode_block(block)
     if isinstance(decoded, ToolCall) and decoded.arguments == "{}":
         return ToolCall(decoded.id, decoded.name, "", ext=decoded.ext)
     return decoded
 
 
-def _closed(block: JsonObject, written: str) -> Block:
-    """The complete block; arguments keep the text that the model wrote."""
-    if not written:
+def _closed_block(block: JsonObject, arguments: str) -> Block:
+    """The complete block. A call keeps its arguments as the model wrote them."""
+    if not arguments:
         return decode_block(block)
     if block.get("type") == "tool_use":
         call = cast(ToolCall, decode_block(block))
-        return ToolCall(call.id, call.name, written, ext=call.ext)
+        return ToolCall(call.id, call.name, arguments, ext=call.ext)
     try:
-        block["input"] = orjson.loads(written)
+        block["input"] = orjson.loads(arguments)
     except orjson.JSONDecodeError:
-        block["input"] = {"_raw": written}
+        block["input"] = {"_raw": arguments}
     return decode_block(block)
 
 
-def _keep(block: JsonObject, delta: JsonObject) -> None:
-    """Add a delta that only this protocol has to its block, such as a compaction's text."""
+def _merge_delta(block: JsonObject, delta: JsonObject) -> None:
+    """Add a delta that only this protocol has to its block, for example the text of a
+    compaction."""
     for key, value in delta.items():
         if key != "type":
             old = block.get(key)
             grows = isinstance(old, str | Pieces) and isinstance(value, str)
-            block[key] = grow(old, value) if grows else value
+            block[key] = append_piece(old, value) if grows else value
 
 
 class StreamEncoder:
-    """Turns events into frames. `_pending` has the buffered events of blocks that are not open."""
+    """Turns events into frames.
+
+    - `_numbers`: the number that each block index has in the written stream.
+    - `_current`: the index of the open block.
+    - `_pending`: the buffered events of other blocks, by index.
+    - `_finish`: the buffered stop reason and usage.
+    - `_first_usage`: the usage of the start event.
+    - `_reported`: the kinds of events that were reported as lost.
+    """
 
     def __init__(self, _created: int) -> None:
         self.losses = Losses()
-        self._lost: set[str] = set()
+        self._reported: set[str] = set()
         self._writer = Writer(None, self.losses, native=True)
         self._numbers: dict[int, int] = {}
         self._calls: dict[int, _Call] = {}
@@ -261,7 +285,7 @@ class StreamEncoder:
         self._pending: dict[int, list[Event]] = {}
         self._started = False
         self._finish: Finish | None = None
-        self._counted: Usage | None = None
+        self._first_usage: Usage | None = None
 
     def send(self, event: Event) -> list[Frame]:
         if type(event) is Delta and event.index == self._current:  # nearly all events
@@ -278,13 +302,13 @@ class StreamEncoder:
                 return [*frames, _frame({"type": "message_stop"})]
             case Fail(error=error):
                 return [_frame(encode_error(error)[1])]
-            case Other(protocol=protocol, kind=kind, raw=raw, index=index, covers=covers):
+            case Other(protocol=protocol, kind=kind, raw=raw, index=index, event_count=event_count):
                 if protocol == PROTOCOL:
                     if index is not None and index != self._current:
                         return self._content(index, event)
                     return [_frame(self._renumbered(raw, index))]
-                if covers is None and kind not in self._lost:
-                    self._lost.add(kind)
+                if event_count is None and kind not in self._reported:
+                    self._reported.add(kind)
                     self.losses.add("", "vendor_event_dropped", kind)
                 return []
 
@@ -292,7 +316,7 @@ class StreamEncoder:
         if self._started:
             return []
         self._started = True
-        self._counted = event.usage
+        self._first_usage = event.usage
         message: JsonObject = {
             "id": event.id or "msg_weft",
             "type": "message",
@@ -326,12 +350,13 @@ class StreamEncoder:
         return frames
 
     def _release(self) -> list[Frame]:
+        """Write buffered blocks until one stays open."""
         frames: list[Frame] = []
         while self._current is None and self._pending:
             index = min(self._pending)
             pending = self._pending.pop(index)
             if not isinstance(pending[0], Open):
-                continue  # of a block that was never opened, which `fold` reports
+                continue  # the block was never opened, which `Fold` reports
             for event in pending:
                 frames += self._content(index, event)
         return frames
@@ -356,7 +381,11 @@ class StreamEncoder:
             case Close(index=index, block=last):
                 number = self._numbers.get(index)
                 stop = {"type": "content_block_stop", "index": number}
-                return [] if number is None else [*self._closed(index, number, last), _frame(stop)]
+                return (
+                    []
+                    if number is None
+                    else [*self._last_deltas(index, number, last), _frame(stop)]
+                )
             case Other(raw=raw, index=index):
                 return [_frame(self._renumbered(raw, index))]
             case _:
@@ -402,7 +431,7 @@ class StreamEncoder:
             text = orjson.dumps(text).decode()[1:-1] if call.custom else text
         return [_delta_frame(number, kind, text)]
 
-    def _closed(self, index: int, number: int, last: Block | None) -> list[Frame]:
+    def _last_deltas(self, index: int, number: int, last: Block | None) -> list[Frame]:
         call = self._calls.get(index)
         if call is None:
             return []
@@ -413,11 +442,12 @@ class StreamEncoder:
         return []
 
     def _finished(self, event: Finish) -> list[Frame]:
-        """Write an original finish of this protocol at once; buffer others until the end."""
+        """Write a finish of this protocol at once, and buffer others until the end: a later event
+        may add to them."""
         native = event.ext is not None and PROTOCOL in event.ext
         native = native or (event.usage is not None and PROTOCOL in (event.usage.raw or {}))
         if native:
-            return [*self._begin(), *self._flush(), _frame(self._message_delta(event, native=True))]
+            return [*self._begin(), *self._flush(), _frame(self._finish_body(event, native=True))]
         old = self._finish
         self._finish = Finish(
             event.stop or (old.stop if old is not None else None),
@@ -429,10 +459,11 @@ class StreamEncoder:
         finish, self._finish = self._finish, None
         if finish is None:
             return []
-        finish = Finish(finish.stop, merge_usage(self._counted, finish.usage))
-        return [_frame(self._message_delta(finish, native=False))]
+        finish = Finish(finish.stop, merge_usage(self._first_usage, finish.usage))
+        return [_frame(self._finish_body(finish, native=False))]
 
-    def _message_delta(self, event: Finish, *, native: bool) -> JsonObject:
+    def _finish_body(self, event: Finish, *, native: bool) -> JsonObject:
+        """The body of a `message_delta`."""
         stop = event.stop
         delta: JsonObject = {
             "stop_reason": stop_reason(stop, self.losses, native=native),
@@ -460,7 +491,7 @@ class _Call:
         self.has_text = False
 
 
-DELTAS = {
+DELTA_STARTS = {
     "text": '{"type":"text_delta","text":',
     "thinking": '{"type":"thinking_delta","thinking":',
     "arguments": '{"type":"input_json_delta","partial_json":',
@@ -469,9 +500,10 @@ DELTAS = {
 
 
 def _delta_frame(number: int, kind: str, text: str) -> Frame:
+    # Formatted by hand: there is one frame per token.
     quoted = orjson.dumps(text).decode()
     return Frame(
-        f'{{"type":"content_block_delta","index":{number},"delta":{DELTAS[kind]}{quoted}}}}}',
+        f'{{"type":"content_block_delta","index":{number},"delta":{DELTA_STARTS[kind]}{quoted}}}}}',
         "content_block_delta",
     )
 

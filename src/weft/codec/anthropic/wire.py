@@ -10,8 +10,8 @@ VERSION = "2023-06-01"
 REQUEST_SETUP = frozenset({"model", "messages", "system", "tools"})
 """Members for the conversation and the tools; all others are parameters."""
 
-CALL_ID = re.compile(r"^[a-zA-Z0-9_-]+\Z")
-CALL_ID_REFUSES = re.compile(r"[^a-zA-Z0-9_-]")
+LEGAL_CALL_ID = re.compile(r"^[a-zA-Z0-9_-]+\Z")
+REFUSED_IN_CALL_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 STOP_REASONS: dict[str, StopKind] = {
     "end_turn": "end",
@@ -30,8 +30,8 @@ KIND_STOP_REASON: dict[StopKind, str] = {
 }
 
 FAILED_STOPS: dict[str, ErrorKind] = {"error": "server"}
-"""Stop reasons that mean a failure. Anthropic has none. Servers that translate another protocol
-into this one pass its failures on."""
+"""Stop reasons that mean a failure. Anthropic has none, but some servers that translate another
+protocol into this one send this one."""
 
 MAX_MARKS = 4
 """The maximum number of cache breakpoints in one request."""

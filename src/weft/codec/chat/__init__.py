@@ -1,6 +1,6 @@
 """OpenAI Chat Completions."""
 
-from weft.codec.base import Auth, Codec, Http, Target, Vendor, has_refused_developer, members
+from weft.codec.base import Auth, Codec, Http, Target, Vendor, as_object, has_refused_developer
 from weft.codec.openai import decode_error, encode_error
 from weft.model import JsonObject, Request, is_system
 
@@ -18,16 +18,16 @@ def request_path(_model: str, _stream: bool) -> str:
 
 
 def _wants_usage(body: JsonObject) -> bool:
-    return bool((members(body.get("stream_options")) or {}).get("include_usage"))
+    return bool((as_object(body.get("stream_options")) or {}).get("include_usage"))
 
 
 def _rules_apply(request: Request, target: Target) -> bool:
     model = target.model
-    renames = model.max_tokens_field == "max_tokens"
-    if renames and "max_completion_tokens" in request.raw.get(PROTOCOL, ()):
+    renames_limit = model.max_tokens_field == "max_tokens"
+    if renames_limit and "max_completion_tokens" in request.raw.get(PROTOCOL, ()):
         return True
-    lists = any(message.form == "list" and is_system(message) for message in request.messages)
-    return (lists and not model.system_parts) or has_refused_developer(request, target)
+    has_list = any(message.form == "list" and is_system(message) for message in request.messages)
+    return (has_list and not model.system_parts) or has_refused_developer(request, target)
 
 
 HTTP = Http(
@@ -62,10 +62,10 @@ CODEC = Codec(
     request_path=request_path,
     fields=FIELDS,
     http=HTTP,
-    conversation="messages",
-    answer="choices",
+    conversation_member="messages",
+    answer_member="choices",
     empty_request={"model": "any", "messages": []},
-    rewritten=("messages", "max_completion_tokens", "max_tokens"),
+    rewritable_members=("messages", "max_completion_tokens", "max_tokens"),
     rules_apply=_rules_apply,
     fast_path=FAST_PATH,
     failed_stops=FAILED_STOPS,

@@ -1,15 +1,21 @@
-"""Content parts, both ways. A part with an unknown `type` is kept as `Opaque`.
+"""Decodes and writes content parts. A part with an unknown `type` is kept as `Opaque`.
 
-Cache marks (`cache_control`, which several vendors take on a part, and OpenAI's own
-`prompt_cache_breakpoint`) are hints for one request: the request keeps them beside the parts.
+Cache marks are hints for one request, so they are in `Request.marks`, not in the parts. There are
+two: `cache_control`, which several vendors accept, and OpenAI's own `prompt_cache_breakpoint`.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from weft.codec.base import MAKER_ONLY, STORED_ONLY, made_by, members, refuse_foreign
-from weft.codec.media import bare_type, plain_text, refuse_image_type
-from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
+from weft.codec.base import (
+    FOREIGN_FILE_ID,
+    FOREIGN_THINKING,
+    as_object,
+    check_foreign_thinking,
+    made_by,
+)
+from weft.codec.media import bare_type, check_image_type, plain_text
+from weft.codec.read import objects, optional, text_of, unknown_members, with_prefix, wrong
 from weft.errors import Refused
 from weft.model import (
     Audio,
@@ -38,8 +44,11 @@ from weft.model import (
 
 from .wire import AUDIO_FORMATS, PROTOCOL
 
-MARKS = ("cache_control", "prompt_cache_breakpoint")
+CACHE_CONTROL = "cache_control"
+CACHE_BREAKPOINT = "prompt_cache_breakpoint"
+MARKS = (CACHE_CONTROL, CACHE_BREAKPOINT)
 
+# The members of each part that have a field in the model. All others go into `ext`.
 TEXT = frozenset({"type", "text", *MARKS})
 REFUSAL = frozenset({"type", "refusal", *MARKS})
 IMAGE = frozenset({"type", "image_url", *MARKS})
@@ -47,7 +56,8 @@ AUDIO = frozenset({"type", "input_audio", *MARKS})
 FILE = frozenset({"type", "file", *MARKS})
 
 FILE_TYPES = frozenset({"application/pdf", ""})
-"""https://platform.openai.com/docs/guides/pdf-files?api-mode=chat; some data has no type"""
+"""Types of inline files; some data has no type:
+https://platform.openai.com/docs/guides/pdf-files?api-mode=chat"""
 
 
 def decode_content(raw: JsonObject) -> tuple[tuple[Block, ...], Form]:
@@ -64,7 +74,7 @@ def decode_content(raw: JsonObject) -> tuple[tuple[Block, ...], Form]:
             decode = PARTS.get(kind, decode_opaque) if type(kind) is str else decode_opaque
             blocks.append(decode(item))
         except Refused as error:
-            raise inside(f"content[{number}]", error) from None
+            raise with_prefix(f"content[{number}]", error) from None
     return tuple(blocks), "list"
 
 
@@ -72,26 +82,26 @@ def decode_text(raw: JsonObject) -> Text:
     text = raw.get("text")
     if type(text) is str and len(raw) == 2:  # nearly all: a type and a text
         return Text(text)
-    return Text(text_of(raw, "text"), rest_of(raw, TEXT, PROTOCOL))
+    return Text(text_of(raw, "text"), unknown_members(raw, TEXT, PROTOCOL))
 
 
 def decode_refusal(raw: JsonObject) -> Refusal:
-    return Refusal(text_of(raw, "refusal"), rest_of(raw, REFUSAL, PROTOCOL))
+    return Refusal(text_of(raw, "refusal"), unknown_members(raw, REFUSAL, PROTOCOL))
 
 
 def decode_image(raw: JsonObject) -> Block:
-    """An image. If a server spells it differently, `ext` keeps that form."""
+    """Decode an image. A form that differs from OpenAI's is kept in `ext`."""
     image = raw.get("image_url")
     if isinstance(image, str):
         return Image(read_source(image), ext={PROTOCOL: {"image_url": image}})
-    fields = members(image)
+    fields = as_object(image)
     if fields is None:
         raise wrong("image_url", image, "an object")
     try:
         source, detail = read_source(text_of(fields, "url")), optional(fields, "detail", str)
     except Refused as error:
-        raise inside("image_url", error) from None
-    ext = rest_of(raw, IMAGE, PROTOCOL)
+        raise with_prefix("image_url", error) from None
+    ext = unknown_members(raw, IMAGE, PROTOCOL)
     if fields.keys() - {"url", "detail"} or (detail is None and "detail" in fields):
         ext = {PROTOCOL: {**(ext or {}).get(PROTOCOL, {}), "image_url": fields}}
     return Image(source, detail, ext)
@@ -99,14 +109,16 @@ def decode_image(raw: JsonObject) -> Block:
 
 def decode_audio(raw: JsonObject) -> Block:
     match raw.get("input_audio"):
-        case {"data": str(data), "format": str(form), **rest} if not rest:
-            return Audio(Inline(data, f"audio/{form}"), rest_of(raw, AUDIO, PROTOCOL))
+        case {"data": str(data), "format": str(audio_format), **rest} if not rest:
+            return Audio(
+                Inline(data, f"audio/{audio_format}"), unknown_members(raw, AUDIO, PROTOCOL)
+            )
         case _:
             return decode_opaque(raw)
 
 
 def decode_file(raw: JsonObject) -> Block:
-    ext = rest_of(raw, FILE, PROTOCOL)
+    ext = unknown_members(raw, FILE, PROTOCOL)
     match raw.get("file"):
         case {"file_data": str(data), "filename": str(name), **rest} if not rest:
             return File(read_inline(data), name, ext)
@@ -139,7 +151,7 @@ def read_source(url: str) -> Source:
 
 
 def read_inline(text: str) -> Inline:
-    """The data of a `data:` URL and its type; bare base64 has none."""
+    """The data and type of a `data:` URL, or of base64 text, which has no type."""
     if not text.startswith("data:"):
         return Inline(text)
     media_type, _, data = text[5:].partition(";base64,")
@@ -156,10 +168,10 @@ def part_name(block: Block) -> str:
     """This protocol's name for a block."""
     if isinstance(block, Opaque):
         return str(block.raw.get("type"))
-    return NAMES.get(type(block).__name__, "text")
+    return PART_NAMES.get(type(block).__name__, "text")
 
 
-NAMES = {
+PART_NAMES = {
     "Refusal": "refusal",
     "Thinking": "reasoning_content",
     "Redacted": "reasoning_content",
@@ -172,7 +184,7 @@ NAMES = {
 
 
 def write_part(block: Block) -> JsonObject:
-    """The part for a block. Unsupported blocks were dropped before."""
+    """The part for a block. `arrange` has dropped unsupported blocks."""
     return WRITERS[type(block)](block)
 
 
@@ -193,8 +205,9 @@ def write_image(block: Image) -> JsonObject:
 
 def write_audio(block: Audio) -> JsonObject:
     source = cast(Inline, block.source)
-    form = AUDIO_FORMATS.get(source.media_type, source.media_type.removeprefix("audio/"))
-    part = {"type": "input_audio", "input_audio": {"data": source.data, "format": form}}
+    subtype = source.media_type.removeprefix("audio/")
+    audio_format = AUDIO_FORMATS.get(source.media_type, subtype)
+    part = {"type": "input_audio", "input_audio": {"data": source.data, "format": audio_format}}
     return _with_ext(part, block.ext)
 
 
@@ -237,15 +250,15 @@ WRITERS: dict[type, Callable[[Any], JsonObject]] = {
 
 def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
     if ext is not None:
-        extra = ext.get(PROTOCOL)
-        if extra:
-            body.update(extra)
-            body.pop("item", None)
+        own_members = ext.get(PROTOCOL)
+        if own_members:
+            body.update(own_members)
+            body.pop("item", None)  # a note of the decoder, not a member
     return body
 
 
 def write_content(blocks: Sequence[Block], form: Form) -> Any:
-    """Content as a string if it was one and still can be, else as a list."""
+    """A string if the content was one and has at most one plain text, else a list of parts."""
     if form != "list" and len(blocks) <= 1:
         if not blocks:
             return ""
@@ -255,39 +268,39 @@ def write_content(blocks: Sequence[Block], form: Form) -> Any:
     return [WRITERS[type(block)](block) for block in blocks]
 
 
-def refuse_thinking(_block: Thinking, message: Message, request: Request) -> str | None:
+def check_thinking(_block: Thinking, message: Message, request: Request) -> str | None:
     """The loss code of thinking from another protocol, else `None`."""
-    return refuse_foreign(PROTOCOL, message, request)
+    return check_foreign_thinking(PROTOCOL, message, request)
 
 
-def refuse_redacted(_block: Redacted, _message: Message, _request: Request) -> str | None:
-    return MAKER_ONLY
+def check_redacted(_block: Redacted, _message: Message, _request: Request) -> str | None:
+    return FOREIGN_THINKING
 
 
-def refuse_image(block: Image, message: Message, _request: Request) -> str | None:
+def check_image(block: Image, message: Message, _request: Request) -> str | None:
     if message.role == "assistant":
         return "media_in_assistant"
     if isinstance(block.source, FileRef):
         return "file_id_unsupported"
-    return refuse_image_type(block.source)
+    return check_image_type(block.source)
 
 
-def refuse_file(block: File, message: Message, request: Request) -> str | None:
+def check_file(block: File, message: Message, request: Request) -> str | None:
     if message.role == "assistant":
         return "media_in_assistant"
     if isinstance(block.source, Url):
         return "url_unsupported"
     if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
-        return STORED_ONLY
+        return FOREIGN_FILE_ID
     if isinstance(block.source, Inline) and plain_text(block.source) is None:
         kind = bare_type(block.source.media_type)
         return None if kind in FILE_TYPES else "media_type_unsupported"
     return None
 
 
-def refuse_audio(block: Audio, message: Message, request: Request) -> str | None:
+def check_audio(block: Audio, message: Message, request: Request) -> str | None:
     if isinstance(block.source, FileRef):
-        return None if made_by(PROTOCOL, message, request) else STORED_ONLY
+        return None if made_by(PROTOCOL, message, request) else FOREIGN_FILE_ID
     if isinstance(block.source, Url) or block.source.media_type not in AUDIO_FORMATS:
         return "media_type_unsupported"
     return None

@@ -14,9 +14,9 @@ from weft.codec.fast_path import (
     SimpleBody,
     System,
     Text,
+    TextContent,
     User,
-    Words,
-    body_of,
+    body_type,
     read_with,
 )
 from weft.codec.repair import NO_RESULT
@@ -26,37 +26,38 @@ from .messages import legal_id, report_outcome
 
 
 class Developer(Shape, tag="developer", tag_field="role"):
-    content: Words
+    content: TextContent
 
 
-LEADING = frozenset({System, Developer})
+SYSTEM_SHAPES = frozenset({System, Developer})
 
 decode = msgspec.json.Decoder(
-    body_of(User | Assistant | Result | System | Developer, FIELDS.known)
+    body_type(User | Assistant | Result | System | Developer, FIELDS.known)
 ).decode
 
 
 def read(body: bytes | str) -> SimpleBody:
-    """The conversation behind the leading system run, which is part of the setup."""
+    """The conversation; the leading system messages are part of the setup."""
     simple = read_with(decode, body)
-    lead = simple.setup["messages"]
+    leading = simple.setup["messages"]
     for message in simple.messages:
-        if type(message) not in LEADING:
+        if type(message) not in SYSTEM_SHAPES:
             break
-        lead.append(msgspec.to_builtins(message))
-    simple.first = len(lead)
-    del simple.messages[: simple.first]
-    for number, message in enumerate(simple.messages, simple.first):
+        leading.append(msgspec.to_builtins(message))
+    simple.first_number = len(leading)
+    del simple.messages[: simple.first_number]
+    for number, message in enumerate(simple.messages, simple.first_number):
         if type(message) is Assistant:
             if type(message.content) is not str or not message.content:
-                _normalise(message, number, simple.rest)
+                _normalise_content(message, number, simple.rest)
         elif type(message) is Developer:
             raise NotSimple
     return simple
 
 
-def _normalise(message: Assistant, number: int, rest: dict[str, None]) -> None:
-    """Write the content beside calls as a string or null, and note the path if that changed it."""
+def _normalise_content(message: Assistant, number: int, rest: dict[str, None]) -> None:
+    """Make the content of an answer with calls a string or null; adds its path to `rest` if that
+    changed it."""
     content = message.content
     if not message.tool_calls:
         if not content:
@@ -74,13 +75,13 @@ def _normalise(message: Assistant, number: int, rest: dict[str, None]) -> None:
 
 
 def write(simple: SimpleBody, target: Target, losses: Losses) -> list[Any]:
-    """The messages, which have this protocol's form already."""
+    """The messages, which already have this protocol's form."""
     keeps_system = target.system in ("auto", "inline") and target.model.system_parts is not False
     if simple.has_system and not keeps_system:
         raise NotSimple
     for flag in simple.error_flags:
-        is_ours = flag.content in (NO_RESULT, [Text("text", NO_RESULT)])
-        report_outcome(flag.path, flag.is_error, is_ours, losses)
+        is_added = flag.content in (NO_RESULT, [Text("text", NO_RESULT)])
+        report_outcome(flag.path, flag.is_error, is_added, losses)
     return simple.messages
 
 

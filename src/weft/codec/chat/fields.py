@@ -1,8 +1,8 @@
-"""Parameters, both ways: https://platform.openai.com/docs/api-reference/chat/create"""
+"""Decodes and encodes parameters: https://platform.openai.com/docs/api-reference/chat/create"""
 
 from typing import Any, cast
 
-from weft.codec.base import Losses, Target, members
+from weft.codec.base import Losses, Target, as_object
 from weft.codec.fields import (
     OPENAI_EFFORTS,
     DecodeContext,
@@ -10,13 +10,13 @@ from weft.codec.fields import (
     Field,
     FieldTable,
     Limits,
-    fitting_effort,
+    apply_limits,
+    nearest_effort,
+    with_allowed_json_mode,
     with_effort,
-    with_named_json,
-    within,
     write_list,
 )
-from weft.codec.read import at, optional_object, wrong
+from weft.codec.read import optional_object, path_prefix, wrong
 from weft.codec.reports import read_schema_format, report_tier
 from weft.codec.tools import read_allowed
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
@@ -29,13 +29,13 @@ TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast"})
 FORMAT_MEMBERS = frozenset({"name", "schema", "description", "strict"})
 
 CHOICES = {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "required": ToolChoice("any")}
-KIND_CHOICE = {"auto": "auto", "none": "none", "any": "required"}
+CHOICE_WORDS = {"auto": "auto", "none": "none", "any": "required"}
 
-LIMITS = Limits(stops=4, user=64, sampling_if_reasoning_off=True)
+LIMITS = Limits(max_stops=4, max_user_length=64, sampling_if_reasoning_off=True)
 """https://platform.openai.com/docs/api-reference/chat/create#chat-create-stop,
 https://github.com/maximhq/bifrost/pull/1000"""
 
-OLDER_LIMIT, OLDER_CHOICE = "max_tokens", "function_call"
+DEPRECATED_LIMIT, DEPRECATED_CHOICE = "max_tokens", "function_call"
 """The deprecated names of `max_completion_tokens` and `tool_choice`."""
 
 
@@ -46,7 +46,7 @@ def _write_tier(tier: str, context: EncodeContext) -> str | None:
 
 
 def _write_limit(limit: int, context: EncodeContext) -> None:
-    context.body[context.target.model.max_tokens_field or OLDER_LIMIT] = limit
+    context.body[context.target.model.max_tokens_field or DEPRECATED_LIMIT] = limit
 
 
 def _read_stop(stop: Any, context: DecodeContext) -> tuple[str, ...]:
@@ -68,27 +68,25 @@ def _read_choice(choice: Any, context: DecodeContext) -> ToolChoice | None:
         case {"type": "custom", "custom": {"name": str(name), **inner}, **more}:
             context.keep_unknown(inner, (), "custom")
             if not _offers_custom(context.body, name):
-                # The name decides, even if that tool is not a custom one.
-                context.note_form_change()
-        case {"name": str(name), **more} if context.path == OLDER_CHOICE:
+                context.note_form_change()  # the tool of that name is not a custom one
+        case {"name": str(name), **more} if context.path == DEPRECATED_CHOICE:
             pass
         case _:
-            choices = read_allowed(members((members(choice) or {}).get("allowed_tools")) or {})
-            return choices or _keep_choice(choice, context)
+            allowed = as_object((as_object(choice) or {}).get("allowed_tools")) or {}
+            return read_allowed(allowed) or _keep_unknown_choice(choice, context)
     context.keep_unknown(more, ())
     return ToolChoice("tool", name)
 
 
-def _keep_choice(choice: Any, context: DecodeContext) -> None:
+def _keep_unknown_choice(choice: Any, context: DecodeContext) -> None:
     context.unmapped[context.path] = choice
 
 
 def _offers_custom(body: JsonObject, name: str) -> bool:
     tools = body.get("tools")
     offered = cast(list[Any], tools) if isinstance(tools, list) else []
-    return any(
-        (members((members(tool) or {}).get("custom")) or {}).get("name") == name for tool in offered
-    )
+    definitions = (as_object((as_object(tool) or {}).get("custom")) or {} for tool in offered)
+    return any(definition.get("name") == name for definition in definitions)
 
 
 def _read_format(shape: JsonObject, context: DecodeContext) -> Format | None:
@@ -99,7 +97,7 @@ def _read_format(shape: JsonObject, context: DecodeContext) -> Format | None:
             return Format("text" if kind == "text" else "json")
         case "json_schema":
             schema = optional_object(shape, "json_schema")
-            with at("json_schema"):
+            with path_prefix("json_schema"):
                 return read_schema_format(schema)
         case _:
             return context.skip()
@@ -111,7 +109,7 @@ def _read_effort(effort: str, context: DecodeContext) -> None:
 
 def _write_choice(choice: ToolChoice, context: EncodeContext) -> Any:
     if choice.kind != "tool" and not choice.names:
-        return KIND_CHOICE[choice.kind]
+        return CHOICE_WORDS[choice.kind]
     kinds: dict[str, str] = {}
     for tool in context.tools:
         kind = "custom" if tool.get("type") == "custom" else "function"
@@ -122,7 +120,7 @@ def _write_choice(choice: ToolChoice, context: EncodeContext) -> Any:
         if name in kinds
     ]
     if choice.names:
-        allowed = {"mode": KIND_CHOICE[choice.kind], "tools": chosen_tools}
+        allowed = {"mode": CHOICE_WORDS[choice.kind], "tools": chosen_tools}
         return {"type": "allowed_tools", "allowed_tools": allowed}
     if not chosen_tools:
         context.losses.param("tool_choice", "tool_choice_dropped", choice.name)
@@ -146,25 +144,26 @@ def _write_format(shape: Format, context: EncodeContext) -> JsonObject:
 
 
 def _write_reasoning(reasoning: Reasoning, context: EncodeContext) -> str | None:
-    """Only an effort can be written.
+    """The effort. Other reasoning settings cannot be written, and are reported.
 
     To turn thinking off, `none` is sent to the models that accept an effort. Other models decide
     for themselves.
     """
     model, losses = context.target.model, context.losses
     reasoning = with_effort(reasoning, model, losses)
-    requested, name = reasoning.effort, "reasoning.effort"
+    requested, parameter = reasoning.effort, "reasoning.effort"
     if reasoning.mode == "off" and requested is None and model.thinking == "effort":
-        requested, name = "none", "reasoning.mode"
-    effort = fitting_effort(requested, model, losses, name)
+        requested, parameter = "none", "reasoning.mode"
+    effort = nearest_effort(requested, model, losses, parameter)
     if effort is not None and effort not in OPENAI_EFFORTS:
         losses.param("reasoning.effort", "effort_unsupported", effort)
     if reasoning.mode in ("on", "adaptive"):
         level = "meaning" if effort is None else "form"
         losses.param("reasoning.mode", "thinking_mode_dropped", reasoning.mode, level)
     elif reasoning.mode == "off":
-        thinks = reasoning.effort and effort not in (None, "none")
-        losses.param("reasoning.mode", "thinking_not_disabled", "", "meaning" if thinks else "form")
+        still_thinks = reasoning.effort and effort not in (None, "none")
+        level = "meaning" if still_thinks else "form"
+        losses.param("reasoning.mode", "thinking_not_disabled", "", level)
     if reasoning.budget is not None:
         losses.param("reasoning.budget", "thinking_budget_dropped", reasoning.budget)
     if reasoning.summary is not None:
@@ -188,7 +187,13 @@ FIELDS = FieldTable(
     Field("store", bool),
     Field("prompt_cache_key", str),
     Field("safety_identifier", str),
-    Field("max_tokens", int, "max_completion_tokens", write=_write_limit, older=OLDER_LIMIT),
+    Field(
+        "max_tokens",
+        int,
+        "max_completion_tokens",
+        write=_write_limit,
+        deprecated_name=DEPRECATED_LIMIT,
+    ),
     Field("stop", read=_read_stop, write=write_list),
     Field(
         "format",
@@ -205,7 +210,7 @@ FIELDS = FieldTable(
         },
     ),
     Field("reasoning", str, "reasoning_effort", read=_read_effort, write=_write_reasoning),
-    Field("tool_choice", read=_read_choice, write=_write_choice, older=OLDER_CHOICE),
+    Field("tool_choice", read=_read_choice, write=_write_choice, deprecated_name=DEPRECATED_CHOICE),
     members=("functions", "messages", "model", "stream_options", "tools"),
 )
 
@@ -228,25 +233,25 @@ def encode_params(
     """All members except model, messages and tools; `tools` are the tools as they were written."""
     if PROTOCOL in request.raw:
         original = {key: value for key, value in request.raw[PROTOCOL].items() if key != "tools"}
-        return _with_known_limit(original, target, losses) if target.enforce else original
-    params = within(request.params, LIMITS, target.model, losses)
-    params = with_named_json(request, params, target.model, losses)
+        return _with_supported_limit(original, target, losses) if target.enforce else original
+    params = apply_limits(request.params, LIMITS, target.model, losses)
+    params = with_allowed_json_mode(request, params, target.model, losses)
     body = FIELDS.encode(EncodeContext(request, params, target, losses, tools))
     if not tools:
-        _without_tools(body, losses)
+        _drop_tool_settings(body, losses)
     return body
 
 
-def _with_known_limit(body: JsonObject, target: Target, losses: Losses) -> JsonObject:
-    """The caller's own members; older servers get the output limit as `max_tokens`."""
-    newer, older = FIELDS.paths["max_tokens"], OLDER_LIMIT
-    if newer not in body or older in body or target.model.max_tokens_field != older:
+def _with_supported_limit(body: JsonObject, target: Target, losses: Losses) -> JsonObject:
+    """The body; for servers that only know `max_tokens`, the output limit gets that name."""
+    current, deprecated = FIELDS.paths["max_tokens"], DEPRECATED_LIMIT
+    if target.model.max_tokens_field != deprecated or current not in body or deprecated in body:
         return body
-    losses.param("max_tokens", "param_renamed", f"{newer} -> {older}")
-    return {older if key == newer else key: value for key, value in body.items()}
+    losses.param("max_tokens", "param_renamed", f"{current} -> {deprecated}")
+    return {deprecated if key == current else key: value for key, value in body.items()}
 
 
-def _without_tools(body: JsonObject, losses: Losses) -> None:
+def _drop_tool_settings(body: JsonObject, losses: Losses) -> None:
     """Drop the settings for tools from a request without tools: the vendor refuses them."""
     for key in ("tool_choice", "parallel_tool_calls"):
         if key in body:

@@ -1,19 +1,18 @@
-"""Messages, both ways: https://platform.openai.com/docs/api-reference/chat/create#messages
+"""Decodes and writes messages: https://platform.openai.com/docs/api-reference/chat/create#messages
 
 An assistant message spreads one turn over several members. They are read in the order in which a
-model produces them: thinking, content, refusal, calls, audio. If the form of a
-message does not show which member a block came from, the block's `ext` has it, under `item`.
+model produces them: thinking, content, refusal, calls, audio. If it is not clear from a block which
+member it came from, its `ext` has the name of that member, under `item`.
 
 The deprecated `functions` API allowed one call per turn, in `function_call`, without an id. The
 role `function` answered it. Such a call gets an id from the position of its message.
 
-Messages that this protocol wrote are written back member by member. A turn of another protocol may
-become several messages: each tool result is a `tool` message, and what such a message cannot hold
-(an image, a document) follows the last of them in a `user` message that says which call it is from.
+A message of this protocol is written back member by member. A turn of another protocol may become
+several messages: each tool result becomes a `tool` message. Images and documents of results, which
+a `tool` message cannot contain, follow in a `user` message that names the calls they belong to.
 
-`decode_common` and `write_common` are shortcuts for messages of the common shapes, which nearly all
-messages have. They give the same result in a fraction of the time, and leave every other message to
-the other functions.
+`decode_common` and `write_common` are shortcuts for the most frequent kinds of messages. They give
+the same result as the other functions in a fraction of the time, and `None` for other messages.
 """
 
 from collections.abc import Iterator
@@ -22,11 +21,11 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from weft.codec.base import Losses, members, refuse_opaque
+from weft.codec.base import Losses, as_object, check_opaque
 from weft.codec.calls import fitting_id, report_empty_arguments, report_new_id
-from weft.codec.media import named, plain_text, report_type
+from weft.codec.media import plain_text, report_type, with_default_name
 from weft.codec.pairing import NO_RESULT, Turn
-from weft.codec.read import inside, objects, rest_of, text_of, wrong
+from weft.codec.read import objects, text_of, unknown_members, with_prefix, wrong
 from weft.codec.repair import (
     Rules,
     decode_texts,
@@ -63,56 +62,58 @@ from weft.model import (
 )
 
 from .blocks import (
+    check_audio,
+    check_file,
+    check_image,
+    check_redacted,
+    check_thinking,
     decode_content,
     part_name,
-    refuse_audio,
-    refuse_file,
-    refuse_image,
-    refuse_redacted,
-    refuse_thinking,
     write_content,
 )
 from .wire import (
     AUDIO_FORMATS,
     CALL_ID_LENGTH,
     PROTOCOL,
-    REASONING,
     REASONING_DETAILS,
-    REASONING_PROOF,
+    REASONING_SIGNATURE,
+    THINKING_MEMBERS,
 )
 
-PLAIN = frozenset({"role", "content"})
-AUDIO_ANSWER = frozenset({"data", "expires_at", "transcript"})
-"""Members of an answer's audio that later requests leave out: they refer to its id."""
+COMMON_MEMBERS = frozenset({"role", "content"})
+
+AUDIO_CONTENT = frozenset({"data", "expires_at", "transcript"})
+"""Members of an answer's audio that later requests leave out, because they refer to its id."""
 
 LocatedBlock = tuple[str, Block]
 """The path of a block inside its message, and the block."""
 
 
 def decode_message(raw: JsonObject, number: int = 0) -> Message:
-    """One message; `number` is its position, from which a deprecated function call gets its id."""
+    """Decode one message. `number` is its number, from which a deprecated function call gets its
+    id."""
     role = text_of(raw, "role")
-    return READERS.get(role, _decode_any)(raw, role, number)
+    return ROLE_DECODERS.get(role, _decode_any)(raw, role, number)
 
 
 def _decode_any(raw: JsonObject, role: str, _number: int) -> Message:
     blocks, form = decode_content(raw)
-    if raw.keys() <= PLAIN:
+    if raw.keys() <= COMMON_MEMBERS:
         return Message(role, blocks, form=form)
     name = raw.get("name")
-    known = PLAIN | {"name"} if isinstance(name, str) else PLAIN
+    known = COMMON_MEMBERS | {"name"} if isinstance(name, str) else COMMON_MEMBERS
     return Message(
         role,
         blocks,
         name if isinstance(name, str) else None,
         form=form,
-        ext=rest_of(raw, known, PROTOCOL),
+        ext=unknown_members(raw, known, PROTOCOL),
     )
 
 
 def _decode_tool(raw: JsonObject, role: str, _number: int) -> Message:
     content, form = decode_content(raw)
-    known = PLAIN | {"tool_call_id"}
+    known = COMMON_MEMBERS | {"tool_call_id"}
     name = raw.get("name")
     if isinstance(name, str):
         known |= {"name"}
@@ -122,19 +123,19 @@ def _decode_tool(raw: JsonObject, role: str, _number: int) -> Message:
         name=name if isinstance(name, str) else None,
         form=form,
     )
-    return Message(role, (result,), ext=rest_of(raw, known, PROTOCOL))
+    return Message(role, (result,), ext=unknown_members(raw, known, PROTOCOL))
 
 
 def _decode_function(raw: JsonObject, role: str, number: int) -> Message:
     """The answer to a deprecated function call; the request links it to its call."""
     content, form = decode_content(raw)
     result = ToolResult(legacy_id(number), content, name=text_of(raw, "name"), form=form)
-    rest = (rest_of(raw, PLAIN | {"name"}, PROTOCOL) or {}).get(PROTOCOL, {})
+    rest = (unknown_members(raw, COMMON_MEMBERS | {"name"}, PROTOCOL) or {}).get(PROTOCOL, {})
     return Message("tool", (result,), ext={PROTOCOL: {**rest, "role": role}})
 
 
 def _decode_assistant(raw: JsonObject, role: str, number: int) -> Message:
-    known = set(PLAIN)
+    known = set(COMMON_MEMBERS)
     name = raw.get("name")
     if isinstance(name, str):
         known.add("name")
@@ -148,11 +149,11 @@ def _decode_assistant(raw: JsonObject, role: str, number: int) -> Message:
         blocks,
         name if isinstance(name, str) else None,
         form=form,
-        ext=rest_of(raw, known, PROTOCOL),
+        ext=unknown_members(raw, known, PROTOCOL),
     )
 
 
-READERS = {
+ROLE_DECODERS = {
     "assistant": _decode_assistant,
     "tool": _decode_tool,
     "function": _decode_function,
@@ -165,8 +166,8 @@ def find_blocks(raw: JsonObject, number: int, known: set[str]) -> Iterator[Locat
     if thinking is not None:
         yield thinking
     content, form = decode_content(raw)
-    for at, block in enumerate(content):
-        yield (f"content[{at}]" if form == "list" else "content"), block
+    for index, block in enumerate(content):
+        yield (f"content[{index}]" if form == "list" else "content"), block
     refusal = raw.get("refusal")
     if isinstance(refusal, str) and refusal:
         known.add("refusal")
@@ -175,62 +176,63 @@ def find_blocks(raw: JsonObject, number: int, known: set[str]) -> Iterator[Locat
     if calls:
         known.add("tool_calls")
         yield from _find_calls(calls)
-    legacy = members(raw.get("function_call"))
+    legacy = as_object(raw.get("function_call"))
     if legacy is not None and legacy.get("name"):
         known.add("function_call")
         call = ToolCall(
             legacy_id(number), *_name_and_text(legacy, "arguments"), ext=_item("function_call")
         )
         yield "function_call", call
-    audio = members(raw.get("audio"))
+    audio = as_object(raw.get("audio"))
     if audio is not None and audio.get("id"):
         known.add("audio")
         yield "audio", decode_audio_answer(audio)
 
 
 def _find_calls(calls: Any) -> Iterator[LocatedBlock]:
-    for at, call in enumerate(objects(calls, "tool_calls")):
+    for index, call in enumerate(objects(calls, "tool_calls")):
         try:
-            yield f"tool_calls[{at}]", decode_call(call)
+            yield f"tool_calls[{index}]", decode_call(call)
         except Refused as error:
-            raise inside(f"tool_calls[{at}]", error) from None
+            raise with_prefix(f"tool_calls[{index}]", error) from None
 
 
 def _find_thinking(raw: JsonObject, known: set[str]) -> LocatedBlock | None:
-    item = next((name for name in REASONING if isinstance(raw.get(name), str)), None)
-    proof, details = raw.get(REASONING_PROOF), raw.get(REASONING_DETAILS)
+    item = next((name for name in THINKING_MEMBERS if isinstance(raw.get(name), str)), None)
+    signature, details = raw.get(REASONING_SIGNATURE), raw.get(REASONING_DETAILS)
     block_members: JsonObject = {}
     if item is not None:
         block_members["item"] = item
         known.add(item)
-    if isinstance(proof, str):
-        known.add(REASONING_PROOF)
+    if isinstance(signature, str):
+        known.add(REASONING_SIGNATURE)
+    else:
+        signature = None
     if details:
         block_members[REASONING_DETAILS] = details
         known.add(REASONING_DETAILS)
-    if item is None and not isinstance(proof, str) and not details:
+    if item is None and signature is None and not details:
         return None
     text = cast(str, raw[item]) if item is not None else ""
-    signature = proof if isinstance(proof, str) else None
-    path = item or (REASONING_PROOF if signature is not None else REASONING_DETAILS)
+    path = item or (REASONING_SIGNATURE if signature is not None else REASONING_DETAILS)
     return path, Thinking(text, signature, {PROTOCOL: block_members} if block_members else None)
 
 
 def decode_call(raw: JsonObject) -> ToolCall:
-    """One tool call, of a function or of a custom tool."""
-    word = text_of(raw, "type") if "type" in raw else "function"
-    kind, key = ("custom", "input") if word == "custom" else ("function", "arguments")
-    inner = members(raw.get(kind))
+    """Decode a call of a function or of a custom tool."""
+    call_type = text_of(raw, "type") if "type" in raw else "function"
+    kind, key = ("custom", "input") if call_type == "custom" else ("function", "arguments")
+    inner = as_object(raw.get(kind))
     if inner is None:
         raise wrong(kind, raw.get(kind), "an object")
     name, arguments = _name_and_text(inner, key)
-    if len(raw) == 3 and len(inner) == 2 and "type" in raw and word == kind:
+    if len(raw) == 3 and len(inner) == 2 and "type" in raw and call_type == kind:
         return ToolCall(text_of(raw, "id"), name, arguments, custom=kind == "custom")
     rest = {member: value for member, value in raw.items() if member not in ("id", "type", kind)}
     if "type" not in raw:
         rest["type"] = None
-    elif word != kind:
-        rest["type"] = word
+    elif call_type != kind:
+        rest["type"] = call_type
     if inner.keys() - {"name", key}:
         rest[kind] = inner
     return ToolCall(
@@ -247,7 +249,7 @@ def _name_and_text(raw: JsonObject, key: str) -> tuple[str, str]:
 
 
 def decode_audio_answer(raw: JsonObject) -> Audio:
-    """Audio of the assistant; later requests refer to it by id."""
+    """Decode audio of the assistant, to which later requests refer by id."""
     rest = {key: value for key, value in raw.items() if key != "id"}
     return Audio(FileRef(str(raw["id"])), {PROTOCOL: rest} if rest else None)
 
@@ -267,9 +269,8 @@ def own_members(ext: Ext | None) -> JsonObject:
 
 
 def write_assistant(blocks: tuple[Block, ...] | list[Block], *, parts: bool) -> JsonObject:
-    """The members of an assistant message with these blocks; without text there is no `content`.
-
-    With `parts`, the content is a list, which may contain refusals too.
+    """The members of an assistant message with these blocks, except its role. Without text there is
+    no `content`. With `parts`, the content is a list, which may contain refusals too.
     """
     body: JsonObject = {}
     content: list[Block] = []
@@ -296,14 +297,14 @@ def write_assistant(blocks: tuple[Block, ...] | list[Block], *, parts: bool) -> 
 
 
 def write_thinking(block: Thinking, body: JsonObject) -> None:
-    """Write thinking to the member it came from; several blocks are joined to one text."""
+    """Add thinking to the member that it came from; the texts of several blocks are joined."""
     fields = own_members(block.ext)
-    item = fields.get("item", "" if fields or block.signature else REASONING[0])
+    item = fields.get("item", "" if fields or block.signature else THINKING_MEMBERS[0])
     if item or block.text:
-        item = item or REASONING[0]
+        item = item or THINKING_MEMBERS[0]
         body[item] = body.get(item, "") + block.text
     if block.signature is not None:
-        body[REASONING_PROOF] = block.signature
+        body[REASONING_SIGNATURE] = block.signature
     if REASONING_DETAILS in fields:
         body[REASONING_DETAILS] = [*body.get(REASONING_DETAILS, ()), *fields[REASONING_DETAILS]]
 
@@ -324,23 +325,23 @@ RULES = Rules(
     roles=frozenset({"user", "assistant"}),
     inline_system="native",
     checks={
-        Thinking: refuse_thinking,
-        Redacted: refuse_redacted,
-        Opaque: partial(refuse_opaque, PROTOCOL),
-        Image: refuse_image,
-        File: refuse_file,
-        Audio: refuse_audio,
+        Thinking: check_thinking,
+        Redacted: check_redacted,
+        Opaque: partial(check_opaque, PROTOCOL),
+        Image: check_image,
+        File: check_file,
+        Audio: check_audio,
     },
-    named=True,
+    allows_names=True,
 )
 
-TEXTUAL = (Text, Refusal, Checkpoint, Reminder)
-ASSISTANT_BLOCKS = frozenset({*TEXTUAL, Thinking, ToolCall, Audio, Opaque})
-OTHER_BLOCKS = frozenset({*TEXTUAL, Image, File, Audio, ToolResult, Opaque})
+TEXT_BLOCKS = (Text, Refusal, Checkpoint, Reminder)
+ASSISTANT_BLOCKS = frozenset({*TEXT_BLOCKS, Thinking, ToolCall, Audio, Opaque})
+OTHER_BLOCKS = frozenset({*TEXT_BLOCKS, Image, File, Audio, ToolResult, Opaque})
 
 
 def write_message(message: Message, role: str | None = None) -> JsonObject:
-    """One message as this protocol wrote it, or as a compiled thread has it."""
+    """Write one message of this protocol."""
     body: JsonObject = {"role": role or message.role}
     blocks, form = message.blocks, message.form
     if len(blocks) == 1 and isinstance(blocks[0], ToolResult):
@@ -373,49 +374,42 @@ class Writer:
 
     def turn(self, turn: Turn) -> list[JsonObject]:
         """The messages that one turn becomes; `write_common` writes most turns faster."""
-        self._leave_out(turn)
-        is_assistant = turn.role == "assistant"
-        turn.keep(
-            [
-                (
-                    self._convert(b, position)
-                    if is_assistant
-                    else self._convert_other(b, position),
-                    position,
-                )
-                for b, position in zip(turn.blocks, turn.positions, strict=True)
-            ]
-        )
+        self._drop_unsupported(turn)
+        convert = self._convert if turn.role == "assistant" else self._convert_other
+        pairs = list(zip(turn.blocks, turn.positions, strict=True))
+        turn.set_blocks([(convert(block, position), position) for block, position in pairs])
         if not turn.blocks and turn.message.blocks:
             report_dropped_message(turn, self.losses)
             return []
         if turn.role == "assistant":
             return [self._assistant(turn)]
-        results = [
-            (block, position)
-            for block, position in zip(turn.blocks, turn.positions, strict=True)
-            if isinstance(block, ToolResult)
-        ]
-        other_blocks: list[Block] = [
-            block for block in turn.blocks if not isinstance(block, ToolResult)
-        ]
-        if not results:
-            return self._text_message(turn, other_blocks)
+        if not any(isinstance(block, ToolResult) for block in turn.blocks):
+            return self._text_message(turn, list(turn.blocks))
+        return self._result_messages(turn)
+
+    def _result_messages(self, turn: Turn) -> list[JsonObject]:
+        """The `tool` messages of a turn, then the media of its results, then its other blocks."""
         messages: list[JsonObject] = []
         moved_media: list[Block] = []
-        for block, position in results:
-            messages.append(self._result(block, position, moved_media))
+        other_blocks: list[Block] = []
+        other_positions: list[Position] = []
+        for block, position in zip(turn.blocks, turn.positions, strict=True):
+            if isinstance(block, ToolResult):
+                messages.append(self._result(block, position, moved_media))
+            else:
+                other_blocks.append(block)
+                other_positions.append(position)
         if moved_media:
             messages.append({"role": "user", "content": write_content(moved_media, "list")})
-        for block, position in (
-            zip(turn.blocks, turn.positions, strict=True) if other_blocks else ()
-        ):
-            if not isinstance(block, ToolResult):
-                self.losses.add(position, "beside_results_moved")
-        return messages + (self._text_message(turn, other_blocks) if other_blocks else [])
+        for position in other_positions:
+            self.losses.add(position, "beside_results_moved")
+        if other_blocks:
+            messages += self._text_message(turn, other_blocks)
+        return messages
 
-    def _leave_out(self, turn: Turn) -> None:
-        """Drop blocks that this role cannot have here, for example a call by the user."""
+    def _drop_unsupported(self, turn: Turn) -> None:
+        """Drop blocks that a message of this role cannot contain, for example a call by the
+        user."""
         supported = ASSISTANT_BLOCKS if turn.role == "assistant" else OTHER_BLOCKS
         if all(type(block) in supported for block in turn.blocks):
             return
@@ -425,18 +419,17 @@ class Writer:
                 remaining.append((block, position))
             else:
                 self.losses.add(position, "block_unsupported", self._name(block))
-        turn.blocks = [block for block, _ in remaining]
-        turn.positions = [position for _, position in remaining]
+        turn.set_blocks(remaining)
 
     def _convert(self, block: Block, position: Position) -> Block:
-        """A block as this protocol accepts it. Only PDFs are files here; a text document becomes
+        """A block as this protocol accepts it. Only a PDF can be a file; a text document becomes
         text."""
         text = plain_text(block.source) if isinstance(block, File) else None
         if isinstance(block, File) and text is not None:
             self.losses.add(position, "document_as_text")
             return Text(text if block.name is None else f"{block.name}\n\n{text}")
         if isinstance(block, File):
-            return named(block, position, self.losses)
+            return with_default_name(block, position, self.losses)
         if isinstance(block, Image):
             report_type(block.source, position, self.losses)
         elif isinstance(block, Audio) and isinstance(block.source, Inline):
@@ -446,7 +439,7 @@ class Writer:
         return block
 
     def _convert_other(self, block: Block, position: Position) -> Block:
-        """A block of any role but the assistant; only the assistant can refuse."""
+        """Like `_convert`, for other roles than the assistant, which cannot have a refusal."""
         if not isinstance(block, Refusal):
             return self._convert(block, position)
         self.losses.add(position, "refusal_as_text")
@@ -456,32 +449,33 @@ class Writer:
         role = "user" if turn.role == "tool" else turn.role
         message = turn.message
         if is_system(message) and not blocks:
-            self.losses.add(turn.at, "empty_message_dropped", message.role)
+            self.losses.add(turn.position, "empty_message_dropped", message.role)
             return []
         form = message.form
         if form == "list" and not blocks:
             form = ""
-            self.losses.add(turn.at, "list_as_string")
+            self.losses.add(turn.position, "list_as_string")
         body: JsonObject = {"role": role, "content": write_content(blocks, form)}
         return [_with_members(body, message)]
 
     def _assistant(self, turn: Turn) -> JsonObject:
-        called = False
+        has_call = False
         blocks: list[Block] = []
         for block, position in zip(turn.blocks, turn.positions, strict=True):
             written = block
             if isinstance(block, ToolCall):
-                called = True
+                has_call = True
                 written = self._call(block, position)
-            elif called and isinstance(block, TEXTUAL):
+            elif has_call and isinstance(block, TEXT_BLOCKS):
                 self.losses.add(position, "text_after_call_moved")
             elif isinstance(block, Audio) and block.ext is not None:
-                written = Audio(block.source, _spoken_ext(block))
+                written = Audio(block.source, _audio_ext(block))
             blocks.append(written)
         body: JsonObject = {"role": "assistant"}
-        texts = sum(isinstance(block, TEXTUAL) for block in blocks)
-        listed = turn.message.form == "list" and (texts > 1 or not called)
-        body.update(write_assistant(blocks, parts=listed))
+        text_count = sum(isinstance(block, TEXT_BLOCKS) for block in blocks)
+        # Beside calls, a list of one text means the same as a string.
+        is_list = turn.message.form == "list" and (text_count > 1 or not has_call)
+        body.update(write_assistant(blocks, parts=is_list))
         if "content" not in body:
             body["content"] = None if body.keys() - {"role"} else ""
         return _with_members(body, turn.message)
@@ -489,17 +483,16 @@ class Writer:
     def _call(self, block: ToolCall, position: Position) -> ToolCall:
         if block.namespace is not None:
             self.losses.add(position, "namespace_flattened", block.namespace)
-        ext = (
-            None if own_members(block.ext).get("item") else block.ext
-        )  # a deprecated function call has an id now
+        # `item` marks a deprecated function call, which is written as a tool call with an id.
+        ext = None if own_members(block.ext).get("item") else block.ext
         arguments = block.arguments
         if not arguments and not block.custom:
             arguments = "{}"
             report_empty_arguments((*position, "arguments"), self.losses)
-        call_id = self._legal(block.id, position)
+        call_id = self._legal_id(block.id, position)
         return structs.replace(block, id=call_id, arguments=arguments, ext=ext)
 
-    def _legal(self, call_id: str, position: Position) -> str:
+    def _legal_id(self, call_id: str, position: Position) -> str:
         legal = legal_id(call_id)
         if legal != call_id:
             report_new_id(call_id, position, self.losses)
@@ -512,10 +505,15 @@ class Writer:
         report_error_flag(position, block, self.losses)
         texts: list[Block] = []
         media: list[Block] = []
-        for part, at in supported_result_parts(
+        for part, part_position in supported_result_parts(
             block, position, self.request, RULES.checks, PROTOCOL, self.losses
         ):
-            self._sort(self._convert_other(part, at), at, texts, media)
+            converted = self._convert_other(part, part_position)
+            if isinstance(converted, TEXT_BLOCKS):
+                texts.append(converted)
+            else:
+                media.append(converted)
+                self.losses.add(part_position, "result_media_moved", self._name(converted))
         if media:
             moved_media.append(Text(f"[from the result of {legal_id(block.call_id)}]"))
             moved_media += media
@@ -525,23 +523,9 @@ class Writer:
             self.losses.add(position, "list_as_string")
         return {
             "role": "tool",
-            "tool_call_id": self._legal(block.call_id, position),
+            "tool_call_id": self._legal_id(block.call_id, position),
             "content": write_content(texts, form),
         }
-
-    def _sort(
-        self, part: Block, position: Position, texts: list[Block], media: list[Block]
-    ) -> None:
-        """Text stays in the result; media moves after it."""
-        if isinstance(part, TEXTUAL):
-            texts.append(part)
-            return
-        media.append(part)
-        self.losses.add(
-            position,
-            "result_media_moved",
-            self._name(part),
-        )
 
     def _name(self, block: Block) -> str:
         wire = self.request.wire
@@ -558,17 +542,18 @@ def _with_members(body: JsonObject, message: Message) -> JsonObject:
     return body
 
 
-def _spoken_ext(block: Audio) -> Any:
-    rest = {key: value for key, value in own_members(block.ext).items() if key not in AUDIO_ANSWER}
+def _audio_ext(block: Audio) -> Any:
+    """The `ext` of an answer's audio without its content."""
+    rest = {key: value for key, value in own_members(block.ext).items() if key not in AUDIO_CONTENT}
     return {PROTOCOL: rest} if rest else None
 
 
 TEXT_ROLES = frozenset({"user", "assistant", "system", "developer"})
-"""Roles whose message may be just a text."""
+"""Roles of messages that may contain nothing but text."""
 
 
 def decode_common(raw: JsonObject) -> Message | None:
-    """The message, or `None` if it has another shape."""
+    """The message, or `None` if it is unusual."""
     try:
         role, content, size = raw["role"], raw["content"], len(raw)
         if type(role) is not str:
@@ -583,7 +568,7 @@ def decode_common(raw: JsonObject) -> Message | None:
         if size != 3:
             return None
         if role == "assistant":
-            return _decode_calls(content, raw["tool_calls"])
+            return _decode_common_answer(content, raw["tool_calls"])
         if role != "tool":
             return None
         call_id = raw["tool_call_id"]
@@ -602,7 +587,7 @@ def decode_common(raw: JsonObject) -> Message | None:
         return None
 
 
-def _decode_calls(content: Any, calls: list[JsonObject]) -> Message | None:
+def _decode_common_answer(content: Any, calls: list[JsonObject]) -> Message | None:
     blocks: list[Block] = []
     form: Form = "text"
     if content is None:
@@ -632,16 +617,16 @@ def _decode_calls(content: Any, calls: list[JsonObject]) -> Message | None:
 
 
 def write_common(turn: Turn, losses: Losses) -> list[JsonObject] | None:
-    """The messages of a turn, or `None` if it has another shape; then nothing was reported."""
+    """The messages of a turn; `None`, without reporting anything, if the turn is unusual."""
     message = turn.message
     if message.ext is not None or message.name is not None or not turn.blocks:
         return None
     if turn.role == "assistant":
-        return _write_assistant(turn)
+        return _write_common_answer(turn)
     if message.role in SYSTEM_ROLES:
         return None
     if type(turn.blocks[0]) is ToolResult:
-        return _write_results(turn, losses)
+        return _write_common_results(turn, losses)
     texts = plain_texts(turn.blocks)
     if texts is None:
         return None
@@ -649,7 +634,7 @@ def write_common(turn: Turn, losses: Losses) -> list[JsonObject] | None:
     return [{"role": "user" if turn.role == "tool" else turn.role, "content": content}]
 
 
-def _write_assistant(turn: Turn) -> list[JsonObject] | None:
+def _write_common_answer(turn: Turn) -> list[JsonObject] | None:
     texts: list[str] = []
     calls: list[JsonObject] = []
     for block in turn.blocks:
@@ -675,7 +660,7 @@ def _write_assistant(turn: Turn) -> list[JsonObject] | None:
     return [{"role": "assistant", "content": content, "tool_calls": calls}]
 
 
-def _write_results(turn: Turn, losses: Losses) -> list[JsonObject] | None:
+def _write_common_results(turn: Turn, losses: Losses) -> list[JsonObject] | None:
     messages: list[JsonObject] = []
     for block in turn.blocks:
         if type(block) is not ToolResult:
@@ -685,9 +670,9 @@ def _write_results(turn: Turn, losses: Losses) -> list[JsonObject] | None:
             return None
         content = texts[0] if len(texts) == 1 and block.form != "list" else _text_parts(texts)
         messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
-    for at, block in enumerate(turn.blocks):
+    for index, block in enumerate(turn.blocks):
         if type(block) is ToolResult and block.is_error is not None:
-            report_error_flag(turn.position_of(at), block, losses)
+            report_error_flag(turn.position_of(index), block, losses)
     return messages
 
 
@@ -695,21 +680,25 @@ def _text_parts(texts: list[str]) -> list[JsonObject]:
     return [{"type": "text", "text": text} for text in texts]
 
 
-def report_error_flag(at: Position, result: ToolResult, losses: Losses) -> None:
-    """Report the `is_error` of a result. It is a loss of meaning if the tool failed, unless the
-    text is our own and says so."""
-    if result.is_error:
-        report_outcome(at, True, result.content == (Text(NO_RESULT),), losses)
-    elif result.is_error is not None:
-        losses.add(at, "error_flag_dropped", "false", "form")
+def report_error_flag(position: Position, result: ToolResult, losses: Losses) -> None:
+    """Report the `is_error` of a result, if it has one."""
+    if result.is_error is not None:
+        is_added = result.content == (Text(NO_RESULT),)
+        report_outcome(position, result.is_error, is_added, losses)
 
 
-def report_outcome(at: Position | str, is_error: bool, is_ours: bool, losses: Losses) -> None:
-    """Report an `is_error`; `is_ours` is whether the result is the one we add ourselves."""
-    level = "meaning" if is_error and not is_ours else "form"
-    losses.add(at, "error_flag_dropped", "true" if is_error else "false", level)
+def report_outcome(
+    position: Position | str, is_error: bool, is_added: bool, losses: Losses
+) -> None:
+    """Report the `is_error` of a result, which this protocol has no member for.
+
+    It is a loss of meaning if the tool failed. `is_added` is whether the result was added by Weft;
+    then its text says that there is no result.
+    """
+    level = "meaning" if is_error and not is_added else "form"
+    losses.add(position, "error_flag_dropped", "true" if is_error else "false", level)
 
 
 def legal_id(call_id: str) -> str:
-    """The id within the length limit."""
+    """The id if OpenAI accepts its length, else a shorter one."""
     return fitting_id(call_id, CALL_ID_LENGTH)

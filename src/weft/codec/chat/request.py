@@ -11,7 +11,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.catalog import Model
-from weft.codec.base import Calls, Encoded, Losses, Target, members
+from weft.codec.base import Calls, Encoded, Losses, Target, as_object
 from weft.codec.outgoing import (
     blocks_of,
     plain_blocks,
@@ -20,17 +20,17 @@ from weft.codec.outgoing import (
     without_empty_texts,
 )
 from weft.codec.pairing import with_paired_results
-from weft.codec.read import at, inside, object_of, objects, optional, text_of, wrong
+from weft.codec.read import object_of, objects, optional, path_prefix, text_of, with_prefix, wrong
 from weft.codec.repair import Turn, arrange, join_system_text
-from weft.codec.reports import tool_losses
+from weft.codec.reports import report_tool_members
 from weft.codec.tools import (
+    can_define,
     flatten_tools,
     format_of,
     grammar_of,
     is_allowed,
-    is_offered,
-    narrow,
     schema_of,
+    take_allowed_names,
     with_properties,
 )
 from weft.errors import Refused
@@ -58,7 +58,7 @@ from weft.model import (
     texts,
 )
 
-from .blocks import MARKS, part_name, write_content
+from .blocks import CACHE_BREAKPOINT, CACHE_CONTROL, part_name, write_content
 from .fields import FIELDS, decode_params, encode_params
 from .messages import (
     RULES,
@@ -70,36 +70,41 @@ from .messages import (
     write_common,
     write_message,
 )
-from .wire import LEGAL_PARTICIPANT, LONGEST_PARTICIPANT, PROTOCOL, REFUSED_IN_NAMES, REQUEST_SETUP
-
-# Tool definitions: https://platform.openai.com/docs/guides/function-calling
-#
-# `functions` is the list of the first version of the API. Its members become tools like any other,
-# and are written back into that list.
+from .wire import (
+    LEGAL_PARTICIPANT,
+    MAX_PARTICIPANT_LENGTH,
+    PROTOCOL,
+    REFUSED_IN_NAMES,
+    REQUEST_SETUP,
+)
 
 
 def decode_tools(body: JsonObject, marks: dict[Position, Any]) -> tuple[Tool, ...]:
+    """The tools of a body: https://platform.openai.com/docs/guides/function-calling
+
+    The deprecated `functions` become tools too. They are written back as `functions`.
+    """
     tools: list[Tool] = []
     for number, raw in enumerate(objects(body.get("tools") or [], "tools")):
         if "cache_control" in raw:
             marks["tools", number] = raw["cache_control"]
-        with at(f"tools[{number}]"):
+        with path_prefix(f"tools[{number}]"):
             tools.append(_decode_tool(raw))
     for number, raw in enumerate(objects(body.get("functions") or [], "functions")):
-        with at(f"functions[{number}]"):
+        with path_prefix(f"functions[{number}]"):
             tools.append(_decode_function(raw, raw))
     return tuple(tools)
 
 
 def _decode_tool(raw: JsonObject) -> Tool:
     definition = {key: value for key, value in raw.items() if key != "cache_control"}
-    optional(raw, "type", str)
-    function, custom = members(raw.get("function")), members(raw.get("custom"))
+    optional(raw, "type", str)  # refuses a type that is not a string
+    function, custom = as_object(raw.get("function")), as_object(raw.get("custom"))
     if function is not None:
-        with at("function"):
+        with path_prefix("function"):
             return _decode_function(function, definition)
     if custom is not None:
-        with at("custom"):
+        with path_prefix("custom"):
             name, description = text_of(custom, "name"), optional(custom, "description", str)
         return Tool(name, description, kind="custom", raw={PROTOCOL: definition})
     kind = text_of(raw, "type")
@@ -126,8 +131,8 @@ def write_tools(
     if original is not None:
         if "tools" in original:
             return original["tools"]  # empty, or null
-        legacy = len(original.get("functions") or ())
-        tools = request.tools[: len(request.tools) - legacy]
+        function_count = len(original.get("functions") or ())
+        tools = request.tools[: len(request.tools) - function_count]
     else:
         tools = request.tools
     written: list[JsonObject] = []
@@ -146,18 +151,18 @@ def write_tools(
 def _write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     if tool.raw is not None and PROTOCOL in tool.raw:
         definition = dict(tool.raw[PROTOCOL])
-        # Without the wrapper, it comes from the deprecated `functions`.
+        # A definition with a `name` at its top is one of the deprecated `functions`.
         return {"type": "function", "function": definition} if "name" in definition else definition
-    if not is_offered(tool, number, losses):
+    if not can_define(tool, number, losses):
         return None
-    tool_losses(tool, number, losses)
+    report_tool_members(tool, number, losses)
     fields: JsonObject = {"name": tool.name}
     if tool.description is not None:
         fields["description"] = tool.description
     if tool.kind == "custom":
-        form = _custom_format(tool)
-        if form is not None:
-            fields["format"] = form
+        input_format = _custom_format(tool)
+        if input_format is not None:
+            fields["format"] = input_format
         return {"type": "custom", "custom": fields}
     if tool.parameters is not None:
         schema = schema_of(tool, number, losses)
@@ -183,16 +188,16 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     raws = objects(body.get("messages"), "messages")
     messages = _decode_messages(raws, marks, rest)
     tools = decode_tools(body, marks)
-    members = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
+    raw = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
     if body.get("tools"):
-        del members["tools"]
+        del raw["tools"]
     return Request(
         model=text_of(body, "model") if model is None else model,
         messages=messages,
         tools=tools,
         params=params,
         marks=marks,
-        raw={PROTOCOL: members},
+        raw={PROTOCOL: raw},
         rest=rest,
         wire=Wire(PROTOCOL, _locator(body, raws), part_name),
     )
@@ -202,7 +207,7 @@ def _decode_messages(
     raws: list[JsonObject], marks: dict[Position, Any], rest: dict[str, Any]
 ) -> tuple[Message, ...]:
     messages: list[Message] = []
-    legacy = 0
+    function_call_number = 0  # the message with the last deprecated function call
     for number, raw in enumerate(raws):
         common = decode_common(raw)
         if common is not None:
@@ -212,11 +217,12 @@ def _decode_messages(
                 _note_form(raw, number, rest)
             continue
         if raw.get("function_call"):
-            legacy = number
+            function_call_number = number
+        is_function = raw.get("role") == "function"  # the result of that call, with the same id
         try:
-            message = decode_message(raw, legacy if raw.get("role") == "function" else number)
+            message = decode_message(raw, function_call_number if is_function else number)
         except Refused as error:
-            raise inside(f"messages[{number}]", error) from None
+            raise with_prefix(f"messages[{number}]", error) from None
         messages.append(message)
         if message.role == "assistant":
             _note_form(raw, number, rest)
@@ -227,12 +233,12 @@ def _decode_messages(
 
 
 def _note_form(raw: JsonObject, number: int, rest: dict[str, Any]) -> None:
-    """Note an unusual form of an assistant's content: empty but not null, or a list of one text
-    next to calls."""
+    """Note in `rest` that an assistant's content has an unusual form, which other protocols do not
+    keep: empty but not null, or a list of one text beside calls."""
     content = raw.get("content")
-    empty = not content and (content is not None or "content" not in raw)
-    single = isinstance(content, list) and len(cast(Any, content)) == 1
-    if empty or (single and raw.get("tool_calls")):
+    is_empty = not content and (content is not None or "content" not in raw)
+    is_single = isinstance(content, list) and len(cast(Any, content)) == 1
+    if is_empty or (is_single and raw.get("tool_calls")):
         rest[f"messages[{number}].content"] = None
 
 
@@ -245,17 +251,19 @@ def _take_marks(
 ) -> None:
     """Collect the cache marks of the parts. OpenAI's own kind is also noted in `rest`."""
     for index, part in enumerate(content):
-        if MARKS[0] not in part and MARKS[1] not in part:
+        if CACHE_CONTROL not in part and CACHE_BREAKPOINT not in part:
             continue
         position = _part_position(message, number, index)
-        if MARKS[0] in part:
-            marks[position] = part[MARKS[0]]
-        if MARKS[1] in part:
-            marks[*position, MARKS[1]] = part[MARKS[1]]
-            rest[f"messages[{number}].content[{index}].{MARKS[1]}"] = part[MARKS[1]]
+        if CACHE_CONTROL in part:
+            marks[position] = part[CACHE_CONTROL]
+        if CACHE_BREAKPOINT in part:
+            mark = part[CACHE_BREAKPOINT]
+            marks[*position, CACHE_BREAKPOINT] = mark
+            rest[f"messages[{number}].content[{index}].{CACHE_BREAKPOINT}"] = mark
 
 
 def _part_position(message: Message, number: int, index: int) -> Position:
+    """The position of a content part in the model. A thinking block comes before the content."""
     first = message.blocks[0]
     if isinstance(first, ToolResult):
         return number, 0, index
@@ -263,14 +271,15 @@ def _part_position(message: Message, number: int, index: int) -> Position:
 
 
 def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Position], str]:
-    """Paths in the caller's body; computed only when a loss is reported."""
-    inside: dict[int, list[str]] = {}
+    """A function that converts a position to a path in the caller's body."""
+    assistant_paths: dict[int, list[str]] = {}
 
     def block_paths(number: int) -> list[str]:
-        """The paths of the blocks inside an assistant message."""
-        if number not in inside:
-            inside[number] = [path for path, _ in find_blocks(raws[number], number, set())]
-        return inside[number]
+        """The paths of the blocks of an assistant message; computed when a loss is reported."""
+        if number not in assistant_paths:
+            blocks = find_blocks(raws[number], number, set())
+            assistant_paths[number] = [path for path, _ in blocks]
+        return assistant_paths[number]
 
     def locate(position: Position) -> str:
         if len(position) == 2 and type(number := position[0]) is int:  # the common case
@@ -314,11 +323,12 @@ def encode_request(request: Request, target: Target) -> Encoded:
     calls: Calls = {}
     allowed: tuple[str, ...] = ()
     if PROTOCOL not in request.raw:
-        newer = target.model.custom_tools  # the two came together, and older servers know neither
-        request, calls = flatten_tools(request, losses, custom=newer, namespaces=False)
-        request = _legal_names(request, losses)
-        if not newer:
-            request, allowed = narrow(request, losses)
+        # Servers without custom tools have no `allowed_tools` either: OpenAI added both at once.
+        has_custom = target.model.custom_tools
+        request, calls = flatten_tools(request, losses, custom=has_custom, namespaces=False)
+        request = _with_legal_names(request, losses)
+        if not has_custom:
+            request, allowed = take_allowed_names(request, losses)
     tools = write_tools(request, allowed, losses)
     body: JsonObject = {"model": request.model}
     body.update(encode_params(request, target, tools or [], losses))
@@ -328,29 +338,29 @@ def encode_request(request: Request, target: Target) -> Encoded:
     return Encoded(body, losses.items, calls)
 
 
-def _legal_names(request: Request, losses: Losses) -> Request:
+def _with_legal_names(request: Request, losses: Losses) -> Request:
     """The request with names of participants that OpenAI accepts; an empty name is left out."""
     changed: dict[int, Message] = {}
     for number, message in enumerate(request.messages):
         name = message.name
         if name is None or LEGAL_PARTICIPANT.fullmatch(name):
             continue
-        legal = REFUSED_IN_NAMES.sub("_", name)[:LONGEST_PARTICIPANT] or None
+        legal = REFUSED_IN_NAMES.sub("_", name)[:MAX_PARTICIPANT_LENGTH] or None
         losses.add(
             f"{losses.path((number,))}.name",
             "participant_name_changed",
-            f"{name[:LONGEST_PARTICIPANT]} -> {legal or ''}",
+            f"{name[:MAX_PARTICIPANT_LENGTH]} -> {legal or ''}",
         )
         changed[number] = structs.replace(message, name=legal)
     if not changed:
         return request
-    messages = tuple(changed.get(at, message) for at, message in enumerate(request.messages))
+    messages = tuple(changed.get(n, message) for n, message in enumerate(request.messages))
     return structs.replace(request, messages=messages)
 
 
 def _write_messages(request: Request, target: Target, losses: Losses) -> list[JsonObject]:
     if request.wire is not None and request.wire.protocol == PROTOCOL:
-        return _write_own(request, target, losses)
+        return _write_native_messages(request, target, losses)
     for position in request.marks:
         losses.add(position, "cache_breakpoint_dropped")
     turns = arrange(request, RULES, target.model, target.system, losses).turns
@@ -363,15 +373,16 @@ def _write_messages(request: Request, target: Target, losses: Losses) -> list[Js
         if written is None:
             written = writer.turn(turn)
             for body in written if is_system(turn.message) else ():
-                _adapt_system(body, turn.at, target.model, losses)
+                _adapt_system(body, turn.position, target.model, losses)
         messages += written
     return messages
 
 
-def _write_own(request: Request, target: Target, losses: Losses) -> list[JsonObject]:
-    """The messages of this protocol's own body, changed as the policy or target asks for."""
+def _write_native_messages(request: Request, target: Target, losses: Losses) -> list[JsonObject]:
+    """The messages of this protocol's own body, changed only by the system policy and, if the
+    target's rules are enforced, for older servers."""
     written = [write_message(message) for message in request.messages]
-    _put_marks(request, written)
+    _add_marks(request, written)
     messages: list[JsonObject] = []
     if target.system in ("auto", "inline"):
         messages = written
@@ -390,7 +401,8 @@ def _write_own(request: Request, target: Target, losses: Losses) -> list[JsonObj
 
 
 def _adapt_system(body: JsonObject, position: Position, model: Model, losses: Losses) -> None:
-    """Adapt a system message to servers that only know the older API; see `Model`."""
+    """Adapt a system message to servers without the role `developer`, or without lists of parts in
+    system messages."""
     if body.get("role") == "developer" and model.developer is False:
         body["role"] = "system"
         losses.add(position, "role_changed", "developer -> system")
@@ -416,19 +428,20 @@ def _merge_system(turns: list[Turn], messages: list[JsonObject]) -> list[Turn]:
     return [turn for turn in turns if not is_system(turn.message)]
 
 
-def _put_marks(request: Request, messages: list[JsonObject]) -> None:
+def _add_marks(request: Request, messages: list[JsonObject]) -> None:
+    """Add the cache marks to the parts that they were set on; the reverse of `_part_position`."""
     for position, mark in request.marks.items():
         if not isinstance(position[0], int):
             continue
-        key = MARKS[1] if position[-1] == MARKS[1] else MARKS[0]
+        key = CACHE_BREAKPOINT if position[-1] == CACHE_BREAKPOINT else CACHE_CONTROL
         steps = [step for step in position[1:] if isinstance(step, int)]
         message = request.messages[position[0]]
-        at = steps[-1]
+        index = steps[-1]
         if len(steps) == 1 and isinstance(message.blocks[0], Thinking):
-            at -= 1
+            index -= 1
         content = messages[position[0]].get("content")
         if isinstance(content, list):
-            content[at][key] = mark
+            content[index][key] = mark
 
 
 def write_messages(messages: Sequence[Message]) -> list[JsonObject]:
@@ -437,11 +450,12 @@ def write_messages(messages: Sequence[Message]) -> list[JsonObject]:
 
 
 def _bodies(message: Message) -> Iterator[JsonObject]:
+    """The `tool` messages for the results of a message, and one message for its other blocks."""
     results, calls = blocks_of(message, ToolResult), blocks_of(message, ToolCall)
     for result in results:
         content = "\n".join(texts(result.content))
         yield {"role": "tool", "tool_call_id": result.call_id, "content": content}
-    # A `tool` message holds text alone, so the media of results is in the message after them.
+    # A `tool` message contains only text, so the media of results goes into the next message.
     media = [b for r in results for b in r.content if isinstance(b, Image | File | Audio)]
     content: Any = write_content(
         without_empty_texts([*_supported_blocks((*message.blocks, *media))]), "text"

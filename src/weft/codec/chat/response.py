@@ -1,11 +1,11 @@
-"""Complete answers, both ways: https://platform.openai.com/docs/api-reference/chat/object
+"""Decodes and encodes complete answers: https://platform.openai.com/docs/api-reference/chat/object
 
 The first choice is the answer. Members without a field in the model are kept in the response's
-`ext` by their path in the body (`choices[0].logprobs`, `choices[1]`). So a loss can name them, and
-the same protocol gets them back at the same path.
+`ext`, under their path in the body (`choices[0].logprobs`, `choices[1]`). Losses use that path, and
+a client of the same protocol gets the members back there.
 
-Token counts and finish reasons are here too. `prompt_tokens` counts all input, including tokens
-read from and written to the cache, like `Usage.input`.
+Token counts and finish reasons are here too. Like `Usage.input`, `prompt_tokens` includes the
+tokens read from the cache and written to it.
 """
 
 from collections.abc import Sequence
@@ -13,18 +13,18 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from weft.codec.base import Encoded, Locate, Losses, ThinkingMember, members
-from weft.codec.errors import declined, failed, failed_stop, not_an_answer
+from weft.codec.base import Encoded, Locate, Losses, ThinkingMember, as_object
+from weft.codec.errors import declined_in_text, failed_stop, not_an_answer, upstream_failed
 from weft.codec.lenient import (
     arguments_text,
-    made_call_id,
     optional_text,
+    read_call_id,
     with_repairs,
     with_text,
     with_type,
 )
 from weft.codec.openai import decode_counts, decode_error
-from weft.codec.read import inside, objects, wrong
+from weft.codec.read import objects, with_prefix, wrong
 from weft.codec.reports import report_answer, report_call, report_ext, report_stop, report_thinking
 from weft.errors import Refused
 from weft.model import (
@@ -58,12 +58,13 @@ from .wire import (
     HIDDEN,
     KIND_FINISH_REASON,
     PROTOCOL,
-    REASONING,
     REASONING_DETAILS,
-    REASONING_PROOF,
+    REASONING_SIGNATURE,
+    THINKING_MEMBERS,
 )
 
 PART_TYPES = {"text": "text", "refusal": "refusal", "image_url": "image_url"}
+"""The type of a part without a `type`, by the member that it has."""
 
 
 def complete_message(raw: JsonObject, path: str, losses: Losses) -> JsonObject:
@@ -81,11 +82,11 @@ def complete_message(raw: JsonObject, path: str, losses: Losses) -> JsonObject:
             complete_call(call, number, f"{path}.tool_calls[{number}]", losses)
             for number, call in enumerate(cast(list[Any], calls))
         ]
-    legacy = members(raw.get("function_call"))
+    legacy = as_object(raw.get("function_call"))
     if legacy is not None and legacy.get("name"):
-        where = f"{path}.function_call.arguments"
-        written = arguments_text(legacy.get("arguments"), where, losses)
-        message["function_call"] = {**legacy, "arguments": written}
+        arguments_path = f"{path}.function_call.arguments"
+        arguments = arguments_text(legacy.get("arguments"), arguments_path, losses)
+        message["function_call"] = {**legacy, "arguments": arguments}
     return message
 
 
@@ -94,7 +95,7 @@ def complete_part(part: Any, path: str, losses: Losses) -> Any:
     if isinstance(part, str):
         losses.add(path, "value_retyped", "string -> part")
         return {"type": "text", "text": part}
-    fields = members(part)
+    fields = as_object(part)
     if fields is None:
         return part
     fields = with_type(fields, PART_TYPES, path, losses)
@@ -103,33 +104,34 @@ def complete_part(part: Any, path: str, losses: Losses) -> Any:
 
 def complete_call(call: Any, number: int, path: str, losses: Losses) -> Any:
     """A tool call with defaults for its id, type and arguments; its name is required."""
-    raw = members(call)
+    raw = as_object(call)
     if raw is None:
         return call
     if raw.get("type") is None and "type" in raw:
         raw = {key: value for key, value in raw.items() if key != "type"}
-    custom = raw.get("type") == "custom" or ("type" not in raw and "custom" in raw)
-    kind, key = ("custom", "input") if custom else ("function", "arguments")
-    if custom and "type" not in raw:
+    is_custom = raw.get("type") == "custom" or ("type" not in raw and "custom" in raw)
+    kind, key = ("custom", "input") if is_custom else ("function", "arguments")
+    if is_custom and "type" not in raw:
         raw = {**raw, "type": "custom"}
-    inner = members(raw.get(kind))
+    inner = as_object(raw.get(kind))
     if inner is not None and type(inner.get(key)) is not str:
-        where = f"{path}.{kind}"
-        if custom:
-            inner = with_text(inner, key, where, losses)
+        inner_path = f"{path}.{kind}"
+        if is_custom:
+            inner = with_text(inner, key, inner_path, losses)
         else:
-            written = arguments_text(inner.get(key), f"{where}.{key}", losses)
-            inner = {**inner, key: written}
+            arguments = arguments_text(inner.get(key), f"{inner_path}.{key}", losses)
+            inner = {**inner, key: arguments}
         raw = {**raw, kind: inner}
     if not isinstance(raw.get("id"), str):
-        raw = {**raw, "id": made_call_id(raw, "id", number, path, losses)}
+        raw = {**raw, "id": read_call_id(raw, "id", number, path, losses)}
     return raw
 
 
-CHOICE = "choices[0]"
-MESSAGE = "choices[0].message"
+CHOICE_PATH = "choices[0]"
+MESSAGE_PATH = "choices[0].message"
 
 ENVELOPE = frozenset({"id", "model", "choices", "usage"})
+"""Members of a body that have a field in `Response`."""
 
 
 def decode_response(body: JsonObject) -> Response:
@@ -138,24 +140,24 @@ def decode_response(body: JsonObject) -> Response:
     Raises `UpstreamFailed` if it failed, and `NotAnAnswer` if it is not an answer.
     """
     if body.get("error"):
-        raise failed(decode_error(body, 0))
+        raise upstream_failed(decode_error(body, 0))
     if not body.get("choices") or not isinstance(body["choices"], list):
         raise not_an_answer(body, "choices")
     choices = objects(body["choices"], "choices")
     choice = choices[0]
     error = failed_choice(choice)
     if error is not None:
-        raise failed(error)
+        raise upstream_failed(error)
     repairs = Losses()
-    raw = members(choice.get("message"))
+    raw = as_object(choice.get("message"))
     if raw is None:
-        raise inside(CHOICE, wrong("message", choice.get("message"), "an object"))
+        raise with_prefix(CHOICE_PATH, wrong("message", choice.get("message"), "an object"))
     try:
-        message = decode_message(complete_message(raw, MESSAGE, repairs))
+        message = decode_message(complete_message(raw, MESSAGE_PATH, repairs))
     except Refused as error:
-        raise inside(MESSAGE, error) from None
+        raise with_prefix(MESSAGE_PATH, error) from None
     model = optional_text(body.get("model"))
-    calls, refused = _any(message.blocks, ToolCall), _any(message.blocks, Refusal)
+    has_calls, refused = _has(message.blocks, ToolCall), _has(message.blocks, Refusal)
     response = Response(
         structs.replace(
             message,
@@ -166,7 +168,7 @@ def decode_response(body: JsonObject) -> Response:
         ),
         id=optional_text(body.get("id")),
         model=model,
-        stop=decode_stop(choice.get("finish_reason"), calls=calls, refused=refused),
+        stop=decode_stop(choice.get("finish_reason"), has_calls=has_calls, refused=refused),
         usage=decode_usage(body.get("usage")),
         ext={PROTOCOL: _unmapped_members(body, choices, message, raw)},
     )
@@ -180,14 +182,14 @@ def failed_choice(choice: JsonObject) -> ApiError | None:
     return failed_stop(choice.get("finish_reason"), FAILED_STOPS)
 
 
-def _any(blocks: Sequence[Block], kind: type) -> bool:
+def _has(blocks: Sequence[Block], kind: type) -> bool:
     return any(isinstance(block, kind) for block in blocks)
 
 
 def _unmapped_members(
     body: JsonObject, choices: Sequence[JsonObject], message: Message, raw: JsonObject
 ) -> JsonObject:
-    """The members without a field, by path."""
+    """The members of a body without a field in `Response`, by path."""
     members_by_path = {key: value for key, value in body.items() if key not in ENVELOPE}
     if members_by_path.get("object") == COMPLETION:
         del members_by_path["object"]
@@ -196,16 +198,15 @@ def _unmapped_members(
     first = choices[0]
     for key, value in first.items():
         if key not in ("message", "finish_reason") and (key, value) != ("index", 0):
-            members_by_path[f"{CHOICE}.{key}"] = value
+            members_by_path[f"{CHOICE_PATH}.{key}"] = value
     if "finish_reason" in first and first["finish_reason"] is None:
-        members_by_path[f"{CHOICE}.finish_reason"] = None
-    extra = (message.ext or {}).get(PROTOCOL, {})
-    for key, value in extra.items():
-        members_by_path[f"{MESSAGE}.{key}"] = value
+        members_by_path[f"{CHOICE_PATH}.finish_reason"] = None
+    for key, value in own_members(message.ext).items():
+        members_by_path[f"{MESSAGE_PATH}.{key}"] = value
     if "content" in raw and not raw["content"]:
-        members_by_path[f"{MESSAGE}.content"] = raw["content"]
+        members_by_path[f"{MESSAGE_PATH}.content"] = raw["content"]
     if raw.get("role") != "assistant":
-        members_by_path[f"{MESSAGE}.role"] = raw.get("role")
+        members_by_path[f"{MESSAGE_PATH}.role"] = raw.get("role")
     for number, choice in enumerate(choices[1:], 1):
         members_by_path[f"choices[{number}]"] = choice
     return members_by_path
@@ -215,14 +216,14 @@ def locate_answer(response: Response, position: Position) -> str:
     """The path of a position in an answer of this protocol."""
     match position:
         case (int(), int(block), *deeper):
-            path = f"{MESSAGE}.{_member_of(response.message, block)}"
+            path = f"{MESSAGE_PATH}.{_member_of(response.message, block)}"
             return path + (".function.arguments" if deeper == ["arguments"] else "")
         case ("stop", *_):
-            return f"{CHOICE}.finish_reason"
+            return f"{CHOICE_PATH}.finish_reason"
         case ("member", name):
             return str(name)
         case _:
-            return MESSAGE
+            return MESSAGE_PATH
 
 
 def _member_of(message: Message, number: int) -> str:
@@ -231,7 +232,7 @@ def _member_of(message: Message, number: int) -> str:
     item = own_members(getattr(block, "ext", None)).get("item")
     match block:
         case Thinking(signature=signature):
-            return item or (REASONING_PROOF if signature is not None else REASONING_DETAILS)
+            return item or (REASONING_SIGNATURE if signature is not None else REASONING_DETAILS)
         case ToolCall():
             calls = [
                 b for b in before if isinstance(b, ToolCall) and "item" not in own_members(b.ext)
@@ -244,8 +245,8 @@ def _member_of(message: Message, number: int) -> str:
         case _ if message.form != "list":
             return "content"
         case _:
-            silent = Thinking | ToolCall | Audio
-            return f"content[{sum(not isinstance(b, silent) for b in before)}]"
+            not_content = Thinking | ToolCall | Audio
+            return f"content[{sum(not isinstance(b, not_content) for b in before)}]"
 
 
 def encode_response(response: Response, created: int, locate: Locate | None = None, /) -> Encoded:
@@ -253,12 +254,12 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
     losses = Losses(locate=locate)
     native = response.ext is not None and PROTOCOL in response.ext
     message = response.message
-    blocks = _shown(message, losses)
+    blocks = _supported_blocks(message, losses)
     answer_message: JsonObject = {"role": "assistant"}
     answer_message.update(write_assistant(blocks, parts=message.form == "list"))
     if message.form != "list" and isinstance(answer_message.get("content"), list):
         _join_texts(answer_message, message, losses)
-    calls, refused = _any(blocks, ToolCall), _any(blocks, Refusal)
+    has_calls, refused = _has(blocks, ToolCall), _has(blocks, Refusal)
     choice: JsonObject = {"index": 0, "message": answer_message}
     body: JsonObject = {
         "id": "chatcmpl-weft" if response.id is None else response.id,
@@ -271,7 +272,9 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
         answer_message.setdefault("content", None)
         answer_message.setdefault("refusal", None)
         choice["logprobs"] = None
-        choice["finish_reason"] = finish_reason(response.stop, losses, calls=calls, refused=refused)
+        choice["finish_reason"] = finish_reason(
+            response.stop, losses, has_calls=has_calls, refused=refused
+        )
         body["created"] = created
     body["model"] = response.model or ""
     body["choices"] = [choice]
@@ -280,22 +283,23 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
         body["usage"] = usage
     if response.ext is not None:
         report_answer(response.ext, PROTOCOL, losses)
-        _put_back(body, response.ext.get(PROTOCOL, {}))
+        _restore_members(body, response.ext.get(PROTOCOL, {}))
     return Encoded(body, losses.items)
 
 
-def _shown(message: Message, losses: Losses) -> list[Block]:
-    """The blocks that a client of this protocol can receive."""
+def _supported_blocks(message: Message, losses: Losses) -> list[Block]:
+    """The blocks that a client of this protocol can receive; the others are reported."""
     blocks: list[Block] = []
-    thoughts = sum(isinstance(block, Thinking) for block in message.blocks)
+    thinking_count = sum(isinstance(block, Thinking) for block in message.blocks)
     for number, block in enumerate(message.blocks):
         if not is_supported(block, message.origin, (0, number), losses):
             continue
-        if isinstance(block, Thinking) and not _made_here(message.origin):
-            if thoughts > 1:
+        if isinstance(block, Thinking) and not _is_native(message.origin):
+            if thinking_count > 1:
                 losses.add((0, number), "text_boundary_dropped", "thinking blocks")
-            shown = show_thinking(block, (0, number), losses)
-            blocks += [] if shown is None else [shown]
+            thinking = convert_thinking(block, (0, number), losses)
+            if thinking is not None:
+                blocks.append(thinking)
             continue
         ext = getattr(block, "ext", None)
         if ext is not None:
@@ -304,9 +308,9 @@ def _shown(message: Message, losses: Losses) -> list[Block]:
     return blocks
 
 
-def show_thinking(block: Thinking, position: Position, losses: Losses) -> Thinking | None:
-    """Another protocol's thinking for a client of this one: the text, in the member that
-    `place_thinking` chose. Weft keeps the signature and adds it to the next request."""
+def convert_thinking(block: Thinking, position: Position, losses: Losses) -> Thinking | None:
+    """Another protocol's thinking for a client of this one: only its text, in the member that
+    `place_thinking` chose; `None` if it has no text."""
     report_thinking(block, PROTOCOL, position, losses)
     if not block.text:
         return None
@@ -314,38 +318,39 @@ def show_thinking(block: Thinking, position: Position, losses: Losses) -> Thinki
 
 
 def thinking_member(block: Thinking) -> str:
-    """The member for this thinking."""
-    return str(own_members(block.ext).get("item") or REASONING[0])
+    """The member for this thinking, or `HIDDEN`."""
+    return str(own_members(block.ext).get("item") or THINKING_MEMBERS[0])
 
 
 def place_thinking(block: Thinking, member: ThinkingMember) -> Thinking:
-    """The block, marked for the member in which the client reads thinking."""
-    if member == REASONING[0]:
+    """The block, with a note of the member in which the client reads thinking."""
+    if member == THINKING_MEMBERS[0]:
         return block
     ext = {**(block.ext or {}), PROTOCOL: {**own_members(block.ext), "item": member}}
     return structs.replace(block, ext=ext)
 
 
-def _made_here(origin: Origin | None) -> bool:
+def _is_native(origin: Origin | None) -> bool:
     return origin is not None and origin.protocol == PROTOCOL
 
 
 def _join_texts(answer_message: JsonObject, message: Message, losses: Losses) -> None:
-    """Join the texts to one string, without a separator: a text may end mid-sentence."""
+    """Join the texts to one string, without a separator: a text may end in the middle of a
+    sentence."""
     answer_message["content"] = "".join(part.get("text", "") for part in answer_message["content"])
-    texts = [at for at, block in enumerate(message.blocks) if isinstance(block, Text)]
-    for at in texts:
-        losses.add((0, at), "text_boundary_dropped", "texts")
+    for number, block in enumerate(message.blocks):
+        if isinstance(block, Text):
+            losses.add((0, number), "text_boundary_dropped", "texts")
 
 
-def _put_back(body: JsonObject, members_by_path: JsonObject) -> None:
-    """Restore members at their original paths."""
+def _restore_members(body: JsonObject, members_by_path: JsonObject) -> None:
+    """Put members back at their original paths."""
     choice = body["choices"][0]
     for path, value in members_by_path.items():
-        if path.startswith(MESSAGE):
-            choice["message"][path.removeprefix(f"{MESSAGE}.")] = value
-        elif path.startswith(CHOICE):
-            choice[path.removeprefix(f"{CHOICE}.")] = value
+        if path.startswith(MESSAGE_PATH):
+            choice["message"][path.removeprefix(f"{MESSAGE_PATH}.")] = value
+        elif path.startswith(CHOICE_PATH):
+            choice[path.removeprefix(f"{CHOICE_PATH}.")] = value
         elif path.startswith("choices["):
             body["choices"].append(value)
         else:
@@ -354,14 +359,14 @@ def _put_back(body: JsonObject, members_by_path: JsonObject) -> None:
 
 def is_supported(block: Block, origin: Origin | None, position: Any, losses: Losses) -> bool:
     """Whether a client of this protocol can receive this block; others are reported."""
-    made_here = _made_here(origin)
+    native = _is_native(origin)
     match block:
         case Thinking():
-            if made_here or thinking_member(block) != HIDDEN:
+            if native or thinking_member(block) != HIDDEN:
                 return True
             code = "thinking_hidden"
         case Redacted():
-            if made_here:
+            if native:
                 return True
             code = "redacted_thinking_dropped"
         case Opaque(protocol=protocol) if protocol != PROTOCOL:
@@ -371,7 +376,7 @@ def is_supported(block: Block, origin: Origin | None, position: Any, losses: Los
         case ToolCall():
             report_call(block, position, losses)
             return True
-        case Audio(source=source) if not isinstance(source, FileRef) or not made_here:
+        case Audio(source=source) if not isinstance(source, FileRef) or not native:
             code = "block_unsupported"
         case _:
             return True
@@ -409,29 +414,34 @@ def encode_usage(usage: Usage | None) -> JsonObject | None:
     return body
 
 
-def decode_stop(reason: Any, *, calls: bool, refused: bool = False) -> Stop:
+def decode_stop(reason: Any, *, has_calls: bool, refused: bool = False) -> Stop:
     """Why an answer ended.
 
-    Some servers send no reason, or `stop` for an answer with tool calls. The kind is `tool` then.
-    An answer with a refusal also ends with `stop`; its kind is `refusal`.
+    Some servers send no reason, or `stop`, for an answer with tool calls; its kind is `tool`.
+    OpenAI sends `stop` for a refusal; its kind is `refusal`.
     """
     kind = FINISH_REASONS.get(str(reason), "other") if reason else "end"
     if kind == "end":
-        kind = "tool" if calls else "refusal" if refused else kind
+        if has_calls:
+            kind = "tool"
+        elif refused:
+            kind = "refusal"
     return Stop(kind, None if reason is None else str(reason))
 
 
-def finish_reason(stop: Stop | None, losses: Losses, *, calls: bool, refused: bool = False) -> str:
+def finish_reason(
+    stop: Stop | None, losses: Losses, *, has_calls: bool, refused: bool = False
+) -> str:
     """The nearest reason for another protocol's stop; an inexact one is reported.
 
     A refusal with text is a complete answer, as it is in OpenAI's own answers:
     https://platform.openai.com/docs/guides/structured-outputs#refusals
     """
     if stop is None:
-        return "tool_calls" if calls else "stop"
-    if stop.kind == "end" and calls:
+        return "tool_calls" if has_calls else "stop"
+    if stop.kind == "end" and has_calls:
         return "tool_calls"
-    if declined(stop, refused=refused):
+    if declined_in_text(stop, refused=refused):
         return "stop"
     report_stop(stop, EXACT_STOPS, losses)
     return KIND_FINISH_REASON[stop.kind]

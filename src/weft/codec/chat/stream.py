@@ -1,39 +1,39 @@
-"""Streams, both ways: https://platform.openai.com/docs/api-reference/chat-streaming
+"""Decodes and encodes streams: https://platform.openai.com/docs/api-reference/chat-streaming
 
 A chunk has no blocks, only members that grow. The decoder makes blocks of them:
 
-- Thinking, content and refusal are one block each, until a member of another kind arrives.
-- A tool call is a block as soon as its id and name are known. All calls stay open until the
+- Thinking, content and refusal are one block each, which ends when another member arrives.
+- A tool call becomes a block as soon as its id and name are known. All calls stay open until the
   finish reason, because their arguments may interleave.
 
 A chunk may have several members, and servers differ in which ones they use. So each chunk is also
 passed on unchanged, as a `Chunk` before its events: a client of the same protocol gets exactly what
 was sent.
 
-The encoder writes a stream of the same protocol back chunk by chunk, unchanged. Any other is
-written from its events: text as it arrives, and calls numbered in the order in which they open. The
-end is the finish reason, the usage in a chunk without choices, and `[DONE]`, which never follows a
-failure.
+The encoder writes a stream of the same protocol back chunk by chunk. Any other stream is written
+from its events: text as it arrives, and calls numbered in the order in which they open. At the end
+come the finish reason, the usage in a chunk without choices, and `[DONE]`. After a failure there is
+no `[DONE]`.
 """
 
 from typing import Any, Literal, cast
 
 import orjson
 
-from weft.codec.base import Frame, Losses, members
-from weft.codec.lenient import arguments_text, made_call_id, optional_text, piece_of
+from weft.codec.base import Frame, Losses, as_object
+from weft.codec.lenient import arguments_text, optional_text, read_call_id, text_piece
 from weft.codec.openai import decode_error, encode_error
 from weft.codec.read import wrong
 from weft.codec.stream import (
-    MALFORMED,
+    DECODE_ERRORS,
     Pieces,
-    cut_off,
-    grow,
+    append_piece,
+    cut_off_error,
+    join_pieces,
     json_frame,
-    malformed,
+    malformed_error,
     read_frame,
-    settle,
-    unreadable,
+    unreadable_error,
 )
 from weft.model import (
     ApiError,
@@ -61,7 +61,7 @@ from weft.model import (
 
 from .messages import decode_audio_answer, write_call
 from .response import (
-    MESSAGE,
+    MESSAGE_PATH,
     decode_stop,
     decode_usage,
     encode_usage,
@@ -70,15 +70,16 @@ from .response import (
     is_supported,
     thinking_member,
 )
-from .wire import CHUNK, PROTOCOL, REASONING, REASONING_DETAILS, REASONING_PROOF
+from .wire import CHUNK, PROTOCOL, REASONING_DETAILS, REASONING_SIGNATURE, THINKING_MEMBERS
 
 DONE = "[DONE]"
 
 ENVELOPE = frozenset({"id", "model", "object", "choices", "usage", "error"})
-QUIET = frozenset({"created", "obfuscation", "service_tier", "system_fingerprint"})
-"""Members of every chunk that a client of another protocol does not need."""
+UNREPORTED = frozenset({"created", "obfuscation", "service_tier", "system_fingerprint"})
+"""Members of every chunk that a client of another protocol does not need. They are not reported as
+lost."""
 
-CHOICE = frozenset({"index", "delta", "finish_reason"})
+CHOICE_MEMBERS = frozenset({"index", "delta", "finish_reason"})
 DELTA = frozenset(
     {
         "role",
@@ -87,13 +88,13 @@ DELTA = frozenset(
         "tool_calls",
         "function_call",
         "audio",
-        REASONING_PROOF,
+        REASONING_SIGNATURE,
         REASONING_DETAILS,
-        *REASONING,
+        *THINKING_MEMBERS,
     }
 )
 
-PROSE: dict[str, type[Text] | type[Refusal]] = {"content": Text, "refusal": Refusal}
+TEXT_MEMBERS: dict[str, type[Text] | type[Refusal]] = {"content": Text, "refusal": Refusal}
 
 
 class Chunk(Finish, frozen=True, gc=False, kw_only=True):
@@ -106,7 +107,11 @@ class Chunk(Finish, frozen=True, gc=False, kw_only=True):
 
 
 class _Call:
-    """A tool call that is arriving; `index` is the index of its block, once that is open."""
+    """A tool call that is arriving.
+
+    `index` is the index of its block, once that is open. `early` has the arguments that arrive
+    before that. `legacy` is a call of the deprecated `functions` API.
+    """
 
     def __init__(self, *, custom: bool = False, legacy: bool = False) -> None:
         self.id = ""
@@ -119,25 +124,36 @@ class _Call:
 
 
 class StreamDecoder:
-    """Turns frames into events. `_prose` is the kind and index of the open text block."""
+    """Turns frames into events.
+
+    - `_text`: the member and the index of the open block of text or thinking.
+    - `_thought`, `_signature`, `_item`, `_details`: the open thinking block: its text, its
+      signature, the member that it arrives in, and its `reasoning_details`.
+    - `_calls`: the open calls, by a key of this stream (`_call_key`).
+    - `_audio`: the audio so far.
+    - `_extra`: the members without a field, by path.
+    - `_reported`: the kinds of `Other` events so far; each is sent once.
+    - `_counted`: whether a chunk with usage and without choices came. Servers send it only after a
+      complete answer.
+    """
 
     def __init__(self) -> None:
-        self._count = 0
-        self._prose: tuple[str, int] | None = None
+        self.repairs = Losses()
+        self._block_count = 0
+        self._text: tuple[str, int] | None = None
         self._thought: list[str] = []
-        self._proof: str | None = None
+        self._signature: str | None = None
         self._item = ""
         self._details: list[JsonObject] = []
         self._calls: dict[Any, _Call] = {}
         self._last_call: Any = None
-        self.repairs = Losses()
         self._audio: JsonObject = {}
         self._extra: JsonObject = {}
         self._reported: set[str] = set()
-        self._called = False
+        self._has_calls = False
         self._refused = False
         self._started = False
-        self._counted = False  # usage without choices only follows a complete answer
+        self._counted = False
         self._finished = False
         self._ended = False
         self._broken = False
@@ -148,12 +164,12 @@ class StreamDecoder:
         raw = read_frame(frame)
         if raw is None:
             self._broken = True
-            return [Fail(unreadable(frame), "frame")]
+            return [Fail(unreadable_error(frame), "frame")]
         try:
             return self._events(raw, frame)
-        except MALFORMED as error:
+        except DECODE_ERRORS as error:
             self._broken = True
-            return [Fail(malformed(frame, error), "frame")]
+            return [Fail(malformed_error(frame, error), "frame")]
 
     def _events(self, raw: JsonObject, frame: Frame) -> list[Event]:
         events: list[Event] = []
@@ -177,24 +193,24 @@ class StreamDecoder:
         if self._ended or self._broken:
             return []
         self._ended = True
-        return [Fail(cut_off("[DONE]" if self._finished else "a finish_reason"), "end")]
+        return [Fail(cut_off_error("[DONE]" if self._finished else "a finish_reason"), "end")]
 
     def _done(self, frame: Frame) -> list[Event]:
         if self._ended:
             return [Chunk(frame=frame)]
         self._ended = True
         if not self._finished and not self._counted:
-            return [Fail(cut_off("a finish_reason"), "end")]
+            return [Fail(cut_off_error("a finish_reason"), "end")]
         events: list[Event] = []
         self._close_all(events)
         if not self._finished:
-            events.append(Finish(self._stopped(None)))
+            events.append(Finish(self._decode_stop(None)))
         if self._extra:
-            events.append(Finish(ext={PROTOCOL: settle(self._extra)}))
+            events.append(Finish(ext={PROTOCOL: join_pieces(self._extra)}))
         return [*events, End()]
 
-    def _stopped(self, reason: Any) -> Stop:
-        return decode_stop(reason, calls=self._called, refused=self._refused)
+    def _decode_stop(self, reason: Any) -> Stop:
+        return decode_stop(reason, has_calls=self._has_calls, refused=self._refused)
 
     def _start(self, raw: JsonObject) -> Start:
         extra = {key: value for key, value in raw.items() if key not in ENVELOPE}
@@ -207,8 +223,8 @@ class StreamDecoder:
         if number:
             self._other(f"choices[{number}]", choice, events)
             return
-        self._keep(choice, CHOICE, "choices[0].", events)
-        delta = members(choice.get("delta"))
+        self._keep(choice, CHOICE_MEMBERS, "choices[0].", events)
+        delta = as_object(choice.get("delta"))
         if delta:
             self._delta(delta, events)
         reason = choice.get("finish_reason")
@@ -219,11 +235,11 @@ class StreamDecoder:
         elif reason is not None:
             self._finished = True
             self._close_all(events)
-            events.append(Finish(self._stopped(reason)))
+            events.append(Finish(self._decode_stop(reason)))
 
     def _delta(self, delta: JsonObject, events: list[Event]) -> None:
         self._thinking(delta, events)
-        for member, kind in PROSE.items():
+        for member, kind in TEXT_MEMBERS.items():
             text = delta.get(member)
             if isinstance(text, list):
                 text = self._parts(cast(list[Any], text), events)
@@ -234,34 +250,34 @@ class StreamDecoder:
                 self._grow(member, kind(""), "text", text, events)
         for entry in cast(list[JsonObject], delta.get("tool_calls") or ()):
             self._call(entry, events)
-        legacy = members(delta.get("function_call"))
+        legacy = as_object(delta.get("function_call"))
         if legacy is not None:
             call = self._calls.setdefault("function_call", _Call(legacy=True))
             call.id = "function_call_0"
-            self._called = True
+            self._has_calls = True
             self._add_delta(call, legacy, "arguments", events)
-        audio = members(delta.get("audio"))
+        audio = as_object(delta.get("audio"))
         if audio is not None:
-            _join(self._audio, audio)
+            _merge(self._audio, audio)
         if not delta.keys() <= DELTA:
             self._keep(delta, DELTA, "choices[0].message.", events)
 
     def _thinking(self, delta: JsonObject, events: list[Event]) -> None:
-        item = next((name for name in REASONING if delta.get(name)), None)
+        item = next((name for name in THINKING_MEMBERS if delta.get(name)), None)
         details = delta.get(REASONING_DETAILS)
-        proof = delta.get(REASONING_PROOF)
-        if item is None and not details and not proof:
+        signature = delta.get(REASONING_SIGNATURE)
+        if item is None and not details and not signature:
             return
         block_members: JsonObject = {} if item is None else {"item": item}
         block = Thinking("", ext={PROTOCOL: block_members} if block_members else None)
         self._grow("thinking", block, "thinking", str(delta[item]) if item else "", events)
-        index = cast("tuple[str, int]", self._prose)[1]
+        index = cast("tuple[str, int]", self._text)[1]
         if item is not None:
             self._thought.append(str(delta[item]))
             self._item = item
-        if proof:
-            events.append(Delta(index, "signature", str(proof)))
-            self._proof = str(proof)
+        if signature:
+            events.append(Delta(index, "signature", str(signature)))
+            self._signature = str(signature)
         if isinstance(details, list):
             _join_details(self._details, cast(list[JsonObject], details))
 
@@ -269,7 +285,7 @@ class StreamDecoder:
         """The text of content that arrives as a list of parts, as some servers send it."""
         texts: list[str] = []
         for part in parts:
-            fields = members(part) or {}
+            fields = as_object(part) or {}
             if fields.get("type") == "text":
                 texts.append(str(fields.get("text", "")))
             else:
@@ -284,61 +300,61 @@ class StreamDecoder:
         text: str,
         events: list[Event],
     ) -> None:
-        if self._prose is None or self._prose[0] != member:
-            self._close_prose(events)
-            self._prose = member, self._open(block, events)
+        if self._text is None or self._text[0] != member:
+            self._close_text(events)
+            self._text = member, self._open(block, events)
         if text:
-            events.append(Delta(self._prose[1], kind, text))
+            events.append(Delta(self._text[1], kind, text))
 
     def _open(self, block: Block, events: list[Event]) -> int:
-        index = self._count
-        self._count += 1
+        index = self._block_count
+        self._block_count += 1
         events.append(Open(index, block))
         return index
 
     def _call(self, entry: JsonObject, events: list[Event]) -> None:
-        custom = members(entry.get("custom"))
-        inner = custom or members(entry.get("function")) or {}
+        custom = as_object(entry.get("custom"))
+        inner = custom or as_object(entry.get("function")) or {}
         call_id = entry.get("id")
         key = self._call_key(entry, call_id, inner)
         call = self._calls.get(key)
         if call is not None and call_id and call.id and call_id != call.id and inner.get("name"):
-            # Some servers number all parallel calls 0.
+            # Another call with the same key: some servers number all parallel calls 0.
             self._calls[f"{key} {call.id}"] = self._calls.pop(key)
             call = None
         if call is None:
             call = self._calls[key] = _Call(custom=custom is not None)
-        self._called = True
+        self._has_calls = True
         call.id = call.id or str(call_id or "")
         self._add_delta(call, inner, "input" if call.custom else "arguments", events)
 
     def _call_key(self, entry: JsonObject, call_id: Any, inner: JsonObject) -> Any:
-        """The key of a call in this stream: its index, which some servers leave out. Then a
-        piece with a name or another id begins a call, and any other piece continues the last."""
+        """The key of a call in this stream: its index, or a key of our own if the server sends
+        none."""
         key = entry.get("index")
-        if key is None:
-            last = self._calls.get(self._last_call)
-            new_id = last is not None and call_id and call_id != last.id
-            begins = (
-                last is None
-                or new_id
-                or (inner.get("name") and not (call_id and call_id == last.id))
-            )
-            key = ("unnumbered", len(self._calls)) if begins else self._last_call
-            if begins:
-                self.repairs.add(
-                    f"{MESSAGE}.tool_calls[{len(self._calls)}].index",
-                    "missing_value_added",
-                    "index",
-                )
+        if key is None and self._begins_call(call_id, inner):
+            number = len(self._calls)
+            key = ("unnumbered", number)
+            path = f"{MESSAGE_PATH}.tool_calls[{number}].index"
+            self.repairs.add(path, "missing_value_added", "index")
+        elif key is None:
+            key = self._last_call
         self._last_call = key
         return key
+
+    def _begins_call(self, call_id: Any, inner: JsonObject) -> bool:
+        """Whether a piece without an index begins a call: it has another id than the last call, or
+        a name and no id."""
+        last = self._calls.get(self._last_call)
+        if last is None:
+            return True
+        return call_id != last.id if call_id else bool(inner.get("name"))
 
     def _add_delta(self, call: _Call, inner: JsonObject, key: str, events: list[Event]) -> None:
         """Add a delta to a call, and open its block once its id and name are known."""
         if call.index is None:
             call.name += str(inner.get("name") or "")
-        text = piece_of(inner.get(key) or None)
+        text = text_piece(inner.get(key) or None)
         call.has_arguments = call.has_arguments or inner.get(key) is not None
         if text and call.index is None:
             call.early.append(text)
@@ -348,55 +364,55 @@ class StreamDecoder:
             self._open_call(call, events)
 
     def _open_call(self, call: _Call, events: list[Event]) -> None:
-        self._close_prose(events)
+        self._close_text(events)
         ext = {PROTOCOL: {"item": "function_call"}} if call.legacy else None
         call_id = call.id
         if not call_id:
-            path = f"{MESSAGE}.tool_calls[{len(self._calls) - 1}]"
-            call_id = made_call_id({}, "id", self._count, path, self.repairs)
+            path = f"{MESSAGE_PATH}.tool_calls[{len(self._calls) - 1}]"
+            call_id = read_call_id({}, "id", self._block_count, path, self.repairs)
         call.index = self._open(
             ToolCall(call_id, call.name, "", custom=call.custom, ext=ext), events
         )
         events += [Delta(call.index, "arguments", text) for text in call.early]
 
-    def _close_prose(self, events: list[Event]) -> None:
-        if self._prose is None:
+    def _close_text(self, events: list[Event]) -> None:
+        if self._text is None:
             return
-        member, index = self._prose
-        self._prose = None
+        member, index = self._text
+        self._text = None
         if member == "thinking" and self._details:
             block_members: JsonObject = {"item": self._item} if self._item else {}
-            block_members[REASONING_DETAILS] = settle(self._details)
-            block = Thinking("".join(self._thought), self._proof, {PROTOCOL: block_members})
+            block_members[REASONING_DETAILS] = join_pieces(self._details)
+            block = Thinking("".join(self._thought), self._signature, {PROTOCOL: block_members})
             events.append(Close(index, block))
         else:
             events.append(Close(index))
         if member == "thinking":
-            self._thought, self._details, self._proof, self._item = [], [], None, ""
+            self._thought, self._details, self._signature, self._item = [], [], None, ""
 
     def _close_all(self, events: list[Event]) -> None:
-        self._close_prose(events)
+        self._close_text(events)
         for number, call in enumerate(self._calls.values()):
             if call.index is None:
                 self._open_call(call, events)
             index = cast(int, call.index)
             if not call.has_arguments and not call.custom:
-                path = f"{MESSAGE}.tool_calls[{number}].function.arguments"
+                path = f"{MESSAGE_PATH}.tool_calls[{number}].function.arguments"
                 events.append(Delta(index, "arguments", arguments_text(None, path, self.repairs)))
             events.append(Close(index))
         self._calls = {}
         if self._audio.get("id"):
-            block: Audio = decode_audio_answer(settle(self._audio))
+            block: Audio = decode_audio_answer(join_pieces(self._audio))
             events.append(Close(self._open(block, events)))
             self._audio = {}
 
     def _keep(self, raw: JsonObject, known: frozenset[str], path: str, events: list[Event]) -> None:
-        """Keep members without a field in the model; the last value of each counts."""
+        """Keep members without a field in the model, and pass each on once as `Other`."""
         for key, value in raw.items():
             if key in known or value in (None, "", [], {}):
                 continue
-            _join(self._extra, {f"{path}{key}": value})
-            if key not in QUIET:
+            _merge(self._extra, {f"{path}{key}": value})
+            if key not in UNREPORTED:
                 self._other(f"{path}{key}", value, events)
 
     def _other(self, kind: str, raw: Any, events: list[Event]) -> None:
@@ -406,51 +422,57 @@ class StreamDecoder:
 
 
 def _join_details(old: list[JsonObject], new: list[JsonObject]) -> None:
-    """Join the pieces of one detail, which repeat its type and index."""
+    """Add pieces of reasoning details. The pieces of one detail have the same type, index and
+    id."""
     for piece in new:
         last = old[-1] if old else None
         if last is None or any(last.get(key) != piece.get(key) for key in ("type", "index", "id")):
             old.append(dict(piece))
             continue
         for key, value in piece.items():
-            was = last.get(key) if key in ("text", "summary", "data") else None
-            grows = isinstance(was, str | Pieces) and isinstance(value, str)
-            last[key] = grow(was, value) if grows else value
+            earlier = last.get(key) if key in ("text", "summary", "data") else None
+            grows = isinstance(earlier, str | Pieces) and isinstance(value, str)
+            last[key] = append_piece(earlier, value) if grows else value
 
 
-def _join(old: JsonObject, new: JsonObject) -> None:
-    """Join partial members: text and lists are appended, objects joined member by member."""
+def _merge(old: JsonObject, new: JsonObject) -> None:
+    """Merge new members into `old`: audio text and lists are appended, objects merged member by
+    member, and other values replaced."""
     for key, value in new.items():
-        was = old.get(key)
-        grows = key in ("data", "transcript") and isinstance(was, str | Pieces)
+        earlier = old.get(key)
+        grows = key in ("data", "transcript") and isinstance(earlier, str | Pieces)
         if grows and isinstance(value, str):
-            old[key] = grow(was, value)
-        elif isinstance(was, list) and isinstance(value, list):
-            cast(list[Any], was).extend(cast(list[Any], value))
-        elif isinstance(was, dict) and isinstance(value, dict):
-            _join(cast(JsonObject, was), cast(JsonObject, value))
+            old[key] = append_piece(earlier, value)
+        elif isinstance(earlier, list) and isinstance(value, list):
+            cast(list[Any], earlier).extend(cast(list[Any], value))
+        elif isinstance(earlier, dict) and isinstance(value, dict):
+            _merge(cast(JsonObject, earlier), cast(JsonObject, value))
         elif value is not None:
             old[key] = _copy(value)
 
 
 def _copy(value: Any) -> Any:
-    """A copy of the value, because its lists and objects grow and the frame's must not change."""
+    """A copy of a value of a frame: the copy will grow, and the frame must not change."""
     if isinstance(value, dict):
         return {key: _copy(member) for key, member in cast(JsonObject, value).items()}
     return list(cast(list[Any], value)) if isinstance(value, list) else value
 
 
 class _OpenBlock:
-    """An open block, the number of its call, and the length of the text sent so far."""
+    """An open block, the number of its call, and the length of its text sent so far."""
 
-    def __init__(self, block: Block, number: int) -> None:
+    def __init__(self, block: Block, call_number: int) -> None:
         self.block = block
-        self.number = number
-        self.length = 0
+        self.call_number = call_number
+        self.sent_length = 0
 
 
 class StreamEncoder:
-    """Turns events into frames."""
+    """Turns events into frames.
+
+    `_native` is whether the events come from a stream of this protocol, whose chunks are repeated.
+    `_chunk_start` is the beginning of every chunk.
+    """
 
     def __init__(self, created: int) -> None:
         self.losses = Losses()
@@ -460,14 +482,14 @@ class StreamEncoder:
         self._id = "chatcmpl-weft"
         self._model = ""
         self._open: dict[int, _OpenBlock] = {}
-        self._calls = 0
+        self._call_count = 0
         self._refused = False
         self._stop: Stop | None = None
         self._usage: Usage | None = None
-        self._lost: set[str] = set()
-        self._unsigned: set[int] = set()
-        self._thoughts: list[int] = []
-        self._head = self._make_head()
+        self._reported_kinds: set[str] = set()
+        self._reported_signatures: set[int] = set()
+        self._thinking_indices: list[int] = []
+        self._chunk_start = self._make_chunk_start()
 
     def send(self, event: Event) -> list[Frame]:
         if type(event) is Delta and not self._native:  # nearly all events
@@ -479,8 +501,8 @@ class StreamEncoder:
             self._native = True
             return [event.frame]
         if isinstance(event, Fail):
-            relayed = self._native and event.cause == "event" and _is_native(event.error)
-            return [] if relayed else [json_frame(encode_error(event.error)[1])]
+            is_relayed = self._native and event.cause == "event" and _is_native(event.error)
+            return [] if is_relayed else [json_frame(encode_error(event.error)[1])]
         if self._native:
             return [Frame(DONE)] if isinstance(event, End) else []
         return self._write(event)
@@ -499,8 +521,8 @@ class StreamEncoder:
                 return []
             case End():
                 return self._end()
-            case Other(protocol=protocol, kind=kind, covers=covers):
-                if covers is None:
+            case Other(protocol=protocol, kind=kind, event_count=event_count):
+                if event_count is None:
                     self._report_event(protocol, kind)
                 return []
             case _:
@@ -514,7 +536,7 @@ class StreamEncoder:
         self._id = event.id or self._id
         self._model = event.model or ""
         self._usage = event.usage
-        self._head = self._make_head()
+        self._chunk_start = self._make_chunk_start()
         return [self._chunk({"role": "assistant"})]
 
     def _begin(self) -> list[Frame]:
@@ -529,26 +551,26 @@ class StreamEncoder:
         if isinstance(block, Thinking):
             self._report_boundaries(index)
         frames = self._begin()
-        open_block = self._open[index] = _OpenBlock(block, self._calls)
+        open_block = self._open[index] = _OpenBlock(block, self._call_count)
         self._refused = self._refused or isinstance(block, Refusal)
         if not isinstance(block, ToolCall):
             return frames + self._grow(index, streamed_text(block))
-        self._calls += 1
+        self._call_count += 1
         call = write_call(ToolCall(block.id, block.name, "", block.custom, block.namespace))
-        frames.append(self._chunk({"tool_calls": [{"index": open_block.number, **call}]}))
+        frames.append(self._chunk({"tool_calls": [{"index": open_block.call_number, **call}]}))
         return frames + self._grow(index, block.arguments)
 
     def _grow(self, index: int, text: str) -> list[Frame]:
         open_block = self._open.get(index)
         if open_block is None or not text:
             return []
-        open_block.length += len(text)
+        open_block.sent_length += len(text)
         if type(open_block.block) is Text:
             return [self._chunk({"content": text})]
         match open_block.block:
             case ToolCall(custom=custom):
                 inner = {"custom": {"input": text}} if custom else {"function": {"arguments": text}}
-                return [self._chunk({"tool_calls": [{"index": open_block.number, **inner}]})]
+                return [self._chunk({"tool_calls": [{"index": open_block.call_number, **inner}]})]
             case Refusal():
                 return [self._chunk({"refusal": text})]
             case Thinking():
@@ -557,17 +579,17 @@ class StreamEncoder:
                 return [self._chunk({"content": text})]
 
     def _closed(self, index: int, block: Block | None) -> list[Frame]:
-        """Write the end of a text that the deltas lacked; a call without arguments gets `{}`."""
+        """Write the text that the deltas did not contain; a call without arguments gets `{}`."""
         open_block = self._open.get(index)
         if open_block is None:
             return []
         text = streamed_text(block) if block is not None else ""
-        frames = self._grow(index, text[open_block.length :])
-        if isinstance(open_block.block, Thinking) and not open_block.length:
+        frames = self._grow(index, text[open_block.sent_length :])
+        if isinstance(open_block.block, Thinking) and not open_block.sent_length:
             self.losses.add((0, index), "empty_thinking_dropped")
         if (
             isinstance(open_block.block, ToolCall)
-            and not open_block.length
+            and not open_block.sent_length
             and not open_block.block.custom
         ):
             frames += self._grow(index, "{}")
@@ -575,23 +597,29 @@ class StreamEncoder:
         return frames
 
     def _report_boundaries(self, index: int) -> None:
-        """Report that several thinking blocks become one text; the first is reported late."""
-        self._thoughts.append(index)
-        if len(self._thoughts) > 1:
-            for number in self._thoughts[-1:] if len(self._thoughts) > 2 else self._thoughts:
-                self.losses.add((0, number), "text_boundary_dropped", "thinking blocks")
+        """Report that several thinking blocks become one text.
+
+        The first block is reported together with the second, when it is clear that there are
+        several.
+        """
+        indices = self._thinking_indices
+        indices.append(index)
+        if len(indices) == 1:
+            return
+        for number in indices if len(indices) == 2 else [index]:
+            self.losses.add((0, number), "text_boundary_dropped", "thinking blocks")
 
     def _report_signature(self, index: int) -> None:
-        if index not in self._unsigned:
-            self._unsigned.add(index)
+        if index not in self._reported_signatures:
+            self._reported_signatures.add(index)
             self.losses.add((0, index), "thinking_signature_dropped")
 
     def _end(self) -> list[Frame]:
         frames = self._begin()
         for index in list(self._open):
             frames += self._closed(index, None)
-        calls, refused = self._calls > 0, self._refused
-        reason = finish_reason(self._stop, self.losses, calls=calls, refused=refused)
+        has_calls = self._call_count > 0
+        reason = finish_reason(self._stop, self.losses, has_calls=has_calls, refused=self._refused)
         frames.append(self._chunk({}, reason))
         usage = encode_usage(self._usage)
         if usage is not None:
@@ -599,16 +627,18 @@ class StreamEncoder:
         return [*frames, Frame(DONE)]
 
     def _report_event(self, protocol: str, kind: str) -> None:
-        if protocol != PROTOCOL and kind != "ping" and kind not in self._lost:
-            self._lost.add(kind)
+        if protocol != PROTOCOL and kind != "ping" and kind not in self._reported_kinds:
+            self._reported_kinds.add(kind)
             self.losses.add("", "vendor_event_dropped", kind)
 
     def _chunk(self, delta: JsonObject, finish: str | None = None) -> Frame:
-        written, reason = orjson.dumps(delta).decode(), orjson.dumps(finish).decode()
-        return Frame(f'{self._head}{written},"logprobs":null,"finish_reason":{reason}}}]}}')
+        delta_json, reason = orjson.dumps(delta).decode(), orjson.dumps(finish).decode()
+        return Frame(
+            f'{self._chunk_start}{delta_json},"logprobs":null,"finish_reason":{reason}}}]}}'
+        )
 
-    def _make_head(self) -> str:
-        """The beginning of every chunk, which is written once: there is one chunk per token."""
+    def _make_chunk_start(self) -> str:
+        """The beginning of every chunk. It is made once, because there is one chunk per token."""
         envelope = orjson.dumps(self._envelope()).decode()[:-1]
         return f'{envelope},"choices":[{{"index":0,"delta":'
 

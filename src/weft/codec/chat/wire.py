@@ -15,25 +15,29 @@ CHUNK = "chat.completion.chunk"
 COMPLETION = "chat.completion"
 
 REQUEST_SETUP = frozenset({"model", "messages"})
-"""Members for the conversation; a `tools` list that is not empty is one too."""
+"""Members for the conversation; all others are parameters, except a `tools` list with items."""
 
 CALL_ID_LENGTH = 40
 """The maximum length of a call id; longer ones are refused ("string too long")."""
 
-LONGEST_PARTICIPANT = 64
+MAX_PARTICIPANT_LENGTH = 64
 LEGAL_PARTICIPANT = re.compile(r"[^\s<|\\/>]{1,64}")
 REFUSED_IN_NAMES = re.compile(r"[\s<|\\/>]")
-"""A message's `name`: "Expected a string that matches the pattern '^[^\\s<|\\\\/>]+$'", at most 64
-characters (https://community.openai.com/t/invalid-messages-name/950286)."""
+"""What OpenAI requires of a message's `name`: "Expected a string that matches the pattern
+'^[^\\s<|\\\\/>]+$'", at most 64 characters
+(https://community.openai.com/t/invalid-messages-name/950286)."""
 
-REASONING = ("reasoning_content", "reasoning", "reasoning_text")
-"""Members for thinking, by server: DeepSeek; OpenRouter and Groq; Copilot."""
+THINKING_MEMBERS = ("reasoning_content", "reasoning", "reasoning_text")
+"""The members in which servers send thinking: DeepSeek; OpenRouter and Groq; Copilot."""
 
 HIDDEN = "hidden"
-"""Marks thinking that is not shown to a client of this protocol."""
+"""In place of a member's name: the client does not get the thinking."""
 
-REASONING_PROOF = "reasoning_opaque"
+REASONING_SIGNATURE = "reasoning_opaque"
+"""The member for the signature of thinking: Copilot."""
+
 REASONING_DETAILS = "reasoning_details"
+"""The member for thinking in pieces, with signatures: OpenRouter."""
 
 FINISH_REASONS: dict[str, StopKind] = {
     "stop": "end",
@@ -61,7 +65,7 @@ FAILED_STOPS: dict[str, ErrorKind] = {
     "insufficient_system_resource": "overloaded",
     "network_error": "server",
 }
-"""Finish reasons that mean a failure: vLLM and SGLang; OpenRouter and Mistral; DeepSeek; GLM.
+"""Finish reasons that mean a failure, of vLLM and SGLang, OpenRouter and Mistral, DeepSeek, GLM:
 https://openrouter.ai/docs/api-reference/overview#finish-reason
 https://docs.mistral.ai/api/#tag/chat
 https://api-docs.deepseek.com/api/create-chat-completion

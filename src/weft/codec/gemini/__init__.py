@@ -2,7 +2,16 @@
 
 from urllib.parse import quote
 
-from weft.codec.base import Auth, Codec, Http, ModelList, Target, Vendor, has_inline_system, members
+from weft.codec.base import (
+    Auth,
+    Codec,
+    Http,
+    ModelList,
+    Target,
+    Vendor,
+    as_object,
+    has_inline_system,
+)
 from weft.model import JsonObject, Request
 
 from .blocks import OTHER_DATA, READERS
@@ -23,7 +32,7 @@ def _stored_ids(body: JsonObject) -> list[tuple[str, str]]:
     stored: list[tuple[str, str]] = []
     for member in ("cachedContent", "cached_content"):
         value = body.get(member)
-        id = (members(value) or {}).get("id") if isinstance(value, dict) else value
+        id = (as_object(value) or {}).get("id") if isinstance(value, dict) else value
         if isinstance(id, str) and id:
             stored.append((member, id))
     return stored
@@ -66,15 +75,15 @@ CODEC = Codec(
     request_path=request_path,
     fields=FIELDS,
     http=HTTP,
-    conversation="contents",
-    answer="candidates",
+    conversation_member="contents",
+    answer_member="candidates",
     empty_request={"contents": []},
-    rewritten=("systemInstruction", "system_instruction", "contents"),
+    rewritable_members=("systemInstruction", "system_instruction", "contents"),
     rules_apply=_rules_apply,
     needs_user_message=True,
     has_stop_details=True,
     failed_stops=FAILED_STOPS,
-    marks_end=False,
+    has_end_event=False,
 )
 
 __all__ = ["CODEC", "OTHER_DATA", "READERS"]

@@ -31,16 +31,24 @@ from msgspec import structs
 from orjson import dumps
 
 from weft.codec.base import (
-    STORED_ONLY,
+    FOREIGN_FILE_ID,
     Losses,
     Target,
+    as_object,
+    check_foreign_thinking,
+    check_opaque,
     made_by,
-    members,
-    refuse_foreign,
-    refuse_opaque,
 )
-from weft.codec.media import report_detail, type_of, typed, with_type
-from weft.codec.read import inside, json_text, objects, optional, rest_of, text_of, wrong
+from weft.codec.media import media_type_of, report_detail, with_inferred_type, with_media_type
+from weft.codec.read import (
+    json_text,
+    objects,
+    optional,
+    text_of,
+    unknown_members,
+    with_prefix,
+    wrong,
+)
 from weft.codec.repair import Turn, plain_texts, supported_result_parts
 from weft.codec.tools import flat_name
 from weft.errors import Refused
@@ -138,8 +146,10 @@ class PartReader:
             return Text(text_of(raw, "text"))
         if raw.get("thought") is True:
             signature = optional(raw, "thoughtSignature", str)
-            return Thinking(text_of(raw, "text"), signature, rest_of(raw, THOUGHT, PROTOCOL))
-        return Text(text_of(raw, "text"), rest_of(raw, TEXT, PROTOCOL))
+            return Thinking(
+                text_of(raw, "text"), signature, unknown_members(raw, THOUGHT, PROTOCOL)
+            )
+        return Text(text_of(raw, "text"), unknown_members(raw, TEXT, PROTOCOL))
 
     def call(self, raw: JsonObject, position: str) -> Block:
         call = _inner(raw, "functionCall")
@@ -150,7 +160,7 @@ class PartReader:
                 raise wrong("args", arguments, "an object")
             call_id = optional(call, "id", str)
         except Refused as error:
-            raise inside("functionCall", error) from None
+            raise with_prefix("functionCall", error) from None
         ext = _ext(raw, CALL, call, CALL_MEMBERS, "functionCall")
         if not call_id:
             call_id = self._call_id(position)
@@ -174,7 +184,7 @@ class PartReader:
             content, is_error, item = _decode_response(answer)
             media = tuple(self._media(answer))
         except Refused as error:
-            raise inside("functionResponse", error) from None
+            raise with_prefix("functionResponse", error) from None
         ext = _ext(raw, RESULT, answer, RESULT_MEMBERS, "functionResponse")
         if item is not None:
             ext = with_note(ext, "item", item)
@@ -210,7 +220,7 @@ class PartReader:
             or _has_unknown_members(blob, BLOB_MEMBERS)
         ):
             return Opaque(PROTOCOL, raw)
-        return _media_block(Inline(data, kind), blob, rest_of(raw, BLOB, PROTOCOL))
+        return _media_block(Inline(data, kind), blob, unknown_members(raw, BLOB, PROTOCOL))
 
     def file(self, raw: JsonObject, _position: str) -> Block:
         file = _inner(raw, "fileData")
@@ -222,7 +232,7 @@ class PartReader:
         ):
             return Opaque(PROTOCOL, raw)
         source = FileRef(uri, kind) if uri.startswith(STORED) else Url(uri, kind)
-        return _media_block(source, file, rest_of(raw, FILE, PROTOCOL))
+        return _media_block(source, file, unknown_members(raw, FILE, PROTOCOL))
 
 
 BLOB = frozenset({"inlineData"})
@@ -246,7 +256,7 @@ def _has_unknown_members(raw: JsonObject, known: frozenset[str]) -> bool:
 
 
 def _inner(raw: JsonObject, key: str) -> JsonObject:
-    value = members(raw[key])
+    value = as_object(raw[key])
     if value is None:
         raise wrong(key, raw[key], "an object")
     return value
@@ -256,7 +266,7 @@ def _ext(
     raw: JsonObject, known: frozenset[str], inner: JsonObject, inside: frozenset[str], key: str
 ) -> Ext | None:
     """The members of the part and of its data that have no field."""
-    ext = rest_of(raw, known, PROTOCOL)
+    ext = unknown_members(raw, known, PROTOCOL)
     unknown = {
         name: value
         for name, value in inner.items()
@@ -283,7 +293,7 @@ def _decode_response(answer: JsonObject) -> tuple[tuple[Block, ...], bool | None
     output. It becomes JSON text, and the name is `""`.
     https://ai.google.dev/api/caching#FunctionResponse
     """
-    response = members(answer.get("response"))
+    response = as_object(answer.get("response"))
     if response is None:
         if answer.get("response") is not None:
             raise wrong("response", answer["response"], "an object")
@@ -434,14 +444,14 @@ class Writer:
         if isinstance(block, Image) and block.detail is not None:
             report_detail(block.detail, position, self.losses)
         if isinstance(block, File) and not self.native:
-            source = with_type(block, position, self.losses)
+            source = with_media_type(block, position, self.losses)
         if isinstance(source, Url) and not source.media_type and not self.native:
             source = self._with_media_type(block, source, position)
         return _with_ext(write_source(source, name), block.ext)
 
     def _with_media_type(self, block: Media, source: Url, position: Position) -> Url:
         """The URL with a media type guessed from its extension, because Gemini requires one."""
-        kind = type_of(source.url)
+        kind = media_type_of(source.url)
         if not kind:
             self.losses.add(position, "media_type_missing", MEDIA_NAMES[type(block)])
         return Url(source.url, kind)
@@ -518,30 +528,30 @@ def write_source(source: Source, name: Any = None) -> JsonObject:
     return {key: body}
 
 
-def refuse_thinking(_block: Any, message: Message, request: Request) -> str | None:
-    return refuse_foreign(PROTOCOL, message, request)
+def check_thinking(_block: Any, message: Message, request: Request) -> str | None:
+    return check_foreign_thinking(PROTOCOL, message, request)
 
 
-def refuse_redacted(_block: Any, _message: Message, _request: Request) -> str | None:
+def check_redacted(_block: Any, _message: Message, _request: Request) -> str | None:
     return "thinking_of_another_model"
 
 
-def refuse_media(block: Media, message: Message, request: Request) -> str | None:
+def check_media(block: Media, message: Message, request: Request) -> str | None:
     if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
-        return STORED_ONLY
-    source = typed(block).source if isinstance(block, File) else block.source
+        return FOREIGN_FILE_ID
+    source = with_inferred_type(block).source if isinstance(block, File) else block.source
     if isinstance(source, Inline) and not source.media_type:
         return "media_type_unsupported"
     return None
 
 
 CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
-    Thinking: refuse_thinking,
-    Redacted: refuse_redacted,
-    Opaque: partial(refuse_opaque, PROTOCOL),
-    Image: refuse_media,
-    File: refuse_media,
-    Audio: refuse_media,
+    Thinking: check_thinking,
+    Redacted: check_redacted,
+    Opaque: partial(check_opaque, PROTOCOL),
+    Image: check_media,
+    File: check_media,
+    Audio: check_media,
 }
 
 
@@ -584,7 +594,7 @@ class ContentWriter:
                 parts = self._model(turn)
                 if contents and contents[-1]["role"] == "model":
                     contents[-1]["parts"] += parts
-                    self.losses.add(turn.at, "message_boundary_dropped")
+                    self.losses.add(turn.position, "message_boundary_dropped")
                 else:
                     contents.append({"parts": parts, "role": "model"})
             else:
@@ -596,7 +606,7 @@ class ContentWriter:
     def _report_form(self, turn: Turn) -> None:
         """Report forms that Gemini cannot express: a list of one text, and missing content."""
         if turn.message.form == "absent":
-            self.losses.add(turn.at, "missing_content_added")
+            self.losses.add(turn.position, "missing_content_added")
         elif turn.role == "assistant" or len(turn.blocks) == 1:
             for at, block in enumerate(turn.blocks):
                 if type(block) is Text:

@@ -9,15 +9,15 @@ protocols read JSON schema. The other way needs no conversion: `parametersJsonSc
 from typing import Any, cast
 
 from weft.catalog import Model
-from weft.codec.base import Losses, Target, members
+from weft.codec.base import Losses, Target, as_object
 from weft.codec.fields import (
     DecodeContext,
     EncodeContext,
     Field,
     FieldTable,
     Limits,
+    apply_limits,
     read_strings,
-    within,
     write_list,
 )
 from weft.codec.read import optional, wrong
@@ -45,7 +45,7 @@ BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
 """Google's own mapping from effort to thinking tokens, for models with a budget:
 https://ai.google.dev/gemini-api/docs/openai#thinking"""
 
-LIMITS = Limits(stops=5, seed=2**31 - 1)
+LIMITS = Limits(max_stops=5, max_seed=2**31 - 1)
 """https://ai.google.dev/api/generate-content#generationconfig"""
 
 
@@ -76,10 +76,10 @@ def _find_format(config: JsonObject) -> Format | None:
     kind = config.get("responseMimeType")
     if kind not in (None, "application/json"):
         return Format("text") if kind == "text/plain" else None
-    schema = members(config.get("responseJsonSchema"))
+    schema = as_object(config.get("responseJsonSchema"))
     if schema is not None:
         return Format("schema", schema)
-    schema = members(config.get("responseSchema"))
+    schema = as_object(config.get("responseSchema"))
     if schema is not None:
         return Format("schema", json_schema(schema))
     return None if kind is None else Format("json")
@@ -307,7 +307,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     """All members except contents, systemInstruction and tools."""
     if PROTOCOL in request.raw:
         return {key: value for key, value in request.raw[PROTOCOL].items() if key != FORM}
-    params = within(request.params, LIMITS, target.model, losses)
+    params = apply_limits(request.params, LIMITS, target.model, losses)
     return FIELDS.encode(EncodeContext(request, params, target, losses))
 
 
@@ -352,7 +352,7 @@ def json_schema(schema: JsonObject) -> JsonObject:
 
 
 def _converted(value: Any) -> Any:
-    schema = members(value)
+    schema = as_object(value)
     return value if schema is None else json_schema(schema)
 
 

@@ -14,14 +14,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from weft.catalog import load_catalog
-from weft.codec.base import Calls, Encoded, Losses, Target, members
-from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of, wrong
+from weft.codec.base import Calls, Encoded, Losses, Target, as_object
+from weft.codec.read import (
+    object_of,
+    objects,
+    optional,
+    path_prefix,
+    text_of,
+    unknown_members,
+    with_prefix,
+    wrong,
+)
 from weft.codec.repair import Arranged, Rules, Turn, arrange, join_system_text, report_system_only
-from weft.codec.reports import tool_losses
+from weft.codec.reports import report_tool_members
 from weft.codec.tools import (
     CALLABLE,
+    can_define,
     flatten_tools,
-    is_offered,
     is_search,
     schema_of,
     search_members,
@@ -66,7 +75,7 @@ def decode_tools(body: JsonObject, form: JsonObject, rest: dict[str, Any]) -> tu
     raws = body.get("tools")
     if raws is None:
         return ()
-    single = members(raws)  # Gemini accepts one entry instead of a list
+    single = as_object(raws)  # Gemini accepts one entry instead of a list
     if single is not None:
         form["tools.single"] = True
         raws = [single]
@@ -81,16 +90,16 @@ def decode_tools(body: JsonObject, form: JsonObject, rest: dict[str, Any]) -> tu
                 holds[key] = 1
                 tools.append(Tool(camel(key), kind=camel(key), raw={PROTOCOL: {key: value}}))
                 continue
-            with at(f"tools[{number}]"):
+            with path_prefix(f"tools[{number}]"):
                 declarations = objects(value, key)
             holds[key] = len(declarations)
             if not declarations:
                 rest[f"tools[{number}].{key}"] = []
             for inner, raw in enumerate(declarations):
                 path = f"tools[{number}].{key}[{inner}]"
-                with at(path):
+                with path_prefix(path):
                     tools.append(_decode_declaration(raw))
-                if members(raw.get("parameters")) is not None:
+                if as_object(raw.get("parameters")) is not None:
                     rest[f"{path}.parameters"] = None  # only its notation is lost
         layout.append(holds)
     form["tools"] = layout
@@ -112,7 +121,7 @@ def _is_usual(layout: Layout) -> bool:
 def _decode_declaration(raw: JsonObject) -> Tool:
     fields = camel_members(raw)
     schema = object_of(fields, "parametersJsonSchema")
-    if schema is None and (google_schema := members(fields.get("parameters"))) is not None:
+    if schema is None and (google_schema := as_object(fields.get("parameters"))) is not None:
         schema = json_schema(google_schema)
     return Tool(
         text_of(fields, "name"),
@@ -186,9 +195,9 @@ def _declare(tool: Tool, number: int, losses: Losses, alone: bool) -> JsonObject
     if is_search(tool):
         losses.add(("tools", number), "web_search_excluded_by_tools")
         return None
-    if not is_offered(tool, number, losses):
+    if not can_define(tool, number, losses):
         return None
-    tool_losses(tool, number, losses)
+    report_tool_members(tool, number, losses)
     if tool.strict is not None:
         losses.add(("tools", number), "tool_strict_dropped", str(tool.strict).lower())
     body: JsonObject = {"name": tool.name}
@@ -211,9 +220,9 @@ RULES = Rules(
     roles=frozenset({"user", "assistant"}),
     inline_system="never",
     checks=CHECKS,
-    hoists=True,
-    user_first=True,
-    empty_text=False,
+    has_system_field=True,
+    needs_user_first=True,
+    allows_empty_text=False,
 )
 
 
@@ -239,7 +248,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
             if messages[-1].role == "user" and not raw.get("role"):
                 rest[f"contents[{number}].role"] = None  # the default role is `user`
         except Refused as error:
-            raise inside(f"contents[{number}]", error) from None
+            raise with_prefix(f"contents[{number}]", error) from None
     tools = decode_tools(body, form, rest)
     members = {
         key: value
@@ -280,7 +289,7 @@ def _decode_content(raw: JsonObject, number: int, reader: PartReader, form: Json
     if role not in PLAIN_ROLES:
         form[f"{path}.role"] = [role] if "role" in raw else []
     message_role = "user" if role is None else ROLES.get(role, role)
-    return Message(message_role, blocks, form=shape, ext=rest_of(raw, CONTENT, PROTOCOL))
+    return Message(message_role, blocks, form=shape, ext=unknown_members(raw, CONTENT, PROTOCOL))
 
 
 def _decode_system(body: JsonObject, key: str, reader: PartReader, form: JsonObject) -> Message:
@@ -289,13 +298,13 @@ def _decode_system(body: JsonObject, key: str, reader: PartReader, form: JsonObj
         form[SYSTEM[0]] = key
     if isinstance(raw, str):
         return Message("system", (Text(raw),) if raw else (), form="text")
-    content = members(raw)
+    content = as_object(raw)
     if content is None:
         raise wrong(key, raw, "an object")
     try:
         blocks, shape = _decode_parts(content, 0, SYSTEM[0], reader, form)
     except Refused as error:
-        raise inside(key, error) from None
+        raise with_prefix(key, error) from None
     if {k: v for k, v in content.items() if k != "parts"} != USER:
         form[f"{SYSTEM[0]}.rest"] = {k: v for k, v in content.items() if k != "parts"}
     return Message("system", blocks, form=shape)
@@ -307,7 +316,7 @@ def _decode_parts(
     parts = raw.get("parts")
     if parts is None:
         return (), "null" if "parts" in raw else "absent"
-    single = members(parts)
+    single = as_object(parts)
     if single is not None:
         form[f"{path}.parts"] = "single"
         parts = [single]
@@ -321,7 +330,7 @@ def _decode_parts(
         try:
             block = reader.part(plain, number, index)
         except Refused as error:
-            raise inside(f"parts[{index}]", error) from None
+            raise with_prefix(f"parts[{index}]", error) from None
         if spelling is not None:
             if isinstance(block, Opaque):
                 block = Opaque(PROTOCOL, part)
@@ -439,15 +448,15 @@ def _report_system(turns: list[Turn], losses: Losses) -> None:
     for turn in turns:
         role = turn.message.role
         if not turn.blocks:
-            losses.add(turn.at, "empty_message_dropped", role)
+            losses.add(turn.position, "empty_message_dropped", role)
         elif role != "system":
-            losses.add(turn.at, "role_changed", f"{role} -> system")
+            losses.add(turn.position, "role_changed", f"{role} -> system")
         elif turn is not turns[0]:
-            losses.add(turn.at, "message_boundary_dropped")
+            losses.add(turn.position, "message_boundary_dropped")
         if turn.message.form == "text" and turn.blocks:
-            losses.add(turn.at, "string_as_list")
+            losses.add(turn.position, "string_as_list")
         elif turn.message.form == "list" and len(turn.blocks) == 1:
-            losses.add(turn.at, "form_changed", "list of one text")
+            losses.add(turn.position, "form_changed", "list of one text")
 
 
 def _system_count(request: Request, turns: int) -> int:

@@ -24,21 +24,21 @@ Error bodies, both ways: https://cloud.google.com/apis/design/errors
 
 from typing import Any, cast
 
-from weft.codec.base import Encoded, Locate, Losses, members
+from weft.codec.base import Encoded, Locate, Losses, as_object
 from weft.codec.errors import (
     KIND_STATUS,
     NO_REASON,
     STATUS_KINDS,
     error_status,
     error_text,
-    explanation,
-    failed,
     failed_stop,
     kind_of,
     not_an_answer,
+    refusal_explanation,
+    upstream_failed,
 )
 from weft.codec.lenient import arguments_object, count_of, optional_text, with_repairs
-from weft.codec.read import at, inside, objects, wrong
+from weft.codec.read import objects, path_prefix, with_prefix, wrong
 from weft.codec.reports import report_answer, report_call, report_ext, report_stop, report_thinking
 from weft.errors import Refused
 from weft.model import (
@@ -90,7 +90,7 @@ def complete_part(raw: JsonObject, path: str, losses: Losses) -> JsonObject:
     elif empty == data == ["text"]:
         raw = {**raw, "text": ""}
         losses.add(f"{path}.text", "missing_value_added", '""')
-    call = members(raw.get("functionCall"))
+    call = as_object(raw.get("functionCall"))
     if call is not None and isinstance(call.get("args"), str):
         args = arguments_object(call["args"], f"{path}.functionCall.args", losses)
         raw = {**raw, "functionCall": {**call, "args": args}}
@@ -110,7 +110,7 @@ def decode_response(body: JsonObject) -> Response:
     Raises `UpstreamFailed` for a failed answer and `NotAnAnswer` for a body without an answer.
     """
     if body.get("error"):
-        raise failed(decode_error(body, 0))
+        raise upstream_failed(decode_error(body, 0))
     if not body.get("candidates") and decode_block(body.get("promptFeedback")) is None:
         raise not_an_answer(body, "candidates")
     events: list[Event] = [decode_start(body)]
@@ -124,7 +124,7 @@ def decode_response(body: JsonObject) -> Response:
         events += (Open(number, block), Close(number))
     error = failed_candidate(candidate, called=called)
     if error is not None:
-        raise failed(error, native=True)
+        raise upstream_failed(error, native=True)
     events += (decode_finish(body, candidate, called), End())
     origin = Origin(PROTOCOL, model=optional_text(body.get("modelVersion")))
     return with_repairs(fold(events, origin), repairs)
@@ -155,13 +155,13 @@ def first_candidate(body: JsonObject) -> JsonObject:
 
 def answer_parts(candidate: JsonObject) -> list[JsonObject]:
     raw = candidate.get("content")
-    content = {} if raw is None else members(raw)
+    content = {} if raw is None else as_object(raw)
     if content is None:
         raise wrong("candidates[0].content", raw, "an object")
     parts = content.get("parts")
     if parts is None:
         return []
-    with at("candidates[0].content"):
+    with path_prefix("candidates[0].content"):
         return objects(parts, "parts")
 
 
@@ -175,7 +175,7 @@ def decode_part(reader: PartReader, raw: JsonObject, number: int, repairs: Losse
     try:
         block = reader.part(plain, 0, number)
     except Refused as error:
-        raise inside(f"candidates[0].content.parts[{number}]", error) from None
+        raise with_prefix(f"candidates[0].content.parts[{number}]", error) from None
     return Opaque(PROTOCOL, raw) if spelling is not None and isinstance(block, Opaque) else block
 
 
@@ -208,7 +208,7 @@ def _content_form(candidate: JsonObject) -> JsonObject | None:
     """The original form of a content, if it is not just parts with the role `model`."""
     if not candidate:
         return None
-    content = members(candidate.get("content"))
+    content = as_object(candidate.get("content"))
     if content is None:
         return {"is": candidate.get("content")}
     other_members = {key: value for key, value in content.items() if key != "parts" or not value}
@@ -283,7 +283,7 @@ def write_answer(parts: list[JsonObject], stop: Stop | None, notes: JsonObject) 
 
 def _block_feedback(stop: Stop | None) -> JsonObject | None:
     """The `promptFeedback` of a blocked prompt, else `None`."""
-    details = members(stop.details) if stop is not None else None
+    details = as_object(stop.details) if stop is not None else None
     return details if details is not None and "blockReason" in details else None
 
 
@@ -296,7 +296,7 @@ def _write_candidate(parts: list[JsonObject], stop: Stop | None, notes: JsonObje
         candidate["finishReason"] = finish_reason(stop)
         if isinstance(stop.details, str):
             candidate["finishMessage"] = stop.details
-        elif message := explanation(stop):
+        elif message := refusal_explanation(stop):
             candidate["finishMessage"] = message
     candidate.update(notes)
     return candidate
@@ -328,7 +328,7 @@ def show(
 
 
 def decode_usage(raw: Any) -> Usage | None:
-    usage = members(raw)
+    usage = as_object(raw)
     if usage is None:
         return None
     thoughts = count_of(usage, "thoughtsTokenCount")
@@ -374,7 +374,7 @@ def decode_stop(candidate: JsonObject, called: bool) -> Stop | None:
 
 def decode_block(feedback: Any) -> Stop | None:
     """The stop of a prompt that was blocked before any answer."""
-    raw = members(feedback)
+    raw = as_object(feedback)
     if raw is None or "blockReason" not in raw:
         return None
     return Stop("filter", str(raw["blockReason"]), details=raw)
@@ -435,8 +435,8 @@ def decode_error(body: Any, status: int) -> ApiError:
     items = cast("list[Any]", body) if isinstance(body, list) else []
     if items:  # a stream without SSE is a JSON array
         return decode_error(items[0], status)
-    envelope = members(body) or {}
-    error = members(envelope.get("error")) or {}
+    envelope = as_object(body) or {}
+    error = as_object(envelope.get("error")) or {}
     status_name = error.get("status")
     message = error_text(cast(Any, body)) or NO_REASON
     code = error.get("code")
@@ -465,7 +465,7 @@ def _details(error: JsonObject) -> list[JsonObject]:
     details = error.get("details")
     if not isinstance(details, list):
         return []
-    return [detail for item in cast(list[Any], details) if (detail := members(item)) is not None]
+    return [detail for item in cast(list[Any], details) if (detail := as_object(item)) is not None]
 
 
 def _field(details: list[JsonObject]) -> str | None:
@@ -473,7 +473,7 @@ def _field(details: list[JsonObject]) -> str | None:
     for detail in details:
         violations = detail.get("fieldViolations")
         for item in cast(list[Any], violations) if isinstance(violations, list) else ():
-            field = (members(item) or {}).get("field")
+            field = (as_object(item) or {}).get("field")
             if isinstance(field, str) and field:
                 return field
     return None

@@ -18,7 +18,7 @@ from orjson import dumps
 
 from weft.codec.base import Frame, Losses
 from weft.codec.reports import report_stop
-from weft.codec.stream import cut_off, json_frame, read_frame, unreadable
+from weft.codec.stream import cut_off_error, json_frame, read_frame, unreadable_error
 from weft.errors import Refused
 from weft.model import (
     ApiError,
@@ -80,7 +80,7 @@ class StreamDecoder:
         raw = read_frame(frame)
         if raw is None:
             self._broken = True
-            return [Fail(unreadable(frame), "frame")]
+            return [Fail(unreadable_error(frame), "frame")]
         if raw.get("error"):
             self._failed = True
             return [Fail(decode_error(raw, 0))]
@@ -89,14 +89,14 @@ class StreamDecoder:
         except Refused as error:
             self._broken = True
             return [Fail(ApiError("server", str(error), 502, "INTERNAL"), "frame")]
-        return [Other(PROTOCOL, "frame", raw, covers=len(events)), *events]
+        return [Other(PROTOCOL, "frame", raw, event_count=len(events)), *events]
 
     def close(self) -> list[Event]:
         if self._failed:
             return []
         if self._finished:
             return [End()]
-        return [] if self._broken else [Fail(cut_off("a finishReason"), "end")]
+        return [] if self._broken else [Fail(cut_off_error("a finishReason"), "end")]
 
     def _events(self, raw: JsonObject) -> list[Event]:
         events: list[Event] = []
@@ -249,9 +249,9 @@ class StreamEncoder:
     def _other(self, event: Other) -> list[Frame]:
         if event.protocol == PROTOCOL:
             self._native = True
-            self._skip = event.covers or 0
+            self._skip = event.event_count or 0
             return [json_frame(event.raw)]
-        if event.covers is None and event.kind not in self._kinds:
+        if event.event_count is None and event.kind not in self._kinds:
             self._kinds.add(event.kind)
             self.losses.add("", "vendor_event_dropped", event.kind)
         return []

@@ -8,8 +8,8 @@ from weft.codec.base import (
     Http,
     PreviousAnswer,
     Vendor,
+    as_object,
     has_refused_developer,
-    members,
 )
 from weft.codec.openai import decode_error, encode_error
 from weft.model import JsonObject
@@ -33,11 +33,11 @@ def _answer_id(value: Any) -> str | None:
 
 def _stored_ids(body: JsonObject) -> list[tuple[str, str]]:
     value = body.get("conversation")
-    id = (members(value) or {}).get("id") if isinstance(value, dict) else value
+    id = (as_object(value) or {}).get("id") if isinstance(value, dict) else value
     stored = [("conversation", id)] if isinstance(id, str) and id else []
     items = body.get("input")
     for number, item in enumerate(cast("list[Any]", items) if isinstance(items, list) else ()):
-        fields = members(item) or {}
+        fields = as_object(item) or {}
         id = fields.get("id")
         refers = fields.get("type") == "item_reference" or fields.keys() <= {"id", "type"}
         if isinstance(id, str) and refers:
@@ -78,10 +78,10 @@ CODEC = Codec(
     request_path=request_path,
     fields=FIELDS,
     http=HTTP,
-    conversation="input",
-    answer="output",
+    conversation_member="input",
+    answer_member="output",
     empty_request={"model": "any", "input": ""},
-    rewritten=("instructions", "input"),
+    rewritable_members=("instructions", "input"),
     rules_apply=has_refused_developer,
     failed_stops=FAILED_STOPS,
     stream_errors=frozenset({"context_length"}),

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.codec.base import Losses
 from weft.codec.media import report_type
-from weft.codec.read import inside, objects, rest_of, text_of, wrong
+from weft.codec.read import objects, text_of, unknown_members, with_prefix, wrong
 from weft.errors import Refused
 from weft.model import (
     Block,
@@ -51,13 +51,13 @@ def decode_part(raw: JsonObject, expected: str) -> Block:
 def decode_text(raw: JsonObject, expected: str) -> Text:
     text = text_of(raw, "text")
     if raw["type"] == expected:
-        return Text(text, rest_of(raw, TEXT, PROTOCOL) if len(raw) > 2 else None)
+        return Text(text, unknown_members(raw, TEXT, PROTOCOL) if len(raw) > 2 else None)
     rest = {key: value for key, value in raw.items() if key not in TEXT}
     return Text(text, {PROTOCOL: {"type": raw["type"], **rest}})
 
 
 def decode_refusal(raw: JsonObject, _expected: str) -> Refusal:
-    return Refusal(text_of(raw, "refusal"), rest_of(raw, REFUSAL, PROTOCOL))
+    return Refusal(text_of(raw, "refusal"), unknown_members(raw, REFUSAL, PROTOCOL))
 
 
 def decode_image(raw: JsonObject, _expected: str) -> Block:
@@ -73,7 +73,9 @@ def decode_image(raw: JsonObject, _expected: str) -> Block:
         return decode_opaque(raw, "")
     if type(detail) is str:
         known.add("detail")
-    return Image(source, detail if type(detail) is str else None, rest_of(raw, known, PROTOCOL))
+    return Image(
+        source, detail if type(detail) is str else None, unknown_members(raw, known, PROTOCOL)
+    )
 
 
 def decode_file(raw: JsonObject, _expected: str) -> Block:
@@ -89,7 +91,7 @@ def decode_file(raw: JsonObject, _expected: str) -> Block:
     name = raw.get("filename")
     if type(name) is str:
         known.add("filename")
-    return File(source, name if type(name) is str else None, rest_of(raw, known, PROTOCOL))
+    return File(source, name if type(name) is str else None, unknown_members(raw, known, PROTOCOL))
 
 
 def decode_opaque(raw: JsonObject, _expected: str) -> Opaque:
@@ -137,7 +139,7 @@ def decode_content(raw: JsonObject, key: str, expected: str) -> tuple[tuple[Bloc
         try:
             blocks.append(decode_part(part, expected))
         except Refused as error:
-            raise inside(f"{key}[{number}]", error) from None
+            raise with_prefix(f"{key}[{number}]", error) from None
     return tuple(blocks), "list"
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from weft.codec.base import Losses, Target, members
+from weft.codec.base import Losses, Target, as_object
 from weft.codec.fields import (
     OPENAI_EFFORTS,
     DecodeContext,
@@ -10,10 +10,10 @@ from weft.codec.fields import (
     Field,
     FieldTable,
     Limits,
-    fitting_effort,
+    apply_limits,
+    nearest_effort,
+    with_allowed_json_mode,
     with_effort,
-    with_named_json,
-    within,
 )
 from weft.codec.read import optional
 from weft.codec.reports import read_schema_format, report_tier
@@ -37,7 +37,7 @@ FORM_NOTES = ("", "absent")
 FORMAT_NAME = "response"
 """The default name of a schema; the vendor requires one."""
 
-LIMITS = Limits(tokens=16, user=64, sampling_if_reasoning_off=True)
+LIMITS = Limits(min_tokens=16, max_user_length=64, sampling_if_reasoning_off=True)
 """Below 16 tokens the vendor answers "Expected a value >= 16". The user id is as in Chat."""
 
 
@@ -49,7 +49,7 @@ def _read_choice(choice: Any, context: DecodeContext) -> ToolChoice | None:
             context.keep_unknown(more, ())
             return ToolChoice("tool", name)
         case _:
-            return read_allowed(members(choice) or {}) or context.skip()
+            return read_allowed(as_object(choice) or {}) or context.skip()
 
 
 def _write_choice(choice: ToolChoice, context: EncodeContext) -> str | JsonObject:
@@ -64,7 +64,7 @@ def _write_choice(choice: ToolChoice, context: EncodeContext) -> str | JsonObjec
 
 
 def _read_format(value: Any, context: DecodeContext) -> Format | None:
-    shape = members(value)
+    shape = as_object(value)
     kind = (shape or {}).get("type")
     if shape is not None and kind == "json_schema":
         return read_schema_format(shape)
@@ -115,7 +115,7 @@ def _write_reasoning(reasoning: Reasoning, context: EncodeContext) -> JsonObject
         effort, name = "none", "reasoning.mode"
     elif mode == "off" and effort != "none":
         losses.param("reasoning.mode", "thinking_not_disabled")
-    effort = fitting_effort(effort, model, losses, name)
+    effort = nearest_effort(effort, model, losses, name)
     if effort is not None:
         body["effort"] = effort
     if reasoning.summary is not None:
@@ -187,6 +187,6 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
             if original.get(key) in FORM_NOTES:
                 del original[key]
         return original
-    params = within(request.params, LIMITS, target.model, losses)
-    params = with_named_json(request, params, target.model, losses)
+    params = apply_limits(request.params, LIMITS, target.model, losses)
+    params = with_allowed_json_mode(request, params, target.model, losses)
     return FIELDS.encode(EncodeContext(request, params, target, losses))

@@ -23,12 +23,12 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from weft.codec.base import STORED_ONLY, Losses, made_by, refuse_foreign, refuse_opaque
+from weft.codec.base import FOREIGN_FILE_ID, Losses, check_foreign_thinking, check_opaque, made_by
 from weft.codec.calls import fitting_id, report_new_id
-from weft.codec.media import named, refuse_audio, refuse_image_type
+from weft.codec.media import check_audio, check_image_type, with_default_name
 from weft.codec.outgoing import is_empty
 from weft.codec.pairing import Turn
-from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
+from weft.codec.read import objects, optional, text_of, unknown_members, with_prefix, wrong
 from weft.codec.repair import (
     decode_texts,
     plain_texts,
@@ -138,7 +138,7 @@ class Grouping:
         role = text_of(raw, "role")
         if role != "assistant":
             blocks, form = decode_content(raw, "content", INPUT)
-            ext = rest_of(raw, MESSAGE, PROTOCOL)
+            ext = unknown_members(raw, MESSAGE, PROTOCOL)
             self._add_message(number, Message(role, blocks, form=form, ext=ext))
             return
         if "id" in raw:
@@ -150,7 +150,7 @@ class Grouping:
             self._form = "text" if type(raw["content"]) is str else "list"
         else:
             _, form = decode_content(raw, "content", OUTPUT)
-            ext = rest_of(raw, MESSAGE, PROTOCOL)
+            ext = unknown_members(raw, MESSAGE, PROTOCOL)
             self._add_message(number, Message(role, form=form, ext=ext))
 
     def _unknown(self, number: int, raw: JsonObject, kind: str) -> None:
@@ -193,7 +193,7 @@ def decode_items(items: list[JsonObject]) -> Grouping:
         try:
             grouping.add(number, raw)
         except Refused as error:
-            raise inside(f"input[{number}]", error) from None
+            raise with_prefix(f"input[{number}]", error) from None
     grouping.close()
     return grouping
 
@@ -254,7 +254,7 @@ def decode_custom_call(raw: JsonObject) -> ToolCall:
 
 
 def _call_rest(raw: JsonObject, known: frozenset[str]) -> Ext | None:
-    return rest_of(raw, known | {"namespace"} if raw.get("namespace") else known, PROTOCOL)
+    return unknown_members(raw, known | {"namespace"} if raw.get("namespace") else known, PROTOCOL)
 
 
 def decode_result(raw: JsonObject) -> ToolResult:
@@ -264,7 +264,7 @@ def decode_result(raw: JsonObject) -> ToolResult:
         content,
         custom=raw["type"] == "custom_tool_call_output",
         form=form,
-        ext=rest_of(raw, RESULT, PROTOCOL),
+        ext=unknown_members(raw, RESULT, PROTOCOL),
     )
 
 
@@ -303,7 +303,7 @@ CALLS: dict[str, Callable[[JsonObject], Block]] = {
 RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 
-def refuse_thinking(block: Thinking | Redacted, message: Message, request: Request) -> str | None:
+def check_thinking(block: Thinking | Redacted, message: Message, request: Request) -> str | None:
     """The loss code of thinking that cannot be sent: another vendor's, or an id without content.
 
     With `store: false` the vendor has no item for such an id and refuses the request: "Items are
@@ -314,24 +314,24 @@ def refuse_thinking(block: Thinking | Redacted, message: Message, request: Reque
         members = (block.ext or {}).get(PROTOCOL, {})
         if "id" in members and not members.get("content"):
             return "thinking_not_sealed"
-    return refuse_foreign(PROTOCOL, message, request)
+    return check_foreign_thinking(PROTOCOL, message, request)
 
 
-def refuse_media(block: Image | File, message: Message, request: Request) -> str | None:
+def check_media(block: Image | File, message: Message, request: Request) -> str | None:
     if message.role == "assistant":
         return "media_in_assistant"
     if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
-        return STORED_ONLY
-    return refuse_image_type(block.source) if isinstance(block, Image) else None
+        return FOREIGN_FILE_ID
+    return check_image_type(block.source) if isinstance(block, Image) else None
 
 
 CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
-    Thinking: refuse_thinking,
-    Redacted: refuse_thinking,
-    Opaque: partial(refuse_opaque, PROTOCOL),
-    Image: refuse_media,
-    File: refuse_media,
-    Audio: refuse_audio,
+    Thinking: check_thinking,
+    Redacted: check_thinking,
+    Opaque: partial(check_opaque, PROTOCOL),
+    Image: check_media,
+    File: check_media,
+    Audio: check_audio,
 }
 
 
@@ -369,7 +369,7 @@ class Writer:
             report_dropped_message(turn, self.losses)
             return []
         if role == "assistant":
-            items = self.assistant(turn.message, turn.blocks, turn.positions, turn.at)
+            items = self.assistant(turn.message, turn.blocks, turn.positions, turn.position)
             if not self.native and turn.blocks:
                 self._report_form(turn)
         else:
@@ -380,7 +380,7 @@ class Writer:
     def _report_form(self, turn: Turn) -> None:
         """Report what a flat list of items cannot express about an assistant turn."""
         if self._last == "assistant" and type(turn.blocks[0]) not in TEXT_BLOCKS:
-            self.losses.add(turn.at, "message_boundary_dropped")
+            self.losses.add(turn.position, "message_boundary_dropped")
         for number, block in enumerate(turn.blocks):
             if type(block) not in TEXT_BLOCKS:
                 continue
@@ -426,7 +426,7 @@ class Writer:
     def _convert(self, block: Block, position: Any) -> Block:
         """A file needs a name. Only the assistant may send a refusal, so others send text."""
         if isinstance(block, File):
-            return named(block, position, self.losses)
+            return with_default_name(block, position, self.losses)
         if not isinstance(block, Refusal):
             return block
         self.losses.add(position, "refusal_as_text")
@@ -443,7 +443,7 @@ class Writer:
         role = "user" if turn.role == "tool" else turn.role
         body: JsonObject = {"role": role}
         form: Form = message.form if blocks or not message.blocks else "text"
-        body.update(self._content(form, blocks, INPUT, turn.at))
+        body.update(self._content(form, blocks, INPUT, turn.position))
         body.update(members)
         return body
 
@@ -750,7 +750,7 @@ def _write_assistant(turn: Turn, last_role: str, losses: Losses) -> list[JsonObj
             }
         )
     if last_role == "assistant" and type(turn.blocks[0]) is ToolCall:
-        losses.add(turn.at, "message_boundary_dropped")
+        losses.add(turn.position, "message_boundary_dropped")
     for at, block in enumerate(turn.blocks):
         if type(block) is not Text:
             continue

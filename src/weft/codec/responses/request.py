@@ -31,14 +31,14 @@ from weft.codec.outgoing import (
     without_empty_texts,
 )
 from weft.codec.pairing import with_paired_results
-from weft.codec.read import at, object_of, objects, optional, text_of
+from weft.codec.read import object_of, objects, optional, path_prefix, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange, join_system_text
-from weft.codec.reports import tool_losses
+from weft.codec.reports import report_tool_members
 from weft.codec.tools import (
+    can_define,
     flatten_tools,
     format_of,
     grammar_of,
-    is_offered,
     is_search,
     schema_of,
     search_members,
@@ -82,7 +82,7 @@ def decode_tools(raws: Any, path: str, namespace: str | None = None) -> list[Too
     """
     tools: list[Tool] = []
     for number, raw in enumerate(objects(raws, path)):
-        with at(f"{path}[{number}]"):
+        with path_prefix(f"{path}[{number}]"):
             kind = text_of(raw, "type")
             name = text_of(raw, "name") if kind in ("function", "custom") else raw.get("name")
             description = optional(raw, "description", str)
@@ -121,9 +121,9 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
         return dict(tool.raw[PROTOCOL])
     if is_search(tool):
         return _write_search(tool, number, losses)
-    if not is_offered(tool, number, losses):
+    if not can_define(tool, number, losses):
         return None
-    tool_losses(tool, number, losses)
+    report_tool_members(tool, number, losses)
     body: JsonObject = {"type": tool.kind, "name": tool.name}
     if tool.description is not None:
         body["description"] = tool.description
@@ -355,10 +355,10 @@ def _take_instructions(
     if len(system) <= inline or first.message.role != "system":
         return None, system + turns
     if not first.message.text:
-        losses.add(first.at, "empty_message_dropped", "system")
+        losses.add(first.position, "empty_message_dropped", "system")
         return None, system[1:] + turns
     if first.message.form == "list":
-        losses.add(first.at, "list_as_string")
+        losses.add(first.position, "list_as_string")
     return first.message.text, system[1:] + turns
 
 
@@ -367,13 +367,13 @@ def _without_developer(turns: list[Turn], losses: Losses) -> None:
     for turn in turns:
         if turn.role == "developer" and turn.blocks:
             turn.role = "system"
-            losses.add(turn.at, "role_changed", "developer -> system")
+            losses.add(turn.position, "role_changed", "developer -> system")
 
 
 def _without_empty(system: list[Turn], losses: Losses) -> list[Turn]:
     for turn in system:
         if not turn.blocks:
-            losses.add(turn.at, "empty_message_dropped", "system")
+            losses.add(turn.position, "empty_message_dropped", "system")
     return [turn for turn in system if turn.blocks]
 
 
@@ -410,8 +410,8 @@ RULES = Rules(
     roles=frozenset({"user", "assistant"}),
     inline_system="native",
     checks=CHECKS,
-    hoists=True,
-    inline_lead=True,
+    has_system_field=True,
+    distinguishes_leading_system=True,
 )
 
 

@@ -13,18 +13,18 @@ https://platform.openai.com/docs/api-reference/responses-streaming/response/fail
 from collections.abc import Sequence
 from typing import Any, cast
 
-from weft.codec.base import Encoded, Locate, Losses, members
-from weft.codec.errors import NO_REASON, declined, failed, not_an_answer
+from weft.codec.base import Encoded, Locate, Losses, as_object
+from weft.codec.errors import NO_REASON, declined_in_text, not_an_answer, upstream_failed
 from weft.codec.lenient import (
     arguments_text,
-    made_call_id,
     optional_text,
+    read_call_id,
     with_repairs,
     with_text,
     with_type,
 )
 from weft.codec.openai import decode_counts, decode_error
-from weft.codec.read import at, objects
+from weft.codec.read import objects, path_prefix
 from weft.codec.reports import report_answer, report_ext, report_stop
 from weft.model import (
     ApiError,
@@ -107,7 +107,7 @@ def complete_part(part: Any, path: str, losses: Losses) -> Any:
     if isinstance(part, str):
         losses.add(path, "value_retyped", "string -> part")
         return {"type": "output_text", "text": part}
-    fields = members(part)
+    fields = as_object(part)
     if fields is None:
         return part
     fields = with_type(fields, PART_TYPES, path, losses)
@@ -121,7 +121,7 @@ def _with_call_id(raw: JsonObject, number: int, path: str, losses: Losses) -> Js
     if isinstance(raw.get("call_id"), str):
         return raw
     key = "id" if raw.get("call_id") is None and isinstance(raw.get("id"), str) else "call_id"
-    call_id = made_call_id(raw, key, number, path, losses)
+    call_id = read_call_id(raw, key, number, path, losses)
     if key == "id":
         losses.add(f"{path}.call_id", "missing_value_added", call_id)
     return {**raw, "call_id": call_id}
@@ -141,14 +141,14 @@ def decode_response(body: JsonObject) -> Response:
     """
     error = failed_response(body)
     if error is not None:
-        raise failed(error)
+        raise upstream_failed(error)
     if not isinstance(body.get("output"), list) and str(body.get("status")) not in PENDING:
         raise not_an_answer(body, "output")
     events: list[Event] = [decode_start(body)]
     blocks: list[Block] = []
     repairs = Losses()
     for number, raw in enumerate(objects(body.get("output"), "output")):
-        with at(f"output[{number}]"):
+        with path_prefix(f"output[{number}]"):
             blocks += decode_output_item(complete_item(raw, number, f"output[{number}]", repairs))
     for number, block in enumerate(blocks):
         events += (Open(number, block), Close(number))
@@ -380,7 +380,7 @@ def decode_stop(response: JsonObject, *, called: bool, refused: bool) -> Stop | 
         return None
     if status == "completed":
         return Stop("tool" if called else "refusal" if refused else "end", "completed")
-    details = members(response.get("incomplete_details")) or {}
+    details = as_object(response.get("incomplete_details")) or {}
     reason = details.get("reason")
     policy = refused_by(response)
     if policy is not None:
@@ -394,7 +394,7 @@ def decode_stop(response: JsonObject, *, called: bool, refused: bool) -> Stop | 
 
 def refused_by(response: JsonObject) -> tuple[str, JsonObject] | None:
     """The policy code and the error of a response that a policy refused, else `None`."""
-    error = members(response.get("error"))
+    error = as_object(response.get("error"))
     code = error.get("code") if error is not None else None
     if error is None or response.get("status") != "failed" or code not in POLICIES:
         return None
@@ -409,7 +409,7 @@ def encode_status(
     A refusal with text is a complete answer, as it is in OpenAI's own answers:
     https://platform.openai.com/docs/guides/structured-outputs#refusals
     """
-    if stop is not None and declined(stop, refused=refused):
+    if stop is not None and declined_in_text(stop, refused=refused):
         return "completed", None
     report_stop(stop, EXACT_STOPS, losses)
     reason = KIND_INCOMPLETE_REASON.get(stop.kind) if stop is not None else None
@@ -430,8 +430,8 @@ def decode_failure(error: Any) -> ApiError:
     """The reason of a failed response, or the members of an `error` event."""
     if isinstance(error, str) and error:
         return decode_error({"error": error}, 0)
-    fields = members(error) or {}
-    inner = members(fields.get("error")) or fields
+    fields = as_object(error) or {}
+    inner = as_object(fields.get("error")) or fields
     if not inner:
         return ApiError("server", NO_REASON)
     return decode_error({"error": {**inner, "type": inner.get("error_type")}}, 0)

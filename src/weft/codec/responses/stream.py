@@ -6,12 +6,12 @@ the finished response. Some servers leave out one or more of them.
 - Deltas become deltas. What a delta stream lacks is filled in from the finished part or item.
 - The finished item is final, unless it is empty although text was streamed.
 - Items may interleave.
-- Each original frame is passed on as `Other`, with the number of events decoded from it (`covers`),
-  so that an encoder for the same protocol can repeat it exactly.
+- Each original frame is passed on as `Other`, with the number of events decoded from it
+  (`event_count`), so that an encoder for the same protocol can repeat it exactly.
 
-The encoder repeats original frames exactly, and skips the next `covers` events, which were decoded
-from that frame. A stream of another protocol is written in full: every item with its start, parts,
-deltas and end, in order. Several items may be open at the same time, so nothing is buffered.
+The encoder repeats original frames exactly, and skips the next `event_count` events, which were
+decoded from that frame. A stream of another protocol is written in full: every item with its start,
+parts, deltas and end, in order. Several items may be open at the same time, so nothing is buffered.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,17 @@ from typing import Any, ClassVar, cast
 
 from msgspec import Struct, field, structs
 
-from weft.codec.base import Frame, Losses, members
+from weft.codec.base import Frame, Losses, as_object
 from weft.codec.calls import GENERATED_ID_PREFIX
-from weft.codec.lenient import piece_of
-from weft.codec.stream import MALFORMED, cut_off, json_frame, malformed, read_frame, unreadable
+from weft.codec.lenient import text_piece
+from weft.codec.stream import (
+    DECODE_ERRORS,
+    cut_off_error,
+    json_frame,
+    malformed_error,
+    read_frame,
+    unreadable_error,
+)
 from weft.model import (
     Block,
     Close,
@@ -117,11 +124,11 @@ class StreamDecoder:
 
     def feed(self, frame: Frame) -> list[Event]:
         if frame.data == DONE:
-            return [Other(PROTOCOL, frame.event or "", DONE, covers=0)]
+            return [Other(PROTOCOL, frame.event or "", DONE, event_count=0)]
         raw = read_frame(frame)
         if raw is None:
             self._broken = True
-            return [Fail(unreadable(frame), "frame")]
+            return [Fail(unreadable_error(frame), "frame")]
         kind = str(raw.get("type"))
         decode = self.FRAMES.get(kind)
         if decode is None and raw.get("error") and "type" not in raw:
@@ -131,15 +138,15 @@ class StreamDecoder:
             return [Other(PROTOCOL, kind, raw, self._index_of(raw))]
         try:
             events = decode(self, raw)
-        except MALFORMED as error:
+        except DECODE_ERRORS as error:
             self._broken = True
-            return [Fail(malformed(frame, error), "frame")]
+            return [Fail(malformed_error(frame, error), "frame")]
         count = sum(not isinstance(event, Fail) or event.cause == "event" for event in events)
-        return [Other(PROTOCOL, frame.event or "", raw, covers=count), *events]
+        return [Other(PROTOCOL, frame.event or "", raw, event_count=count), *events]
 
     def close(self) -> list[Event]:
         done = self._ended or self._broken
-        return [] if done else [Fail(cut_off("response.completed"), "end")]
+        return [] if done else [Fail(cut_off_error("response.completed"), "end")]
 
     def _index_of(self, raw: JsonObject) -> int | None:
         number = raw.get("output_index")
@@ -150,7 +157,7 @@ class StreamDecoder:
         if self._started:
             return []
         self._started = True
-        return [decode_start(members(raw.get("response")) or {})]
+        return [decode_start(as_object(raw.get("response")) or {})]
 
     def _item_added(self, raw: JsonObject) -> list[Event]:
         item = cast(JsonObject, raw["item"])
@@ -203,11 +210,11 @@ class StreamDecoder:
     def _text_delta(self, raw: JsonObject) -> list[Event]:
         """A delta of text or of a refusal."""
         events, growing = self._text_block(raw, "refusal" in str(raw["type"]))
-        return events + _grow(growing, piece_of(raw.get("delta")))
+        return events + _grow(growing, text_piece(raw.get("delta")))
 
     def _text_done(self, raw: JsonObject) -> list[Event]:
         """The complete text or refusal, by itself or as a part of its item."""
-        part = members(raw.get("part")) or raw
+        part = as_object(raw.get("part")) or raw
         text = next((part[name] for name in ("text", "refusal") if name in part), None)
         if not isinstance(text, str) or self._is_late(raw):
             return []
@@ -230,7 +237,7 @@ class StreamDecoder:
 
     def _arguments_delta(self, raw: JsonObject) -> list[Event]:
         growing = self._items.get(self._number(raw), {}).get(0)
-        return [] if growing is None else _grow(growing, piece_of(raw.get("delta")))
+        return [] if growing is None else _grow(growing, text_piece(raw.get("delta")))
 
     def _arguments_done(self, raw: JsonObject) -> list[Event]:
         growing = self._items.get(self._number(raw), {}).get(0)
@@ -239,11 +246,11 @@ class StreamDecoder:
 
     def _thinking_delta(self, raw: JsonObject) -> list[Event]:
         events, growing = self._thinking_block(raw)
-        return events + ([] if growing is None else _grow(growing, piece_of(raw.get("delta"))))
+        return events + ([] if growing is None else _grow(growing, text_piece(raw.get("delta"))))
 
     def _thinking_done(self, raw: JsonObject) -> list[Event]:
         """A complete part of the thinking."""
-        text = (members(raw.get("part")) or raw).get("text")
+        text = (as_object(raw.get("part")) or raw).get("text")
         if not isinstance(text, str) or not text:
             return []
         events, growing = self._thinking_block(raw)
@@ -329,9 +336,9 @@ class StreamDecoder:
 
     def _terminal(self, raw: JsonObject) -> list[Event]:
         self._ended = True
-        response = members(raw.get("response"))
+        response = as_object(raw.get("response"))
         if response is None and not self._count:
-            return [Fail(cut_off("a response"), "end")]
+            return [Fail(cut_off_error("a response"), "end")]
         response = response or {}
         events = self._start(raw)
         error = failed_response(response)
@@ -355,7 +362,7 @@ class StreamDecoder:
         return number in self._settled or (name != "" and name in self._names)
 
     def _failed(self, raw: JsonObject) -> list[Event]:
-        response = members(raw.get("response")) or {}
+        response = as_object(raw.get("response")) or {}
         if refused_by(response) is not None:
             return self._terminal(raw)
         self._ended = True
@@ -511,11 +518,11 @@ class StreamEncoder:
 
     def _other(self, event: Other) -> list[Frame]:
         if event.protocol != PROTOCOL:
-            if event.covers is None and event.kind not in self._lost:
+            if event.event_count is None and event.kind not in self._lost:
                 self._lost.add(event.kind)
                 self.losses.add("", "vendor_event_dropped", event.kind)
             return []
-        self._skip = event.covers or 0
+        self._skip = event.event_count or 0
         if isinstance(event.raw, str):
             return [Frame(event.raw, event.kind or None)]
         number = event.raw.get("sequence_number")

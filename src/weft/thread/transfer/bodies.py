@@ -119,7 +119,7 @@ def read_request_file(data: bytes, protocol: str) -> RequestFile | None:
         return None
     value = parse(data)
     codec = CODECS[protocol]
-    body = {codec.conversation: cast(Any, value)} if isinstance(value, list) else value
+    body = {codec.conversation_member: cast(Any, value)} if isinstance(value, list) else value
     if not isinstance(body, dict):
         raise ThreadError(f"a {protocol} conversation must be a list or an object")
     body = cast(JsonObject, body)

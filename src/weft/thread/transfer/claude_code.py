@@ -659,11 +659,11 @@ def _encode_message(message: Message) -> JsonObject:
     """The message in Anthropic's format; system text becomes a `<system-reminder>`."""
     if is_system(message):
         return {"role": "user", "content": f"<system-reminder>\n{message.text}\n</system-reminder>"}
-    from weft.codec import EMPTY, write_plain_message  # a codec is slow to import
+    from weft.codec import EMPTY_MESSAGE_TEXT, write_plain_message  # a codec is slow to import
 
     encoded = write_plain_message(message)
     # The API rejects a user message without content.
-    empty = EMPTY if encoded["role"] == "user" else list[JsonObject]()
+    empty = EMPTY_MESSAGE_TEXT if encoded["role"] == "user" else list[JsonObject]()
     return {"role": encoded["role"], "content": encoded["content"] or empty}
 
 
