@@ -1,4 +1,4 @@
-"""Seed 001, rows C1-C9: compaction by the agent, through `weft.open` and `Thread.compact`."""
+"""Requirements C1-C9: compaction by the agent, through `weft.open` and `Thread.compact`."""
 
 import re
 from itertools import pairwise
@@ -47,8 +47,8 @@ def answer(thread: Thread, text: str, *calls: str, thinking: bool = True):
 
 
 @pytest.fixture
-def seed(t: Thread) -> Thread:
-    """The seed's own example: three user turns, two of them tool results, all with reminders."""
+def example(t: Thread) -> Thread:
+    """The example of requirement C3: three user turns, two of them tool results, with reminders."""
     t.system("You help.")
     t.user("content", reminder="remember")
     answer(t, "content 1", "r1")
@@ -79,9 +79,9 @@ def shown(named: Named) -> list[str]:
 
 
 @pytest.fixture
-def abc(seed: Thread) -> Named:
+def abc(example: Thread) -> Named:
     """The example with the names of its three checkpoints."""
-    return seed, *ids(seed)
+    return example, *ids(example)
 
 
 def assert_valid_for_every_vendor(thread: Thread) -> None:
@@ -117,17 +117,17 @@ def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
 # C1
 
 
-def test_C1_every_user_turn_ends_with_a_checkpoint_of_its_own(seed: Thread) -> None:
-    turns = [m for m in seed.compile().messages if m.role in {"user", "tool"}]
+def test_C1_every_user_turn_ends_with_a_checkpoint_of_its_own(example: Thread) -> None:
+    turns = [m for m in example.compile().messages if m.role in {"user", "tool"}]
     assert [type(turn.blocks[-1]) for turn in turns] == [Checkpoint] * 3
-    assert [turn.blocks[-1].id for turn in turns] == ids(seed)
-    others = [m for m in seed.compile().messages if m.role not in {"user", "tool"}]
+    assert [turn.blocks[-1].id for turn in turns] == ids(example)
+    others = [m for m in example.compile().messages if m.role not in {"user", "tool"}]
     assert not any(isinstance(block, Checkpoint) for m in others for block in m.blocks)
 
 
-def test_C1_on_every_wire_it_is_a_text_block_of_its_own(seed: Thread) -> None:
-    wire = [f"<checkpoint:{id}>" for id in ids(seed)]
-    compiled = seed.compile()
+def test_C1_on_every_wire_it_is_a_text_block_of_its_own(example: Thread) -> None:
+    wire = [f"<checkpoint:{id}>" for id in ids(example)]
+    compiled = example.compile()
     texts = [part["text"] for part in _text_parts(compiled.to_anthropic()["messages"])]
     assert [text for text in texts if "checkpoint" in text] == wire
     texts = [part["text"] for part in _text_parts(compiled.to_openai())]
@@ -164,11 +164,11 @@ def test_C1_ids_are_six_letters_unique_over_all_branches_and_made_without_chance
     assert talk() == first
 
 
-def test_C1_a_marker_is_read_back_only_whole_and_only_the_threads_own(seed: Thread) -> None:
-    a = ids(seed)[0]
+def test_C1_a_marker_is_read_back_only_whole_and_only_the_threads_own(example: Thread) -> None:
+    a = ids(example)[0]
     wire = Message("user", (Text(f"<checkpoint:{a}>"), Text(f"see <checkpoint:{a}>"),
                             Text("<checkpoint:zzzzzz>")))  # fmt: skip
-    read = read_checkpoints(wire, set(ids(seed)))
+    read = read_checkpoints(wire, set(ids(example)))
     assert [type(block) for block in read.blocks] == [Checkpoint, Text, Text]
 
 
@@ -180,13 +180,13 @@ def test_C1_plain_threads_and_messages_from_elsewhere_get_none(t: Thread) -> Non
         assert plain.checkpoints() == []
 
 
-def test_C1_checkpoints_are_listed_oldest_first(seed: Thread) -> None:
-    before = ids(seed)
-    seed.user("one more")
-    assert ids(seed)[:-1] == before
+def test_C1_checkpoints_are_listed_oldest_first(example: Thread) -> None:
+    before = ids(example)
+    example.user("one more")
+    assert ids(example)[:-1] == before
 
 
-# C2, C3: the three examples of the seed, exactly
+# C2, C3: the examples of the requirement
 
 
 def test_C3_a_to_b(abc: Named) -> None:
@@ -198,7 +198,7 @@ def test_C3_a_to_b(abc: Named) -> None:
     assert_valid_for_every_vendor(t)
 
 
-def test_C3_the_seeds_first_example_a_to_c(abc: Named) -> None:
+def test_C3_a_to_c(abc: Named) -> None:
     t, a, _, c = abc
     t.compact([{"from": a, "to": c, "summary": "sum"}])
     assert shown(abc) == ["s:You_help.", "u:content @1", "a:sum", "a:content_3"]
@@ -219,7 +219,7 @@ def test_C3_start_to_b(abc: Named) -> None:
     assert_valid_for_every_vendor(t)
 
 
-def test_C3_the_seeds_third_example_start_to_c_encodes_with_an_assistant_first(
+def test_C3_start_to_c_encodes_with_an_assistant_first(
     abc: Named,
 ) -> None:
     t, _, _, c = abc
@@ -254,9 +254,9 @@ def test_C2_empty_summary(abc: Named) -> None:
     assert_valid_for_every_vendor(t)
 
 
-def test_C2_neither_end_is_the_whole_thread_but_its_system_run(seed: Thread) -> None:
-    seed.compact([{"summary": "all of it"}])
-    assert shown((seed,)) == ["s:You_help.", "a:all_of_it"]
+def test_C2_neither_end_is_the_whole_thread_but_its_system_run(example: Thread) -> None:
+    example.compact([{"summary": "all of it"}])
+    assert shown((example,)) == ["s:You_help.", "a:all_of_it"]
 
 
 def test_C2_pinned_messages_in_a_range_stay_before_the_summary_and_are_named(t: Thread) -> None:
@@ -482,10 +482,10 @@ def test_C6_wrong_input_names_the_field_and_changes_nothing(
     ],
 )
 def test_C6_what_is_no_list_of_ranges_is_refused_too(
-    seed: Thread, replacements: Any, field: str
+    example: Thread, replacements: Any, field: str
 ) -> None:
     with pytest.raises(CompactRefused) as refused:
-        seed.compact(replacements)
+        example.compact(replacements)
     assert refused.value.field == field
 
 
@@ -565,11 +565,11 @@ def test_C9_watchers_hear_the_events_of_v3(abc: Named) -> None:
         assert look is not None
 
 
-def test_C9_a_refused_compaction_says_nothing_to_watchers(seed: Thread) -> None:
+def test_C9_a_refused_compaction_says_nothing_to_watchers(example: Thread) -> None:
     events: list[SystemMessage] = []
-    seed.listen(events.append)
+    example.listen(events.append)
     with pytest.raises(CompactRefused):
-        seed.compact([{"to": "zzzzzz", "summary": "sum"}])
+        example.compact([{"to": "zzzzzz", "summary": "sum"}])
     assert events == []
 
 

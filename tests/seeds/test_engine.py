@@ -1,4 +1,4 @@
-"""Rows P1-P4: compaction by the engine, with the offline model and a model over a real socket."""
+"""Requirements P1-P4: compaction by the engine, offline and with a model over a real socket."""
 
 import asyncio
 from collections.abc import Iterator
@@ -892,7 +892,7 @@ def row(role: str, text: str, *calls: str, priority: Any = "normal") -> Row:
         (row("user", "error fail bug fix decision agreed constraint requirement"), 0, 1, 17.57),
     ],
 )
-def test_P2_AC3_1_AC3_3_the_preset_has_the_documented_weights(
+def test_P2_AC3_1_AC3_3_the_preset_has_the_required_weights(
     message: Row, number: int, total: int, score: float
 ) -> None:
     assert Importance()(message, number, total) == pytest.approx(score, abs=0.0001)
@@ -906,7 +906,7 @@ def test_P2_AC3_2_what_was_said_later_scores_higher() -> None:
     assert len({still(row("user", "same"), number, 9) for number in range(9)}) == 1
 
 
-def test_P2_AC3_4_the_documented_order_of_an_example() -> None:
+def test_P2_AC3_4_the_order_of_an_example() -> None:
     texts = [
         row("user", "What should we do about this?"),
         row("assistant", "ok"),

@@ -1,4 +1,4 @@
-"""Rows H1-H6: committing, content types, notes, compile and formats (seed 002)."""
+"""Requirements H1-H6: committing, content types, notes, compile and formats."""
 
 import json
 from collections.abc import Callable

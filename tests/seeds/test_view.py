@@ -1,4 +1,4 @@
-"""Rows V: what a person sees, with the same rows for the server, the page and a real browser."""
+"""Requirements V1-V5: the server, the page and a real browser show a person the same events."""
 
 import json
 import re

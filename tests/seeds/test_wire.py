@@ -1,4 +1,4 @@
-"""Rows W: system messages in every protocol."""
+"""Requirements W1-W10: system messages in every protocol."""
 
 import copy
 import json

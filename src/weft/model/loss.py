@@ -352,7 +352,7 @@ LOSS_CODES: dict[str, LossCode] = {
     "result_media_moved": LossCode(
         "moved",
         "form",
-        "{detail} inside a tool result, now behind it",
+        "{detail} inside a tool result, now after it",
         "the target's tool results hold text only",
     ),
     "text_after_call_moved": LossCode(
