@@ -23,18 +23,20 @@ from .wire import FAILED_STOPS, PROTOCOL
 
 
 def request_path(model: str, stream: bool) -> str:
-    """The path names the model and whether the answer is streamed."""
+    """The URL path, which contains the model and whether the answer is streamed."""
     verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
     return f"/v1beta/models/{quote(model.removeprefix('models/'), safe='')}:{verb}"
 
 
 def _stored_ids(body: JsonObject) -> list[tuple[str, str]]:
+    """The cached content that a body names, as path and id."""
     stored: list[tuple[str, str]] = []
     for member in ("cachedContent", "cached_content"):
         value = body.get(member)
-        id = (as_object(value) or {}).get("id") if isinstance(value, dict) else value
-        if isinstance(id, str) and id:
-            stored.append((member, id))
+        cache = as_object(value)
+        cache_id = value if cache is None else cache.get("id")
+        if isinstance(cache_id, str) and cache_id:
+            stored.append((member, cache_id))
     return stored
 
 
@@ -55,7 +57,7 @@ HTTP = Http(
     count_member="totalTokens",
     # https://ai.google.dev/api/models#method:-models.list
     models=ModelList("/v1beta/models", "models", "name", "?pageSize=1000"),
-    # Google's SDK takes a comment for the beginning of an error, and ignores a blank line.
+    # Google's SDK reads a comment line as the start of an error, and ignores a blank line.
     keep_alive=b"\n",
     stored_ids=_stored_ids,
 )

@@ -17,9 +17,9 @@ Gemini's requirements for a list of contents:
 
 https://ai.google.dev/gemini-api/docs/function-calling
 
-`decode_common` and `write_common` are shortcuts for parts of the common shapes, which nearly all
-parts have. They give the same result in a fraction of the time, and leave every other part to the
-tables.
+`decode_common` and `write_common` are shortcuts for the shapes that nearly all parts have. They
+return the same result in a fraction of the time, and leave every other part to the tables `READERS`
+and `WRITERS`.
 """
 
 from collections.abc import Callable, Mapping
@@ -79,53 +79,69 @@ from weft.model import (
     reminder_text,
 )
 
-from .wire import PROTOCOL, STORED, UNSIGNED
+from .wire import GOOGLE_FILE_PREFIXES, PLACEHOLDER_SIGNATURE, PROTOCOL
 
 OTHER_DATA = frozenset({"executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
+"""Data members without a block of their own: their parts are kept as `Opaque`."""
+
+# The members that a decoder reads: of a part (TEXT, CALL, ...) and of its data (CALL_MEMBERS, ...).
 THOUGHT = frozenset({"text", "thought", "thoughtSignature"})
 TEXT = frozenset({"text"})
 CALL = frozenset({"functionCall"})
 CALL_MEMBERS = frozenset({"id", "name", "args"})
 RESULT = frozenset({"functionResponse"})
 RESULT_MEMBERS = frozenset({"id", "name", "response", "parts"})
+BLOB = frozenset({"inlineData"})
 BLOB_MEMBERS = frozenset({"mimeType", "data", "displayName"})
+FILE = frozenset({"fileData"})
 FILE_MEMBERS = frozenset({"mimeType", "fileUri", "displayName"})
+
 KEPT_IF_EMPTY = frozenset({"name", "parts"})
-"""Members of a result that are kept in `ext` only if they are null or empty."""
+"""Members that are also kept in `ext` if they are null or empty, because no block can hold that."""
 
 NOTES = frozenset({"id", "item", "displayName", "functionCall", "functionResponse"})
-"""Members of `ext` that are not members of the part: notes, and members of its data."""
+"""Keys in `ext` that are not members of the part.
+
+`id`, `item` and `displayName` are notes of the decoder. `functionCall` and `functionResponse` have
+the unknown members of the part's data.
+"""
 
 AMBIGUOUS = NOTES - {"functionCall", "functionResponse"}
-PART_PREFIX = "part."
-"""The prefix in `ext` for a member of the part that has the same name as a note."""
+"""Notes that a part might have a member of the same name for."""
 
-PLAIN_ITEMS = ("output", "result")
-"""Members of a `response` for plain text, besides `error`."""
+PART_PREFIX = "part."
+"""The prefix in `ext` for a member of the part that has the name of a note."""
+
+TEXT_OUTPUTS = ("output", "result")
+"""Members of a `response` whose string is the text of a result; `error` is another one."""
 
 
 class PartReader:
-    """Decodes the parts of one body; tracks which calls have no result yet."""
+    """Decodes the parts of one body.
 
-    def __init__(self, scope: str = "") -> None:
-        self._scope = scope
-        self._waiting: dict[str, list[str]] = {}
-        self._calls = 0
+    `answer_id` is the id of the answer that the parts belong to, if they are not a request's.
+    `_unanswered` has the ids of the calls without a result so far, by the name of the function.
+    """
+
+    def __init__(self, answer_id: str = "") -> None:
+        self._answer_id = answer_id
+        self._unanswered: dict[str, list[str]] = {}
+        self._generated_ids = 0
 
     def part(self, raw: JsonObject, content: int, number: int) -> Block:
         """Decode a part in camel case; raises `Refused` with a path inside it."""
-        block = self.common(raw)
+        block = self.common_part(raw)
         return self.any_part(raw, content, number) if block is None else block
 
-    def common(self, raw: JsonObject) -> Block | None:
-        """A part of a common shape, in any spelling; `None` for any other."""
+    def common_part(self, raw: JsonObject) -> Block | None:
+        """Decode a part of a common shape; `None` for any other shape or spelling."""
         block = decode_common(raw)
         if type(block) is ToolCall:
-            self._waiting.setdefault(block.name, []).append(block.id)
+            self._unanswered.setdefault(block.name, []).append(block.id)
         elif type(block) is ToolResult:
-            waiting = self._waiting.get(block.name or "")
-            if waiting and block.call_id in waiting:
-                waiting.remove(block.call_id)
+            unanswered = self._unanswered.get(block.name or "")
+            if unanswered and block.call_id in unanswered:
+                unanswered.remove(block.call_id)
         return block
 
     def any_part(self, raw: JsonObject, content: int, number: int) -> Block:
@@ -152,7 +168,7 @@ class PartReader:
         return Text(text_of(raw, "text"), unknown_members(raw, TEXT, PROTOCOL))
 
     def call(self, raw: JsonObject, position: str) -> Block:
-        call = _inner(raw, "functionCall")
+        call = _data(raw, "functionCall")
         try:
             name = text_of(call, "name")
             arguments = call.get("args")
@@ -161,47 +177,52 @@ class PartReader:
             call_id = optional(call, "id", str)
         except Refused as error:
             raise with_prefix("functionCall", error) from None
-        ext = _ext(raw, CALL, call, CALL_MEMBERS, "functionCall")
+        ext = _unknown_members(raw, CALL, call, CALL_MEMBERS, "functionCall")
         if not call_id:
             call_id = self._call_id(position)
-            ext = with_note(ext, "id", no_id(call))
-        self._waiting.setdefault(name, []).append(call_id)
+            ext = with_note(ext, "id", missing_id_note(call))
+        self._unanswered.setdefault(name, []).append(call_id)
         text = "" if arguments is None else json_text(arguments, "args")
         return ToolCall(call_id, name, text, ext=ext)
 
     def _call_id(self, position: str) -> str:
-        """A stable id for a call without one; in an answer, it is unique to that answer."""
-        if not self._scope:
+        """An id for a call without one: by its position in a request, else by the answer's id.
+
+        Both are stable. The second is unique in a conversation, whose later requests contain the
+        answer at another position.
+        """
+        if not self._answer_id:
             return f"gemini_call_{position}"
-        self._calls += 1
-        return f"call_{self._scope}_{self._calls - 1}"
+        number = self._generated_ids
+        self._generated_ids += 1
+        return f"call_{self._answer_id}_{number}"
 
     def result(self, raw: JsonObject, position: str) -> Block:
-        answer = _inner(raw, "functionResponse")
+        result = _data(raw, "functionResponse")
         try:
-            name = optional(answer, "name", str)
-            call_id = optional(answer, "id", str)
-            content, is_error, item = _decode_response(answer)
-            media = tuple(self._media(answer))
+            name = optional(result, "name", str)
+            call_id = optional(result, "id", str)
+            content, is_error, member = _decode_response(result)
+            media = tuple(self._media(result))
         except Refused as error:
             raise with_prefix("functionResponse", error) from None
-        ext = _ext(raw, RESULT, answer, RESULT_MEMBERS, "functionResponse")
-        if item is not None:
-            ext = with_note(ext, "item", item)
-        waiting = self._waiting.get(name or "")
+        ext = _unknown_members(raw, RESULT, result, RESULT_MEMBERS, "functionResponse")
+        if member is not None:
+            ext = with_note(ext, "item", member)
+        unanswered = self._unanswered.get(name or "")
         if call_id:
-            if waiting and call_id in waiting:
-                waiting.remove(call_id)
+            if unanswered and call_id in unanswered:
+                unanswered.remove(call_id)
         else:
-            call_id = waiting.pop(0) if waiting else f"gemini_call_{position}"
-            ext = with_note(ext, "id", no_id(answer))
+            call_id = unanswered.pop(0) if unanswered else f"gemini_call_{position}"
+            ext = with_note(ext, "id", missing_id_note(result))
         form = "list" if media else "text"
-        if answer.get("response") is None:
-            form = "null" if "response" in answer else "absent"
+        if result.get("response") is None:
+            form = "null" if "response" in result else "absent"
         return ToolResult(call_id, content + media, is_error, name, form=form, ext=ext)
 
-    def _media(self, answer: JsonObject) -> list[Block]:
-        raws = answer.get("parts")
+    def _media(self, result: JsonObject) -> list[Block]:
+        raws = result.get("parts")
         if raws is None:
             return []
         return [
@@ -212,31 +233,29 @@ class PartReader:
         ]
 
     def blob(self, raw: JsonObject, _position: str) -> Block:
-        blob = _inner(raw, "inlineData")
-        kind, data = blob.get("mimeType"), blob.get("data")
+        blob = _data(raw, "inlineData")
+        media_type, data = blob.get("mimeType"), blob.get("data")
         if (
-            not isinstance(kind, str)
+            not isinstance(media_type, str)
             or not isinstance(data, str)
             or _has_unknown_members(blob, BLOB_MEMBERS)
         ):
             return Opaque(PROTOCOL, raw)
-        return _media_block(Inline(data, kind), blob, unknown_members(raw, BLOB, PROTOCOL))
+        return _media_block(Inline(data, media_type), blob, unknown_members(raw, BLOB, PROTOCOL))
 
     def file(self, raw: JsonObject, _position: str) -> Block:
-        file = _inner(raw, "fileData")
-        kind, uri = file.get("mimeType", ""), file.get("fileUri")
+        file = _data(raw, "fileData")
+        media_type, uri = file.get("mimeType", ""), file.get("fileUri")
         if (
-            not isinstance(kind, str)
+            not isinstance(media_type, str)
             or not isinstance(uri, str)
             or _has_unknown_members(file, FILE_MEMBERS)
         ):
             return Opaque(PROTOCOL, raw)
-        source = FileRef(uri, kind) if uri.startswith(STORED) else Url(uri, kind)
+        source_type = FileRef if uri.startswith(GOOGLE_FILE_PREFIXES) else Url
+        source = source_type(uri, media_type)
         return _media_block(source, file, unknown_members(raw, FILE, PROTOCOL))
 
-
-BLOB = frozenset({"inlineData"})
-FILE = frozenset({"fileData"})
 
 READERS: dict[str, Callable[[PartReader, JsonObject, str], Block]] = {
     "text": PartReader.text,
@@ -255,27 +274,32 @@ def _has_unknown_members(raw: JsonObject, known: frozenset[str]) -> bool:
     return bool(raw.keys() - known) or None in raw.values()
 
 
-def _inner(raw: JsonObject, key: str) -> JsonObject:
+def _data(raw: JsonObject, key: str) -> JsonObject:
+    """The value of a part's data member, which must be an object."""
     value = as_object(raw[key])
     if value is None:
         raise wrong(key, raw[key], "an object")
     return value
 
 
-def _ext(
-    raw: JsonObject, known: frozenset[str], inner: JsonObject, inside: frozenset[str], key: str
+def _unknown_members(
+    raw: JsonObject,
+    known: frozenset[str],
+    data: JsonObject,
+    known_data: frozenset[str],
+    data_member: str,
 ) -> Ext | None:
-    """The members of the part and of its data that have no field."""
+    """The members of a part, and of its data, that have no field."""
     ext = unknown_members(raw, known, PROTOCOL)
     unknown = {
         name: value
-        for name, value in inner.items()
-        if name not in inside or (name in KEPT_IF_EMPTY and not value)
+        for name, value in data.items()
+        if name not in known_data or (name in KEPT_IF_EMPTY and not value)
     }
-    return with_note(ext, key, unknown) if unknown else ext
+    return with_note(ext, data_member, unknown) if unknown else ext
 
 
-def no_id(raw: JsonObject) -> list[Any] | None:
+def missing_id_note(raw: JsonObject) -> list[Any] | None:
     """The note for a call or result without an id: a list with the empty value, or `None`."""
     return [raw["id"]] if "id" in raw else None
 
@@ -286,27 +310,28 @@ def with_note(ext: Ext | None, key: str, value: Any) -> Ext:
     return {**ext, PROTOCOL: {**ext.get(PROTOCOL, {}), key: value}}
 
 
-def _decode_response(answer: JsonObject) -> tuple[tuple[Block, ...], bool | None, str | None]:
-    """The content of a result, its error flag, and the name of a member that is not the default.
+def _decode_response(result: JsonObject) -> tuple[tuple[Block, ...], bool | None, str | None]:
+    """The content of a result, its error flag, and the member that the content was in.
 
     `output` is the function's output, `error` its error. Without either, the whole object is the
-    output. It becomes JSON text, and the name is `""`.
+    output. It becomes JSON text, and the member is `""`. The member is `None` if it is `output` or
+    `error`, because the error flag tells which.
     https://ai.google.dev/api/caching#FunctionResponse
     """
-    response = as_object(answer.get("response"))
+    response = as_object(result.get("response"))
     if response is None:
-        if answer.get("response") is not None:
-            raise wrong("response", answer["response"], "an object")
+        if result.get("response") is not None:
+            raise wrong("response", result["response"], "an object")
         return (), None, None
-    failed = True if response.get("error") else None
+    is_error = True if response.get("error") else None
     if len(response) == 1:
-        item, value = next(iter(response.items()))
-        if isinstance(value, str) and (item in PLAIN_ITEMS or (item == "error" and value)):
+        member, value = next(iter(response.items()))
+        if isinstance(value, str) and (member in TEXT_OUTPUTS or (member == "error" and value)):
             content = (Text(value),) if value else ()
-            return content, failed, item if item == "result" else None
+            return content, is_error, member if member == "result" else None
     if not response:
         return (), None, ""
-    return (Text(json_text(response, "response")),), failed, ""
+    return (Text(json_text(response, "response")),), is_error, ""
 
 
 def _media_block(source: Source, raw: JsonObject, ext: Ext | None) -> Block:
@@ -337,11 +362,16 @@ NAMES: dict[type, str] = {
 
 
 Media = Image | File | Audio
+
 MEDIA_NAMES = {Image: "an image", File: "a document", Audio: "audio"}
 
 
 class Writer:
-    """Writes the parts of one body and collects the losses."""
+    """Writes the parts of one body and collects the losses.
+
+    `calls` are the calls of the conversation by id, whose names the results repeat. `native` is
+    whether the body was a Gemini body before.
+    """
 
     def __init__(
         self,
@@ -379,7 +409,7 @@ class Writer:
         call: JsonObject = {"name": call_name(block)}
         if block.arguments.strip() or block.custom:
             call["args"] = self._arguments(block, position)
-        call.update(_id(notes, block.id))
+        call.update(_id_member(notes, block.id))
         call.update(notes.get("functionCall", ()))
         return _with_ext({"functionCall": call}, block.ext)
 
@@ -391,40 +421,43 @@ class Writer:
                 return self.embed(block.arguments)
             except ValueError:
                 pass
-        where = (*position, "arguments")
-        self.losses.add(where, "arguments_wrapped")
+        self.losses.add((*position, "arguments"), "arguments_wrapped")
         return {"_raw": block.arguments}
 
     def result(self, block: ToolResult, position: Position) -> JsonObject:
         notes = own_ext(block.ext)
-        answer: JsonObject = {}
+        result: JsonObject = {}
         name = self.name_of(block.call_id) if block.name is None else block.name
         if name is not None:
-            answer["name"] = name
-        answer.update(_id(notes, block.call_id))
+            result["name"] = name
+        result.update(_id_member(notes, block.call_id))
         has_no_text = self.native and not any(
             isinstance(part, TEXT_BLOCKS) for part in block.content
         )
         if block.form == "null" and has_no_text:
-            answer["response"] = None
+            result["response"] = None
         elif block.form != "absent" or (block.content and not has_no_text):
-            answer["response"] = self._response(block, notes.get("item"))
+            result["response"] = self._response(block, notes.get("item"))
         media = [part for part in block.content if isinstance(part, Media | Opaque)]
         if media:
-            answer["parts"] = [self.part(part, position) for part in media]
-        answer.update(notes.get("functionResponse", ()))
-        return _with_ext({"functionResponse": answer}, block.ext)
+            result["parts"] = [self.part(part, position) for part in media]
+        result.update(notes.get("functionResponse", ()))
+        return _with_ext({"functionResponse": result}, block.ext)
 
     def name_of(self, call_id: str) -> str | None:
         """The name of the call that a result answers."""
         call = self.calls.get(call_id)
         return None if call is None else call_name(call)
 
-    def _response(self, block: ToolResult, item: str | None) -> Any:
-        """The `response` for a result's text; text that was an object becomes one again."""
+    def _response(self, block: ToolResult, member: str | None) -> Any:
+        """The `response` for a result's text.
+
+        `member` is the member that the text was in. If it is `""`, the text was the whole object,
+        and becomes one again.
+        """
         texts = [text_of_block(part) for part in block.content if isinstance(part, TEXT_BLOCKS)]
         text = "\n".join(texts)
-        if item == "":
+        if member == "":
             if not texts:
                 return {}
             if text.startswith("{"):
@@ -434,7 +467,7 @@ class Writer:
                     pass
         if block.is_error:
             return {"error": text}
-        return {item or "output": text}
+        return {member or "output": text}
 
     def media(self, block: Media, position: Position) -> JsonObject:
         name = own_ext(block.ext).get("displayName")
@@ -451,10 +484,10 @@ class Writer:
 
     def _with_media_type(self, block: Media, source: Url, position: Position) -> Url:
         """The URL with a media type guessed from its extension, because Gemini requires one."""
-        kind = media_type_of(source.url)
-        if not kind:
+        media_type = media_type_of(source.url)
+        if not media_type:
             self.losses.add(position, "media_type_missing", MEDIA_NAMES[type(block)])
-        return Url(source.url, kind)
+        return Url(source.url, media_type)
 
     def checkpoint(self, block: Checkpoint, _position: Position) -> JsonObject:
         return {"text": checkpoint_text(block)}
@@ -495,14 +528,15 @@ def own_ext(ext: Ext | None) -> JsonObject:
 
 
 def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
+    """The part with the members that `ext` kept; notes are left out."""
     for key, value in own_ext(ext).items():
         if key not in NOTES:
             body[key.removeprefix(PART_PREFIX)] = value
     return body
 
 
-def _id(notes: JsonObject, call_id: str) -> JsonObject:
-    """The member `id`, unless the original had none."""
+def _id_member(notes: JsonObject, call_id: str) -> JsonObject:
+    """The member `id`, unless the original had none (`missing_id_note`)."""
     if "id" not in notes:
         return {"id": call_id}
     return {"id": notes["id"][0]} if notes["id"] else {}
@@ -514,13 +548,14 @@ def call_name(block: ToolCall) -> str:
 
 
 def write_source(source: Source, name: Any = None) -> JsonObject:
+    """The part for media; `name` is its `displayName`."""
     match source:
-        case Inline(data=data, media_type=kind):
-            key, body = "inlineData", {"mimeType": kind, "data": data}
-        case FileRef(id=uri, media_type=kind):
+        case Inline(data=data, media_type=media_type):
+            key, body = "inlineData", {"mimeType": media_type, "data": data}
+        case FileRef(id=uri):
             key, body = "fileData", {"fileUri": uri}
-        case _:
-            key, body = "fileData", {"fileUri": source.url}
+        case Url(url=url):
+            key, body = "fileData", {"fileUri": url}
     if source.media_type:
         body["mimeType"] = source.media_type
     if name is not None:
@@ -558,15 +593,15 @@ CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
 def supported_content(
     block: ToolResult, position: Position, request: Request, losses: Losses
 ) -> tuple[Block, ...]:
-    """The text and media of a foreign result; all else is reported."""
+    """The text and media of another protocol's result; everything else is reported as a loss."""
     parts = [
         part
         for part, _ in supported_result_parts(block, position, request, CHECKS, PROTOCOL, losses)
     ]
-    texts = sum(isinstance(part, TEXT_BLOCKS) for part in parts)
-    if texts == len(block.content) == 1 and block.form == "list":
+    text_count = sum(isinstance(part, TEXT_BLOCKS) for part in parts)
+    if text_count == len(block.content) == 1 and block.form == "list":
         losses.add(position, "list_as_string")
-    if texts > 1:
+    if text_count > 1:
         losses.add(position, "text_boundary_dropped", "texts")
     if block.is_error is False:
         losses.add(position, "error_flag_dropped", "false")
@@ -576,7 +611,7 @@ def supported_content(
 class ContentWriter:
     """Writes the turns of a request of another protocol.
 
-    `_order` has the positions of the calls in the last model turn.
+    `_call_order` has the number of each call in the last model turn, by id.
     """
 
     def __init__(self, request: Request, target: Target, writer: Writer, losses: Losses) -> None:
@@ -584,21 +619,21 @@ class ContentWriter:
         self.model = target.model
         self.writer = writer
         self.losses = losses
-        self._order: dict[str, int] = {}
+        self._call_order: dict[str, int] = {}
 
     def contents(self, turns: list[Turn]) -> list[JsonObject]:
         """The contents for these turns."""
         contents: list[JsonObject] = []
         for turn in turns:
             if turn.role == "assistant":
-                parts = self._model(turn)
+                parts = self._model_parts(turn)
                 if contents and contents[-1]["role"] == "model":
                     contents[-1]["parts"] += parts
                     self.losses.add(turn.position, "message_boundary_dropped")
                 else:
                     contents.append({"parts": parts, "role": "model"})
             else:
-                contents += self._user(turn)
+                contents += self._user_contents(turn)
             if turn.message.form in ("list", "absent"):
                 self._report_form(turn)
         return contents
@@ -612,8 +647,8 @@ class ContentWriter:
                 if type(block) is Text:
                     self.losses.add(turn.position_of(at), "form_changed", "list of one text")
 
-    def _model(self, turn: Turn) -> list[JsonObject]:
-        self._order = {}
+    def _model_parts(self, turn: Turn) -> list[JsonObject]:
+        self._call_order = {}
         parts: list[JsonObject] = []
         embed = self.writer.embed
         for at, block in enumerate(turn.blocks):
@@ -623,9 +658,9 @@ class ContentWriter:
                 if type(block) is ToolCall:
                     self._report_call(block, turn.position_of(at))
             if type(block) is ToolCall:
-                if not self._order and self.model.signed_calls:
-                    part.setdefault("thoughtSignature", UNSIGNED)
-                self._order[block.id] = len(self._order)
+                if not self._call_order and self.model.signed_calls:
+                    part.setdefault("thoughtSignature", PLACEHOLDER_SIGNATURE)
+                self._call_order[block.id] = len(self._call_order)
             parts.append(part)
         return parts
 
@@ -635,28 +670,30 @@ class ContentWriter:
         if block.custom:
             self.losses.add(position, "custom_call_as_function")
 
-    def _user(self, turn: Turn) -> list[JsonObject]:
+    def _user_contents(self, turn: Turn) -> list[JsonObject]:
+        """The contents for a user turn: its results in one, everything else in a second."""
         if len(turn.blocks) == 1 and type(turn.blocks[0]) is ToolResult:  # the common case
             block, position = turn.blocks[0], turn.position_of(0)
             call = self.writer.calls.get(block.call_id)
             common = write_common_result(block, call, position, self.losses)
             if common is not None:
                 return [{"parts": [common], "role": "user"}]
-        answers: list[tuple[ToolResult, Position]] = []
+        results: list[tuple[ToolResult, Position]] = []
         others: list[JsonObject] = []
         for at, block in enumerate(turn.blocks):
             position = turn.position_of(at)
             if isinstance(block, ToolResult):
-                answers.append((block, position))
+                results.append((block, position))
             else:
                 others.append(self.writer.part(block, position))
-        if not answers:
+        if not results:
             return [{"parts": others, "role": "user"}]
         moved_media: list[JsonObject] = []
-        results = [
-            self._result(block, position, moved_media) for block, position in self._ordered(answers)
+        result_parts = [
+            self._result(block, position, moved_media)
+            for block, position in self._in_call_order(results)
         ]
-        contents: list[JsonObject] = [{"parts": results, "role": "user"}]
+        contents: list[JsonObject] = [{"parts": result_parts, "role": "user"}]
         if moved_media or others:
             contents.append({"parts": moved_media + others, "role": "user"})
         for block, position in zip(turn.blocks, turn.positions, strict=True) if others else ():
@@ -664,21 +701,21 @@ class ContentWriter:
                 self.losses.add(position, "beside_results_moved")
         return contents
 
-    def _ordered(
-        self, answers: list[tuple[ToolResult, Position]]
+    def _in_call_order(
+        self, results: list[tuple[ToolResult, Position]]
     ) -> list[tuple[ToolResult, Position]]:
-        if len(answers) == 1:
-            return answers
-        ordered = sorted(answers, key=lambda pair: self._order.get(pair[0].call_id, 0))
-        if ordered != answers:
-            position = answers[0][1][:1]
-            self.losses.add(position, "results_reordered")
+        if len(results) == 1:
+            return results
+        ordered = sorted(results, key=lambda pair: self._call_order.get(pair[0].call_id, 0))
+        if ordered != results:
+            _, first_position = results[0]
+            self.losses.add(first_position[:1], "results_reordered")
         return ordered
 
     def _result(
         self, block: ToolResult, position: Position, moved_media: list[JsonObject]
     ) -> JsonObject:
-        """A result; media that results of this model cannot have is added to `moved_media`."""
+        """A result; adds media to `moved_media` if results for this model cannot contain media."""
         common = write_common_result(
             block, self.writer.calls.get(block.call_id), position, self.losses
         )
@@ -689,51 +726,49 @@ class ContentWriter:
     ) -> JsonObject:
         """Like `_result`, for a result of any shape."""
         content = supported_content(block, position, self.request, self.losses)
-        media = (
-            () if self.model.media_results else tuple(b for b in content if isinstance(b, Media))
-        )
-        if media:
+        name = self.writer.name_of(block.call_id)
+        media = [part for part in content if isinstance(part, Media)]
+        if media and not self.model.media_results:
             content = tuple(part for part in content if not isinstance(part, Media))
-            name = self.writer.name_of(block.call_id)
             moved_media.append({"text": f"[from the result of {name}]"})
             moved_media += [self.writer.part(part, position) for part in media]
             self.losses.add(position, "result_media_moved", "media")
-        answer = structs.replace(
+        result = structs.replace(
             block,
             content=content,
-            name=self.writer.name_of(block.call_id) or block.name,
+            name=name or block.name,
             form="text" if block.form == "absent" else block.form,
         )
         call = self.writer.calls.get(block.call_id)
-        if call is not None and "id" in own_ext(call.ext):
-            answer = structs.replace(answer, ext=with_note(block.ext, "id", None))
-        return self.writer.part(answer, position)
+        if call is not None and "id" in own_ext(call.ext):  # the call is written without an id
+            result = structs.replace(result, ext=with_note(block.ext, "id", None))
+        return self.writer.part(result, position)
 
 
 def decode_common(raw: JsonObject) -> Block | None:
-    """The block, or `None` if the part has another shape."""
+    """The block of a text, a call or a result with text; `None` if the part has another shape."""
     if len(raw) != 1:
         return None
-    ((kind, value),) = raw.items()
-    if kind == "text":
+    ((data_member, value),) = raw.items()
+    if data_member == "text":
         return Text(value) if type(value) is str else None
     if type(value) is not dict or len(cast(JsonObject, value)) != 3:
         return None
-    inner = cast(JsonObject, value)
-    name, call_id = inner.get("name"), inner.get("id")
+    data = cast(JsonObject, value)
+    name, call_id = data.get("name"), data.get("id")
     if type(name) is not str or not name or type(call_id) is not str or not call_id:
         return None
-    if kind == "functionCall":
-        arguments = inner.get("args")
+    if data_member == "functionCall":
+        arguments = data.get("args")
         if type(arguments) is not dict:
             return None
         try:
             return ToolCall(call_id, name, dumps(arguments).decode())
         except TypeError:  # not JSON; `PartReader` says where
             return None
-    if kind != "functionResponse":
+    if data_member != "functionResponse":
         return None
-    response = inner.get("response")
+    response = data.get("response")
     if type(response) is not dict or len(cast(JsonObject, response)) != 1:
         return None
     ((member, text),) = cast(JsonObject, response).items()
@@ -744,7 +779,7 @@ def decode_common(raw: JsonObject) -> Block | None:
 
 
 def write_common(block: Block, embed: Callable[[str], Any]) -> JsonObject | None:
-    """The part of a text or a call, or `None` if it has another shape."""
+    """The part of a text or a call; `None` for other blocks, and if the block has another shape."""
     if type(block) is Text:
         return {"text": block.text} if block.ext is None else None
     if type(block) is not ToolCall or block.ext is not None or block.custom:
@@ -761,9 +796,9 @@ def write_common(block: Block, embed: Callable[[str], Any]) -> JsonObject | None
 def write_common_result(
     block: ToolResult, call: ToolCall | None, position: Position, losses: Losses
 ) -> JsonObject | None:
-    """The part of a foreign result, or `None` if it has another shape; then nothing was reported.
+    """The part of another protocol's result with text; `call` is the call that it answers.
 
-    `call` is the call that it answers.
+    `None`, without a report, if the result or the call has another shape.
     """
     if block.ext is not None or call is None or call.ext is not None:
         return None

@@ -1,9 +1,9 @@
 """Parameters, both ways: https://ai.google.dev/api/generate-content#generationconfig
 
-`json_schema` converts Gemini's `Schema` (https://ai.google.dev/api/caching#Schema), a dialect of
-OpenAPI 3.0: types in capitals, `nullable` instead of a type `null`, counts as strings. Other
-protocols read JSON schema. The other way needs no conversion: `parametersJsonSchema` and
-`responseJsonSchema` take JSON schema as it is.
+`json_schema` converts Gemini's `Schema` (https://ai.google.dev/api/caching#Schema) for the other
+protocols, which read JSON schema. It is a dialect of OpenAPI 3.0: types in capitals, `nullable`
+instead of a type `null`, counts as strings. The other direction needs no conversion:
+`parametersJsonSchema` and `responseJsonSchema` accept JSON schema.
 """
 
 from typing import Any, cast
@@ -28,22 +28,31 @@ from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoic
 from .spelling import camel, camel_members, respell_path
 from .wire import FORM, PROTOCOL
 
-FORMAT = ("responseMimeType", "responseSchema", "responseJsonSchema")
+FORMAT_MEMBERS = ("responseMimeType", "responseSchema", "responseJsonSchema")
 
-PLAIN_TEXT = ["TEXT"]
+DEFAULT_MODALITIES = ["TEXT"]
 """The default `responseModalities`."""
 
-MODES = {"AUTO": "auto", "ANY": "any", "NONE": "none", "VALIDATED": "auto"}
-SELECTIVE = frozenset({"ANY", "VALIDATED"})
+MODE_KINDS = {"AUTO": "auto", "ANY": "any", "NONE": "none", "VALIDATED": "auto"}
+"""By `mode` of the function calling config: the kind of tool choice."""
+
+MODES_WITH_NAMES = frozenset({"ANY", "VALIDATED"})
 """Modes that accept `allowedFunctionNames`."""
 
 KIND_MODE = {"auto": "AUTO", "any": "ANY", "none": "NONE", "tool": "ANY"}
 
-LEVELS = {"minimal": "minimal", "low": "low", "medium": "medium", "high": "high"}
-HIGHEST = "high"
-BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
+LEVELS = frozenset({"minimal", "low", "medium", "high"})
+"""Values of `thinkingLevel`."""
+
+HIGHEST_LEVEL = "high"
+"""The level for any other effort; the known ones, `xhigh` and `max`, are above it."""
+
+LEVEL_BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
 """Google's own mapping from effort to thinking tokens, for models with a budget:
 https://ai.google.dev/gemini-api/docs/openai#thinking"""
+
+DYNAMIC_BUDGET = -1
+"""The `thinkingBudget` with which the model decides how much it thinks."""
 
 LIMITS = Limits(max_stops=5, max_seed=2**31 - 1)
 """https://ai.google.dev/api/generate-content#generationconfig"""
@@ -59,38 +68,38 @@ def _read_integer(value: Any, _context: DecodeContext) -> int:
 
 
 def _read_format(config: JsonObject, context: DecodeContext) -> Format | None:
-    """The response format. Members that only Gemini has stay in `raw`."""
-    shape = _find_format(config)
-    if shape is None:
-        for key in FORMAT:
+    """The response format; a format that only Gemini has stays in `raw`."""
+    answer_format = _find_format(config)
+    if answer_format is None:
+        for key in FORMAT_MEMBERS:
             context.skip(key)
         return None
     if "responseSchema" in config:
-        context.note_form_change("generationConfig.responseSchema")  # only its notation is lost
-    if shape.kind == "schema" and "responseMimeType" not in config:
+        context.note_form_change("generationConfig.responseSchema")  # only its dialect is lost
+    if answer_format.kind == "schema" and "responseMimeType" not in config:
         context.note_form_change("generationConfig.responseMimeType")  # a schema implies it
-    return shape
+    return answer_format
 
 
 def _find_format(config: JsonObject) -> Format | None:
-    kind = config.get("responseMimeType")
-    if kind not in (None, "application/json"):
-        return Format("text") if kind == "text/plain" else None
+    mime_type = config.get("responseMimeType")
+    if mime_type not in (None, "application/json"):
+        return Format("text") if mime_type == "text/plain" else None
     schema = as_object(config.get("responseJsonSchema"))
     if schema is not None:
         return Format("schema", schema)
     schema = as_object(config.get("responseSchema"))
     if schema is not None:
         return Format("schema", json_schema(schema))
-    return None if kind is None else Format("json")
+    return None if mime_type is None else Format("json")
 
 
 def _read_thinking(thinking: JsonObject, context: DecodeContext) -> None:
     budget = optional(thinking, "thinkingBudget", int)
     level = optional(thinking, "thinkingLevel", str)
-    shown = optional(thinking, "includeThoughts", bool)
+    include_thoughts = optional(thinking, "includeThoughts", bool)
     for key, value in thinking.items():
-        if value is False or value == "":
+        if value is False or value == "":  # `Reasoning` cannot express these defaults
             context.skip(key)
     if budget is not None:
         mode = "off" if budget == 0 else "on" if budget > 0 else "adaptive"
@@ -99,7 +108,7 @@ def _read_thinking(thinking: JsonObject, context: DecodeContext) -> None:
             context.values["reasoning.budget"] = budget
     if level:
         context.values["reasoning.effort"] = level.lower()
-    if shown:
+    if include_thoughts:
         context.values["reasoning.summary"] = "auto"
 
 
@@ -107,9 +116,12 @@ def _read_choice(raw: JsonObject, context: DecodeContext) -> ToolChoice | None:
     config = camel_members(raw)
     mode = (optional(config, "mode", str) or "").upper()
     names = cast("list[Any] | None", optional(config, "allowedFunctionNames", list))
-    kind = MODES.get(mode)
-    allowed = tuple(str(name) for name in names or ()) if mode in SELECTIVE else ()
-    known = {"mode"} if kind is not None and (mode != "VALIDATED" or allowed) else set[str]()
+    kind = MODE_KINDS.get(mode)
+    allowed = tuple(str(name) for name in names or ()) if mode in MODES_WITH_NAMES else ()
+    known: set[str] = set()
+    # `auto` with names is written as `VALIDATED`, but `auto` alone as `AUTO`.
+    if kind is not None and (mode != "VALIDATED" or allowed):
+        known.add("mode")
     if allowed:
         known.add("allowedFunctionNames")
     context.keep_unknown(raw, {key for key in raw if camel(key) in known})
@@ -136,29 +148,27 @@ def _report_stream(_stream: bool, context: EncodeContext) -> None:
     context.losses.param("stream", "stream_in_path")
 
 
-def _may_format(params: Params, request: Request, model: Model, losses: Losses) -> bool:
+def _is_format_supported(answer_format: Format, context: EncodeContext) -> bool:
     """Whether the format can be written; some models either answer in JSON or call tools."""
-    plain = params.format is not None and params.format.kind == "text"
-    called = params.tool_choice is None or params.tool_choice.kind != "none"
-    tools = called and any(tool.kind in CALLABLE for tool in request.tools)
-    if plain or not tools or model.json_beside_tools:
-        return True
-    losses.param("format", "format_excluded_by_tools")
-    return False
+    choice = context.params.tool_choice
+    may_call = choice is None or choice.kind != "none"
+    has_tools = may_call and any(tool.kind in CALLABLE for tool in context.request.tools)
+    return answer_format.kind == "text" or not has_tools or context.target.model.json_beside_tools
 
 
-def _write_format(shape: Format, context: EncodeContext) -> JsonObject | None:
+def _write_format(answer_format: Format, context: EncodeContext) -> JsonObject | None:
     losses = context.losses
-    if not _may_format(context.params, context.request, context.target.model, losses):
+    if not _is_format_supported(answer_format, context):
+        losses.param("format", "format_excluded_by_tools")
         return None
-    kind = "text/plain" if shape.kind == "text" else "application/json"
-    config: JsonObject = {"responseMimeType": kind}
-    if shape.kind == "schema" and shape.schema is not None:
-        config["responseJsonSchema"] = shape.schema
-    elif shape.kind == "schema":
+    mime_type = "text/plain" if answer_format.kind == "text" else "application/json"
+    config: JsonObject = {"responseMimeType": mime_type}
+    if answer_format.kind == "schema" and answer_format.schema is not None:
+        config["responseJsonSchema"] = answer_format.schema
+    elif answer_format.kind == "schema":
         losses.param("format", "format_as_json")
     for key in ("name", "description", "strict"):
-        if getattr(shape, key) is not None:
+        if getattr(answer_format, key) is not None:
             level = "meaning" if key == "description" else "form"
             losses.param(f"format.{key}", "format_member_dropped", key, level)
     return config
@@ -166,33 +176,12 @@ def _write_format(shape: Format, context: EncodeContext) -> JsonObject | None:
 
 def _write_thinking(reasoning: Reasoning, context: EncodeContext) -> JsonObject | None:
     """A budget or a level; no model accepts both."""
-    target, losses = context.target, context.losses
-    levels = target.model.thinking == "effort"
-    body: JsonObject = {}
-    if target.model.budget == (0, 0):
-        _report_thinking(reasoning, losses)
+    model, losses = context.target.model, context.losses
+    if model.budget == (0, 0):  # a model without thinking
+        _report_unsupported_thinking(reasoning, losses)
         return None
-    if reasoning.mode == "off" or reasoning.effort == "none":
-        body = {"thinkingLevel": "low"} if levels else {"thinkingBudget": 0}
-        if reasoning.effort not in (None, "none"):
-            losses.param("reasoning.effort", "effort_overridden", reasoning.effort)
-        if levels:
-            losses.param("reasoning.mode", "thinking_not_disabled")
-    elif reasoning.effort is not None and (levels or reasoning.budget is None):
-        body = _write_effort(reasoning.effort, levels, losses)
-        if reasoning.mode is not None:
-            losses.param("reasoning.mode", "thinking_mode_dropped", reasoning.mode, "form")
-        if reasoning.budget is not None:
-            losses.param("reasoning.budget", "thinking_budget_dropped", reasoning.budget)
-    elif reasoning.budget is not None:
-        body = {"thinkingBudget": reasoning.budget}
-        if reasoning.effort is not None:
-            losses.param("reasoning.effort", "effort_overridden", reasoning.effort)
-    elif reasoning.mode == "adaptive" and not levels:
-        body = {"thinkingBudget": -1}
-    elif reasoning.mode is not None:
-        losses.param("reasoning.mode", "thinking_mode_dropped", reasoning.mode, "form")
-    _keep_budget(body, target.model, losses)
+    body = _write_thinking_amount(reasoning, model, losses)
+    _clamp_budget(body, model, losses)
     if reasoning.summary is not None:
         body["includeThoughts"] = True
         if reasoning.summary != "auto":
@@ -205,20 +194,51 @@ def _write_thinking(reasoning: Reasoning, context: EncodeContext) -> JsonObject 
     return body or None
 
 
-def _report_thinking(reasoning: Reasoning, losses: Losses) -> None:
+def _write_thinking_amount(reasoning: Reasoning, model: Model, losses: Losses) -> JsonObject:
+    """How much the model thinks: a level or a budget. Empty if the caller did not choose one."""
+    takes_level = model.thinking == "effort"
+    mode, effort, budget = reasoning.mode, reasoning.effort, reasoning.budget
+    if mode == "off" or effort == "none":
+        if effort not in (None, "none"):
+            losses.param("reasoning.effort", "effort_overridden", effort)
+        if takes_level:
+            losses.param("reasoning.mode", "thinking_not_disabled")
+            return {"thinkingLevel": "low"}
+        return {"thinkingBudget": 0}
+    if effort is not None and (takes_level or budget is None):
+        body = _write_effort(effort, takes_level, losses)
+        if mode is not None:
+            losses.param("reasoning.mode", "thinking_mode_dropped", mode, "form")
+        if budget is not None:
+            losses.param("reasoning.budget", "thinking_budget_dropped", budget)
+        return body
+    if budget is not None:
+        if effort is not None:
+            losses.param("reasoning.effort", "effort_overridden", effort)
+        return {"thinkingBudget": budget}
+    if mode == "adaptive" and not takes_level:
+        return {"thinkingBudget": DYNAMIC_BUDGET}
+    if mode is not None:
+        losses.param("reasoning.mode", "thinking_mode_dropped", mode, "form")
+    return {}
+
+
+def _report_unsupported_thinking(reasoning: Reasoning, losses: Losses) -> None:
     """Report the thinking settings of a request to a model without thinking."""
-    measured = reasoning.effort is not None or reasoning.budget is not None
+    has_amount = reasoning.effort is not None or reasoning.budget is not None
     for name in reasoning.__struct_fields__:
         value = getattr(reasoning, name)
         if value is not None:
-            form = value in ("off", "none") or (name == "mode" and measured)
-            level = "form" if form else "meaning"
+            # Nothing is lost if the caller wants no thinking. A mode next to an effort or a budget
+            # is not a second loss.
+            only_form = value in ("off", "none") or (name == "mode" and has_amount)
+            level = "form" if only_form else "meaning"
             losses.param(f"reasoning.{name}", "reasoning_unsupported", f"{name} {value}", level)
 
 
-def _keep_budget(body: JsonObject, model: Model, losses: Losses) -> None:
-    """Clamp a budget to the range of the model; -1 means that the model decides."""
-    requested = body.get("thinkingBudget", -1)
+def _clamp_budget(body: JsonObject, model: Model, losses: Losses) -> None:
+    """Clamp the budget in `body`, if there is one, to the range of the model."""
+    requested = body.get("thinkingBudget", DYNAMIC_BUDGET)
     if model.budget is None or requested < 0 or (requested == 0 and not model.always_thinks):
         return
     lowest, highest = model.budget
@@ -229,31 +249,31 @@ def _keep_budget(body: JsonObject, model: Model, losses: Losses) -> None:
         losses.param("reasoning.budget", "thinking_budget_changed", f"{requested} -> {budget}")
 
 
-def _write_effort(effort: str, levels: bool, losses: Losses) -> JsonObject:
-    level = LEVELS.get(effort, HIGHEST)
+def _write_effort(effort: str, takes_level: bool, losses: Losses) -> JsonObject:
+    level = effort if effort in LEVELS else HIGHEST_LEVEL
     if level != effort:
         losses.param("reasoning.effort", "effort_changed", f"{effort} -> {level}")
-    if levels:
+    if takes_level:
         return {"thinkingLevel": level}
     for name in ("reasoning", "reasoning.effort"):
         losses.param(name, "effort_as_budget", level)
-    return {"thinkingBudget": BUDGETS[level]}
+    return {"thinkingBudget": LEVEL_BUDGETS[level]}
 
 
-def _config(member: str) -> str:
+def _config_path(member: str) -> str:
     return f"generationConfig.{member}"
 
 
 FIELDS = FieldTable(
-    Field("temperature", float, _config("temperature")),
-    Field("top_p", float, _config("topP")),
-    Field("top_k", None, _config("topK"), read=_read_integer),
-    Field("max_tokens", None, _config("maxOutputTokens"), read=_read_integer),
-    Field("n", None, _config("candidateCount"), read=_read_integer),
-    Field("seed", None, _config("seed"), read=_read_integer),
-    Field("presence_penalty", float, _config("presencePenalty")),
-    Field("frequency_penalty", float, _config("frequencyPenalty")),
-    Field("stop", list, _config("stopSequences"), read=read_strings, write=write_list),
+    Field("temperature", float, _config_path("temperature")),
+    Field("top_p", float, _config_path("topP")),
+    Field("top_k", None, _config_path("topK"), read=_read_integer),
+    Field("max_tokens", None, _config_path("maxOutputTokens"), read=_read_integer),
+    Field("n", None, _config_path("candidateCount"), read=_read_integer),
+    Field("seed", None, _config_path("seed"), read=_read_integer),
+    Field("presence_penalty", float, _config_path("presencePenalty")),
+    Field("frequency_penalty", float, _config_path("frequencyPenalty")),
+    Field("stop", list, _config_path("stopSequences"), read=read_strings, write=write_list),
     Field(
         "format",
         dict,
@@ -269,7 +289,7 @@ FIELDS = FieldTable(
     Field(
         "reasoning",
         dict,
-        _config("thinkingConfig"),
+        _config_path("thinkingConfig"),
         read=_read_thinking,
         write=_write_thinking,
         inner={
@@ -296,8 +316,8 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
     """The parameters of a body, and by path the values that have no field."""
     params, rest = FIELDS.decode(body)
     for path, value in list(rest.items()):
-        if value == PLAIN_TEXT and camel(path.rpartition(".")[2]) == "responseModalities":
-            rest[path] = None
+        if value == DEFAULT_MODALITIES and camel(path.rpartition(".")[2]) == "responseModalities":
+            rest[path] = None  # other protocols answer with text, too: only the form is lost
         elif camel(path) == "cachedContent":
             rest["cachedContent"] = rest.pop(path)
     return params, rest
@@ -319,49 +339,51 @@ def require_model(model: str | None) -> str:
     return model
 
 
-COUNTS = frozenset(
+COUNT_KEYWORDS = frozenset(
     {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
 )
-NESTED = frozenset({"items", "additionalProperties", "not"})
-LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-NAMED = frozenset({"properties", "defs", "$defs", "definitions"})
+SCHEMA_KEYWORDS = frozenset({"items", "additionalProperties", "not"})
+SCHEMA_LIST_KEYWORDS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+SCHEMA_MAP_KEYWORDS = frozenset({"properties", "defs", "$defs", "definitions"})
 
 
 def json_schema(schema: JsonObject) -> JsonObject:
-    """Convert to JSON schema; what is JSON schema already is unchanged."""
-    read: JsonObject = {}
+    """Convert Gemini's `Schema` to JSON schema; JSON schema itself is unchanged."""
+    converted: JsonObject = {}
     for key, value in schema.items():
-        name = camel(key)
-        if name in NAMED and isinstance(value, dict):
-            read[name] = {
-                inner: _converted(item) for inner, item in cast(JsonObject, value).items()
+        keyword = camel(key)
+        if keyword in SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
+            converted[keyword] = {
+                name: _convert_inner(inner) for name, inner in cast(JsonObject, value).items()
             }
-        elif name in LISTS and isinstance(value, list):
-            read[name] = [_converted(item) for item in cast(list[Any], value)]
-        elif name in NESTED:
-            read[name] = _converted(value)
-        elif name in COUNTS and isinstance(value, str) and value.isdigit():
-            read[name] = int(value)
-        elif name == "type" and isinstance(value, str):
-            read[name] = value.lower()
-        elif name == "example":
-            read["examples"] = [value]
-        elif name not in ("nullable", "propertyOrdering"):
-            read[name] = value
-    return _nullable(read) if schema.get("nullable") is True else read
+        elif keyword in SCHEMA_LIST_KEYWORDS and isinstance(value, list):
+            converted[keyword] = [_convert_inner(inner) for inner in cast(list[Any], value)]
+        elif keyword in SCHEMA_KEYWORDS:
+            converted[keyword] = _convert_inner(value)
+        elif keyword in COUNT_KEYWORDS and isinstance(value, str) and value.isdigit():
+            converted[keyword] = int(value)
+        elif keyword == "type" and isinstance(value, str):
+            converted[keyword] = value.lower()
+        elif keyword == "example":
+            converted["examples"] = [value]
+        elif keyword not in ("nullable", "propertyOrdering"):
+            converted[keyword] = value
+    return _with_null(converted) if schema.get("nullable") is True else converted
 
 
-def _converted(value: Any) -> Any:
+def _convert_inner(value: Any) -> Any:
+    """An inner schema converted; `additionalProperties` may be a boolean, which is unchanged."""
     schema = as_object(value)
     return value if schema is None else json_schema(schema)
 
 
-def _nullable(schema: JsonObject) -> JsonObject:
+def _with_null(schema: JsonObject) -> JsonObject:
+    """The schema, which now also accepts `null`."""
     if isinstance(schema.get("type"), str):
-        kind = {**schema, "type": [schema["type"], "null"]}
+        with_null = {**schema, "type": [schema["type"], "null"]}
         if isinstance(schema.get("enum"), list) and None not in schema["enum"]:
-            kind["enum"] = [*schema["enum"], None]
-        return kind
+            with_null["enum"] = [*schema["enum"], None]
+        return with_null
     if isinstance(schema.get("anyOf"), list):
         return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
     return schema

@@ -7,14 +7,14 @@
 - The spelling of a body (`functionCall` or `function_call`, a list or its only item, a missing
   role) has no meaning. It is kept in `raw`, under `@form`.
 
-`write_messages` writes messages outside of a request, as the encoder does for any model.
+`write_messages` writes messages outside of a request, for an unknown model.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from weft.catalog import load_catalog
-from weft.codec.base import Calls, Encoded, Losses, Target, as_object
+from weft.codec.base import Calls, Encoded, Locate, Losses, Target, as_object
 from weft.codec.read import (
     object_of,
     objects,
@@ -57,9 +57,9 @@ from .wire import FORM, GEMINI_ROLES, PROTOCOL, REQUEST_SETUP, ROLES
 
 # Tool definitions: https://ai.google.dev/api/caching#Tool
 #
-# One entry of `tools` may contain many function declarations, and Google's own tools too. Each
-# declaration is decoded to one `Tool`. The layout of the entries is stored, because a round trip
-# must restore it.
+# One entry of `tools` may contain many function declarations, and Google's own tools too. Each of
+# them is decoded to one `Tool`. The layout of the entries is stored, because a round trip must
+# restore it.
 
 DECLARATIONS = "functionDeclarations"
 SEARCH = "googleSearch"
@@ -67,11 +67,12 @@ SEARCH = "googleSearch"
 unsupported"): https://github.com/googleapis/js-genai/issues/435"""
 
 Layout = list[dict[str, int]]
-"""For each entry: its members in the original spelling, and the number of tools in each."""
+"""For each entry of `tools`: the number of tools in each of its members, in the original spelling.
+"""
 
 
 def decode_tools(body: JsonObject, form: JsonObject, rest: dict[str, Any]) -> tuple[Tool, ...]:
-    """Decode the tools; `form` gets their layout, `rest` the paths of Gemini-style schemas."""
+    """Decode the tools; adds their layout to `form`, and what other protocols lose to `rest`."""
     raws = body.get("tools")
     if raws is None:
         return ()
@@ -82,39 +83,39 @@ def decode_tools(body: JsonObject, form: JsonObject, rest: dict[str, Any]) -> tu
     tools: list[Tool] = []
     layout: Layout = []
     for number, entry in enumerate(objects(raws, "tools")):
-        holds: dict[str, int] = {}
+        tool_counts: dict[str, int] = {}
         if not entry:
             rest[f"tools[{number}]"] = {}
         for key, value in entry.items():
             if camel(key) != DECLARATIONS or value is None:
-                holds[key] = 1
+                tool_counts[key] = 1
                 tools.append(Tool(camel(key), kind=camel(key), raw={PROTOCOL: {key: value}}))
                 continue
             with path_prefix(f"tools[{number}]"):
                 declarations = objects(value, key)
-            holds[key] = len(declarations)
+            tool_counts[key] = len(declarations)
             if not declarations:
                 rest[f"tools[{number}].{key}"] = []
-            for inner, raw in enumerate(declarations):
-                path = f"tools[{number}].{key}[{inner}]"
+            for index, raw in enumerate(declarations):
+                path = f"tools[{number}].{key}[{index}]"
                 with path_prefix(path):
                     tools.append(_decode_declaration(raw))
                 if as_object(raw.get("parameters")) is not None:
-                    rest[f"{path}.parameters"] = None  # only its notation is lost
-        layout.append(holds)
+                    rest[f"{path}.parameters"] = None  # only its dialect is lost
+        layout.append(tool_counts)
     form["tools"] = layout
     if not layout:
         rest["tools"] = []
-    elif not _is_usual(layout):
-        rest["tools"] = None  # which entry holds what
+    elif not _is_default(layout):
+        rest["tools"] = None  # only the grouping of the tools is lost
     return tuple(tools)
 
 
-def _is_usual(layout: Layout) -> bool:
-    """Whether the entries have our own layout: declarations first, then one tool each."""
+def _is_default(layout: Layout) -> bool:
+    """Whether it is the layout that `write_tools` writes: declarations, then one tool per entry."""
     return all(
-        len(holds) == 1 and (number == 0 or camel(next(iter(holds))) != DECLARATIONS)
-        for number, holds in enumerate(layout)
+        len(tool_counts) == 1 and (number == 0 or camel(next(iter(tool_counts))) != DECLARATIONS)
+        for number, tool_counts in enumerate(layout)
     )
 
 
@@ -132,13 +133,12 @@ def _decode_declaration(raw: JsonObject) -> Tool:
 
 
 def tool_path(layout: Layout, number: int) -> str:
-    """The path of a tool in the caller's body."""
-    for entry, holds in enumerate(layout):
-        for key, count in holds.items():
+    """The path in the caller's body of the tool with this number."""
+    for entry, tool_counts in enumerate(layout):
+        for key, count in tool_counts.items():
             if number < count:
-                return f"tools[{entry}].{key}" + (
-                    f"[{number}]" if camel(key) == DECLARATIONS else ""
-                )
+                index = f"[{number}]" if camel(key) == DECLARATIONS else ""
+                return f"tools[{entry}].{key}{index}"
             number -= count
     return "tools"
 
@@ -147,54 +147,58 @@ def write_tools(request: Request, losses: Losses) -> Any:
     """The `tools` member, or `None` if the body has none."""
     form = request.raw.get(PROTOCOL, {}).get(FORM, {})
     layout = cast("Layout | None", form.get("tools"))
-    if layout is not None and sum(sum(holds.values()) for holds in layout) == len(request.tools):
-        entries = _lay_out(request.tools, layout, losses)
+    tools = request.tools
+    has_functions = any(tool.kind in CALLABLE for tool in tools)
+    definitions = [
+        _write_tool(tool, number, has_functions, losses) for number, tool in enumerate(tools)
+    ]
+    if layout is not None and _tool_count(layout) == len(tools):
+        entries = _restore_layout(tools, definitions, layout)
         return entries[0] if form.get("tools.single") and len(entries) == 1 else entries
     declarations: list[JsonObject] = []
     others: list[JsonObject] = []
-    alone = not any(tool.kind in CALLABLE for tool in request.tools)
-    for number, tool in enumerate(request.tools):
-        written = _write_tool(tool, number, losses, alone)
-        if written is not None:
-            (declarations if "name" in written else others).append(written)
+    for definition in definitions:
+        if definition is not None:
+            (declarations if "name" in definition else others).append(definition)
     entries = [{DECLARATIONS: declarations}] if declarations else []
     return entries + others or None
 
 
-def _lay_out(tools: tuple[Tool, ...], layout: Layout, losses: Losses) -> list[JsonObject]:
+def _tool_count(layout: Layout) -> int:
+    return sum(sum(tool_counts.values()) for tool_counts in layout)
+
+
+def _restore_layout(
+    tools: tuple[Tool, ...], definitions: list[JsonObject | None], layout: Layout
+) -> list[JsonObject]:
+    """The entries of `tools` with their original members."""
     entries: list[JsonObject] = []
-    alone = not any(tool.kind in CALLABLE for tool in tools)
-    done = 0
-    for holds in layout:
+    first = 0
+    for tool_counts in layout:
         entry: JsonObject = {}
-        for key, count in holds.items():
-            raws = [
-                raw
-                for number in range(done, done + count)
-                if (raw := _write_tool(tools[number], number, losses, alone)) is not None
-            ]
-            declares = camel(key) == DECLARATIONS
-            if declares and not (count and tools[done].kind == DECLARATIONS):  # that is a null
-                entry[key] = raws
-            elif raws:
-                entry.update(raws[0])
-            done += count
+        for key, count in tool_counts.items():
+            written = [item for item in definitions[first : first + count] if item is not None]
+            is_null = count == 1 and tools[first].kind == DECLARATIONS
+            if camel(key) == DECLARATIONS and not is_null:
+                entry[key] = written
+            elif written:
+                entry.update(written[0])
+            first += count
         entries.append(entry)
     return entries
 
 
-def _write_tool(tool: Tool, number: int, losses: Losses, alone: bool) -> JsonObject | None:
+def _write_tool(tool: Tool, number: int, has_functions: bool, losses: Losses) -> JsonObject | None:
+    """A function declaration or an entry with one of Google's tools; `None` if it is dropped."""
     definition = (tool.raw or {}).get(PROTOCOL)
-    return dict(definition) if definition is not None else _declare(tool, number, losses, alone)
-
-
-def _declare(tool: Tool, number: int, losses: Losses, alone: bool) -> JsonObject | None:
-    if is_search(tool) and alone:
-        search_members(tool, number, frozenset(), losses)
-        return {SEARCH: {}}
-    if is_search(tool):
+    if definition is not None:
+        return dict(definition)
+    if is_search(tool) and has_functions:
         losses.add(("tools", number), "web_search_excluded_by_tools")
         return None
+    if is_search(tool):
+        search_members(tool, number, frozenset(), losses)
+        return {SEARCH: {}}
     if not can_define(tool, number, losses):
         return None
     report_tool_members(tool, number, losses)
@@ -209,10 +213,15 @@ def _declare(tool: Tool, number: int, losses: Losses, alone: bool) -> JsonObject
 
 
 CONTENT = frozenset({"role", "parts"})
-PLAIN_ROLES = ("user", "model")
+USUAL_ROLES = ("user", "model")
+"""Roles that the encoder writes itself; any other role is noted in the form."""
+
 USER = {"role": "user"}
-SYSTEM = ("systemInstruction", "system_instruction")
-NULLABLE = frozenset({*SYSTEM, "tools"})
+"""The members of `systemInstruction` beside its parts, as Google's SDK writes them."""
+
+SYSTEM_KEY = "systemInstruction"
+SYSTEM_KEYS = (SYSTEM_KEY, "system_instruction")
+NULLABLE = frozenset({*SYSTEM_KEYS, "tools"})
 """Members that may be null, which means the same as absent."""
 
 RULES = Rules(
@@ -232,16 +241,10 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     reader = PartReader()
     messages: list[Message] = []
     params, rest = decode_params(body)
-    system = next((key for key in SYSTEM if body.get(key) is not None), None)
-    if system is not None:
-        messages.append(_decode_system(body, system, reader, form))
-        other_members = form.get(f"{SYSTEM[0]}.rest")
-        if other_members is not None:
-            for key, value in other_members.items():
-                if key != "role":
-                    rest[f"{system}.{key}"] = value
-            if other_members.get("role") != USER["role"]:
-                rest[f"{system}.role"] = None
+    system_key = next((key for key in SYSTEM_KEYS if body.get(key) is not None), None)
+    if system_key is not None:
+        messages.append(_decode_system(body, system_key, reader, form))
+        rest |= _unmapped_system_members(system_key, form)
     for number, raw in enumerate(_contents(body, form)):
         try:
             messages.append(_decode_content(raw, number, reader, form))
@@ -250,25 +253,26 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         except Refused as error:
             raise with_prefix(f"contents[{number}]", error) from None
     tools = decode_tools(body, form, rest)
-    members = {
+    raw_members = {
         key: value
         for key, value in body.items()
         if key not in REQUEST_SETUP or (value is None and key in NULLABLE)
     }
     if form:
-        members[FORM] = form
+        raw_members[FORM] = form
     return Request(
         model=require_model(model),
         messages=tuple(messages),
         tools=tools,
         params=params,
-        raw={PROTOCOL: members},
+        raw={PROTOCOL: raw_members},
         rest=rest,
-        wire=Wire(PROTOCOL, _locator(body, system, form), part_name),
+        wire=Wire(PROTOCOL, _locator(body, system_key, form), part_name),
     )
 
 
 def _contents(body: JsonObject, form: JsonObject) -> list[JsonObject]:
+    """The contents as a list; adds to `form` how they were written, if it was not a list."""
     if "contents" not in body:
         form["contents"] = "absent"
         return []
@@ -281,38 +285,53 @@ def _contents(body: JsonObject, form: JsonObject) -> list[JsonObject]:
 
 def _decode_content(raw: JsonObject, number: int, reader: PartReader, form: JsonObject) -> Message:
     path = f"contents[{number}]"
-    blocks, shape = _decode_parts(raw, number, path, reader, form)
+    blocks, parts_form = _decode_parts(raw, number, path, reader, form)
     role = raw.get("role")
-    if len(raw) == 2 and type(role) is str and role in PLAIN_ROLES and "parts" in raw:
-        return Message(ROLES.get(role, role), blocks, None, None, shape)
+    if len(raw) == 2 and type(role) is str and role in USUAL_ROLES and "parts" in raw:
+        return Message(ROLES[role], blocks, None, None, parts_form)  # nearly all contents
     role = optional(raw, "role", str)
-    if role not in PLAIN_ROLES:
+    if role not in USUAL_ROLES:
         form[f"{path}.role"] = [role] if "role" in raw else []
     message_role = "user" if role is None else ROLES.get(role, role)
-    return Message(message_role, blocks, form=shape, ext=unknown_members(raw, CONTENT, PROTOCOL))
+    return Message(
+        message_role, blocks, form=parts_form, ext=unknown_members(raw, CONTENT, PROTOCOL)
+    )
 
 
 def _decode_system(body: JsonObject, key: str, reader: PartReader, form: JsonObject) -> Message:
     raw = body[key]
-    if key != SYSTEM[0]:
-        form[SYSTEM[0]] = key
+    if key != SYSTEM_KEY:
+        form[SYSTEM_KEY] = key
     if isinstance(raw, str):
         return Message("system", (Text(raw),) if raw else (), form="text")
     content = as_object(raw)
     if content is None:
         raise wrong(key, raw, "an object")
     try:
-        blocks, shape = _decode_parts(content, 0, SYSTEM[0], reader, form)
+        blocks, parts_form = _decode_parts(content, 0, SYSTEM_KEY, reader, form)
     except Refused as error:
         raise with_prefix(key, error) from None
-    if {k: v for k, v in content.items() if k != "parts"} != USER:
-        form[f"{SYSTEM[0]}.rest"] = {k: v for k, v in content.items() if k != "parts"}
-    return Message("system", blocks, form=shape)
+    other_members = {name: value for name, value in content.items() if name != "parts"}
+    if other_members != USER:
+        form[f"{SYSTEM_KEY}.rest"] = other_members
+    return Message("system", blocks, form=parts_form)
+
+
+def _unmapped_system_members(system_key: str, form: JsonObject) -> dict[str, Any]:
+    """The members of the system instruction that other protocols lose, by path."""
+    members = form.get(f"{SYSTEM_KEY}.rest")
+    if members is None:
+        return {}
+    unmapped = {f"{system_key}.{key}": value for key, value in members.items() if key != "role"}
+    if members.get("role") != USER["role"]:
+        unmapped[f"{system_key}.role"] = None  # only the form is lost: the role has no effect
+    return unmapped
 
 
 def _decode_parts(
     raw: JsonObject, number: int, path: str, reader: PartReader, form: JsonObject
 ) -> tuple[tuple[Block, ...], Form]:
+    """The blocks of a content and how its parts were written; adds their spelling to `form`."""
     parts = raw.get("parts")
     if parts is None:
         return (), "null" if "parts" in raw else "absent"
@@ -322,13 +341,13 @@ def _decode_parts(
         parts = [single]
     blocks: list[Block] = []
     for index, part in enumerate(objects(parts, "parts")):
-        common = reader.common(part)
+        common = reader.common_part(part)
         if common is not None:
             blocks.append(common)
             continue
-        plain, spelling = read_spelling(part)
+        camel_part, spelling = read_spelling(part)
         try:
-            block = reader.part(plain, number, index)
+            block = reader.part(camel_part, number, index)
         except Refused as error:
             raise with_prefix(f"parts[{index}]", error) from None
         if spelling is not None:
@@ -340,9 +359,9 @@ def _decode_parts(
     return tuple(blocks), ""
 
 
-def _locator(body: JsonObject, system: str | None, form: JsonObject) -> Any:
+def _locator(body: JsonObject, system_key: str | None, form: JsonObject) -> Locate:
     """Paths in the caller's body; computed only when a loss is reported."""
-    offset = 0 if system is None else 1
+    offset = 0 if system_key is None else 1
 
     def locate(position: Position) -> str:
         if len(position) == 2 and type(number := position[0]) is int and number >= offset:
@@ -354,9 +373,9 @@ def _locator(body: JsonObject, system: str | None, form: JsonObject) -> Any:
                 return FIELDS.path(name, body)
             case (int(number), *steps):
                 holder = f"contents[{number - offset}]"
-                if system is not None and number < offset:
-                    holder = system
-                    steps = [] if isinstance(body.get(system), str) else steps
+                if system_key is not None and number < offset:
+                    holder = system_key
+                    steps = [] if isinstance(body.get(system_key), str) else steps
                 return holder + (f".parts[{steps[0]}]" if steps else "")
             case _:
                 return ""
@@ -381,9 +400,9 @@ def encode_request(request: Request, target: Target) -> Encoded:
         body["tools"] = tools
     contents: list[JsonObject]
     if native:
-        before = _system_count(request, len(arranged.turns))
+        offset = _system_count(request, len(arranged.turns))
         contents = [
-            _write_native(turn, turn.number - before, writer, form) for turn in arranged.turns
+            _write_native(turn, turn.number - offset, writer, form) for turn in arranged.turns
         ]
     else:
         contents = ContentWriter(request, target, writer, losses).contents(arranged.turns)
@@ -415,10 +434,11 @@ def _write_system(
     form: Mapping[str, Any],
     body: JsonObject,
 ) -> None:
+    """Add the system instruction to `body`, if there is one."""
     turns = arranged.system
     if not turns:
         return
-    key = form.get(SYSTEM[0], SYSTEM[0])
+    key = form.get(SYSTEM_KEY, SYSTEM_KEY)
     if target.system == "merge":
         text = join_system_text(turn.message for turn in turns)
         if text is not None:
@@ -429,17 +449,17 @@ def _write_system(
         body[key] = message.text
         return
     parts = [
-        _with_spelling(writer.part(block, position), f"{SYSTEM[0]}.parts[{at}]", form)
+        _with_spelling(writer.part(block, position), f"{SYSTEM_KEY}.parts[{index}]", form)
         for turn in turns
-        for at, (block, position) in enumerate(zip(turn.blocks, turn.positions, strict=True))
+        for index, (block, position) in enumerate(zip(turn.blocks, turn.positions, strict=True))
         if native or not (isinstance(block, Text) and not block.text)
     ]
     if not native:
         _report_system(turns, writer.losses)
         if not parts:
             return
-    content: JsonObject = dict(form.get(f"{SYSTEM[0]}.rest", USER))
-    _put_parts(content, parts, message.form, form.get(f"{SYSTEM[0]}.parts"))
+    content: JsonObject = dict(form.get(f"{SYSTEM_KEY}.rest", USER))
+    _put_parts(content, parts, message.form, form.get(f"{SYSTEM_KEY}.parts") == "single")
     body[key] = content
 
 
@@ -461,16 +481,15 @@ def _report_system(turns: list[Turn], losses: Losses) -> None:
 
 def _system_count(request: Request, turns: int) -> int:
     """The number of messages that are not in `contents`: 1 with a system instruction, else 0."""
-    if request.wire is not None and request.wire.locate((0,)) in SYSTEM:
+    if request.wire is not None and request.wire.locate((0,)) in SYSTEM_KEYS:
         return 1
-    return (
-        len(request.messages) - turns
-    )  # restored from a sidecar: the paths are another protocol's
+    # A request restored from a sidecar has the paths of another protocol.
+    return len(request.messages) - turns
 
 
-def _write_native(turn: Turn, at: int, writer: Writer, form: Mapping[str, Any]) -> JsonObject:
+def _write_native(turn: Turn, number: int, writer: Writer, form: Mapping[str, Any]) -> JsonObject:
     """A content of a Gemini request in its original form."""
-    message, path = turn.message, f"contents[{at}]"
+    message, path = turn.message, f"contents[{number}]"
     body: JsonObject = {"role": GEMINI_ROLES.get(turn.role, turn.role)}
     if form:
         original_role = form.get(f"{path}.role")
@@ -481,19 +500,22 @@ def _write_native(turn: Turn, at: int, writer: Writer, form: Mapping[str, Any]) 
         for block, position in zip(turn.blocks, turn.positions, strict=True)
     ]
     if form:
-        parts = [_with_spelling(part, f"{path}.parts[{at}]", form) for at, part in enumerate(parts)]
-    single = form.get(f"{path}.parts") if form else None
-    _put_parts(body, parts, message.form, single)
+        parts = [
+            _with_spelling(part, f"{path}.parts[{index}]", form) for index, part in enumerate(parts)
+        ]
+    is_single = bool(form) and form.get(f"{path}.parts") == "single"
+    _put_parts(body, parts, message.form, is_single)
     if message.ext is not None:
         body.update(message.ext.get(PROTOCOL, ()))
     return body
 
 
-def _put_parts(body: JsonObject, parts: list[JsonObject], form: Form, single: Any) -> None:
+def _put_parts(body: JsonObject, parts: list[JsonObject], form: Form, is_single: bool) -> None:
+    """Add `parts` to `body` in its original form; `is_single` means one part instead of a list."""
     if form == "null" and not parts:
         body["parts"] = None
     elif form != "absent" or parts:
-        body["parts"] = parts[0] if single == "single" and len(parts) == 1 else parts
+        body["parts"] = parts[0] if is_single and len(parts) == 1 else parts
 
 
 def _with_spelling(part: JsonObject, path: str, form: Mapping[str, Any]) -> JsonObject:
@@ -502,7 +524,7 @@ def _with_spelling(part: JsonObject, path: str, form: Mapping[str, Any]) -> Json
 
 
 def write_messages(messages: Sequence[Message]) -> JsonObject:
-    """`system_instruction` and `contents`: all system texts joined by a blank line, or `None`."""
+    """`contents`, and `system_instruction`: all system texts joined by a blank line, or `None`."""
     request = Request(model="", messages=tuple(messages))
     body = encode_request(request, Target(load_catalog().find(""))).body
     parts = body.get("systemInstruction", {}).get("parts", ())

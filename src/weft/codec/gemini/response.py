@@ -1,11 +1,13 @@
 """Complete answers, both ways:
 https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
 
-The first candidate is the answer; the others are kept. A blocked prompt has no candidate, only
-`promptFeedback`; it is decoded to an answer with the stop kind `filter`. The response's `ext` has:
+The first candidate is the answer. A blocked prompt has no candidate, only `promptFeedback`; it is
+decoded to an answer with the stop kind `filter`. The response's `ext` has the candidate's other
+members, and these notes:
 
-- the other members of the candidate,
 - `envelope`: the other members of the body,
+- `candidates`: the other candidates,
+- `content`: the original `content` without its parts, if it is unusual,
 - `unanswered`: the original `candidates` of a body without an answer.
 
 Token counts and finish reasons are here too:
@@ -77,17 +79,16 @@ from .wire import (
 
 
 def complete_part(raw: JsonObject, path: str, losses: Losses) -> JsonObject:
-    """A part without null data members; some servers write all members, most of them null."""
+    """A part with exactly one data member, and with arguments that are an object.
+
+    Some servers write all data members, most of them null, or the arguments as a string.
+    """
     data = [key for key in raw if key in DATA]
-    empty = [key for key in data if raw[key] is None]
-    if empty and len(data) - len(empty) == 1:
-        raw = {key: value for key, value in raw.items() if key not in empty}
-        losses.add(
-            path,
-            "null_value_dropped",
-            ", ".join(empty),
-        )
-    elif empty == data == ["text"]:
+    null_data = [key for key in data if raw[key] is None]
+    if null_data and len(data) - len(null_data) == 1:
+        raw = {key: value for key, value in raw.items() if key not in null_data}
+        losses.add(path, "null_value_dropped", ", ".join(null_data))
+    elif null_data == data == ["text"]:
         raw = {**raw, "text": ""}
         losses.add(f"{path}.text", "missing_value_added", '""')
     call = as_object(raw.get("functionCall"))
@@ -101,7 +102,8 @@ ENVELOPE = frozenset(
     {"candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId"}
 )
 CANDIDATE = frozenset({"content", "finishReason", "finishMessage"})
-CONTENT = {"role": "model"}
+USUAL_CONTENT = {"role": "model"}
+"""The members of a content beside its parts."""
 
 
 def decode_response(body: JsonObject) -> Response:
@@ -143,11 +145,10 @@ def decode_start(body: JsonObject) -> Start:
 
 def first_candidate(body: JsonObject) -> JsonObject:
     """The candidate with index 0; empty if there is none."""
-    raws = body.get("candidates")
-    if raws is None:
+    candidates = body.get("candidates")
+    if candidates is None:
         return {}
-    candidates = objects(raws, "candidates")
-    for candidate in candidates:
+    for candidate in objects(candidates, "candidates"):
         if candidate.get("index") in (None, 0, "0"):
             return candidate
     return {}
@@ -167,16 +168,17 @@ def answer_parts(candidate: JsonObject) -> list[JsonObject]:
 
 def decode_part(reader: PartReader, raw: JsonObject, number: int, repairs: Losses) -> Block:
     """Decode a part of an answer; raises `Refused` with its path."""
-    plain, spelling = read_spelling(raw)
-    complete = complete_part(plain, f"candidates[0].content.parts[{number}]", repairs)
-    if complete is not plain:
-        plain = raw = complete
-        spelling = None
+    path = f"candidates[0].content.parts[{number}]"
+    camel_part, spelling = read_spelling(raw)
+    complete = complete_part(camel_part, path, repairs)
+    is_original = complete is camel_part
     try:
-        block = reader.part(plain, 0, number)
+        block = reader.part(complete, 0, number)
     except Refused as error:
-        raise with_prefix(f"candidates[0].content.parts[{number}]", error) from None
-    return Opaque(PROTOCOL, raw) if spelling is not None and isinstance(block, Opaque) else block
+        raise with_prefix(path, error) from None
+    if isinstance(block, Opaque) and spelling is not None and is_original:
+        return Opaque(PROTOCOL, raw)  # an unknown part keeps its spelling
+    return block
 
 
 def decode_finish(body: JsonObject, candidate: JsonObject, called: bool) -> Finish:
@@ -185,9 +187,7 @@ def decode_finish(body: JsonObject, candidate: JsonObject, called: bool) -> Fini
     stop = decode_stop(candidate, called)
     if stop is None and "finishMessage" in candidate:
         ext["finishMessage"] = candidate["finishMessage"]
-    content = _content_form(candidate)
-    if content is not None:
-        ext["content"] = content.get("is")
+    ext |= _content_note(candidate)
     envelope = {key: value for key, value in body.items() if key not in ENVELOPE}
     blocked = None if candidate else decode_block(body.get("promptFeedback"))
     if blocked is not None:
@@ -204,15 +204,15 @@ def decode_finish(body: JsonObject, candidate: JsonObject, called: bool) -> Fini
     return Finish(stop, decode_usage(body.get("usageMetadata")), {PROTOCOL: ext} if ext else None)
 
 
-def _content_form(candidate: JsonObject) -> JsonObject | None:
-    """The original form of a content, if it is not just parts with the role `model`."""
+def _content_note(candidate: JsonObject) -> JsonObject:
+    """The note `content`; empty if the content is just parts with the role `model`."""
     if not candidate:
-        return None
+        return {}
     content = as_object(candidate.get("content"))
     if content is None:
-        return {"is": candidate.get("content")}
+        return {"content": candidate.get("content")}
     other_members = {key: value for key, value in content.items() if key != "parts" or not value}
-    return None if other_members == CONTENT else {"is": other_members}
+    return {} if other_members == USUAL_CONTENT else {"content": other_members}
 
 
 def locate_answer(response: Response, position: Position) -> str:
@@ -220,10 +220,10 @@ def locate_answer(response: Response, position: Position) -> str:
     match position:
         case (int(), int(block), *_):
             return f"candidates[0].content.parts[{block}]"
-        case ("stop", *part):
+        case ("stop", *details):
             if _block_feedback(response.stop) is not None:
-                return "promptFeedback" if part else "promptFeedback.blockReason"
-            return f"candidates[0].finish{'Message' if part else 'Reason'}"
+                return "promptFeedback" if details else "promptFeedback.blockReason"
+            return "candidates[0].finishMessage" if details else "candidates[0].finishReason"
         case ("member", str(name)):
             return NOTE_PATHS.get(name, f"candidates[0].{name}")
         case _:
@@ -244,17 +244,16 @@ def encode_response(response: Response, _created: int, locate: Locate | None = N
     losses = Losses(locate=locate)
     writer = Writer(None, losses)
     message = response.message
-    parts = [
-        writer.part(shown, (0, number))
-        for number, block in enumerate(message.blocks)
-        if (shown := show(block, message.origin, (0, number), losses)) is not None
-    ]
-    members = own_ext(response.ext)
+    parts: list[JsonObject] = []
+    for number, block in enumerate(message.blocks):
+        supported = client_block(block, message.origin, (0, number), losses)
+        if supported is not None:
+            parts.append(writer.part(supported, (0, number)))
     if message.origin is None or message.origin.protocol != PROTOCOL:
         report_stop(response.stop, EXACT_STOPS, losses)
     if response.ext is not None:
         report_answer(response.ext, PROTOCOL, losses)
-    body = write_answer(parts, response.stop, members)
+    body = write_answer(parts, response.stop, own_ext(response.ext))
     usage = encode_usage(response.usage)
     if usage is not None:
         body["usageMetadata"] = usage
@@ -266,10 +265,10 @@ def encode_response(response: Response, _created: int, locate: Locate | None = N
 
 
 def write_answer(parts: list[JsonObject], stop: Stop | None, notes: JsonObject) -> JsonObject:
-    """The candidates and the other members of the body."""
+    """The body with its candidates; `notes` are the decoder's, and members of the candidate."""
     notes = dict(notes)
     envelope = dict(notes.pop("envelope", ()))
-    others = notes.pop("candidates", ())
+    other_candidates = notes.pop("candidates", ())
     feedback = _block_feedback(stop)
     if feedback is not None and not parts:
         return {"promptFeedback": feedback, **envelope}
@@ -278,7 +277,7 @@ def write_answer(parts: list[JsonObject], stop: Stop | None, notes: JsonObject) 
         if not parts:
             return envelope if candidates is None else {"candidates": candidates, **envelope}
     candidate = _write_candidate(parts, stop, notes)
-    return {"candidates": [candidate, *others], **envelope}
+    return {"candidates": [candidate, *other_candidates], **envelope}
 
 
 def _block_feedback(stop: Stop | None) -> JsonObject | None:
@@ -288,7 +287,7 @@ def _block_feedback(stop: Stop | None) -> JsonObject | None:
 
 
 def _write_candidate(parts: list[JsonObject], stop: Stop | None, notes: JsonObject) -> JsonObject:
-    content: Any = notes.pop("content", CONTENT)
+    content: Any = notes.pop("content", USUAL_CONTENT)
     candidate: JsonObject = {}
     if content is not None or parts:
         candidate["content"] = {**(content or {}), **({"parts": parts} if parts else {})}
@@ -302,10 +301,10 @@ def _write_candidate(parts: list[JsonObject], stop: Stop | None, notes: JsonObje
     return candidate
 
 
-def show(
+def client_block(
     block: Block, origin: Origin | None, position: tuple[int, int], losses: Losses
 ) -> Block | None:
-    """The block as a client of this protocol receives it; `None`, with a loss, if it cannot.
+    """The block to send to a client of this protocol; `None`, with a loss, if it is unsupported.
 
     Thinking is sent without another vendor's signature: clients of this protocol decode and
     re-encode signatures, so it would come back corrupted.
@@ -362,7 +361,7 @@ def encode_usage(usage: Usage | None) -> JsonObject | None:
 
 
 def decode_stop(candidate: JsonObject, called: bool) -> Stop | None:
-    """Why a candidate ended; `called` tells apart calls and text, which both end with `STOP`."""
+    """Why a candidate ended; `called` distinguishes calls from text, which both end with `STOP`."""
     reason = candidate.get("finishReason")
     if not isinstance(reason, str):
         return None
@@ -383,6 +382,7 @@ def decode_block(feedback: Any) -> Stop | None:
 def finish_reason(stop: Stop) -> str:
     """The original reason of a Gemini answer, else the nearest one."""
     reason = stop.raw or ""
+    # Gemini's reasons are in capitals. `STOP` means `end`, but Gemini sends it for tool calls, too.
     if reason.isupper() and FINISH_REASONS.get(reason, "other") in (stop.kind, "end"):
         return reason
     return KIND_FINISH_REASON[stop.kind]
@@ -427,13 +427,16 @@ KIND_STATUS_NAME: dict[ErrorKind, str] = {
 }
 
 BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+"""https://github.com/googleapis/googleapis/blob/master/google/rpc/error_details.proto"""
+
 TOO_LONG = "the input token count exceeds the maximum number of tokens allowed"
+"""Google's text for a request that is too long."""
 
 
 def decode_error(body: Any, status: int) -> ApiError:
     """Read an error body; any other body is accepted too, and its text becomes the message."""
     items = cast("list[Any]", body) if isinstance(body, list) else []
-    if items:  # a stream without SSE is a JSON array
+    if items:  # without `alt=sse`, a stream is a JSON array
         return decode_error(items[0], status)
     envelope = as_object(body) or {}
     error = as_object(envelope.get("error")) or {}
@@ -456,7 +459,7 @@ def decode_error(body: Any, status: int) -> ApiError:
         message,
         status or KIND_STATUS[kind],
         status_name if isinstance(status_name, str) else None,
-        param=_field(details),
+        param=_invalid_field(details),
         ext={PROTOCOL: other_members} if other_members else None,
     )
 
@@ -468,7 +471,7 @@ def _details(error: JsonObject) -> list[JsonObject]:
     return [detail for item in cast(list[Any], details) if (detail := as_object(item)) is not None]
 
 
-def _field(details: list[JsonObject]) -> str | None:
+def _invalid_field(details: list[JsonObject]) -> str | None:
     """The path of the invalid field, if the error names one."""
     for detail in details:
         violations = detail.get("fieldViolations")

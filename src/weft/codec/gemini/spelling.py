@@ -1,8 +1,8 @@
 """Two spellings of every name: protocol buffers accept both `file_uri` and `fileUri`.
 
-Clients mix them inside one body. So names are converted to one spelling, and names that were
-spelled differently are stored by path. Members that hold the caller's own data (arguments,
-results, schemas) are never touched.
+Clients mix both in one body. So names are converted to camel case, and the original names are
+stored by path. Members that contain the caller's own data (arguments, results, schemas) are never
+changed.
 """
 
 from collections.abc import Callable
@@ -42,23 +42,24 @@ def respell_path(body: JsonObject, path: str) -> str:
 
 
 def read_spelling(raw: JsonObject) -> tuple[JsonObject, Spelling | None]:
-    """A part in camel case, and the original names of members that were spelled otherwise."""
-    if not _differs(raw):
+    """A part in camel case, and its original spelling; `None` if that is camel case too."""
+    if not _has_underscores(raw):
         return raw, None
     spelling: Spelling = {}
-    return _read(raw, "", spelling), spelling
+    return _to_camel(raw, "", spelling), spelling
 
 
-def _differs(raw: JsonObject) -> bool:
+def _has_underscores(raw: JsonObject) -> bool:
     for key, value in raw.items():
         if "_" in key:
             return True
-        if key in NESTED and any(_differs(inner) for inner in _objects(value)):
+        if key in NESTED and any(_has_underscores(inner) for inner in _objects(value)):
             return True
     return False
 
 
 def _objects(value: Any) -> list[JsonObject]:
+    """The objects in a member of `NESTED`, which is an object or a list of objects."""
     if isinstance(value, dict):
         return [cast(JsonObject, value)]
     if isinstance(value, list):
@@ -66,41 +67,44 @@ def _objects(value: Any) -> list[JsonObject]:
     return []
 
 
-def _read(raw: JsonObject, trail: str, spelling: Spelling) -> JsonObject:
-    read: JsonObject = {}
+def _to_camel(raw: JsonObject, prefix: str, spelling: Spelling) -> JsonObject:
+    """The object in camel case; adds the original names to `spelling`."""
+    converted: JsonObject = {}
     for key, value in raw.items():
         name = camel(key)
         if name != key:
-            spelling[trail + name] = key
+            spelling[prefix + name] = key
         if name in NESTED:
-            value = _inner(value, f"{trail}{name}.", _read, spelling)
-        read[name] = value
-    return read
+            value = _convert_nested(value, f"{prefix}{name}.", _to_camel, spelling)
+        converted[name] = value
+    return converted
 
 
 def write_spelling(body: JsonObject, spelling: Spelling) -> JsonObject:
     """A part in its original spelling."""
-    return _write(body, "", spelling)
+    return _to_original(body, "", spelling)
 
 
-def _write(body: JsonObject, trail: str, spelling: Spelling) -> JsonObject:
-    written: JsonObject = {}
+def _to_original(body: JsonObject, prefix: str, spelling: Spelling) -> JsonObject:
+    converted: JsonObject = {}
     for name, value in body.items():
         if name in NESTED:
-            value = _inner(value, f"{trail}{name}.", _write, spelling)
-        written[spelling.get(trail + name, name)] = value
-    return written
+            value = _convert_nested(value, f"{prefix}{name}.", _to_original, spelling)
+        converted[spelling.get(prefix + name, name)] = value
+    return converted
 
 
-Change = Callable[[JsonObject, str, Spelling], JsonObject]
+Converter = Callable[[JsonObject, str, Spelling], JsonObject]
+"""Takes an object, the prefix of its members' paths, and the spelling."""
 
 
-def _inner(value: Any, trail: str, change: Change, spelling: Spelling) -> Any:
+def _convert_nested(value: Any, prefix: str, convert: Converter, spelling: Spelling) -> Any:
+    """The object, or the list of objects, converted."""
     if isinstance(value, dict):
-        return change(cast(JsonObject, value), trail, spelling)
+        return convert(cast(JsonObject, value), prefix, spelling)
     if isinstance(value, list):
         return [
-            change(cast(JsonObject, item), f"{trail}{number}.", spelling)
+            convert(cast(JsonObject, item), f"{prefix}{number}.", spelling)
             if isinstance(item, dict)
             else item
             for number, item in enumerate(cast(list[Any], value))

@@ -1,17 +1,15 @@
 """Streams, both ways:
 https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent
 
-Every frame is a complete `GenerateContentResponse` with some parts and the counts so far. The last
-one has a finish reason, but only the end of the connection ends the stream. Consecutive texts of
-one kind are one block; a call comes in one piece.
+Every frame is a complete `GenerateContentResponse` with some parts and the token counts so far. The
+last one has a finish reason, but only the end of the connection ends the stream. Consecutive texts
+of one kind are one block; a call comes in one piece.
 
 The decoder emits each original frame before the events decoded from it, so that a client of this
 protocol gets the original frames.
 
 Every frame that the encoder writes is a complete response, too.
 """
-
-from typing import Any
 
 from msgspec import structs
 from orjson import dumps
@@ -27,6 +25,7 @@ from weft.model import (
     Delta,
     End,
     Event,
+    Ext,
     Fail,
     Finish,
     JsonObject,
@@ -45,6 +44,7 @@ from weft.model import (
 from .blocks import PartReader, Writer, own_ext
 from .response import (
     answer_parts,
+    client_block,
     decode_error,
     decode_finish,
     decode_part,
@@ -53,7 +53,6 @@ from .response import (
     encode_usage,
     failed_candidate,
     first_candidate,
-    show,
     write_answer,
 )
 from .wire import EXACT_STOPS, PROTOCOL
@@ -62,7 +61,11 @@ SIGNATURE = "thoughtSignature"
 
 
 class StreamDecoder:
-    """Turns frames into events. `_pieces` has the text of the open block so far."""
+    """Turns frames into events.
+
+    `_open` is the open block, `_index` its index, `_pieces` its text so far. `_called` is whether
+    the answer contains a call. `_broken` is whether a frame could not be decoded.
+    """
 
     def __init__(self) -> None:
         self._reader: PartReader | None = None
@@ -105,7 +108,7 @@ class StreamDecoder:
             events.append(decode_start(raw))
         candidate = first_candidate(raw)
         for number, part in enumerate(answer_parts(candidate)):
-            events += self._part(decode_part(self._reader, part, number, self.repairs))
+            events += self._block_events(decode_part(self._reader, part, number, self.repairs))
         error = failed_candidate(candidate, called=self._called)
         if error is not None:
             self._failed = True
@@ -116,25 +119,22 @@ class StreamDecoder:
             events += self._close()
         return [*events, Finish(finish.stop, finish.usage, _answer_members(finish))]
 
-    def _part(self, block: Block) -> list[Event]:
-        match block:
-            case Text() | Thinking():
-                return self._text(block)
-            case ToolCall():
-                self._called = True
-            case _:
-                pass
+    def _block_events(self, block: Block) -> list[Event]:
+        if isinstance(block, Text | Thinking):
+            return self._text_events(block)
+        if isinstance(block, ToolCall):
+            self._called = True
         events = self._close()
         self._index += 1
         return [*events, Open(self._index, block), Close(self._index)]
 
-    def _text(self, block: Text | Thinking) -> list[Event]:
-        """A piece of text, which continues the open block or opens a new one."""
+    def _text_events(self, block: Text | Thinking) -> list[Event]:
+        """The events for a piece of text, which continues the open block or opens a new one."""
         signature = _signature(block)
         events: list[Event] = []
         if not self._continues(block, signature):
             if isinstance(block, Text) and not block.text and block.ext is None:
-                return []  # empty text adds nothing
+                return []  # an empty text without metadata
             events += self._close()
             self._index += 1
             self._open = (
@@ -152,7 +152,10 @@ class StreamDecoder:
         return events
 
     def _continues(self, block: Text | Thinking, signature: str | None) -> bool:
-        """Whether text continues the open block: not with a second signature or other members."""
+        """Whether text continues the open block.
+
+        A block has at most one signature, and all its other members come with its first piece.
+        """
         if type(self._open) is not type(block) or _other_members(block) is not None:
             return False
         if self._open is not None and self._open.ext is not None:
@@ -177,14 +180,14 @@ def _signature(block: Text | Thinking) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _other_members(block: Text | Thinking) -> Any:
-    """The members of a part except text and signature, as an `ext`."""
+def _other_members(block: Text | Thinking) -> Ext | None:
+    """The members of a part except text and signature."""
     fields = {key: value for key, value in own_ext(block.ext).items() if key != SIGNATURE}
     return {PROTOCOL: fields} if fields else None
 
 
-def _answer_members(finish: Finish) -> Any:
-    """The members of a frame about the whole answer; notes about its own content are dropped."""
+def _answer_members(finish: Finish) -> Ext | None:
+    """A frame's members about the whole answer, without the notes about the frame's own content."""
     fields = dict(own_ext(finish.ext))
     fields.pop("content", None)
     fields.pop("unanswered", None)
@@ -201,8 +204,13 @@ EMPTY_TEXT = '"text":""'
 class StreamEncoder:
     """Turns events into frames.
 
-    A call is written when it is complete. `_skip` counts the events that an original frame of this
-    protocol already covers. `_native` is whether there was such a frame.
+    A call is written when it is complete.
+
+    - `_skip`: the number of next events to skip, because an original frame contains them.
+    - `_native`: whether there was an original frame of this protocol.
+    - `_pieces`: the text or arguments of each open block so far.
+    - `_reported`: the kinds of events and deltas that were reported as lost.
+    - `_text_frame`: a frame with text, split where the text is inserted.
     """
 
     def __init__(self, _created: int) -> None:
@@ -214,7 +222,7 @@ class StreamEncoder:
         self._native = False
         self._blocks: dict[int, Block] = {}
         self._pieces: dict[int, list[str]] = {}
-        self._kinds: set[str] = set()
+        self._reported: set[str] = set()
         self._text_frame: tuple[str, str] | None = None
 
     def send(self, event: Event) -> list[Frame]:
@@ -251,35 +259,35 @@ class StreamEncoder:
             self._native = True
             self._skip = event.event_count or 0
             return [json_frame(event.raw)]
-        if event.event_count is None and event.kind not in self._kinds:
-            self._kinds.add(event.kind)
+        if event.event_count is None and event.kind not in self._reported:
+            self._reported.add(event.kind)
             self.losses.add("", "vendor_event_dropped", event.kind)
         return []
 
     def _opened(self, index: int, block: Block) -> list[Frame]:
-        shown = show(block, FOREIGN, (0, index), self.losses)
-        if isinstance(block, Thinking):
-            shown = Thinking(block.text)
-        if shown is None:
+        supported = client_block(block, FOREIGN, (0, index), self.losses)
+        if isinstance(block, Thinking):  # even if it is empty so far
+            supported = Thinking(block.text)
+        if supported is None:
             return []
-        self._blocks[index] = shown
-        match shown:
+        self._blocks[index] = supported
+        match supported:
             case Text(text=text) | Thinking(text=text) | Refusal(text=text):
                 self._pieces[index] = [text]
-                return [self._frame(shown, index)] if text else []
+                return [self._frame(supported, index)] if text else []
             case ToolCall(arguments=arguments):
                 self._pieces[index] = [arguments]
                 return []
             case _:
-                return [self._frame(shown, index)]
+                return [self._frame(supported, index)]
 
     def _delta(self, index: int, kind: str, text: str) -> list[Frame]:
         block = self._blocks.get(index)
         if block is None:
             return []
         if kind == "signature":
-            if kind not in self._kinds:
-                self._kinds.add(kind)
+            if kind not in self._reported:
+                self._reported.add(kind)
                 self.losses.add((0, index), "thinking_signature_dropped")
             return []
         self._pieces[index].append(text)
@@ -296,7 +304,7 @@ class StreamEncoder:
         return [Frame(f'{before}"text":{dumps(text).decode()}{after}')]
 
     def _closed(self, index: int, final: Block | None) -> list[Frame]:
-        """Write a complete call, or the end of a text that the deltas lacked."""
+        """The frame of a complete call, or of text in the final block that no delta had."""
         block = self._blocks.pop(index, None)
         sent = "".join(self._pieces.pop(index, ()))
         match block:

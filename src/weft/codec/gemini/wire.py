@@ -13,11 +13,11 @@ REQUEST_SETUP = frozenset({"contents", "systemInstruction", "system_instruction"
 ROLES = {"user": "user", "model": "assistant", "function": "user"}
 GEMINI_ROLES = {"user": "user", "assistant": "model", "tool": "user"}
 
-STORED = ("gs://", "https://generativelanguage.googleapis.com/")
-"""Prefixes of file addresses that only Google can open; any other address is a public URL."""
+GOOGLE_FILE_PREFIXES = ("gs://", "https://generativelanguage.googleapis.com/")
+"""Prefixes of file URIs that only Google can open; any other URI is a public URL."""
 
-UNSIGNED = "skip_thought_signature_validator"
-"""A placeholder signature for calls of other models, if the target requires a signature:
+PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
+"""The signature for calls of other models, if the target requires one:
 https://ai.google.dev/gemini-api/docs/thought-signatures"""
 
 FINISH_REASONS: dict[str, StopKind] = {
@@ -33,7 +33,8 @@ FINISH_REASONS: dict[str, StopKind] = {
     "IMAGE_PROHIBITED_CONTENT": "filter",
     "IMAGE_RECITATION": "filter",
 }
-"""https://ai.google.dev/api/generate-content#FinishReason; the others are `other`."""
+"""https://ai.google.dev/api/generate-content#FinishReason; all other reasons are decoded
+to `other`."""
 
 FAILED_STOPS: dict[str, ErrorKind] = {
     "MALFORMED_FUNCTION_CALL": "server",
@@ -46,8 +47,8 @@ FAILED_WITHOUT_CALL: dict[str, ErrorKind] = {
     "TOO_MANY_TOOL_CALLS": "server",
     "UNEXPECTED_TOOL_CALL": "server",
 }
-"""Finish reasons that mean a failure only if the answer does not contain the unexpected call. If
-it does, the client can handle the call."""
+"""Finish reasons that mean a failure only if the answer contains no call. If it contains one, the
+client can handle it."""
 
 KIND_FINISH_REASON: dict[StopKind, str] = {
     "end": "STOP",

@@ -32,16 +32,20 @@ def _answer_id(value: Any) -> str | None:
 
 
 def _stored_ids(body: JsonObject) -> list[tuple[str, str]]:
+    """The conversation and the items that a body names instead of sending them, as path and id."""
     value = body.get("conversation")
-    id = (as_object(value) or {}).get("id") if isinstance(value, dict) else value
-    stored = [("conversation", id)] if isinstance(id, str) and id else []
+    conversation = as_object(value)
+    conversation_id = value if conversation is None else conversation.get("id")
+    stored: list[tuple[str, str]] = []
+    if isinstance(conversation_id, str) and conversation_id:
+        stored.append(("conversation", conversation_id))
     items = body.get("input")
     for number, item in enumerate(cast("list[Any]", items) if isinstance(items, list) else ()):
         fields = as_object(item) or {}
-        id = fields.get("id")
-        refers = fields.get("type") == "item_reference" or fields.keys() <= {"id", "type"}
-        if isinstance(id, str) and refers:
-            stored.append((f"input[{number}]", id))
+        item_id = fields.get("id")
+        is_reference = fields.get("type") == "item_reference" or fields.keys() <= {"id", "type"}
+        if isinstance(item_id, str) and is_reference:
+            stored.append((f"input[{number}]", item_id))
     return stored
 
 

@@ -23,6 +23,7 @@ from weft.model import (
     Inline,
     JsonObject,
     Opaque,
+    Position,
     Refusal,
     Reminder,
     Source,
@@ -35,32 +36,35 @@ from weft.model import (
 from .wire import PROTOCOL
 
 INPUT = "input_text"
+"""The type of a text in messages of clients."""
+
 OUTPUT = "output_text"
+"""The type of a text in messages of the assistant."""
 
 TEXT = frozenset({"type", "text"})
 REFUSAL = frozenset({"type", "refusal"})
 
 
-def decode_part(raw: JsonObject, expected: str) -> Block:
-    """Decode a part; `expected` is the type of plain text in this message."""
+def decode_part(raw: JsonObject, text_type: str) -> Block:
+    """Decode a part; `text_type` is the usual type of a text in this message."""
     kind = raw.get("type")
     decode = PARTS.get(kind, decode_opaque) if type(kind) is str else decode_opaque
-    return decode(raw, expected)
+    return decode(raw, text_type)
 
 
-def decode_text(raw: JsonObject, expected: str) -> Text:
+def decode_text(raw: JsonObject, text_type: str) -> Text:
     text = text_of(raw, "text")
-    if raw["type"] == expected:
+    if raw["type"] == text_type:
         return Text(text, unknown_members(raw, TEXT, PROTOCOL) if len(raw) > 2 else None)
-    rest = {key: value for key, value in raw.items() if key not in TEXT}
-    return Text(text, {PROTOCOL: {"type": raw["type"], **rest}})
+    other_members = {key: value for key, value in raw.items() if key not in TEXT}
+    return Text(text, {PROTOCOL: {"type": raw["type"], **other_members}})
 
 
-def decode_refusal(raw: JsonObject, _expected: str) -> Refusal:
+def decode_refusal(raw: JsonObject, _text_type: str) -> Refusal:
     return Refusal(text_of(raw, "refusal"), unknown_members(raw, REFUSAL, PROTOCOL))
 
 
-def decode_image(raw: JsonObject, _expected: str) -> Block:
+def decode_image(raw: JsonObject, _text_type: str) -> Block:
     known = {"type"}
     url, file_id, detail = raw.get("image_url"), raw.get("file_id"), raw.get("detail")
     if type(url) is str:
@@ -78,13 +82,13 @@ def decode_image(raw: JsonObject, _expected: str) -> Block:
     )
 
 
-def decode_file(raw: JsonObject, _expected: str) -> Block:
+def decode_file(raw: JsonObject, _text_type: str) -> Block:
     known = {"type"}
-    for member, make in FILE_SOURCES.items():
+    for member, make_source in FILE_SOURCES.items():
         value = raw.get(member)
         if type(value) is str:
             known.add(member)
-            source = make(value)
+            source = make_source(value)
             break
     else:
         return decode_opaque(raw, "")
@@ -94,7 +98,7 @@ def decode_file(raw: JsonObject, _expected: str) -> Block:
     return File(source, name if type(name) is str else None, unknown_members(raw, known, PROTOCOL))
 
 
-def decode_opaque(raw: JsonObject, _expected: str) -> Opaque:
+def decode_opaque(raw: JsonObject, _text_type: str) -> Opaque:
     if type(raw.get("type")) is not str:
         raise wrong("type", raw.get("type"), "a string")
     return Opaque(PROTOCOL, raw)
@@ -127,7 +131,7 @@ FILE_SOURCES: dict[str, Callable[[str], Source]] = {
 }
 
 
-def decode_content(raw: JsonObject, key: str, expected: str) -> tuple[tuple[Block, ...], Form]:
+def decode_content(raw: JsonObject, key: str, text_type: str) -> tuple[tuple[Block, ...], Form]:
     """Decode content that is a string, a list of parts, null, or absent."""
     content = raw.get(key)
     if type(content) is str:
@@ -137,17 +141,19 @@ def decode_content(raw: JsonObject, key: str, expected: str) -> tuple[tuple[Bloc
     blocks: list[Block] = []
     for number, part in enumerate(objects(content, key)):
         try:
-            blocks.append(decode_part(part, expected))
+            blocks.append(decode_part(part, text_type))
         except Refused as error:
             raise with_prefix(f"{key}[{number}]", error) from None
     return tuple(blocks), "list"
 
 
-def write_part(block: Block, kind: str, position: Any, losses: Losses) -> JsonObject | None:
+def write_part(
+    block: Block, text_type: str, position: Position, losses: Losses
+) -> JsonObject | None:
     """The part for a block; `None`, with a loss, if the protocol does not support the block."""
     match block:
         case Text(text=text, ext=ext):
-            body: JsonObject = {"type": kind, "text": text}
+            body: JsonObject = {"type": text_type, "text": text}
         case Refusal(text=text, ext=ext):
             body = {"type": "refusal", "refusal": text}
         case Image(source=source, detail=detail, ext=ext):
@@ -161,9 +167,9 @@ def write_part(block: Block, kind: str, position: Any, losses: Losses) -> JsonOb
             if name is not None:
                 body["filename"] = name
         case Checkpoint():
-            return {"type": kind, "text": checkpoint_text(block)}
+            return {"type": text_type, "text": checkpoint_text(block)}
         case Reminder():
-            return {"type": kind, "text": reminder_text(block)}
+            return {"type": text_type, "text": reminder_text(block)}
         case Opaque(protocol=protocol, raw=raw) if protocol == PROTOCOL:
             return raw
         case _:
@@ -172,7 +178,7 @@ def write_part(block: Block, kind: str, position: Any, losses: Losses) -> JsonOb
     members = ext.get(PROTOCOL) if ext is not None else None
     if members:
         body.update(members)
-        body.pop("item", None)
+        body.pop("item", None)  # the members of its message item
     return body
 
 
@@ -199,24 +205,25 @@ def _write_file(source: Source) -> JsonObject:
 
 
 def write_content(
-    blocks: Sequence[Block], form: Form, kind: str, position: Any, losses: Losses
+    blocks: Sequence[Block], form: Form, text_type: str, position: Position, losses: Losses
 ) -> Any:
     """Content as a string if it was one and still can be, else as a list."""
     if form in ("text", "") and len(blocks) <= 1:
         if not blocks:
             return ""
         first = blocks[0]
-        if type(first) is Text and _plain(first.ext):
+        if type(first) is Text and not _has_members(first.ext):
             return first.text
     parts = [
-        write_part(block, kind, (*position, number), losses) for number, block in enumerate(blocks)
+        write_part(block, text_type, (*position, number), losses)
+        for number, block in enumerate(blocks)
     ]
     return [part for part in parts if part is not None]
 
 
-def _plain(ext: Ext | None) -> bool:
-    """Whether a text has no members of its own; those of its item do not count."""
-    return ext is None or not (ext.get(PROTOCOL, {}).keys() - {"item"})
+def _has_members(ext: Ext | None) -> bool:
+    """Whether a text has other members of this protocol; the members of its item do not count."""
+    return ext is not None and bool(ext.get(PROTOCOL, {}).keys() - {"item"})
 
 
 def part_name(block: Block) -> str:

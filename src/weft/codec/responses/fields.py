@@ -32,7 +32,7 @@ KIND_CHOICE = {kind: name for name, kind in CHOICES.items()}
 SERVICE_TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast", "ultrafast"})
 
 FORM_NOTES = ("", "absent")
-"""Notes in `Request.raw` about the original form of `input` and `instructions`."""
+"""Values in `Request.raw` that note the original form of `input` and `instructions`."""
 
 FORMAT_NAME = "response"
 """The default name of a schema; the vendor requires one."""
@@ -45,52 +45,50 @@ def _read_choice(choice: Any, context: DecodeContext) -> ToolChoice | None:
     if isinstance(choice, str) and choice in CHOICES:
         return ToolChoice(CHOICES[choice])
     match choice:
-        case {"type": "function" | "custom", "name": str(name), **more}:
-            context.keep_unknown(more, ())
+        case {"type": "function" | "custom", "name": str(name), **other_members}:
+            context.keep_unknown(other_members, ())
             return ToolChoice("tool", name)
         case _:
             return read_allowed(as_object(choice) or {}) or context.skip()
 
 
 def _write_choice(choice: ToolChoice, context: EncodeContext) -> str | JsonObject:
-    custom = {tool.name for tool in context.request.tools if tool.kind == "custom"}
-    choices: list[JsonObject] = [
-        {"type": "custom" if name in custom else "function", "name": name}
+    custom_names = {tool.name for tool in context.request.tools if tool.kind == "custom"}
+    tools: list[JsonObject] = [
+        {"type": "custom" if name in custom_names else "function", "name": name}
         for name in choice.names or (choice.name,)
     ]
     if choice.names:
-        return {"type": "allowed_tools", "mode": KIND_CHOICE[choice.kind], "tools": choices}
-    return choices[0] if choice.kind == "tool" else KIND_CHOICE[choice.kind]
+        return {"type": "allowed_tools", "mode": KIND_CHOICE[choice.kind], "tools": tools}
+    return tools[0] if choice.kind == "tool" else KIND_CHOICE[choice.kind]
 
 
 def _read_format(value: Any, context: DecodeContext) -> Format | None:
-    shape = as_object(value)
-    kind = (shape or {}).get("type")
-    if shape is not None and kind == "json_schema":
-        return read_schema_format(shape)
-    if shape is not None and kind in ("text", "json_object"):
-        context.keep_unknown(shape, ("type",))
+    raw = as_object(value) or {}
+    kind = raw.get("type")
+    if kind == "json_schema":
+        return read_schema_format(raw)
+    if kind in ("text", "json_object"):
+        context.keep_unknown(raw, ("type",))
         return Format("text" if kind == "text" else "json")
     return context.skip()
 
 
-def _write_format(shape: Format, context: EncodeContext) -> JsonObject:
-    if shape.kind != "schema":
-        return {"type": "text" if shape.kind == "text" else "json_object"}
-    body: JsonObject = {"type": "json_schema", "name": shape.name, "schema": shape.schema or {}}
-    if shape.name is None:
-        body["name"] = FORMAT_NAME
-        context.losses.param(
-            "format.name",
-            "default_added",
-            FORMAT_NAME,
-        )
-    if shape.schema is None:
+def _write_format(answer_format: Format, context: EncodeContext) -> JsonObject:
+    if answer_format.kind != "schema":
+        return {"type": "text" if answer_format.kind == "text" else "json_object"}
+    name, schema = answer_format.name, answer_format.schema
+    if name is None:
+        name = FORMAT_NAME
+        context.losses.param("format.name", "default_added", FORMAT_NAME)
+    if schema is None:
+        schema = {}
         context.losses.param("format.schema", "default_added", "{}")
-    if shape.description is not None:
-        body["description"] = shape.description
-    if shape.strict is not None:
-        body["strict"] = shape.strict
+    body: JsonObject = {"type": "json_schema", "name": name, "schema": schema}
+    if answer_format.description is not None:
+        body["description"] = answer_format.description
+    if answer_format.strict is not None:
+        body["strict"] = answer_format.strict
     return body
 
 
@@ -110,12 +108,12 @@ def _write_reasoning(reasoning: Reasoning, context: EncodeContext) -> JsonObject
     if effort is not None and effort not in OPENAI_EFFORTS:
         losses.param("reasoning.effort", "effort_unsupported", effort)
         effort = None
-    name = "reasoning.effort"
+    effort_source = "reasoning.effort"
     if mode == "off" and effort is None:
-        effort, name = "none", "reasoning.mode"
+        effort, effort_source = "none", "reasoning.mode"
     elif mode == "off" and effort != "none":
         losses.param("reasoning.mode", "thinking_not_disabled")
-    effort = nearest_effort(effort, model, losses, name)
+    effort = nearest_effort(effort, model, losses, effort_source)
     if effort is not None:
         body["effort"] = effort
     if reasoning.summary is not None:

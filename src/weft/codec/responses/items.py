@@ -1,20 +1,23 @@
 """Items, both ways: the flat list of this protocol, and the messages of the model.
 
 The protocol has no turns. Consecutive items of the assistant (reasoning, messages with an id,
-calls, hosted tools) are one `Message` with several blocks. A message item without an id begins a
-new one, because a client wrote it as a turn of its own. Everything else is a `Message` by itself.
+calls, hosted tools) are one `Message` with several blocks. An assistant's message item without an
+id begins a new `Message`, because a client wrote it as a separate turn. Every other item is a
+`Message` of its own.
 
-The same items come back: the boundary and the members of a message item (`id`, `status`, `phase`)
-stay with its first part, in `ext[PROTOCOL]["item"]`; `content` is kept there only if it was not a
-plain list of parts. Reasoning and calls are one block each and keep their members directly. An
-unknown item is kept unchanged.
+A round trip restores the same items:
 
-An assistant message holds only text and refusals. For anything else the vendor answers "Invalid
+- The members of a message item (`id`, `status`, `phase`) are kept in its first part, in
+  `ext[PROTOCOL]["item"]`, which also marks where the item begins. `content` is kept there only if
+  it was not a list of parts.
+- Reasoning and calls are one block each, with their members in `ext`.
+- An unknown item is kept unchanged.
+
+An assistant message contains only text and refusals. For anything else the vendor answers "Invalid
 value: 'input_image'. Supported values are: 'output_text' and 'refusal'".
 
-`decode_common` and `write_common` are shortcuts for items of the common shapes, which nearly all
-items have. They give the same result in a fraction of the time, and leave every other item to the
-other functions.
+`decode_common` and `write_common` are shortcuts for the shapes that nearly all items have. They
+return the same result in a fraction of the time, and leave every other item to the other functions.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,6 +52,7 @@ from weft.model import (
     JsonObject,
     Message,
     Opaque,
+    Position,
     Redacted,
     Refusal,
     Reminder,
@@ -63,6 +67,7 @@ from weft.model import (
 from .blocks import INPUT, OUTPUT, decode_content, write_content, write_part
 from .wire import CALL_ID_LENGTH, PROTOCOL
 
+# The members that a decoder reads, by type of item.
 MESSAGE = frozenset({"role", "content"})
 CALL = frozenset({"type", "call_id", "name", "arguments"})
 CUSTOM_CALL = frozenset({"type", "call_id", "name", "input"})
@@ -80,8 +85,10 @@ CLIENT_ITEMS = frozenset({"agent_message", "compaction_trigger"})
 class Grouping:
     """Groups items into messages, one item at a time.
 
-    `starts` has the number of the first item of each message. `references` has the numbers of item
-    references, which only the vendor can resolve, and `tool_items` those of items with more tools.
+    - `starts`: the number of the first item of each message.
+    - `references`: the numbers of item references, which only the vendor can resolve.
+    - `tool_items`: the numbers of items with more tools.
+    - `_blocks`, `_form`: the open assistant message, which further items may be added to.
     """
 
     def __init__(self) -> None:
@@ -99,17 +106,15 @@ class Grouping:
             if not self._blocks:
                 self.starts.append(number)
             self._blocks.append(common)
-            return
-        if type(common) is Message:
+        elif type(common) is Message:
             self._add_message(number, common)
-            return
-        if type(common) is Text:  # a message without an id begins a new turn
+        elif type(common) is Text:  # a message without an id begins a new turn
             self.close()
             self.starts.append(number)
             self._blocks.append(common)
             self._form = "text"
-            return
-        self.add_any(number, raw)
+        else:
+            self.add_any(number, raw)
 
     def add_any(self, number: int, raw: JsonObject) -> None:
         """Like `add`, for an item of any shape."""
@@ -117,15 +122,15 @@ class Grouping:
         if kind is not None and type(kind) is not str:
             raise wrong("type", kind, "a string")
         if kind is None and raw.keys() <= REFERENCE and "id" in raw:
-            self._unknown(number, raw, "item_reference")
+            self._add_unknown(number, raw, "item_reference")
         elif kind is None or kind == "message":
-            self._message(number, raw)
+            self._add_message_item(number, raw)
         elif (decode := CALLS.get(kind)) is not None:
-            self._join(number, [decode(raw)])
+            self._add_blocks(number, [decode(raw)])
         elif kind in RESULTS and ("call_id" in raw or "caller" not in raw):
             self._add_message(number, Message("tool", (decode_result(raw),), form="list"))
         else:
-            self._unknown(number, raw, kind)
+            self._add_unknown(number, raw, kind)
 
     def close(self) -> None:
         """Close the open assistant message, if there is one."""
@@ -134,7 +139,7 @@ class Grouping:
             self._blocks = []
             self._form = "list"
 
-    def _message(self, number: int, raw: JsonObject) -> None:
+    def _add_message_item(self, number: int, raw: JsonObject) -> None:
         role = text_of(raw, "role")
         if role != "assistant":
             blocks, form = decode_content(raw, "content", INPUT)
@@ -142,24 +147,25 @@ class Grouping:
             self._add_message(number, Message(role, blocks, form=form, ext=ext))
             return
         if "id" in raw:
-            self._join(number, decode_message(raw))
+            self._add_blocks(number, decode_message(raw))
             return
         self.close()
         if raw.get("content"):
-            self._join(number, decode_message(raw))
+            self._add_blocks(number, decode_message(raw))
             self._form = "text" if type(raw["content"]) is str else "list"
         else:
             _, form = decode_content(raw, "content", OUTPUT)
             ext = unknown_members(raw, MESSAGE, PROTOCOL)
             self._add_message(number, Message(role, form=form, ext=ext))
 
-    def _unknown(self, number: int, raw: JsonObject, kind: str) -> None:
+    def _add_unknown(self, number: int, raw: JsonObject, kind: str) -> None:
+        """Add an unknown item as `Opaque`; its role or its type tells who sent it."""
         role = raw.get("role")
         if kind == "item_reference":
             self.references.append(number)
         elif kind == "additional_tools":
             self.tool_items.append(number)
-        if role in SYSTEM_ROLES:  # setup, not content: the message stays empty
+        if role in SYSTEM_ROLES:  # setup, not content: the message has no blocks
             ext: Ext = {PROTOCOL: {"item": raw}}
             self._add_message(number, Message(role, (), form="absent", ext=ext))
         elif type(role) is str and role != "assistant":
@@ -169,14 +175,16 @@ class Grouping:
         elif kind in CLIENT_ITEMS:
             self._add_message(number, Message("user", (Opaque(PROTOCOL, raw),), form="absent"))
         else:
-            self._join(number, [Opaque(PROTOCOL, raw)])
+            self._add_blocks(number, [Opaque(PROTOCOL, raw)])
 
-    def _join(self, number: int, blocks: list[Block]) -> None:
+    def _add_blocks(self, number: int, blocks: list[Block]) -> None:
+        """Add the blocks of an item to the open assistant message, or open one."""
         if not self._blocks:
             self.starts.append(number)
         self._blocks += blocks
 
     def _add_message(self, number: int, message: Message) -> None:
+        """Add an item that is a message of its own."""
         self.close()
         self.starts.append(number)
         self.messages.append(message)
@@ -218,6 +226,7 @@ def decode_message(raw: JsonObject) -> list[Block]:
 
 
 def _with_item_members(raw: JsonObject, blocks: list[Block], form: Form) -> list[Block]:
+    """The blocks of a message item; the first one gets the item's other members."""
     item = {key: value for key, value in raw.items() if key not in MESSAGE}
     if form != "list" and item:
         item["content"] = "" if form == "text" else None
@@ -238,7 +247,7 @@ def decode_call(raw: JsonObject) -> ToolCall:
         text_of(raw, "name"),
         text_of(raw, "arguments"),
         namespace=optional(raw, "namespace", str),
-        ext=_call_rest(raw, CALL),
+        ext=_unknown_call_members(raw, CALL),
     )
 
 
@@ -249,11 +258,12 @@ def decode_custom_call(raw: JsonObject) -> ToolCall:
         text_of(raw, "input"),
         custom=True,
         namespace=optional(raw, "namespace", str),
-        ext=_call_rest(raw, CUSTOM_CALL),
+        ext=_unknown_call_members(raw, CUSTOM_CALL),
     )
 
 
-def _call_rest(raw: JsonObject, known: frozenset[str]) -> Ext | None:
+def _unknown_call_members(raw: JsonObject, known: frozenset[str]) -> Ext | None:
+    """The members of a call without a field; an empty or null `namespace` is one of them."""
     return unknown_members(raw, known | {"namespace"} if raw.get("namespace") else known, PROTOCOL)
 
 
@@ -269,26 +279,27 @@ def decode_result(raw: JsonObject) -> ToolResult:
 
 
 def decode_reasoning(raw: JsonObject) -> Thinking:
-    """Read a reasoning item. Its lists are kept if they cannot be rebuilt from the text."""
+    """Decode a reasoning item. `summary` and `content` are kept if the text cannot restore them."""
     signature = optional(raw, "encrypted_content", str)
-    summary = _texts(raw, "summary")
-    text = "\n\n".join(summary or _texts(raw, "content"))
-    rest = {
+    summary_texts = _texts(raw, "summary")
+    text = "\n\n".join(summary_texts or _texts(raw, "content"))
+    unmapped = {
         key: value
         for key, value in raw.items()
         if key != "type" and (key != "encrypted_content" or value is None)
     }
-    if rest.get("summary") == summary_of(text):
-        del rest["summary"]
-    return Thinking(text, signature, {PROTOCOL: rest} if rest else None)
+    if unmapped.get("summary") == summary_of(text):
+        del unmapped["summary"]
+    return Thinking(text, signature, {PROTOCOL: unmapped} if unmapped else None)
 
 
 def summary_of(text: str) -> list[JsonObject]:
-    """The `summary` with this text; empty if the text is."""
+    """The list `summary` with this text; empty if there is no text."""
     return [{"type": "summary_text", "text": text}] if text else []
 
 
 def _texts(raw: JsonObject, key: str) -> list[str]:
+    """The texts in a list of parts that may be missing; empty ones are left out."""
     if raw.get(key) is None:
         return []
     return [str(part["text"]) for part in objects(raw[key], key) if part.get("text")]
@@ -299,6 +310,7 @@ CALLS: dict[str, Callable[[JsonObject], Block]] = {
     "custom_tool_call": decode_custom_call,
     "reasoning": decode_reasoning,
 }
+"""The assistant's items that are decoded to one block."""
 
 RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
@@ -340,21 +352,26 @@ TEXT_BLOCKS = frozenset({Text, Refusal, Checkpoint, Reminder})
 
 
 class Writer:
-    """Writes the items of one request and collects the losses."""
+    """Writes the items of one request, or of one answer, and collects the losses.
+
+    - `native`: whether the body was a Responses body before.
+    - `_custom_ids`: the ids of the custom calls so far, whose results have a type of their own.
+    - `_last_role`: the role of the last turn that was written.
+    """
 
     def __init__(self, losses: Losses, *, native: bool, request: Request | None = None) -> None:
         self.request = request
         self.losses = losses
         self.native = native
-        self._custom: set[str] = set()
-        self._last = ""
+        self._custom_ids: set[str] = set()
+        self._last_role = ""
 
     def turn(self, turn: Turn) -> list[JsonObject]:
         """The items of one turn."""
-        if not self.native and not self._custom:
-            common = write_common(turn, self._last, self.losses)
+        if not self.native and not self._custom_ids:
+            common = write_common(turn, self._last_role, self.losses)
             if common is not None:
-                self._last = turn.role
+                self._last_role = turn.role
                 return common
         return self.any_turn(turn)
 
@@ -362,10 +379,10 @@ class Writer:
         """Like `turn`, for a turn of any shape."""
         role = turn.role
         if (text := _one_text(turn)) is not None:
-            self._last = role
+            self._last_role = role
             return [{"role": "user" if role == "tool" else role, "content": text}]
-        emptied = bool(turn.message.blocks) and not turn.blocks
-        if role == "assistant" and emptied:
+        lost_all_blocks = bool(turn.message.blocks) and not turn.blocks
+        if role == "assistant" and lost_all_blocks:
             report_dropped_message(turn, self.losses)
             return []
         if role == "assistant":
@@ -374,12 +391,12 @@ class Writer:
                 self._report_form(turn)
         else:
             items = self._user_items(turn)
-        self._last = role
+        self._last_role = role
         return items
 
     def _report_form(self, turn: Turn) -> None:
         """Report what a flat list of items cannot express about an assistant turn."""
-        if self._last == "assistant" and type(turn.blocks[0]) not in TEXT_BLOCKS:
+        if self._last_role == "assistant" and type(turn.blocks[0]) not in TEXT_BLOCKS:
             self.losses.add(turn.position, "message_boundary_dropped")
         for number, block in enumerate(turn.blocks):
             if type(block) not in TEXT_BLOCKS:
@@ -395,26 +412,26 @@ class Writer:
     def _user_items(self, turn: Turn) -> list[JsonObject]:
         """Each result is an item; the blocks between two results are one message."""
         items: list[JsonObject] = []
-        run: list[Block] = []
-        mixed = not self.native and ToolResult in {type(block) for block in turn.blocks}
+        message_blocks: list[Block] = []
+        splits_turn = not self.native and ToolResult in {type(block) for block in turn.blocks}
         for block, position in zip(turn.blocks, turn.positions, strict=True):
-            if mixed and not isinstance(block, ToolResult):
+            if splits_turn and not isinstance(block, ToolResult):
                 self.losses.add(position, "beside_results_moved")
             if isinstance(block, ToolResult) or (
                 isinstance(block, Opaque) and turn.message.form == "absent"
             ):
-                if run:
-                    items.append(self._message(turn, run))
-                    run = []
+                if message_blocks:
+                    items.append(self._message(turn, message_blocks))
+                    message_blocks = []
                 items.append(self._single(block, position))
             else:
-                run.append(self._with_required_members(block, position))
-        if run or not items:
-            items.append(self._message(turn, run))
+                message_blocks.append(self._with_required_members(block, position))
+        if message_blocks or not items:
+            items.append(self._message(turn, message_blocks))
         return items
 
-    def _with_required_members(self, block: Block, position: Any) -> Block:
-        """A foreign block with what this protocol requires: an image needs a `detail`."""
+    def _with_required_members(self, block: Block, position: Position) -> Block:
+        """Another protocol's block with what this protocol requires: an image needs a `detail`."""
         if self.native:
             return block
         block = self._convert(block, position)
@@ -423,7 +440,7 @@ class Writer:
         self.losses.add(position, "default_added", "detail: auto")
         return structs.replace(block, detail="auto")
 
-    def _convert(self, block: Block, position: Any) -> Block:
+    def _convert(self, block: Block, position: Position) -> Block:
         """A file needs a name. Only the assistant may send a refusal, so others send text."""
         if isinstance(block, File):
             return with_default_name(block, position, self.losses)
@@ -432,10 +449,12 @@ class Writer:
         self.losses.add(position, "refusal_as_text")
         return Text(block.text)
 
-    def _single(self, block: ToolResult | Opaque, position: Any) -> JsonObject:
+    def _single(self, block: ToolResult | Opaque, position: Position) -> JsonObject:
+        """The item of a block that is an item by itself."""
         return dict(block.raw) if isinstance(block, Opaque) else self.result(block, position)
 
     def _message(self, turn: Turn, blocks: Sequence[Block]) -> JsonObject:
+        """A message item of any role but the assistant's."""
         message = turn.message
         members = (message.ext or {}).get(PROTOCOL, {})
         if not blocks and "item" in members:
@@ -447,64 +466,80 @@ class Writer:
         body.update(members)
         return body
 
-    def _content(self, form: Form, blocks: Sequence[Block], kind: str, at: Any) -> JsonObject:
+    def _content(
+        self, form: Form, blocks: Sequence[Block], text_type: str, position: Position
+    ) -> JsonObject:
+        """The member `content`; empty if the original item had none."""
         if not blocks and form in ("null", "absent"):
             if self.native:
                 return {"content": None} if form == "null" else {}
-            self.losses.add(at, "default_added", 'content: ""')
+            self.losses.add(position, "default_added", 'content: ""')
             return {"content": ""}
         if not blocks and not self.native:
-            form = self._empty_form(form, at)
-        return {"content": write_content(blocks, form, kind, at, self.losses)}
+            form = self._empty_form(form, position)
+        return {"content": write_content(blocks, form, text_type, position, self.losses)}
 
-    def _empty_form(self, form: Form, at: Any) -> Form:
+    def _empty_form(self, form: Form, position: Position) -> Form:
         """The form of empty content: some servers refuse an empty list, none an empty string."""
         if form == "list":
-            self.losses.add(at, "list_as_string")
+            self.losses.add(position, "list_as_string")
         return "text"
 
     def assistant(
-        self, message: Message, blocks: Sequence[Block], positions: list[Any], at: Any = ()
+        self,
+        message: Message,
+        blocks: Sequence[Block],
+        positions: Sequence[Position],
+        position: Position = (),
     ) -> list[JsonObject]:
-        """The items of an assistant turn; adjacent texts are one message item."""
-        items: list[JsonObject] = []
-        orphaned = self._without_reasoning(message, blocks, positions)
+        """The items of an assistant turn; adjacent texts are one message item.
 
-        def add(item: JsonObject, position: Any) -> None:
-            if position in orphaned and "id" in item:
-                self.losses.add(position, "item_id_dropped", item.pop("id"))
-                if item.get("type") == "message" and _has_refusal(item):
-                    # Only an item with an id may contain a refusal. A new item needs plain text.
-                    item = {"role": "assistant", "content": _item_text(item)}
-            items.append(item)
-
+        `positions` has the position of each block, `position` is that of the message.
+        """
         if not blocks:
             body: JsonObject = {"role": "assistant"}
-            body.update(self._content(message.form, blocks, OUTPUT, at))
+            body.update(self._content(message.form, blocks, OUTPUT, position))
             body.update((message.ext or {}).get(PROTOCOL, {}))
             return [body]
-        run: list[Block] = []
-        for number, block in enumerate(blocks):
-            if type(block) in TEXT_BLOCKS:
-                if run and (item_members(block) is not None or self._has_no_item(run)):
-                    start = positions[number - len(run)]
-                    add(self._message_item(message.form, run, start), start)
-                    run = []
-                run.append(block)
-                continue
-            if run:
-                start = positions[number - len(run)]
-                add(self._message_item(message.form, run, start), start)
-                run = []
-            add(self._other_item(block, positions[number]), positions[number])
-        if run:
-            start = positions[len(blocks) - len(run)]
-            add(self._message_item(message.form, run, start), start)
+        orphaned = self._without_reasoning(message, blocks, positions)
+        items: list[JsonObject] = []
+        for start, group in self._group_blocks(blocks):
+            if type(group[0]) in TEXT_BLOCKS:
+                item = self._message_item(message.form, group, positions[start])
+            else:
+                item = self._other_item(group[0], positions[start])
+            if positions[start] in orphaned:
+                item = self._without_id(item, positions[start])
+            items.append(item)
         return items
 
+    def _group_blocks(self, blocks: Sequence[Block]) -> list[tuple[int, list[Block]]]:
+        """The blocks of each item, with the number of its first block."""
+        groups: list[tuple[int, list[Block]]] = []
+        for number, block in enumerate(blocks):
+            if groups and self._continues_item(groups[-1][1], block):
+                groups[-1][1].append(block)
+            else:
+                groups.append((number, [block]))
+        return groups
+
+    def _continues_item(self, group: list[Block], block: Block) -> bool:
+        """Whether a text belongs to the message item of the texts before it."""
+        are_texts = type(block) in TEXT_BLOCKS and type(group[0]) in TEXT_BLOCKS
+        return are_texts and item_members(block) is None and not self._has_no_item(group)
+
+    def _without_id(self, item: JsonObject, position: Position) -> JsonObject:
+        """The item as a new one. Only an item with an id may contain a refusal."""
+        if "id" not in item:
+            return item
+        self.losses.add(position, "item_id_dropped", item.pop("id"))
+        if item.get("type") == "message" and _has_refusal(item):
+            return {"role": "assistant", "content": _item_text(item)}
+        return item
+
     def _without_reasoning(
-        self, message: Message, blocks: Sequence[Block], positions: list[Any]
-    ) -> set[Any]:
+        self, message: Message, blocks: Sequence[Block], positions: Sequence[Position]
+    ) -> set[Position]:
         """The positions of texts and calls that lost the reasoning before them.
 
         Such an item must not keep its id. The vendor looks it up and refuses it: "Item 'fc_...' of
@@ -516,40 +551,39 @@ class Writer:
         """
         if self.native:
             return set()
-        shortened = self.request is not None and self.request.wire is None
-        orphaned: set[Any] = set()
-        written: Any = None
+        may_be_compacted = self.request is not None and self.request.wire is None
+        orphaned: set[Position] = set()
+        last_reasoning: Position | None = None
         for block, position in zip(blocks, positions, strict=True):
             if isinstance(block, Thinking | Redacted):
-                written = position
-                continue
-            depends = type(block) in TEXT_BLOCKS or isinstance(block, ToolCall)
-            if not depends:
-                continue
-            if _loses_reasoning(message, written, position) or (shortened and written is None):
-                orphaned.add(position)
+                last_reasoning = position
+            elif type(block) in TEXT_BLOCKS or isinstance(block, ToolCall):
+                has_none = last_reasoning is None and may_be_compacted
+                if has_none or _loses_reasoning(message, last_reasoning, position):
+                    orphaned.add(position)
         return orphaned
 
-    def _has_no_item(self, run: list[Block]) -> bool:
+    def _has_no_item(self, blocks: list[Block]) -> bool:
         """Whether these texts come from another protocol: each is written as one string."""
-        return not self.native and item_members(run[0]) is None
+        return not self.native and item_members(blocks[0]) is None
 
-    def _message_item(self, form: Form, run: list[Block], position: Any) -> JsonObject:
-        item = item_members(run[0])
+    def _message_item(self, form: Form, blocks: list[Block], position: Position) -> JsonObject:
+        """The message item of adjacent texts; `position` is that of the first one."""
+        item = item_members(blocks[0])
         body: JsonObject = {"role": "assistant"}
-        if self._has_no_item(run):
-            body["content"] = "".join(texts(run))
+        if self._has_no_item(blocks):
+            body["content"] = "".join(texts(blocks))
             return body
         if item is not None:
             body.update(item)
             form = "text" if item.get("content") == "" else "list"
-            if body.pop("content", "") != "" and len(run) == 1 and is_empty(run[0]):
-                body["content"] = item["content"]
+            if body.pop("content", "") != "" and len(blocks) == 1 and is_empty(blocks[0]):
+                body["content"] = item["content"]  # it was null, or an empty list
                 return body
-        body["content"] = write_content(run, form, OUTPUT, position[:-1], self.losses)
+        body["content"] = write_content(blocks, form, OUTPUT, position[:-1], self.losses)
         return body
 
-    def _other_item(self, block: Block, position: Any) -> JsonObject:
+    def _other_item(self, block: Block, position: Position) -> JsonObject:
         match block:
             case ToolCall():
                 return self.call(block, position)
@@ -563,10 +597,10 @@ class Writer:
                 part = write_part(block, INPUT, position, self.losses)
                 return {"role": "assistant", "content": [part]}
 
-    def call(self, block: ToolCall, position: Any = ()) -> JsonObject:
-        call_id = self._legal(block.id, position)
+    def call(self, block: ToolCall, position: Position = ()) -> JsonObject:
+        call_id = self._legal_id(block.id, position)
         if block.custom:
-            self._custom.add(block.id)
+            self._custom_ids.add(block.id)
             body: JsonObject = {"type": "custom_tool_call", "input": block.arguments}
         else:
             body = {"type": "function_call", "arguments": block.arguments}
@@ -576,18 +610,19 @@ class Writer:
             body["namespace"] = block.namespace
         return _with_ext(body, block.ext)
 
-    def _legal(self, call_id: str, position: Any) -> str:
+    def _legal_id(self, call_id: str, position: Position) -> str:
+        """The id, shortened if it is too long; a new id is reported."""
         legal = call_id if self.native else legal_id(call_id)
         if legal != call_id:
             report_new_id(call_id, position, self.losses)
         return legal
 
-    def result(self, block: ToolResult, position: Any) -> JsonObject:
+    def result(self, block: ToolResult, position: Position) -> JsonObject:
         """A call's result. The protocol has no error flag, so `is_error` is reported as lost."""
-        custom = block.custom or block.call_id in self._custom
+        custom = block.custom or block.call_id in self._custom_ids
         body: JsonObject = {
             "type": "custom_tool_call_output" if custom else "function_call_output",
-            "call_id": self._legal(block.call_id, position),
+            "call_id": self._legal_id(block.call_id, position),
         }
         if self.native and not block.content and block.form in ("null", "absent"):
             if block.form == "null":
@@ -600,26 +635,26 @@ class Writer:
             self.losses.add(position, "result_name_dropped", block.name)
         return _with_ext(body, block.ext)
 
-    def _output(self, block: ToolResult, position: Any) -> Any:
+    def _output(self, block: ToolResult, position: Position) -> Any:
         content, form = block.content, _result_form(block)
         if self.request is not None and not self.native:
             parts = supported_result_parts(
                 block, position, self.request, CHECKS, PROTOCOL, self.losses
             )
-            content = tuple(self._convert(part, at) for part, at in parts)
+            content = tuple(self._convert(part, part_position) for part, part_position in parts)
             form = form if content else self._empty_form(form, position)
         return write_content(content, form, INPUT, position, self.losses)
 
 
-def _loses_reasoning(message: Message, written: Any, position: Any) -> bool:
-    """Whether reasoning between the positions `written` and `position` was dropped."""
+def _loses_reasoning(message: Message, last_reasoning: Position | None, position: Position) -> bool:
+    """Whether reasoning was dropped between `last_reasoning`, which is written, and `position`."""
     start = 0
-    if written is not None:
-        if written[0] != position[0]:
+    if last_reasoning is not None:
+        if last_reasoning[0] != position[0]:
             return False  # two messages that became one turn
-        start = written[1] + 1
-    before = message.blocks[start : position[1]]
-    return any(isinstance(block, Thinking | Redacted) for block in before)
+        start = cast(int, last_reasoning[1]) + 1
+    dropped = message.blocks[start : cast(int, position[1])]
+    return any(isinstance(block, Thinking | Redacted) for block in dropped)
 
 
 def _one_text(turn: Turn) -> str | None:
@@ -636,7 +671,7 @@ def _result_form(block: ToolResult) -> Form:
 
 
 def item_members(block: Block) -> JsonObject | None:
-    """The members of the message item that begins with this block; `None` if none does."""
+    """The members of the message item that begins with this block; `None` if no item does."""
     ext: Ext | None = getattr(block, "ext", None)
     members = ext.get(PROTOCOL) if ext is not None else None
     return members.get("item") if members is not None else None
@@ -672,7 +707,7 @@ def _parts(item: JsonObject) -> list[JsonObject]:
 
 
 def decode_common(raw: JsonObject) -> Message | ToolCall | Text | None:
-    """The assistant's call or text, or a message of another role; `None` for other shapes."""
+    """The assistant's call or text, or another role's message; `None` if it has another shape."""
     kind, size = raw.get("type"), len(raw)
     try:
         if kind == "function_call":
@@ -707,9 +742,9 @@ def decode_common(raw: JsonObject) -> Message | ToolCall | Text | None:
 
 
 def write_common(turn: Turn, last_role: str, losses: Losses) -> list[JsonObject] | None:
-    """The items of a foreign turn, or `None` if it has another shape; then nothing was reported.
+    """The items of another protocol's turn; `last_role` is the role of the turn before.
 
-    `last_role` is the role of the turn before.
+    `None`, without a report, if the turn has another shape.
     """
     message = turn.message
     if message.ext is not None or not turn.blocks:
@@ -729,7 +764,7 @@ def write_common(turn: Turn, last_role: str, losses: Losses) -> list[JsonObject]
 
 
 def _write_assistant(turn: Turn, last_role: str, losses: Losses) -> list[JsonObject] | None:
-    """Each text is a message item, each call an item; this protocol has no turns."""
+    """The items of an assistant's texts and calls, one for each."""
     items: list[JsonObject] = []
     for block in turn.blocks:
         if type(block) is Text:
@@ -763,6 +798,7 @@ def _write_assistant(turn: Turn, last_role: str, losses: Losses) -> list[JsonObj
 
 
 def _write_results(turn: Turn, losses: Losses) -> list[JsonObject] | None:
+    """The items of a turn of results with text, one for each."""
     items: list[JsonObject] = []
     for block in turn.blocks:
         if type(block) is not ToolResult:
@@ -784,7 +820,7 @@ def _text_parts(texts: list[str]) -> list[JsonObject]:
     return [{"type": INPUT, "text": text} for text in texts]
 
 
-def report_error_flag(position: Any, is_error: bool, losses: Losses) -> None:
+def report_error_flag(position: Position, is_error: bool, losses: Losses) -> None:
     """Report the `is_error` of a result, which has no member here."""
     if is_error:
         losses.add(position, "error_flag_dropped", "true", "meaning")

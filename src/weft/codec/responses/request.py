@@ -4,9 +4,9 @@ Decoding:
 
 - `instructions` becomes the first message, with the role `system`.
 - A string `input` becomes one user message.
-- `Request.raw` notes both with an empty string, so that encoding restores the original form.
-- Tools inside the list (`additional_tools` items) join `Request.tools`. Their item stays in the
-  list too, and is sent back to the same protocol.
+- For both, `Request.raw` has an empty string, so that encoding restores the original form.
+- Tools inside the list (`additional_tools` items) are added to `Request.tools`. Their item is kept
+  too, and is sent back to the same protocol.
 
 Encoding a request of another protocol: the first system message becomes `instructions` if it is one
 text and was outside of the list in its own protocol. All other system messages stay in the list.
@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
+from weft.codec.base import INLINE, Calls, Encoded, Locate, Losses, Target
 from weft.codec.outgoing import (
     blocks_of,
     is_empty,
@@ -110,8 +110,7 @@ def tool_paths(raws: Sequence[JsonObject], path: str) -> list[str]:
     for number, raw in enumerate(raws):
         paths.append(f"{path}[{number}]")
         if raw.get("type") == "namespace" and raw.get("tools"):
-            inner = range(len(raw["tools"]))
-            paths += [f"{path}[{number}].tools[{at_tool}]" for at_tool in inner]
+            paths += [f"{path}[{number}].tools[{inner}]" for inner in range(len(raw["tools"]))]
     return paths
 
 
@@ -128,17 +127,16 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     if tool.description is not None:
         body["description"] = tool.description
     if tool.kind == "custom":
-        return body | _grammar(tool)
+        return body | _format_member(tool)
     schema = schema_of(tool, number, losses)
     body["parameters"] = with_properties(schema, tool, number, losses)
     body["strict"] = tool.strict or False
     if tool.strict is None:
-        losses.add(
-            ("tools", number),
-            "default_added",
-            "strict: false",
-        )
+        losses.add(("tools", number), "default_added", "strict: false")
     return body
+
+
+SEARCH_MEMBERS = frozenset({"allowed_domains", "user_location"})
 
 
 def _write_search(tool: Tool, number: int, losses: Losses) -> JsonObject:
@@ -151,24 +149,25 @@ def _write_search(tool: Tool, number: int, losses: Losses) -> JsonObject:
     return body
 
 
-SEARCH_MEMBERS = frozenset({"allowed_domains", "user_location"})
+def _format_member(tool: Tool) -> JsonObject:
+    """The member `format` of a custom tool that came from Chat; empty if it has no format.
 
-
-def _grammar(tool: Tool) -> JsonObject:
-    """The format of a custom tool that Chat defined: `{"custom": {"format": ...}}`."""
-    shape, grammar = format_of(tool), grammar_of(tool)
-    if shape is None:
+    Chat nests a grammar one level deeper than Responses.
+    """
+    chat_format, grammar = format_of(tool), grammar_of(tool)
+    if chat_format is None:
         return {}
-    return {"format": {"type": "grammar", **grammar} if grammar is not None else shape}
+    return {"format": chat_format if grammar is None else {"type": "grammar", **grammar}}
 
 
 SETUP = frozenset({"model", "input", "instructions"})
+"""Members that `Request.raw` does not copy."""
 
 ABSENT = "absent"
-"""The note in `Request.raw` for a body without `input`."""
+"""The value of `input` in `Request.raw` for a body without `input`."""
 
 ADDITIONAL = f"{PROTOCOL}:additional_tools"
-"""The key in `Tool.raw` for a definition inside the list."""
+"""The key in `Tool.raw` for a definition inside an `additional_tools` item."""
 
 
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
@@ -178,7 +177,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     if "instructions" in body:
         raw["instructions"] = body["instructions"]
         if body["instructions"] is not None:
-            messages.append(_plain("system", text_of(body, "instructions")))
+            messages.append(_text_message("system", text_of(body, "instructions")))
             raw["instructions"] = ""
     offset = len(messages)
     params, rest = decode_params(body)
@@ -186,9 +185,9 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     tool_items: ToolItems = []
     items = body.get("input")
     if type(items) is str:
-        messages.append(_plain("user", items))
+        messages.append(_text_message("user", items))
         raw["input"] = ""
-        rest["input"] = None  # only the form: it was a string
+        rest["input"] = None  # only the form is lost: it was a string
     elif items is not None:
         grouping = decode_items(objects(items, "input"))
         messages += grouping.messages
@@ -198,12 +197,12 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
             rest[f"input[{number}]"] = items[number]
     else:
         raw["input"] = None if "input" in body else ABSENT
-        rest["input"] = None  # other protocols have an empty list
+        rest["input"] = None  # only the form is lost: other protocols write an empty list
     if not offset and messages and messages[0].role == "system":
-        rest[f"input[{starts[0]}]"] = None  # only the form: it could be `instructions`
+        rest[f"input[{starts[0]}]"] = None  # only the form is lost: it could be `instructions`
     if "instructions" in body and not offset:
-        rest["instructions"] = None  # only the form: it was null
-    if raw.get("tools"):
+        rest["instructions"] = None  # only the form is lost: it was null
+    if raw.get("tools"):  # an empty list is kept, because no `Tool` represents it
         del raw["tools"]
     return Request(
         model=text_of(body, "model") if model is None else model,
@@ -216,7 +215,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     )
 
 
-def _plain(role: str, text: str) -> Message:
+def _text_message(role: str, text: str) -> Message:
     return Message(role, (Text(text),) if text else (), form="text")
 
 
@@ -233,17 +232,19 @@ def _decode_tools(body: JsonObject, tool_items: ToolItems) -> tuple[Tool, ...]:
     return tuple(tools)
 
 
-def _locator(
-    body: JsonObject, starts: list[int], offset: int, tool_items: ToolItems
-) -> Callable[[Position], str]:
-    """Paths in the caller's body; computed only when a loss is reported."""
-    tools = cache(partial(_tool_paths, body, tool_items))
-    before = cache(lambda: [0, *accumulate(map(_size, body["input"][:-1]))])
+def _locator(body: JsonObject, starts: list[int], offset: int, tool_items: ToolItems) -> Locate:
+    """Paths in the caller's body; computed only when a loss is reported.
+
+    `starts` has the number of the first item of each message. `offset` is 1 with `instructions`.
+    """
+    paths_of_tools = cache(partial(_tool_paths, body, tool_items))
+    first_blocks = cache(partial(_first_blocks, body))
 
     def locate(position: Position) -> str:
         match position:
             case ("tools", int(number)):
-                return tools()[number] if number < len(tools()) else "tools"
+                paths = paths_of_tools()
+                return paths[number] if number < len(paths) else "tools"
             case ("params", str(name)):
                 return FIELDS.path(name)
             case (int(number), *steps):
@@ -251,7 +252,8 @@ def _locator(
                     return "instructions"
                 if not starts:
                     return "input"
-                return _item_path(body["input"], starts[number - offset], steps, before)
+                first_item = starts[number - offset]
+                return _item_path(body["input"], first_item, steps, first_blocks)
             case _:
                 return ""
 
@@ -260,32 +262,44 @@ def _locator(
 
 def _tool_paths(body: JsonObject, tool_items: ToolItems) -> list[str]:
     paths = tool_paths(body.get("tools") or (), "tools")
-    for at_item, item in tool_items:
-        paths += tool_paths(item.get("tools") or (), f"input[{at_item}].tools")
+    for number, item in tool_items:
+        paths += tool_paths(item.get("tools") or (), f"input[{number}].tools")
     return paths
 
 
+def _first_blocks(body: JsonObject) -> list[int]:
+    """For each item of `input`: the number of its first block, counted over all items."""
+    return [0, *accumulate(map(_block_count, body["input"][:-1]))]
+
+
 def _item_path(
-    items: list[JsonObject], number: int, steps: list[int | str], before: Callable[[], list[int]]
+    items: list[JsonObject],
+    first_item: int,
+    steps: list[int | str],
+    first_blocks: Callable[[], list[int]],
 ) -> str:
-    """The path of a block or part; `before` counts the blocks before each item."""
+    """The path of a message, a block of it, or a part of a result.
+
+    `first_item` is the first item of the message. `steps` has the number of the block in the
+    message, and then the number of the part or `"arguments"`.
+    """
     if not steps:
-        return f"input[{number}]"
-    reached = before()[number] + cast(int, steps[0])
-    number = bisect_right(before(), reached) - 1
-    block = reached - before()[number]
+        return f"input[{first_item}]"
+    block = first_blocks()[first_item] + cast(int, steps[0])
+    number = bisect_right(first_blocks(), block) - 1
     item = items[number]
     if item.get("type", "message") not in CONTENT_ITEMS:
         return f"input[{number}]" + (".arguments" if steps[1:] == ["arguments"] else "")
-    key = "output" if "output" in item and len(steps) > 1 else "content"
-    step = steps[1] if key == "output" else block
+    is_result_part = "output" in item and len(steps) > 1
+    key = "output" if is_result_part else "content"
+    index = steps[1] if is_result_part else block - first_blocks()[number]
     if key not in item:
         return f"input[{number}]"
-    inner = f"[{step}]" if isinstance(item[key], list) else ""
+    inner = f"[{index}]" if isinstance(item[key], list) else ""
     return f"input[{number}].{key}{inner}"
 
 
-def _size(item: JsonObject) -> int:
+def _block_count(item: JsonObject) -> int:
     """The number of blocks that an item was decoded to."""
     content: Any = item.get("content")
     if item.get("type", "message") != "message" or not isinstance(content, list):
@@ -315,12 +329,12 @@ def encode_request(request: Request, target: Target) -> Encoded:
     body.update(encode_params(request, target, losses))
     instructions, turns = _take_instructions(request, arranged, target, losses)
     if target.model.developer is False and (target.enforce or not native):
-        _without_developer(turns, losses)
+        _replace_developer_role(turns, losses)
     if instructions is not None:
         body["instructions"] = instructions
-    written = _write_input(request, turns, writer)
-    if written or not ("input" in body or _has_no_input(request)):
-        body["input"] = written
+    input_value = _write_input(request, turns, writer)
+    if input_value or not ("input" in body or _had_no_input(request)):
+        body["input"] = input_value
     tools = _write_tools(request, losses)
     if tools:
         body["tools"] = tools
@@ -329,7 +343,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     return Encoded(body, losses.items, calls)
 
 
-def _has_no_input(request: Request) -> bool:
+def _had_no_input(request: Request) -> bool:
     """Whether the original body had no `input`."""
     return request.raw.get(PROTOCOL, {}).get("input") == ABSENT
 
@@ -343,16 +357,18 @@ def _take_instructions(
         return join_system_text([turn.message for turn in system]), turns
     original = request.raw.get(PROTOCOL)
     if original is None:
-        system = _without_empty(system, losses)
+        system = _drop_empty(system, losses)
     first = system[0] if system else None
-    if first is None or not _is_instructions(first):
+    if first is None or not _has_one_text(first):
         return None, system + turns
     if original is not None:
         if original.get("instructions") is None or first.message.form != "text":
             return None, system + turns
         return first.message.text, system[1:] + turns
-    inline = sum(fields.get(INLINE, 0) for fields in request.raw.values())
-    if len(system) <= inline or first.message.role != "system":
+    # A system message from the list of another protocol stays in the list.
+    inline_count = sum(fields.get(INLINE, 0) for fields in request.raw.values())
+    is_inline = len(system) <= inline_count
+    if is_inline or first.message.role != "system":
         return None, system + turns
     if not first.message.text:
         losses.add(first.position, "empty_message_dropped", "system")
@@ -362,7 +378,7 @@ def _take_instructions(
     return first.message.text, system[1:] + turns
 
 
-def _without_developer(turns: list[Turn], losses: Losses) -> None:
+def _replace_developer_role(turns: list[Turn], losses: Losses) -> None:
     """Change developer messages to `system`, for servers without the developer role."""
     for turn in turns:
         if turn.role == "developer" and turn.blocks:
@@ -370,19 +386,19 @@ def _without_developer(turns: list[Turn], losses: Losses) -> None:
             losses.add(turn.position, "role_changed", "developer -> system")
 
 
-def _without_empty(system: list[Turn], losses: Losses) -> list[Turn]:
+def _drop_empty(system: list[Turn], losses: Losses) -> list[Turn]:
     for turn in system:
         if not turn.blocks:
             losses.add(turn.position, "empty_message_dropped", "system")
     return [turn for turn in system if turn.blocks]
 
 
-def _is_instructions(turn: Turn) -> bool:
-    """Whether a system message has at most one text."""
+def _has_one_text(turn: Turn) -> bool:
+    """Whether a system message has content of at most one text, as `instructions` has."""
     return turn.message.form != "absent" and len(turn.blocks) <= 1
 
 
-def _write_input(request: Request, turns: list[Turn], writer: Writer) -> Any:
+def _write_input(request: Request, turns: list[Turn], writer: Writer) -> str | list[JsonObject]:
     original = request.raw.get(PROTOCOL, {})
     if original.get("input") == "" and len(turns) == 1:
         message = turns[0].message
@@ -423,13 +439,13 @@ def write_messages(messages: Sequence[Message]) -> list[JsonObject]:
 def _items(message: Message) -> Iterator[JsonObject]:
     """The items of a message: results, reasoning, text, calls.
 
-    Each text of an assistant is an item of its own: a list of texts is the form of an answer, which
-    needs the answer's ids. What only this vendor reads, such as its `compaction`, is an item too:
+    Each text of an assistant is an item: a list of texts is the form of an answer, which needs the
+    answer's ids. A block that only this vendor can read, such as its `compaction`, is an item too:
     https://developers.openai.com/api/docs/guides/compaction
     """
     results, calls = blocks_of(message, ToolResult), blocks_of(message, ToolCall)
     for result in results:
-        output = _output(result.content)
+        output = _write_output(result.content)
         yield {"type": "function_call_output", "call_id": result.call_id, "output": output}
     if message.origin is not None and message.origin.protocol == PROTOCOL:
         for block in message.blocks:
@@ -438,13 +454,13 @@ def _items(message: Message) -> Iterator[JsonObject]:
     blocks = without_empty_texts([*_supported_blocks(message.blocks)])
     if all(map(is_empty, blocks)):
         blocks = [] if results or calls else [Text(message.text)]
-    has_items = message.role == "assistant" or message.form == "absent"
-    runs = [[block] for block in blocks] if has_items else [blocks]
-    for run in filter(None, runs):
-        if has_items and isinstance(run[0], Opaque):
-            yield dict(run[0].raw)
+    one_item_per_block = message.role == "assistant" or message.form == "absent"
+    groups = [[block] for block in blocks] if one_item_per_block else [blocks]
+    for group in filter(None, groups):
+        if one_item_per_block and isinstance(group[0], Opaque):
+            yield dict(group[0].raw)
         else:
-            yield plain_message(message, write_content(run, "text", INPUT, (), Losses()))
+            yield plain_message(message, write_content(group, "text", INPUT, (), Losses()))
     for call in calls:
         yield {
             "type": "function_call",
@@ -454,7 +470,8 @@ def _items(message: Message) -> Iterator[JsonObject]:
         }
 
 
-def _output(content: Sequence[Block]) -> Any:
+def _write_output(content: Sequence[Block]) -> Any:
+    """The `output` of a result: a string if it has only text, else a list."""
     blocks = [*_supported_blocks(content)]
     if all(isinstance(block, Text) for block in blocks):
         return "\n".join(texts(blocks))
@@ -462,7 +479,7 @@ def _output(content: Sequence[Block]) -> Any:
 
 
 def _supported_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The blocks that can be content parts here."""
+    """The blocks that can be content parts, with the members that this protocol requires."""
     for block in plain_blocks(blocks):
         match block:
             case Image(source=FileRef() as source):

@@ -1,7 +1,7 @@
 """Complete answers, both ways. Decoding turns a body into events and folds them.
 
-The envelope repeats the whole request next to the answer. It is kept in `ext`, so that it can be
-written back to the same protocol. Other protocols have no equivalent.
+A response object repeats the whole request next to the answer. This envelope is kept in `ext`, so
+that it can be written back to the same protocol. Other protocols have no equivalent.
 
 Token counts and stop reasons are here too.
 
@@ -60,6 +60,7 @@ from weft.model import (
 
 from .items import Writer, decode_output_item, item_members, reasoning
 from .wire import (
+    DEFAULT_ID,
     FAILED_STOPS,
     INCOMPLETE_REASONS,
     KIND_INCOMPLETE_REASON,
@@ -75,7 +76,10 @@ ITEM_TYPES = {
     "summary": "reasoning",
     "encrypted_content": "reasoning",
 }
+"""By a member that only one type of item has: that type, for items without a `type`."""
+
 PART_TYPES = {"text": "output_text", "refusal": "refusal"}
+"""The same for the parts of a message item."""
 
 
 def complete_item(raw: JsonObject, number: int, path: str, losses: Losses) -> JsonObject:
@@ -92,8 +96,8 @@ def complete_item(raw: JsonObject, number: int, path: str, losses: Losses) -> Js
                 raw = {**raw, "content": parts}
         case "function_call":
             if type(raw.get("arguments")) is not str:
-                where = f"{path}.arguments"
-                raw = {**raw, "arguments": arguments_text(raw.get("arguments"), where, losses)}
+                arguments = arguments_text(raw.get("arguments"), f"{path}.arguments", losses)
+                raw = {**raw, "arguments": arguments}
             raw = _with_call_id(raw, number, path, losses)
         case "custom_tool_call":
             raw = _with_call_id(with_text(raw, "input", path, losses), number, path, losses)
@@ -127,7 +131,8 @@ def _with_call_id(raw: JsonObject, number: int, path: str, losses: Losses) -> Js
     return {**raw, "call_id": call_id}
 
 
-ENVELOPE = frozenset({"id", "model", "output"})
+ANSWER_MEMBERS = frozenset({"id", "model", "output"})
+"""Members of a response object that have a field; all others are its envelope."""
 
 PENDING = frozenset({"queued", "in_progress"})
 """Values of `status` for an answer that is still to come."""
@@ -152,9 +157,9 @@ def decode_response(body: JsonObject) -> Response:
             blocks += decode_output_item(complete_item(raw, number, f"output[{number}]", repairs))
     for number, block in enumerate(blocks):
         events += (Open(number, block), Close(number))
-    events += (decode_finish(body, called=_any(blocks, ToolCall), refused=_any(blocks, Refusal)),)
+    finish = decode_finish(body, called=_any(blocks, ToolCall), refused=_any(blocks, Refusal))
     origin = Origin(PROTOCOL, model=optional_text(body.get("model")))
-    return with_repairs(fold([*events, End()], origin), repairs)
+    return with_repairs(fold([*events, finish, End()], origin), repairs)
 
 
 def failed_response(body: JsonObject) -> ApiError | None:
@@ -167,26 +172,30 @@ def failed_response(body: JsonObject) -> ApiError | None:
 
 
 def decode_start(body: JsonObject) -> Start:
-    """The start event for an envelope."""
-    usage = decode_usage(body.get("usage"))
-    identity, model = optional_text(body.get("id")), optional_text(body.get("model"))
-    return Start(identity, model, usage, _envelope(body))
-
-
-def decode_finish(body: JsonObject, *, called: bool, refused: bool) -> Finish:
-    """The finish event for an envelope."""
-    return Finish(
-        decode_stop(body, called=called, refused=refused),
+    """The start event of a response object."""
+    return Start(
+        optional_text(body.get("id")),
+        optional_text(body.get("model")),
         decode_usage(body.get("usage")),
-        _envelope(body),
+        _envelope_ext(body),
     )
 
 
-def _envelope(body: JsonObject) -> Ext:
-    members = {key: value for key, value in body.items() if key not in ENVELOPE}
-    if members.get("usage") is not None:
-        del members["usage"]
-    return {PROTOCOL: {"envelope": members}}
+def decode_finish(body: JsonObject, *, called: bool, refused: bool) -> Finish:
+    """The finish event of a response object."""
+    return Finish(
+        decode_stop(body, called=called, refused=refused),
+        decode_usage(body.get("usage")),
+        _envelope_ext(body),
+    )
+
+
+def _envelope_ext(body: JsonObject) -> Ext:
+    """The envelope of a response object; usage that was decoded is not part of it."""
+    envelope = {key: value for key, value in body.items() if key not in ANSWER_MEMBERS}
+    if envelope.get("usage") is not None:
+        del envelope["usage"]
+    return {PROTOCOL: {"envelope": envelope}}
 
 
 def _any(blocks: Sequence[Block], kind: type) -> bool:
@@ -196,36 +205,36 @@ def _any(blocks: Sequence[Block], kind: type) -> bool:
 def locate_answer(response: Response, position: Position) -> str:
     """The path of a position in an answer of this protocol."""
     match position:
-        case (int(), int(block), *deeper):
-            inner = ".arguments" if deeper == ["arguments"] else ""
-            return _part_path(response.message.blocks, block) + inner
+        case (int(), int(block), *steps):
+            member = ".arguments" if steps == ["arguments"] else ""
+            return _part_path(response.message.blocks, block) + member
         case ("stop", *_):
-            reason = response.stop.raw if response.stop is not None else None
-            if (
-                reason in POLICIES
-                and response.stop is not None
-                and response.stop.details is not None
-            ):
-                return "error"
-            return "incomplete_details.reason" if reason in INCOMPLETE_REASONS else "status"
+            return _stop_path(response.stop)
         case ("member", str(name)) if name != "envelope":
             return name
         case _:
             return ""
 
 
+def _stop_path(stop: Stop | None) -> str:
+    """The path of the member that a stop reason was decoded from."""
+    if stop is None:
+        return "status"
+    if stop.raw in POLICIES and stop.details is not None:
+        return "error"
+    return "incomplete_details.reason" if stop.raw in INCOMPLETE_REASONS else "status"
+
+
 def _part_path(blocks: Sequence[Block], number: int) -> str:
     """The path of the item or part that a block was decoded from."""
     item, part, in_message = -1, 0, False
     for block in blocks[: number + 1]:
-        part += 1
-        if (
-            not isinstance(block, Text | Refusal)
-            or item_members(block) is not None
-            or not in_message
-        ):
+        is_part = isinstance(block, Text | Refusal)
+        if is_part and in_message and item_members(block) is None:
+            part += 1
+        else:
             item, part = item + 1, 0
-        in_message = isinstance(block, Text | Refusal)
+        in_message = is_part
     return f"output[{item}].content[{part}]" if in_message else f"output[{item}]"
 
 
@@ -236,28 +245,29 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
     if response.ext is not None:
         report_answer(response.ext, PROTOCOL, losses)
     if original is not None:
-        return Encoded(_written_back(response, original["envelope"], losses), losses.items)
-    identity = response.id or "resp_weft"
+        return Encoded(_write_native(response, original["envelope"], losses), losses.items)
+    response_id = response.id or DEFAULT_ID
     output: list[JsonObject] = []
     for number, block in enumerate(response.message.blocks):
         if is_supported(block, (0, number), losses):
             ext = getattr(block, "ext", None)
             if ext is not None:
                 report_ext(ext, PROTOCOL, (0, number), losses)
-            output.append(output_item(block, identity, len(output)))
+            output.append(output_item(block, response_id, len(output)))
     refused = _any(response.message.blocks, Refusal)
     status, incomplete = encode_status(response.stop, losses, refused=refused)
-    body = envelope(identity, response.model, created, status, output)
+    body = response_object(response_id, response.model, created, status, output)
     body["incomplete_details"] = incomplete
     body["usage"] = encode_usage(response.usage)
     return Encoded(body, losses.items)
 
 
-def _written_back(response: Response, envelope: JsonObject, losses: Losses) -> JsonObject:
+def _write_native(response: Response, envelope: JsonObject, losses: Losses) -> JsonObject:
+    """An answer of this protocol with its original envelope."""
     blocks = list(response.message.blocks)
     writer = Writer(losses, native=True)
-    positions: list[Any] = [(0, number) for number in range(len(blocks))]
-    body: JsonObject = {**envelope, "id": response.id or "resp_weft"}
+    positions: list[Position] = [(0, number) for number in range(len(blocks))]
+    body: JsonObject = {**envelope, "id": response.id or DEFAULT_ID}
     if response.model is not None:
         body["model"] = response.model
     body["output"] = writer.assistant(response.message, blocks, positions) if blocks else []
@@ -266,12 +276,12 @@ def _written_back(response: Response, envelope: JsonObject, losses: Losses) -> J
     return body
 
 
-def envelope(
-    identity: str, model: str | None, created: int, status: str, output: list[JsonObject]
+def response_object(
+    response_id: str, model: str | None, created: int, status: str, output: list[JsonObject]
 ) -> JsonObject:
     """A response object with only the members that the vendor's schema requires."""
     return {
-        "id": identity,
+        "id": response_id,
         "object": "response",
         "created_at": created,
         "status": status,
@@ -299,10 +309,8 @@ def output_item(
             body = Writer(Losses(), native=True).call(block)
             if not block.custom:  # a custom call has no `status`
                 body["status"] = status
-        case Thinking():
+        case Thinking() | Redacted():
             body = reasoning(block)
-        case Redacted(data=data):
-            body = {"type": "reasoning", "summary": [], "encrypted_content": data}
         case Opaque(raw=raw):
             return raw
         case _:
@@ -326,23 +334,23 @@ UNSUPPORTED = Audio | File | Image | Checkpoint | Reminder
 
 
 def is_supported(
-    block: Block, position: tuple[int, int], losses: Losses, *, beginning: bool = False
+    block: Block, position: tuple[int, int], losses: Losses, *, streamed: bool = False
 ) -> bool:
     """Whether a client of this protocol can receive this block; an unsupported one is reported.
 
-    Thinking is sent with its foreign signature, because the client sends it back and the original
-    model needs it. Empty thinking is skipped, unless it is the `beginning` of a stream.
+    Thinking is sent with another vendor's signature, because the client sends it back and the
+    original model needs it. Empty thinking is skipped, unless it is `streamed`: then its text is
+    still to come.
     """
     if isinstance(block, Opaque) and block.protocol != PROTOCOL:
         losses.add(position, "vendor_block_dropped", block.raw.get("type"))
         return False
     if isinstance(block, UNSUPPORTED):
-        what = type(block).__name__.lower()
-        losses.add(position, "block_unsupported", what)
+        losses.add(position, "block_unsupported", type(block).__name__.lower())
         return False
     if isinstance(block, Redacted):
         losses.add(position, "redacted_as_reasoning")
-    return beginning or block != Thinking("")
+    return streamed or block != Thinking("")
 
 
 EXACT_STOPS: frozenset[StopKind] = frozenset({"end", "length", "tool", "filter"})
@@ -372,8 +380,8 @@ def encode_usage(usage: Usage | None) -> JsonObject | None:
 def decode_stop(response: JsonObject, *, called: bool, refused: bool) -> Stop | None:
     """Why a response ended.
 
-    The `status` is `completed` for text, tool calls and refusals alike; `called` and `refused` tell
-    them apart. A failure because of a policy becomes a refusal, as other protocols have it.
+    The `status` is `completed` for text, tool calls and refusals alike; `called` and `refused`
+    distinguish them. A failure because of a policy becomes a refusal, as in other protocols.
     """
     status = response.get("status")
     if status is None:

@@ -31,8 +31,11 @@ POLICIES: dict[str, str | None] = {
     "image_content_policy_violation": None,
     "misalignment_policy_violation": None,
 }
-"""Error codes of responses that a policy refused, with Anthropic's refusal category. They are
-refusals in the model, not failures."""
+"""Error codes of responses that a policy refused, with Anthropic's category of the refusal. They
+are decoded to refusals, not to failures."""
+
+DEFAULT_ID = "resp_weft"
+"""The id of an answer that has none."""
 
 ITEM_IDS = {
     "message": "msg",
