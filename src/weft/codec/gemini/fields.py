@@ -314,13 +314,13 @@ FIELDS = FieldTable(
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
     """The parameters of a body, and by path the values that have no field."""
-    params, rest = FIELDS.decode(body)
-    for path, value in list(rest.items()):
+    params, unmapped = FIELDS.decode(body)
+    for path, value in list(unmapped.items()):
         if value == DEFAULT_MODALITIES and camel(path.rpartition(".")[2]) == "responseModalities":
-            rest[path] = None  # other protocols answer with text, too: only the form is lost
+            unmapped[path] = None  # other protocols answer with text, too: only the form is lost
         elif camel(path) == "cachedContent":
-            rest["cachedContent"] = rest.pop(path)
-    return params, rest
+            unmapped["cachedContent"] = unmapped.pop(path)
+    return params, unmapped
 
 
 def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:

@@ -71,8 +71,8 @@ Layout = list[dict[str, int]]
 """
 
 
-def decode_tools(body: JsonObject, form: JsonObject, rest: dict[str, Any]) -> tuple[Tool, ...]:
-    """Decode the tools; adds their layout to `form`, and what other protocols lose to `rest`."""
+def decode_tools(body: JsonObject, form: JsonObject, unmapped: dict[str, Any]) -> tuple[Tool, ...]:
+    """Decode the tools; adds their layout to `form`, and lost values to `unmapped`."""
     raws = body.get("tools")
     if raws is None:
         return ()
@@ -85,7 +85,7 @@ def decode_tools(body: JsonObject, form: JsonObject, rest: dict[str, Any]) -> tu
     for number, entry in enumerate(objects(raws, "tools")):
         tool_counts: dict[str, int] = {}
         if not entry:
-            rest[f"tools[{number}]"] = {}
+            unmapped[f"tools[{number}]"] = {}
         for key, value in entry.items():
             if camel(key) != DECLARATIONS or value is None:
                 tool_counts[key] = 1
@@ -95,19 +95,19 @@ def decode_tools(body: JsonObject, form: JsonObject, rest: dict[str, Any]) -> tu
                 declarations = objects(value, key)
             tool_counts[key] = len(declarations)
             if not declarations:
-                rest[f"tools[{number}].{key}"] = []
+                unmapped[f"tools[{number}].{key}"] = []
             for index, raw in enumerate(declarations):
                 path = f"tools[{number}].{key}[{index}]"
                 with path_prefix(path):
                     tools.append(_decode_declaration(raw))
                 if as_object(raw.get("parameters")) is not None:
-                    rest[f"{path}.parameters"] = None  # only its dialect is lost
+                    unmapped[f"{path}.parameters"] = None  # only its dialect is lost
         layout.append(tool_counts)
     form["tools"] = layout
     if not layout:
-        rest["tools"] = []
+        unmapped["tools"] = []
     elif not _is_default(layout):
-        rest["tools"] = None  # only the grouping of the tools is lost
+        unmapped["tools"] = None  # only the grouping of the tools is lost
     return tuple(tools)
 
 
@@ -240,19 +240,19 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     form: JsonObject = {}
     reader = PartReader()
     messages: list[Message] = []
-    params, rest = decode_params(body)
+    params, unmapped = decode_params(body)
     system_key = next((key for key in SYSTEM_KEYS if body.get(key) is not None), None)
     if system_key is not None:
         messages.append(_decode_system(body, system_key, reader, form))
-        rest |= _unmapped_system_members(system_key, form)
+        unmapped |= _unmapped_system_members(system_key, form)
     for number, raw in enumerate(_contents(body, form)):
         try:
             messages.append(_decode_content(raw, number, reader, form))
             if messages[-1].role == "user" and not raw.get("role"):
-                rest[f"contents[{number}].role"] = None  # the default role is `user`
+                unmapped[f"contents[{number}].role"] = None  # the default role is `user`
         except Refused as error:
             raise with_prefix(f"contents[{number}]", error) from None
-    tools = decode_tools(body, form, rest)
+    tools = decode_tools(body, form, unmapped)
     raw_members = {
         key: value
         for key, value in body.items()
@@ -266,7 +266,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         tools=tools,
         params=params,
         raw={PROTOCOL: raw_members},
-        rest=rest,
+        rest=unmapped,
         wire=Wire(PROTOCOL, _locator(body, system_key, form), part_name),
     )
 

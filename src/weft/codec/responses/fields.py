@@ -171,10 +171,10 @@ FIELDS = FieldTable(
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
     """The parameters of a body, and by path the values that have no field."""
-    params, rest = FIELDS.decode(body)
+    params, unmapped = FIELDS.decode(body)
     if body.get("tools") == []:
-        rest["tools"] = []
-    return params, rest
+        unmapped["tools"] = []
+    return params, unmapped
 
 
 def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:

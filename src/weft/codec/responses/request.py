@@ -180,28 +180,28 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
             messages.append(_text_message("system", text_of(body, "instructions")))
             raw["instructions"] = ""
     offset = len(messages)
-    params, rest = decode_params(body)
+    params, unmapped = decode_params(body)
     starts: list[int] = []
     tool_items: ToolItems = []
     items = body.get("input")
     if type(items) is str:
         messages.append(_text_message("user", items))
         raw["input"] = ""
-        rest["input"] = None  # only the form is lost: it was a string
+        unmapped["input"] = None  # only the form is lost: it was a string
     elif items is not None:
         grouping = decode_items(objects(items, "input"))
         messages += grouping.messages
         starts = grouping.starts
         tool_items = [(number, items[number]) for number in grouping.tool_items]
         for number in grouping.references:
-            rest[f"input[{number}]"] = items[number]
+            unmapped[f"input[{number}]"] = items[number]
     else:
         raw["input"] = None if "input" in body else ABSENT
-        rest["input"] = None  # only the form is lost: other protocols write an empty list
+        unmapped["input"] = None  # only the form is lost: other protocols write an empty list
     if not offset and messages and messages[0].role == "system":
-        rest[f"input[{starts[0]}]"] = None  # only the form is lost: it could be `instructions`
+        unmapped[f"input[{starts[0]}]"] = None  # only the form is lost: it could be `instructions`
     if "instructions" in body and not offset:
-        rest["instructions"] = None  # only the form is lost: it was null
+        unmapped["instructions"] = None  # only the form is lost: it was null
     if raw.get("tools"):  # an empty list is kept, because no `Tool` represents it
         del raw["tools"]
     return Request(
@@ -210,7 +210,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         tools=_decode_tools(body, tool_items),
         params=params,
         raw={PROTOCOL: raw},
-        rest=rest,
+        rest=unmapped,
         wire=Wire(PROTOCOL, _locator(body, starts, offset, tool_items), part_name),
     )
 
