@@ -24,8 +24,8 @@ from weft.gateway import (
     find_response,
     is_distinctive,
     is_retry,
+    is_side_question,
     is_summary_request,
-    is_title_request,
     read_hint,
     read_parent_hint,
     read_side_kind,
@@ -88,7 +88,7 @@ class Gateway:
     def ask(self, req, *, hint=None, retry=False, exchange=None, maker=None, parent=None):
         record = RequestRecord(
             exchange or f"x{next(_numbers)}", 1e9 + next(_numbers), self.scope, hint,
-            req.messages, req.tools, retry, is_title_request(req),
+            req.messages, req.tools, retry, is_side_question(req),
             is_summary_request=is_summary_request(req), kind=read_side_kind(req), parent=parent,
         )  # fmt: skip
         return record_request(self.store, record, self.context, maker)
@@ -1224,6 +1224,7 @@ def test_members_of_records_keep_their_names_in_the_journal():
     }
     assert "ticket" in msgspec.to_builtins(answered)
     assert "ticket" in msgspec.to_builtins(failed)
+    assert "shows_edits" in msgspec.to_builtins(location)
 
 
 # --- sessions that were imported, and sessions that are imported later

@@ -62,7 +62,7 @@ def drain(journal: Journal) -> list[bytes]:
     there: list[bytes] = []
     for position, record in journal.read():
         there.append(record)
-        journal.drained(position)
+        journal.mark_drained(position)
     return there
 
 
@@ -100,8 +100,8 @@ def test_drained_records_are_not_read_again(tmp_path: Path) -> None:
     with Journal(path, reserve=RESERVE) as journal:
         journal.append_many([b"one", b"two", b"three"])
         (first, _), (second, _), _ = journal.read()
-        journal.drained(second)
-        journal.drained(first)  # never goes back
+        journal.mark_drained(second)
+        journal.mark_drained(first)  # never goes back
         assert records(journal) == [b"three"]
     with Journal(path, reserve=RESERVE) as journal:
         assert (records(journal), journal.pending, journal.damaged) == ([b"three"], 1, 0)
@@ -122,10 +122,10 @@ def test_a_position_from_before_the_reset_drains_nothing(tmp_path: Path) -> None
     with Journal(tmp_path / "journal", reserve=RESERVE) as journal:
         journal.append_many([b"old", b"old"])
         positions = [position for position, _ in journal.read()]
-        journal.drained(positions[-1])
+        journal.mark_drained(positions[-1])
         journal.append_many([b"new", b"new"])
         for position in positions:
-            journal.drained(position)
+            journal.mark_drained(position)
         assert records(journal) == [b"new", b"new"]
 
 
@@ -144,7 +144,7 @@ def test_drained_content_is_removed_from_the_file(tmp_path: Path) -> None:
         journal.append(b"a secret")
         (position, _), *_ = journal.read()
         journal.append(b"stays")
-        journal.drained(position)
+        journal.mark_drained(position)
         assert b"a secret" not in path.read_bytes()
         assert b"stays" in path.read_bytes()
 
@@ -193,7 +193,7 @@ def test_errors_are_store_errors_without_a_path(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="closed"):
         journal.append(b"two")
     with pytest.raises(JournalError, match="closed"):
-        journal.drained(position)
+        journal.mark_drained(position)
     with pytest.raises(JournalError, match="closed"):
         next(journal.read())
 
@@ -222,7 +222,7 @@ def test_it_is_a_queue_that_survives_reopening(steps: list[list[bytes] | int | N
                 expected += step
             else:
                 for (position, _), _ in zip(journal.read(), range(step), strict=False):
-                    journal.drained(position)
+                    journal.mark_drained(position)
                 expected = expected[step:]
             assert records(journal) == expected
             assert (journal.pending, journal.damaged) == (len(expected), 0)
@@ -313,7 +313,7 @@ def test_a_truncated_file_still_opens_and_accepts_records(size: int, tmp_path: P
     with Journal(path, reserve=RESERVE) as journal:
         journal.append_many([b"one", b"two"])
         (position, _), *_ = journal.read()
-        journal.drained(position)
+        journal.mark_drained(position)
     os.truncate(path, size)
     for number in range(2):
         with Journal(path, reserve=RESERVE) as journal:

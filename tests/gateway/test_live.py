@@ -401,8 +401,8 @@ def test_without_watchers_an_answer_starts_no_timer_and_is_not_decoded():
     async def run() -> None:
         feed, live = LiveFeed(), exchange()
         feed.begin(live)
-        feed.answer(live, answering("a", "b"))
-        feed.grew(live)
+        feed.begin_answer(live, answering("a", "b"))
+        feed.grow_answer(live)
         assert live.timer is None
         assert live.position.lengths == {}
         feed.end(live)
@@ -417,7 +417,7 @@ def test_a_slow_client_gets_reload_and_then_the_current_state():
         queue = EventQueue(feed, None, lambda _: True)
         assert queue.open() == [{"type": "ready"}]
         feed.begin(live)
-        feed.answer(live, answering("so far"))
+        feed.begin_answer(live, answering("so far"))
         for _ in range(QUEUE_EVENTS + 5):
             feed.changed("t", None)
         events = await queue.next(SECONDS)
@@ -436,7 +436,7 @@ def test_a_client_with_too_large_a_backlog_gets_reload_too():
         queue = EventQueue(feed, None, lambda _: True)
         queue.open()
         feed.begin(live)
-        feed.answer(live, answering("x" * 5_000_000))
+        feed.begin_answer(live, answering("x" * 5_000_000))
         feed.end(live, ApiError("server", "no", 500))
         return await queue.next(SECONDS)
 
@@ -451,10 +451,10 @@ def test_many_deltas_become_one_event():
         feed.begin(live)
         await queue.next(SECONDS)
         fold = answering()
-        feed.answer(live, fold)
+        feed.begin_answer(live, fold)
         for number in range(500):
             fold.send(Delta(0, "text", f"{number} "))
-            feed.grew(live)
+            feed.grow_answer(live)
         return await queue.next(SECONDS)
 
     events = asyncio.run(run())

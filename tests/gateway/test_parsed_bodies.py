@@ -8,7 +8,7 @@ import pytest
 
 from weft.codec import CODECS, find_layout, splice
 from weft.errors import Refused
-from weft.gateway import ParsedBodies, ParsedBody, body_key, parse_again, parse_body
+from weft.gateway import ParsedBodies, ParsedBody, body_key, parse_body, parse_reusing
 
 LONG = "The module reads its settings once. " * 20
 TEXTS = (LONG, 'quotes " and \\ and }],[{"', "\u00e9\u4e2d\U0001f600 ", '","messages":[1],"a":"')
@@ -33,7 +33,7 @@ def body_of(protocol: str, items: list[Any], order: int, **members: Any) -> dict
 def same(body: bytes, protocol: str, earlier: ParsedBody | None) -> ParsedBody:
     """Parse a body after an earlier one, and compare everything with a parse of the whole."""
     codec = CODECS[protocol]
-    parsed = parse_again(body, codec.conversation_member, earlier)
+    parsed = parse_reusing(body, codec.conversation_member, earlier)
     whole = parse_body(body)
     assert parsed.raw == whole
     assert json.dumps(parsed.raw) == json.dumps(whole)  # the order of members too
@@ -50,7 +50,7 @@ def same(body: bytes, protocol: str, earlier: ParsedBody | None) -> ParsedBody:
             decoded.raw,
             decoded.rest,
         )
-        parsed.decoded(request)
+        parsed.keep_messages(request)
     return parsed
 
 
@@ -132,36 +132,36 @@ def test_a_message_with_a_cache_mark_is_decoded_again() -> None:
 )
 def test_a_conversation_that_comes_twice_is_parsed_as_a_whole(tail: bytes) -> None:
     items = conversation(9)
-    earlier = parse_again(anthropic(items[:7]), "messages", None)
+    earlier = parse_reusing(anthropic(items[:7]), "messages", None)
     body = anthropic(items)[:-1] + tail
-    parsed = parse_again(body, "messages", earlier)
+    parsed = parse_reusing(body, "messages", earlier)
     assert parsed.raw == parse_body(body)
     assert parsed.layout is None
     following = anthropic(conversation(11))
-    assert parse_again(following, "messages", parsed).raw == parse_body(following)
+    assert parse_reusing(following, "messages", parsed).raw == parse_body(following)
 
 
 @pytest.mark.parametrize("tail", [b"", b'{"role":', b"nonsense]}", b'{"role":"\xff"}]}'])
 def test_the_error_of_a_broken_body_names_its_place_in_the_whole_body(tail: bytes) -> None:
     items = conversation(9)
-    earlier = parse_again(anthropic(items[:7]), "messages", None)
+    earlier = parse_reusing(anthropic(items[:7]), "messages", None)
     whole = anthropic(items)
     body = whole[: whole.rindex(b'{"role"')] + tail
     with pytest.raises(Refused) as expected:
         parse_body(body)
     with pytest.raises(Refused) as error:
-        parse_again(body, "messages", earlier)
+        parse_reusing(body, "messages", earlier)
     assert str(error.value) == str(expected.value)
 
 
 def test_a_nested_body_is_refused_behind_an_equal_start() -> None:
     items = conversation(9)
-    earlier = parse_again(anthropic(items[:7]), "messages", None)
+    earlier = parse_reusing(anthropic(items[:7]), "messages", None)
     deep: Any = "x"
     for _ in range(200):
         deep = [deep]
     with pytest.raises(Refused, match="nested deeper"):
-        parse_again(anthropic([*items, {"role": "user", "content": deep}]), "messages", earlier)
+        parse_reusing(anthropic([*items, {"role": "user", "content": deep}]), "messages", earlier)
 
 
 def test_bodies_with_nothing_in_common_are_not_kept() -> None:
@@ -181,7 +181,7 @@ def test_small_bodies_are_parsed_whole() -> None:
 
 def test_the_oldest_bodies_are_dropped() -> None:
     bodies = ParsedBodies(limit=200_000)
-    parsed = parse_again(anthropic(conversation(9)), "messages", None)
+    parsed = parse_reusing(anthropic(conversation(9)), "messages", None)
     for number in range(50):
         bodies.put((number,), parsed)
         bodies.put((number,), parsed)

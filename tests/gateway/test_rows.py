@@ -163,7 +163,7 @@ def test_a_thread_that_does_not_exist_yet_is_empty(gateway):
         ({"thread": "errors", "count": "0"}, 400, "count"),
         ({"thread": "errors", "around": "00" * 20}, 404, "around"),
         ({"thread": "errors", "until": "xyz"}, 400, "until"),
-        ({"thread": "errors", "since": "xyz"}, 400, "until"),
+        ({"thread": "errors", "since": "xyz"}, 400, "since"),
         ({"thread": "errors", "branch": "none"}, 404, "branch"),
     ],
 )

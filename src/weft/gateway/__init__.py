@@ -7,15 +7,15 @@ from .api_writes import WRITES
 from .app import build, open_state, serve, url_of
 from .asgi import decompress, header_bytes, parse_body
 from .auth import Caller, admit, has_credentials, upstream_credentials
-from .bodies import ParsedBodies, ParsedBody, body_key, parse_again, tune_interpreter
+from .bodies import ParsedBodies, ParsedBody, body_key, parse_reusing, tune_interpreter
 from .codex_compaction import ask_for_summary, open_summaries
 from .errors import failure
 from .frames import FrameWriter, Transcript, read_frame
 from .google import read_address
 from .hints import (
     is_retry,
+    is_side_question,
     is_summary_request,
-    is_title_request,
     read_hint,
     read_parent_hint,
     read_side_kind,
@@ -102,15 +102,15 @@ __all__ = [
     "header_bytes",
     "is_distinctive",
     "is_retry",
+    "is_side_question",
     "is_summary_request",
-    "is_title_request",
     "leftover_journals",
     "message_text",
     "open_journal",
     "open_state",
     "open_summaries",
-    "parse_again",
     "parse_body",
+    "parse_reusing",
     "part_json",
     "read_address",
     "read_changes",

@@ -26,7 +26,7 @@ error into JSON.
     GET  /api/search?thread=&q=               messages, notes, metadata and tags with `q`
     GET  /api/checkpoints?thread=&branch=     checkpoints that a model can refer to
     GET  /api/models                          the models of all upstreams, and failed lists
-    GET  /api/system-table
+    GET  /api/system-table                    how system messages are displayed
     GET  /api/events?thread=                  running exchanges and changes, as server-sent events
     POST /api/compact {thread, branch, budget | replacements | model | summary, keep, first, last,
                        preview}
@@ -94,15 +94,16 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
-TYPES = {
+CONTENT_TYPES = {
     ".html": "text/html",
     ".css": "text/css",
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-FOREVER = "public, max-age=31536000, immutable"
+CACHE_FOREVER = "public, max-age=31536000, immutable"
 """For addresses whose content never changes."""
-VERSION_LENGTH = 12
+HASH_LENGTH = 12
+"""How many characters of the hash are in the addresses of the page's files."""
 
 
 def page_routes() -> list[BaseRoute]:
@@ -128,9 +129,9 @@ class Assets:
     """
 
     def __init__(self, folder: Path) -> None:
-        paths = [path for path in sorted(folder.iterdir()) if path.suffix in TYPES]
+        paths = [path for path in sorted(folder.iterdir()) if path.suffix in CONTENT_TYPES]
         self._files = {path.name: path.read_bytes() for path in paths}
-        self._version = sha256(b"".join(self._files.values())).hexdigest()[:VERSION_LENGTH]
+        self._version = sha256(b"".join(self._files.values())).hexdigest()[:HASH_LENGTH]
         names = [name for name in self._files if name.endswith(".js")]
         links = "".join(f'  <link rel="modulepreload" href="/static/{name}">\n' for name in names)
         html = self._files["index.html"].decode().replace("</head>", f"{links}</head>", 1)
@@ -141,12 +142,12 @@ class Assets:
         content = self._files.get(name) if version in (None, self._version) else None
         if content is None:
             return Response("not found", 404, HEADERS)
-        headers = HEADERS if version is None else {**HEADERS, "cache-control": FOREVER}
-        return Response(content, 200, headers, TYPES[Path(name).suffix])
+        headers = HEADERS if version is None else {**HEADERS, "cache-control": CACHE_FOREVER}
+        return Response(content, 200, headers, CONTENT_TYPES[Path(name).suffix])
 
 
 BODY_LIMIT = 4 * 1024 * 1024
-STATUS: dict[type[WeftError], int] = {
+STATUS_OF_ERROR: dict[type[WeftError], int] = {
     NotFound: 404,
     Ambiguous: 409,
     BudgetExceeded: 422,
@@ -156,7 +157,7 @@ STATUS: dict[type[WeftError], int] = {
     StoreError: 500,
     WeftError: 500,
 }
-"""The first entry that matches is used."""
+"""The HTTP status of each error; the first entry that matches is used."""
 
 _log = logging.getLogger(__name__)
 
@@ -192,7 +193,7 @@ def _endpoint(
         try:
             caller = admit(request.headers, state.settings)
             key = read_key(request.headers) if state.settings.keys else None
-            call = ApiCall(state, await (read_fields or _fields)(request), caller, key)
+            call = ApiCall(state, await (read_fields or _read_fields)(request), caller, key)
             result = await run_in_threadpool(handler, call)
             answer = result if isinstance(result, dict | Response) else await result
             if request.method == "POST":
@@ -201,7 +202,7 @@ def _endpoint(
         except Refused as error:
             return _error(error.message, error.param, error.status)
         except WeftError as error:
-            status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
+            status = next(code for kind, code in STATUS_OF_ERROR.items() if isinstance(error, kind))
             return _error(public_message(error), getattr(error, "field", None), status)
         except Exception:  # nothing above this handler would answer the caller
             # The caller gets one line without details; they are in the log.
@@ -214,7 +215,7 @@ def _endpoint(
 def _report_change(call: ApiCall) -> None:
     """Notify the watchers of the thread that a write may have changed it.
 
-    The caller may see this thread: a write to any other was refused.
+    The thread needs no permission check: a write to a thread of another caller was refused.
     """
     thread = call.fields.get("thread")
     if isinstance(thread, str):
@@ -222,7 +223,7 @@ def _report_change(call: ApiCall) -> None:
             call.state.live.changed(name, call.scope)
 
 
-async def _fields(request: Request) -> Mapping[str, Any]:
+async def _read_fields(request: Request) -> Mapping[str, Any]:
     """The query of a GET, the JSON object of a POST."""
     if request.method != "POST":
         return dict(request.query_params)

@@ -72,9 +72,9 @@ class ApiCall(Struct, frozen=True):
 
     def thread_and_branch(self) -> tuple[str, str]:
         """The names of the thread (with its namespace) and the branch; the thread may be new."""
-        record = self.record()
+        record = self.thread_record()
         if record is None:
-            return self.new_name, self.text_or_none("branch") or DEFAULT_BRANCH
+            return self.scoped_name, self.text_or_none("branch") or DEFAULT_BRANCH
         branch = self.text_or_none("branch") or record.head
         if branch != record.head and branch not in read_branches(self.store, record.name):
             raise Refused(f"no branch {branch!r}", param="branch", status=404)
@@ -82,35 +82,35 @@ class ApiCall(Struct, frozen=True):
 
     def read_view(self) -> ThreadView:
         """The thread of the call at the commit `until`, or as it is now."""
-        record = self.record()
+        record = self.thread_record()
         if record is None:
             raise Refused(f"no thread {self.text('thread')!r}", param="thread", status=404)
         branch = self.thread_and_branch()[1]
         until = self.text_or_none("until")
-        head = self.store.read_ref(record.name, branch) if until is None else read_id(until)
+        head = self.store.read_ref(record.name, branch) if until is None else read_commit_id(until)
         return self.state.views.read(self.store, record.name, branch, head)
 
-    def record(self) -> ThreadRecord | None:
+    def thread_record(self) -> ThreadRecord | None:
         """The thread of the call, by its full name or its name in the caller's own namespace.
 
         None if it does not exist, or belongs to another caller.
         """
-        for name in (self.text("thread"), self.new_name):
+        for name in (self.text("thread"), self.scoped_name):
             record = self.store.read_thread(name)
             if record is not None and self.sees(record):
                 return record
         return None
 
     @property
-    def new_name(self) -> str:
-        """The full name under which the thread would be created."""
+    def scoped_name(self) -> str:
+        """The name of the thread in the caller's own namespace; a new thread gets this name."""
         return name_in_scope(self.caller, self.text("thread"))
 
     def sees(self, record: ThreadRecord) -> bool:
         """Whether the caller may see a thread."""
         return may_see(self.caller, record.scope, self.state.settings)
 
-    def threads(self) -> list[ThreadRecord]:
+    def visible_threads(self) -> list[ThreadRecord]:
         """The threads that the caller may see, oldest first."""
         return [record for record in self.store.threads() if self.sees(record)]
 
@@ -121,7 +121,7 @@ class ApiCall(Struct, frozen=True):
 
     def thread(self) -> Thread:
         """The thread on the branch of the call; both must exist."""
-        if self.record() is None:
+        if self.thread_record() is None:
             raise Refused(f"no thread {self.text('thread')!r}", param="thread", status=404)
         name, branch = self.thread_and_branch()
         return open_thread(self.store, name, branch=branch)
@@ -133,14 +133,14 @@ AsyncHandler = Callable[[ApiCall], Awaitable[JsonObject]]
 """A handler that waits for an upstream."""
 
 
-def read_id(until: str) -> Id | None:
-    """The commit id of `until`; None for the state before the first commit."""
-    if until == BEFORE_FIRST:
+def read_commit_id(text: str, param: str = "until") -> Id | None:
+    """The commit id in the field `param`; None for the state before the first commit."""
+    if text == BEFORE_FIRST:
         return None
     try:
-        return bytes.fromhex(until)
+        return bytes.fromhex(text)
     except ValueError:
-        raise Refused(f"{until!r} is not a commit id", param="until") from None
+        raise Refused(f"{text!r} is not a commit id", param=param) from None
 
 
 def _quote(value: object) -> str:

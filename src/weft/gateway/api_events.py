@@ -35,39 +35,43 @@ from .state import State
 PATH = "/api/events"
 PING_SECONDS = 15.0
 RETRY = b"retry: 1000\n\n"
+"""Tells the client to reconnect after one second."""
 PING = b": ping\n\n"
 QUEUE_EVENTS = 1000
 QUEUE_CHARACTERS = 4 * 1024 * 1024
-"""How many characters of events may wait for a slow client before they are dropped."""
+"""How many events, and characters of their texts, may wait for a slow client."""
 
 
 class EventQueue:
-    """The queued events of one client. If it is too slow, the current state replaces them."""
+    """The queued events of one client. If it is too slow, the current state replaces them.
+
+    `may_read` says whether the client may read the threads of a scope.
+    """
 
     def __init__(
-        self, feed: LiveFeed, thread: str | None, allows: Callable[[str | None], bool]
+        self, feed: LiveFeed, thread: str | None, may_read: Callable[[str | None], bool]
     ) -> None:
         self.thread = thread
         self._feed = feed
-        self._allows = allows
+        self._may_read = may_read
         self._events: list[JsonObject] = []
-        self._size = 0
-        self._has_lost = False
+        self._queued_characters = 0
+        self._has_lost_events = False
         self._arrived = asyncio.Event()
 
     def wants(self, thread: str, scope: str | None) -> bool:
-        return self.thread in (None, thread) and self._allows(scope)
+        return self.thread in (None, thread) and self._may_read(scope)
 
     def send_event(self, event: JsonObject) -> None:
-        self._size += len(event.get("text", ""))
-        if self._has_lost or self._is_full():
-            self._events, self._has_lost = [], True
+        self._queued_characters += len(event.get("text", ""))
+        if self._has_lost_events or self._is_full():
+            self._events, self._has_lost_events = [], True
         else:
             self._events.append(event)
         self._arrived.set()
 
     def _is_full(self) -> bool:
-        return len(self._events) >= QUEUE_EVENTS or self._size > QUEUE_CHARACTERS
+        return len(self._events) >= QUEUE_EVENTS or self._queued_characters > QUEUE_CHARACTERS
 
     def open(self) -> list[JsonObject]:
         """Begin to watch; returns the events of the current state."""
@@ -84,16 +88,16 @@ class EventQueue:
         except TimeoutError:
             return []
         self._arrived.clear()
-        events, self._events, self._size = self._events, [], 0
-        if not self._has_lost:
+        events, self._events, self._queued_characters = self._events, [], 0
+        if not self._has_lost_events:
             return events
-        self._has_lost = False
+        self._has_lost_events = False
         self.close()
         return [{"type": "reload"}, *self.open()]
 
 
 def events_route(state: State, headers: dict[str, str]) -> Route:
-    """The route; `headers` are sent with every stream."""
+    """The route of the event stream; `headers` are sent with every answer."""
 
     async def serve(request: Request) -> Response:
         try:
@@ -102,8 +106,8 @@ def events_route(state: State, headers: dict[str, str]) -> Route:
         except Refused as error:
             body = {"error": {"message": error.message, "place": error.param}}
             return Response(orjson.dumps(body), error.status, headers, "application/json")
-        allows = partial(may_see, caller, settings=state.settings)
-        queue = EventQueue(state.live, thread, allows)
+        may_read = partial(may_see, caller, settings=state.settings)
+        queue = EventQueue(state.live, thread, may_read)
         stream = _stream(queue, state.settings.ping_seconds)
         return StreamingResponse(stream, 200, headers, "text/event-stream")
 
@@ -116,7 +120,7 @@ def _find_thread(state: State, request: Request, caller: Caller) -> str | None:
     name = call.text_or_none("thread")
     if name is None:
         return None
-    record = call.record()
+    record = call.thread_record()
     if record is None:
         raise Refused(f"no thread {name!r}", param="thread", status=404)
     return record.name

@@ -69,15 +69,17 @@ from .thread_views import (
     result_text,
 )
 
-SENT_LENGTH = 200_000
+SENT_REQUEST_LENGTH = 200_000
 """How many characters of a sent request the page shows."""
-
 LABEL_LENGTH = 90
+"""How many characters of a commit's text the graph shows."""
 NEAR_FORK = 8
-"""How many commits after a fork are searched for a message: notes and marks may come first."""
+"""How many commits after a fork are searched for a message: notes and annotations may come first.
+"""
 DIFF_LINES = 500
-"""How many differences are sent."""
-DIFF_TEXT = 20_000
+"""How many lines of a difference are sent."""
+DIFF_TEXT_LENGTH = 20_000
+"""How many characters of a message are sent with a line of a difference."""
 COMPARED_PIECES = 2000
 """Texts with more words are compared line by line, because the time grows quadratically."""
 
@@ -87,33 +89,31 @@ _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 
 def show_graph(call: ApiCall) -> JsonObject:
     """The commits of all branches and tags, with their lanes."""
-    record = call.record()
+    record = call.thread_record()
     if record is None:
         return {"commits": [], "more": False, "lanes": 0, "refs": {}, "branches": []}
     store, name = call.store, record.name
     refs = store.refs(name)
     limit = call.number("limit")
     graph = _read_graph(call, name, refs.values(), limit)
-    reached = _reachable(graph, refs.values())
-    order = newest_first(reached)[:limit]
-    rows = {id: number for number, (id, _) in enumerate(order)}
+    ordered = newest_first(_find_reachable(graph, refs.values()))[:limit]
+    positions = {id: position for position, (id, _) in enumerate(ordered)}
     commits: list[list[Any]] = []
-    lanes = 0
-    is_cut = False
-    for placed in assign_lanes(order):
+    lane_count = 0
+    has_more = False
+    for placed in assign_lanes(ordered):
         commit = graph[placed.id]
-        parents = [[rows[parent], lane] for parent, lane in placed.parents if parent in rows]
-        is_cut = is_cut or len(parents) < len(commit.parents)
-        lanes = max(lanes, placed.lane + 1)
-        for _, lane in parents:
-            lanes = max(lanes, lane + 1)
+        parents = [
+            [positions[parent], lane] for parent, lane in placed.parents if parent in positions
+        ]
+        has_more = has_more or len(parents) < len(commit.parents)
+        lane_count = max(lane_count, placed.lane + 1, *(lane + 1 for _, lane in parents))
         created = round(commit.created, 3)
-        line = [placed.id.hex(), commit.kind, placed.lane, created, commit.label, parents]
-        commits.append(line)
+        commits.append([placed.id.hex(), commit.kind, placed.lane, created, commit.label, parents])
     return {
         "commits": commits,
-        "more": is_cut,
-        "lanes": lanes,
+        "more": has_more,
+        "lanes": lane_count,
         "refs": _refs_by_commit(refs),
         "branches": sorted(read_branches(store, name)),
     }
@@ -134,23 +134,23 @@ def _read_graph(
     return graph
 
 
-def _reachable(
+def _find_reachable(
     graph: Mapping[Id, GraphCommit], heads: Iterable[Id]
 ) -> dict[Id, tuple[float, tuple[Id, ...]]]:
-    """The commits that are reachable from the heads. All others were undone."""
-    reached: dict[Id, tuple[float, tuple[Id, ...]]] = {}
+    """The time and the parents of each commit that the heads reach. All others were undone."""
+    reachable: dict[Id, tuple[float, tuple[Id, ...]]] = {}
     pending = list(heads)
     while pending:
         id = pending.pop()
-        if id not in reached and id in graph:
+        if id not in reachable and id in graph:
             commit = graph[id]
-            reached[id] = (commit.created, commit.parents)
+            reachable[id] = (commit.created, commit.parents)
             pending += commit.parents
-    return reached
+    return reachable
 
 
 class Version(Struct, frozen=True):
-    """One version of a message: the commit that wrote it, and the row that shows it."""
+    """One version of a message: the commit that wrote it, and the id of its row."""
 
     commit: Id
     created: float
@@ -164,40 +164,44 @@ def show_versions(call: ApiCall) -> JsonObject:
     the same role (a regenerated answer), or one of them edits a message. The versions of a row are
     sorted by time: `{branch, row, current}`.
     """
-    record = call.record()
+    record = call.thread_record()
     if record is None:
         return {"versions": {}}
     store, name = call.store, record.name
     branch, heads = call.thread_and_branch()[1], read_branches(store, name)
     view = call.state.views.read(store, name, branch, heads.get(branch))
-    own_commits = {id: number for number, id in enumerate(view.facts)}
-    versions: dict[Id, dict[Version, str]] = {}
-    names = sorted(heads, key=lambda name: (name != DEFAULT_BRANCH, name))
-    for other, head in ((name, heads[name]) for name in names):
-        steps = [] if head in own_commits else read_until_known(store, name, head, own_commits)
-        if not steps:
+    own_commits = {id: position for position, id in enumerate(view.facts)}
+    versions_by_row: dict[Id, dict[Version, str]] = {}
+    for other in sorted(heads, key=lambda each: (each != DEFAULT_BRANCH, each)):
+        if heads[other] in own_commits:
             continue
-        parents = steps[0].commit.parents
+        their_steps = read_until_known(store, name, heads[other], own_commits)
+        if not their_steps:
+            continue
+        parents = their_steps[0].commit.parents
         fork = own_commits[parents[0]] if parents else -1
-        later = list(islice(own_commits, fork + 1, fork + 1 + NEAR_FORK))
-        ours = _first_message(store.read_commits(name, later))
-        pair = _version_pair(ours, _first_message(steps), view)
+        our_commits = list(islice(own_commits, fork + 1, fork + 1 + NEAR_FORK))
+        our_steps = store.read_commits(name, our_commits)
+        pair = _version_pair(_first_message(our_steps), _first_message(their_steps), view)
         if pair is not None:
-            known = versions.setdefault(pair[0].row, {pair[0]: branch})
-            known.setdefault(pair[1], other)
+            ours, theirs = pair
+            branch_of_version = versions_by_row.setdefault(ours.row, {ours: branch})
+            branch_of_version.setdefault(theirs, other)
     return {
         "versions": {
             row.hex(): [
                 {"branch": name, "row": version.row.hex(), "current": name == branch}
-                for version, name in sorted(known.items(), key=lambda item: item[0].created)
+                for version, name in sorted(
+                    branch_of_version.items(), key=lambda item: item[0].created
+                )
             ]
-            for row, known in versions.items()
+            for row, branch_of_version in versions_by_row.items()
         }
     }
 
 
 def _first_message(steps: Sequence[Step]) -> Step | None:
-    """The first commit that appends or edits a message, if it is near."""
+    """The commit that appends or edits the first message; None if it is not near the fork."""
     near = steps[:NEAR_FORK]
     return next((step for step in near if step.commit.kind in ("append", "edit")), None)
 
@@ -205,28 +209,37 @@ def _first_message(steps: Sequence[Step]) -> Step | None:
 def _version_pair(
     ours: Step | None, theirs: Step | None, view: ThreadView
 ) -> tuple[Version, Version] | None:
-    """The two versions of a message where branches part, ours first; None if there are none."""
-    edited = [_edited_row(step) for step in (ours, theirs)]
-    row = edited[0] or edited[1]
-    if row is None:
-        if ours is None or theirs is None:
-            return None
-        if decode_appended(ours).role != decode_appended(theirs).role:
-            return None
-        pair = [Version(s.commit.id, s.commit.created, s.commit.id) for s in (ours, theirs)]
-        return pair[0], pair[1]
+    """The two versions of a message after a fork, ours first; None if it has only one.
+
+    `ours` and `theirs` are the first messages on both sides.
+    """
+    edited_row = _edited_row(ours) or _edited_row(theirs)
+    if edited_row is not None:
+        return _version_of_row(edited_row, ours, view), _version_of_row(edited_row, theirs, view)
+    if ours is None or theirs is None:
+        return None
+    if decode_appended(ours).role != decode_appended(theirs).role:
+        return None
+    return _appended_version(ours), _appended_version(theirs)
+
+
+def _version_of_row(row: Id, step: Step | None, view: ThreadView) -> Version:
+    """The version of a row after this commit: the edited one, or the original if it has no edit."""
+    if step is not None and _edited_row(step) == row:
+        return Version(step.commit.id, step.commit.created, row)
     facts = view.facts.get(row)
-    original = Version(row, 0.0 if facts is None else facts.created, row)
-    pair = [
-        original if step is None or id != row else Version(step.commit.id, step.commit.created, row)
-        for step, id in zip((ours, theirs), edited, strict=True)
-    ]
-    return pair[0], pair[1]
+    return Version(row, 0.0 if facts is None else facts.created, row)
+
+
+def _appended_version(step: Step) -> Version:
+    return Version(step.commit.id, step.commit.created, step.commit.id)
 
 
 def _edited_row(step: Step | None) -> Id | None:
-    """The row that a commit edits."""
-    op = None if step is None or step.commit.kind != "edit" else decode_body(step).op
+    """The row that a commit edits; None if it edits none."""
+    if step is None or step.commit.kind != "edit":
+        return None
+    op = decode_body(step).op
     return op.change[0].slot if isinstance(op, Rewrite) and op.change else None
 
 
@@ -245,11 +258,11 @@ def _refs_by_commit(refs: dict[str, Id]) -> dict[str, Sequence[str]]:
 
 
 def show_message(call: ApiCall) -> JsonObject:
-    """The text of one message that an edit replaces, as it was written."""
+    """The text of one message, for a person to edit; of a tool message, its first result."""
     message = _find_row(call, call.text("id")).message
-    written = [block for block in message.blocks if isinstance(block, Text | Refusal)]
+    text_blocks = [block for block in message.blocks if isinstance(block, Text | Refusal)]
     results = [block for block in message.blocks if isinstance(block, ToolResult)]
-    text = "\n".join(texts(written or results[:1]))
+    text = "\n".join(texts(text_blocks or results[:1]))
     return {"id": call.text("id"), "role": message.role, "text": text}
 
 
@@ -263,7 +276,7 @@ def show_sent_request(call: ApiCall) -> JsonObject:
         text = orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2).decode()
     except orjson.JSONDecodeError:
         text = body.decode(errors="replace")
-    return {"text": text[:SENT_LENGTH], "length": len(text), "bytes": len(body)}
+    return {"text": text[:SENT_REQUEST_LENGTH], "length": len(text), "bytes": len(body)}
 
 
 def show_diff(call: ApiCall) -> JsonObject:
@@ -286,7 +299,8 @@ def diff_json(diff: Diff) -> JsonObject:
 
 def _line_json(line: DiffLine) -> JsonObject:
     old_text, new_text = (
-        None if row is None else _row_text(row)[:DIFF_TEXT] for row in (line.before, line.after)
+        None if row is None else _row_text(row)[:DIFF_TEXT_LENGTH]
+        for row in (line.before, line.after)
     )
     row = line.after or line.before
     return {
@@ -306,7 +320,7 @@ def _side_json(row: Row | None) -> JsonObject | None:
     if row is None:
         return None
     text = _row_text(row)
-    return {"text": text[:DIFF_TEXT], "length": len(text), "priority": row.priority}
+    return {"text": text[:DIFF_TEXT_LENGTH], "length": len(text), "priority": row.priority}
 
 
 def _row_text(row: Row) -> str:
@@ -325,13 +339,13 @@ def compare_words(before: str, after: str) -> list[list[str]]:
         return [["-", before], ["+", after]]
     pieces: list[list[str]] = []
     matcher = SequenceMatcher(None, old_pieces, new_pieces, autojunk=False)
-    for tag, i, j, k, m in matcher.get_opcodes():
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
         if tag == "equal":
-            pieces.append(["=", "".join(old_pieces[i:j])])
+            pieces.append(["=", "".join(old_pieces[i1:i2])])
             continue
         pieces += [
             [sign, "".join(part)]
-            for sign, part in (("-", old_pieces[i:j]), ("+", new_pieces[k:m]))
+            for sign, part in (("-", old_pieces[i1:i2]), ("+", new_pieces[j1:j2]))
             if part
         ]
     return pieces
@@ -350,15 +364,15 @@ def branch(call: ApiCall) -> JsonObject:
     name = call.text_or_none("name") or _free_name(call, thread)
     start = None if at is None else _commit_of(call, thread, at)
     if start is not None and call.flag("before"):
-        start = _before(call, thread, start)
+        start = _commit_before_answer(call, thread, start)
     info = thread.branch(name, start)
     if text is not None:
-        _edit_on(thread, name, call.text("at"), text)
+        _edit_on_branch(thread, name, call.text("at"), text)
     where = "here" if at is None else f"at {info.id[:7]}"
     return {"branch": name, "commit": info.id, "message": f"Branch {name} starts {where}."}
 
 
-def _edit_on(thread: Thread, branch: str, id: str, text: str) -> None:
+def _edit_on_branch(thread: Thread, branch: str, id: str, text: str) -> None:
     """Edit a message on a new branch; if that is refused, the branch is deleted again."""
     try:
         open_thread(thread.store, thread.name, branch=branch).edit(id, text)
@@ -368,6 +382,7 @@ def _edit_on(thread: Thread, branch: str, id: str, text: str) -> None:
 
 
 def _free_name(call: ApiCall, thread: Thread) -> str:
+    """The name of the current branch, with the next free number."""
     stem = re.sub(r"-\d+$", "", thread.current)
     existing = call.store.refs(thread.name)
     number = 2
@@ -380,20 +395,22 @@ def _commit_of(call: ApiCall, thread: Thread, id: str) -> str:
     """The commit with this id, or the one that wrote the message with this id."""
     head = call.store.read_ref(thread.name, thread.current)
     try:
-        slot = bytes.fromhex(id)
+        row_id = bytes.fromhex(id)
     except ValueError:
         return id  # a branch, a tag or a short id
-    if head is None or len(id) < 2 * len(head) or call.store.read_commits(thread.name, [slot]):
+    if head is None or len(row_id) < len(head):
+        return id  # no commit yet, or a short id
+    if call.store.read_commits(thread.name, [row_id]):
         return id
     view = call.state.views.read(call.store, thread.name, thread.current, head)
-    if slot in view.summaries:
-        return view.summaries[slot][0].hex()
-    writers = read_writers(call.store, thread.name, head, [slot])
+    if row_id in view.summaries:
+        return view.summaries[row_id][0].hex()
+    writers = read_writers(call.store, thread.name, head, [row_id])
     return writers[0].commit.id.hex() if writers else id
 
 
-def _before(call: ApiCall, thread: Thread, commit: str) -> str:
-    """The commit before the answer at `commit`: its last message is not an answer."""
+def _commit_before_answer(call: ApiCall, thread: Thread, commit: str) -> str:
+    """The last commit before `commit` at which the thread does not end with an answer."""
     start = bytes.fromhex(thread.show(commit).id)
     steps = call.store.walk(thread.name, start)
     for step in reversed(steps[:-1]):
@@ -404,6 +421,7 @@ def _before(call: ApiCall, thread: Thread, commit: str) -> str:
 
 
 def _find_row(call: ApiCall, id: str) -> Row:
+    """The row with this id on the branch of the call; raises `Refused` if there is none."""
     thread = call.thread()
     head = call.store.read_ref(thread.name, thread.current)
     view = call.state.views.read(call.store, thread.name, thread.current, head).view
@@ -418,7 +436,7 @@ def _find_row(call: ApiCall, id: str) -> Row:
 
 def merge(call: ApiCall) -> JsonObject:
     """Merge the branch `name` into the branch of the call; a `preview` changes nothing."""
-    thread, source, answers = call.thread(), call.text("name"), _answers(call)
+    thread, source, answers = call.thread(), call.text("name"), _read_answers(call)
     if call.flag("preview"):
         preview = thread.merge(source, answers, preview=True)
         return {
@@ -433,7 +451,7 @@ def merge(call: ApiCall) -> JsonObject:
 
 def cherry_pick(call: ApiCall) -> JsonObject:
     """Apply the commit `id` to the branch of the call; a `preview` changes nothing."""
-    thread, id, answers = call.thread(), call.text("id"), _answers(call)
+    thread, id, answers = call.thread(), call.text("id"), _read_answers(call)
     if call.flag("preview"):
         preview = thread.cherry_pick(id, answers, preview=True)
         return {**preview_json(preview), "fast_forward": False, "message": str(preview)}
@@ -443,7 +461,7 @@ def cherry_pick(call: ApiCall) -> JsonObject:
     return {"commit": info.id, "message": message}
 
 
-def _answers(call: ApiCall) -> dict[str, str] | None:
+def _read_answers(call: ApiCall) -> dict[str, str] | None:
     """The answers to conflicts; None if there are none."""
     answers: Any = call.fields.get("answers")
     if answers is None:
@@ -493,12 +511,16 @@ def conflict_json(conflict: AnyConflict) -> JsonObject:
 
 
 def _setup_text(setup: Setup | None, parts: Sequence[str]) -> str | None:
-    """The conflicting parts of a setup."""
+    """The conflicting parts of a setup, as indented JSON; tools are named only."""
     if setup is None:
         return None
-    values: JsonObject = {"tools": [tool.name for tool in setup.tools]}
-    shown = {part: values.get(part, getattr(setup.params, part, None)) for part in parts}
-    return orjson.dumps(shown, default=str, option=orjson.OPT_INDENT_2).decode()
+    members: JsonObject = {
+        part: [tool.name for tool in setup.tools]
+        if part == "tools"
+        else getattr(setup.params, part, None)
+        for part in parts
+    }
+    return orjson.dumps(members, default=str, option=orjson.OPT_INDENT_2).decode()
 
 
 def note(call: ApiCall) -> JsonObject:

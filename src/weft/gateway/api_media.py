@@ -4,6 +4,8 @@ POST /api/upload?name=     the file is the body (`application/octet-stream`); an
 GET  /api/upload?id=       an uploaded file, for its preview
 GET  /api/media?thread=&branch=&until=&row=|call=&index=
                            media of a message or of a tool result, by position
+GET  /api/media?thread=&branch=&until=&row=&block=
+                           the whole text of a block that is too long to be shown
 GET  /api/export?thread=&format=html|markdown
                            the thread as one document, to be downloaded
 """
@@ -33,7 +35,7 @@ from .uploads import (
 )
 
 DOCUMENTS = {"html": "html", "markdown": "md"}
-"""The formats of a document, and the ends of their file names."""
+"""The formats of a document, and their file name extensions."""
 
 
 async def read_upload(request: Request) -> JsonObject:
@@ -63,7 +65,7 @@ def show_upload(call: ApiCall) -> Response:
 
 
 def show_media(call: ApiCall) -> Response:
-    """Media of a message or of a tool result."""
+    """Media of a message or of a tool result, or the text of a block."""
     thread = call.read_view()
     if call.text_or_none("call") is not None:
         result = thread.results.get(call.text("call"))
@@ -76,7 +78,7 @@ def show_media(call: ApiCall) -> Response:
             return media_response("message.txt", text.encode("utf-8", "replace"))
         media = [] if row is None else media_blocks(row.message.blocks)
     block = media[_position(call, "index", len(media))]
-    return media_response(media_name(block), _content(block))
+    return media_response(media_name(block), _decode_content(block))
 
 
 def export_thread(call: ApiCall) -> Response:
@@ -91,6 +93,7 @@ def export_thread(call: ApiCall) -> Response:
 
 
 def _position(call: ApiCall, name: str, count: int) -> int:
+    """The index in the field `name`, among `count` items."""
     value = str(call.fields.get(name, "0"))
     index = int(value) if value.isascii() and value.isdigit() else -1
     if not 0 <= index < count:
@@ -105,7 +108,7 @@ def _row_id(call: ApiCall) -> bytes:
         raise Refused("is not the id of a message", param="row") from None
 
 
-def _content(block: Media) -> bytes:
+def _decode_content(block: Media) -> bytes:
     if not isinstance(block.source, Inline):
         raise Refused("this file is not in the thread", param="index", status=404)
     try:

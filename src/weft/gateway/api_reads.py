@@ -5,7 +5,7 @@ first message.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from weft.agent import table_json
@@ -29,7 +29,7 @@ from weft.thread import (
 )
 from weft.tokens import counter_for
 
-from .api_call import DEFAULT_BRANCH, ApiCall, AsyncHandler, Handler, read_id
+from .api_call import DEFAULT_BRANCH, ApiCall, AsyncHandler, Handler, read_commit_id
 from .run_planning import check_model, choose_model, context_json
 from .runs import OWN_AGENT, is_unanswered
 from .thread_views import (
@@ -49,12 +49,15 @@ LOG_LIMIT = 500
 ROW_LIMIT = 400
 THREAD_LIMIT = 500
 HIT_LIMIT = 20
-HITS_SHOWN = 3
+"""How many commits, rows, threads and search hits are sent if the call sets no limit."""
+HITS_PER_THREAD = 3
+"""How many messages, and other hits, are listed for each thread that contains a query."""
 HIT_LENGTH = 160
 TOKENIZER = "o200k"
 USAGE_TURNS = 500
 USAGE_THREADS = 100
-LONGEST_OFFSET = 14 * 60  # minutes
+MAX_UTC_OFFSET = 14 * 60
+"""In minutes. No time zone is further from UTC."""
 
 
 def list_threads(call: ApiCall) -> JsonObject:
@@ -66,40 +69,40 @@ def list_threads(call: ApiCall) -> JsonObject:
     whether an agent of the page or a client of the gateway waits for an answer in the thread.
     """
     query, offset = call.text_or_none("q"), call.number("offset") or 0
-    active = call.store.last_active()
-    newest_first = reversed(call.threads())  # decides between threads active at the same time
-    records = sorted(newest_first, key=lambda record: active[record.name], reverse=True)
+    visible, active = call.visible_threads(), call.store.last_active()
+    # Another process may have deleted a thread between the two reads.
+    updated = {record.name: active.get(record.name, record.created) for record in visible}
+    # Reversed, so that the newer of two threads with the same time comes first.
+    listed = sorted(reversed(visible), key=lambda record: updated[record.name], reverse=True)
     named_matches: set[str] = set()
     if query:
-        matching, named_matches = threads_with(call.store, query), named_threads(call.store, query)
-        records = [
+        # None: the index cannot tell, so every thread is searched.
+        matching = threads_with(call.store, query)
+        named_matches = named_threads(call.store, query)
+        listed = [
             record
-            for record in records
+            for record in listed
             if matching is None or record.name in matching or record.name in named_matches
         ]
-    page = records[offset : offset + (call.number("limit") or THREAD_LIMIT)]
-    visible = {record.name for record in call.threads()}
-    children = Counter(record.parent for record in call.threads() if record.parent is not None)
+    visible_names = {record.name for record in visible}
+    child_counts = Counter(record.parent for record in visible if record.parent is not None)
     running = {run.spec.thread for run in call.state.runs}
     running |= {exchange.thread for exchange in call.state.live}
     rows = [
         {
-            **_thread_entry(call, record, active[record.name], running),
-            **family_json(record, visible),
-            "children": children[record.name],
+            **_thread_entry(call, record, updated[record.name], running),
+            **family_json(record, visible_names),
+            "children": child_counts[record.name],
         }
-        for record in page
+        for record in listed[offset : offset + (call.number("limit") or THREAD_LIMIT)]
     ]
     if query:
-        rows = [
-            row
-            for row in (_with_hits(call.store, row, query, named_matches) for row in rows)
-            if row
-        ]
+        rows_with_hits = [_with_hits(call.store, row, query, named_matches) for row in rows]
+        rows = [row for row in rows_with_hits if row is not None]
     recorder = call.state.recorder
     return {
         "threads": rows,
-        "total": len(records),
+        "total": len(listed),
         "recording": {"state": "off"} if recorder is None else recorder.status(),
     }
 
@@ -135,14 +138,14 @@ def family_json(record: ThreadRecord, visible: Collection[str]) -> JsonObject:
 def _with_hits(
     store: Store, row: JsonObject, query: str, named_matches: Collection[str]
 ) -> JsonObject | None:
-    """The row with its first hits: some messages, and some of the other hits."""
+    """The row of a thread with its first hits; None if nothing in the thread matches."""
     hits = open_thread(store, row["name"]).search(query)
     if not hits and row["name"] not in named_matches:
         return None
     messages = [hit for hit in hits if hit.kind == "message"]
     other_hits = [hit for hit in hits if hit.kind != "message"]
-    shown = [*messages[:HITS_SHOWN], *other_hits[:HITS_SHOWN]]
-    return {**row, "hits": [_hit_json(hit, query) for hit in shown]}
+    first_hits = [*messages[:HITS_PER_THREAD], *other_hits[:HITS_PER_THREAD]]
+    return {**row, "hits": [_hit_json(hit, query) for hit in first_hits]}
 
 
 def _hit_json(hit: Hit, query: str) -> JsonObject:
@@ -158,26 +161,9 @@ def _hit_json(hit: Hit, query: str) -> JsonObject:
 
 def show_thread(call: ApiCall) -> JsonObject:
     """One thread, compiled; with `until`, as it was at that commit."""
-    record = call.record()
+    record = call.thread_record()
     if record is None:
-        name = call.text("thread")
-        empty = {
-            "rows": [],
-            "earlier": 0,
-            "tokens": 0,
-            "branch": DEFAULT_BRANCH,
-            "branches": [DEFAULT_BRANCH],
-            "head": None,
-            "title": None,
-            "parent": None,
-            "kind": None,
-            "children": [],
-            "running": False,
-            "unanswered": False,
-            "attempts": [],
-            "remarks": [],
-        }
-        return {"name": name, "new": True, "sample": False, **empty, **show_composer(call)}
+        return {**_empty_thread(call.text("thread")), **show_composer(call)}
     thread = call.thread()
     steps = read_steps(call, thread, call.text_or_none("until"))
     view, changes = read_changes(steps)
@@ -190,14 +176,14 @@ def show_thread(call: ApiCall) -> JsonObject:
         "head": None if view.head is None else view.head.hex(),
         "sample": record.name == SAMPLE,
         "title": call.state.titles.of(call.store, record),
-        **family_json(record, {each.name for each in call.threads()}),
+        **family_json(record, {each.name for each in call.visible_threads()}),
         "children": [
             {
                 "name": child.name,
                 "title": call.state.titles.of(call.store, child),
                 "kind": child.kind,
             }
-            for child in call.threads()
+            for child in call.visible_threads()
             if child.parent == record.name
         ],
         "running": call.state.runs.find(record.name, thread.current) is not None,
@@ -209,12 +195,35 @@ def show_thread(call: ApiCall) -> JsonObject:
     }
 
 
+def _empty_thread(name: str) -> JsonObject:
+    """A thread that does not exist yet."""
+    return {
+        "name": name,
+        "new": True,
+        "sample": False,
+        "rows": [],
+        "earlier": 0,
+        "tokens": 0,
+        "branch": DEFAULT_BRANCH,
+        "branches": [DEFAULT_BRANCH],
+        "head": None,
+        "title": None,
+        "parent": None,
+        "kind": None,
+        "children": [],
+        "running": False,
+        "unanswered": False,
+        "attempts": [],
+        "remarks": [],
+    }
+
+
 def show_composer(call: ApiCall) -> JsonObject:
     """The model that continues the thread, and how full its window is.
 
     The field `model` asks about another model instead.
     """
-    record = call.record()
+    record = call.thread_record()
     thread = None if record is None else call.thread()
     head = None if thread is None else call.store.read_ref(thread.name, thread.current)
     views = call.state.views
@@ -234,29 +243,30 @@ def show_composer(call: ApiCall) -> JsonObject:
 
 def show_head(call: ApiCall) -> JsonObject:
     """The newest commit and the number of threads; cheap enough to poll every few seconds."""
-    record = call.record()
+    record = call.thread_record()
     branch = call.text_or_none("branch") or (record.head if record else DEFAULT_BRANCH)
     head = None if record is None else call.store.read_ref(record.name, branch)
     running = record is not None and call.state.runs.find(record.name, branch) is not None
     return {
         "head": None if head is None else head.hex(),
-        "threads": len(call.threads()),
+        "threads": len(call.visible_threads()),
         "running": running,
     }
 
 
 def show_log(call: ApiCall) -> JsonObject:
     """The commits of a branch."""
-    if call.record() is None:
+    if call.thread_record() is None:
         return {"commits": []}
     thread = call.thread()
     infos = thread.log(limit=call.number("limit") or LOG_LIMIT)
-    figures = _compactions(call, thread) if any(info.kind == "compact" for info in infos) else {}
+    has_compactions = any(info.kind == "compact" for info in infos)
+    figures = _compaction_figures(call, thread) if has_compactions else {}
     return {"commits": [commit_json(info, figures.get(bytes.fromhex(info.id))) for info in infos]}
 
 
-def _compactions(call: ApiCall, thread: Thread) -> dict[Id, JsonObject]:
-    """The tokens before and after each compaction of the branch."""
+def _compaction_figures(call: ApiCall, thread: Thread) -> dict[Id, JsonObject]:
+    """The tokens before and after each compaction of the branch, by commit."""
     head = call.store.read_ref(thread.name, thread.current)
     views = call.state.views
     count = count_once(counter_for(TOKENIZER).message)
@@ -284,7 +294,9 @@ def show_commit(call: ApiCall) -> JsonObject:
 
 def read_steps(call: ApiCall, thread: Thread, until: str | None = None) -> list[Step]:
     """The commits of the branch, oldest first, up to the commit `until`."""
-    head = call.store.read_ref(thread.name, thread.current) if until is None else read_id(until)
+    head = (
+        call.store.read_ref(thread.name, thread.current) if until is None else read_commit_id(until)
+    )
     return [] if head is None else call.store.walk(thread.name, head)
 
 
@@ -338,24 +350,24 @@ def show_system_table(_: ApiCall) -> JsonObject:
 
 
 def show_usage(call: ApiCall) -> JsonObject:
-    """Tokens and dollars, per turn, thread, model and day; as in `weft stats`, the answers of all
-    branches count, each once.
+    """Tokens and dollars, per turn, thread, model and day.
 
-    `thread` selects one thread, with its `turns`; without it, all threads that the caller may see.
-    `offset` is the minutes between the reader's clock and UTC: days begin at the reader's midnight.
+    As in `weft stats`, the answers of all branches count, each once. `thread` selects one thread,
+    with its `turns`; without it, all threads that the caller may see. `offset` is the minutes
+    between the reader's clock and UTC: days begin at the reader's midnight.
     """
-    offset = _offset(call)
+    offset = _read_utc_offset(call)
     if call.text_or_none("thread") is not None:
-        record = call.record()
-        answers = () if record is None else _answers(call, record)
-        turns = _groups(answers, lambda answer: answer.turn or answer.commit)
-        first_answer = {answer.turn or answer.commit: answer for answer in reversed(answers)}
+        record = call.thread_record()
+        answers = () if record is None else _read_answer_costs(call, record)
+        turns = _total_usage_by(_turn_of, answers)
+        first_answers = {_turn_of(answer): answer for answer in reversed(answers)}
         rows = [
-            {"turn": turn, "created": first_answer[turn].created, **total}
+            {"turn": turn, "created": first_answers[turn].created, **total}
             for turn, total in turns[-USAGE_TURNS:]
         ]
         return {"turns": rows, **_totals(answers, offset)}
-    by_thread = {record.name: _answers(call, record) for record in call.threads()}
+    by_thread = {record.name: _read_answer_costs(call, record) for record in call.visible_threads()}
     all_answers = [answer for answers in by_thread.values() for answer in answers]
     totals = [
         {"thread": name, **total_usage(answers).to_dict()}
@@ -366,13 +378,18 @@ def show_usage(call: ApiCall) -> JsonObject:
     return {"threads": totals[:USAGE_THREADS], **_totals(all_answers, offset)}
 
 
-def _totals(answers: Iterable[AnswerCost], offset: timedelta) -> JsonObject:
-    answers = list(answers)
-    models = _groups(answers, lambda answer: answer.model)
-    days = _groups(
-        sorted(answers, key=lambda answer: answer.created),
-        lambda answer: (datetime.fromtimestamp(answer.created, UTC) + offset).date().isoformat(),
-    )
+def _turn_of(answer: AnswerCost) -> str:
+    return answer.turn or answer.commit
+
+
+def _totals(answers: Sequence[AnswerCost], offset: timedelta) -> JsonObject:
+    """The totals of all answers, of each model and of each day."""
+
+    def day_of(answer: AnswerCost) -> str:
+        return (datetime.fromtimestamp(answer.created, UTC) + offset).date().isoformat()
+
+    models = _total_usage_by(lambda answer: answer.model, answers)
+    days = _total_usage_by(day_of, sorted(answers, key=lambda answer: answer.created))
     return {
         "total": total_usage(answers).to_dict(),
         "models": [{"model": model, **total} for model, total in models],
@@ -380,31 +397,35 @@ def _totals(answers: Iterable[AnswerCost], offset: timedelta) -> JsonObject:
     }
 
 
-def _groups(
-    answers: Iterable[AnswerCost], key: Callable[[AnswerCost], str]
+def _total_usage_by(
+    key: Callable[[AnswerCost], str], answers: Iterable[AnswerCost]
 ) -> list[tuple[str, JsonObject]]:
+    """The total of the answers with each key."""
     groups: dict[str, list[AnswerCost]] = {}
     for answer in answers:
         groups.setdefault(key(answer), []).append(answer)
     return [(name, total_usage(group).to_dict()) for name, group in groups.items()]
 
 
-def _answers(call: ApiCall, record: ThreadRecord) -> tuple[AnswerCost, ...]:
-    """The answers of a thread; read again only if one of its branches has moved."""
+def _read_answer_costs(call: ApiCall, record: ThreadRecord) -> tuple[AnswerCost, ...]:
+    """The costs of a thread's answers; read again only if one of its branches has moved."""
     heads = tuple(sorted(call.store.refs(record.name).items()))
     return call.state.views.costs(
         (record.name, heads), lambda: tuple(read_costs(call.store, record.name, call.state.catalog))
     )
 
 
-def _offset(call: ApiCall) -> timedelta:
+def _read_utc_offset(call: ApiCall) -> timedelta:
     value = str(call.fields.get("offset") or "0")
     try:
         minutes = int(value)
     except ValueError:
-        minutes = LONGEST_OFFSET + 1
-    if abs(minutes) > LONGEST_OFFSET:
-        raise Refused(f"must be minutes between -840 and 840, not {value[:20]!r}", param="offset")
+        minutes = None
+    if minutes is None or abs(minutes) > MAX_UTC_OFFSET:
+        raise Refused(
+            f"must be minutes between -{MAX_UTC_OFFSET} and {MAX_UTC_OFFSET}, not {value[:20]!r}",
+            param="offset",
+        )
     return timedelta(minutes=minutes)
 
 

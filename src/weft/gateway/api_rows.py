@@ -51,7 +51,7 @@ from weft.store import ThreadRecord
 from weft.thread import CLIENT_TEXT, price_usage, read_attempt
 from weft.tokens import Tokenizer, counter_for
 
-from .api_call import DEFAULT_BRANCH, ApiCall, Handler, read_id
+from .api_call import DEFAULT_BRANCH, ApiCall, Handler, read_commit_id
 from .api_reads import TOKENIZER
 from .render import render
 from .runs import is_unanswered
@@ -72,44 +72,48 @@ WINDOW = 100
 """How many rows are sent by default."""
 LONGEST_WINDOW = 500
 LONGEST_ANSWER = 3600.0
-"""The most seconds that are shown as the time of an answer."""
+"""A longer time, in seconds, is not shown: it is the time since a commit that has nothing to do
+with the answer."""
 
 LONG_THREAD = 2000
 """Threads with at least so many commits may be answered in part at first."""
+LAST_ROWS = 20
+"""In how many of the last rows the last message is looked for: system messages may follow it."""
 ALL_COMMITS = 2**31 - 1
 RESULT_LENGTH = 20_000
 """How many characters of a tool result are sent with its row."""
-MAIN_LENGTH = 200
-TEXT_LENGTH = 100_000
+MAIN_ARGUMENT_LENGTH = 200
+RENDERED_LENGTH = 100_000
 """A longer text is shown as plain text: rendering it would take seconds."""
-SENT_LENGTH = 400_000
-"""A longer text is truncated: a browser needs minutes to draw 50 MB."""
+WHOLE_LENGTH = 400_000
+"""A longer text is truncated to `RENDERED_LENGTH`: a browser needs minutes to draw 50 MB."""
 
 _ELEMENT = re.compile(r"<([\w:-]+)")
 
 
 def show_rows(call: ApiCall) -> JsonObject:
     """A window of rows, and the facts of the thread."""
-    record = call.record()
+    record = call.thread_record()
     if record is None:
         return _new_thread(call)
     branch = call.thread_and_branch()[1]
     until = call.text_or_none("until")
-    head = call.store.read_ref(record.name, branch) if until is None else read_id(until)
-    if head is not None and _may_be_cut(call, record.name, branch, head):
+    head = call.store.read_ref(record.name, branch) if until is None else read_commit_id(until)
+    if head is not None and _may_send_tail(call, record.name, branch, head):
         tail = _show_tail(call, record, branch, head)
         if tail is not None:
             return tail
-    commit = (
-        None if until is None or head is None else _commit_json(call, record.name, branch, head)
-    )
+    commit = None
+    if until is not None and head is not None:
+        commit = _commit_json(call, record.name, branch, head)
     thread = call.state.views.read(call.store, record.name, branch, head)
     rows = thread.rows
-    since = call.text_or_none("since")
-    earlier = None if since is None else thread.view.at(read_id(since) or b"")
+    since_field = call.text_or_none("since")
+    since = None if since_field is None else read_commit_id(since_field, "since")
+    earlier = None if since_field is None else thread.view.at(since or b"")
     first, count = _window(call, thread, 0 if earlier is None else earlier.length)
     window = rows[first : first + count]
-    updated = [] if earlier is None else _updated(thread, window, read_id(since or ""))
+    updated = [] if earlier is None else _updated_rows(thread, window, since)
     facts = _read_facts(call, record.name, thread, [*window, *updated])
     writer = _RowWriter(thread, call.state.views, call.state.catalog, facts)
     return {
@@ -122,7 +126,7 @@ def show_rows(call: ApiCall) -> JsonObject:
         "commit": commit,
         "sample": record.name == SAMPLE,
         "running": call.state.runs.find(record.name, branch) is not None,
-        "unanswered": is_unanswered([row.message for row in rows[-20:] if shows(row)]),
+        "unanswered": is_unanswered([row.message for row in rows[-LAST_ROWS:] if shows(row)]),
         "total": len(rows),
         "part": False,
         "appended": earlier is not None,
@@ -130,14 +134,14 @@ def show_rows(call: ApiCall) -> JsonObject:
         "first": first,
         "rows": [writer.write(row) for row in window],
         "updated": [writer.write(row) for row in updated],
-        "attempts": _attempts(call, record.name, thread),
+        "attempts": _attempts_json(call, record.name, thread),
         "remarks": call.state.runs.remarks(record.name, branch),
         "setup": _setup_json(thread.view.setup),
     }
 
 
-def _may_be_cut(call: ApiCall, thread: str, branch: str, head: Id) -> bool:
-    """Whether to answer with the last rows only: compiling the whole thread would take too long."""
+def _may_send_tail(call: ApiCall, thread: str, branch: str, head: Id) -> bool:
+    """Whether to send only the last rows, because compiling the whole thread would take long."""
     if call.number("quick") is None or call.state.views.is_cached(thread, branch):
         return False
     return call.store.read_depths(thread, head, [head]).get(head, 0) >= LONG_THREAD
@@ -155,7 +159,7 @@ def _show_tail(call: ApiCall, record: ThreadRecord, branch: str, head: Id) -> Js
     window = rows[-count:]
     total = call.store.read_depths(record.name, head, [head])[head]
     facts = _read_facts(call, record.name, tail, window)
-    # To load the tokenizer would take longer than everything else here.
+    # Loading the tokenizer would take longer than everything else here.
     writer = _RowWriter(tail, call.state.views, call.state.catalog, facts, "estimate")
     return {
         **_new_thread(call),
@@ -166,12 +170,12 @@ def _show_tail(call: ApiCall, record: ThreadRecord, branch: str, head: Id) -> Js
         "branches": sorted({branch, *read_branches(call.store, record.name)}),
         "head": head.hex(),
         "running": call.state.runs.find(record.name, branch) is not None,
-        "unanswered": is_unanswered([row.message for row in rows[-20:] if shows(row)]),
+        "unanswered": is_unanswered([row.message for row in rows[-LAST_ROWS:] if shows(row)]),
         "total": total,
         "part": True,
         "first": total - len(window),
         "rows": [writer.write(row) for row in window],
-        "attempts": _attempts(call, record.name, tail),
+        "attempts": _attempts_json(call, record.name, tail),
         "remarks": call.state.runs.remarks(record.name, branch),
     }
 
@@ -213,19 +217,18 @@ def _commit_json(call: ApiCall, thread: str, branch: str, id: Id) -> JsonObject:
         raise Refused(f"no commit {id.hex()!r} in this thread", param="until", status=404)
     heads = read_branches(call.store, thread)
     names = sorted(heads, key=lambda name: (name != branch, heads[name] != id, name))
-    branch_name = next((n for n in names if call.store.read_depths(thread, heads[n], [id])), None)
-    nodes = (
-        []
-        if branch_name is None
-        else call.store.walk_nodes(thread, heads[branch_name], ALL_COMMITS)
-    )
-    commit_index = next((index for index, node in enumerate(nodes) if node.id == id), None)
+    containing = (name for name in names if call.store.read_depths(thread, heads[name], [id]))
+    branch_name = next(containing, None)
+    nodes = []
+    if branch_name is not None:
+        nodes = call.store.walk_nodes(thread, heads[branch_name], ALL_COMMITS)  # newest first
+    index = next((index for index, node in enumerate(nodes) if node.id == id), None)
     return {
         "id": id.hex(),
         "created": steps[0].commit.created,
         "branch": branch_name,
-        "number": None if commit_index is None else len(nodes) - commit_index,
-        "of": None if commit_index is None else len(nodes),
+        "number": None if index is None else len(nodes) - index,
+        "of": None if index is None else len(nodes),
     }
 
 
@@ -234,31 +237,31 @@ def _window(call: ApiCall, thread: ThreadView, known_count: int) -> tuple[int, i
     count = min(call.number("count") or WINDOW, LONGEST_WINDOW)
     around, total = call.text_or_none("around"), thread.view.length
     if call.fields.get("from") not in (None, ""):
-        return _position(call), count
+        return _read_from(call), count
     if around is not None:
-        position = _find_row(thread, around)
+        position = _find_position(thread, around)
         return max(0, min(position - count // 2, total - count)), count
     return max(known_count, total - count), count
 
 
-def _position(call: ApiCall) -> int:
+def _read_from(call: ApiCall) -> int:
+    """The position in the field `from`, which may be 0."""
     value = call.fields["from"]
     if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value)
     raise Refused(f"must be a whole number, not {value!r}", param="from")
 
 
-def _find_row(thread: ThreadView, id: str) -> int:
-    rows = thread.rows
-    matches = [index for index, row in enumerate(rows) if row.id and row.id.hex() == id]
-    if not matches:
-        raise Refused(
-            "this message is not in the thread any more: it was compacted, undone, or is on "
-            "another branch",
-            param="around",
-            status=404,
-        )
-    return matches[0]
+def _find_position(thread: ThreadView, id: str) -> int:
+    for position, row in enumerate(thread.rows):
+        if row.id and row.id.hex() == id:
+            return position
+    raise Refused(
+        "this message is not in the thread any more: it was compacted, undone, or is on "
+        "another branch",
+        param="around",
+        status=404,
+    )
 
 
 def _last_summary(thread: ThreadView) -> str | None:
@@ -269,34 +272,34 @@ def _last_summary(thread: ThreadView) -> str | None:
     return None
 
 
-def _updated(thread: ThreadView, window: Sequence[Row], since: Id | None) -> list[Row]:
+def _updated_rows(thread: ThreadView, window: Sequence[Row], since: Id | None) -> list[Row]:
     """Rows before the window whose calls got their results in it, or that got a note since."""
-    shown = {row.id for row in window}
-    earlier_facts = None if since is None else thread.facts.get(since)
-    callers: dict[Id, None] = {
-        bytes.fromhex(about): None
-        for about, notes in thread.notes.items()
-        if earlier_facts is not None and notes[-1]["created"] >= earlier_facts.created
-    }
+    window_ids = {row.id for row in window}
+    since_facts = None if since is None else thread.facts.get(since)
+    updated_ids: list[Id] = []
+    if since_facts is not None:
+        updated_ids += [
+            bytes.fromhex(about)
+            for about, notes in thread.notes.items()
+            if notes[-1]["created"] >= since_facts.created
+        ]
     for row in window:
         for block in row.message.blocks:
             caller = thread.callers.get(block.call_id) if isinstance(block, ToolResult) else None
-            if caller is not None and caller not in shown:
-                callers[caller] = None
-    rows = (thread.view.find(id) for id in callers)
+            if caller is not None and caller not in window_ids:
+                updated_ids.append(caller)
+    rows = (thread.view.find(id) for id in dict.fromkeys(updated_ids))
     return [row for row in rows if row is not None]
 
 
-def _attempts(call: ApiCall, name: str, thread: ThreadView) -> list[JsonObject]:
+def _attempts_json(call: ApiCall, name: str, thread: ThreadView) -> list[JsonObject]:
     """The failed and stopped answers, each with the row after which it is shown."""
-    records = call.store.attempts(name)
-    attempts = [read_attempt(record) for record in records if record.commit in thread.facts]
-    written: list[JsonObject] = []
-    for attempt in attempts:
-        row = thread.facts[bytes.fromhex(attempt.commit)].last_row
-        if row is not None:
-            written.append(attempt_json(attempt, row.hex()))
-    return written
+    attempts: list[JsonObject] = []
+    for record in call.store.attempts(name):
+        facts = thread.facts.get(record.commit)
+        if facts is not None and facts.last_row is not None:
+            attempts.append(attempt_json(read_attempt(record), facts.last_row.hex()))
+    return attempts
 
 
 def _read_facts(
@@ -304,8 +307,8 @@ def _read_facts(
 ) -> Mapping[Id, CommitFacts]:
     """The facts of the commits that appended these rows.
 
-    A row that was merged belongs to a commit of another branch. The view, which follows first
-    parents, does not have that commit.
+    A merged row belongs to a commit of another branch. The view has only the commits along first
+    parents, so the commits of merged rows are read from the store.
     """
     ids = [row.id for row in rows if row.id is not None and row.id not in thread.facts]
     if not ids:
@@ -319,10 +322,10 @@ def _read_facts(
 
 
 def _latency(facts: CommitFacts) -> float | None:
-    """How long an answer took, in seconds, as measured.
+    """How long an answer took, in seconds; None if that is not known.
 
     Older answers have no measured time. For those it is the time since the commit before, which is
-    too long if the answer was asked for again; `None` if that cannot be the time of an answer.
+    too long if the answer was asked for again.
     """
     measured = read_times(facts.usage)[1]
     seconds = facts.seconds if measured is None else measured
@@ -387,30 +390,29 @@ class _RowWriter:
         return {"commit": commit.hex(), "dropped": len(change.removed), **figures}
 
     def _parts(self, row: Row, block: Any) -> list[JsonObject]:
+        """The parts that the page shows for a block of a row."""
+        row_id = "" if row.id is None else row.id.hex()
         match block:
-            case Text(text=text) if len(text) > SENT_LENGTH:
-                index = next(n for n, each in enumerate(row.message.blocks) if each is block)
-                row_id = "" if row.id is None else row.id.hex()
+            case Text(text=text) if len(text) > WHOLE_LENGTH:
+                address = {"row": row_id, "block": _index_of(block, row.message.blocks)}
                 return [
                     {
                         "type": "plain",
-                        "text": text[:TEXT_LENGTH] + "…",
+                        "text": _truncate(text),
                         "length": len(text),
-                        "address": {"row": row_id, "block": index},
+                        "address": address,
                     }
                 ]
             case Text(text=text):
                 return split_text(text) if row.message.role == "user" else _text_part(text)
-            case Thinking(text=text) if len(text) > SENT_LENGTH:
-                return [{"type": "thinking", "text": text[:TEXT_LENGTH] + "…"}]
+            case Thinking(text=text) if len(text) > WHOLE_LENGTH:
+                return [{"type": "thinking", "text": _truncate(text)}]
             case ToolCall(id=id):
                 result = self._thread.results.get(id)
                 parts = part_json(block)
                 result_part = None if result is None else _result_json(result)
-                if len(block.arguments) > SENT_LENGTH:
-                    parts = [
-                        {**part, "input": block.arguments[:TEXT_LENGTH] + "…"} for part in parts
-                    ]
+                if len(block.arguments) > WHOLE_LENGTH:
+                    parts = [{**part, "input": _truncate(block.arguments)} for part in parts]
                 return [
                     {**part, "main": _main_argument(block), "result": result_part} for part in parts
                 ]
@@ -419,12 +421,19 @@ class _RowWriter:
                     return [{"type": "result", "call_id": call_id, "merged": True}]
                 return [{"type": "result", "call_id": call_id, **_result_json(block)}]
             case Image() | File() | Audio():
-                media = media_blocks(row.message.blocks)
-                index = next(n for n, each in enumerate(media) if each is block)
-                row_id = "" if row.id is None else row.id.hex()
+                index = _index_of(block, media_blocks(row.message.blocks))
                 return [media_json(block, {"row": row_id, "index": index})]
             case _:
                 return part_json(block)
+
+
+def _index_of(block: object, blocks: Sequence[object]) -> int:
+    """The index of this block object; an equal block may come before it."""
+    return next(index for index, each in enumerate(blocks) if each is block)
+
+
+def _truncate(text: str) -> str:
+    return text[:RENDERED_LENGTH] + "…"
 
 
 def split_text(text: str) -> list[JsonObject]:
@@ -442,13 +451,13 @@ def split_text(text: str) -> list[JsonObject]:
 
 def _main_argument(call: ToolCall) -> str:
     """What a call does, without the name of its tool."""
-    return describe_call(call)[len(call.name) :].removeprefix(": ")[:MAIN_LENGTH]
+    return describe_call(call)[len(call.name) :].removeprefix(": ")[:MAIN_ARGUMENT_LENGTH]
 
 
 def _text_part(text: str) -> list[JsonObject]:
     if not text.strip():
         return []
-    if len(text) > TEXT_LENGTH:
+    if len(text) > RENDERED_LENGTH:
         return [{"type": "plain", "text": text}]
     return [{"type": "text", "text": text, "html": render(text)}]
 
@@ -472,10 +481,11 @@ def _setup_json(setup: Setup | None) -> JsonObject | None:
     if setup is None or not setup.tools:
         return None
     tools = [{"name": tool.name, "description": tool.description or ""} for tool in setup.tools]
-    return {"tools": tools, "characters": sum(len(orjson.dumps(_plain(t))) for t in setup.tools)}
+    characters = sum(len(orjson.dumps(_tool_json(tool))) for tool in setup.tools)
+    return {"tools": tools, "characters": characters}
 
 
-def _plain(tool: Tool) -> JsonObject:
+def _tool_json(tool: Tool) -> JsonObject:
     return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
@@ -492,7 +502,7 @@ def locate_row(call: ApiCall) -> JsonObject:
 
     `at` is None if the message is in the thread now, or was removed in another way.
     """
-    record = call.record()
+    record = call.thread_record()
     if record is None:
         return {"at": None}
     branch = call.thread_and_branch()[1]

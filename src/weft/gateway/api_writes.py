@@ -162,8 +162,8 @@ def delete(call: ApiCall) -> JsonObject:
     thread = _idle_thread(call)
     children = len(descendants(call.store.threads(), thread.name))
     thread.delete()
-    more = f" and {children} under it" if children else ""
-    message = f"Deleted {call.text('thread')}{more}."
+    and_children = f" and {children} under it" if children else ""
+    message = f"Deleted {call.text('thread')}{and_children}."
     return {"thread": thread.name, "children": children, "message": message}
 
 
@@ -171,7 +171,7 @@ def undelete(call: ApiCall) -> JsonObject:
     """Restore the deleted thread of that name, if the caller may see it."""
     name = call.text("thread")
     deleted = [record for record in threads(call.store, deleted=True) if call.sees(record)]
-    names = [record.name for record in deleted if record.name in (name, call.new_name)]
+    names = [record.name for record in deleted if record.name in (name, call.scoped_name)]
     if not names:
         raise Refused(f"no deleted thread {name!r}", param="thread", status=404)
     record = undelete_thread(call.store, names[-1])
@@ -183,7 +183,7 @@ def _idle_thread(call: ApiCall) -> Thread:
     thread = call.thread()
     for run in call.state.runs:
         if run.spec.thread == thread.name:
-            call.state.runs.refuse_if_running(thread.name, run.spec.branch)
+            call.state.runs.refuse_if_running(*run.key)
     return thread
 
 

@@ -37,9 +37,9 @@ from .asgi import (
     Receive,
     Scope,
     Send,
-    bound_body,
-    bound_writes,
-    plain_answers,
+    as_http_send,
+    with_body_deadline,
+    with_write_timeout,
 )
 from .auth import admit
 from .auto_compact import SessionCompactor
@@ -54,7 +54,8 @@ from .settings import SPARE_FILES, LimitSettings, Settings, default_store
 from .state import State
 
 POLL_SECONDS = 0.02
-PATIENCE_SECONDS = 15.0
+START_SECONDS = 15.0
+"""How long the server may take until it accepts connections."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BACKLOG = 4096
 """How many connections may wait to be accepted. The kernel may use a lower limit."""
@@ -69,21 +70,21 @@ def build(state: State) -> ASGIApp:
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            received = bound_body(receive, limits.body_seconds)
+            received = with_body_deadline(receive, limits.body_seconds)
             with suppress(ClientLeft):
-                await serve_request(scope, received, bound_writes(send, limits.write_seconds))
+                await serve_request(scope, received, with_write_timeout(send, limits.write_seconds))
         elif scope["type"] == "websocket":
-            if not await serve_long(scope, receive, send):
+            if not await serve_long_lived(scope, receive, send):
                 await send({"type": "websocket.close", "code": GOING_AWAY})
         else:
             await control(scope, receive, send)
 
     async def serve_request(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == HEALTH:  # it must answer even when the gateway is full
+        if scope["path"] == HEALTH:  # answered even when the gateway is full
             await dispatch(scope, receive, send)
             return
         if scope["path"] == EVENTS:
-            await serve_long(scope, receive, send)
+            await serve_long_lived(scope, receive, send)
             return
         try:
             state.gate.enter()
@@ -95,7 +96,7 @@ def build(state: State) -> ASGIApp:
         finally:
             state.gate.leave()
 
-    async def serve_long(scope: Scope, receive: Receive, send: Send) -> bool:
+    async def serve_long_lived(scope: Scope, receive: Receive, send: Send) -> bool:
         """Serve a connection that may stay open for days; false if a shutdown cut it off."""
         try:
             with state.gate.socket():
@@ -107,7 +108,7 @@ def build(state: State) -> ASGIApp:
         return True
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-        inbound, outbound = Inbound(scope, receive), Outbound(plain_answers(scope, send))
+        inbound, outbound = Inbound(scope, receive), Outbound(as_http_send(scope, send))
         inbound.path = full_path(inbound.path)
         endpoint = find_endpoint(inbound.method, inbound.path)
         if endpoint is not None:
@@ -196,7 +197,7 @@ async def open_state(settings: Settings, url: str | None = None) -> AsyncGenerat
 
 def _connect_servers(commands: Sequence[str]) -> tuple[McpServer, ...]:
     """Connect to the MCP servers; raises `ConfigError` if one does not start."""
-    with ExitStack() as started:
+    with ExitStack() as started:  # if one fails, those before it are closed
         servers = tuple(started.enter_context(McpServer(command)) for command in commands)
         started.pop_all()
     return servers
@@ -229,8 +230,9 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         stopped = _await_signal()
         await _await_listener(settings.host, port, serving)
         url = url_of(settings.host, port)
-        note = None if settings.journal is None else settings.journal.with_suffix(SERVER)
-        with announced(note, url):
+        # Commands of the same store find the running server by this file.
+        server_file = None if settings.journal is None else settings.journal.with_suffix(SERVER)
+        with announced(server_file, url):
             announce(url)
             await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
         server.stop()
@@ -298,7 +300,7 @@ def claim_port(host: str, port: int) -> int:
 def find_address(host: str) -> str:
     """The IP address of a host name, which the server needs; raises `ConfigError`.
 
-    If a name has several addresses, the first is used; `localhost` is `127.0.0.1`.
+    If a name has several addresses, the first is used, IPv4 before IPv6.
     """
     try:
         addresses = socket.getaddrinfo(host, None, socket.AF_UNSPEC, socket.SOCK_STREAM)
@@ -317,7 +319,7 @@ def url_of(host: str, port: int) -> str:
 async def _await_listener(host: str, port: int, serving: "asyncio.Future[None]") -> None:
     """Wait until connections are accepted; raises the error of a server that failed."""
     address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, find_address(host))
-    for _ in range(int(PATIENCE_SECONDS / POLL_SECONDS)):
+    for _ in range(int(START_SECONDS / POLL_SECONDS)):
         if serving.done():
             await serving
             raise ConfigError(f"the server on {host}:{port} stopped right after its start")

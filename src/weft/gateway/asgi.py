@@ -21,7 +21,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON_TYPE = "application/json"
-SLICE = 1024 * 1024
+SLICE_BYTES = 1024 * 1024
 """The largest piece of an answer in one ASGI message."""
 
 WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
@@ -106,16 +106,16 @@ class Outbound:
         if not any(name == "content-type" for name, _ in all_headers):
             all_headers.append(("content-type", JSON_TYPE))
         await self.start(status, [*all_headers, ("content-length", str(len(body)))])
-        if len(body) > SLICE:
+        if len(body) > SLICE_BYTES:
             # In slices: for a slow client, the server then buffers only a part of the body.
-            for begin in range(0, len(body), SLICE):
-                await self.write(body[begin : begin + SLICE])
+            for begin in range(0, len(body), SLICE_BYTES):
+                await self.write(body[begin : begin + SLICE_BYTES])
             body = b""
         await self.finish(body)
 
 
-def bound_body(receive: Receive, seconds: float) -> Receive:
-    """The same messages; raises `Refused` with 408 if the body is not complete in time."""
+def with_body_deadline(receive: Receive, seconds: float) -> Receive:
+    """A `receive` that raises `Refused` with 408 if the body is not complete in time."""
     deadline = asyncio.get_running_loop().time() + seconds
     complete = False
 
@@ -138,8 +138,8 @@ def bound_body(receive: Receive, seconds: float) -> Receive:
     return bounded
 
 
-def bound_writes(send: Send, seconds: float) -> Send:
-    """The same function; raises `ClientLeft` if the client reads nothing for that long."""
+def with_write_timeout(send: Send, seconds: float) -> Send:
+    """A `send` that raises `ClientLeft` if the client reads nothing for that long."""
 
     async def bounded(message: MutableMapping[str, Any]) -> None:
         if not message.get("more_body", False):  # the end of an answer never blocks
@@ -154,18 +154,18 @@ def bound_writes(send: Send, seconds: float) -> Send:
     return bounded
 
 
-def plain_answers(scope: Scope, send: Send) -> Send:
-    """A `send` that can answer a WebSocket request with a plain HTTP response.
+def as_http_send(scope: Scope, send: Send) -> Send:
+    """A `send` for HTTP messages, which can also answer the request for a WebSocket.
 
     https://asgi.readthedocs.io/en/latest/extensions.html#websocket-denial-response
     """
     if scope["type"] != "websocket":
         return send
 
-    async def deny(message: MutableMapping[str, Any]) -> None:
+    async def send_denial(message: MutableMapping[str, Any]) -> None:
         await send({**message, "type": f"websocket.{message['type']}"})
 
-    return deny
+    return send_denial
 
 
 class ClientLeft(Exception):

@@ -50,21 +50,23 @@ TIMEOUT, RETRIES, TARGET = 60.0, 1, 0.5
 """The defaults of `[compaction]`."""
 
 BYTES_PER_TOKEN = 3
-REMEMBERED = 10_000
+"""Fewer than in most texts, so that the estimate is rather too high than too low."""
+REPORTED_SIZES = 10_000
+"""How many conversations' reported sizes are kept."""
 
 
-class Room(Struct, frozen=True):
+class CompactedRequest(Struct, frozen=True):
     """The result of a compaction before a request.
 
-    The answer is recorded at `location`, and `view` is sent instead of the client's messages.
+    The answer is recorded at `location`, and `messages` are sent instead of the client's.
     """
 
     location: RequestLocation
-    view: tuple[Message, ...]
+    messages: tuple[Message, ...]
     result: CompactResult
 
 
-class Reported(Struct, frozen=True):
+class ReportedSize(Struct, frozen=True):
     """The tokens that the upstream reported for a conversation, and the bytes of that request."""
 
     tokens: int
@@ -85,48 +87,45 @@ class SessionCompactor:
         self._store = store
         self._catalog = catalog
         self._providers = providers
-        self._reported: dict[tuple[str, str], Reported] = {}
+        self._reported: dict[tuple[str, str], ReportedSize] = {}
         self._running: set[tuple[str, str]] = set()
         self._lock = Lock()
 
-    async def make_room(
+    async def compact_request(
         self,
         location: RequestLocation,
         model: Model,
         request: Request,
-        body: int,
+        body_bytes: int,
         proven: Set[Id] = frozenset(),
         *,
         force: bool = False,
-    ) -> Room | None:
+    ) -> CompactedRequest | None:
         """Compact the conversation of a request if it does not fit, or in any case with `force`.
 
-        `body` is the size of the client's body in bytes, `proven` are the commits of the answers
-        that the request is proven to echo. Returns `None` if nothing was changed.
+        `body_bytes` is the size of the client's body, `proven` are the commits of the answers that
+        the request is proven to echo. Returns `None` if nothing was changed.
         """
-        if not force and not self._may_be_full(location, model, body):
+        if not force and not self._may_be_full(location, model, body_bytes):
             return None
         try:
-            return await asyncio.to_thread(self._make_room, location, model, request, proven, force)
-        except Exception as error:  # making room is optional, so no error may fail the request
-            # It is sent as it is, and the upstream decides whether it fits.
+            return await asyncio.to_thread(
+                self._compact_request, location, model, request, proven, force
+            )
+        except Exception as error:  # compaction is optional, so no error may fail the request
+            # The request is sent unchanged, and the upstream decides whether it fits.
             _report(location.thread, "failed", type(error).__name__)
             return None
 
     def after_answer(
-        self, location: RequestLocation, model: Model, tokens: int | None, body: int
+        self, location: RequestLocation, model: Model, tokens: int, body_bytes: int
     ) -> None:
-        """Remember the reported size.
-
-        If the window is nearly full, start a summary in the background.
-        """
-        if tokens is None:
-            return
+        """Remember the reported size; if the window is nearly full, start a background summary."""
         key = (location.thread, location.branch)
         with self._lock:
             self._reported.pop(key, None)
-            self._reported[key] = Reported(tokens, body)
-            if len(self._reported) > REMEMBERED:
+            self._reported[key] = ReportedSize(tokens, body_bytes)
+            if len(self._reported) > REPORTED_SIZES:
                 del self._reported[next(iter(self._reported))]
             is_due = tokens > self._limits(model).max_tokens * NEARLY_FULL
             if not is_due or self._settings.model is None or key in self._running:
@@ -137,64 +136,67 @@ class SessionCompactor:
             target=self._summarise, args=(key, model), name="weft-compact", daemon=True
         ).start()
 
-    def _may_be_full(self, location: RequestLocation, model: Model, body: int) -> bool:
+    def _may_be_full(self, location: RequestLocation, model: Model, body_bytes: int) -> bool:
         """Whether a conversation may be too long, judged without reading it."""
         reported = self._reported.get((location.thread, location.branch))
         tokens, reported_bytes = (0, 0) if reported is None else (reported.tokens, reported.bytes)
-        estimate = tokens + max(0, body - reported_bytes) // BYTES_PER_TOKEN
+        estimate = tokens + max(0, body_bytes - reported_bytes) // BYTES_PER_TOKEN
         return estimate > self._limits(model).max_tokens * NEARLY_FULL
 
     def _limits(self, model: Model) -> Limits:
         target = TARGET if self._settings.target is None else self._settings.target
         return limits_of(model, reserve=self._settings.reserve, target=target)
 
-    def _make_room(
+    def _compact_request(
         self,
         location: RequestLocation,
         model: Model,
         request: Request,
         proven: Set[Id],
         force: bool,
-    ) -> Room | None:
+    ) -> CompactedRequest | None:
         thread = open_thread(self._store, location.thread, branch=location.branch)
         if thread.head is None or thread.head.id != location.head:
             return None  # another request continued the conversation meanwhile
         options = self._options(thread, model, request, force)
         if options is None:
             return None
-        result = _run(thread, None, options, None)
+        result = _run_compaction(thread, None, options, None)
         if result.commit is None:
             return None
         _report(location.thread, "compacted", result.method or "")
-        compacted = structs.replace(location, head=result.commit, shows_edits=True)
-        view = read_conversation(self._store, compacted, request.messages, proven)
+        compacted = structs.replace(location, head=result.commit, is_edited=True)
+        messages = read_conversation(self._store, compacted, request.messages, proven)
         with self._lock:
             self._reported.pop((location.thread, location.branch), None)
-        return Room(compacted, view, result)
+        return CompactedRequest(compacted, messages, result)
 
     def _options(
         self, thread: Thread, model: Model, request: Request | None, force: bool
     ) -> CompactOptions | None:
-        """The options of a compaction to the target; `None` if the conversation fits."""
+        """The options of a compaction to the target; `None` if the conversation fits.
+
+        Without a request, a conversation fits until the window is nearly full.
+        """
         counter, limits = counter_for_model(model), self._limits(model)
         context = thread.compile()
-        messages = context.sendable
-        message_tokens = sum(counter.message(message) for message in messages)
-        tools = counter.tools(context.tools if request is None else request.tools)
+        message_tokens = sum(counter.message(message) for message in context.sendable)
+        tool_tokens = counter.tools(context.tools if request is None else request.tools)
         is_reported = context.token_source.startswith("api:")
-        size = context.calibrated if is_reported else message_tokens + tools
+        size = context.calibrated if is_reported else message_tokens + tool_tokens
         is_full = size > (
             limits.max_tokens if request is not None else limits.max_tokens * NEARLY_FULL
         )
         if not force and not is_full:
             return None
-        goal, room = limits.goal, limits.max_tokens
-        if force:  # the window is smaller than the catalogue says
-            goal, room = min(goal, size // 2), min(room, size * 3 // 4)
+        goal, limit = limits.goal, limits.max_tokens
+        if force:
+            # The window is smaller than the catalogue says, but nobody knows by how much.
+            goal, limit = min(goal, size // 2), min(limit, size * 3 // 4)
         overhead = max(0, size - message_tokens)
         return CompactOptions(
             budget=max(1, goal - overhead),
-            limit=max(1, room - overhead),
+            limit=max(1, limit - overhead),
             prompt=self._settings.prompt,
             trigger="auto",
             fallback=True,
@@ -203,21 +205,25 @@ class SessionCompactor:
 
     def _summarise(self, key: tuple[str, str], model: Model) -> None:
         """Compact a thread with the configured model; runs in a worker thread."""
-        thread, branch = key
+        name, branch = key
         try:
-            with suppress(Exception):  # nobody waits for this: the next request makes room itself
-                handle = open_thread(self._store, thread, branch=branch)
-                options = self._options(handle, model, None, force=False)
+            with suppress(Exception):  # nobody waits: a request that does not fit gets an extract
+                thread = open_thread(self._store, name, branch=branch)
+                options = self._options(thread, model, None, force=False)
                 if options is not None:
-                    asker = self._asker(model)
-                    result = _run(handle, asker, options, self._settings.timeout or TIMEOUT)
-                    _report(thread, "compacted", result.method or "")
+                    client = self._find_client(model)
+                    seconds = self._settings.timeout or TIMEOUT
+                    result = _run_compaction(thread, client, options, seconds)
+                    _report(name, "compacted", result.method or "")
         finally:
             with self._lock:
                 self._running.discard(key)
 
-    def _asker(self, model: Model) -> ModelClient | None:
-        """A client for the configured model; `None` if no upstream has it."""
+    def _find_client(self, model: Model) -> ModelClient | None:
+        """A client for the configured summary model; `None` if no upstream has it.
+
+        `model` is the model of the conversation.
+        """
         name = self._settings.model
         if name is None:
             return None
@@ -235,12 +241,13 @@ class SessionCompactor:
         return summary_client(route, self._catalog, retries)
 
 
-def _run(
-    thread: Thread, asker: ModelClient | None, options: CompactOptions, seconds: float | None
+def _run_compaction(
+    thread: Thread, client: ModelClient | None, options: CompactOptions, seconds: float | None
 ) -> CompactResult:
-    flow = thread.compacting(None if asker is None else asker.model, options)
-    if asker is not None:
-        return drive(flow, asker, seconds)
+    """Compact a thread; without a client, by an extract."""
+    flow = thread.compacting(None if client is None else client.model, options)
+    if client is not None:
+        return drive(flow, client, seconds)
     try:
         next(flow)
     except StopIteration as end:

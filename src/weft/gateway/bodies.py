@@ -48,8 +48,8 @@ BodyKey = tuple[object, ...]
 class ParsedBody:
     """A parsed body, and where its values are; `layout` is None if that is not known.
 
-    `known` are the messages of its first items, if they were decoded before. `misses` counts the
-    session's last bodies with nothing in common.
+    `known` are the messages of its first items, if they were decoded before. `misses` is how many
+    bodies of the session in a row had nothing in common with the one before.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class ParsedBody:
             0 if self.layout is None else ITEM_BYTES * len(self.layout.starts)
         )
 
-    def decoded(self, request: Request) -> None:
-        """Keep the messages that depend only on their own item.
+    def keep_messages(self, request: Request) -> None:
+        """Keep the decoded messages that depend only on their own item.
 
-        A message with cache marks does not: the marks are members of the request. Every item of
-        such a protocol is one message.
+        A message with cache marks does not, because the marks are members of the request. Every
+        item of a protocol with cache marks is one message.
         """
         if self.layout is None:
             return
@@ -121,8 +121,8 @@ def body_key(scope: str, protocol: str, headers: Mapping[str, str], body: bytes)
     return (scope, protocol, *session, body[:KEY_BYTES]) if any(session) else None
 
 
-def parse_again(body: bytes, name: str, earlier: ParsedBody | None) -> ParsedBody:
-    """Parse a body; items of the member `name` that the earlier body has too are not parsed again.
+def parse_reusing(body: bytes, name: str, earlier: ParsedBody | None) -> ParsedBody:
+    """Parse a body; items of its member `name` are reused if the earlier body has them too.
 
     Raises `Refused` with the position of an error.
     """
@@ -130,7 +130,7 @@ def parse_again(body: bytes, name: str, earlier: ParsedBody | None) -> ParsedBod
         return ParsedBody(body, parse_body(body), None)
     misses = 0
     if earlier is not None and earlier.layout is not None:
-        parsed = _parse_rest(body, earlier, earlier.layout)
+        parsed = _parse_new_items(body, earlier, earlier.layout)
         if parsed is not None:
             return parsed
         misses = earlier.misses + 1
@@ -142,27 +142,28 @@ def parse_again(body: bytes, name: str, earlier: ParsedBody | None) -> ParsedBod
     return ParsedBody(body, raw, find_layout(body, name), misses=misses)
 
 
-def _parse_rest(body: bytes, earlier: ParsedBody, layout: Layout) -> ParsedBody | None:
+def _parse_new_items(body: bytes, earlier: ParsedBody, layout: Layout) -> ParsedBody | None:
     """The parsed body; None if it has to be parsed as a whole.
 
-    The text between the first item and the first item that may differ is left out, which does not
-    change how the rest is parsed: the text before it is equal, and it ends between two items.
+    `layout` is the layout of the earlier body. The items that both bodies have are cut out, and
+    what remains is parsed. It is valid JSON: the bytes before the cut are equal in both bodies, and
+    the cut ends between two items.
     """
     name = layout.name
     count = bisect_right(layout.starts, common_prefix_length(body, earlier.body)) - 1
     if count < 1:
         return None
-    rest = body[: layout.starts[0]] + body[layout.starts[count] :]
+    shortened = body[: layout.starts[0]] + body[layout.starts[count] :]
     try:
-        raw = parse_body(rest)
+        raw = parse_body(shortened)
     except Refused:  # parsing the whole body reports the right position
         return None
-    rest_layout = find_layout(rest, name)
-    if rest_layout is None or rest_layout.starts[:1] != layout.starts[:1]:
+    new_layout = find_layout(shortened, name)
+    if new_layout is None or new_layout.starts[:1] != layout.starts[:1]:
         return None
     items = cast("list[Any]", earlier.raw[name])
     raw[name] = items[:count] + cast("list[Any]", raw[name])
-    return ParsedBody(body, raw, rest_layout.with_first_items(layout, count), earlier.known[:count])
+    return ParsedBody(body, raw, new_layout.with_first_items(layout, count), earlier.known[:count])
 
 
 LARGE_BODY = 256 * 1024
@@ -184,18 +185,18 @@ class LargeBodyWorker:
     """One worker thread; it starts with the first large body."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "weft-large-bodies")
+        self._executor = ThreadPoolExecutor(1, "weft-large-bodies")
 
     async def run(self, size: int, work: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
-        """The result of the work: here for a small body, in the thread for a large one."""
+        """The result of the work, done here for a small body and in the thread for a large one."""
         if size < LARGE_BODY:
             return work(*args, **options)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, lambda: work(*args, **options))
+        return await loop.run_in_executor(self._executor, lambda: work(*args, **options))
 
     def close(self) -> None:
         """Start no more work."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 def tune_interpreter() -> None:

@@ -73,7 +73,7 @@ def land_request(
     created = series.commits[-1].created
     if branch:
         store.land(thread.name, series.landing("append", branch, parent))
-        follow_client(store, thread, branch, created)
+        switch_head(store, thread, branch, created)
         return branch
     abandoned_head = store.read_ref(thread.name, thread.head)
     if abandoned_head is not None:
@@ -109,7 +109,7 @@ def return_to_request(
 
 def land_summary_request(store: Store, thread: str, series: Series) -> str:
     """Write a request for a summary to a side branch; returns its name."""
-    name = _free_number(store, thread, lambda number: f"{SUMMARY_BRANCH}{number}")
+    name = _first_free_branch(store, thread, lambda number: f"{SUMMARY_BRANCH}{number}")
     store.land(thread, series.landing("append", name, None))
     return name
 
@@ -121,17 +121,17 @@ def land_answer(
     parent: Id,
     series: Series,
     *,
-    is_late: bool = False,
+    is_newest_attempt: bool = True,
 ) -> str:
     """Write an answer after its request; returns the branch.
 
     If the request was answered before, there are two answers after it. If the client still waits
     for this one, it goes to HEAD's branch, and the commits that were there get a new branch.
-    Otherwise this answer gets a new branch: the client went elsewhere, continued from the other
-    answer, or repeated the request (`is_late`) and uses the answer to its newer request.
+    Otherwise this answer gets a new branch. `is_newest_attempt` says that the client did not repeat
+    the request later.
     """
     if branch:
-        with suppress(RefMoved):  # the branch went on, or is gone; nothing is written then
+        with suppress(RefMoved):  # the branch has other commits, or is gone; nothing is written
             store.land(thread.name, series.landing("append", branch, parent))
             return branch
     branches = branches_at(store, thread.name, parent)
@@ -141,10 +141,8 @@ def land_answer(
     rows = View().extend(store.walk(thread.name, parent)).rows
     name = _answer_name(store, thread.name, count_turns([row.message for row in rows]))
     abandoned_head = store.read_ref(thread.name, thread.head)
-    if (
-        abandoned_head is None
-        or is_late
-        or not _is_current(store, thread.name, abandoned_head, parent, branch)
+    if abandoned_head is None or not _is_awaited(
+        store, thread.name, abandoned_head, parent, branch, is_newest_attempt
     ):
         store.land(thread.name, series.landing("append", name, None))
         return name
@@ -153,12 +151,20 @@ def land_answer(
     return thread.head
 
 
-def _is_current(store: Store, thread: str, head: Id, request: Id, branch: str) -> bool:
-    """Whether the client still waits for an answer to this request.
+def _is_awaited(
+    store: Store, thread: str, head: Id, request: Id, branch: str, is_newest_attempt: bool
+) -> bool:
+    """Whether the client still waits for this answer to a request that was answered before.
 
-    It does not if HEAD is elsewhere, or if the client has continued from another answer. If no
-    branch ended in the request (`branch` is empty), the client went back to ask it again.
+    It does not wait in these cases:
+
+    - It repeated the request later, and uses the answer to its newest attempt.
+    - HEAD does not contain the request: the client went back to an earlier message.
+    - The client has continued from another answer. But if no branch ended in the request (`branch`
+      is empty), the client went back to ask it again.
     """
+    if not is_newest_attempt:
+        return False
     depths = store.read_depths(thread, head, [request, head])
     if request not in depths:
         return False
@@ -166,12 +172,12 @@ def _is_current(store: Store, thread: str, head: Id, request: Id, branch: str) -
     if not branch or depths[head] == depth + 1:
         return True
     (step,) = store.walk(thread, head, after=depth, until=depth + 1)
-    is_append = step.commit.kind == "append"
-    return not (is_append and decode_appended(step).role == "assistant")
+    is_answer = step.commit.kind == "append" and decode_appended(step).role == "assistant"
+    return not is_answer
 
 
-def follow_client(store: Store, thread: ThreadRecord, branch: str, created: float) -> None:
-    """Make the branch that the client uses the thread's HEAD."""
+def switch_head(store: Store, thread: ThreadRecord, branch: str, created: float) -> None:
+    """Make this branch, which the client uses, the thread's HEAD."""
     if thread.head != branch:
         head = store.read_ref(thread.name, branch)
         store.land(thread.name, Landing("switch", branch, head, head, created, was=thread.head))
@@ -187,16 +193,16 @@ def _create_branch(store: Store, thread: ThreadRecord, name: str, head: Id, crea
 
 
 def _answer_name(store: Store, thread: str, turn: int) -> str:
-    return _free_number(store, thread, lambda number: f"answer-{number}-of-turn-{turn}")
+    return _first_free_branch(store, thread, lambda number: f"answer-{number}-of-turn-{turn}")
 
 
 def _free_name(store: Store, thread: str, name: str) -> str:
     if store.read_ref(thread, name) is None:
         return name
-    return _free_number(store, thread, lambda number: f"{name}-{number + 1}")
+    return _first_free_branch(store, thread, lambda number: f"{name}-{number + 1}")
 
 
-def _free_number(store: Store, thread: str, make_name: Callable[[int], str]) -> str:
+def _first_free_branch(store: Store, thread: str, make_name: Callable[[int], str]) -> str:
     return first_free(make_name, lambda name: store.read_ref(thread, name) is not None)
 
 
@@ -214,7 +220,7 @@ def first_free(make_name: Callable[[int], str], is_taken: Callable[[str], bool])
     return make_name(high)
 
 
-OPENINGS = (
+SUMMARY_OPENINGS = (
     ("user", "Claude Code", "This session is being continued from a previous conversation"),
     ("user", "Codex", "Another language model started to solve this problem"),
     ("assistant", "Codex", OPENING),
@@ -224,10 +230,10 @@ OPENINGS = (
 BRANCHES_TRIED = 16
 """How many of the newest branches are compared with a list."""
 
-_INNER = re.compile(r"<summary>(.*)</summary>", re.DOTALL)
+_SUMMARY_ELEMENT = re.compile(r"<summary>(.*)</summary>", re.DOTALL)
 
 
-class Rank(NamedTuple):
+class BranchRank(NamedTuple):
     """How well a branch matches a list.
 
     `shared` is the number of common messages, `is_quoted` says whether the branch's last answer is
@@ -287,7 +293,7 @@ def find_compacted_thread(
 
 def _best_branch(
     store: Store, name: str, messages: Sequence[Message], summary: SummaryMessage
-) -> tuple[Rank, Thread]:
+) -> tuple[BranchRank, Thread]:
     """The branch of a thread that matches the list best, and its rank."""
     current = open_thread(store, name)
     rank = _rank(current, messages, summary)
@@ -315,19 +321,19 @@ def _client_of(message: Message) -> str | None:
             return "the client"
         if isinstance(block, Text):
             text = block.text.lstrip()
-            for role, client, opening in OPENINGS:
+            for role, client, opening in SUMMARY_OPENINGS:
                 if message.role == role and text.startswith(opening):
                     return client
     return None
 
 
-def _rank(thread: Thread, messages: Sequence[Message], summary: SummaryMessage) -> Rank:
+def _rank(thread: Thread, messages: Sequence[Message], summary: SummaryMessage) -> BranchRank:
     stored = thread.compile().messages
     keys = {match_key(message) for message in stored if not is_system(message)}
     shared = sum(match_key(message) in keys for message in messages)
     updated = "" if thread.head is None else thread.head.created.isoformat()
     is_quoted = bool(stored) and _quotes(messages[summary.index], stored[-1])
-    return Rank(shared, is_quoted, updated)
+    return BranchRank(shared, is_quoted, updated)
 
 
 def _quotes(summary: Message, answer: Message) -> bool:
@@ -336,8 +342,8 @@ def _quotes(summary: Message, answer: Message) -> bool:
         return False
     if any(isinstance(block, Opaque) and block in summary.blocks for block in answer.blocks):
         return True
-    inner = _INNER.search(answer.text)
-    text = (inner[1] if inner else answer.text).strip()
+    element = _SUMMARY_ELEMENT.search(answer.text)
+    text = (element[1] if element else answer.text).strip()
     whole_words = rf"(?<!\w){re.escape(text)}(?!\w)"
     return bool(text) and re.search(whole_words, summary.text) is not None
 

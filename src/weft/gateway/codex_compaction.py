@@ -47,6 +47,7 @@ TRIGGER = "compaction_trigger"
 PATH = "/v1/responses/compact"
 ITEM = "compaction"
 SEAL = "weft.1."
+"""The prefix of the summaries that this gateway has sealed."""
 
 QUESTION = (
     "The conversation has become too long to go on with, so everything above is about to be "
@@ -80,7 +81,7 @@ def read_compaction_request(protocol: str, path: str, body: JsonObject) -> Compa
     """The request to compact, recognised by the path or the last item; None if there is none."""
     if protocol != PROTOCOL:
         return None
-    items = _items(body)
+    items = _input_items(body)
     if path == PATH:
         return CompactionRequest(tuple(item for item in items if item.get("role") == "user"))
     return CompactionRequest() if items and items[-1].get("type") == TRIGGER else None
@@ -94,11 +95,11 @@ def ask_for_summary(body: JsonObject) -> JsonObject:
     members = {key: value for key, value in body.items() if key != "text"}
     if members.get("tools"):
         members["tool_choice"] = "none"
-    items = [item for item in _items(body) if item.get("type") != TRIGGER]
+    items = [item for item in _input_items(body) if item.get("type") != TRIGGER]
     return {**members, "input": [*items, _message(QUESTION)]}
 
 
-def _items(body: JsonObject) -> list[JsonObject]:
+def _input_items(body: JsonObject) -> list[JsonObject]:
     items: object = body.get("input")
     if isinstance(items, str):
         return [_message(items)]
@@ -116,11 +117,12 @@ def open_summaries(body: JsonObject) -> JsonObject:
     items = body.get("input")
     if not isinstance(items, list):
         return body
-    opened = [part for item in cast(list[object], items) for part in _opened(item)]
+    opened = [part for item in cast(list[object], items) for part in _open_item(item)]
     return {**body, "input": opened}
 
 
-def _opened(item: object) -> list[object]:
+def _open_item(item: object) -> list[object]:
+    """The messages of a sealed summary; any other item unchanged."""
     match item:
         case {"type": "compaction", "encrypted_content": str(sealed)} if sealed.startswith(SEAL):
             try:

@@ -38,7 +38,7 @@ from .google import (
     read_address,
 )
 from .guard import Guard
-from .listings import LISTING_SECONDS, PREFIX
+from .listings import LISTING_SECONDS, MODEL_PREFIX
 from .outgoing import is_direct, write_outgoing
 from .state import State
 
@@ -47,6 +47,7 @@ WRAPPED = "generateContentRequest"
 
 HEALTH = "/healthz"
 EPOCH = "1970-01-01T00:00:00Z"
+"""The time of a model whose upstream sends none: the SDKs require one."""
 
 Endpoint = Callable[[State, Inbound, Outbound], Awaitable[None]]
 
@@ -93,13 +94,13 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
                     route.provider, outgoing.path, outgoing.body, outgoing.headers, GATEWAY_RETRY
                 )
             try:
-                counted = await guard.read_all(reply)
+                answer = await guard.read_all(reply)
             finally:
                 reply.close()
         if reply.status < 400:
-            check_count(counted, member, route.provider.name)
-        kind = reply.headers.get("content-type", "application/json")
-        await outbound.send(reply.status, counted, [("content-type", kind)])
+            check_count(answer, member, route.provider.name)
+        content_type = reply.headers.get("content-type", "application/json")
+        await outbound.send(reply.status, answer, [("content-type", content_type)])
     except ClientLeft:
         return
     except Refused as error:
@@ -131,7 +132,7 @@ async def send_refusal(codec: Codec, outbound: Outbound, error: Refused) -> None
     await outbound.send(status, orjson.dumps(wire))
 
 
-async def no_websocket(state: State, inbound: Inbound, outbound: Outbound) -> None:
+async def refuse_websocket(state: State, inbound: Inbound, outbound: Outbound) -> None:
     """Refuse a WebSocket, which Codex asks for first; status 426 makes it use HTTP at once."""
     try:
         admit(inbound.headers, state.settings)
@@ -166,9 +167,9 @@ async def metrics(state: State, inbound: Inbound, outbound: Outbound) -> None:
 async def google(state: State, inbound: Inbound, outbound: Outbound) -> None:
     """A Gemini path: a conversation, or a token count."""
     move_key_to_header(inbound)
-    counts = read_address(inbound.path).method == COUNT
-    answer = count_tokens if counts else conversation
-    await answer(GOOGLE, state, inbound, choose_outbound(inbound, outbound))
+    is_count = read_address(inbound.path).method == COUNT
+    serve = count_tokens if is_count else conversation
+    await serve(GOOGLE, state, inbound, choose_outbound(inbound, outbound))
 
 
 async def unknown_path(state: State, inbound: Inbound, outbound: Outbound) -> None:
@@ -192,19 +193,20 @@ def client_protocol(inbound: Inbound) -> str:
     """The protocol of a client, if its path does not determine it."""
     if is_google(inbound):
         return GOOGLE
-    anthropic = inbound.path.startswith("/v1/messages") or "anthropic-version" in inbound.headers
-    return "anthropic" if anthropic else "openai-chat"
+    if inbound.path.startswith("/v1/messages") or "anthropic-version" in inbound.headers:
+        return "anthropic"
+    return "openai-chat"
 
 
 async def models(state: State, inbound: Inbound, outbound: Outbound) -> None:
-    """Answer with the list, or with the one model that the path names."""
+    """Answer with the list of models, or with the one model that the path names."""
     move_key_to_header(inbound)
     protocol = client_protocol(inbound)
     try:
         admit(inbound.headers, state.settings)
         async with Guard(inbound, state.gate) as guard:
             with guard.waiting():
-                rows_by_name = await _collect(state, inbound, protocol)
+                rows_by_name = await _collect_models(state, inbound, protocol)
         name = inbound.path.partition("/models")[2].strip("/")
         if name and name not in rows_by_name:
             raise Refused(f"no model {name!r} here", status=404, type="not_found_error")
@@ -214,16 +216,17 @@ async def models(state: State, inbound: Inbound, outbound: Outbound) -> None:
         status, body = CODECS[protocol].encode_error(failure(error))
         await outbound.send(status, orjson.dumps(body))
         return
-    write = _google_row if protocol == GOOGLE else _row
+    write_row = _google_model_row if protocol == GOOGLE else _model_row
     if name:
-        await outbound.send(200, orjson.dumps(write(state, name, rows_by_name[name])))
+        await outbound.send(200, orjson.dumps(write_row(state, name, rows_by_name[name])))
         return
-    rows = [write(state, name, row) for name, row in rows_by_name.items()]
-    listing = {"models": rows} if protocol == GOOGLE else _list(rows)
+    rows = [write_row(state, name, row) for name, row in rows_by_name.items()]
+    listing = {"models": rows} if protocol == GOOGLE else _model_list(rows)
     await outbound.send(200, orjson.dumps(listing))
 
 
-async def _collect(state: State, inbound: Inbound, protocol: str) -> dict[str, JsonObject]:
+async def _collect_models(state: State, inbound: Inbound, protocol: str) -> dict[str, JsonObject]:
+    """The models of all upstreams, the aliases and the offline model, by name."""
     listings = await asyncio.gather(
         *(_read_models(state, provider, inbound.headers, protocol) for provider in state.providers)
     )
@@ -256,13 +259,13 @@ async def _read_models(
         return {}
     entries = [cast(JsonObject, row) for row in cast(list[Any], rows) if isinstance(row, dict)]
     return {
-        name.removeprefix(PREFIX): row
+        name.removeprefix(MODEL_PREFIX): row
         for row in entries
         if isinstance(name := row.get(form.name), str)
     }
 
 
-def _row(_state: State, name: str, row: JsonObject) -> JsonObject:
+def _model_row(_state: State, name: str, row: JsonObject) -> JsonObject:
     """A model with all members that the SDKs of Anthropic and OpenAI read."""
     return {
         "type": "model",
@@ -276,17 +279,17 @@ def _row(_state: State, name: str, row: JsonObject) -> JsonObject:
     }
 
 
-def _list(rows: list[JsonObject]) -> JsonObject:
+def _model_list(rows: list[JsonObject]) -> JsonObject:
     ends = {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
     return {"object": "list", "data": rows, "has_more": False, **ends}
 
 
-def _google_row(state: State, name: str, row: JsonObject) -> JsonObject:
-    """https://ai.google.dev/api/models"""
-    if str(row.get("name", "")).startswith(PREFIX):
+def _google_model_row(state: State, name: str, row: JsonObject) -> JsonObject:
+    """A model as Gemini lists it: https://ai.google.dev/api/models"""
+    if str(row.get("name", "")).startswith(MODEL_PREFIX):
         return row
     return {
-        "name": PREFIX + name,
+        "name": MODEL_PREFIX + name,
         "baseModelId": name,
         "version": "1",
         "displayName": name,
@@ -308,7 +311,7 @@ def _conversation_routes() -> dict[tuple[str, str], Endpoint]:
 
 ROUTES: dict[tuple[str, str], Endpoint] = {
     **_conversation_routes(),
-    ("GET", "/v1/responses"): no_websocket,
+    ("GET", "/v1/responses"): refuse_websocket,
     ("GET", "/v1/models"): models,
     ("GET", "/v1beta/models"): models,
     ("GET", HEALTH): health,

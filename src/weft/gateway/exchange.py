@@ -71,7 +71,7 @@ from weft.thread import has_sealed_summaries, open as open_thread, with_portable
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit, has_credentials, name_in_scope
-from .bodies import ParsedBody, body_key, parse_again
+from .bodies import ParsedBody, body_key, parse_reusing
 from .codex_compaction import (
     CompactionRelay,
     CompactionRequest,
@@ -86,7 +86,7 @@ from .errors import failure, refusal
 from .exchange_log import ExchangeLog
 from .google import read_address
 from .guard import Guard
-from .hints import is_retry, is_title_request, read_hint, read_parent_hint, retry_count
+from .hints import is_retry, is_side_question, read_hint, read_parent_hint, retry_count
 from .identity import Continuation
 from .live import LiveExchange
 from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_outgoing
@@ -94,7 +94,7 @@ from .recorder import Recording
 from .records import RequestLocation
 from .relay import PassThroughRelay, Relay
 from .restore import (
-    join,
+    join_conversation,
     read_previous_id,
     unknown_previous_id,
     unknown_stored_id,
@@ -127,7 +127,8 @@ class Exchange:
     is the size of the body that the client sent. `is_readable` is false for a body that Weft cannot
     decode: it is forwarded, but not recorded. `decoded` is the request as it was decoded from
     `raw`; None if parts of it came from the store. `upstream_request` is the request with restored
-    answers.
+    answers. `compaction` is Codex's request to compact, if this is one. `continuation` is the
+    answer that the request names by its id.
     """
 
     raw: JsonObject
@@ -203,23 +204,29 @@ class Exchange:
         return bool(self.request.params.stream)
 
     @property
-    def source(self) -> Codec:
-        """The codec of the protocol in which the answer comes."""
+    def upstream_codec(self) -> Codec:
+        """The codec of the upstream's protocol."""
         return self.codec if self.is_direct else CODECS[self.route.provider.protocol]
 
     @property
     def is_partial(self) -> bool:
-        """Whether a part of an answer arrived before it failed."""
+        """Whether only a part of the answer arrived before it failed."""
         return self.error is not None and self.relay is not None and self.relay.started
 
     async def compute(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """Run a function whose cost grows with the body, away from the event loop if need be."""
+        """Run a function whose cost grows with the body; for a large body, in a thread."""
         return await self.state.large_bodies.run(len(self.body), function, *args, **options)
 
-    def headers(self, reply: Reply | None = None) -> list[tuple[str, str]]:
-        """The headers of the answer: Weft's own, and the upstream's that the client needs."""
+    def headers(
+        self, reply: Reply | None = None, losses: tuple[Loss, ...] | None = None
+    ) -> list[tuple[str, str]]:
+        """The headers of the answer: Weft's own, and the upstream's that the client needs.
+
+        `losses` are those of the whole exchange; by default, those of the request.
+        """
         recording = self.recording
-        headers = [("x-weft-losses", loss_header(self.outgoing.losses))]
+        losses = self.outgoing.losses if losses is None else losses
+        headers = [("x-weft-losses", loss_header(losses))]
         headers.append(("x-weft-recorded", "no" if recording is None else recording.state))
         if recording is not None and recording.location is not None:
             headers.append(("x-weft-thread", recording.location.thread))
@@ -254,7 +261,7 @@ async def _handle(
         await _answer(exchange, outbound)
 
 
-# The stages. `STAGES`, behind the last one, has their order.
+# The stages; `STAGES`, after the last one, lists them in order.
 
 
 async def parse_json(exchange: Exchange) -> None:
@@ -267,7 +274,7 @@ async def parse_json(exchange: Exchange) -> None:
         exchange.raw = await exchange.compute(parse_body, body)
         return
     earlier = recorder.parsed_bodies.get(key)
-    parsed = await exchange.compute(parse_again, body, codec.conversation_member, earlier)
+    parsed = await exchange.compute(parse_reusing, body, codec.conversation_member, earlier)
     recorder.parsed_bodies.put(key, parsed)
     exchange.raw, exchange.parsed = parsed.raw, parsed
 
@@ -287,7 +294,7 @@ async def decode_request(exchange: Exchange) -> None:
         read_request, exchange.state, exchange.codec, exchange.raw, exchange.inbound, known
     )
     if parsed is not None and exchange.is_readable and exchange.codec.decode_with_known is not None:
-        parsed.decoded(exchange.request)
+        parsed.keep_messages(exchange.request)
     exchange.decoded = None
     if exchange.is_readable and read_previous_id(exchange.codec, exchange.raw) is None:
         exchange.decoded = exchange.request
@@ -335,7 +342,9 @@ async def resume_conversation(exchange: Exchange) -> None:
     if conversation is None and not upstream_may_know_it:
         raise unknown_previous_id(codec, previous_id)
     if conversation is not None and exchange.is_readable:
-        exchange.request, exchange.continuation = join(codec, conversation, exchange.request)
+        exchange.request, exchange.continuation = join_conversation(
+            codec, conversation, exchange.request
+        )
 
 
 async def check_stored_ids(exchange: Exchange) -> None:
@@ -383,19 +392,20 @@ async def record_request(exchange: Exchange) -> None:
         exchange.upstream_request = replace_answers(request, exchange.recording.answers)
 
 
-async def make_room(exchange: Exchange) -> None:
+async def compact_to_fit(exchange: Exchange) -> None:
     """Compact the conversation if it would not fit the model's window (`auto_compact`)."""
-    await _make_room(exchange, force=False)
+    await _compact(exchange, force=False)
 
 
-async def _make_room(exchange: Exchange, *, force: bool) -> bool:
+async def _compact(exchange: Exchange, *, force: bool) -> bool:
+    """Compact the conversation if it does not fit, or in any case; returns whether it was."""
     compactor, recording = exchange.state.compactor, exchange.recording
     if compactor is None or recording is None or recording.location is None:
         return False
-    if exchange.compaction is not None or is_title_request(exchange.request):
+    if exchange.compaction is not None or is_side_question(exchange.request):
         return False
     model = exchange.state.catalog.find(exchange.route.model, exchange.route.provider.name)
-    compacted = await compactor.make_room(
+    compacted = await compactor.compact_request(
         recording.location,
         model,
         exchange.request,
@@ -405,28 +415,28 @@ async def _make_room(exchange: Exchange, *, force: bool) -> bool:
     )
     if compacted is None:
         return False
-    recording.location, recording.view = compacted.location, compacted.view
+    recording.location, recording.edited_messages = compacted.location, compacted.messages
     exchange.log.compacted = compacted.result.method
     return True
 
 
-async def show_edits(exchange: Exchange) -> None:
+async def apply_edits(exchange: Exchange) -> None:
     """Send the conversation as it was edited in Weft: compacted, pinned, with messages left out.
 
     The client still sends the unedited conversation. It is replaced even if the upstream speaks the
     client's protocol.
     """
-    view = None if exchange.recording is None else exchange.recording.view
-    if view is None:
+    recording = exchange.recording
+    if recording is None or recording.edited_messages is None:
         return
-    request = replace_messages(exchange.request, view)
+    request = replace_messages(exchange.request, recording.edited_messages)
     exchange.request = exchange.upstream_request = request
     if exchange.is_direct:
-        exchange.body = await exchange.compute(_encode_own, exchange, request)
+        exchange.body = await exchange.compute(_encode_client_body, exchange, request)
         exchange.outgoing = await _write(exchange, request)
 
 
-async def show_sealed_summaries(exchange: Exchange) -> None:
+async def replace_sealed_summaries(exchange: Exchange) -> None:
     """Replace sealed summaries that this upstream cannot read with text.
 
     The thread still has the messages that they summarise, so nothing is lost by a change of vendor.
@@ -449,7 +459,7 @@ async def show_sealed_summaries(exchange: Exchange) -> None:
     exchange.outgoing = structs.replace(outgoing, losses=(*losses, *outgoing.losses))
 
 
-def _encode_own(exchange: Exchange, request: Request) -> bytes:
+def _encode_client_body(exchange: Exchange, request: Request) -> bytes:
     """The client's body, with the messages of another request.
 
     The messages are encoded from scratch (`wire=None`), as for another protocol: the thread may
@@ -494,9 +504,9 @@ STAGES: tuple[Stage, ...] = (
     check_stored_ids,
     write_unrestored,
     record_request,
-    make_room,
-    show_edits,
-    show_sealed_summaries,
+    compact_to_fit,
+    apply_edits,
+    replace_sealed_summaries,
     write_restored,
     keep_sent_body,
 )
@@ -514,18 +524,18 @@ def read_request(
     recorded. For any other upstream it is refused.
     """
     address = read_address(inbound.path)
-    pays = has_credentials(inbound.headers, state.settings, codec.protocol)
+    has_own_credentials = has_credentials(inbound.headers, state.settings, codec.protocol)
     try:
-        own_raw = without_previous_id(codec, raw)
+        members = without_previous_id(codec, raw)
         if known and codec.decode_with_known is not None:
-            request = codec.decode_with_known(own_raw, address.model, known)
+            request = codec.decode_with_known(members, address.model, known)
         else:
-            request = codec.decode_request(own_raw, address.model)
+            request = codec.decode_request(members, address.model)
     except Refused:
         model = address.model or raw.get("model")
         if not isinstance(model, str):
             raise
-        route = _find_route(state, model, codec.protocol, pays)
+        route = _find_route(state, model, codec.protocol, has_own_credentials)
         if route.provider is OFFLINE or not is_direct(route, codec):
             raise
         streams = bool(raw.get("stream")) if address.streams is None else address.streams
@@ -533,18 +543,18 @@ def read_request(
     if address.streams is not None:
         params = structs.replace(request.params, stream=address.streams)
         request = structs.replace(request, params=params)
-    route = _find_route(state, request.model, codec.protocol, pays)
+    route = _find_route(state, request.model, codec.protocol, has_own_credentials)
     return request, route, True
 
 
-def _find_route(state: State, model: str, protocol: str, pays: bool) -> Route:
+def _find_route(state: State, model: str, protocol: str, has_own_credentials: bool) -> Route:
     """The upstream for the model that a client asks for."""
     return find_route(
         model,
         protocol,
         state.providers,
         state.catalog,
-        has_credentials=pays,
+        has_credentials=has_own_credentials,
         aliases=state.settings.aliases,
     )
 
@@ -566,7 +576,7 @@ async def _write(exchange: Exchange, request: Request) -> Outgoing:
 def _keep_sent_body(exchange: Exchange) -> None:
     recorder, recording = exchange.state.recorder, exchange.recording
     if recorder is not None and recording is not None:
-        protocol, model = exchange.source.protocol, exchange.route.model
+        protocol, model = exchange.upstream_codec.protocol, exchange.route.model
         recorder.keep_sent(recording, exchange.outgoing.body, protocol, model)
 
 
@@ -576,7 +586,7 @@ def _has_answers(request: Request) -> bool:
 
 async def _answer(exchange: Exchange, outbound: Outbound) -> None:
     """Answer the request; the outcome is recorded whatever it is."""
-    _begin_live(exchange)
+    _publish_begin(exchange)
     try:
         await _ask(exchange, outbound)
     except ClientLeft:
@@ -591,11 +601,11 @@ async def _answer(exchange: Exchange, outbound: Outbound) -> None:
         raise
     finally:
         await _record_failure(exchange)
-        _end_live(exchange)
+        _publish_end(exchange)
 
 
-def _begin_live(exchange: Exchange) -> None:
-    """Show the exchange to the watchers of its thread; without a record it has no thread."""
+def _publish_begin(exchange: Exchange) -> None:
+    """Tell the watchers of the thread that the exchange has begun; if it is recorded at all."""
     location = None if exchange.recording is None else exchange.recording.location
     if location is None:
         return
@@ -612,14 +622,14 @@ def _begin_live(exchange: Exchange) -> None:
     exchange.state.live.begin(exchange.live)
 
 
-def _show_retry(exchange: Exchange, retry: JsonObject) -> None:
-    """Show the watchers of the thread that the request is sent again, and why."""
+def _publish_retry(exchange: Exchange, retry: JsonObject) -> None:
+    """Tell the watchers of the thread that the request is sent again, and why."""
     if exchange.live is not None:
         exchange.state.live.retry(exchange.live, retry)
 
 
-def _end_live(exchange: Exchange) -> None:
-    """Show the watchers that the outcome is recorded; later calls change nothing."""
+def _publish_end(exchange: Exchange) -> None:
+    """Tell the watchers that the outcome is recorded; later calls change nothing."""
     live, recording = exchange.live, exchange.recording
     if live is not None and recording is not None:
         if recording.location is not None:
@@ -637,24 +647,27 @@ async def _ask(exchange: Exchange, outbound: Outbound) -> None:
     error = await _ask_once(exchange, outbound)
     if error is None:
         return
-    if error.error.kind in TOO_LONG and await _make_room(exchange, force=True):
-        _show_retry(exchange, {"content": COMPACTED_RETRY})
-        await show_edits(exchange)
-        exchange.outgoing = await _write(exchange, exchange.request)
-        _keep_sent_body(exchange)
-        retry_error = await _ask_once(exchange, outbound)
-        if retry_error is None:
+    if error.error.kind in TOO_LONG and await _compact(exchange, force=True):
+        await apply_edits(exchange)
+        error = await _ask_again(exchange, outbound, COMPACTED_RETRY)
+        if error is None:
             return
-        error = retry_error
     if exchange.upstream_request is not exchange.request and is_about_restored_content(error.error):
-        _show_retry(exchange, {"content": UNRESTORED_RETRY})
-        exchange.outgoing = await _write(exchange, exchange.request)
-        _keep_sent_body(exchange)
-        second_error = await _ask_once(exchange, outbound)
+        second_error = await _ask_again(exchange, outbound, UNRESTORED_RETRY)
         if second_error is None:
             return
         error = error if is_about_restored_content(second_error.error) else second_error
     await _relay_error(exchange, error, outbound)
+
+
+async def _ask_again(
+    exchange: Exchange, outbound: Outbound, reason: str
+) -> "UpstreamErrorBody | None":
+    """Send the request without restored parts; returns the error, if it fails again."""
+    _publish_retry(exchange, {"content": reason})
+    exchange.outgoing = await _write(exchange, exchange.request)
+    _keep_sent_body(exchange)
+    return await _ask_once(exchange, outbound)
 
 
 async def _ask_once(exchange: Exchange, outbound: Outbound) -> "UpstreamErrorBody | None":
@@ -670,6 +683,7 @@ async def _ask_once(exchange: Exchange, outbound: Outbound) -> "UpstreamErrorBod
 
 
 async def _post(exchange: Exchange) -> Reply:
+    """Send the request; the offline model answers here."""
     state, route, outgoing = exchange.state, exchange.route, exchange.outgoing
     if exchange.is_offline:
         return OfflineReply(
@@ -685,7 +699,7 @@ async def _post(exchange: Exchange) -> Reply:
             outgoing.body,
             outgoing.headers,
             GATEWAY_RETRY,
-            on_retry=lambda retry: _show_retry(exchange, retry.data()),
+            on_retry=lambda retry: _publish_retry(exchange, retry.data()),
         )
 
 
@@ -709,6 +723,7 @@ async def _deliver_body(exchange: Exchange, reply: Reply, outbound: Outbound) ->
     except UpstreamFailed as error:
         if not is_forwarded or not error.native:
             raise
+        # The body is the upstream's own error in the client's protocol, so it is forwarded.
         answer, log.outcome = None, "upstream_failed"
         exchange.error = failure(error)
         await _record_failure(exchange)
@@ -725,9 +740,8 @@ async def _deliver_body(exchange: Exchange, reply: Reply, outbound: Outbound) ->
             body, losses = orjson.dumps(encoded.body), (*losses, *encoded.losses)
         await _record_answer(exchange, response)
     log.status, log.losses = reply.status, len(losses)
-    log.first_byte()
-    headers = [("x-weft-losses", loss_header(losses)), *exchange.headers(reply)[1:]]
-    await outbound.send(reply.status, body, headers)
+    log.mark_first_byte()
+    await outbound.send(reply.status, body, exchange.headers(reply, losses))
 
 
 def _read_answer(translator: AnswerTranslator, body: bytes) -> tuple[Response, Response] | None:
@@ -757,7 +771,7 @@ def _write_summary(
 
 def _open_translator(exchange: Exchange) -> AnswerTranslator:
     options, origin = _answer_options(exchange), exchange.route.origin
-    return AnswerTranslator(exchange.source, exchange.codec, options, origin)
+    return AnswerTranslator(exchange.upstream_codec, exchange.codec, options, origin)
 
 
 def _answer_options(exchange: Exchange) -> AnswerOptions:
@@ -784,7 +798,7 @@ async def _deliver_stream(exchange: Exchange, reply: Reply, outbound: Outbound) 
     log.streamed = True
     live, feed = exchange.live, exchange.state.live
     if live is not None:
-        feed.answer(live, relay.answer_fold)
+        feed.begin_answer(live, relay.answer_fold)
     try:
         async for chunk in exchange.guard.chunks(reply, exchange.state.settings.ping_seconds):
             if chunk is None:
@@ -792,9 +806,9 @@ async def _deliver_stream(exchange: Exchange, reply: Reply, outbound: Outbound) 
             else:
                 piece = relay.feed(chunk)
                 if relay.answer_fold.has_content:
-                    log.first_token()
+                    log.mark_first_token()
                 if live is not None:
-                    feed.grew(live)
+                    feed.grow_answer(live)
                 await _send_piece(exchange, reply, outbound, relay, piece)
         await _send_piece(exchange, reply, outbound, relay, relay.close())
     except (UpstreamError, StoreError) as error:
@@ -816,10 +830,11 @@ async def _deliver_stream(exchange: Exchange, reply: Reply, outbound: Outbound) 
 
 def _open_relay(exchange: Exchange) -> Relay:
     options = _answer_options(exchange)
-    relay: Relay = _open_translator(exchange)
     if exchange.is_direct:
         unchanged = AnswerOptions(created=options.created, include_usage=options.include_usage)
         relay = PassThroughRelay(exchange.codec, unchanged, exchange.route.origin)
+    else:
+        relay = _open_translator(exchange)
     return relay if exchange.compaction is None else CompactionRelay(relay, exchange.codec, options)
 
 
@@ -846,7 +861,7 @@ async def _send_frames(exchange: Exchange, reply: Reply, outbound: Outbound, fra
         return
     if not outbound.started:
         exchange.log.status = reply.status
-        exchange.log.first_byte()
+        exchange.log.mark_first_byte()
         await outbound.start(reply.status, [*STREAM_HEADERS, *exchange.headers(reply)])
     await outbound.write(frames)
 
@@ -861,11 +876,11 @@ async def _record_answer(exchange: Exchange, response: Response) -> None:
         await recorder.finish(recording, response, log.first_token_seconds, log.seconds)
         if recording.location is not None:
             exchange.log.branch = recording.location.branch
-            _note_usage(exchange, recording.location, response.usage)
-    _end_live(exchange)
+            _report_usage(exchange, recording.location, response.usage)
+    _publish_end(exchange)
 
 
-def _note_usage(exchange: Exchange, location: RequestLocation, usage: Usage | None) -> None:
+def _report_usage(exchange: Exchange, location: RequestLocation, usage: Usage | None) -> None:
     """Report to the compactor how full the context window is now."""
     compactor, route = exchange.state.compactor, exchange.route
     if compactor is None or usage is None or usage.input is None:

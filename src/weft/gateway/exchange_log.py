@@ -39,12 +39,12 @@ class ExchangeLog:
         self._first_byte_at: float | None = None
         self._first_token_at: float | None = None
 
-    def first_byte(self) -> None:
+    def mark_first_byte(self) -> None:
         """Note the time of the first byte; later calls change nothing."""
         if self._first_byte_at is None:
             self._first_byte_at = time.perf_counter()
 
-    def first_token(self) -> None:
+    def mark_first_token(self) -> None:
         """Note the time of the first content of a stream; later calls change nothing."""
         if self._first_token_at is None:
             self._first_token_at = time.perf_counter()
@@ -151,32 +151,34 @@ class Metrics:
         """The counts in the text format of Prometheus, version 0.0.4."""
         ended = self._ended.total()
         lines = [
-            *_head("weft_exchanges_total", "counter", "Model requests that have ended."),
+            *_metric_header("weft_exchanges_total", "counter", "Model requests that have ended."),
             *(
-                f'weft_exchanges_total{{protocol="{protocol}",upstream="{_escape(upstream)}",'
+                f'weft_exchanges_total{{protocol="{protocol}",upstream="{_escape_label(upstream)}",'
                 f'outcome="{outcome}",status="{status}"}} {count}'
                 for (protocol, upstream, outcome, status), count in sorted(self._ended.items())
             ),
-            *_head("weft_exchanges_in_progress", "gauge", "Model requests that run now."),
+            *_metric_header("weft_exchanges_in_progress", "gauge", "Model requests that run now."),
             f"weft_exchanges_in_progress {self.exchanges - ended}",
-            *_head("weft_tokens_total", "counter", "Tokens that upstreams reported."),
+            *_metric_header("weft_tokens_total", "counter", "Tokens that upstreams reported."),
             *(
-                f'weft_tokens_total{{upstream="{_escape(upstream)}",kind="{kind}"}} {count}'
+                f'weft_tokens_total{{upstream="{_escape_label(upstream)}",kind="{kind}"}} {count}'
                 for (upstream, kind), count in sorted(self._tokens.items())
             ),
-            *_head("weft_losses_total", "counter", "Losses of translations."),
+            *_metric_header("weft_losses_total", "counter", "Losses of translations."),
             f"weft_losses_total {self._losses}",
-            *_head("weft_exchange_seconds", "histogram", "Time until the end of an answer."),
+            *_metric_header(
+                "weft_exchange_seconds", "histogram", "Time until the end of an answer."
+            ),
             *self._seconds.lines("weft_exchange_seconds"),
-            *_head("weft_first_byte_seconds", "histogram", "Time until its first byte."),
+            *_metric_header("weft_first_byte_seconds", "histogram", "Time until its first byte."),
             *self._first_byte.lines("weft_first_byte_seconds"),
         ]
         return "\n".join(lines) + "\n"
 
 
-def _head(name: str, kind: str, description: str) -> tuple[str, str]:
+def _metric_header(name: str, kind: str, description: str) -> tuple[str, str]:
     return f"# HELP {name} {description}", f"# TYPE {name} {kind}"
 
 
-def _escape(label: str) -> str:
+def _escape_label(label: str) -> str:
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -22,8 +22,9 @@ from .render import render
 
 FRAME_LIMIT = 1024 * 1024
 RENDER_SECONDS = 0.15
-FRAMES = ("say", "retry", "confirm", "answer", "hint", "interrupt", "watch", "unqueue")
-DELTAS = ("text_delta", "thinking_delta")
+"""How often a text that is being streamed is rendered."""
+FRAME_TYPES = ("say", "retry", "confirm", "answer", "hint", "interrupt", "watch", "unqueue")
+DELTA_TYPES = ("text_delta", "thinking_delta")
 
 
 def read_frame(text: str | None) -> JsonObject:
@@ -39,8 +40,8 @@ def read_frame(text: str | None) -> JsonObject:
     if not isinstance(frame, dict):
         raise Refused("the frame is not a JSON object", param="frame")
     kind = cast(JsonObject, frame).get("type")
-    if kind not in FRAMES:
-        types = ", ".join(FRAMES)
+    if kind not in FRAME_TYPES:
+        types = ", ".join(FRAME_TYPES)
         raise Refused(f"unknown frame type {kind!r}; the types are {types}", param="type")
     return cast(JsonObject, frame)
 
@@ -85,6 +86,7 @@ class FrameWriter:
         return frames
 
     def _render_block(self) -> JsonObject:
+        # In UTF-16 units, as JavaScript counts.
         length = len(self._text.encode("utf-16-le", "surrogatepass")) // 2
         return {
             "type": "rendered",
@@ -109,7 +111,7 @@ class Transcript:
     def add(self, frame: JsonObject) -> None:
         """Add the next frame."""
         kind, block = frame.get("type"), str(frame.get("id"))
-        if kind in DELTAS:
+        if kind in DELTA_TYPES:
             if block in self._deltas:
                 self._deltas[block][1].append(frame["text"])
                 return

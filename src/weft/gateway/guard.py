@@ -22,9 +22,8 @@ from .asgi import ClientLeft, Inbound
 FLUSH_SECONDS = 2.0
 """How long interrupted answers may take to send their last frame."""
 
-
 WATCH_SECONDS = 0.05
-"""The client is watched after this time, so that fast calls do not pay for the task."""
+"""The client is watched only after this time, so that fast calls do not pay for the task."""
 
 
 class GatewayStopping(UpstreamFailed):
@@ -74,27 +73,28 @@ class Guard:
 
     @contextmanager
     def waiting(self) -> Generator[None]:
-        """A context in which an interrupt is raised at once. It cancels like `asyncio.timeout`."""
+        """A context in which an interrupt is raised at once."""
         if self._reason is not None:
             raise self._reason
         task = asyncio.current_task()
         assert task is not None
-        cancelling = task.cancelling()
+        cancels_before = task.cancelling()
         self._waiting = task
         try:
             yield
         except asyncio.CancelledError:
-            if self._interrupted and task.uncancel() <= cancelling and self._reason is not None:
+            # As in `asyncio.timeout`: only if nobody else has cancelled the task too.
+            if self._interrupted and task.uncancel() <= cancels_before and self._reason is not None:
                 raise self._reason from None
             raise
         finally:
             self._waiting = None
 
-    async def chunks(self, reply: Reply, pause: float) -> AsyncIterator[bytes | None]:
-        """Each chunk of a body; None after every `pause` seconds without one."""
+    async def chunks(self, reply: Reply, seconds: float) -> AsyncIterator[bytes | None]:
+        """Each chunk of a body; None whenever none has arrived for that many seconds."""
         while True:
             with self.waiting():
-                chunk = await reply.read(pause)
+                chunk = await reply.read(seconds)
             if chunk == b"":
                 return
             yield chunk

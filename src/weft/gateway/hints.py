@@ -32,8 +32,10 @@ from weft.thread import PREFIXES, child_key, find_session, safe_name
 from .codex_compaction import QUESTION
 
 TITLE_PROMPT_LENGTH = 200
+"""A request for a title says so in the first characters of a text: this many are searched."""
 TITLE_LENGTH = 120
 RETRY_DIGITS = 4
+"""A retry count with more digits is not an SDK's; it counts as one retry."""
 
 SideKind = Literal["title", "topic", "check"]
 
@@ -67,12 +69,13 @@ def read_parent_hint(headers: Mapping[str, str], request: Request) -> str | None
 
     Subagents of Claude Code and Codex have sessions of their own.
     """
-    session = headers.get("x-claude-code-session-id") or _user_session(headers, request)
+    session = headers.get("x-claude-code-session-id") or _read_user_session(request)
     if session and headers.get("x-claude-code-agent-id"):
         return PREFIXES["claude-code"] + safe_name(session)
     session, thread = headers.get("session-id"), headers.get("thread-id")
-    is_child = bool(session) and bool(thread) and thread != session
-    return PREFIXES["codex"] + safe_name(session) if session and is_child else None
+    if session and thread and thread != session:
+        return PREFIXES["codex"] + safe_name(session)
+    return None
 
 
 def retry_count(headers: Mapping[str, str]) -> int:
@@ -133,8 +136,8 @@ def read_title_answer(text: str) -> str | None:
     return line[:TITLE_LENGTH] or None
 
 
-def is_title_request(request: Request) -> bool:
-    """Whether a request is a side question, such as one for a title, and not a turn."""
+def is_side_question(request: Request) -> bool:
+    """Whether a request is not a turn of the conversation, but for example asks for a title."""
     return read_side_kind(request) is not None
 
 
@@ -147,18 +150,18 @@ def is_summary_request(request: Request) -> bool:
     return any(text.startswith(SUMMARY_QUESTIONS) for text in texts)
 
 
-def _header(name: str) -> Callable[[Mapping[str, str], Request], str | None]:
+def _header_reader(name: str) -> Callable[[Mapping[str, str], Request], str | None]:
     return lambda headers, _: headers.get(name)
 
 
-def _claude_code(headers: Mapping[str, str], request: Request) -> str | None:
+def _read_claude_code(headers: Mapping[str, str], request: Request) -> str | None:
     """The session of Claude Code. Subagents send their parent's session id and their own id."""
-    session = headers.get("x-claude-code-session-id") or _user_session(headers, request)
+    session = headers.get("x-claude-code-session-id") or _read_user_session(request)
     agent = headers.get("x-claude-code-agent-id")
     return f"{session}.{agent}" if session and agent else session
 
 
-def _user_session(_: Mapping[str, str], request: Request) -> str | None:
+def _read_user_session(request: Request) -> str | None:
     """The session in Claude Code's `metadata.user_id`; None if it is only the id of a user."""
     user = request.params.user or (request.params.metadata or {}).get("user_id")
     if not isinstance(user, str):
@@ -173,13 +176,13 @@ def _user_session(_: Mapping[str, str], request: Request) -> str | None:
 
 
 HINTS: tuple[tuple[str, Callable[[Mapping[str, str], Request], str | None]], ...] = (
-    ("", _header("x-weft-thread")),
-    (PREFIXES["claude-code"], _claude_code),
-    (PREFIXES["codex"], _header("thread-id")),  # its `session-id` is that of the parent
-    (PREFIXES["codex"], _header("session_id")),  # older versions
-    (PREFIXES["codex"], _header("session-id")),
-    ("session-", _header("x-session-id")),
-    ("session-", _header("x-session-affinity")),
+    ("", _header_reader("x-weft-thread")),
+    (PREFIXES["claude-code"], _read_claude_code),
+    (PREFIXES["codex"], _header_reader("thread-id")),  # its `session-id` is that of the parent
+    (PREFIXES["codex"], _header_reader("session_id")),  # older versions
+    (PREFIXES["codex"], _header_reader("session-id")),
+    ("session-", _header_reader("x-session-id")),
+    ("session-", _header_reader("x-session-affinity")),
 )
 """The prefix of the thread's name, and how to read the session's; the most reliable first."""
 
@@ -197,11 +200,12 @@ SESSION_HEADERS = (
 
 
 TITLE_KINDS = ("title", "topic")
+"""The kinds of side questions whose answer has a title."""
 SIDE_KINDS = (*TITLE_KINDS, "check")
 
 
 class Family(Struct, frozen=True):
-    """The session of a request, and the session of its parent."""
+    """The session of a request (`hint`), the session of its parent, and the kind of the request."""
 
     scope: str
     hint: str
@@ -209,7 +213,7 @@ class Family(Struct, frozen=True):
     kind: str | None = None
 
 
-def find_main(store: Store, session: Sequence[str]) -> str | None:
+def find_main_thread(store: Store, session: Sequence[str]) -> str | None:
     """The main thread among the threads of a session."""
     records = [store.read_thread(name) for name in session]
     return next(
@@ -226,9 +230,8 @@ def join_family(
     `session` are the other threads of its session, `main` the main one of them.
     """
     if family.parent is not None and main is None:
-        store.describe_thread(
-            thread.name, parent=_find_parent(store, family), kind=family.kind or "agent"
-        )
+        parent = find_main_thread(store, find_session(store, family.scope, family.parent))
+        store.describe_thread(thread.name, parent=parent, kind=family.kind or "agent")
         return
     if family.kind is not None or main is not None:
         store.describe_thread(thread.name, parent=main, kind=family.kind or "child")
@@ -242,13 +245,7 @@ def join_family(
                 store.describe_thread(thread.name, title=child.title)
 
 
-def _find_parent(store: Store, family: Family) -> str | None:
-    assert family.parent is not None
-
-    return find_main(store, find_session(store, family.scope, family.parent))
-
-
-def give_title(store: Store, child: ThreadRecord, answer: str) -> None:
+def set_title(store: Store, child: ThreadRecord, answer: str) -> None:
     """Use the answer to a title request as the title of the parent, if the parent exists."""
     title = read_title_answer(answer)
     if title is None:

@@ -69,14 +69,21 @@ from weft.thread import common_prefix_length, find_imported
 from .branches import branches_at
 
 ANCHORS_TRIED = 16
+"""How many answers with a token of the request are compared with the request."""
+
 IMPORTED_BRANCHES = 16
+"""How many branches of an imported thread are compared with a request turn by turn."""
+
 ALIGNED_THREADS = 4
 """How many of the oldest threads of a session are compared with a request turn by turn."""
 
 LAST_CHAINS = 3
 NEWEST_CHAINS = 12
+"""How many of a request's last chains are looked up first, and next, before all others."""
+
+FIRST_TOKENS = 8
 TOKENS_READ = 256
-"""How many tokens of a request are looked up, starting at its end."""
+"""How many tokens of a request are looked up first, and at most, starting at its end."""
 
 NEW_MESSAGES = 16
 """How many messages a request may add to an earlier one for its trace to be found by messages. With
@@ -90,11 +97,11 @@ DIFFERENT_MESSAGES = 64
 """How many of a request's last messages may come after the first difference of two bodies."""
 
 SESSIONS = 10_000
+"""For how many sessions the newest trace is remembered."""
+
 MESSAGE_BYTES = 500
 TRACE_BYTES = 3000
 """Estimated memory overhead of a message, and of a trace, in bytes."""
-
-FIRST_TOKENS = 8
 
 LONG_NUMBER = 16
 VARIED_DIGITS = 6
@@ -129,7 +136,7 @@ class Incoming(Struct, frozen=True):
     is_retry: bool = False
 
     @property
-    def last(self) -> Point:
+    def last_point(self) -> Point:
         """The point after the last message."""
         return self.points[-1] if self.points else Point(None)
 
@@ -140,7 +147,7 @@ class Incoming(Struct, frozen=True):
         return self.points[system_count - 1].system if system_count else b"", self.tools
 
     @property
-    def answered(self) -> int:
+    def answered_length(self) -> int:
         """The number of messages up to the last answer; 0 if there is none."""
         for number in range(len(self.messages), 0, -1):
             if self.messages[number - 1].role == "assistant":
@@ -161,38 +168,54 @@ def read_incoming(
 ) -> Incoming:
     """The identity facts of a request; `volatile` are patterns of system blocks to ignore.
 
-    `body` is the body that the messages were decoded from.
+    With `traces`, the facts of an earlier, shorter request are reused. `body` is the body that the
+    messages were decoded from.
     """
     if traces is None:
         points = tuple(trace(scope, messages, volatile))
-        return Incoming(scope, hint, messages, points, _tokens(messages), tools, is_retry)
+        tokens = _tokens_by_message(messages)
+        return Incoming(scope, hint, messages, points, tokens, tools, is_retry)
     earlier = traces.get(scope, hint, messages)
     system_count = _count_leading_system(messages)
-    if earlier is not None and _count_leading_system(earlier.trace.messages) != system_count:
-        earlier = None
-    length = 0 if earlier is None else _shared_length(messages, body, earlier, system_count)
-    tokens = _tokens(messages[length:])
-    size = _size(messages[length:]) + (0 if body is None else len(body))
-    if earlier is not None:
-        # Equal messages become the same objects: they are compared faster, and kept once.
-        messages = (
-            messages[:system_count]
-            + earlier.trace.messages[system_count:length]
-            + messages[length:]
-        )
-        tokens = earlier.tokens[:length] + tokens
-        size += earlier.size - (0 if earlier.body is None else len(earlier.body))
-        size -= 0 if earlier.answers is None else earlier.answers.size
-        size -= _size(earlier.trace.messages[length:])
-    points = tuple(trace(scope, messages, volatile, None if earlier is None else earlier.trace))
-    is_extended = earlier is not None and length >= len(earlier.trace.messages) - REPLACED_MESSAGES
-    answers = None
-    if earlier is not None and earlier.answers is not None:
-        answers = earlier.answers.shortened(length)
-        size += answers.size
-    traced = TracedRequest(Trace(messages, points), tokens, size, body, answers)
-    traces.put(scope, hint, traced, earlier if is_extended else None)
-    return Incoming(scope, hint, messages, points, tokens, tools, is_retry)
+    if earlier is not None and _count_leading_system(earlier.trace.messages) == system_count:
+        length = _shared_length(messages, body, earlier, system_count)
+        traced = _extend_trace(scope, messages, volatile, body, earlier, system_count, length)
+        is_replaced = length >= len(earlier.trace.messages) - REPLACED_MESSAGES
+        traces.put(scope, hint, traced, earlier if is_replaced else None)
+    else:
+        points = tuple(trace(scope, messages, volatile))
+        tokens, message_bytes = _tokens_by_message(messages), _memory_bytes(messages)
+        traced = TracedRequest(Trace(messages, points), tokens, message_bytes, body)
+        traces.put(scope, hint, traced, None)
+    messages, points = traced.trace.messages, traced.trace.points
+    return Incoming(scope, hint, messages, points, traced.tokens, tools, is_retry)
+
+
+def _extend_trace(
+    scope: str,
+    messages: tuple[Message, ...],
+    volatile: Sequence[re.Pattern[str]],
+    body: bytes | None,
+    earlier: "TracedRequest",
+    system_count: int,
+    length: int,
+) -> "TracedRequest":
+    """The traced request whose first `length` messages an earlier request has too.
+
+    The first `system_count` of them, the leading system messages, may differ.
+    """
+    earlier_messages, new_messages = earlier.trace.messages, messages[length:]
+    # Equal messages become the same objects: they are compared faster, and kept once.
+    messages = messages[:system_count] + earlier_messages[system_count:length] + new_messages
+    points = tuple(trace(scope, messages, volatile, earlier.trace))
+    removed_bytes = _memory_bytes(earlier_messages[length:])
+    return TracedRequest(
+        Trace(messages, points),
+        earlier.tokens[:length] + _tokens_by_message(new_messages),
+        earlier.message_bytes - removed_bytes + _memory_bytes(new_messages),
+        body,
+        None if earlier.answers is None else earlier.answers.shortened(length),
+    )
 
 
 def _count_leading_system(messages: Sequence[Message]) -> int:
@@ -212,12 +235,12 @@ def _shared_length(
     messages are compared.
     """
     earlier_messages = earlier.trace.messages
-    first = system_count
-    if first < min(len(messages), len(earlier_messages)) and (
-        messages[first] is earlier_messages[first]
-    ):  # they were decoded once (`bodies`), so most of them are the same objects
-        return first + equal_length(messages, earlier_messages, first)
-    if body is None or earlier.body is None or len(messages) < len(earlier_messages):
+    # Messages that were decoded once (`bodies`) are the same objects, and quick to compare.
+    is_shared_object = system_count < min(len(messages), len(earlier_messages)) and (
+        messages[system_count] is earlier_messages[system_count]
+    )
+    is_shorter = len(messages) < len(earlier_messages)
+    if is_shared_object or is_shorter or body is None or earlier.body is None:
         return system_count + equal_length(messages, earlier_messages, system_count)
     different_bytes = len(earlier.body) - common_prefix_length(body, earlier.body)
     count = len(earlier_messages)
@@ -251,14 +274,14 @@ def _least_bytes(message: Message) -> int:
     return minimum
 
 
-def _tokens(messages: Sequence[Message]) -> tuple[tuple[str, ...], ...]:
+def _tokens_by_message(messages: Sequence[Message]) -> tuple[tuple[str, ...], ...]:
     """The tokens of each message; only answers have any."""
     return tuple(
         [tuple(tokens_of(message)) if message.role == "assistant" else () for message in messages]
     )
 
 
-def _size(messages: Sequence[Message]) -> int:
+def _memory_bytes(messages: Sequence[Message]) -> int:
     """About how many bytes of memory these messages need."""
     return sum([MESSAGE_BYTES + _text_length(message) for message in messages])
 
@@ -326,7 +349,7 @@ class EchoedAnswers(Struct, frozen=True):
         `stable_length` is the number of messages before the first added answer whose proof depends
         on the setup.
         """
-        if self.stable_length < self.length:
+        if self.stable_length < self.length:  # an earlier answer depends on the setup already
             stable_length = self.stable_length
         return structs.replace(
             self,
@@ -334,7 +357,7 @@ class EchoedAnswers(Struct, frozen=True):
             stable_length=min(length, stable_length),
             ids=(*self.ids, *ids),
             answers={**self.answers, **answers},
-            size=self.size + _size(list(answers.values())),
+            size=self.size + _memory_bytes(list(answers.values())),
         )
 
     def shortened(self, length: int) -> "EchoedAnswers":
@@ -358,7 +381,7 @@ class EchoedAnswers(Struct, frozen=True):
 
 
 class TracedRequest(Struct, frozen=True):
-    """A request's trace, tokens by message, approximate size in memory, and body.
+    """A request's trace, the tokens of each message, the memory of its messages, and its body.
 
     `answers` are the stored answers that its first messages echo, if an earlier request with the
     same messages has looked them up.
@@ -366,9 +389,16 @@ class TracedRequest(Struct, frozen=True):
 
     trace: Trace
     tokens: tuple[tuple[str, ...], ...]
-    size: int
+    message_bytes: int
     body: bytes | None
     answers: EchoedAnswers | None = None
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it needs."""
+        body_bytes = 0 if self.body is None else len(self.body)
+        answer_bytes = 0 if self.answers is None else self.answers.size
+        return TRACE_BYTES + self.message_bytes + body_bytes + answer_bytes
 
 
 TraceKey = tuple[object, ...]
@@ -392,8 +422,8 @@ class TraceCache:
         self, scope: str, hint: str | None, messages: Sequence[Message]
     ) -> TracedRequest | None:
         """The trace that these messages probably extend."""
-        for number in range(len(messages), max(0, len(messages) - NEW_MESSAGES), -1):
-            traced = self._traces.get(_trace_key(scope, messages, number))
+        for length in range(len(messages), max(0, len(messages) - NEW_MESSAGES), -1):
+            traced = self._traces.get(_trace_key(scope, messages, length))
             if traced is not None:
                 return traced
         key = None if hint is None else self._sessions.get((scope, hint))
@@ -402,13 +432,13 @@ class TraceCache:
     def put(
         self, scope: str, hint: str | None, traced: TracedRequest, extended: TracedRequest | None
     ) -> None:
-        """Keep a trace instead of the one that it extends."""
+        """Keep a trace; it replaces the one that it extends."""
         if extended is not None:
             self._remove(_trace_key(scope, extended.trace.messages, len(extended.trace.messages)))
         key = _trace_key(scope, traced.trace.messages, len(traced.trace.messages))
         self._remove(key)
         self._traces[key] = traced
-        self._size += traced.size + TRACE_BYTES
+        self._size += traced.size
         while self._size > self._limit:
             self._remove(next(iter(self._traces)))
         if hint is not None:
@@ -427,12 +457,10 @@ class TraceCache:
         traced = self._find_exact(incoming)
         if traced is None:
             return
-        added = answers.size - (0 if traced.answers is None else traced.answers.size)
-        replaced = structs.replace(traced, answers=answers, size=traced.size + added)
-        self._traces[_trace_key(incoming.scope, incoming.messages, len(incoming.messages))] = (
-            replaced
-        )
-        self._size += added
+        with_answers = structs.replace(traced, answers=answers)
+        key = _trace_key(incoming.scope, incoming.messages, len(incoming.messages))
+        self._traces[key] = with_answers
+        self._size += with_answers.size - traced.size
 
     def _find_exact(self, incoming: Incoming) -> TracedRequest | None:
         """The trace of exactly this request."""
@@ -442,16 +470,17 @@ class TraceCache:
 
     def _remove(self, key: TraceKey) -> None:
         removed = self._traces.pop(key, None)
-        self._size -= 0 if removed is None else removed.size + TRACE_BYTES
+        self._size -= 0 if removed is None else removed.size
 
 
-def _trace_key(scope: str, messages: Sequence[Message], number: int) -> TraceKey:
-    """A key of the first `number` messages, made from the last two of them."""
-    fingerprints = [_fingerprint(message) for message in messages[max(0, number - 2) : number]]
-    return (scope, number, *fingerprints)
+def _trace_key(scope: str, messages: Sequence[Message], length: int) -> TraceKey:
+    """A key of the first `length` messages, made from the last two of them."""
+    fingerprints = [_fingerprint(message) for message in messages[max(0, length - 2) : length]]
+    return (scope, length, *fingerprints)
 
 
 def _fingerprint(message: Message) -> TraceKey:
+    """A cheap key of a message; another message may have the same one."""
     for block in message.blocks:
         match block:
             case Text(text=text) if text:
@@ -466,8 +495,8 @@ def _fingerprint(message: Message) -> TraceKey:
 class Continuation(Struct, frozen=True):
     """Where a request continues: its first `length` messages are the thread up to `commit`.
 
-    `echo` is set if the client changed the newest answer: the commit of the answer, and the range
-    of messages that echo it.
+    `is_token` says whether a token proves it. `echo` is set if the client changed the newest
+    answer: the commit of the answer, and the range of messages that echo it.
     """
 
     thread: str
@@ -500,8 +529,8 @@ def exchange_key(kind: str, exchange: str) -> bytes:
 def new_exchange_id() -> str:
     """An id that no other exchange has.
 
-    It begins with the time. In a large store, keys in order of time are written to few pages, and
-    random ones to a page each, which is read before and written twice.
+    It begins with the time. In a large store, keys in order of time are written to few pages. Each
+    random key is written to a page of its own, which is read before and written twice.
     """
     return f"t{int(time.time() * 1000):012x}{uuid4().hex}"
 
@@ -524,7 +553,7 @@ def twin_key(thread: str) -> bytes:
     return object_id("link-twin", thread.encode())
 
 
-def unsure_key(commit: Id) -> bytes:
+def ambiguous_key(commit: Id) -> bytes:
     """The key that marks a request that could continue several equal conversations."""
     return object_id("link-unsure", commit)
 
@@ -540,22 +569,25 @@ def context_key(kind: str, point: Point, tools: bytes) -> bytes:
 
 
 def find_continuation(
-    store: Store, incoming: Incoming, session: Sequence[str], named: Continuation | None = None
+    store: Store,
+    incoming: Incoming,
+    session: Sequence[str],
+    named_answer: Continuation | None = None,
 ) -> Continuation | None:
     """Where the request continues; `None` if nothing proves that it does.
 
-    `session` has the threads of the session that the request names, and `named` is the answer that
-    it names by its id.
+    `session` has the threads of the session that the request names, and `named_answer` is the
+    answer that it names by its id.
     """
-    if named is not None:
-        return _follow(store, incoming, named)
+    if named_answer is not None:
+        return _continue_after(store, incoming, named_answer)
     continuation = _find_in_session(store, incoming, session) if session else None
-    if continuation is not None and continuation.length >= incoming.answered:
+    if continuation is not None and continuation.length >= incoming.answered_length:
         return continuation
     anchor = _find_anchor(store, incoming, session)
     if anchor is not None and (continuation is None or continuation.length < anchor.length):
         aligned = _align(store, incoming, anchor)
-        if aligned.length < incoming.answered:
+        if aligned.length < incoming.answered_length:
             by_turns = _align_head(store, incoming, anchor.thread)
             if by_turns is not None and by_turns.length > aligned.length:
                 return structs.replace(by_turns, is_token=True)
@@ -569,21 +601,21 @@ def find_continuation(
 
 
 def prefer_head(store: Store, incoming: Incoming, continuation: Continuation) -> Continuation:
-    """The end of HEAD, if the request continues that answer.
+    """The same continuation, or HEAD's last commit if that is the last answer in the request.
 
     An equal request may be elsewhere in the thread: it was undone, or the client left it after an
     answer with the same text. The client is at HEAD in both cases.
     """
-    if not 0 < incoming.answered < continuation.length:
+    if not 0 < incoming.answered_length < continuation.length:
         return continuation
     record = store.read_thread(continuation.thread)
     head = None if record is None else store.read_ref(record.name, record.head)
     steps = [] if head is None else store.read_commits(continuation.thread, [head])
     chain = steps[0].commit.chain if steps else None
-    if chain is None or chain != incoming.points[incoming.answered - 1].chain:
+    if chain is None or chain != incoming.points[incoming.answered_length - 1].chain:
         return continuation
     return structs.replace(
-        continuation, commit=steps[0].commit.id, length=incoming.answered, echo=None
+        continuation, commit=steps[0].commit.id, length=incoming.answered_length, echo=None
     )
 
 
@@ -592,10 +624,8 @@ def _align(store: Store, incoming: Incoming, anchor: Continuation) -> Continuati
     continuation = _align_before(store, incoming, anchor)
     if continuation.commit != anchor.commit or continuation.echo is not None:
         return continuation
-    answer = read_answer(store, anchor.thread, anchor.commit)
-    start = anchor.length - 1
-    while start > 0 and incoming.messages[start - 1].role == "assistant":
-        start -= 1
+    answer = read_appended(store, anchor.thread, anchor.commit)
+    start = _echo_start(incoming.messages, anchor.length - 1)
     if answer is None or is_equal_echo(answer, incoming.messages[start : continuation.length]):
         return continuation
     return structs.replace(continuation, echo=(anchor.commit, start, continuation.length))
@@ -604,7 +634,7 @@ def _align(store: Store, incoming: Incoming, anchor: Continuation) -> Continuati
 def _align_before(store: Store, incoming: Incoming, anchor: Continuation) -> Continuation:
     """Where a request continues if its client rewrote something before the anchor."""
     if _is_unedited(store, incoming, anchor):
-        return _follow(store, incoming, anchor)
+        return _continue_after(store, incoming, anchor)
     stored = [
         (step.commit.id, decode_appended(step))
         for step in store.walk(anchor.thread, anchor.commit)
@@ -615,7 +645,7 @@ def _align_before(store: Store, incoming: Incoming, anchor: Continuation) -> Con
     if edit is not None:
         commit, length = edit
         return _skip_echoes(store, incoming, Continuation(anchor.thread, commit, length, True))
-    return _follow(store, incoming, anchor)
+    return _continue_after(store, incoming, anchor)
 
 
 def _align_head(store: Store, incoming: Incoming, thread: str) -> Continuation | None:
@@ -628,7 +658,7 @@ def _align_head(store: Store, incoming: Incoming, thread: str) -> Continuation |
     return None if head is None else _align_turns(store, incoming, thread, head, ignore_first=True)
 
 
-def _rows(store: Store, thread: str, head: Id) -> list[Row]:
+def _dialogue_rows(store: Store, thread: str, head: Id) -> list[Row]:
     """The rows of a conversation without system messages."""
     rows = show_rows(View().extend(store.walk(thread, head)).rows)
     return [row for row in rows if not is_system(row.message)]
@@ -641,7 +671,7 @@ def _find_by_turns(store: Store, incoming: Incoming, session: Sequence[str]) -> 
     a date in the first one, or if it drops old turns. Imported messages have no chains: a session
     file has the client's version of them, without that text. So the turns are compared.
     """
-    if incoming.hint is None or not session or not incoming.answered:
+    if incoming.hint is None or not session or not incoming.answered_length:
         return None
     imported = find_imported(store, incoming.scope, incoming.hint)
     best: Continuation | None = None
@@ -665,7 +695,8 @@ def _find_by_turns(store: Store, incoming: Incoming, session: Sequence[str]) -> 
 def _align_turns(
     store: Store, incoming: Incoming, thread: str, head: Id, *, ignore_first: bool
 ) -> Continuation | None:
-    rows = _rows(store, thread, head)
+    """Where a request continues the conversation up to `head`, compared turn by turn."""
+    rows = _dialogue_rows(store, thread, head)
     stored = [row.message for row in rows]
     shared, length = align_turns(stored, incoming.messages, ignore_first=ignore_first)
     trimmed = align_trimmed(stored, incoming.messages)
@@ -689,13 +720,12 @@ def _is_unedited(store: Store, incoming: Incoming, anchor: Continuation) -> bool
         return False
     if steps[0].commit.chain == incoming.points[anchor.length - 1].chain:
         return True
-    first = anchor.length - 1
-    while first > 0 and incoming.messages[first - 1].role == "assistant":
-        first -= 1
+    start = _echo_start(incoming.messages, anchor.length - 1)
     parents = store.read_commits(anchor.thread, steps[0].commit.parents[:1])
-    return bool(first and parents) and (
-        parents[0].commit.chain == incoming.points[first - 1].chain is not None
-    )
+    if not start or not parents:
+        return False
+    chain = incoming.points[start - 1].chain
+    return chain is not None and parents[0].commit.chain == chain
 
 
 def _skip_echoes(store: Store, incoming: Incoming, continuation: Continuation) -> Continuation:
@@ -712,7 +742,7 @@ def _skip_echoes(store: Store, incoming: Incoming, continuation: Continuation) -
     if not length:
         return continuation
     answers = [
-        (link.commit, read_answer(store, continuation.thread, link.commit))
+        (link.commit, read_appended(store, continuation.thread, link.commit))
         for link in store.find_links([reply_key(continuation.thread, continuation.commit)])
         if link.thread == continuation.thread
     ]
@@ -737,39 +767,43 @@ def _find_anchor(store: Store, incoming: Incoming, session: Sequence[str]) -> Co
     known session the whole visible answer must be equal. An answer of another session proves
     nothing.
     """
+    is_equal = has_equal_call_names if session else is_equal_echo
     tried = 0
-    for number, links in find_token_links(store, incoming, TOKENS_READ):
-        if len({link.thread for link in links}) > 1 or (session and links[0].thread not in session):
+    for index, links in find_token_links(store, incoming, TOKENS_READ):
+        thread, commit = links[0].thread, links[0].commit
+        if len({link.thread for link in links}) > 1 or (session and thread not in session):
             continue
-        answer = read_answer(store, links[0].thread, links[0].commit)
-        echo = echo_at(incoming.messages, number)
-        if answer is not None and (
-            names_equal(answer, echo) if session else is_equal_echo(answer, echo)
-        ):
-            return Continuation(links[0].thread, links[0].commit, number + 1, is_token=True)
+        answer = read_appended(store, thread, commit)
+        if answer is not None and is_equal(answer, echo_at(incoming.messages, index)):
+            return Continuation(thread, commit, index + 1, is_token=True)
         tried += 1
         if tried == ANCHORS_TRIED:
             break
     return None
 
 
-def read_answer(store: Store, thread: str, commit: Id) -> Message | None:
-    """The message that a commit appended."""
+def read_appended(store: Store, thread: str, commit: Id) -> Message | None:
+    """The message that a commit appended; None if it appended none."""
     steps = store.read_commits(thread, [commit])
     return decode_appended(steps[0]) if steps and steps[0].commit.kind == "append" else None
 
 
-def echo_at(messages: Sequence[Message], number: int) -> list[Message]:
+def echo_at(messages: Sequence[Message], index: int) -> list[Message]:
     """The assistant messages around this one, which may all be echoes of one answer."""
-    first = last = number
-    while first > 0 and messages[first - 1].role == "assistant":
-        first -= 1
-    while last + 1 < len(messages) and messages[last + 1].role == "assistant":
-        last += 1
-    return list(messages[first : last + 1])
+    end = index + 1
+    while end < len(messages) and messages[end].role == "assistant":
+        end += 1
+    return list(messages[_echo_start(messages, index) : end])
 
 
-def names_equal(answer: Message, echo: Sequence[Message]) -> bool:
+def _echo_start(messages: Sequence[Message], index: int) -> int:
+    """The index of the first message of the run of assistant messages that ends here."""
+    while index > 0 and messages[index - 1].role == "assistant":
+        index -= 1
+    return index
+
+
+def has_equal_call_names(answer: Message, echo: Sequence[Message]) -> bool:
     """Whether calls with the same id have the same name in answer and echo."""
     names = {block.id: block.name for block in answer.blocks if isinstance(block, ToolCall)}
     calls = [block for m in echo for block in m.blocks if isinstance(block, ToolCall)]
@@ -777,7 +811,10 @@ def names_equal(answer: Message, echo: Sequence[Message]) -> bool:
 
 
 def is_equal_echo(answer: Message, echo: Sequence[Message]) -> bool:
-    """Whether an echo has the same text and calls as the answer."""
+    """Whether an echo has the same text and calls as the answer.
+
+    A client may send the answer as several messages, or one of several messages is the answer.
+    """
     start = first_link("")
     blocks = [block for message in echo for block in message.blocks]
     chains = {chain_message(start, Message("assistant", tuple(blocks)))}
@@ -790,41 +827,43 @@ def find_token_links(
 ) -> Iterator[tuple[int, list[Link]]]:
     """The links of the tokens in a request, by the index of the message that contains them.
 
-    The last message comes first, the one at `start` last. Few tokens are looked up at first,
-    because the newest answer nearly always matches. At most `limit` are looked up.
+    The last message comes first, the one at `start` last. With `limit`, at most that many tokens
+    are looked up, and few at first, because the newest answer nearly always matches. Without it,
+    they are looked up together.
     """
-    owners: dict[bytes, int] = {}
-    keys: list[bytes] = []
     remaining = len(incoming.messages) * TOKENS_READ if limit is None else limit
-    size = 0 if limit is None else FIRST_TOKENS
-    for number in range(len(incoming.messages) - 1, start - 1, -1):
-        if not incoming.tokens[number]:
+    batch_size = remaining if limit is None else FIRST_TOKENS
+    index_of_key: dict[bytes, int] = {}
+    keys: list[bytes] = []
+    for index in range(len(incoming.messages) - 1, start - 1, -1):
+        if not incoming.tokens[index]:
             continue
-        for token in incoming.tokens[number]:
+        for token in incoming.tokens[index]:
             key = token_key(incoming.scope, token)
-            if key not in owners:
-                owners[key] = number
+            if key not in index_of_key:
+                index_of_key[key] = index
                 keys.append(key)
                 remaining -= 1
-        if len(keys) >= size > 0 or (remaining <= 0 and keys):
-            yield from _read_links(store, keys, owners)
-            keys, size = [], TOKENS_READ
+        if keys and (len(keys) >= batch_size or remaining <= 0):
+            yield from _read_links(store, keys, index_of_key)
+            keys, batch_size = [], TOKENS_READ
         if remaining <= 0:
             return
     if keys:
-        yield from _read_links(store, keys, owners)
+        yield from _read_links(store, keys, index_of_key)
 
 
 def _read_links(
-    store: Store, keys: list[bytes], owners: Mapping[bytes, int]
+    store: Store, keys: list[bytes], index_of_key: Mapping[bytes, int]
 ) -> Iterator[tuple[int, list[Link]]]:
+    """The links of these keys by message index, last message first."""
     links: dict[int, list[Link]] = {}
     for link in store.find_links(keys):
-        links.setdefault(owners[link.key], []).append(link)
+        links.setdefault(index_of_key[link.key], []).append(link)
     yield from sorted(links.items(), reverse=True)
 
 
-def _follow(store: Store, incoming: Incoming, anchor: Continuation) -> Continuation:
+def _continue_after(store: Store, incoming: Incoming, anchor: Continuation) -> Continuation:
     """Where a request continues: at its last message after the anchor that the thread has too.
 
     The chained keys start from the stored chain, not from the request's. So it does not matter what
@@ -874,32 +913,15 @@ def _find_in_session(
     text and tools at that commit is preferred, then the one that shares most messages, then the
     newest.
     """
-    nearest: dict[str, Match] = {}
-    # The newest exchange of the session is nearly always what matches: look there first.
-    stop = len(incoming.points)
-    lengths: dict[bytes, int] = {}
-    matches: list[Match] = []
-    for count in (LAST_CHAINS, NEWEST_CHAINS, stop) if len(session) == 1 else (NEWEST_CHAINS, stop):
-        start = max(0, len(incoming.points) - count)
-        if not matches and start < stop:
-            lengths = _lengths(incoming, start, stop)
-            matches = store.match_within(list(session), list(lengths))
-            stop = start
-    for match in matches:
-        best = nearest.get(match.thread)
-        if best is None or lengths[match.chain] > lengths[best.chain]:
-            nearest[match.thread] = match
-    continuations = [
-        Continuation(match.thread, match.commit, lengths[match.chain]) for match in nearest.values()
-    ]
+    longest = _longest_matches(store, incoming, session)
     equal_threads = {
         each.thread
-        for each in continuations
+        for each in longest
         # Whether the only candidate is equal matters only if it has no answer yet.
-        if (len(continuations) > 1 or not _has_answer(incoming, each.length))
-        and _is_equal(store, incoming, each)
+        if (len(longest) > 1 or not _has_answer(incoming, each.length))
+        and _has_equal_setup(store, incoming, each)
     }
-    candidates = [_skip_echoes(store, incoming, each) for each in continuations]
+    candidates = [_skip_echoes(store, incoming, each) for each in longest]
     usable = [
         each
         for each in candidates
@@ -908,7 +930,36 @@ def _find_in_session(
     return max(usable, key=lambda each: (each.thread in equal_threads, each.length), default=None)
 
 
-def _is_equal(store: Store, incoming: Incoming, continuation: Continuation) -> bool:
+def _longest_matches(
+    store: Store, incoming: Incoming, session: Sequence[str]
+) -> list[Continuation]:
+    """For each thread of a session, the commit that shares most messages with a request.
+
+    The newest exchange of the session is nearly always what matches. So the last chains of the
+    request are looked up first, and earlier ones only if no thread has any of these.
+    """
+    count = len(incoming.points)
+    first_counts = (LAST_CHAINS, NEWEST_CHAINS) if len(session) == 1 else (NEWEST_CHAINS,)
+    lengths: dict[bytes, int] = {}
+    matches: list[Match] = []
+    stop = count
+    for looked_up in (*first_counts, count):
+        start = max(0, count - looked_up)
+        if not matches and start < stop:
+            lengths = _lengths(incoming, start, stop)
+            matches = store.match_within(list(session), list(lengths))
+            stop = start
+    longest: dict[str, Match] = {}
+    for match in matches:
+        best = longest.get(match.thread)
+        if best is None or lengths[match.chain] > lengths[best.chain]:
+            longest[match.thread] = match
+    return [
+        Continuation(match.thread, match.commit, lengths[match.chain]) for match in longest.values()
+    ]
+
+
+def _has_equal_setup(store: Store, incoming: Incoming, continuation: Continuation) -> bool:
     """Whether the thread had the request's system text and tools at this commit."""
     point = incoming.points[continuation.length - 1]
     keys = [context_key(kind, point, incoming.tools) for kind in ("answer", "request")]
@@ -924,14 +975,15 @@ def _has_answer(incoming: Incoming, length: int) -> bool:
 
 
 def _may_continue(
-    store: Store, incoming: Incoming, continuation: Continuation, is_equal: bool
+    store: Store, incoming: Incoming, continuation: Continuation, has_equal_setup: bool
 ) -> bool:
+    """Whether a request may continue here: after an answer, or after an unanswered request."""
     if _has_answer(incoming, continuation.length):
         return True
     if continuation.length == len(incoming.messages):  # the same request again
-        return is_equal or _has_failed(store, continuation)
-    branches = branches_at(store, continuation.thread, continuation.commit)
-    return bool(branches)  # more text, and no answer yet
+        return has_equal_setup or _has_failed(store, continuation)
+    # The client adds messages, and has no answer yet.
+    return bool(branches_at(store, continuation.thread, continuation.commit))
 
 
 def _has_failed(store: Store, request: Continuation) -> bool:
@@ -943,7 +995,7 @@ def _has_failed(store: Store, request: Continuation) -> bool:
 
 def _find_tip(store: Store, incoming: Incoming) -> Continuation | None:
     """A conversation that ends with the request's last answer, or with the same request."""
-    length = incoming.answered
+    length = incoming.answered_length
     if length:
         key = context_key("tip", incoming.points[length - 1], incoming.tools)
         link = store.newest_link(key)
@@ -952,16 +1004,17 @@ def _find_tip(store: Store, incoming: Incoming) -> Continuation | None:
     kinds = ["asked"] if length else []
     kinds += ["failed", "partial"] if incoming.is_retry else ["failed"]
     for kind in kinds:
-        link = store.newest_link(context_key(kind, incoming.last, incoming.tools))
+        link = store.newest_link(context_key(kind, incoming.last_point, incoming.tools))
         if link is not None:
             return Continuation(link.thread, link.commit, len(incoming.messages))
     return None
 
 
 def _lengths(incoming: Incoming, start: int, stop: int) -> dict[bytes, int]:
-    """The number of messages of each chain of the request, with trailing system messages.
+    """The number of messages after which the request has each chain.
 
-    Only the chains after the messages from `start` to `stop` are read.
+    Only the chains of the messages from `start` to `stop` are read. System messages do not change
+    the chain, so the last number counts.
     """
     return {
         point.chain: number
@@ -989,7 +1042,7 @@ def _block_tokens(block: Block) -> Iterator[str]:
             if len(encrypted) >= _ENCRYPTED_LENGTH:
                 yield encrypted
         case Opaque(raw=raw):
-            yield from _members(raw)
+            yield from _member_tokens(raw)
         case _:
             pass
     yield from _ext_tokens(getattr(block, "ext", None))
@@ -997,18 +1050,19 @@ def _block_tokens(block: Block) -> Iterator[str]:
 
 def _ext_tokens(ext: Ext | None) -> Iterator[str]:
     for members in (ext or {}).values():
-        yield from _members(members)
+        yield from _member_tokens(members)
 
 
-def _members(members: dict[str, Any]) -> Iterator[str]:
+def _member_tokens(members: dict[str, Any]) -> Iterator[str]:
+    """The ids, signatures and encrypted texts among these members."""
     item = members.get("item")  # where Responses keeps the members of a message item
     if isinstance(item, dict):
-        yield from _members(cast(dict[str, Any], item))
+        yield from _member_tokens(cast(dict[str, Any], item))
     for name in _ID_MEMBERS:
         value = members.get(name)
-        if isinstance(value, str) and (
-            is_distinctive(value) if name == "id" else len(value) >= _ENCRYPTED_LENGTH
-        ):
+        if not isinstance(value, str):
+            continue
+        if is_distinctive(value) if name == "id" else len(value) >= _ENCRYPTED_LENGTH:
             yield value
 
 

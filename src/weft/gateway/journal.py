@@ -51,6 +51,7 @@ from zlib import crc32
 from weft.errors import JournalError, JournalInUse
 
 RESERVE = 32 << 20
+"""How many bytes are allocated ahead of use."""
 MAGIC = b"WEFTJRN1"
 HEADER = Struct(">8s16sQQQQ")
 FRAME = Struct(">16sQII")
@@ -59,10 +60,11 @@ HEADER_OFFSETS = (0, 4096)  # in different pages, so that one torn write cannot 
 FIRST_RECORD = 8192
 FRAME_BYTES = FRAME.size + CHECKSUM.size
 MARKER_BYTES = 16
-LONGEST_RECORD = (1 << 32) - 1
+MAX_RECORD = (1 << 32) - 1
 CHUNK = 1 << 20
 ZEROS = bytes(CHUNK)
-MOST_JOURNALS = 64
+MAX_JOURNALS = 64
+"""How many processes can have a journal beside the same store."""
 NOT_SUPPORTED = frozenset({EINVAL, ENOSYS, ENOTSUP, EOPNOTSUPP})
 
 
@@ -74,6 +76,8 @@ class Position(NamedTuple):
 
 
 class _Start(NamedTuple):
+    """The file header, without its magic and checksum."""
+
     marker: bytes
     generation: int
     offset: int
@@ -116,7 +120,11 @@ class Journal:
     def pending(self) -> int:
         """How many records are not drained; damaged ones count until a later one is drained."""
         with self._state:
-            return 0 if self._tail == self._start.offset else self._next - self._start.sequence
+            return (
+                0
+                if self._tail == self._start.offset
+                else self._next_sequence - self._start.sequence
+            )
 
     @property
     def pending_bytes(self) -> int:
@@ -141,7 +149,7 @@ class Journal:
 
     def append_many(self, records: Sequence[bytes]) -> int:
         """Append records in this order, all or none; returns the last one's sequence number."""
-        if not records or any(len(record) > LONGEST_RECORD for record in records):
+        if not records or any(len(record) > MAX_RECORD for record in records):
             raise JournalError("the journal takes records of up to 4 GiB, at least one at a time")
         append = _Append(records)
         group: list[_Append] = []
@@ -171,22 +179,21 @@ class Journal:
                 if self._closed:
                     raise JournalError("the journal is closed")
                 with self._state:
-                    tail, next_sequence = self._tail, self._next
+                    tail, next_sequence = self._tail, self._next_sequence
                 if offset >= tail:
                     return
                 record_read = self._next_record(offset, sequence, tail)
-                if (
-                    record_read is None
-                ):  # damaged up to the end: nothing later could be drained past it
-                    self._note_gap(sequence, next_sequence)
+                if record_read is None:
+                    # Everything up to the end is damaged, so no later record would drain it.
+                    self._count_gap(sequence, next_sequence)
                     self._cut_tail(offset, tail)
                     continue
             position, record = record_read
-            self._note_gap(sequence, position.sequence)
+            self._count_gap(sequence, position.sequence)
             yield position, record
             offset, sequence = position.end, position.sequence + 1
 
-    def drained(self, position: Position) -> None:
+    def mark_drained(self, position: Position) -> None:
         """Mark the record at this position and all before it as done, on disk."""
         with self._reading, _io("written"):
             if self._closed:
@@ -194,7 +201,7 @@ class Journal:
             if position.sequence < self._start.sequence:
                 return
             with self._state:
-                if position.sequence >= self._next or position.end > self._tail:
+                if position.sequence >= self._next_sequence or position.end > self._tail:
                     raise JournalError("the journal has no record at this position")
             self._write_start(
                 self._start._replace(offset=position.end, sequence=position.sequence + 1)
@@ -230,14 +237,15 @@ class Journal:
         self.close()
 
     def _load(self) -> None:
+        """Read the header, find the end of the records, and allocate the reserve."""
         self._allocated = os.fstat(self._fd).st_size
         self._start = self._read_start() or self._first_start()
         offset, sequence = self._start.offset, self._start.sequence
         while (record_read := self._next_record(offset, sequence, self._allocated)) is not None:
             position, _ = record_read
-            self._note_gap(sequence, position.sequence)
+            self._count_gap(sequence, position.sequence)
             offset, sequence = position.end, position.sequence + 1
-        self._tail, self._next = offset, sequence
+        self._tail, self._next_sequence = offset, sequence
         self._zero_drained()
         if self._tail == self._start.offset != FIRST_RECORD:
             self._reset()  # a crash came between the last `drained` and its reset
@@ -271,7 +279,7 @@ class Journal:
         """
         frame = os.pread(self._fd, FRAME_BYTES, FIRST_RECORD)
         marker, sequence = frame[:MARKER_BYTES], 1
-        if _frame_is_valid(frame) and any(marker):
+        if _is_valid_header(frame) and any(marker):
             sequence = FRAME.unpack(frame[: FRAME.size])[1]
         else:
             marker = token_bytes(MARKER_BYTES)
@@ -301,17 +309,17 @@ class Journal:
 
     def _write_fitting(self, group: list[_Append]) -> None:
         """Write the calls of a group that fit on the disk, with one sync."""
-        offset, sequence = self._tail, self._next
+        offset, sequence = self._tail, self._next_sequence
         frames: list[bytes] = []
         fitting: list[tuple[_Append, int]] = []
         for each in group:
             try:
-                self._make_room(offset + each.size)
+                self._allocate_until(offset + each.size)
             except OSError as error:  # too long for the space that is left; others may fit
                 each.error = error
                 continue
             for record in each.records:
-                frames += (_frame(self._start.marker, sequence, record), record)
+                frames += (_frame_header(self._start.marker, sequence, record), record)
                 sequence += 1
             offset += each.size
             fitting.append((each, sequence - 1))
@@ -325,11 +333,12 @@ class Journal:
                 each.error = error
             return
         with self._state:
-            self._tail, self._next = offset, sequence
+            self._tail, self._next_sequence = offset, sequence
             for each, last in fitting:
                 each.sequence = last
 
-    def _make_room(self, end: int) -> None:
+    def _allocate_until(self, end: int) -> None:
+        """Allocate space up to this offset, and the reserve after it if the disk has room."""
         if end <= self._allocated:
             return
         try:
@@ -362,6 +371,7 @@ class Journal:
             self._start = start
 
     def _zero_drained(self) -> None:
+        """Overwrite the drained records with zeros."""
         end = min(self._start.offset, self._allocated)
         for offset in range(self._start.zeroed, end, CHUNK):
             _write(self._fd, ZEROS[: min(CHUNK, end - offset)], offset)
@@ -372,7 +382,7 @@ class Journal:
         """Start again at the beginning of the file, when everything is drained."""
         marker = token_bytes(MARKER_BYTES)
         generation = self._start.generation
-        start = _Start(marker, generation, FIRST_RECORD, self._next, FIRST_RECORD)
+        start = _Start(marker, generation, FIRST_RECORD, self._next_sequence, FIRST_RECORD)
         self._write_start(start)
         with self._state:
             self._tail = FIRST_RECORD
@@ -401,7 +411,7 @@ class Journal:
         """The first valid record at or after the offset, with at least this sequence number."""
         while offset >= 0:
             frame = os.pread(self._fd, FRAME_BYTES, offset)
-            if frame.startswith(self._start.marker) and _frame_is_valid(frame):
+            if frame.startswith(self._start.marker) and _is_valid_header(frame):
                 _, number, length, checksum = FRAME.unpack(frame[: FRAME.size])
                 end = offset + FRAME_BYTES + length
                 if number >= sequence and end <= limit:
@@ -423,11 +433,12 @@ class Journal:
             offset += len(chunk) - MARKER_BYTES + 1
         return -1
 
-    def _note_gap(self, expected: int, following: int) -> None:
+    def _count_gap(self, expected: int, following: int) -> None:
         if following > expected:
             self._lost[expected] = following - expected
 
     def _cut_tail(self, offset: int, tail: int) -> None:
+        """Drop the damaged bytes from this offset on, unless a record was appended meanwhile."""
         with self._exclusive(), self._state:
             if self._tail == tail:
                 self._tail = offset
@@ -436,7 +447,7 @@ class Journal:
 def open_journal(base: str | Path, *, reserve: int = RESERVE) -> Journal:
     """The first journal of `base`, `base.2`, `base.3`, ... that no other process uses."""
     first_error: JournalError | None = None
-    for number in range(1, MOST_JOURNALS + 1):
+    for number in range(1, MAX_JOURNALS + 1):
         try:
             return Journal(_numbered(Path(base), number), reserve=reserve)
         except JournalError as error:
@@ -472,7 +483,7 @@ def _existing(base: Path) -> list[Path]:
         names = set(os.listdir(base.parent))
     except OSError:
         return []
-    paths = (_numbered(base, number) for number in range(1, MOST_JOURNALS + 1))
+    paths = (_numbered(base, number) for number in range(1, MAX_JOURNALS + 1))
     return [path for path in paths if path.name in names]
 
 
@@ -506,6 +517,7 @@ def _is_same_file(descriptor: int, path: Path) -> bool:
 
 @contextmanager
 def _io(action: str) -> Generator[None]:
+    """A context in which an `OSError` becomes a `JournalError` that names the action."""
     try:
         yield
     except OSError as error:
@@ -519,12 +531,12 @@ def _reason(action: str, error: BaseException) -> str:
     return str(error) if isinstance(error, JournalError) else f"the journal was not {action}"
 
 
-def _frame(marker: bytes, sequence: int, record: bytes) -> bytes:
+def _frame_header(marker: bytes, sequence: int, record: bytes) -> bytes:
     frame = FRAME.pack(marker, sequence, len(record), crc32(record))
     return frame + CHECKSUM.pack(crc32(frame))
 
 
-def _frame_is_valid(frame: bytes) -> bool:
+def _is_valid_header(frame: bytes) -> bool:
     return len(frame) == FRAME_BYTES and frame[FRAME.size :] == CHECKSUM.pack(
         crc32(frame[: FRAME.size])
     )

@@ -51,8 +51,10 @@ FLUSH_SECONDS = 0.04
 
 POLL_SECONDS = 0.5
 OVERLAP = 64
+"""How many earlier commits each poll reads again: in PostgreSQL a commit may become visible after
+one with a larger number."""
 ARRIVALS = 1000
-"""How many new commits one poll reads; the next poll reads the rest."""
+"""How many commits one poll reads; the next poll reads those after them."""
 
 _log = logging.getLogger(__name__)
 
@@ -213,30 +215,30 @@ class LiveFeed:
             self._watched.clear()
 
     def begin(self, exchange: LiveExchange) -> None:
-        """An exchange waits for its upstream; its request is stored."""
+        """Report that an exchange waits for its upstream; its request is stored."""
         self._running[exchange.id] = exchange
         self._publish(exchange, [exchange.event()])
         self._notify(exchange.scope)
 
     def retry(self, exchange: LiveExchange, retry: JsonObject) -> None:
-        """A request failed, and is sent again; `retry` is shown as an `api_retry`."""
+        """Report that a request failed and is sent again; `retry` says why."""
         exchange.retry, exchange.state = retry, "waiting"
         self._publish(exchange, [exchange.event()])
 
     def retry_run(self, thread: str, branch: str, scope: str | None, retry: JsonObject) -> None:
-        """A request of the page's agent failed, and is sent again."""
+        """Report that a request of the page's agent failed and is sent again."""
         event: JsonObject = {"type": "retry", "thread": thread, "branch": branch, "retry": retry}
         for watcher in tuple(self._watchers):
             if watcher.wants(thread, scope):
                 watcher.send_event(event)
 
-    def answer(self, exchange: LiveExchange, answer: Fold) -> None:
-        """An answer begins to arrive. It may be the second one, if a request is sent again."""
+    def begin_answer(self, exchange: LiveExchange, answer: Fold) -> None:
+        """Report that an answer begins to arrive; a second one, if the request was sent again."""
         exchange.answer = answer
         exchange.position = ReadPosition()
 
-    def grew(self, exchange: LiveExchange) -> None:
-        """More of the answer has arrived; call this for every chunk."""
+    def grow_answer(self, exchange: LiveExchange) -> None:
+        """Report that more of the answer has arrived; called for every chunk."""
         if self._watchers and exchange.timer is None and not exchange.is_over:
             loop = asyncio.get_running_loop()
             exchange.timer = loop.call_later(FLUSH_SECONDS, self._flush, exchange)
@@ -244,7 +246,7 @@ class LiveFeed:
     def end(
         self, exchange: LiveExchange, error: ApiError | None = None, recorded: str | None = None
     ) -> None:
-        """The exchange is over, and what there is of its answer is recorded."""
+        """Report that the exchange is over, and that what arrived of its answer is recorded."""
         if exchange.is_over:
             return
         if exchange.timer is not None:
@@ -258,7 +260,7 @@ class LiveFeed:
         self._notify(exchange.scope)
 
     def changed(self, thread: str, scope: str | None, branch: str | None = None) -> None:
-        """The commits or attempts of a thread have changed."""
+        """Report that the commits or attempts of a thread have changed."""
         event: JsonObject = {"type": "changed", "thread": thread}
         if branch is not None:
             event["branch"] = branch
@@ -295,7 +297,7 @@ class StorePoller:
     def __init__(self, store: Store, feed: LiveFeed) -> None:
         self._store = store
         self._feed = feed
-        self._last: int | None = None
+        self._last_number: int | None = None
         self._reported: deque[tuple[str, Id]] = deque(maxlen=2 * ARRIVALS)
         self._refs: dict[str, tuple[dict[str, Id], int]] = {}
 
@@ -303,7 +305,7 @@ class StorePoller:
         """Poll until the task is cancelled."""
         while True:
             if not self._feed.is_watched:
-                self._last, self._refs = None, {}
+                self._last_number, self._refs = None, {}
                 await self._feed.wait_watched()
             try:
                 for record in await asyncio.to_thread(self._find_changed, self._feed.threads):
@@ -326,20 +328,19 @@ class StorePoller:
         return [record for record in records if record is not None]
 
     def _find_commits(self) -> list[str]:
-        """The threads of new commits."""
-        if self._last is None:
-            self._last = self._store.last_arrival()
-            earlier = self._store.arrivals(max(0, self._last - OVERLAP), ARRIVALS)
+        """The threads that have new commits; an empty list at the first call."""
+        if self._last_number is None:
+            self._last_number = self._store.last_arrival()
+            earlier = self._store.arrivals(max(0, self._last_number - OVERLAP), ARRIVALS)
             self._reported.extend((each.thread, each.commit) for each in earlier)
             return []
         names: list[str] = []
-        # In PostgreSQL a commit may become visible after one with a larger number.
-        for arrival in self._store.arrivals(max(0, self._last - OVERLAP), ARRIVALS):
+        for arrival in self._store.arrivals(max(0, self._last_number - OVERLAP), ARRIVALS):
             key = (arrival.thread, arrival.commit)
             if key not in self._reported:
                 self._reported.append(key)
                 names.append(arrival.thread)
-            self._last = max(self._last, arrival.number)
+            self._last_number = max(self._last_number, arrival.number)
         return names
 
     def _read_refs(self, thread: str) -> tuple[dict[str, Id], int]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import orjson
 from msgspec import Struct, structs
 
-from weft.client import OFFLINE, Route
+from weft.client import OFFLINE, Provider, Route
 from weft.codec import (
     CODECS,
     Calls,
@@ -28,7 +28,7 @@ from weft.model import JsonObject, Loss, Request, is_system
 
 from .asgi import Inbound
 from .auth import is_secret, upstream_credentials, with_safe_query
-from .google import read_address
+from .google import Address, read_address
 from .state import State
 
 HOP_HEADERS = frozenset(
@@ -59,8 +59,8 @@ RETURNED_HEADERS = ("retry-after", "retry-after-ms", "request-id", "x-request-id
 RETURNED_PREFIXES = ("anthropic-", "openai-", "x-ratelimit-")
 """Headers of an answer that are forwarded to the client."""
 
-
 LOSS_HEADER_LIMIT = 1000
+"""How many characters of paths the header about losses has."""
 
 RETURNED_LIMIT = 16_000
 """How many bytes of an upstream's headers are forwarded: more than any vendor sends, but below the
@@ -100,65 +100,88 @@ def write_outgoing(
     `raw` is the parsed body, if the whole request was decoded from it. `layout` is the layout of
     the body, if it is known.
     """
-    provider = route.provider
-    credentials = upstream_credentials(inbound.headers, state.settings, provider, codec.protocol)
-    base_headers = {"content-type": "application/json", **dict(provider.headers)}
-    if provider is OFFLINE:  # a real upstream checks its bodies itself
+    if route.provider is OFFLINE:  # a real upstream checks its bodies itself
         refuse_system_media(request)
         refuse_system_only(request, codec)
     if is_direct(route, codec):
-        dropped = connection_headers(inbound.headers)
-        forwarded = {
-            n: v for n, v in inbound.headers.items() if is_forwarded(n) and n not in dropped
-        }
-        address = read_address(inbound.path)
+        client_body = ClientBody(body, request, read_address(inbound.path), raw, layout)
+        return _forward(state, codec, route, client_body, inbound)
+    return _translate(state, codec, route, request, inbound)
+
+
+def _forward(
+    state: State, codec: Codec, route: Route, body: "ClientBody", inbound: Inbound
+) -> Outgoing:
+    """The client's own request for an upstream of its protocol."""
+    provider = route.provider
+    connection = connection_headers(inbound.headers)
+    forwarded = {
+        name: value
+        for name, value in inbound.headers.items()
+        if is_forwarded(name) and name not in connection
+    }
+    new_name = None
+    if body.address.model is not None:  # the name is in the path, not in the body
+        path = body.address.path(route.model, inbound.query)
+    else:
         path = with_safe_query(inbound.path, inbound.query)
-        if address.model is not None:
-            path = address.path(route.model, inbound.query)
-        is_named = route.model == request.model or address.model is not None
-        model = None if is_named else route.model
-        target = None if provider is OFFLINE else provider.target(state.catalog, route.model)
-        client_body = Body(body, request, address.model, raw, layout)
-        body, losses = rewrite_body(codec, client_body, model, target)
-        return Outgoing(path, body, {**base_headers, **forwarded, **credentials}, losses)
-    if CODECS[provider.protocol].needs_user_message:
+        new_name = None if route.model == body.request.model else route.model
+    target = None if provider is OFFLINE else provider.target(state.catalog, route.model)
+    forwarded_body, losses = rewrite_body(codec, body, new_name, target)
+    credentials = upstream_credentials(inbound.headers, state.settings, provider, codec.protocol)
+    headers = {**_base_headers(provider), **forwarded, **credentials}
+    return Outgoing(path, forwarded_body, headers, losses)
+
+
+def _translate(
+    state: State, codec: Codec, route: Route, request: Request, inbound: Inbound
+) -> Outgoing:
+    """The client's request in the protocol of the upstream."""
+    provider = route.provider
+    upstream_codec = CODECS[provider.protocol]
+    if upstream_codec.needs_user_message:
         refuse_system_only(request, codec)
-    writer = CODECS[provider.protocol]
     target = provider.target(state.catalog, route.model)
-    written = write_request(structs.replace(request, model=route.model), writer, target)
+    written = write_request(structs.replace(request, model=route.model), upstream_codec, target)
+    credentials = upstream_credentials(inbound.headers, state.settings, provider, codec.protocol)
     streams = bool(request.params.stream)
     return Outgoing(
         written.path,
         provider.write_body(written.body, target.model, streams=streams),
-        {**base_headers, **credentials},
+        {**_base_headers(provider), **credentials},
         tuple(written.losses),
         written.calls,
     )
 
 
-class Body(Struct, frozen=True):
+def _base_headers(provider: Provider) -> dict[str, str]:
+    return {"content-type": "application/json", **dict(provider.headers)}
+
+
+class ClientBody(Struct, frozen=True):
     """A body of the upstream's own protocol.
 
     `request` is the decoded body, perhaps with an earlier conversation before it. `raw` is the
-    parsed body, if the whole request was decoded from it. `model` is the model's name, if it is in
-    the path. `layout` is the layout of `bytes`, if it is known.
+    parsed body, if the whole request was decoded from it. `address` has the model's name, if it is
+    in the path. `layout` is the layout of `bytes`, if it is known.
     """
 
     bytes: bytes
     request: Request
-    model: str | None
+    address: Address
     raw: JsonObject | None
     layout: Layout | None = None
 
 
 def rewrite_body(
-    codec: Codec, body: Body, model: str | None, target: Target | None
+    codec: Codec, body: ClientBody, model: str | None, target: Target | None
 ) -> tuple[bytes, tuple[Loss, ...]]:
-    """A body with another model name and with the rules of the target applied, and the losses.
+    """A body with the rules of the target applied, and the losses.
 
-    Only values that change are written again; all other bytes stay.
+    `model` is the new name of the model, if it changes. Only values that change are written again;
+    all other bytes stay.
     """
-    has_rules = target is not None and may_apply(codec, body.request, target)
+    has_rules = target is not None and rules_may_apply(codec, body.request, target)
     if model is None and not has_rules:
         return body.bytes, ()
     raw: JsonObject = orjson.loads(body.bytes) if body.raw is None else body.raw
@@ -171,11 +194,12 @@ def rewrite_body(
 
 
 def _add_marks(
-    codec: Codec, body: Body, target: Target
+    codec: Codec, body: ClientBody, target: Target
 ) -> tuple[JsonObject, tuple[Loss, ...]] | None:
-    """The parsed body with cache marks, if no other rule of the target may change it.
+    """The parsed body with cache marks, as the only rule of the target that may change it.
 
-    That is the usual case, and it takes no time for the messages that do not change.
+    None if another rule may change it. Marks alone are the usual case, and messages that do not
+    change cost nothing.
     """
     if codec.add_cache_marks is None or body.raw is None or _moves_system(body.request, target):
         return None
@@ -184,14 +208,16 @@ def _add_marks(
 
 
 def _apply_rules(
-    codec: Codec, body: Body, raw: JsonObject, target: Target
+    codec: Codec, body: ClientBody, raw: JsonObject, target: Target
 ) -> tuple[JsonObject, tuple[Loss, ...]]:
     """A parsed body with the rules of the target applied, and the losses.
 
     A body that cannot be decoded is forwarded unchanged, and the upstream validates it.
     """
     try:
-        own_request = codec.decode_request(raw, body.model) if body.raw is None else body.request
+        own_request = (
+            codec.decode_request(raw, body.address.model) if body.raw is None else body.request
+        )
         written = write_request(
             own_request, codec, structs.replace(target, embed=parsed, enforce=True)
         )
@@ -207,12 +233,13 @@ def _apply_rules(
     return (raw, ()) if changed == raw else (changed, tuple(written.losses))
 
 
-def may_apply(codec: Codec, request: Request, target: Target) -> bool:
+def rules_may_apply(codec: Codec, request: Request, target: Target) -> bool:
     """Whether a rule of the target may change the request. Most requests match no rule."""
     return _moves_system(request, target) or codec.rules_apply(request, target)
 
 
 def _moves_system(request: Request, target: Target) -> bool:
+    """Whether the target does not accept the system messages where they are."""
     return target.system in ("demote", "merge") and any(map(is_system, request.messages))
 
 
@@ -239,7 +266,7 @@ def connection_headers(headers: Mapping[str, str]) -> frozenset[str]:
     return frozenset(name.strip().lower() for name in header_names)
 
 
-def is_returned(name: str) -> bool:
+def _is_returned(name: str) -> bool:
     """Whether an upstream's header is forwarded to the client."""
     return name in RETURNED_HEADERS or name.startswith(RETURNED_PREFIXES)
 
@@ -251,13 +278,13 @@ def returned_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     https://www.rfc-editor.org/rfc/rfc9110#section-5.5
     """
     returned: list[tuple[str, str]] = []
-    room = RETURNED_LIMIT
+    bytes_left = RETURNED_LIMIT
     for raw_name, value in headers.items():
         name = raw_name.lower()
-        if not is_returned(name) or not value.replace("\t", " ").isprintable():
+        if not _is_returned(name) or not value.replace("\t", " ").isprintable():
             continue
-        room -= len(name) + len(value)
-        if room < 0:
+        bytes_left -= len(name) + len(value)
+        if bytes_left < 0:
             break
         returned.append((name, value))
     return returned

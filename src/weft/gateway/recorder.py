@@ -82,24 +82,29 @@ PAUSE_PARTS = 2
 """The event loop waits for the writer for `PATIENCE` divided by this number."""
 
 SHORTEST_INTERVAL = 0.05
-"""After a wait for the writer that took too long, the event loop does not wait again for this many
-seconds. The interval doubles each time."""
+"""After a wait for the writer that took too long, the event loop does not wait for the writer for
+this many seconds. The interval doubles each time."""
 
 READ_SECONDS = 2.0
 """How long a request waits to read earlier answers or a stored conversation. Without them some
 vendors refuse the request, so waiting is better."""
 
 DRAIN_SECONDS = 0.25
+"""The pause after the first failed attempt to drain the journal. It doubles each time."""
 LONGEST_PAUSE = 5.0
+"""The longest pause between two attempts: to drain the journal, or to wait for the writer."""
 ADOPT_SECONDS = 5.0
+"""How often the journals of processes that were killed are looked for."""
 APPEND_SECONDS = 1.0
-BATCH = 256
+"""How long records on their way to the journal may take."""
+BATCH_JOBS = 256
+"""How many jobs or records are written in one transaction, at most or a few more."""
 CLOSE_SECONDS = 5.0
 JOURNALED_LIMIT = 1000
 """How many answers in the journal are remembered, so that a client can continue them by id."""
 
 
-State = Literal["store", "journal", "no"]
+RecordingState = Literal["store", "journal", "no"]
 
 T = TypeVar("T")
 
@@ -114,10 +119,10 @@ class Recording:
         self.exchange = new_exchange_id()
         self.scope = scope
         self.hint = hint
-        self.state: State = "no"
+        self.state: RecordingState = "no"
         self.location: RequestLocation | None = None
         self.answers: Mapping[tuple[int, int], Message] = {}
-        self.view: tuple[Message, ...] | None = None
+        self.edited_messages: tuple[Message, ...] | None = None
         self.proven: Set[Id] = frozenset()
         self.is_begun = False
         self.request: Request | None = None
@@ -166,7 +171,7 @@ class _Batch:
         self.jobs = jobs
         self._loop = loop
         self._lock = Lock()
-        self._done = Lock()
+        self._done = Lock()  # held until the jobs are done; cheaper than an event
         self._done.acquire()
         self._is_done = False
         self._is_awaited = False
@@ -234,20 +239,15 @@ class ExchangeRecorder:
         self._unstored = UnstoredAnswers()
         self._lock = Condition()
         self._appending = 0
-        self._pause = DRAIN_SECONDS
+        self._drain_pause = DRAIN_SECONDS
         self._next_drain = 0.0
         self._next_adoption = time.monotonic() + ADOPT_SECONDS
-        self._path = journal
-        self._journal = _open(journal)
+        self._journal_path = journal
+        self._journal = _open_or_none(journal)
         self._leftovers = [] if journal is None else list(leftover_journals(journal))
-        self._in_use = bool(self._leftovers) or self._pending > 0
+        self._uses_journal = bool(self._leftovers) or self._pending > 0
         self._writer = Thread(target=self._write_all, name="weft-recorder", daemon=True)
         self._writer.start()
-
-    @property
-    def in_journal(self) -> bool:
-        """Whether records go to the journal now."""
-        return self._in_use
 
     def status(self) -> JsonObject:
         """The state of recording, for the operator of the gateway.
@@ -255,7 +255,7 @@ class ExchangeRecorder:
         `pending` is the number of records in the journal, `lost` the number that are recorded
         nowhere.
         """
-        state = "journal" if self._in_use else "store"
+        state = "journal" if self._uses_journal else "store"
         return {"state": state, "pending": self._pending, "lost": self.lost}
 
     async def begin(
@@ -300,12 +300,12 @@ class ExchangeRecorder:
         if recorded is not None:
             recording.location = recorded.location
             recording.answers = recorded.answers
-            recording.view = recorded.edited
+            recording.edited_messages = recorded.edited_messages
             recording.proven = recorded.proven
         elif maker is not None:
             recording.answers = await self._read_answers(record, maker)
         if maker is not None and self._unstored:
-            unstored = await self._compute(lambda: self._find_unstored(record, maker), {})
+            unstored = await self._read_or_default(lambda: self._find_unstored(record, maker), {})
             recording.answers = {**unstored, **recording.answers}
         return recording
 
@@ -347,7 +347,7 @@ class ExchangeRecorder:
         if location is not None:
             recording.location = cast(RequestLocation, location)
         elif recording.state != "store":
-            await self._remember(recording, response)
+            await self._remember_unstored(recording, response)
 
     async def fail(
         self, recording: Recording, error: ApiError, message: Message | None = None
@@ -358,7 +358,7 @@ class ExchangeRecorder:
         record = FailureRecord(recording.exchange, time.time(), error, message, recording.location)
         await self._record(recording, record)
 
-    async def _remember(self, recording: Recording, response: Response) -> None:
+    async def _remember_unstored(self, recording: Recording, response: Response) -> None:
         """Remember an answer that is not in the store.
 
         The client may continue it by its id, and its private parts are needed in the next request.
@@ -369,7 +369,7 @@ class ExchangeRecorder:
         if location is not None:
             chain = location.chain
         else:
-            chain = await self._compute(lambda: _last_chain(scope, request.messages), None)
+            chain = await self._read_or_default(lambda: _last_chain(scope, request.messages), None)
         self._unstored.add(scope, recording.hint, chain, response.message)
         if response.id is None:
             return
@@ -412,7 +412,7 @@ class ExchangeRecorder:
     ) -> Any:
         """The result of recording; `None` if the record went to the journal, or was lost."""
         reason = "records wait in the journal"
-        if not self._in_use:
+        if not self._uses_journal:
             sent_delta = recording.sent_delta
             job = _Job(
                 lambda: self._apply(record, maker, sent_delta, body, is_new=True),
@@ -451,7 +451,7 @@ class ExchangeRecorder:
             self._collected = None
         batch = _Batch(jobs, loop)
         longest = self._patience / PAUSE_PARTS
-        is_awaited = longest > 0 and not self._in_use and time.monotonic() >= self._next_wait
+        is_awaited = longest > 0 and not self._uses_journal and time.monotonic() >= self._next_wait
         if is_awaited:
             batch.expect()
         self._queue.put(batch)
@@ -470,9 +470,12 @@ class ExchangeRecorder:
             self._limit_wait(loop, job)
 
     def _limit_wait(self, loop: asyncio.AbstractEventLoop, job: _Job[Any]) -> None:
-        """Set `TimeoutError` on the job's future if the store is slow."""
+        """Set `TimeoutError` on the job's future if the store is slow.
+
+        Time in which the event loop is late does not count: `expire` is then called after `due`.
+        """
         due = job.queued + self._patience
-        late = 0.0  # how long the loop was late
+        late = 0.0  # for how many seconds the loop was late
 
         def expire() -> None:
             nonlocal due, late
@@ -502,7 +505,10 @@ class ExchangeRecorder:
         *,
         is_new: bool = False,
     ) -> Any:
-        """Record inside the transaction of the caller; `is_new`: it was not recorded before."""
+        """Write a record, within the transaction of the caller.
+
+        `is_new` says that nothing of its exchange has been recorded before.
+        """
         store, context = self.store, self._context
         match record:
             case RequestRecord():
@@ -515,14 +521,14 @@ class ExchangeRecorder:
             case FailureRecord():
                 return record_failure(store, record, context, is_nested=True)
 
-    async def _append(self, record: Record, reason: str) -> State:
+    async def _append(self, record: Record, reason: str) -> RecordingState:
         """Write a record to the journal; returns where the record is now."""
         if self._journal is None:
             self._report("no", reason)
             return "no"
         with self._lock:
             self._appending += 1
-            begins, self._in_use = not self._in_use, True
+            begins, self._uses_journal = not self._uses_journal, True
         if begins:
             self._report("journal", reason)
             self._queue.put(_Batch([]))  # wake the writer: it may wait for jobs without a timeout
@@ -541,7 +547,7 @@ class ExchangeRecorder:
     async def _read_answers(
         self, record: RequestRecord, maker: Origin
     ) -> Mapping[tuple[int, int], Message]:
-        return await self._compute(
+        return await self._read_or_default(
             lambda: read_answers(self.store, record, self._context, maker), {}
         )
 
@@ -551,13 +557,14 @@ class ExchangeRecorder:
         incoming = read_incoming(record.scope, record.hint, record.messages, b"")
         return self._unstored.find(incoming, maker)
 
-    async def _compute(self, job: Callable[[], T], default: T) -> T:
-        """The result of a job in a thread; a failure of recording may not fail the answer."""
+    async def _read_or_default(self, job: Callable[[], T], default: T) -> T:
+        """The result of a job in a thread, or the default if the job fails."""
         with suppress(Exception):  # no error of recording may cost the client its answer
             return await self._read(job)
         return default
 
     async def _read(self, job: Callable[[], T]) -> T:
+        """The result of a job in a thread; raises `StoreError` if it takes too long."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(READ_SECONDS):
@@ -580,40 +587,40 @@ class ExchangeRecorder:
             self._run(jobs)
             for batch in batches:
                 batch.finish()
-            if not jobs and not self._in_use:
-                self._index()
-            self._adopt()
-            if self._in_use and time.monotonic() >= self._next_drain:
+            if not jobs and not self._uses_journal:
+                self._update_text_index()
+            self._adopt_journals()
+            if self._uses_journal and time.monotonic() >= self._next_drain:
                 self._drain()
 
-    def _index(self) -> None:
+    def _update_text_index(self) -> None:
         """Fill the text index while there is nothing to record; a search does it otherwise."""
         with suppress(Exception):  # a search reports it; recording must go on
             while self._queue.empty() and index_new_commits(self.store, pages=1):
                 pass
 
-    def _adopt(self) -> None:
+    def _adopt_journals(self) -> None:
         """From time to time, take over journals of processes that were killed."""
         now = time.monotonic()
-        if self._path is None or now < self._next_adoption:
+        if self._journal_path is None or now < self._next_adoption:
             return
         self._next_adoption = now + ADOPT_SECONDS
-        leftovers = list(leftover_journals(self._path))
+        leftovers = list(leftover_journals(self._journal_path))
         if leftovers:
             with self._lock:
                 self._leftovers += leftovers
-                self._in_use = True
+                self._uses_journal = True
 
     def _next_batches(self) -> list[_Batch] | None:
         """All waiting jobs, perhaps none after a timeout; `None` when the recorder is closed."""
         batches: list[_Batch] = []
         count = 0
         try:
-            batch = self._queue.get(timeout=DRAIN_SECONDS if self._in_use else ADOPT_SECONDS)
+            batch = self._queue.get(timeout=DRAIN_SECONDS if self._uses_journal else ADOPT_SECONDS)
             while batch is not None:
                 batches.append(batch)
                 count += len(batch.jobs)
-                if count >= BATCH:
+                if count >= BATCH_JOBS:
                     return batches
                 batch = self._queue.get_nowait()
         except Empty:
@@ -649,8 +656,9 @@ class ExchangeRecorder:
     def _drain(self) -> None:
         """Move the journal's records into the store, until the store refuses one.
 
-        Under load, new records arrive all the time. So when the journal is nearly drained, they go
-        to the writer's queue again, and wait there until the last records of the journal are moved.
+        Under load, new records arrive all the time. So when the journal is nearly drained, new
+        records go to the writer's queue again. They wait there until the last records of the
+        journal are moved.
         """
         try:
             while self._leftovers:
@@ -659,18 +667,19 @@ class ExchangeRecorder:
                 del self._leftovers[0]
             if self._journal is not None:
                 self._replay(self._journal)
-            self._in_use = False
+            self._uses_journal = False
             if self._journal is not None:
                 self._wait_for_appends()
                 self._replay(self._journal)
         except (StoreError, JournalError):
-            self._in_use = True
-            self._refuse_jobs()
-            self._pause = min(self._pause * 2, LONGEST_PAUSE)
-            self._next_drain = time.monotonic() + self._pause
+            self._uses_journal = True
+            self._move_jobs_to_journal()
+            self._drain_pause = min(self._drain_pause * 2, LONGEST_PAUSE)
+            self._next_drain = time.monotonic() + self._drain_pause
             return
-        self._pause = DRAIN_SECONDS
-        if not self._in_use:  # else another record went to the journal while the rest was drained
+        self._drain_pause = DRAIN_SECONDS
+        # Another record may have gone to the journal while the last ones were drained.
+        if not self._uses_journal:
             self._journaled.clear()
             self._unstored.clear()
             self._report("store", "the journal is drained")
@@ -681,8 +690,8 @@ class ExchangeRecorder:
             if not self._lock.wait_for(lambda: self._appending == 0, APPEND_SECONDS):
                 raise JournalError("the journal is slow")
 
-    def _refuse_jobs(self) -> None:
-        """Send the queued records to the journal, after the records that are still there."""
+    def _move_jobs_to_journal(self) -> None:
+        """Make the exchanges of the queued jobs write their records to the journal instead."""
         batches: list[_Batch | None] = []
         with suppress(Empty):
             while True:
@@ -700,7 +709,7 @@ class ExchangeRecorder:
         batch: list[tuple[Position, bytes]] = []
         for entry in journal.read():
             batch.append(entry)
-            if len(batch) == BATCH:
+            if len(batch) == BATCH_JOBS:
                 self._replay_batch(journal, batch)
                 batch = []
         if batch:
@@ -716,7 +725,7 @@ class ExchangeRecorder:
         except Exception:  # one of them failed: try each one alone
             for data in records:
                 self._replay_one(data)
-        journal.drained(batch[-1][0])
+        journal.mark_drained(batch[-1][0])
 
     def _replay_one(self, data: bytes) -> None:
         """Record one entry of the journal; set it aside if the store can never accept it.
@@ -734,18 +743,18 @@ class ExchangeRecorder:
                 if isinstance(error, StoreError) and not error.is_data:
                     raise
                 if is_last:
-                    self._set_aside(data)
+                    self._reject(data)
                     self._report("no", f"a record was set aside: {type(error).__name__}")
 
-    def _set_aside(self, data: bytes) -> None:
+    def _reject(self, data: bytes) -> None:
         """Move a record that cannot be replayed to a file of its own, for a person to inspect."""
-        if self._path is not None:
+        if self._journal_path is not None:
             with Journal(
-                self._path.with_name(self._path.name + ".rejected"), reserve=0
+                self._journal_path.with_name(self._journal_path.name + ".rejected"), reserve=0
             ) as rejected:
                 rejected.append(data)
 
-    def _report(self, state: State, reason: str) -> None:
+    def _report(self, state: RecordingState, reason: str) -> None:
         """Log one line; never content, paths or addresses."""
         if state == "no":
             self.lost += 1
@@ -759,7 +768,7 @@ def _last_chain(scope: str, messages: tuple[Message, ...]) -> bytes | None:
     return deque(chain_messages(scope, messages), maxlen=1).pop()
 
 
-def _open(path: Path | None) -> Journal | None:
+def _open_or_none(path: Path | None) -> Journal | None:
     if path is None:
         return None
     try:

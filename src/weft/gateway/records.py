@@ -59,7 +59,7 @@ from weft.model import (
     Usage,
     is_system,
 )
-from weft.store import Store, ThreadRecord
+from weft.store import Link, Store, ThreadRecord
 from weft.thread import (
     SentBodyCache,
     SentBodyDelta,
@@ -78,18 +78,19 @@ from .branches import (
     find_compacted_thread,
     find_summary,
     first_free,
-    follow_client,
     is_summary_branch,
     land_answer,
     land_request,
     land_summary_request,
     return_to_request,
+    switch_head,
 )
-from .hints import TITLE_KINDS, Family, find_main, give_title, join_family
+from .hints import TITLE_KINDS, Family, find_main_thread, join_family, set_title
 from .identity import (
     Continuation,
     Incoming,
     TraceCache,
+    ambiguous_key,
     context_key,
     edited_key,
     exchange_key,
@@ -101,7 +102,6 @@ from .identity import (
     token_key,
     tokens_of,
     twin_key,
-    unsure_key,
 )
 from .restore import ProvenAnswers, StoredConversation, find_answers
 
@@ -115,8 +115,8 @@ ANSWER = "answer"
 class RequestRecord(Struct, frozen=True, tag="request"):
     """A request to record.
 
-    `is_title_request` marks a request that is not part of the conversation, such as one for a
-    title, and `kind` says what it is for. `is_summary_request` marks a request for a summary of the
+    `is_side_question` marks a request that is not part of the conversation, such as one for a
+    title, and `kind` says what it asks. `is_summary_request` marks a request for a summary of the
     conversation. `continuation` is the answer that the request names by its id
     (`previous_response_id`), if it does. `parent` is the session that a subagent belongs to.
     """
@@ -130,7 +130,7 @@ class RequestRecord(Struct, frozen=True, tag="request"):
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     is_retry: bool = False
-    is_title_request: bool = field(default=False, name="is_aside")
+    is_side_question: bool = field(default=False, name="is_aside")
     continuation: Continuation | None = field(default=None, name="named")
     is_summary_request: bool = False
     kind: str | None = None
@@ -142,7 +142,8 @@ class RequestLocation(Struct, frozen=True):
 
     - `is_hinted`: the client names its session.
     - `chain`, `system`, `tools`: the digests of the conversation at that commit.
-    - `shows_edits`: the conversation was edited in Weft, so it differs from the client's version.
+    - `is_edited`: the conversation was edited in Weft, so it differs from the client's version. It
+      is encoded under an older name, because records with it may be in a journal.
     - `is_first`: this exchange wrote the request. Other exchanges with the same request came later.
     """
 
@@ -155,7 +156,7 @@ class RequestLocation(Struct, frozen=True):
     chain: bytes | None
     system: bytes
     tools: bytes
-    shows_edits: bool = False
+    is_edited: bool = field(default=False, name="shows_edits")
     is_first: bool = False
 
     @property
@@ -212,7 +213,7 @@ class DigestCache:
 
     def __init__(self, limit: int = 10_000) -> None:
         self._digests: dict[tuple[str, Id], tuple[bytes, bytes]] = {}
-        self._shows_edits: dict[Id, bool] = {}
+        self._is_edited: dict[Id, bool] = {}
         self._newest: dict[tuple[str, str], str] = {}
         self._limit = limit
 
@@ -226,7 +227,7 @@ class DigestCache:
         """Keep the digests of a recorded request or answer."""
         commit = bytes.fromhex(location.head)
         self.put(location.thread, commit, location.system, location.tools)
-        _put_newest(self._shows_edits, commit, location.shows_edits, self._limit)
+        _put_newest(self._is_edited, commit, location.is_edited, self._limit)
 
     def put_request(self, location: RequestLocation) -> None:
         """Keep which exchange asked last at this commit."""
@@ -238,9 +239,9 @@ class DigestCache:
         newest = self._newest.get((location.thread, location.head))
         return newest is not None and newest != location.exchange
 
-    def shows_edits(self, commit: Id) -> bool | None:
+    def is_edited(self, commit: Id) -> bool | None:
         """Whether a commit shows edits; `None` if that is not known here."""
-        return self._shows_edits.get(commit)
+        return self._is_edited.get(commit)
 
 
 def _put_newest(cache: dict[Key, Value], key: Key, value: Value, limit: int) -> None:
@@ -330,13 +331,13 @@ class RecordingContext(Struct, frozen=True):
 class Recorded(Struct, frozen=True):
     """A recorded request: its location, and the stored answers that it echoes, by message range.
 
-    If the conversation was edited in Weft, `edited` is the edited version, which is sent instead.
-    `proven` are the commits of the answers.
+    If the conversation was edited in Weft, `edited_messages` is the edited version, which is sent
+    instead. `proven` are the commits of the answers.
     """
 
     location: RequestLocation
     answers: Mapping[tuple[int, int], Message]
-    edited: tuple[Message, ...] | None = None
+    edited_messages: tuple[Message, ...] | None = None
     proven: Set[Id] = frozenset()
 
 
@@ -384,14 +385,14 @@ def record_request(
             )
         location = _record_compaction(
             store, record, incoming, session, continuation, context
-        ) or _record_at(store, record, incoming, session, continuation, context)
+        ) or _record_messages(store, record, incoming, session, continuation, context)
         _link_request(store, record, incoming, location, session, continuation, context)
         context.digests.put_location(location)
         context.digests.put_request(location)
-        edited = None
-        if location.shows_edits:
-            edited = read_conversation(store, location, record.messages, answers.commits)
-        return Recorded(location, answers.messages, edited, answers.commits)
+        edited_messages = None
+        if location.is_edited:
+            edited_messages = read_conversation(store, location, record.messages, answers.commits)
+        return Recorded(location, answers.messages, edited_messages, answers.commits)
 
 
 def read_answers(
@@ -424,86 +425,124 @@ def record_answer(
     `sent_delta` is the delta of the sent body, if it has been computed already.
     """
     with _transaction(store, is_nested):
-        key = exchange_key("answer", record.exchange)
         location, thread = _current_location(store, record, context)
-        link = None if is_new else store.newest_link(key, deleted=True)
+        link = None
+        if not is_new:
+            link = store.newest_link(exchange_key("answer", record.exchange), deleted=True)
         if link is not None:
             return structs.replace(location, thread=link.thread, head=link.commit.hex())
-        head = bytes.fromhex(location.head)
-        # A compaction or an edit may have landed while the upstream worked: the answer follows it.
-        edited_head = _edits_since(store, location.thread, location.branch, head)
-        if edited_head is None and not store.read_nodes(location.thread, [head]):
-            location, thread = _locate_by_exchange(store, record, context)
-            edited_head = _edits_since(store, location.thread, location.branch, head)
-        parent = edited_head or head
-        if parent != head:
-            location = structs.replace(location, shows_edits=True)
-        metadata = {} if record.id is None else {ANSWER: record.id}
-        if record.stop is not None:
-            metadata[STOP_REASON] = record.stop
+        location, thread, parent = _find_answer_parent(store, record, location, thread, context)
         if sent_delta is None and record.sent is not None:
             sent_delta = encode_sent(store, location, record.sent, context)
-        entries = () if sent_delta is None else sent_body_entries(sent_delta)
-        draft = Draft(
-            "append",
-            Append(),
-            (record.message, *entries),
-            None,
-            metadata or None,
-            usage=add_times(record.usage, record.first_token, record.seconds),
-        )
-        series = encode_series(
-            [draft], parent, scope=location.scope, chain=location.chain, created=record.created
-        )
-        equal_answer = (
-            _find_equal_answer(store, location, series) if record.location is None else None
-        )
-        answers_key = reply_key(location.thread, head)
-        earlier_answer = store.newest_link(answers_key)
-        if equal_answer is None:
-            # The client that repeated a request uses the answer to its newest attempt. Another
-            # process may have handled that one: then only its answer is known here.
-            is_late = context.digests.is_asked_again(location) or (
-                location.is_first and earlier_answer is not None
-            )
-            branch = land_answer(store, thread, location.branch, parent, series, is_late=is_late)
+        series = _encode_answer(record, location, parent, sent_delta)
+        branch, answer = location.branch, None
+        if record.location is None:
+            answer = _find_equal_answer(store, location, series)
+        request = bytes.fromhex(location.head)
+        earlier_answer = store.newest_link(reply_key(location.thread, request))
+        if answer is None:
+            is_newest = _is_newest_attempt(location, earlier_answer, context)
+            branch = land_answer(store, thread, branch, parent, series, is_newest_attempt=is_newest)
             answer = series.commits[-1].id
             context.bodies.add_commits(location.thread, series, sent_delta)
-        else:
-            branch, answer = location.branch, equal_answer
-        point = Point(series.chain, location.system)
-        # A request that repeats one of these keys proves that its client got this answer.
-        proofs = [token_key(location.scope, t) for t in tokens_of(record.message)]
-        proofs.append(context_key("answer", point, location.tools))
-        links = [(proof, answer) for proof in proofs]
-        # A key that two answers have (twins) proves neither of them.
-        twins = [*store.only_links(proofs), earlier_answer]
-        links += [
-            (twin_key(twin.thread), answer)
-            for twin in twins
-            if twin is not None and twin.commit != answer
-        ]
-        links += [(key, answer), (answers_key, answer)]
-        if location.shows_edits:
-            links.append((edited_key(answer), answer))
-        if not location.is_hinted:
-            links.append((context_key("tip", point, location.tools), answer))
-        if record.id is not None:
-            links.append((response_key(location.scope, record.id), answer))
-        store.add_links(location.thread, links)
-        if not location.is_hinted:
-            failure_links = [
-                (context_key(kind, location.point, location.tools), head)
-                for kind in ("failed", "partial")
-            ]
-            store.drop_links(location.thread, failure_links)
-        new_location = structs.replace(
-            location, branch=branch, head=answer.hex(), chain=series.chain
-        )
-        context.digests.put_location(new_location)
+        answered = structs.replace(location, branch=branch, head=answer.hex(), chain=series.chain)
+        _link_answer(store, record, location, answered, earlier_answer)
+        context.digests.put_location(answered)
         if thread.kind in TITLE_KINDS:
-            give_title(store, thread, record.message.text)
-        return new_location
+            set_title(store, thread, record.message.text)
+        return answered
+
+
+def _find_answer_parent(
+    store: Store,
+    record: AnswerRecord,
+    location: RequestLocation,
+    thread: ThreadRecord,
+    context: RecordingContext,
+) -> tuple[RequestLocation, ThreadRecord, Id]:
+    """The commit that an answer follows, with the location of its request and the thread.
+
+    That is the last commit of the request. If a compaction or an edit was made while the upstream
+    worked, the answer follows it instead.
+    """
+    head = bytes.fromhex(location.head)
+    parent = _head_after_edits(store, location.thread, location.branch, head)
+    if parent is None and not store.read_nodes(location.thread, [head]):
+        location, thread = _locate_by_exchange(store, record, context)
+        parent = _head_after_edits(store, location.thread, location.branch, head)
+    if parent is None or parent == head:
+        return location, thread, head
+    return structs.replace(location, is_edited=True), thread, parent
+
+
+def _encode_answer(
+    record: AnswerRecord, location: RequestLocation, parent: Id, sent_delta: SentBodyDelta | None
+) -> Series:
+    """The commit of an answer, with the body that was sent for it."""
+    metadata = {} if record.id is None else {ANSWER: record.id}
+    if record.stop is not None:
+        metadata[STOP_REASON] = record.stop
+    entries = () if sent_delta is None else sent_body_entries(sent_delta)
+    draft = Draft(
+        "append",
+        Append(),
+        (record.message, *entries),
+        None,
+        metadata or None,
+        usage=add_times(record.usage, record.first_token, record.seconds),
+    )
+    return encode_series(
+        [draft], parent, scope=location.scope, chain=location.chain, created=record.created
+    )
+
+
+def _is_newest_attempt(
+    location: RequestLocation, earlier_answer: Link | None, context: RecordingContext
+) -> bool:
+    """Whether no later exchange made the same request.
+
+    A later exchange of this process is in the cache. One of another process is known by its answer:
+    it came before the answer to the exchange that wrote the request.
+    """
+    if context.digests.is_asked_again(location):
+        return False
+    return not location.is_first or earlier_answer is None
+
+
+def _link_answer(
+    store: Store,
+    record: AnswerRecord,
+    request: RequestLocation,
+    answer: RequestLocation,
+    earlier_answer: Link | None,
+) -> None:
+    """Write the links by which later requests find this answer.
+
+    `earlier_answer` is another answer to the same request.
+    """
+    request_commit, answer_commit = bytes.fromhex(request.head), bytes.fromhex(answer.head)
+    # A request that repeats one of these keys proves that its client got this answer.
+    proofs = [token_key(answer.scope, token) for token in tokens_of(record.message)]
+    proofs.append(context_key("answer", answer.point, answer.tools))
+    keys = list(proofs)
+    # A key that two answers have (twins) proves neither of them.
+    twins = [*store.only_links(proofs), earlier_answer]
+    keys += [
+        twin_key(twin.thread) for twin in twins if twin is not None and twin.commit != answer_commit
+    ]
+    keys += [exchange_key("answer", record.exchange), reply_key(answer.thread, request_commit)]
+    if answer.is_edited:
+        keys.append(edited_key(answer_commit))
+    if not answer.is_hinted:
+        keys.append(context_key("tip", answer.point, answer.tools))
+    if record.id is not None:
+        keys.append(response_key(answer.scope, record.id))
+    store.add_links(answer.thread, [(key, answer_commit) for key in keys])
+    if not request.is_hinted:
+        failure_keys = [
+            context_key(kind, request.point, request.tools) for kind in ("failed", "partial")
+        ]
+        store.drop_links(request.thread, [(key, request_commit) for key in failure_keys])
 
 
 def _transaction(store: Store, is_nested: bool) -> AbstractContextManager[None]:
@@ -596,7 +635,7 @@ def _read_without_foreign_parts(
     view = View().extend(steps)
     rows = show_rows(view.rows)
     messages = [row.message for row in rows]
-    if store.find_links([unsure_key(step.commit.id) for step in steps]):
+    if store.find_links([ambiguous_key(step.commit.id) for step in steps]):
         cleaned = [
             row.message
             if row.id in proven or not tokens.isdisjoint(tokens_of(row.message))
@@ -648,7 +687,7 @@ def _read_location(
         branch=branches[0] if branches else "",
         head=commit.hex(),
         chain=step.commit.chain,
-        system=incoming.last.system,
+        system=incoming.last_point.system,
         tools=incoming.tools,
     )
 
@@ -702,7 +741,7 @@ def _location_of_exchange(
     )
 
 
-def _record_at(
+def _record_messages(
     store: Store,
     record: RequestRecord,
     incoming: Incoming,
@@ -712,32 +751,24 @@ def _record_at(
 ) -> RequestLocation:
     """Append the new messages to the conversation that the request continues, or start a thread."""
     if continuation is None:
-        drafts: list[Draft] = []
-        if record.tools:
-            drafts.append(Draft("setup", Setup(record.tools)))
-        drafts += [_append(message) for message in record.messages]
-        prepared = _find_prepared(store, record, session)
-        if prepared is not None:
-            thread, setup_commit = prepared
-            branch = thread.head
-            return _land_request(
-                store, record, incoming, thread, branch, setup_commit, drafts, None, context
-            )
-        thread = _new_conversation(store, record, session)
-        return _land_request(store, record, incoming, thread, "", None, drafts, None, context)
+        return _start_conversation(store, record, incoming, session, context)
     thread = _read_thread(store, continuation.thread)
     if thread.scope is None:  # it was imported, and is the caller's now
         store.ensure_thread(thread.name, created=record.created, scope=record.scope)
     echo = continuation.echo
     branches = branches_at(store, thread.name, continuation.commit)
-    branch = thread.head if thread.head in branches else branches[0] if branches else ""
-    edited = None if branches else _edited_head(store, thread, continuation)
-    if edited is not None:
-        branch, commit = edited
-        continuation = structs.replace(continuation, commit=commit)
-    shows_edits = edited is not None or _shows_edits(store, continuation.commit, context)
-    if shows_edits:
-        drafts = _system_draft(store, record, continuation, context)
+    branch = thread.head if thread.head in branches else next(iter(branches), "")
+    edited_head = None
+    if not branches:
+        # The client does not know about a compaction, an edit or a pin that was made after its last
+        # answer. They stay in force, so the request continues after them.
+        edited_head = _head_after_edits(store, thread.name, thread.head, continuation.commit)
+    if edited_head is not None:
+        branch = thread.head
+        continuation = structs.replace(continuation, commit=edited_head)
+    is_edited = edited_head is not None or _is_edited(store, continuation.commit, context)
+    if is_edited:
+        drafts = _edited_setup_drafts(store, record, continuation, context)
     else:
         drafts = _setup_drafts(store, record, incoming, continuation, context)
         commit = _message_before_setups(store, continuation) if drafts and not branch else None
@@ -745,34 +776,45 @@ def _record_at(
             continuation = structs.replace(continuation, commit=commit)
             drafts = _setup_drafts(store, record, incoming, continuation, context)
     drafts += _with_echo(_new_messages(store, record, continuation), record, echo)
-    if continuation.length and not drafts:
+    if continuation.length and not drafts:  # the same request again
         if branch and not is_summary_branch(branch):
-            follow_client(store, thread, branch, record.created)
+            switch_head(store, thread, branch, record.created)
         elif not branch and not record.is_summary_request:
             return_to_request(store, thread, continuation.commit, record.messages, record.created)
         location = _read_location(store, record, incoming, continuation.thread, continuation.commit)
-        return structs.replace(location, shows_edits=shows_edits)
+        return structs.replace(location, is_edited=is_edited)
     if continuation.length:
         # Later requests are matched by the client's own version of the earlier messages.
         chain = incoming.points[continuation.length - 1].chain
     else:
         (step,) = store.read_commits(continuation.thread, [continuation.commit])
         chain = step.commit.chain
-    location = _land_request(
-        store,
-        record,
-        incoming,
-        thread,
-        branch,
-        continuation.commit,
-        drafts,
-        chain,
-        context,
-        start=continuation.length,
+    commits = RequestCommits(
+        thread, branch, continuation.commit, drafts, chain, continuation.length
     )
+    location = _land_request(store, record, incoming, commits, context)
     if echo is not None:
         store.add_links(thread.name, [(echo_key(echo[0]), bytes.fromhex(location.head))])
-    return structs.replace(location, shows_edits=shows_edits) if shows_edits else location
+    return structs.replace(location, is_edited=is_edited) if is_edited else location
+
+
+def _start_conversation(
+    store: Store,
+    record: RequestRecord,
+    incoming: Incoming,
+    session: Sequence[str],
+    context: RecordingContext,
+) -> RequestLocation:
+    """Write the first request of a conversation."""
+    drafts = [Draft("setup", Setup(record.tools))] if record.tools else []
+    drafts += [_append(message) for message in record.messages]
+    prepared = _find_prepared(store, record, session)
+    if prepared is not None:
+        thread, setup_commit = prepared
+        commits = RequestCommits(thread, thread.head, setup_commit, drafts)
+    else:
+        commits = RequestCommits(_new_conversation(store, record, session), "", None, drafts)
+    return _land_request(store, record, incoming, commits, context)
 
 
 def _message_before_setups(store: Store, continuation: Continuation) -> Id | None:
@@ -789,36 +831,24 @@ def _message_before_setups(store: Store, continuation: Continuation) -> Id | Non
     return commit
 
 
-def _shows_edits(store: Store, commit: Id, context: RecordingContext) -> bool:
-    cached = context.digests.shows_edits(commit)
+def _is_edited(store: Store, commit: Id, context: RecordingContext) -> bool:
+    cached = context.digests.is_edited(commit)
     return bool(store.find_links([edited_key(commit)])) if cached is None else cached
 
 
-def _edited_head(
-    store: Store, thread: ThreadRecord, continuation: Continuation
-) -> tuple[str, Id] | None:
-    """The branch and head of a conversation that was edited in Weft after its last answer.
-
-    The client does not know about a compaction, an edit or a pin: its request ends before them.
-    They stay in force, so the request continues after them.
-    """
-    tip = _edits_since(store, thread.name, thread.head, continuation.commit)
-    return None if tip is None else (thread.head, tip)
-
-
-def _edits_since(store: Store, thread: str, branch: str, base: Id) -> Id | None:
-    """The head of a branch, if only edits (no messages) were committed to it after `base`."""
-    tip = store.read_ref(thread, branch) if branch else None
-    commit = tip
+def _head_after_edits(store: Store, thread: str, branch: str, base: Id) -> Id | None:
+    """The head of a branch, if it has `base` and after it only edits, no messages; else None."""
+    head = store.read_ref(thread, branch) if branch else None
+    commit = head
     while commit is not None and commit != base:
         steps = store.read_commits(thread, [commit])
         if not steps or steps[0].commit.kind in ("append", "merge") or not steps[0].commit.parents:
             return None
         commit = steps[0].commit.parents[0]
-    return tip
+    return head
 
 
-def _system_draft(
+def _edited_setup_drafts(
     store: Store, record: RequestRecord, continuation: Continuation, context: RecordingContext
 ) -> list[Draft]:
     """The commit that updates the leading system text and the tools of an edited conversation.
@@ -881,39 +911,50 @@ def _append(message: Message) -> Draft:
     return Draft("append", Append(), (message,))
 
 
+class RequestCommits(Struct, frozen=True):
+    """The commits of a request that are to be written: `drafts`, after `parent` on `branch`.
+
+    `branch` is empty if no branch ends in `parent`. `chain` is the chained key of the client's
+    messages up to `parent`; the messages from index `start` on are new.
+    """
+
+    thread: ThreadRecord
+    branch: str
+    parent: Id | None
+    drafts: Sequence[Draft]
+    chain: bytes | None = None
+    start: int = 0
+
+
 def _land_request(
     store: Store,
     record: RequestRecord,
     incoming: Incoming,
-    thread: ThreadRecord,
-    branch: str,
-    parent: Id | None,
-    drafts: Sequence[Draft],
-    chain: bytes | None,
+    commits: RequestCommits,
     context: RecordingContext,
-    start: int = 0,
 ) -> RequestLocation:
-    """Write drafts after `parent`; the client's messages from `start` on are new."""
-    series = encode_series(drafts, parent, scope=record.scope, chain=chain, created=record.created)
+    """Write the commits of a request; returns the location after them."""
+    thread, parent, start = commits.thread, commits.parent, commits.start
+    series = encode_series(
+        commits.drafts, parent, scope=record.scope, chain=commits.chain, created=record.created
+    )
     if parent is not None and record.is_summary_request:
-        landed_branch = land_summary_request(store, thread.name, series)
+        branch = land_summary_request(store, thread.name, series)
     else:
-        first_new = next(
-            (n for n in range(start, len(record.messages)) if not is_system(record.messages[n])),
-            start,
-        )
+        new_indexes = range(start, len(record.messages))
+        first_new = next((n for n in new_indexes if not is_system(record.messages[n])), start)
         history = record.messages[: first_new + 1]
-        landed_branch = land_request(store, thread, branch, parent, series, history)
+        branch = land_request(store, thread, commits.branch, parent, series, history)
     context.bodies.add_commits(thread.name, series)
     return RequestLocation(
         exchange=record.exchange,
         scope=record.scope,
         is_hinted=record.hint is not None,
         thread=thread.name,
-        branch=landed_branch,
+        branch=branch,
         head=series.commits[-1].id.hex(),
         chain=series.chain,
-        system=incoming.last.system,
+        system=incoming.last_point.system,
         tools=incoming.tools,
         is_first=True,
     )
@@ -931,8 +972,8 @@ def _new_conversation(store: Store, record: RequestRecord, session: Sequence[str
 
     If the session's only request so far failed, its thread is used again.
     """
-    main = find_main(store, session)
-    if main is not None and not record.is_title_request and _is_abandoned(store, main):
+    main = find_main_thread(store, session)
+    if main is not None and not record.is_side_question and _is_abandoned(store, main):
         return _read_thread(store, main)
     name = _free_name(store, record)
     thread = store.ensure_thread(name, created=record.created, scope=record.scope)
@@ -945,8 +986,11 @@ def _new_conversation(store: Store, record: RequestRecord, session: Sequence[str
 def _find_prepared(
     store: Store, record: RequestRecord, session: Sequence[str]
 ) -> tuple[ThreadRecord, Id] | None:
-    """The thread that was made for a session before its first message, and its only commit."""
-    main = None if record.is_title_request else find_main(store, session)
+    """The thread that was created for a session before its first message, and its only commit.
+
+    None if there is no such thread.
+    """
+    main = None if record.is_side_question else find_main_thread(store, session)
     thread = None if main is None else store.read_thread(main)
     head = None if thread is None else store.read_ref(thread.name, thread.head)
     if thread is None or head is None:
@@ -977,7 +1021,7 @@ def _free_name(store: Store, record: RequestRecord) -> str:
     if record.hint is None:
         moment = time.strftime("%Y%m%d-%H%M%S", time.localtime(record.created))
         return f"{moment}-{uuid4().hex[:8]}"
-    if not record.is_title_request and store.read_thread(record.hint) is None:
+    if not record.is_side_question and store.read_thread(record.hint) is None:
         return record.hint
     return first_free(
         lambda number: f"{record.hint}.{number + 1}",
@@ -1054,18 +1098,17 @@ def _record_compaction(
     continuation: Continuation | None,
     context: RecordingContext,
 ) -> RequestLocation | None:
-    """Commit a compaction that the client made itself, and the new messages after it."""
-    threads = list(session) or (
-        [continuation.thread] if continuation is not None and continuation.is_token else []
-    )
+    """Commit a compaction that the client made itself, and the new messages after it.
+
+    None if the request has no new summary.
+    """
+    threads = list(session)
     known_length = 0 if continuation is None else continuation.length
-    # A token may be in a turn that the client kept after its summary.
-    if (
-        continuation is not None
-        and continuation.is_token
-        and not _has_messages(store, incoming, [continuation.thread], known_length - 1)
-    ):
-        known_length = 0
+    if continuation is not None and continuation.is_token:
+        threads = threads or [continuation.thread]
+        if not _has_messages(store, incoming, [continuation.thread], known_length - 1):
+            # The token is in a turn that the client kept after its summary.
+            known_length = 0
     summary = find_summary(record.messages, known_length) if threads else None
     if summary is None or _has_messages(store, incoming, threads, summary.index):
         return None
@@ -1084,21 +1127,17 @@ def _record_compaction(
         thread.name, commit, incoming.points[compacted.length - 1].system, incoming.tools
     )
     if not drafts:
-        follow_client(store, _read_thread(store, thread.name), thread.current, record.created)
+        switch_head(store, _read_thread(store, thread.name), thread.current, record.created)
         return _read_location(store, record, incoming, thread.name, commit)
-    chain = incoming.points[compacted.length - 1].chain
-    return _land_request(
-        store,
-        record,
-        incoming,
+    commits = RequestCommits(
         _read_thread(store, thread.name),
         thread.current,
         commit,
         drafts,
-        chain,
-        context,
-        start=compacted.length,
+        incoming.points[compacted.length - 1].chain,
+        compacted.length,
     )
+    return _land_request(store, record, incoming, commits, context)
 
 
 def _has_messages(store: Store, incoming: Incoming, threads: Sequence[str], number: int) -> bool:
@@ -1133,8 +1172,8 @@ def _link_request(
     if continuation is not None and continuation.length and not continuation.is_token:
         point, tools = incoming.points[continuation.length - 1], incoming.tools
         if not store.only_links([context_key("answer", point, tools)]):
-            links.append((unsure_key(head), head))
-    if location.shows_edits:
+            links.append((ambiguous_key(head), head))
+    if location.is_edited:
         links.append((edited_key(head), head))
     store.add_links(location.thread, links)
     if continuation is not None and record.hint is None and continuation.commit != head:

@@ -29,6 +29,7 @@ from weft.model import (
 
 _FRAME_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 LONGEST_END = 4
+"""The number of bytes of the longest frame end."""
 
 
 class Relay(Protocol):
@@ -86,12 +87,12 @@ class FrameCutter:
     """Splits bytes after each blank line, without changing any byte."""
 
     def __init__(self) -> None:
-        self._tail: list[bytes] = []
-        self._edge = b""
+        self._tail: list[bytes] = []  # the bytes after the last blank line
+        self._edge = b""  # the last of them, in which a frame end may begin
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The frames that are complete now, unchanged."""
-        window = self._edge + chunk  # an end may begin in the bytes before this chunk
+        window = self._edge + chunk
         if _FRAME_END.search(window) is None:
             self._tail.append(chunk)
             self._edge = window[1 - LONGEST_END :]
@@ -115,10 +116,11 @@ class FrameCutter:
 class PassThroughRelay:
     """Forwards the upstream's bytes unchanged, and decodes a copy of them.
 
-    If the copy cannot be decoded, the bytes are still forwarded, but the answer is not recorded
-    (`readable` is false). The relay still watches for the end. If the upstream sends a body instead
-    of a stream, it is written as a stream. If the protocol has no terminal event, the end of the
-    stream is kept in `_held_back` until the bytes have ended.
+    - If the copy cannot be decoded, the bytes are still forwarded, but the answer is not recorded
+      (`readable` is false). The relay still watches for the end.
+    - If the upstream sends a body instead of a stream, it is written as a stream.
+    - If the protocol has no event that ends a stream, the frames after the stop reason are kept in
+      `_held_back` until the bytes have ended.
     """
 
     def __init__(self, codec: Codec, options: AnswerOptions, origin: Origin) -> None:
@@ -130,7 +132,7 @@ class PassThroughRelay:
         self._cutter = FrameCutter()
         self._reader = AnswerReader(codec)
         self._ended = False
-        self._finished = False
+        self._has_stop_reason = False
         self._first_fault: ApiError | None = None
         self._has_failed = False
         self._held_back: list[bytes] = []
@@ -160,19 +162,19 @@ class PassThroughRelay:
         return []
 
     def feed(self, data: bytes) -> Piece:
-        return self._sort(self._cutter.feed(data))
+        return self._forward_frames(self._cutter.feed(data))
 
     def close(self) -> Piece:
         tail = self._cutter.close()
-        self._read(self._reader.feed(tail))
+        self._read_events(self._reader.feed(tail))
         events = self._reader.close()
         if self._reader.is_body:
             return self._write_stream(events)
         if self._has_failed:
             return Piece()
-        self._read(events)
+        self._read_events(events)
         if not self._ended and self._first_fault is not None:
-            self._read([Fail(self._first_fault, "end")])
+            self._read_events([Fail(self._first_fault, "end")])
         if self.error is not None and not self.relays_error:
             return Piece(self.fail(self.error))
         held_back = b"".join(self._held_back) + tail
@@ -185,32 +187,35 @@ class PassThroughRelay:
         writer.write([Start(id=answer.id, model=answer.model)])
         return writer.write([Fail(error)]).now
 
-    def _sort(self, frames: list[bytes]) -> Piece:
+    def _forward_frames(self, frames: list[bytes]) -> Piece:
+        """The frames to send now, and those to send after the answer is recorded."""
         now: list[bytes] = []
         last: list[bytes] = []
         for frame in frames:
             if self._has_failed:  # after an error of the gateway nothing may look like a success
                 break
-            self._read(self._reader.feed(frame))
+            self._read_events(self._reader.feed(frame))
             if self._reader.is_body:
                 continue
             if self.error is not None and not self.relays_error:
-                # Instead of this frame, because it may be the mark of a good end (`[DONE]`).
+                # It replaces this frame, which may be the mark of a good end (`[DONE]`).
                 now.append(self.fail(self.error))
             elif self.ended and self.error is None:
                 last.append(frame)
-            elif self._finished and not self._codec.has_end_event and not self._ended:
+            elif self._has_stop_reason and not self._codec.has_end_event and not self._ended:
                 self._held_back.append(frame)
             else:
                 now.append(frame)
         return Piece(b"".join(now), b"".join(last))
 
-    def _read(self, events: list[Event]) -> None:
-        """Fold the copy, and watch for the end."""
+    def _read_events(self, events: list[Event]) -> None:
+        """Add events to the copy of the answer, and watch for the end."""
         for event in events:
             if self._ended:
                 return
-            self._finished = self._finished or (isinstance(event, Finish) and bool(event.stop))
+            self._has_stop_reason = self._has_stop_reason or (
+                isinstance(event, Finish) and bool(event.stop)
+            )
             match event:
                 case Fail(error=error, cause="frame"):
                     self._stop_recording(error)

@@ -13,7 +13,6 @@ https://platform.openai.com/docs/guides/conversation-state
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
-from itertools import islice
 
 from msgspec import Struct, structs
 
@@ -45,9 +44,9 @@ from .identity import (
     context_key,
     echo_at,
     find_token_links,
+    has_equal_call_names,
     is_equal_echo,
-    names_equal,
-    read_answer,
+    read_appended,
     reply_key,
     token_key,
     tokens_of,
@@ -56,7 +55,7 @@ from .identity import (
 
 LOOK_ALIKES_READ = 16
 """How many other threads of a session are compared with a request. A session with more of them
-counts as ambiguous."""
+counts as having a look-alike."""
 
 FIRST_COMMITS = 16
 """Among how many commits the first message of a thread is looked for."""
@@ -95,7 +94,7 @@ def find_answers(
     It is None while records wait in the journal: the store is then incomplete, so the third proof
     is not used.
     """
-    if continuation is None or not incoming.answered:
+    if continuation is None or not incoming.answered_length:
         return ProvenAnswers()
     echoed = None
     if traces is not None:
@@ -123,23 +122,24 @@ def find_answers(
         if step.commit.id in restored
         for id in (step.commit.id, *step.commit.entries)
     ]
-    length = _settled_length(incoming, spans, start)
-    stable_length = min(proof.by_setup, default=length)
+    length = _looked_up_length(incoming, spans, start)
+    stable_length = min(proof.by_context, default=length)
     echoed = echoed.extended(length, stable_length, ids, answers)
     traces.put_answers(incoming, echoed)
     return ProvenAnswers(echoed.answers, frozenset(echoed.ids))
 
 
-def _settled_length(incoming: Incoming, spans: Iterable[tuple[int, int]], first: int) -> int:
+def _looked_up_length(incoming: Incoming, spans: Iterable[tuple[int, int]], first: int) -> int:
     """The number of leading messages whose answers need not be looked up again.
 
-    An unproven answer near the end may still be proven later, by the messages after it.
+    An unproven answer near the end may still be proven later, by the messages after it. `spans` are
+    the message ranges of the proven answers.
     """
-    covered = {number for span in spans for number in range(*span)}
+    proven = {index for span in spans for index in range(*span)}
     length = len(incoming.messages)
-    for number in range(max(first, length - NEW_MESSAGES), length):
-        if incoming.messages[number].role == "assistant" and number not in covered:
-            return number
+    for index in range(max(first, length - NEW_MESSAGES), length):
+        if incoming.messages[index].role == "assistant" and index not in proven:
+            return index
     return length
 
 
@@ -201,11 +201,11 @@ def with_private_parts(echo: Sequence[Message], answer: Message) -> Message:
 class EchoProof(Struct, frozen=True):
     """The commits of proven answers, by the index of the message that echoes each one.
 
-    The proof of those in `by_setup` depends on the system text and the tools.
+    The proof of those in `by_context` depends on the system text and the tools.
     """
 
     commits: Mapping[int, Id]
-    by_setup: Set[int]
+    by_context: Set[int]
 
 
 def _prove_echoes(
@@ -216,22 +216,18 @@ def _prove_echoes(
     is_complete: bool,
     first: int,
 ) -> EchoProof:
-    """The proven answers that the messages from `first` on echo."""
-    proven = _by_token(store, incoming, continuation.thread, first)
-    keys = {
-        context_key("answer", incoming.points[number], incoming.tools): number
-        for number, message in enumerate(incoming.messages[first:], start=first)
-        if message.role == "assistant" and number not in proven
-    }
-    by_setup = {
-        keys[link.key]: link.commit
-        for link in (store.only_links(list(keys)) if is_complete else ())
-        if link.thread == continuation.thread
-    }
-    proven |= by_setup
+    """The proven answers that the messages from `first` on echo.
+
+    `is_complete` says whether the store has all records: none of them waits in the journal.
+    """
+    proven = _prove_by_token(store, incoming, continuation.thread, first)
+    by_context = {}
+    if is_complete:
+        by_context = _prove_by_context(store, incoming, continuation.thread, proven, first)
+    proven |= by_context
     if continuation.thread in session:
-        proven |= _by_session(store, incoming, continuation, session, proven, first)
-    return EchoProof(proven, set(by_setup))
+        proven |= _prove_by_session(store, incoming, continuation, session, proven, first)
+    return EchoProof(proven, set(by_context))
 
 
 def _echo_spans(
@@ -243,32 +239,51 @@ def _echo_spans(
     """
     spans: dict[tuple[int, int], Id] = {}
     start: int | None = None
-    for number, message in enumerate(incoming.messages[first:], start=first):
+    for index, message in enumerate(incoming.messages[first:], start=first):
         if message.role != "assistant":
             start = None
             continue
-        start = number if start is None else start
-        commit = proven.get(number)
-        if commit is None or proven.get(number + 1) == commit:
+        start = index if start is None else start
+        commit = proven.get(index)
+        if commit is None or proven.get(index + 1) == commit:
             continue  # an echo may be several messages; its last one ends it
-        spans[start, number + 1] = commit
+        spans[start, index + 1] = commit
         start = None
     return spans
 
 
-def _by_token(store: Store, incoming: Incoming, thread: str, first: int) -> dict[int, Id]:
+def _prove_by_token(store: Store, incoming: Incoming, thread: str, first: int) -> dict[int, Id]:
+    """The answers of this thread whose tokens are in the request, and in no other answer."""
     proven: dict[int, Id] = {}
-    for number, links in find_token_links(store, incoming, None, first):
-        commits = {link.commit for link in links if link.thread == thread}
-        if len(commits) == 1 and all(link.thread == thread for link in links):
-            commit = commits.pop()
-            answer = read_answer(store, thread, commit)
-            if answer is not None and names_equal(answer, echo_at(incoming.messages, number)):
-                proven[number] = commit
+    for index, links in find_token_links(store, incoming, None, first):
+        answers = {(link.thread, link.commit) for link in links}
+        if len(answers) > 1 or links[0].thread != thread:
+            continue
+        commit = links[0].commit
+        answer = read_appended(store, thread, commit)
+        echo = echo_at(incoming.messages, index)
+        if answer is not None and has_equal_call_names(answer, echo):
+            proven[index] = commit
     return proven
 
 
-def _by_session(
+def _prove_by_context(
+    store: Store, incoming: Incoming, thread: str, proven: Container[int], first: int
+) -> dict[int, Id]:
+    """The other answers that follow an equal conversation, if no other answer does.
+
+    Equal are the system text, the tools and all messages up to the answer.
+    """
+    keys = {
+        context_key("answer", incoming.points[index], incoming.tools): index
+        for index, message in enumerate(incoming.messages[first:], start=first)
+        if message.role == "assistant" and index not in proven
+    }
+    links = store.only_links(list(keys))
+    return {keys[link.key]: link.commit for link in links if link.thread == thread}
+
+
+def _prove_by_session(
     store: Store,
     incoming: Incoming,
     continuation: Continuation,
@@ -282,21 +297,16 @@ def _by_session(
     system text or tools since. If the client rewrote an answer, only the message after it has the
     chain of the client's version; so the answer is also looked for before that message.
     """
-    messages = incoming.messages
-    ends = [
-        number
-        for number, message in enumerate(messages[first:], start=first)
-        if message.role == "assistant"
-        and number not in proven
-        and (number + 1 == len(messages) or messages[number + 1].role != "assistant")
-    ]
-    if not ends or _has_look_alike(store, incoming, continuation.thread, session):
+    messages, thread = incoming.messages, continuation.thread
+    ends = _unproven_ends(messages, proven, first)
+    if not ends or _has_look_alike(store, incoming, thread, session):
         return {}
-    answer_chains = {incoming.points[number].chain: number for number in ends}
-    next_chains = {
-        incoming.points[n].chain: end for end in ends for n in _next_input(messages, end)
-    }
-    thread = continuation.thread
+    answer_chains = {incoming.points[end].chain: end for end in ends}
+    next_chains: dict[bytes | None, int] = {}
+    for end in ends:
+        next_input = _next_input(messages, end)
+        if next_input is not None:
+            next_chains[incoming.points[next_input].chain] = end
     chains = [chain for chain in {**answer_chains, **next_chains} if chain is not None]
     matches = store.match_within([thread], chains)
     equal_answers = [
@@ -304,21 +314,38 @@ def _by_session(
         for match in matches
         if match.chain in answer_chains
     ]
-    rewritten_answers: list[tuple[int, Id]] = []
-    if continuation.echo is not None:
-        answer, _, end = continuation.echo
-        rewritten_answers += [(end - 1, answer)] if end - 1 in ends else []
-    followers = {
+    next_commits = {
         match.commit: next_chains[match.chain] for match in matches if match.chain in next_chains
     }
-    for node in store.read_nodes(thread, list(followers)):
-        rewritten_answers += [(followers[node.id], parent) for parent in node.parents[:1]]
-    answers = _echo_candidates(incoming, proven, _read_answers(store, thread, equal_answers))
-    steps = _read_answers(store, thread, rewritten_answers)
-    siblings = _read_siblings(store, thread, steps)
-    # If two answers are equal, the next message does not prove which one this client received.
-    candidates = {**_echo_candidates(incoming, proven, [*steps, *siblings]), **answers}
-    return {number: min(commits) for number, commits in candidates.items() if len(commits) == 1}
+    rewritten_answers = [
+        (next_commits[node.id], parent)
+        for node in store.read_nodes(thread, list(next_commits))
+        for parent in node.parents[:1]
+    ]
+    if continuation.echo is not None:
+        answer, _, echo_end = continuation.echo
+        if echo_end - 1 in ends:
+            rewritten_answers.append((echo_end - 1, answer))
+    equal_steps = _read_answers(store, thread, equal_answers)
+    rewritten_steps = _read_answers(store, thread, rewritten_answers)
+    # If a request has two equal answers, the next message does not prove which one this client got.
+    rewritten_steps += _read_siblings(store, thread, rewritten_steps)
+    candidates = {
+        **_echo_candidates(incoming, proven, rewritten_steps),
+        **_echo_candidates(incoming, proven, equal_steps),
+    }
+    return {index: min(commits) for index, commits in candidates.items() if len(commits) == 1}
+
+
+def _unproven_ends(messages: Sequence[Message], proven: Container[int], first: int) -> list[int]:
+    """The index of the last message of each echo that is not proven, from `first` on."""
+    return [
+        index
+        for index, message in enumerate(messages[first:], start=first)
+        if message.role == "assistant"
+        and index not in proven
+        and (index + 1 == len(messages) or messages[index + 1].role != "assistant")
+    ]
 
 
 def _has_look_alike(store: Store, incoming: Incoming, thread: str, session: Sequence[str]) -> bool:
@@ -354,43 +381,44 @@ def _begins_like(store: Store, thread: str, messages: Sequence[Message]) -> bool
     first = next((n for n, each in enumerate(messages) if each.role == "assistant"), 0)
     answer = next((each for each in stored if each.role == "assistant"), None)
     if answer is None:
-        return len(steps) >= FIRST_COMMITS
+        return len(steps) >= FIRST_COMMITS  # it may be in a later commit
     return is_echo(answer, messages[first : first + echo_length(messages, first)])
 
 
 def _echo_candidates(
     incoming: Incoming, proven: Container[int], steps: Sequence[tuple[int, Step]]
 ) -> dict[int, set[Id]]:
-    """For each message, the answers that it may echo."""
+    """For each message that is not proven, the answers that it may echo."""
     candidates: dict[int, set[Id]] = {}
-    for number, step in steps:
-        echo = echo_at(incoming.messages, number)
-        if number not in proven and is_echo(decode_appended(step), echo):
-            candidates.setdefault(number, set()).add(step.commit.id)
+    for index, step in steps:
+        echo = echo_at(incoming.messages, index)
+        if index not in proven and is_echo(decode_appended(step), echo):
+            candidates.setdefault(index, set()).add(step.commit.id)
     return candidates
 
 
-def _next_input(messages: Sequence[Message], number: int) -> Sequence[int]:
-    """The index of the next message that is not a system message; empty if there is none."""
-    following = range(number + 1, len(messages))
-    return list(islice((n for n in following if not is_system(messages[n])), 1))
+def _next_input(messages: Sequence[Message], index: int) -> int | None:
+    """The index of the next message that is not a system message; None if there is none."""
+    following = range(index + 1, len(messages))
+    return next((n for n in following if not is_system(messages[n])), None)
 
 
 def _read_answers(
     store: Store, thread: str, candidates: Sequence[tuple[int, Id]]
 ) -> list[tuple[int, Step]]:
-    """The answers at these commits, or before them if they only changed system text or tools."""
+    """The answers at these commits, each with the index of the message that may echo it.
+
+    If a commit only changed system text or tools, the answer before it is read.
+    """
     answers: list[tuple[int, Step]] = []
     for _ in range(SETUPS_SKIPPED + 1):
         commits = list(dict.fromkeys(commit for _, commit in candidates))
         steps = {step.commit.id: step for step in store.read_commits(thread, commits)}
-        numbered_steps = [
-            (number, steps[commit]) for number, commit in candidates if commit in steps
-        ]
-        answers += [(number, step) for number, step in numbered_steps if _is_answer(step)]
+        indexed_steps = [(index, steps[commit]) for index, commit in candidates if commit in steps]
+        answers += [(index, step) for index, step in indexed_steps if _is_answer(step)]
         candidates = [
-            (number, parent)
-            for number, step in numbered_steps
+            (index, parent)
+            for index, step in indexed_steps
             if step.commit.kind == "setup"
             for parent in step.commit.parents[:1]
         ]
@@ -402,12 +430,12 @@ def _read_answers(
 def _read_siblings(
     store: Store, thread: str, answers: Sequence[tuple[int, Step]]
 ) -> list[tuple[int, Step]]:
-    """The other answers to the same requests."""
-    numbers: dict[bytes, int] = {}
-    for number, step in answers:
-        numbers |= {reply_key(thread, parent): number for parent in step.commit.parents[:1]}
-    links = store.find_links(list(numbers)) if numbers else []
-    siblings = [(numbers[link.key], link.commit) for link in links if link.thread == thread]
+    """All answers to the same requests."""
+    index_of_key: dict[bytes, int] = {}
+    for index, step in answers:
+        index_of_key |= {reply_key(thread, parent): index for parent in step.commit.parents[:1]}
+    links = store.find_links(list(index_of_key)) if index_of_key else []
+    siblings = [(index_of_key[link.key], link.commit) for link in links if link.thread == thread]
     return _read_answers(store, thread, siblings)
 
 
@@ -472,11 +500,9 @@ class UnstoredAnswers:
         matching: list[Message] = []
         for key in [token_key(scope, token) for token in tokens]:
             for answer in self._answers.get((scope, key), ()):
-                if (
-                    names_equal(answer.message, echo)
-                    if hint is not None and answer.hint == hint
-                    else is_equal_echo(answer.message, echo)
-                ):
+                is_same_session = hint is not None and answer.hint == hint
+                is_equal = has_equal_call_names if is_same_session else is_equal_echo
+                if is_equal(answer.message, echo):
                     matching.append(answer.message)
         if not matching and chain is not None and hint is not None:
             matching = [
@@ -514,7 +540,7 @@ def without_previous_id(codec: Codec, body: JsonObject) -> JsonObject:
     return {name: value for name, value in body.items() if name != previous.member}
 
 
-def join(
+def join_conversation(
     codec: Codec, conversation: StoredConversation, request: Request
 ) -> tuple[Request, Continuation | None]:
     """The request with the stored conversation before it, and where that conversation is stored."""

@@ -52,10 +52,11 @@ PACE_SECONDS = 0.02
 NO_PROTOCOL = ""
 """The page speaks no vendor's protocol, so it has no credentials to pass through."""
 LISTED_ROWS = 30
+"""How many of the messages that a compaction would remove are listed."""
 RECORD_SECONDS = 5.0
 """How long the end of a stopped run waits for the record of its last exchange."""
 TOKENIZER = "o200k"
-NEAR = 64
+REPORT_ROWS = 64
 """For how many rows after a report its token count is still used."""
 
 
@@ -154,9 +155,8 @@ def plan_run(call: ApiCall) -> Plan:
 def read_agent(call: ApiCall) -> str:
     """The agent that a frame chooses; raises `Refused` if this server does not allow it."""
     name = call.text_or_none("agent") or OWN_AGENT
-    if name not in (OWN_AGENT, call.state.settings.agent) or call.state.url is None:
-        if name == OWN_AGENT:
-            return name
+    is_allowed = name == call.state.settings.agent and call.state.url is not None
+    if name != OWN_AGENT and not is_allowed:
         message = f"this server was not started with --agent {name}"
         raise Refused(message, param="agent", status=403)
     return name
@@ -215,7 +215,7 @@ def make_agent(
         thread,
         model=route.model,
         provider=route.provider,
-        tools=[*demo_tools(call.store, call.threads), *call.state.tool_servers],
+        tools=[*demo_tools(call.store, call.visible_threads), *call.state.tool_servers],
         pace=PACE_SECONDS,
         catalog=call.state.catalog,
         compaction=compaction,
@@ -246,8 +246,8 @@ def writable_thread(call: ApiCall, *, is_retry: bool) -> Thread:
 
     For a retry, the last message must be unanswered.
     """
-    if call.record() is None and not is_retry:
-        return open_thread(call.store, call.new_name, checkpoints=True, scope=call.scope)
+    if call.thread_record() is None and not is_retry:
+        return open_thread(call.store, call.scoped_name, checkpoints=True, scope=call.scope)
     existing = call.thread()
     thread = open_thread(call.store, existing.name, checkpoints=True, branch=existing.current)
     if is_retry and not is_unanswered(thread.compile().messages):
@@ -292,7 +292,7 @@ def check_model(state: State, name: str) -> str | None:
     is_served = (provider.name, route.model) in state.runs.served
     if provider is OFFLINE or is_served or (vendor and vendor == provider.vendor):
         return None
-    if state.listings.lacks(provider, route.model):
+    if state.listings.lacks_model(provider, route.model):
         return f"the upstream {provider.name!r} does not list {route.model!r}"
     return None
 
@@ -317,7 +317,7 @@ def _lacks_key(provider: Provider) -> bool:
 
 def default_model(call: ApiCall) -> str:
     """The thread's own model; the offline model if none has answered yet."""
-    if call.record() is None:
+    if call.thread_record() is None:
         return OFFLINE_MODEL
     choice = choose_model(call.state, call.thread().compile().rows)
     if choice.reason is not None:
@@ -368,7 +368,7 @@ class MeasuredThread(Struct, frozen=True):
 def measure_thread(
     call: ApiCall, agent: Agent, route: Route, model: str, view: ThreadView
 ) -> MeasuredThread:
-    """Measure a thread as the agent does before it compacts.
+    """How full the model's window is, measured as the agent does before it compacts.
 
     The gauge of the page, the question before a send and the agent of a run all use this.
     """
@@ -378,7 +378,8 @@ def measure_thread(
     estimate = 0 if usage is None else usage.tokens
     reported = reported_tokens(view, route.model, counts)
     if reported is not None and usage is not None:
-        reported = reported if reported <= usage.window else None  # no model can have read that
+        # No model can have read more than its window.
+        reported = reported if reported <= usage.window else None
         usage = agent.measure(messages, counts, reported)
     return MeasuredThread(messages, estimate, reported, usage)
 
@@ -388,16 +389,18 @@ def reported_tokens(view: ThreadView, model: str, counts: MessageCounts) -> int 
 
     None if it has not reported lately, or earlier messages have changed since.
     """
-    later = 0
-    for row in reversed(view.rows[-NEAR:]):
+    later_tokens = 0
+    for row in reversed(view.rows[-REPORT_ROWS:]):
         facts = None if row.id is None else view.facts.get(row.id)
         usage = None if facts is None else facts.read_usage()
         if row.id is not None and usage is not None and usage.input and usage.output is not None:
             is_own = row.message.origin is not None and row.message.origin.model == model
             is_unchanged = view.view.at(row.id) is not None
-            return usage.input + usage.output + later if is_own and is_unchanged else None
+            tokens = usage.input + usage.output + later_tokens
+            return tokens if is_own and is_unchanged else None
         if shows(row):
-            later += counts.get(id(row.message), (row.message, 0))[1]
+            _, row_tokens = counts.get(id(row.message), (row.message, 0))
+            later_tokens += row_tokens
     return None
 
 
@@ -432,5 +435,5 @@ def compaction_question(
 
 
 def _scope(call: ApiCall) -> str | None:
-    record = call.record()
+    record = call.thread_record()
     return call.scope if record is None else record.scope

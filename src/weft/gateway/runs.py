@@ -50,15 +50,15 @@ from .uploads import media_json
 
 STOPPED = "stopped"
 SHUT_DOWN = "the server was shut down"
-INTERNAL = "the gateway failed; its log says why"
-ENDS = ("message_complete", "error")
+INTERNAL_ERROR = "the gateway failed; its log says why"
+END_TYPES = ("message_complete", "error")
 HINT = "hint"
 OWN_AGENT = "weft"
 PROGRESS = "compact_progress"
 RETRY = "api_retry"
-REMARKS_PER_BRANCH = 20
-BRANCHES_WITH_REMARKS = 500
-SERVED_LIMIT = 10_000
+MAX_REMARKS = 20
+MAX_REMARKED_BRANCHES = 500
+MAX_SERVED = 10_000
 QUEUE_LIMIT = 50
 """How many texts may wait on one branch."""
 
@@ -67,8 +67,9 @@ Events = AsyncGenerator[AgentEvent, None]
 _log = logging.getLogger(__name__)
 
 
-ANSWERS: tuple[str, ...] = get_args(Permission)
+PERMISSION_ANSWERS: tuple[str, ...] = get_args(Permission)
 ANSWER_LENGTH = 10_000
+"""How many characters of an answer to a question are used."""
 
 
 class OpenQuestion(Struct, frozen=True):
@@ -125,6 +126,7 @@ class Questions:
         question.answer.set_result(read(value))
 
     async def _ask(self, fields: JsonObject) -> Any:
+        """Publish a question, and wait for its answer."""
         id = uuid4().hex[:12]
         frame: JsonObject = {"type": "question", "id": id, **fields}
         question = OpenQuestion(frame, asyncio.get_running_loop().create_future())
@@ -142,8 +144,8 @@ class Questions:
 
 
 def _read_permission(value: object) -> str:
-    if value not in ANSWERS:
-        raise Refused(f"must be one of {', '.join(ANSWERS)}", param="answer")
+    if value not in PERMISSION_ANSWERS:
+        raise Refused(f"must be one of {', '.join(PERMISSION_ANSWERS)}", param="answer")
     return str(value)
 
 
@@ -176,16 +178,16 @@ class CallerPermissions:
             path = self._path
             if path is not None and scope is not None:
                 path = path.with_name(f"{path.stem}-{scope}{path.suffix}")
-            self._by_scope[scope] = Permissions(_refuse, path=path)
+            self._by_scope[scope] = Permissions(_deny, path=path)
         return self._by_scope[scope]
 
 
-def _refuse(_: ToolRequest) -> Permission:
+def _deny(_: ToolRequest) -> Permission:
     """Deny the call; used until `with_ask` provides a way to ask."""
     return "deny"
 
 
-class Watcher(Protocol):
+class RunWatcher(Protocol):
     """A connection that receives frames. Its methods must neither block nor raise."""
 
     def send(self, frame: JsonObject) -> None: ...
@@ -213,7 +215,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     - `base`: the head of the branch before the run
     - `text`: the user's message; None for a retry
     - `request`: the id that the client gave to its frame
-    - `compact`: whether the user allows compaction; None: ask when it is needed
+    - `compact`: whether the user allows compaction; None to ask when it is needed
     - `served_by`: the upstream, and the model's name there
     - `attached`: the files of the user's message
     - `agent`: who answers: `weft` or `claude`
@@ -240,7 +242,7 @@ class Run:
         self.spec = spec
         self.started = time()
         self.reports: list[JsonObject] = []
-        self.watchers: set[Watcher] = set()
+        self.watchers: set[RunWatcher] = set()
         self.on_change: Callable[[], None] = lambda: None
         self.questions = Questions(self.publish, lambda: self.on_change())
         self.agent: RunAgent | None = None
@@ -341,11 +343,11 @@ class Runs:
 
     def __init__(self) -> None:
         self._running: dict[tuple[str, str], Run] = {}
-        self._watchers: dict[tuple[str, str], set[Watcher]] = {}
+        self._watchers: dict[tuple[str, str], set[RunWatcher]] = {}
         self._remarks: dict[tuple[str, str], list[JsonObject]] = {}
         self._queues: dict[tuple[str, str], list[QueuedText]] = {}
         self._starting: set[asyncio.Task[None]] = set()
-        self.listeners: set[Watcher] = set()
+        self.listeners: set[RunWatcher] = set()
         """Connections that receive the list of runs."""
         self.on_retry: Callable[[RunSpec, JsonObject], None] = lambda _spec, _retry: None
         """Called when a request of a run is sent again."""
@@ -359,11 +361,11 @@ class Runs:
         """The run on a branch, if there is one."""
         return self._running.get((thread, branch))
 
-    def watch(self, watcher: Watcher, thread: str, branch: str) -> None:
+    def watch(self, watcher: RunWatcher, thread: str, branch: str) -> None:
         """Send this connection the frames of the branch's current and later runs."""
         self._watchers.setdefault((thread, branch), set()).add(watcher)
 
-    def leave(self, watcher: Watcher) -> None:
+    def leave(self, watcher: RunWatcher) -> None:
         """Stop sending frames to a connection; the runs continue."""
         for key, watchers in list(self._watchers.items()):
             watchers.discard(watcher)
@@ -462,7 +464,7 @@ class Runs:
                     watcher.send({**frame, "thread": key[0], "branch": key[1]})
             self._set_queue(key, [each for each in self._queues.get(key, []) if each is not text])
 
-    def begin(self, run: Run, agent: RunAgent, watcher: Watcher | None) -> None:
+    def begin(self, run: Run, agent: RunAgent, watcher: RunWatcher | None) -> None:
         """Start a run; raises `Refused` if its branch already has one."""
         self.refuse_if_running(*run.key)
         run.agent = agent
@@ -512,7 +514,7 @@ class Runs:
                     if isinstance(event, SystemMessage) and event.subtype == RETRY:
                         self.on_retry(run.spec, event.data)
                     for frame in writer.write(event, monotonic()):
-                        if frame["type"] in ENDS:
+                        if frame["type"] in END_TYPES:
                             end_frame = frame
                         else:
                             run.publish(frame)
@@ -522,7 +524,7 @@ class Runs:
             end_frame = {"type": "error", "message": public_message(error)}
         except Exception:  # the outermost handler: the page gets one line, the log the rest
             _log.exception("a run failed")
-            end_frame = {"type": "error", "message": INTERNAL}
+            end_frame = {"type": "error", "message": INTERNAL_ERROR}
         finally:
             await self._record_end(run, agent.thread, end_frame)
             if run.hints:  # they came too late for this run
@@ -549,7 +551,7 @@ class Runs:
         """Record why the run ended, and remember its reports for the page."""
         is_answered = end_frame["type"] == "message_complete"
         reason = None if is_answered else str(end_frame.get("message", ""))
-        if is_answered and len(self.served) < SERVED_LIMIT:
+        if is_answered and len(self.served) < MAX_SERVED:
             self.served.add(run.spec.served_by)
         try:
             row = await asyncio.to_thread(record_end, thread, reason, run.started)
@@ -563,8 +565,8 @@ class Runs:
         """Remember events that the page shows after a row."""
         remarks = self._remarks.setdefault((thread, branch), [])
         remarks.append({"after": row, "events": list(events)})
-        del remarks[:-REMARKS_PER_BRANCH]
-        while len(self._remarks) > BRANCHES_WITH_REMARKS:
+        del remarks[:-MAX_REMARKS]
+        while len(self._remarks) > MAX_REMARKED_BRANCHES:
             del self._remarks[next(iter(self._remarks))]
 
     def send(self, thread: str, branch: str, frame: JsonObject) -> None:
@@ -573,9 +575,9 @@ class Runs:
             watcher.send({**frame, "thread": thread, "branch": branch})
 
     def remarks(self, thread: str, branch: str) -> list[JsonObject]:
-        """The reports of a branch's recent runs: `events`, shown after the row with the id `after`.
+        """The reports of a branch's recent runs, as `{after, events}`.
 
-        They are kept in memory only: the thread itself does not depend on them.
+        The page shows the events after the row with the id `after`. They are kept in memory only.
         """
         return self._remarks.get((thread, branch), [])
 
@@ -609,8 +611,8 @@ def is_unanswered(messages: Sequence[Message]) -> bool:
 
 
 def is_transient(frame: JsonObject) -> bool:
-    """Whether a report can be dropped when its run is over.
+    """Whether a report is dropped when its run is over: progress, and retries.
 
-    That is so for progress, and for retries, because the thread has them as attempts.
+    The thread has the failed attempts, so it does not need the retries.
     """
     return frame.get("subtype") in (PROGRESS, RETRY) or frame.get("status") == "compacting"

@@ -26,7 +26,7 @@ On the socket, texts go in, and the frames of runs come out:
          with `hint` go to the running agent
 
 While text streams, a `rendered` frame comes from time to time: the block so far as safe HTML, and
-how much of the text it covers (`length`, in the UTF-16 units that a browser counts).
+how much of the text is in it (`length`, in the UTF-16 units that a browser counts).
 
 An unknown or malformed frame is answered with an `error` whose `scope` is `frame`, and changes
 nothing. When a connection closes, its runs continue: they belong to the server (`runs`).
@@ -68,10 +68,12 @@ PATH = "/ws"
 QUEUE_LIMIT = 20_000
 """How many frames a slow tab may be behind. Beyond that it is disconnected, and reconnects."""
 LIST_SECONDS = 0.3
-CONFLICT = 409
+"""How often a tab is told at most that the list of threads has changed."""
+HTTP_CONFLICT = 409
 ATTACHED = "(attached files)"
 """The queue shows this for a message without text."""
 RUN_EVENTS = ("exchange", "block", "retry")
+"""Events of `live` that the frames of a run show too."""
 TRY_AGAIN = 1013
 """https://www.iana.org/assignments/websocket/websocket.xhtml#close-code-number"""
 
@@ -97,7 +99,7 @@ class Connection:
         self._last_run: Run | None = None
         self._is_full = False
         self.thread: str | None = None
-        self._listing: asyncio.TimerHandle | None = None
+        self._list_timer: asyncio.TimerHandle | None = None
         self._names: dict[str, str] = {}
         """The name under which this tab knows a thread, by the thread's full name."""
 
@@ -116,8 +118,8 @@ class Connection:
             self._leave()
             self._state.runs.listeners.discard(self)
             self._state.live.listeners.discard(self)
-            if self._listing is not None:
-                self._listing.cancel()
+            if self._list_timer is not None:
+                self._list_timer.cancel()
             sending.cancel()
 
     def send(self, frame: JsonObject) -> None:
@@ -140,7 +142,10 @@ class Connection:
         return thread == self.thread and self._may_see(scope)
 
     def send_event(self, event: JsonObject) -> None:
-        """Send an event of `live`, unless a run shows the same: agents may call this server."""
+        """Send an event of `live`, unless it is about a run, whose own frames show the same.
+
+        The exchanges of an agent that calls this server are in `live` too.
+        """
         address = (event.get("thread", ""), event.get("branch", ""))
         if event["type"] in RUN_EVENTS and self._state.runs.find(*address) is not None:
             return
@@ -148,12 +153,12 @@ class Connection:
 
     def thread_changed(self, scope: str | None) -> None:
         """Tell the tab that the list of threads has changed, at most once in `LIST_SECONDS`."""
-        if self._listing is None and self._may_see(scope):
+        if self._list_timer is None and self._may_see(scope):
             loop = asyncio.get_running_loop()
-            self._listing = loop.call_later(LIST_SECONDS, self._send_list)
+            self._list_timer = loop.call_later(LIST_SECONDS, self._send_list)
 
     def _send_list(self) -> None:
-        self._listing = None
+        self._list_timer = None
         self.send_runs()
         self.send({"type": "threads"})
 
@@ -208,7 +213,7 @@ class Connection:
             plan: Plan = await run_in_threadpool(plan_run, call)
         except Refused as error:
             # Another tab may have started a run meanwhile.
-            if error.status == CONFLICT and await self._queue(call):
+            if error.status == HTTP_CONFLICT and await self._queue(call):
                 return
             raise
         self._names[plan.spec.thread] = call.text("thread")

@@ -50,15 +50,16 @@ from .render import render
 
 CACHED_VIEWS = 16
 TAIL_COMMITS = 200
+"""How many of the last commits are read for the end of a long thread."""
 CACHED_FIGURES = 1000
 CACHED_COSTS = 5000
 COUNTED_MODELS = 4
 CACHED_GRAPHS = 8
 OTHER_COMMIT = ""
 """Replaces the branch in the key of a view of a commit that is not on that branch."""
-EXCERPT = 120
-RENDERED = 100_000
-"""How many characters of a text are rendered in a list: a very long text would take minutes."""
+EXCERPT_LENGTH = 120
+BRIEF_LENGTH = 100_000
+"""How many characters of a row's text are rendered in a list: a very long one takes minutes."""
 AUTOMATIC_NOTES = ("dialogue: ", "tool_io: ", "instruction: ")
 """Prefixes of the notes on an agent's own commits. Such notes only repeat the message."""
 SCANNED = 50
@@ -71,6 +72,7 @@ ANNOTATIONS = {
     "skip": "Left a message out",
 }
 REWRITES = frozenset({"compact", "edit", "merge", "revert", "splice"})
+"""The kinds of commits that may change earlier rows."""
 
 
 class Change(Struct, frozen=True):
@@ -169,12 +171,12 @@ class ThreadView:
         after.summaries = dict(self.summaries)
         after.notes = dict(self.notes)
         after.add_facts(steps, self.last_row)
-        appending: list[Step] = []
+        pending: list[Step] = []  # commits that are not in the view yet
         for step in steps:
             if step.commit.kind not in REWRITES:
-                appending.append(step)
+                pending.append(step)
                 continue
-            after.view, appending = after.view.extend(appending), []
+            after.view, pending = after.view.extend(pending), []
             old_rows = tuple(after.view.rows)
             after.view = after.view.extend([step])
             change = Change(old_rows, tuple(after.view.rows))
@@ -182,11 +184,11 @@ class ThreadView:
                 for row in change.added:
                     if row.kind == SUMMARY and row.id is not None:
                         after.summaries[row.id] = (step.commit.id, change)
-        after.view = after.view.extend(appending)
-        is_longer = all(step.commit.kind not in REWRITES for step in steps)
-        start = self.view.length if is_longer else 0
-        after.callers = dict(self.callers) if is_longer else {}
-        after.results = dict(self.results) if is_longer else {}
+        after.view = after.view.extend(pending)
+        only_appends = all(step.commit.kind not in REWRITES for step in steps)
+        start = self.view.length if only_appends else 0
+        after.callers = dict(self.callers) if only_appends else {}
+        after.results = dict(self.results) if only_appends else {}
         after.index_calls(after.rows[start:])
         return after
 
@@ -204,7 +206,7 @@ class ThreadView:
                 self.add_note(step)
 
     def at(self, view: View) -> "ThreadView":
-        """The same thread at an earlier commit."""
+        """The same thread at the earlier commit of this view."""
         earlier = ThreadView()
         earlier.view = view
         earlier.facts, earlier.summaries, earlier.notes = self.facts, self.summaries, self.notes
@@ -239,7 +241,10 @@ class ThreadViews:
         self._graphs: OrderedDict[str, Mapping[Id, GraphCommit]] = OrderedDict()
 
     def read(self, store: Store, thread: str, branch: str, head: Id | None) -> ThreadView:
-        """The thread at a commit, usually of this branch; None: before the first commit."""
+        """The thread at the commit `head`, usually of this branch.
+
+        If `head` is None, that is before the first commit.
+        """
         if head is None:
             return ThreadView()
         key = (thread, branch)
@@ -247,12 +252,13 @@ class ThreadViews:
             cached = self._views.get(key, ThreadView())
             other = self._views.get((thread, OTHER_COMMIT), cached)
         for candidate in (cached, other):
-            earlier = candidate.view.at(head)
-            if earlier is not None:
-                return candidate if earlier is candidate.view else candidate.at(earlier)
+            view_at_head = candidate.view.at(head)
+            if view_at_head is not None:
+                is_current = view_at_head is candidate.view
+                return candidate if is_current else candidate.at(view_at_head)
         steps = store.walk(thread, head, after=cached.view.depth)
-        follows = bool(steps) and steps[0].commit.parents[:1] == _parents(cached.view)
-        if not follows:
+        cached_head = () if cached.view.head is None else (cached.view.head,)
+        if not steps or steps[0].commit.parents[:1] != cached_head:  # they do not extend the view
             if head != store.read_ref(thread, branch):  # a commit elsewhere: keep the branch's view
                 key = (thread, OTHER_COMMIT)
             cached, steps = ThreadView(), store.walk(thread, head)
@@ -288,14 +294,14 @@ class ThreadViews:
         They are counted once: counting takes a second in a thread of many thousand messages.
         """
         if commit not in self._figures:
-            _make_room(self._figures)
+            _clear_if_full(self._figures)
             self._figures[commit] = tokens_json(change.before, change.after, count)
         return self._figures[commit]
 
     def context(self, key: tuple[object, ...], measure: Callable[[], JsonObject]) -> JsonObject:
         """How full a window is; measured once for each key, which names commit and model."""
         if key not in self._contexts:
-            _make_room(self._contexts)
+            _clear_if_full(self._contexts)
             self._contexts[key] = measure()
         return self._contexts[key]
 
@@ -323,13 +329,9 @@ class ThreadViews:
         return cached_costs[1]
 
 
-def _make_room(cache: dict[Any, JsonObject]) -> None:
+def _clear_if_full(cache: dict[Any, JsonObject]) -> None:
     if len(cache) >= CACHED_FIGURES:
         cache.clear()
-
-
-def _parents(view: View) -> tuple[Id, ...]:
-    return () if view.head is None else (view.head,)
 
 
 def count_once(count: Count) -> Count:
@@ -350,16 +352,16 @@ def count_once(count: Count) -> Count:
 
 def read_changes(steps: Iterable[Step]) -> tuple[View, dict[Id, Change]]:
     """The rows after all steps, and the change of each commit that touched earlier rows."""
-    view, changes, appending = View(), dict[Id, Change](), list[Step]()
+    view, changes, pending = View(), dict[Id, Change](), list[Step]()
     for step in steps:
         if step.commit.kind not in REWRITES:
-            appending.append(step)
+            pending.append(step)
             continue
-        view, appending = view.extend(appending), []
+        view, pending = view.extend(pending), []
         before = tuple(view.rows)
         view = view.extend([step])
         changes[step.commit.id] = Change(before, tuple(view.rows))
-    return view.extend(appending), changes
+    return view.extend(pending), changes
 
 
 def thread_json(view: View, changes: Mapping[Id, Change], count: Count, last: int) -> JsonObject:
@@ -381,18 +383,18 @@ def attempts_json(steps: Sequence[Step], attempts: Sequence[Attempt]) -> list[Js
     `after` is the id of the row after which an attempt is shown: the last row of its commit.
     """
     commits = {attempt.commit for attempt in attempts}
-    rows: dict[str, str] = {}
+    last_rows: dict[str, str] = {}
     view, start = View(), 0
     for index, step in enumerate(steps):
         commit = step.commit.id.hex()
         if commit in commits:
             view = view.extend(steps[start : index + 1])
             start = index + 1
-            rows[commit] = _hex(view.rows[-1].id) if view.rows else ""
+            last_rows[commit] = _hex(view.rows[-1].id) if view.rows else ""
     return [
-        attempt_json(attempt, rows[attempt.commit])
+        attempt_json(attempt, last_rows[attempt.commit])
         for attempt in attempts
-        if attempt.commit in rows
+        if attempt.commit in last_rows
     ]
 
 
@@ -478,8 +480,8 @@ def result_text(result: ToolResult) -> str:
 def brief_json(row: Row, count: Count) -> JsonObject:
     """A row as a short excerpt, with its whole text as HTML."""
     text = message_text(row.message)
-    if len(text) > RENDERED:
-        text = text[:RENDERED] + "…"
+    if len(text) > BRIEF_LENGTH:
+        text = text[:BRIEF_LENGTH] + "…"
     return {
         "id": _hex(row.id),
         "role": SUMMARY if row.kind == SUMMARY else row.message.role,
@@ -489,7 +491,7 @@ def brief_json(row: Row, count: Count) -> JsonObject:
     }
 
 
-def excerpt(text: str, length: int = EXCERPT) -> str:
+def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
     """The beginning of a text, on one line, without colours and marks of bold text."""
     flat = without_bold(" ".join(without_sequences(text[: SCANNED * length]).split()))
     return flat if len(flat) <= length else flat[: length - 1] + "…"
@@ -588,9 +590,9 @@ def _hex(id: Id | None) -> str:
 
 
 def read_tail(store: Store, thread: str, head: Id) -> tuple[ThreadView, list[Row]]:
-    """The facts of the last commits, and the rows that they leave.
+    """The facts of the last commits, and the rows at the end of the thread.
 
-    It does not have the summaries, the setup and earlier calls: those need the whole thread.
+    Summaries, the setup and earlier calls are missing, because they need the whole thread.
     """
     steps, rows = compile_last(store, thread, head, TAIL_COMMITS)
     tail = ThreadView()

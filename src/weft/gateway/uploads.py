@@ -33,7 +33,7 @@ MESSAGE_LIMIT = 25 * MEGABYTE
 FILES_PER_MESSAGE = 10
 STORED_LIMIT = 400 * MEGABYTE
 NAME_LENGTH = 200
-SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
+SHOWN_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """The types that a browser may show: none of them can contain a script."""
 DOWNLOAD = "application/octet-stream"
 MEDIA_HEADERS = {
@@ -58,7 +58,7 @@ class Upload(Struct, frozen=True):
             "name": self.name,
             "media_type": self.media_type,
             "size": self.size,
-            "shown": self.media_type in SHOWN,
+            "shown": self.media_type in SHOWN_TYPES,
         }
 
 
@@ -124,7 +124,7 @@ def media_response(name: str, data: bytes) -> Response:
     """A file for the browser; it shows raster images, and downloads everything else."""
     media_type = find_type(name, data)
     headers = dict(MEDIA_HEADERS)
-    if media_type not in SHOWN:
+    if media_type not in SHOWN_TYPES:
         media_type = DOWNLOAD
         headers["content-disposition"] = f"attachment; filename*=UTF-8''{quote(clean_name(name))}"
     return Response(data, 200, headers, media_type)
@@ -154,7 +154,7 @@ def media_json(block: Media, address: JsonObject) -> JsonObject:
         "name": media_name(block),
         "media_type": source.media_type,
         "size": len(source.data) * 3 // 4 - source.data[-2:].count("=") if is_inline else None,
-        "shown": is_inline and source.media_type in SHOWN,
+        "shown": is_inline and source.media_type in SHOWN_TYPES,
         "source": None if is_inline else getattr(source, "url", getattr(source, "id", "")),
         "address": address if is_inline else None,
     }
