@@ -16,7 +16,7 @@ from weft.agent import (
     ToolEnd,
     ToolStart,
     UsageReport,
-    present,
+    display_system_message,
     to_json,
 )
 from weft.agent.claude import watch
@@ -241,7 +241,7 @@ def test_a_recorded_session_is_read_completely(path):
     assert sorted(starts) == sorted(ends)
     assert isinstance(events[-1], MessageComplete | Failure)
     assert isinstance(events[-1], Failure) or final["result"].strip() in texts
-    assert all(present(to_json(event)) is None for event in events if is_init(event))
+    assert all(display_system_message(to_json(event)) is None for event in events if is_init(event))
 
 
 def is_init(event):

@@ -18,7 +18,7 @@ import pytest
 import weft.thread
 from servers import Scripted, post, scripted_upstream, weft_serve
 from slow_upstream import CUT_TEXT, HELD_TEXT, REASON, closing, opening, slow_upstream, streamed
-from weft.agent import present
+from weft.agent import display_system_message
 from weft.gateway import EventQueue, LiveExchange, LiveFeed
 from weft.model import ApiError, Delta, Fold, Open, Start, Text
 
@@ -500,7 +500,9 @@ def test_retries_of_the_pages_agent_are_pushed_and_stored(tmp_path, upstream):
             asking.finish()
         types = [frame.get("subtype", frame["type"]) for frame in frames]
         assert types.index("text_delta") > types.index("api_retry")
-        shown = [present(frame) for frame in frames if frame.get("subtype") == "api_retry"]
+        shown = [
+            display_system_message(frame) for frame in frames if frame.get("subtype") == "api_retry"
+        ]
         assert [each.text for each in shown if each is not None] == [
             "429 from mock (too many requests); retry 1 of 3 in 0 s",
             "503 from mock (service unavailable); retry 2 of 3 in 0 s",
@@ -542,7 +544,10 @@ def test_retries_of_an_exchange_are_pushed_to_its_watchers(tmp_path, gateway):
             events = watch.until(is_over)
             asking.finish()
         retries = [event["retry"] for event in events if "retry" in event]
-        assert [present({**retry, "type": "system", "subtype": "api_retry"}) for retry in retries]
+        assert [
+            display_system_message({**retry, "type": "system", "subtype": "api_retry"})
+            for retry in retries
+        ]
         (retry,) = retries
         assert (retry["upstream"], retry["error"]) == ("gone", "connection refused")
         assert (retry["attempt"], retry["max_retries"], retry["delay"]) == (1, 1, "0.1 s")

@@ -8,7 +8,7 @@ import pytest
 
 import weft
 from compact_rows import word
-from weft.agent import present
+from weft.agent import display_system_message
 from weft.codec import CODECS
 from weft.compact import COMPACTED, SystemMessage, find_pairs, read_checkpoints
 from weft.errors import CompactRefused
@@ -561,7 +561,7 @@ def test_C9_watchers_hear_the_events_of_v3(abc: Named) -> None:
         SystemMessage("compact_boundary", {"compact_metadata": metadata}),
     ]
     for event in events:
-        look = present({"type": "system", "subtype": event.subtype, **event.data})
+        look = display_system_message({"type": "system", "subtype": event.subtype, **event.data})
         assert look is not None
 
 

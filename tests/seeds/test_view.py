@@ -17,7 +17,7 @@ from weft.agent import (
     TextDelta,
     ToolEnd,
     ToolStart,
-    present,
+    display_system_message,
     skip_note,
     table_json,
     to_json,
@@ -65,13 +65,13 @@ def test_V1_events_reach_the_browser_typed(event, json):
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
 def test_V2_to_V5_present_says_what_a_person_sees(row):
-    shown = present(event_of(row))
+    shown = display_system_message(event_of(row))
     assert (shown and (shown.kind, shown.text)) == row[2]
 
 
 @pytest.mark.parametrize("event", BROKEN)
 def test_V5_nothing_unknown_breaks_the_filter(event):
-    assert present({"type": "system", **event}) is None
+    assert display_system_message({"type": "system", **event}) is None
 
 
 def test_V2_the_note_of_a_skipped_message():
@@ -94,10 +94,11 @@ def test_V5_the_page_s_filter_equals_the_server_s():
         pytest.skip("no node here to run the page's module with")
     events = [event_of(row) for row in ROWS] + [{"type": "system", **event} for event in BROKEN]
     events += [{"type": "text_delta", "subtype": "warning", "content": "x"}, {}]
+    module = json.dumps((WEB / "system.js").as_uri())
     program = (
-        f"import {{ present, skipNote }} from {json.dumps((WEB / 'system.js').as_uri())};"
+        f"import {{ displaySystemMessage, skipNote }} from {module};"
         f"const table = {json.dumps(table_json())};"
-        f"const shown = {json.dumps(events)}.map((event) => present(table, event));"
+        f"const shown = {json.dumps(events)}.map((event) => displaySystemMessage(table, event));"
         "console.log(JSON.stringify([skipNote('init'), shown]));"
     )
     done = subprocess.run(
@@ -110,7 +111,7 @@ def test_V5_the_page_s_filter_equals_the_server_s():
     note, page = json.loads(done.stdout)
     server = [
         shown and {name: getattr(shown, name) for name in ("subtype", "kind", "icon", "text")}
-        for shown in map(present, events)
+        for shown in map(display_system_message, events)
     ]
     assert note == skip_note("init")
     assert page == server

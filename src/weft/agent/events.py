@@ -176,7 +176,7 @@ class Template(Struct, frozen=True, omit_defaults=True):
 Rule = tuple[Template, ...]
 
 
-class Shown(Struct, frozen=True):
+class DisplayedMessage(Struct, frozen=True):
     """A system message as it is displayed; `text` is untrusted markdown."""
 
     subtype: str
@@ -317,7 +317,7 @@ _BLANK = (
 _MAX_SAFE_INTEGER = 2**53 - 1
 
 
-def present(event: JsonObject) -> Shown | None:
+def display_system_message(event: JsonObject) -> DisplayedMessage | None:
     """How a system event is displayed, or `None`; never raises, whatever the event contains."""
     subtype = event.get("subtype")
     if event.get("type") != "system" or not isinstance(subtype, str):
@@ -325,7 +325,7 @@ def present(event: JsonObject) -> Shown | None:
     for template in rule_of(subtype):
         text = _fill(template, event)
         if text is not None:
-            return Shown(subtype, template.kind, KIND_STYLES[template.kind].icon, text)
+            return DisplayedMessage(subtype, template.kind, KIND_STYLES[template.kind].icon, text)
     return None
 
 
@@ -345,7 +345,7 @@ def skip_note(subtype: str) -> str:
 
 
 def table_json() -> JsonObject:
-    """The whole filter as data, for the page's own copy of `present`."""
+    """The whole filter as data, for the page's own copy of `display_system_message`."""
     table: JsonObject = to_builtins(
         {
             "rules": RULES,

@@ -630,7 +630,7 @@ def show(event: "AgentEvent") -> str:
         SystemMessage,
         ToolEnd,
         ToolStart,
-        present,
+        display_system_message,
         to_json,
     )
 
@@ -640,7 +640,7 @@ def show(event: "AgentEvent") -> str:
         case ToolEnd(content=content, is_error=failed):
             return f"[{'failed: ' if failed else ''}{clip(content)}]\n"
         case SystemMessage() | LossReport():
-            shown = present(to_json(event))
+            shown = display_system_message(to_json(event))
             return "" if shown is None else f"\n{shown.text}\n"
         case Failure(message=message):
             return f"\nerror: {message}\n"

@@ -247,9 +247,9 @@ class Printer:
             self.show_new()
 
     def _show_retry(self, event: Event) -> None:
-        from weft.agent import present
+        from weft.agent import display_system_message
 
-        shown = present({**event["retry"], "type": "system", "subtype": "api_retry"})
+        shown = display_system_message({**event["retry"], "type": "system", "subtype": "api_retry"})
         self._line(event["thread"], "sent again" if shown is None else shown.text, "old")
 
     def _show_block(self, event: Event) -> None:

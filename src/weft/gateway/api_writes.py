@@ -7,7 +7,7 @@ from typing import Any, cast
 from msgspec import to_builtins
 from starlette.concurrency import run_in_threadpool
 
-from weft.agent import present, to_json
+from weft.agent import display_system_message, to_json
 from weft.client import ModelClient, find_route
 from weft.compact import SystemMessage, validate_compact_input
 from weft.errors import Refused, WeftError
@@ -47,7 +47,7 @@ async def compact(call: ApiCall) -> JsonObject:
 
     def publish(event: SystemMessage) -> None:
         frame = to_json(event)
-        if not present(frame):
+        if not display_system_message(frame):
             return
         events.append(frame)
         if is_reported:

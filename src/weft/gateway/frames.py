@@ -12,7 +12,7 @@ from weft.agent import (
     AgentEvent,
     TextDelta,
     ThinkingDelta,
-    present,
+    display_system_message,
     to_json,
 )
 from weft.errors import Refused
@@ -65,7 +65,7 @@ class FrameWriter:
             return self._add_text(event, now)
         frames = [] if isinstance(event, ThinkingDelta) else self._finish_block()
         frame = to_json(event)
-        if frame["type"] == "system" and present(frame) is None:
+        if frame["type"] == "system" and display_system_message(frame) is None:
             return frames
         return [*frames, frame]
 

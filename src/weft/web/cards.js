@@ -3,7 +3,7 @@
 
 import { count, el, trusted } from "./dom.js";
 import { post } from "./api.js";
-import { present } from "./system.js";
+import { displaySystemMessage } from "./system.js";
 
 export const COMPACTED = "compact_boundary";
 export const RETRY = "api_retry";
@@ -44,7 +44,7 @@ export class StatusCard {
 
 	/** Show an event; returns false if it is hidden metadata. */
 	take(event) {
-		const shown = present(this.table, event);
+		const shown = displaySystemMessage(this.table, event);
 		if (!shown) return false;
 		const step = stepOf(event);
 		const text = step === "done" ? shown.text.replace(LONG_NUMBER, count) : shown.text;

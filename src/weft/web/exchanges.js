@@ -3,7 +3,7 @@
 
 import { el } from "./dom.js";
 import { RETRY } from "./cards.js";
-import { present } from "./system.js";
+import { displaySystemMessage } from "./system.js";
 import { StreamedText, StreamedThinking } from "./streamed.js";
 import { ToolPanel } from "./tool_panel.js";
 
@@ -45,7 +45,7 @@ export class Exchanges {
 			this.running.set(event.exchange, answer);
 			this.append(answer.node);
 		}
-		const retry = event.retry && present(this.table, { ...event.retry, type: "system", subtype: RETRY });
+		const retry = event.retry && displaySystemMessage(this.table, { ...event.retry, type: "system", subtype: RETRY });
 		answer.setState(event.state, retry?.text);
 	}
 

@@ -1,4 +1,4 @@
-// Which system messages a person sees: the page's copy of `weft.agent.present`.
+// Which system messages a person sees: the page's copy of `weft.agent.display_system_message`.
 //
 // The table comes from the server (`GET /api/system-table`), so there is one list of subtypes. The
 // server already drops metadata; this filter is a second check.
@@ -6,7 +6,7 @@
 const FIELD = /\{([a-z_.]+)\}/g;
 
 /** How a system event is displayed ({subtype, kind, icon, text}); null if it is hidden. */
-export function present(table, event) {
+export function displaySystemMessage(table, event) {
 	if (!isObject(event) || own(event, "type") !== "system") return null;
 	const subtype = own(event, "subtype");
 	if (typeof subtype !== "string") return null;
