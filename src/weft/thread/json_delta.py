@@ -46,8 +46,9 @@ def encode_pieces(
     outside of all strings. `previous_shared_end` is the position that was returned for the previous
     body: the text before it need not be scanned again.
     """
-    start = common_prefix_length(body, previous)
-    start = _outside_string(body, start, previous_shared_end if previous_shared_end <= start else 0)
+    prefix_length = common_prefix_length(body, previous)
+    known_outside = previous_shared_end if previous_shared_end <= prefix_length else 0
+    start = _outside_string(body, prefix_length, known_outside)
     stop = len(body) - _common_suffix_length(body, previous, start)
     pool = _Pool(previous, stored)
     pieces = _Pieces()
@@ -61,7 +62,8 @@ def encode_pieces(
         _encode_range(body[:value_start], start, value_start, pool, pieces)
         pieces.copy(pool.size + 1, len(value))  # the pool ends with a newline and the value
         stop = _encode_range(body, end, max(end, stop), pool, pieces)
-    pieces.copy(len(previous) - (len(body) - stop), len(body) - stop)
+    suffix_length = len(body) - stop
+    pieces.copy(len(previous) - suffix_length, suffix_length)
     return pieces.close(), start
 
 

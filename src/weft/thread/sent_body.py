@@ -237,7 +237,7 @@ def encode_sent_body(
         hash=hash,
         size=len(request.body),
     )
-    if _find_tombstone(store, ids) is not None:  # a text in it was forgotten: store no pieces
+    if _describe_tombstone(store, ids) is not None:  # a text in it was forgotten: store no pieces
         return delta
     return structs.replace(
         delta,
@@ -396,10 +396,10 @@ def hash_body(body: bytes) -> str:
 
 def describe_loss(store: Store, steps: Sequence[Step]) -> str | None:
     """Which of these commits lost bytes, and why; `None` if all are complete."""
-    return _find_tombstone(store, _object_ids(steps))
+    return _describe_tombstone(store, _object_ids(steps))
 
 
-def _find_tombstone(store: Store, ids: Sequence[Id]) -> str | None:
+def _describe_tombstone(store: Store, ids: Sequence[Id]) -> str | None:
     """A sentence about the first of these objects whose bytes were removed; `None` if none was."""
     maintenance = store.maintenance()
     tombstones = maintenance.tombstones(ids) if ids and maintenance.has_tombstones() else {}
