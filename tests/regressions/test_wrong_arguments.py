@@ -226,7 +226,7 @@ def test_a_compiled_context_refuses_a_wrong_recipe(junk: Any) -> None:
     t = weft.open()
     t.user("words")
     with pytest.raises(WeftError, match="recipe must be Recipe"):
-        t.compile().follow(junk)
+        t.compile().apply_recipe(junk)
 
 
 @pytest.mark.parametrize("name", PARAMS)

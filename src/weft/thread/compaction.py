@@ -312,9 +312,9 @@ def _match_rows(keys: Sequence[Id], messages: Sequence[Message], summary: int) -
     for number in range(len(messages) - 1, summary, -1):
         key = match_key(messages[number])
         if key in unmatched:
-            index = len(unmatched) - 1 - unmatched[::-1].index(key)
+            index = len(unmatched) - 1 - unmatched[::-1].index(key)  # the last one
             matches[number] = index
-            del unmatched[index:]
+            del unmatched[index:]  # the messages before this one match earlier rows
     start = 0
     for number, message in enumerate(messages[:summary]):
         key = match_key(message)

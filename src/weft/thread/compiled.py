@@ -644,8 +644,8 @@ def to_text(rows: Iterable[Row], *, reasoning: bool = False) -> str:
     paragraphs: list[str] = []
     for message in readable_messages(rows):
         thinking = thinking_text(message) if reasoning else ""
-        lines = [f"[thinking: {thinking}]"] if thinking else []
-        text = "\n".join([*lines, *filter(None, [spoken(message)])])
+        parts = (f"[thinking: {thinking}]" if thinking else "", spoken(message))
+        text = "\n".join(part for part in parts if part)
         paragraphs.append(f"{speaker(message)}: {text}")
     return "\n\n".join(paragraphs)
 

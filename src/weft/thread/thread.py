@@ -888,8 +888,9 @@ class Thread:
         with handle.changing_refs():
             head = handle.store.read_ref(handle.name, name)
             record = handle.store.read_thread(handle.name)
-            current = {handle.branch, "" if record is None else record.head}
-            if head is None and name not in current:
+            # A current branch may have no commits yet, and then no ref.
+            current_branches = {handle.branch, "" if record is None else record.head}
+            if head is None and name not in current_branches:
                 raise NotFound("branch", name)
             if name != handle.branch:
                 handle.log_operation("switch", name, head, head, handle.branch)

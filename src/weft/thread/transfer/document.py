@@ -475,9 +475,9 @@ def _fence_end(lines: Sequence[str], start: int, fence: re.Match[str]) -> int:
 def _escaped(paragraph: Sequence[str]) -> Iterator[str]:
     """The lines with escapes in headings, tags, images and link definitions."""
     spans = [_code_spans(line) for line in paragraph]
-    is_clear = all(line_spans is not None for line_spans in spans)  # else all code is escaped too
-    for number, (line, line_spans) in enumerate(zip(paragraph, spans, strict=True)):
-        code = line_spans if is_clear and line_spans is not None else []
+    has_open_span = None in spans  # it may go on in the next line: treat nothing as code
+    for number, line in enumerate(paragraph):
+        code = [] if has_open_span else spans[number] or []
 
         def escape_part(part: re.Match[str], code: list[tuple[int, int]] = code) -> str:
             if any(start <= part.start() < end for start, end in code):
@@ -485,7 +485,8 @@ def _escaped(paragraph: Sequence[str]) -> Iterator[str]:
             return _ESCAPES[part[0]]
 
         escaped = _ESCAPED.sub(escape_part, line)
-        if _HEADING.match(line) or (number and _UNDERLINE.match(line)):
+        makes_heading = number > 0 and _UNDERLINE.match(line)  # of the line above it
+        if _HEADING.match(line) or makes_heading:
             start = len(escaped) - len(escaped.lstrip())
             escaped = f"{escaped[:start]}\\{escaped[start:]}"
         yield escaped
