@@ -376,6 +376,18 @@ def test_every_link_has_a_target(page):
         assert (page.parent / target).exists(), target
 
 
+FILES_AND_FORMATS = {"toml", "db", "gz", "1"}
+"""What follows `weft.` in the names of files, and in the summaries that Codex gets (`weft.1.`)."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_names_only_what_weft_exports(page):
+    if page.stem == "stability":  # it says which names are not public
+        return
+    names = set(re.findall(r"\bweft\.(\w+)", page.read_text()))
+    assert names - set(weft.__all__) - FILES_AND_FORMATS == set()
+
+
 def test_the_sample_matches_the_readme():
     store = open_store()
     ensure_sample(store)
