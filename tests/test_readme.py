@@ -376,6 +376,21 @@ def test_every_link_has_a_target(page):
         assert (page.parent / target).exists(), target
 
 
+ANCHOR = re.compile(r"\]\((?!https?:)([^)#]*)#([^)]+)\)")
+
+
+def anchors(page):
+    """The addresses of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_anchor_is_a_heading(page):
+    for target, anchor in ANCHOR.findall(page.read_text()):
+        assert anchor in anchors(page.parent / target if target else page), (target, anchor)
+
+
 FILES_AND_FORMATS = {"toml", "db", "gz", "1"}
 """What follows `weft.` in the names of files, and in the summaries that Codex gets (`weft.1.`)."""
 
