@@ -34,13 +34,17 @@ def make_thread(size: int) -> list[Row]:
         )
         thought = Thinking(f"Part {turn} may be the one.", signature="sealed")
         messages += [
-            _say("user", Text(f"Please look at {path}. It must not import os."), _mark(2 * turn)),
-            _say("assistant", thought, Text(f"I read {path} first."), call),
-            _say("tool", ToolResult(call.id, (Text(lines),)), _mark(2 * turn + 1)),
-            _say(
+            _message(
+                "user",
+                Text(f"Please look at {path}. It must not import os."),
+                _checkpoint(2 * turn),
+            ),
+            _message("assistant", thought, Text(f"I read {path} first."), call),
+            _message("tool", ToolResult(call.id, (Text(lines),)), _checkpoint(2 * turn + 1)),
+            _message(
                 "assistant", Text(f"handle_{turn}_7 raises ValueError for {turn * 7}. I fixed it.")
             ),
-            _say("assistant", Text(f"All {turn + 11} tests of part_{turn} pass now.")),
+            _message("assistant", Text(f"All {turn + 11} tests of part_{turn} pass now.")),
         ]
     return [
         Row(object_id("slot", b"%d" % number), message, "pinned" if number % 400 == 1 else "normal")
@@ -48,30 +52,30 @@ def make_thread(size: int) -> list[Row]:
     ]
 
 
-TALK = """
+VOCABULARY = """
 the release waits for a reader of old files that nobody has tried on long names yet so we keep both
 and ask which of them fails first when a request grows and its answer is late
 """
-WORDS = TALK.split()
+WORDS = VOCABULARY.split()
 
 
 def make_chat(size: int) -> list[Row]:
     """A chat of two people: no tools, and two different sentences in every message."""
     rows: list[Row] = []
     for number in range(size):
-        said = [WORDS[(number * step + step * step) % len(WORDS)] for step in range(3, 33)]
-        said[7], said[21] = f"part_{number % 211}", f"src/talk/{number % 503}.py"
-        text = f"Then {' '.join(said[:15])} {number}. It {' '.join(said[15:])}."
-        message = _say("user" if number % 2 == 0 else "assistant", Text(text))
+        words = [WORDS[(number * step + step * step) % len(WORDS)] for step in range(3, 33)]
+        words[7], words[21] = f"part_{number % 211}", f"src/talk/{number % 503}.py"
+        text = f"Then {' '.join(words[:15])} {number}. It {' '.join(words[15:])}."
+        message = _message("user" if number % 2 == 0 else "assistant", Text(text))
         rows.append(Row(object_id("slot", b"%d" % number), message))
     return rows
 
 
-def _say(role: str, *blocks: Block) -> Message:
+def _message(role: str, *blocks: Block) -> Message:
     return Message(role, blocks)
 
 
-def _mark(number: int) -> Checkpoint:
+def _checkpoint(number: int) -> Checkpoint:
     return Checkpoint(f"{number:06d}")
 
 

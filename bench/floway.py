@@ -129,14 +129,14 @@ def difference(theirs: Any, ours: Any, path: str = "") -> str:
                 return f"{step}: only floway has it"
             if key not in theirs:
                 return f"{step}: only weft has it"
-            if found := difference(theirs[key], ours[key], step):
-                return found
+            if inner := difference(theirs[key], ours[key], step):
+                return inner
         return ""
     if isinstance(theirs, list) and isinstance(ours, list):
         if len(theirs) != len(ours):
             return f"{path}: different length"
-        found = (difference(a, b, f"{path}[]") for a, b in zip(theirs, ours, strict=True))
-        return next(filter(None, found), "")
+        inner = (difference(a, b, f"{path}[]") for a, b in zip(theirs, ours, strict=True))
+        return next(filter(None, inner), "")
     return "" if theirs == ours else f"{path}: different value"
 
 
@@ -264,11 +264,13 @@ def documented(protocol: str, kind: str) -> set[str]:
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
 
 
-def undocumented(found: list[Finding]) -> list[Finding]:
+def undocumented(all_findings: list[Finding]) -> list[Finding]:
     """The differences whose class their page does not list."""
     pages = {(name, kind): documented(name, kind) for name in CODECS for kind in TABLES}
     return [
-        row for row in found if row.difference and row.difference not in pages[row.page, row.kind]
+        row
+        for row in all_findings
+        if row.difference and row.difference not in pages[row.page, row.kind]
     ]
 
 
@@ -278,14 +280,14 @@ def pinned() -> set[str]:
     return {row["id"] for row in json.loads(path.read_text())} if path.exists() else set()
 
 
-def report(kind: str, found: list[Finding], missing: set[Finding]) -> Iterator[str]:
+def report(kind: str, kind_findings: list[Finding], missing: set[Finding]) -> Iterator[str]:
     """The lines about one kind: the agreement of each pair, then the count of each class."""
-    pairs = Counter((row.client, row.upstream) for row in found)
-    agreed = Counter((row.client, row.upstream) for row in found if not row.difference)
+    pairs = Counter((row.client, row.upstream) for row in kind_findings)
+    agreed = Counter((row.client, row.upstream) for row in kind_findings if not row.difference)
     for (client, upstream), count in pairs.items():
         same = agreed[client, upstream]
         yield f"{kind:8} {client:17} via {upstream:17} {same:4}/{count:<4} {same / count:6.1%}"
-    classes = Counter(row._replace(id="") for row in found if row.difference)
+    classes = Counter(row._replace(id="") for row in kind_findings if row.difference)
     unlisted = {row._replace(id="") for row in missing}
     for row, number in classes.most_common():
         mark = " (not in the docs)" if row in unlisted else ""
@@ -312,16 +314,16 @@ def demoted() -> str:
 
     The requests are translated to their own protocol.
     """
-    held = total = 0
+    reported = total = 0
     for client, _, vector in vectors(FOLDER, "request"):
-        kept = translate(client, client, vector)
-        if kept is None or not later_system(client, kept.body):
+        unchanged = translate(client, client, vector)
+        if unchanged is None or not later_system(client, unchanged.body):
             continue
         total += 1
         done = translate(client, client, vector, "demote")
         assert done is not None
-        held += not later_system(client, done.body) and len(done.losses) > 0
-    return f"demoted and reported in the same protocol: {held} of {total} requests"
+        reported += not later_system(client, done.body) and len(done.losses) > 0
+    return f"demoted and reported in the same protocol: {reported} of {total} requests"
 
 
 def later_system(protocol: str, body: Json) -> bool:
@@ -348,16 +350,16 @@ def main() -> None:
     if not FOLDER.exists():
         print(f"nothing to compare: {FOLDER} does not exist")
         return
-    found, pins = findings(args.gap), pinned()
-    missing = set(undocumented(found))
+    all_findings, pins = findings(args.gap), pinned()
+    missing = set(undocumented(all_findings))
     for kind in COMPARE:
-        rows = [row for row in found if row.kind == kind]
+        rows = [row for row in all_findings if row.kind == kind]
         for row in rows:
             if row.difference and asked_for(args.show, row, pins):
                 print(f"  {row.id} {kind}: {row.difference}")
         print(*report(kind, rows, missing), sep="\n")
-    held = Counter(not row.difference for row in found if row.id in pins)
-    print(f"vectors for system text: {held[True]} agree, {held[False]} do not")
+    agreement = Counter(not row.difference for row in all_findings if row.id in pins)
+    print(f"vectors for system text: {agreement[True]} agree, {agreement[False]} do not")
     print(*by_default(pins), sep="\n")
     print(demoted())
     print(f"classes that are not in the docs: {len({row._replace(id='') for row in missing})}")

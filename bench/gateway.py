@@ -111,8 +111,8 @@ class UpstreamServer(asyncio.Protocol):
         self.data += data
         while (end := self.data.find(b"\r\n\r\n")) >= 0:
             head = bytes(self.data[:end]).lower()
-            at = head.find(b"content-length:")
-            length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+            position = head.find(b"content-length:")
+            length = int(head[position + 15 :].split(b"\r\n", 1)[0]) if position >= 0 else 0
             if len(self.data) < end + 4 + length:
                 return
             body = bytes(self.data[end + 4 : end + 4 + length])
@@ -484,10 +484,10 @@ def fill(home: Path, count: int, branches: int) -> tuple[Path, list[bytes]]:
         body = conversation.ask(f"{number}: {QUESTION}")
         request = CODECS["anthropic"].decode_request(orjson.loads(body))
         exchange = f"{conversation.name}-{number}-{len(conversation.messages)}"
-        asked = RequestRecord(
+        request_record = RequestRecord(
             exchange, time.time(), LOCAL_SCOPE, conversation.name, request.messages, request.tools
         )
-        location = record_request(store, asked, context, is_new=True).location
+        location = record_request(store, request_record, context, is_new=True).location
         message = Message("assistant", (Text(f"{ANSWER}#{exchange}"),))
         sent = SentBody(body, "anthropic", "m")
         answer = AnswerRecord(exchange, time.time(), message, exchange, None, location, sent)

@@ -98,12 +98,12 @@ def write_batch(thread: weft.Thread, lines: list[str]) -> None:
             thread.user(line)
 
 
-def say(name: str, value: str, bar: str = "", holds: bool | None = None) -> None:
+def print_row(name: str, value: str, bar: str = "", holds: bool | None = None) -> None:
     mark = "" if holds is None else "holds" if holds else "MISSED"
     print(f"  {name:<46} {value:<34} {bar:<18} {mark}".rstrip(), flush=True)
 
 
-def each(cost: Cost, count: int) -> str:
+def per_message(cost: Cost, count: int) -> str:
     return f"{cost[0] / count * 1e6:.0f} us cpu, {cost[1] / count * 1e6:.0f} us wall"
 
 
@@ -112,7 +112,7 @@ def ratio(name: str, ours: Cost, floor: Cost, most: float, *, cpu: bool = True) 
     by_cpu, by_wall = ours[0] / floor[0], ours[1] / floor[1]
     judged = by_cpu if cpu else by_wall
     value = f"{by_cpu:.1f}x cpu, {by_wall:.1f}x wall" if cpu else f"{by_wall:.1f}x wall"
-    say(name, value, f"at most {most:g}x", judged <= most)
+    print_row(name, value, f"at most {most:g}x", judged <= most)
 
 
 def bench_sqlite(folder: Path, count: int) -> Cost:
@@ -131,15 +131,17 @@ def bench_sqlite(folder: Path, count: int) -> Cost:
         with weft.open(folder / f"batch{number}.db") as thread:
             batches.append(cost(lambda thread=thread: write_batch(thread, others)))
     floor, single, batch = best(floors), best(singles), best(batches)
-    say("floor: one transaction a message", each(floor, count))
-    say("single durable commits", each(single, count))
+    print_row("floor: one transaction a message", per_message(floor, count))
+    print_row("single durable commits", per_message(single, count))
     ratio("single durable commits / floor (goal 6x)", single, floor, 10)
-    say("commits in batch()", each(batch, count))
+    print_row("commits in batch()", per_message(batch, count))
     ratio("commits in batch() / floor", batch, floor, 3)
     ratio("cold compile / plain read, fresh processes", *cold(folder), 8)
     size = (folder / "single0.db").stat().st_size / count
     plain = (folder / "floor0.db").stat().st_size / count
-    say("bytes on disk a message", f"{size:.0f} (floor {plain:.0f})", "at most 600", size <= 600)
+    print_row(
+        "bytes on disk a message", f"{size:.0f} (floor {plain:.0f})", "at most 600", size <= 600
+    )
     return single[0] / count, single[1] / count
 
 
@@ -148,7 +150,7 @@ def cold(folder: Path) -> tuple[Cost, Cost]:
     ours: list[Cost] = []
     floor: list[Cost] = []
     for _ in range(ROUNDS + 2):
-        for script, file, found in (
+        for script, file, costs in (
             (READ_FLOOR, "floor0.db", floor),
             (READ_WEFT, "single0.db", ours),
         ):
@@ -157,7 +159,7 @@ def cold(folder: Path) -> tuple[Cost, Cost]:
                 capture_output=True, text=True, check=True,
             )  # fmt: skip
             cpu, wall, _ = json.loads(done.stdout)
-            found.append((cpu, wall))
+            costs.append((cpu, wall))
     return best(ours), best(floor)
 
 
@@ -178,8 +180,8 @@ def bench_growth(folder: Path, small: int, large: int) -> None:
         for name, thread in (("short", short), ("long", long)):
             lines = list(texts(30, f"{name}{number}"))
             costs[name].append(cost(lambda t=thread, ls=lines: [turn(t, line) for line in ls]))
-    say(f"commit, then compile, at {small:,}", each(best(costs["short"]), 30))
-    say(f"commit, then compile, at {large:,}", each(best(costs["long"]), 30))
+    print_row(f"commit, then compile, at {small:,}", per_message(best(costs["short"]), 30))
+    print_row(f"commit, then compile, at {large:,}", per_message(best(costs["long"]), 30))
     ratio(f"at {large:,} / at {small:,}", best(costs["long"]), best(costs["short"]), 1.2)
     short.close()
     long.close()
@@ -201,8 +203,8 @@ def bench_verbs(address: str, count: int, single: Cost, *, cpu: bool = True) -> 
         costs["merge of 10+10"].append(cost(lambda name=name: thread.merge(name)))
         costs["undo"].append(cost(thread.undo))
         thread.redo()
-    for name, found in costs.items():
-        ratio(f"{name} at {count:,} / a single commit", best(found), single, 20, cpu=cpu)
+    for name, verb_costs in costs.items():
+        ratio(f"{name} at {count:,} / a single commit", best(verb_costs), single, 20, cpu=cpu)
     thread.close()
 
 
@@ -216,7 +218,7 @@ def bench_storage(folder: Path, turns: int) -> None:
                 (thread.assistant if number % 2 else thread.user)(line)
         sizes.append(path.stat().st_size)
     growth = sizes[1] / sizes[0]
-    say(f"bytes after {turns:,} turns / after {turns // 2:,}", f"{growth:.2f}x (linear is 2)",
+    print_row(f"bytes after {turns:,} turns / after {turns // 2:,}", f"{growth:.2f}x (linear is 2)",
         "at most 2.2x", growth <= 2.2)  # fmt: skip
 
 
@@ -241,22 +243,22 @@ def bench_postgres(url: str, count: int) -> None:
                 (singles, partial(write_single, thread, lines[part])),
                 (batches, partial(write_batch, thread, others[part])),
             )
-            for found, work in rounds:
+            for costs, work in rounds:
                 cpu, wall = cost(work)
-                found.append((cpu / size, wall / size))
+                costs.append((cpu / size, wall / size))
         floor, single, batch = best(floors), best(singles), best(batches)
-        say("floor: one transaction a message", each(floor, 1))
-        say("single durable commits", each(single, 1))
+        print_row("floor: one transaction a message", per_message(floor, 1))
+        print_row("single durable commits", per_message(single, 1))
         ratio("single durable commits / floor", single, floor, 10, cpu=False)
-        say("commits in batch()", each(batch, 1))
+        print_row("commits in batch()", per_message(batch, 1))
         ratio("commits in batch() / floor", batch, floor, 3, cpu=False)
         reads = [cost(lambda: db.execute("SELECT * FROM m").fetchall()) for _ in range(ROUNDS)]
         compiles = [cost(lambda: len(weft.open(address, "bench").compile().messages) // 2)
                     for _ in range(ROUNDS)]  # fmt: skip
-        say("plain read of one thread's rows", each(best(reads), 1))
-        say("cold compile of twice as many messages", each(best(compiles), 1))
+        print_row("plain read of one thread's rows", per_message(best(reads), 1))
+        print_row("cold compile of twice as many messages", per_message(best(compiles), 1))
         size = thread.store.maintenance().size() / (2 * count)
-        say("bytes on disk a message", f"{size:.0f}")
+        print_row("bytes on disk a message", f"{size:.0f}")
         thread.close()
         bench_verbs(address, count, single, cpu=False)
 
@@ -269,14 +271,19 @@ def bench_long(folder: Path, count: int, last: int) -> None:
         for start in range(0, count, 10_000):
             write_batch(thread, list(texts(10_000, f"{start}-")))
     holder: list[weft.Thread] = []
-    say("open", each(cost(lambda: holder.append(weft.open(path))), 1))
+    print_row("open", per_message(cost(lambda: holder.append(weft.open(path))), 1))
     thread = holder[0]
-    say("append", each(cost(lambda: thread.user("one more, with a needle in it")), 1))
-    say(f"compile of the last {last:,}", each(cost(lambda: thread.compile(last=last).messages), 1))
+    print_row("append", per_message(cost(lambda: thread.user("one more, with a needle in it")), 1))
+    print_row(
+        f"compile of the last {last:,}",
+        per_message(cost(lambda: thread.compile(last=last).messages), 1),
+    )
     tail = thread.compile(last=last).messages
-    say("search", each(cost(lambda: thread.search("needle")), 1))
-    say("compile of everything", each(cost(lambda: weft.open(path).compile().messages), 1))
-    say("the tail is the tail", str(tail == weft.open(path).compile().messages[-last:]))
+    print_row("search", per_message(cost(lambda: thread.search("needle")), 1))
+    print_row(
+        "compile of everything", per_message(cost(lambda: weft.open(path).compile().messages), 1)
+    )
+    print_row("the tail is the tail", str(tail == weft.open(path).compile().messages[-last:]))
     thread.close()
 
 

@@ -151,8 +151,8 @@ def measure_validation(data_set: DataSet) -> None:
         for trained in transcripts:
             model = fit([trained])
 
-            def extract_with(rows: Sequence[Row], room: int, model: NeedModel = model) -> str:
-                summary = Extract(rows, count, model).within(room)
+            def extract_with(rows: Sequence[Row], budget: int, model: NeedModel = model) -> str:
+                summary = Extract(rows, count, model).within(budget)
                 return "" if summary is None else summary.text
 
             others = [one for one in transcripts if one is not trained]
@@ -164,8 +164,8 @@ def measure_validation(data_set: DataSet) -> None:
 def measure_rules(_: DataSet) -> None:
     """Five parts of a session, a compaction after each: the rules that are still verbatim."""
     for model in (None, "weft-offline"):
-        left = [count_rules(seed, 0.1, model) for seed in SEEDS]
-        print(f"rules after five compactions, {model or 'extract'}: {left} of {len(data.RULES)}")
+        counts = [count_rules(seed, 0.1, model) for seed in SEEDS]
+        print(f"rules after five compactions, {model or 'extract'}: {counts} of {len(data.RULES)}")
 
 
 def count_rules(seed: int, share: float, model: str | None) -> int:
@@ -187,8 +187,8 @@ def measure_facts(_: DataSet) -> None:
     for seed in PLANS:
         plan = data.make_plan(seed)
         past = plan.rows
-        room = int(sum(count(row.message) for row in past) * 0.1)
-        text = extract(past, room)
+        budget = int(sum(count(row.message) for row in past) * 0.1)
+        text = extract(past, budget)
         for fact in plan.facts:
             total += 1
             holds = fact.values[-1] in text
@@ -246,11 +246,11 @@ def alter(name: str, chance: Random) -> str:
     The arity in `name/2` is not part of the name.
     """
     body, arity = (name[:-2], name[-2:]) if re.search(r"/\d$", name) else (name, "")
-    digits = [at for at, char in enumerate(body) if char.isdigit()]
+    digits = [position for position, char in enumerate(body) if char.isdigit()]
     if digits:
-        at = chance.choice(digits)
-        digit = str((int(body[at]) + chance.randint(1, 8)) % 10)
-        return body[:at] + digit + body[at + 1 :] + arity
+        position = chance.choice(digits)
+        digit = str((int(body[position]) + chance.randint(1, 8)) % 10)
+        return body[:position] + digit + body[position + 1 :] + arity
     words = re.findall(r"[A-Z]?[a-z]{3,}", body)
     if not words:
         return name
@@ -259,8 +259,13 @@ def alter(name: str, chance: Random) -> str:
         other = chance.choice(("zephyr", "walnut", "harbor", "meadow"))
         other = other.capitalize() if word[0].isupper() else other
         return body.replace(word, other, 1) + arity
-    at = chance.randrange(1, len(word) - 1)
-    return body.replace(word, word[:at] + word[at + 1] + word[at] + word[at + 2 :], 1) + arity
+    position = chance.randrange(1, len(word) - 1)
+    return (
+        body.replace(
+            word, word[:position] + word[position + 1] + word[position] + word[position + 2 :], 1
+        )
+        + arity
+    )
 
 
 def invented_names(rows: Sequence[Row]) -> int:

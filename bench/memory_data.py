@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 import weft
-from weft.history import Row, View, show_rows
+from weft.history import Row, View, visible_rows
 from weft.ids import object_id
 from weft.model import Block, Message, Text, ToolCall, ToolResult, Usage
 
@@ -71,7 +71,7 @@ def read_reports(path: Path) -> Iterator[tuple[str, list[Message], int]]:
             view = view.extend([step])
             usage = step.commit.usage and msgspec.json.decode(step.commit.usage, type=Usage)
             if usage and usage.input:
-                *messages, answer = [row.message for row in show_rows(view.rows)]
+                *messages, answer = [row.message for row in visible_rows(view.rows)]
                 model = answer.origin.model if answer.origin else ""
                 yield model, messages, usage.input
 

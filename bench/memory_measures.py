@@ -74,18 +74,18 @@ def _is_identifier(token: str) -> bool:
 
 def source_texts(row: Row) -> list[str]:
     """The texts of a row; the arguments of calls are decoded."""
-    found: list[str] = []
+    collected: list[str] = []
     for block in row.message.blocks:
         match block:
             case Text(text=text) | Refusal(text=text):
-                found.append(text)
+                collected.append(text)
             case ToolCall(arguments=arguments):
-                found.extend(argument_texts(arguments).values())
+                collected.extend(argument_texts(arguments).values())
             case ToolResult(content=content):
-                found.extend(texts(content))
+                collected.extend(texts(content))
             case _:
                 pass
-    return found
+    return collected
 
 
 def argument_texts(arguments: str) -> dict[str, str]:
@@ -94,11 +94,11 @@ def argument_texts(arguments: str) -> dict[str, str]:
         value = json.loads(arguments)
     except ValueError:
         return {"": arguments}
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
 
     def collect(key: str, value: object) -> None:
         if isinstance(value, str):
-            found[key] = value
+            values[key] = value
         elif isinstance(value, dict):
             for name, inner in value.items():
                 collect(f"{key}.{name}" if key else name, inner)
@@ -107,7 +107,7 @@ def argument_texts(arguments: str) -> dict[str, str]:
                 collect(f"{key}.{number}", inner)
 
     collect("", value)
-    return found
+    return values
 
 
 def row_texts(rows: Sequence[Row]) -> list[str]:
@@ -142,14 +142,16 @@ class Future:
     def __init__(self, rows: Sequence[Row], past: Past) -> None:
         self.needed: set[str] = set()
         self.calls: list[tuple[set[str], str]] = []
-        said = request = ""
+        answer_text = request = ""
         for row in rows:
             if row.message.role == "user":
                 request = row.message.text or request
-            said = "\n".join(b.text for b in row.message.blocks if isinstance(b, Text)) or said
+            answer_text = (
+                "\n".join(b.text for b in row.message.blocks if isinstance(b, Text)) or answer_text
+            )
             for block in row.message.blocks:
                 if isinstance(block, ToolCall):
-                    self._read_call(block, past, f"{said} {request}"[:400])
+                    self._read_call(block, past, f"{answer_text} {request}"[:400])
 
     def _read_call(self, call: ToolCall, past: Past, question: str) -> None:
         addressed: set[str] = set()
@@ -176,8 +178,8 @@ def score(context: str, past: Past, future: Future, recall: Recall, bm25: Recall
                     lines_of[name].append(line)
                 break
     has_line = latest = 0
-    present = {name for name in future.needed if name in context}
-    for name in present:
+    retained = {name for name in future.needed if name in context}
+    for name in retained:
         lines = [line for line in lines_of.get(name, ()) if len(_WORD.findall(line)) > 1]
         lines = [line for line in lines if line != name]
         last = past.last_line[name]
@@ -190,7 +192,7 @@ def score(context: str, past: Past, future: Future, recall: Recall, bm25: Recall
         recalled += not missing or all(name in recall(question) for name in missing)
         matched += not missing or all(name in bm25(question) for name in missing)
     many, calls = max(1, len(future.needed)), max(1, len(future.calls))
-    shares = (len(present) / many, has_line / many, latest / many)
+    shares = (len(retained) / many, has_line / many, latest / many)
     return Scores(*shares, direct / calls, recalled / calls, matched / calls)
 
 
@@ -199,23 +201,23 @@ def _unlabelled(line: str) -> str:
     return line.removeprefix("- ").partition(": ")[2]
 
 
-def recency(rows: Sequence[Row], room: int) -> str:
+def recency(rows: Sequence[Row], budget: int) -> str:
     """The newest messages that fit."""
     parts: list[str] = []
     for row in reversed(rows):
-        room -= count(row.message)
-        if room < 0:
+        budget -= count(row.message)
+        if budget < 0:
             break
         parts.append("\n".join(source_texts(row)))
     return "\n".join(reversed(parts))
 
 
-def set_cover(rows: Sequence[Row], room: int) -> str:
+def set_cover(rows: Sequence[Row], budget: int) -> str:
     """Greedy set cover of identifiers over lines, by rarity and length."""
     past = [line.strip() for row in rows for t in source_texts(row) for line in t.splitlines()]
     lines = [(line, identifiers(line)) for line in dict.fromkeys(past) if len(line) > 11]
-    spread = Counter(name for _, names in lines for name in names)
-    weights = {name: log(1 + len(lines) / many) for name, many in spread.items()}
+    line_counts = Counter(name for _, names in lines for name in names)
+    weights = {name: log(1 + len(lines) / many) for name, many in line_counts.items()}
     covered: set[str] = set()
     chosen: list[int] = []
     gains = sorted(
@@ -223,7 +225,7 @@ def set_cover(rows: Sequence[Row], room: int) -> str:
         for number, (line, names) in enumerate(lines)
     )
     used = 0
-    while gains and used < room * 4:
+    while gains and used < budget * 4:
         _, number = gains.pop()
         line, names = lines[number]
         fresh = sum(weights[name] for name in names - covered) / (len(line) + 20)
@@ -234,33 +236,33 @@ def set_cover(rows: Sequence[Row], room: int) -> str:
         covered |= names
         chosen.append(number)
         used += len(line)
-    while chosen and count(_as_message([lines[n][0] for n in chosen])) > room:
+    while chosen and count(_as_message([lines[n][0] for n in chosen])) > budget:
         chosen.pop()
     return "\n".join(lines[number][0] for number in sorted(chosen))
 
 
-def bm25_context(rows: Sequence[Row], room: int) -> str:
+def bm25_context(rows: Sequence[Row], budget: int) -> str:
     """The messages that match the words of the last request best."""
     request = next((r.message.text for r in reversed(rows) if r.message.role == "user"), "")
-    return Bm25(row_texts(rows)).find(request, room)
+    return Bm25(row_texts(rows)).find(request, budget)
 
 
-def extract(rows: Sequence[Row], room: int) -> str:
+def extract(rows: Sequence[Row], budget: int) -> str:
     """Weft's summary of all rows without a model."""
-    summary = extract_summary(rows, room, count)
+    summary = extract_summary(rows, budget, count)
     return "" if summary is None else summary.text
 
 
-def compact(rows: Sequence[Row], room: int) -> str:
+def compact(rows: Sequence[Row], budget: int) -> str:
     """The thread after `compact(budget=room)`: what stays verbatim, and the summary.
 
     If the last request alone is larger than the budget, a compaction is refused. Then the summary
     of everything is measured.
     """
     try:
-        plan = plan_budget(rows, room, count=count)
+        plan = plan_budget(rows, budget, count=count)
     except BudgetExceeded:
-        return extract(rows, room)
+        return extract(rows, budget)
     return "\n".join(text for row in plan.rows for text in source_texts(row))
 
 
@@ -298,32 +300,32 @@ class Bm25:
         self.mean = sum(self.lengths) / max(1, len(self.lengths))
         self.spread = Counter(word for words in self.words for word in words)
 
-    def find(self, question: str, room: int) -> str:
+    def find(self, question: str, budget: int) -> str:
         """The best messages for a question; long ones are cut."""
         words = set(_words(question))
         ranked = sorted(range(len(self.texts)), key=lambda n: -self._score(n, words))
         parts: list[str] = []
         for number in ranked:
-            text = self.texts[number][: room * 2]
+            text = self.texts[number][: budget * 2]
             size = count(_as_message([text]))
             if self._score(number, words) == 0:
                 break
-            if size > room:
+            if size > budget:
                 continue
-            room -= size
+            budget -= size
             parts.append(text)
         return "\n".join(parts)
 
     def _score(self, number: int, words: Iterable[str]) -> float:
         total = 0.0
-        many = len(self.texts)
+        total_documents = len(self.texts)
         for word in words:
             frequency = self.words[number].get(word, 0)
             if frequency:
-                spread = self.spread[word]
-                rarity = log(1 + (many - spread + 0.5) / (spread + 0.5))
+                document_count = self.spread[word]
+                weight = log(1 + (total_documents - document_count + 0.5) / (document_count + 0.5))
                 length = 0.25 + 0.75 * self.lengths[number] / self.mean
-                total += rarity * frequency * 2.2 / (frequency + 1.2 * length)
+                total += weight * frequency * 2.2 / (frequency + 1.2 * length)
         return total
 
 

@@ -47,7 +47,7 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     needed = read_needed()
-    found: Counter[tuple[float, int, str]] = Counter()
+    retained: Counter[tuple[float, int, str]] = Counter()
     listed: Counter[tuple[float, int, str]] = Counter()
     for number, (name, messages) in enumerate(read_conversations(options.corpus)):
         for position, (share, times) in enumerate(itertools.product(SHARES, TIMES)):
@@ -58,17 +58,17 @@ def main() -> None:
             lost = [item for item in items if not item.findable(context)]
             for item in items:
                 listed[share, times, item.kind] += 1
-                found[share, times, item.kind] += item not in lost
+                retained[share, times, item.kind] += item not in lost
             print(file, f"{len(items) - len(lost)} of {len(items)}" if items else "")
             for item in lost:
                 print("   ", item.describe_loss(context))
     for share, times in itertools.product(SHARES, TIMES):
         parts = [
-            f"{kind} {found[share, times, kind]}/{listed[share, times, kind]}" for kind in KINDS
+            f"{kind} {retained[share, times, kind]}/{listed[share, times, kind]}" for kind in KINDS
         ]
-        total = sum(found[share, times, kind] for kind in KINDS)
-        whole = sum(listed[share, times, kind] for kind in KINDS)
-        print(f"{share:.0%} {times}x: {total / whole:.1%} ({', '.join(parts)})")
+        total = sum(retained[share, times, kind] for kind in KINDS)
+        total_listed = sum(listed[share, times, kind] for kind in KINDS)
+        print(f"{share:.0%} {times}x: {total / total_listed:.1%} ({', '.join(parts)})")
 
 
 class Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -148,14 +148,14 @@ def measure_plain() -> None:
 
 
 def measure_growth() -> None:
-    for what, make in (("plain", conversation), ("Claude Code", claude_code_body)):
+    for kind, make in (("plain", conversation), ("Claude Code", claude_code_body)):
         short, long = (orjson.dumps(make(count)) for count in (200, 2000))
         small, large = best(
             lambda short=short: weft.translate(short, "anthropic", "openai-chat"),
             lambda long=long: weft.translate(long, "anthropic", "openai-chat"),
             rounds=20,
         )
-        print(f"ten times the messages, {what}: {large / small:.1f}x the time (at most 11)")
+        print(f"ten times the messages, {kind}: {large / small:.1f}x the time (at most 11)")
 
 
 def measure_deltas() -> None:
@@ -184,10 +184,10 @@ def measure_deltas() -> None:
             stream.feed(wire)
 
     for target in ("openai-chat", "openai-responses", "gemini", "anthropic"):
-        base, took = best(floor, lambda target=target: ours(target), rounds=30)
+        base, duration = best(floor, lambda target=target: ours(target), rounds=30)
         print(
-            f"a text delta, anthropic -> {target}: {took / count * 1e6:.1f} us, "
-            f"{took / base:.1f}x loads+dumps of the frame (at most 15 to Chat)"
+            f"a text delta, anthropic -> {target}: {duration / count * 1e6:.1f} us, "
+            f"{duration / base:.1f}x loads+dumps of the frame (at most 15 to Chat)"
         )
 
 
@@ -202,7 +202,7 @@ def measure_peer() -> None:
         )
     wires = on_each_wire(conversation())
     for source, target in (("openai-chat", "anthropic"), ("anthropic", "openai-chat")):
-        ours = alone = road = float("inf")
+        ours = alone = end_to_end = float("inf")
         for _ in range(PEER_ROUNDS):  # in turns, so that a busy neighbour slows both
             ours = min(ours, *best(lambda s=source, t=target: weft.translate(wires[s], s, t)))
             done = subprocess.run(
@@ -211,13 +211,13 @@ def measure_peer() -> None:
                 capture_output=True,
                 check=True,
             )
-            took = list(map(float, done.stdout.split()))
-            alone, road = min(alone, took[0]), min(road, took[1])
+            seconds = list(map(float, done.stdout.split()))
+            alone, end_to_end = min(alone, seconds[0]), min(end_to_end, seconds[1])
         print(
             f"{source} -> {target}: Weft {ours * 1e3:.2f} ms from bytes to bytes; LiteLLM "
             f"{alone * 1e3:.2f} ms in its transformation alone, {alone / ours:.1f}x our time "
-            f"(at least 3), and {road * 1e3:.2f} ms until its bytes leave, "
-            f"{road / ours:.1f}x our time"
+            f"(at least 3), and {end_to_end * 1e3:.2f} ms until its bytes leave, "
+            f"{end_to_end / ours:.1f}x our time"
         )
 
 

@@ -83,15 +83,15 @@ class Upstream:
     """The recorded requests, and the answers still to be given; the last one is repeated."""
 
     def __init__(self) -> None:
-        self.seen: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.script: list[Scripted] = []
         self.rule: Callable[[bytes], Scripted] | None = None
         self.models = ["scripted-model"]
         self.url = ""
 
     def then(self, *answers: Scripted) -> "Upstream":
-        """Forget what was seen and answer with these from now on."""
-        self.seen.clear()
+        """Forget the recorded requests, and answer with these from now on."""
+        self.requests.clear()
         self.script = list(answers)
         return self
 
@@ -113,7 +113,7 @@ def scripted_upstream() -> Iterator[Upstream]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            upstream.seen.append({"path": self.path, "headers": headers, "body": body})
+            upstream.requests.append({"path": self.path, "headers": headers, "body": body})
             answer = upstream.next(body)
             self.send_response(answer.status)
             for name, value in answer.headers:

@@ -48,7 +48,7 @@ class SlowUpstream:
     @property
     def bodies(self) -> list[dict[str, Any]]:
         """What it was asked, oldest first."""
-        return [orjson.loads(request["body"]) for request in self._upstream.seen]
+        return [orjson.loads(request["body"]) for request in self._upstream.requests]
 
     def _answer(self, data: bytes) -> Scripted:
         body = orjson.loads(data)

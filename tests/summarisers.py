@@ -71,10 +71,10 @@ CUT = Scripted(b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"half
 
 
 def bodies(upstream: Upstream) -> list[dict[str, Any]]:
-    return [orjson.loads(request["body"]) for request in upstream.seen]
+    return [orjson.loads(request["body"]) for request in upstream.requests]
 
 
-def said_to(body: dict[str, Any]) -> list[tuple[str, str]]:
+def role_texts(body: dict[str, Any]) -> list[tuple[str, str]]:
     """The role and the text of every message in a Chat Completions body."""
     return [(message["role"], _text(message["content"])) for message in body["messages"]]
 

@@ -185,12 +185,15 @@ def test_the_compaction_example_works_with_a_vendors_model(tmp_path, environ, mo
 def test_the_agent_example_works_with_any_other_server(vendor):
     [line] = re.findall(r'`weft\.Agent\(t, "qwen3", base_url="([^"]+)"\)`', PAGES[0].read_text())
     assert line == "http://127.0.0.1:8000/v1"
-    vendor.seen.clear()
+    vendor.requests.clear()
     with weft.open() as t:
         weft.Agent(t, "qwen3", base_url=f"{vendor.url}/v1").send("hi")
         weft.Agent(t, "qwen3", base_url=vendor.url, provider="anthropic", api_key="k").send("hi")
-    assert [request["path"] for request in vendor.seen] == ["/v1/chat/completions", "/v1/messages"]
-    assert vendor.seen[1]["headers"]["x-api-key"] == "k"
+    assert [request["path"] for request in vendor.requests] == [
+        "/v1/chat/completions",
+        "/v1/messages",
+    ]
+    assert vendor.requests[1]["headers"]["x-api-key"] == "k"
 
 
 def test_the_plain_formats_have_no_losses_and_the_params_have():

@@ -26,12 +26,12 @@ WORDS = ("It is ", "in the ")
 
 def sse(*frames: dict[str, Any] | str, named: bool = False) -> tuple[bytes, ...]:
     """Each frame as the bytes of one server-sent event."""
-    made: list[bytes] = []
+    events: list[bytes] = []
     for frame in frames:
         data = frame.encode() if isinstance(frame, str) else orjson.dumps(frame)
         event = f"event: {cast(dict[str, Any], frame)['type']}\n".encode() if named else b""
-        made.append(event + b"data: " + data + b"\n\n")
-    return tuple(made)
+        events.append(event + b"data: " + data + b"\n\n")
+    return tuple(events)
 
 
 def anthropic(*words: str) -> tuple[bytes, ...]:
@@ -192,7 +192,7 @@ def test_a_failed_run_says_why_and_is_retried_without_repeating_the_question(
     assert [(a.state, str(a.reason)) for a in thread.attempts()] == [
         ("failed", "exploded (400)")
     ] * 2
-    sent = [orjson.loads(request["body"])["messages"] for request in upstream.seen]
+    sent = [orjson.loads(request["body"])["messages"] for request in upstream.requests]
     assert [len(messages) for messages in sent] == [1, 1, 1]
 
 
@@ -292,7 +292,7 @@ def test_a_run_stopped_before_the_first_token_says_so(
 
     async def stop() -> None:
         task = asyncio.create_task(first_words(agent, lambda: None))
-        while not upstream.seen:
+        while not upstream.requests:
             await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -465,12 +465,12 @@ def test_an_interrupted_chat_keeps_the_printed_text(tmp_path: Path, upstream: Up
     upstream.then(slow(*anthropic(*WORDS)))
     chat = chat_process(tmp_path / "a.db", upstream, "Where is it?")
     assert chat.stdout is not None
-    read = ""
-    while "in the " not in read:
-        read += chat.stdout.read(1)
+    printed = ""
+    while "in the " not in printed:
+        printed += chat.stdout.read(1)
     chat.send_signal(signal.SIGINT)
-    rest, _ = chat.communicate(timeout=120)
-    assert chat.returncode == 130, read + rest
+    remaining, _ = chat.communicate(timeout=120)
+    assert chat.returncode == 130, printed + remaining
     with weft.open(tmp_path / "a.db") as thread:
         (attempt,) = thread.attempts()
         assert (attempt.state, attempt.text) == ("partial", "It is in the ")

@@ -24,11 +24,11 @@ from weft.agent.claude import watch
 RECORDINGS = Path(__file__).parents[3] / "shared" / "corpus" / "clients" / "stream-json"
 
 
-def made(name, base=object, /, **fields):
-    """An object of a class with that name, as the SDK's are found by their names."""
-    thing = type(name, (base,), {})()
-    vars(thing).update(fields)
-    return thing
+def sdk_object(name, base=object, /, **fields):
+    """An object of a class with this name: the SDK's objects are recognised by that."""
+    item = type(name, (base,), {})()
+    vars(item).update(fields)
+    return item
 
 
 def feed(*messages):
@@ -167,26 +167,28 @@ def test_a_result_ends_the_run_with_its_usage(change, events):
 def test_sdk_objects_and_lines_give_the_same_events():
     system = type("SystemMessage", (), {})
     events = feed(
-        made("SystemMessage", subtype="init", data={"type": "system", "tools": []}),
-        made("TaskNotificationMessage", system, subtype="task_notification", data={"summary": "x"}),
-        made(
+        sdk_object("SystemMessage", subtype="init", data={"type": "system", "tools": []}),
+        sdk_object(
+            "TaskNotificationMessage", system, subtype="task_notification", data={"summary": "x"}
+        ),
+        sdk_object(
             "AssistantMessage",
             message_id="m1",
             parent_tool_use_id=None,
             content=[
-                made("ThinkingBlock", thinking="hm", signature="s"),
-                made("TextBlock", text="hi"),
-                made("ToolUseBlock", id="c1", name="Bash", input={"command": "ls"}),
-                made("BlockOfTomorrow", text="?"),
+                sdk_object("ThinkingBlock", thinking="hm", signature="s"),
+                sdk_object("TextBlock", text="hi"),
+                sdk_object("ToolUseBlock", id="c1", name="Bash", input={"command": "ls"}),
+                sdk_object("BlockOfTomorrow", text="?"),
             ],
         ),
-        made(
+        sdk_object(
             "UserMessage",
-            content=[made("ToolResultBlock", tool_use_id="c1", content="a", is_error=None)],
+            content=[sdk_object("ToolResultBlock", tool_use_id="c1", content="a", is_error=None)],
         ),
-        made("UserMessage", content="hello"),
-        made("RateLimitEvent", info={}),
-        made("ResultMessage", subtype="success", is_error=False, usage={"output_tokens": 3}),
+        sdk_object("UserMessage", content="hello"),
+        sdk_object("RateLimitEvent", info={}),
+        sdk_object("ResultMessage", subtype="success", is_error=False, usage={"output_tokens": 3}),
     )
     assert events == [
         SystemMessage("init", {"tools": []}),

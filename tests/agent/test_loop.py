@@ -132,7 +132,7 @@ def test_C5_a_compaction_that_fails_gets_an_error_result_and_changes_nothing():
         upstream.then(streamed(call, stop="tool_use"), streamed("Then not."))
         agent = Agent(thread, "claude-x", provider=make_provider("u", "anthropic", upstream.url))
         events = watch(agent, "hello")
-        second = orjson.loads(upstream.seen[1]["body"])
+        second = orjson.loads(upstream.requests[1]["body"])
     [ended] = of(events, ToolEnd)
     assert ended.is_error
     assert "replacements[0].to" in ended.content
@@ -156,7 +156,7 @@ def test_C5_other_calls_of_the_turn_keep_their_results():
         first = thread.checkpoints()[0].id
         upstream.then(streamed(compact_to(first), look, stop="tool_use"), streamed("Done."))
         agent.send("look")
-        last = orjson.loads(upstream.seen[1]["body"])["messages"]
+        last = orjson.loads(upstream.requests[1]["body"])["messages"]
     assert [message["role"] for message in last][-2:] == ["assistant", "user"]
     assert last[-2]["content"][0]["text"] == "I compacted the thread"
     assert last[-1]["content"][0]["tool_use_id"] == "toolu_2"
@@ -180,7 +180,7 @@ def test_a_call_without_a_result_does_not_break_the_next_run(thread):
         upstream.then(streamed("Well."))
         provider = make_provider("u", "anthropic", upstream.url)
         assert Agent(thread, "claude-x", provider=provider).send("still there?") == "Well."
-        [request] = upstream.seen
+        [request] = upstream.requests
     sent = orjson.loads(request["body"])["messages"]
     blocks = [block for message in sent for block in message["content"] if isinstance(block, dict)]
     uses = [block["id"] for block in blocks if block["type"] == "tool_use"]
@@ -309,10 +309,10 @@ def long_thread(thread):
 
 @pytest.mark.parametrize("answer", [True, False])
 def test_an_automatic_compaction_asks_first_if_a_person_can_answer(thread, answer):
-    asked = []
+    uses = []
 
     async def confirm(question):
-        asked.append(question.use)
+        uses.append(question.use)
         return answer
 
     agent = Agent(
@@ -321,8 +321,8 @@ def test_an_automatic_compaction_asks_first_if_a_person_can_answer(thread, answe
     before = agent.context_use("go on")
     events = watch(agent, "go on")
     assert before.is_over
-    assert [use.is_over for use in asked] == [True]
-    assert abs(asked[0].tokens - before.tokens) < 50  # the same counter: only a checkpoint is new
+    assert [use.is_over for use in uses] == [True]
+    assert abs(uses[0].tokens - before.tokens) < 50  # the same counter: only a checkpoint is new
     kinds = [info.kind for info in thread.log()]
     assert ("compact" in kinds) is answer
     assert isinstance(events[-1], MessageComplete)

@@ -90,7 +90,7 @@ def test_a_run_of_several_requests_reports_a_loss_once(thread, upstream):
     events = events_of(make_agent(thread, upstream, tools=[weather]), "the weather?")
     reports = [event for event in events if isinstance(event, LossReport)]
     reported = [loss for report in reports for loss in report.losses]
-    assert len(upstream.seen) == 2
+    assert len(upstream.requests) == 2
     assert len(reported) == len(set(reported))
     assert len(reported) == 3
 

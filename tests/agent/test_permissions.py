@@ -71,22 +71,22 @@ def test_the_question_says_what_would_run(upstream):
 
 def test_arguments_that_do_not_match_are_refused_before_anybody_is_asked(upstream):
     upstream.then(tool_calls([("call_1", "delete", {"path": 7})]), says("done"))
-    asked: list[weft.ToolRequest] = []
-    agent = agent_of(upstream, [DELETE], permission=lambda r: asked.append(r) or "once")
+    requests: list[weft.ToolRequest] = []
+    agent = agent_of(upstream, [DELETE], permission=lambda r: requests.append(r) or "once")
     ((text, is_error),) = ends(watch(agent, "go"))
     assert "do not fit" in text
     assert is_error
-    assert asked == []
+    assert requests == []
 
 
 @pytest.mark.parametrize(("answer", "questions"), [("once", 4), ("thread", 1), ("always", 1)])
 def test_an_answer_is_valid_for_its_scope(upstream, answer, questions):
     two = [("c1", "delete", {"path": "a"}), ("c2", "delete", {"path": "b"})]
     upstream.then(tool_calls(two), tool_calls(two), says("done"))
-    asked: list[weft.ToolRequest] = []
-    agent = agent_of(upstream, [DELETE], permission=lambda r: asked.append(r) or answer)
+    requests: list[weft.ToolRequest] = []
+    agent = agent_of(upstream, [DELETE], permission=lambda r: requests.append(r) or answer)
     assert [is_error for _, is_error in ends(watch(agent, "go"))] == [False] * 4
-    assert len(asked) == questions
+    assert len(requests) == questions
 
 
 def test_questions_are_asked_one_at_a_time(upstream):
@@ -216,12 +216,12 @@ PNG = "iVBORw0KGgo="  # only its first bytes: nobody decodes it here
 
 
 def test_a_tool_can_return_an_image(upstream):
-    upstream.then(tool_calls([("c1", "draw", {})]), says("done"))
+    upstream.then(tool_calls([("c1", "plot", {})]), says("done"))
 
-    def draw() -> list[Any]:
+    def plot() -> list[Any]:
         return [weft.Text("a dot"), weft.Image(weft.Inline(PNG, "image/png"))]
 
-    agent = agent_of(upstream, [draw])
+    agent = agent_of(upstream, [plot])
     assert ends(watch(agent, "go")) == [("a dot\n[image]", False)]
     results = [
         block
@@ -276,7 +276,7 @@ def test_a_run_ends_at_its_limit_and_can_continue(upstream, limit, text):
     agent = agent_of(upstream, [delete], catalog=PRICED, **limit)
     with pytest.raises(weft.RunLimit, match=text):
         agent.send("go")
-    assert len(upstream.seen) == 1
+    assert len(upstream.requests) == 1
     assert agent.retry() == "done"
 
 

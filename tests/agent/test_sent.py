@@ -41,9 +41,9 @@ SSE = b"".join(
 PROTOCOLS = ["anthropic", "openai-chat", "openai-responses", "gemini"]
 
 
-def said(protocol: str) -> Scripted:
-    to = weft.StreamTranslator(source="anthropic", target=protocol, created=1)
-    return Scripted(to.feed(SSE) + to.close())
+def scripted_answer(protocol: str) -> Scripted:
+    translator = weft.StreamTranslator(source="anthropic", target=protocol, created=1)
+    return Scripted(translator.feed(SSE) + translator.close())
 
 
 def answers(thread: weft.Thread) -> list[str]:
@@ -57,7 +57,7 @@ def answers(thread: weft.Thread) -> list[str]:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_answer_records_the_request_that_was_sent(protocol: str, tmp_path: Path) -> None:
     with scripted_upstream() as upstream, weft.open(tmp_path / "a.db") as thread:
-        upstream.then(said(protocol))
+        upstream.then(scripted_answer(protocol))
         provider = make_provider("u", protocol, upstream.url, key="sk-secret")
         agent = Agent(thread, "m", tools=[weather], system="Be brief.", provider=provider)
         for words in ("What is it like?", "And “there”, é?", "One more time."):
@@ -65,7 +65,7 @@ def test_every_answer_records_the_request_that_was_sent(protocol: str, tmp_path:
         thread.compact([{"summary": "They spoke of the weather."}])
         Agent(thread, "m", provider=provider).send("After all that?")
         sent = [thread.show(id, sent=True) for id in answers(thread)[-4:]]
-        assert [one.body for one in sent] == [request["body"] for request in upstream.seen]
+        assert [one.body for one in sent] == [request["body"] for request in upstream.requests]
         assert {(one.receipt.protocol, one.receipt.model) for one in sent} == {(protocol, "m")}
         thread.close()
     assert b"sk-secret" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
@@ -104,8 +104,8 @@ def test_chat_on_the_command_line_stores_sent_requests(
         assert main(["chat", *store, words]) == 0
         capsysbinary.readouterr()
         assert main(["show", "main", "--sent", *store]) == 0
-        asked = read_offline(capsysbinary.readouterr().out)
-        assert words in asked.messages[-1].text
+        request = read_offline(capsysbinary.readouterr().out)
+        assert words in request.messages[-1].text
     assert main(["log", "--json", *store]) == 0
     first = orjson.loads(capsysbinary.readouterr().out)[-1]["id"]
     assert main(["show", first, "--sent", *store]) == 1

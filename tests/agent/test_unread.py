@@ -307,7 +307,7 @@ def test_the_agent_can_compact_its_thread_without_writing_the_summary() -> None:
         assert not end.is_error
         assert "tokens" in end.content
         assert isinstance(events[-1], MessageComplete)
-        bodies = [orjson.loads(sent["body"]) for sent in upstream.seen]
+        bodies = [orjson.loads(sent["body"]) for sent in upstream.requests]
         offered = [tool["function"]["name"] for tool in bodies[0]["tools"]]
         assert "compact_context" in offered
         assert size(bodies[-1]) < size(bodies[0]) / 2
@@ -345,5 +345,5 @@ def test_the_settings_limit_the_retries_of_a_failed_summary_request(
         assert isinstance(events[-1], MessageComplete)
         reported = [event for event in events if getattr(event, "subtype", "") == "api_retry"]
         assert [event.data["attempt"] for event in reported] == list(range(1, 1 + retries))
-        asked = [request for request in upstream.seen if is_summary(orjson.loads(request["body"]))]
-        assert len(asked) == 1 + retries
+        bodies = [orjson.loads(request["body"]) for request in upstream.requests]
+        assert sum(map(is_summary, bodies)) == 1 + retries

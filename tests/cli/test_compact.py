@@ -115,7 +115,7 @@ def test_P1_an_upstream_can_be_named_and_its_progress_goes_to_stderr(run: Run) -
             run("commit", f"answer {n} " * 400, "--role", "assistant")
         flags = ["--upstream", f"u=openai-chat:{upstream.url}", "--prompt", "Sum up."]
         code, out, err = run("compact", "--model", "gpt-4", *flags)
-        sent = [orjson.loads(request["body"]) for request in upstream.seen]
+        sent = [orjson.loads(request["body"]) for request in upstream.requests]
     assert code == 0, err
     assert f"{len(sent)} requests to gpt-4" in out
     assert [line for line in err.splitlines() if line.startswith("Summarising part 2 of")]
@@ -138,22 +138,22 @@ def test_the_config_table_names_the_model_and_the_prompt(run: Run, tmp_path) -> 
         upstream.then(says("They asked."))
         code, out, err = run("compact", *config, "--keep", "1", "--force")
         assert (code, "1 request to gpt-4" in out) == (0, True), err
-        assert orjson.loads(upstream.seen[-1]["body"])["messages"][0]["content"] == "Table."
-        upstream.seen.clear()
+        assert orjson.loads(upstream.requests[-1]["body"])["messages"][0]["content"] == "Table."
+        upstream.requests.clear()
         flags = ["--keep", "1", "--force", "--model", "gpt-5", "--prompt", "Flag."]
         upstream.then(says("They asked."))
         run("commit", "question 3")
         run("commit", "answer 3", "--role", "assistant")
         code, out, err = run("compact", *config, *flags)  # flags come before the table
-        sent = orjson.loads(upstream.seen[-1]["body"])
+        sent = orjson.loads(upstream.requests[-1]["body"])
         assert (code, sent["model"], sent["messages"][0]["content"]) == (0, "gpt-5", "Flag."), err
-        upstream.seen.clear()
+        upstream.requests.clear()
         upstream.then(refuses(500, "down"))
         for n in range(4, 6):
             run("commit", f"question {n}")
             run("commit", f"answer {n}", "--role", "assistant")
         assert run("compact", *config, "--keep", "1", "--no-fallback")[0] == 1
-        assert len(upstream.seen) == 1  # retries = 0
+        assert len(upstream.requests) == 1  # retries = 0
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_run_redirects_model_names(
         words = ["--store", "s.db", f"--upstream=up=openai-chat:{upstream.url}", *flags, "--"]
         done = run(home, *words, sys.executable, "-c", ASK, *asked)
         assert done.returncode == 0, done.stderr
-        assert [json.loads(request["body"])["model"] for request in upstream.seen] == sent
+        assert [json.loads(request["body"])["model"] for request in upstream.requests] == sent
     assert len(done.stdout.splitlines()) >= len(asked)
 
 
@@ -210,7 +210,7 @@ def test_aliases_are_read_from_the_config_file(home: Path) -> None:
         words = ["--store", "s.db", "--config", "weft.toml", "--", sys.executable, "-c", ASK]
         done = run(home, *words, "claude-x")
         assert done.stdout == "one\n", done.stderr
-        assert json.loads(upstream.seen[0]["body"])["model"] == "house"
+        assert json.loads(upstream.requests[0]["body"])["model"] == "house"
 
 
 UP = make_provider("up", "openai-chat", "http://127.0.0.1:1")

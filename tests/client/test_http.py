@@ -62,7 +62,7 @@ def test_every_retry_is_reported_before_its_wait_and_without_the_body_of_the_err
 
         def on_retry(retry: Retry) -> None:
             retries.append(retry)
-            asked_before.append(len(upstream.seen))
+            asked_before.append(len(upstream.requests))
 
         async def run():
             async with HttpClient() as http:

@@ -205,7 +205,7 @@ def openai(upstream, monkeypatch):
 def test_an_agent_finds_its_model_by_the_key_of_the_environment(openai):
     with weft.open() as thread:
         assert weft.Agent(thread, "gpt-5").send("hi") == "Hello from the mock."
-    [request] = openai.seen
+    [request] = openai.requests
     assert (request["path"], request["headers"]["authorization"]) == (
         "/v1/responses",
         "Bearer sk-mine",
@@ -219,7 +219,7 @@ def test_a_compaction_finds_its_model_in_the_same_way(openai):
             thread.assistant(f"Answer {number}.")
         done = thread.compact(model="gpt-5", keep=1)
     assert done.model == "gpt-5"
-    assert openai.seen[0]["headers"]["authorization"] == "Bearer sk-mine"
+    assert openai.requests[0]["headers"]["authorization"] == "Bearer sk-mine"
 
 
 def test_chat_finds_its_model_in_the_same_way(openai, tmp_path):
@@ -233,7 +233,7 @@ def test_chat_finds_its_model_in_the_same_way(openai, tmp_path):
         check=False,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "Hello from the mock."), done.stderr
-    assert openai.seen[0]["headers"]["authorization"] == "Bearer sk-mine"
+    assert openai.requests[0]["headers"]["authorization"] == "Bearer sk-mine"
 
 
 def test_an_agent_without_a_key_says_which_variable_to_set(monkeypatch):

@@ -257,13 +257,13 @@ def test_mutated_errors_become_errors(source):
         assert done.body
 
 
-def run(*args, given):
+def run(*args, stdin):
     command = [str(Path(sys.executable).parent / "weft"), "translate", *args]
-    return subprocess.run(command, input=given, capture_output=True, check=False, timeout=60)
+    return subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=60)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("stdin", "words"),
     [
         (b"not json", "not JSON"),
         (b"[]", "not an object"),
@@ -272,8 +272,8 @@ def run(*args, given):
         (b"[" * 10_000, "not JSON"),
     ],
 )
-def test_the_command_prints_one_line_and_fails(given, words):
-    done = run("--from", "openai-chat", "--to", "anthropic", given=given)
+def test_the_command_prints_one_line_and_fails(stdin, words):
+    done = run("--from", "openai-chat", "--to", "anthropic", stdin=stdin)
     lines = done.stderr.decode().strip().splitlines()
     assert (done.returncode != 0, done.stdout, len(lines)) == (True, b"", 1)
     assert words in lines[0]
@@ -293,7 +293,7 @@ def test_a_bad_line_gets_its_own_error_and_the_others_continue():
         orjson.dumps({**good, "kind": "stream", "sse": [1]}),
         orjson.dumps({**good, "kind": "response", "body": {"error": {"message": "no"}}}),
     ]
-    done = run("--jsonl", given=b"\n".join(lines))
+    done = run("--jsonl", stdin=b"\n".join(lines))
     results = [orjson.loads(line) for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr, len(results)) == (0, b"", len(lines))
     failed = [number for number, result in enumerate(results) if "error" in result]

@@ -62,8 +62,8 @@ def call(call_id="call_1", name="look", arguments='{"path":"a"}'):
     return {"id": call_id, "type": "function", "function": function}
 
 
-def use(call_id="call_1", name="look", given=None):
-    return {"type": "tool_use", "id": call_id, "name": name, "input": given or {"path": "a"}}
+def use(call_id="call_1", name="look", arguments=None):
+    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments or {"path": "a"}}
 
 
 def result(call_id="call_1", content="found"):
@@ -156,7 +156,7 @@ SIMPLE = [
     ),
     (
         "anthropic",
-        [user(), assistant([use(given={"n": [1.5, None, {"é": 2**63}]})]), user([result()])],
+        [user(), assistant([use(arguments={"n": [1.5, None, {"é": 2**63}]})]), user([result()])],
     ),
 ]
 

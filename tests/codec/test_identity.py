@@ -88,7 +88,7 @@ EMPTY = {"role": "assistant", "content": None, "tool_calls": [called()["tool_cal
 EMPTY["tool_calls"] = [{**EMPTY["tool_calls"][0], "function": {"name": "f", "arguments": ""}}]
 OLDER = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "[1]"}}
 TOOL = {"type": "function", "function": {"name": "f"}}
-TOLD = [
+REPORTED = [
     (claude(tools=[]), C, "tools"),
     (claude(tools=[]), R, "tools"),
     (responses(reasoning={}), C, "reasoning"),
@@ -113,9 +113,9 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize(("made", "target", "path"), TOLD)
-def test_losses_of_an_unusual_body_are_reported(made, target, path):
-    source, body = made
+@pytest.mark.parametrize(("source_and_body", "target", "path"), REPORTED)
+def test_losses_of_an_unusual_body_are_reported(source_and_body, target, path):
+    source, body = source_and_body
     assert path in [loss.path for loss in weft.translate(body, source, target, model="m").losses]
 
 
@@ -139,9 +139,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("made", "path"), REFUSED)
-def test_a_wrong_type_is_refused_with_its_path(made, path):
-    source, body = made
+@pytest.mark.parametrize(("source_and_body", "path"), REFUSED)
+def test_a_wrong_type_is_refused_with_its_path(source_and_body, path):
+    source, body = source_and_body
     for target in WIRES:
         with pytest.raises(weft.Refused) as refused:
             weft.translate(body, source, target, model="m")

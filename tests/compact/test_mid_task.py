@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import weft
-from summarisers import bodies, said_to, says, talk, tool_round, writer
+from summarisers import bodies, role_texts, says, talk, tool_round, writer
 from weft.model import ToolCall
 from weft.tokens import counter_for
 
@@ -26,7 +26,7 @@ def test_mid_task_the_summariser_gets_the_request():
     with weft.open() as t, writer(says("They read src/file_0.py.")) as (upstream, model):
         long_task(t)
         t.compact(model=model, budget=3000)
-        questions = [said_to(body)[-1][1] for body in bodies(upstream)]
+        questions = [role_texts(body)[-1][1] for body in bodies(upstream)]
         assert questions
         assert [question for question in questions if REQUEST not in question] == []
 
@@ -89,7 +89,7 @@ def test_a_later_rule_is_not_an_instruction_for_the_summariser():
         t.compact(model=model, keep=1)
         assert bodies(upstream)
         for body in bodies(upstream):
-            sent = said_to(body)
+            sent = role_texts(body)
             assert rule not in "".join(text for role, text in sent if role == "system")
             assert f"> {rule}" in sent[-1][1]
 
@@ -139,5 +139,5 @@ def test_a_models_summary_gets_a_fixed_share_of_the_room(share):
         t.user("And now?")
         budget = int(t.compile().tokens * share)
         t.compact(model=model, budget=budget)
-        words = int(re.findall(r"at most (\d+) words", said_to(bodies(up)[0])[-1][1])[-1])
+        words = int(re.findall(r"at most (\d+) words", role_texts(bodies(up)[0])[-1][1])[-1])
         assert 0.1 <= words / 0.7 / budget <= 0.25

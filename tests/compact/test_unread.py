@@ -273,8 +273,8 @@ def test_a_shorter_summary_is_requested_before_the_fallback() -> None:
             done = thread.compact(model=model, budget=900)
         assert done.method == "shorter"
         assert "They read modules" in thread.compile().messages[0].text
-        assert b"Be brief" in upstream.seen[1]["body"]
-        assert b"Be brief" not in upstream.seen[0]["body"]
+        assert b"Be brief" in upstream.requests[1]["body"]
+        assert b"Be brief" not in upstream.requests[0]["body"]
 
 
 @pytest.mark.parametrize("budget", [700, 900, 1500])
@@ -329,7 +329,7 @@ def test_a_budget_that_is_too_small_is_refused_at_once_in_every_mode() -> None:
         with writer(DOWN) as (upstream, model):
             with pytest.raises(BudgetExceeded) as refused:
                 thread.compact(model=model, budget=20)
-            assert upstream.seen == []
+            assert upstream.requests == []
             assert thread.head == before
             thread.compact(model=model, budget=refused.value.needed)
         assert thread.compile().tokens <= refused.value.needed

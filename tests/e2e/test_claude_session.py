@@ -1,7 +1,7 @@
 """The real Claude Code behind the gateway: a session is one thread on one branch.
 
 The tests run if `WEFT_CLAUDE` names the native binary of Claude Code. The upstreams are local
-models that check their private state (`living.py`). Nothing leaves this machine.
+models that check their private state (`simulated_clients.py`). Nothing leaves this machine.
 """
 
 import json
@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import weft
-from living import Answer, ThinkingModel, thinking_model
 from real_clients import (
     CLAUDE_OPTIONS,
     claude_environment,
@@ -22,6 +21,7 @@ from real_clients import (
     run_client,
 )
 from servers import UPSTREAM_NAMES, Gateway, Scripted, scripted_upstream, weft_serve
+from simulated_clients import Answer, ThinkingModel, thinking_model
 from weft.model import ToolCall
 from weft.store import open_store
 from weft.thread import import_bytes

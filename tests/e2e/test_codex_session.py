@@ -1,7 +1,7 @@
 """The real Codex behind the gateway: a session is one thread on one branch.
 
 The tests run if `WEFT_CODEX` names the native binary of Codex. The upstreams are local models that
-check their private state (`living.py`). Nothing leaves this machine.
+check their private state (`simulated_clients.py`). Nothing leaves this machine.
 """
 
 import os
@@ -16,7 +16,6 @@ import pytest
 
 import weft
 import weft.thread
-from living import Answer, ThinkingModel, thinking_model
 from real_clients import (
     CODEX_OPTIONS,
     codex_environment,
@@ -25,6 +24,7 @@ from real_clients import (
     start_client,
 )
 from servers import SECONDS, UPSTREAM_NAMES, Gateway, weft_serve
+from simulated_clients import Answer, ThinkingModel, thinking_model
 from weft.model import ToolCall
 from weft.store import open_store
 
@@ -91,13 +91,13 @@ def test_edits_an_abort_and_a_resumed_session_stay_on_one_branch(codex: Codex) -
     assert module.read_text() == "".join(f"name_{n} = 1\n" for n in range(EDITS))
 
     story = ("A long story begins. ", "It goes on. ", "And on. ")
-    held = Answer(story, is_held=True)
+    held = Answer(story, pauses=True)
     running = codex.start("Tell a story.", "resume", "--last", answers=[held])
-    assert codex.model.is_holding.wait(SECONDS)
+    assert codex.model.is_paused.wait(SECONDS)
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=SECONDS)
     codex.gateway.await_lines(1, lambda line: line.get("outcome") == "client_left")
-    codex.model.go_on.set()
+    codex.model.resume.set()
 
     codex("Again.", "resume", codex.session, answers=edits("Second", 1, 2))
     assert module.read_text() == "".join(f"name_{n} = 2\n" for n in range(EDITS))

@@ -230,8 +230,11 @@ def test_a_gemini_upstream_answers_every_protocol(tmp_path):
     assert message.content[0].text == "".join(chunk.text for chunk in chunks) == "Hello"
     assert message.id.startswith("msg_")
     path = "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse"
-    assert {request["path"] for request in upstream.seen} <= {path, path.replace("v1beta", "v1")}
-    assert {request["headers"]["x-goog-api-key"] for request in upstream.seen} == {"secret"}
+    assert {request["path"] for request in upstream.requests} <= {
+        path,
+        path.replace("v1beta", "v1"),
+    }
+    assert {request["headers"]["x-goog-api-key"] for request in upstream.requests} == {"secret"}
 
 
 def test_ids_have_the_format_of_their_protocol_and_are_unique(claude, gpt):

@@ -97,7 +97,7 @@ def test_the_trigger_becomes_a_text_request_and_the_answer_one_item(gateway, ups
     status, _, data = post(
         f"{gateway.url}/v1/responses", body(CALL, RESULT, TRIGGER, stream=True, text={})
     )
-    asked = orjson.loads(upstream.seen[0]["body"])
+    asked = orjson.loads(upstream.requests[0]["body"])
     assert status == 200
     assert asked["messages"][-1]["content"][-1]["text"].endswith(QUESTION_END)
     assert asked["tool_choice"] == {"type": "none"}
@@ -123,7 +123,7 @@ def test_the_returned_item_becomes_a_message_for_the_upstream_and_the_record(gat
     status, headers, _ = post(
         f"{gateway.url}/v1/responses", body(item, message_of("user", "Go on.")), session
     )
-    asked = orjson.loads(upstream.seen[0]["body"])
+    asked = orjson.loads(upstream.requests[0]["body"])
     words = [part["text"] for turn in asked["messages"] for part in turn["content"]]
     assert status == 200
     assert words == ["Peel quinces.", OPENING + SUMMARY, CLOSING, "Go on."]
@@ -151,7 +151,7 @@ def test_the_endpoint_returns_the_list_to_continue_with(gateway, upstream, asked
     status, _, data = post(f"{gateway.url}/v1/responses/compact", asked)
     answer = orjson.loads(data)
     assert status == 200
-    assert upstream.seen[0]["path"] == "/v1/messages"
+    assert upstream.requests[0]["path"] == "/v1/messages"
     assert answer["object"] == "response.compaction"
     assert answer["output"][0] == message_of("user", "Peel quinces.")
     assert [item["type"] for item in answer["output"]] == ["message", "compaction"]
@@ -179,14 +179,14 @@ def test_an_upstream_with_the_same_protocol_compacts_natively(tmp_path, upstream
     with weft_serve(tmp_path, *flags) as running:
         sent = orjson.dumps(body(TRIGGER) | {"model": "gpt-5"})
         _, _, data = post(f"{running.url}/v1/responses", sent)
-        assert upstream.seen[0]["body"] == sent
+        assert upstream.requests[0]["body"] == sent
         assert orjson.loads(data) == reply
         post(f"{running.url}/v1/responses/compact", sent)
-        assert upstream.seen[1]["path"] == "/v1/responses/compact"
-        assert upstream.seen[1]["body"] == sent
+        assert upstream.requests[1]["path"] == "/v1/responses/compact"
+        assert upstream.requests[1]["body"] == sent
         item = {"type": "compaction", "encrypted_content": SEAL + "cXVpbmNl"}
         post(f"{running.url}/v1/responses", body(item, message_of("user", "Go on.")))
-        asked = orjson.loads(upstream.seen[2]["body"])
+        asked = orjson.loads(upstream.requests[2]["body"])
         assert asked["input"][2] == message_of("assistant", OPENING + "quince")
         assert asked["input"][3] == message_of("user", CLOSING)
 
@@ -222,7 +222,7 @@ def test_another_vendors_encrypted_item_is_sent_as_text(tmp_path, upstream, comp
             "tools": TOOLS,
         }
         post(url, listed, session)
-        upstream.seen.clear()
+        upstream.requests.clear()
         upstream.then(whole(text("Three are left.")))
         listed["model"] = "up/claude-x"
         listed["input"] += [
@@ -230,16 +230,16 @@ def test_another_vendors_encrypted_item_is_sent_as_text(tmp_path, upstream, comp
             message_of("user", "And now?"),
         ]
         status, _, _ = post(url, listed, session)
-        asked = upstream.seen[-1]["body"].decode()
+        asked = upstream.requests[-1]["body"].decode()
         assert status == 200
         assert rule in asked
         assert "QC-4711 alone" in asked
         assert "gAAAAtheirs" not in asked
-        upstream.seen.clear()
+        upstream.requests.clear()
         upstream.then(answered(message_of("assistant", "Two are left.")))
         listed["model"] = "oai/gpt-5"
         post(url, listed, session)
-        sent = orjson.loads(upstream.seen[-1]["body"])
+        sent = orjson.loads(upstream.requests[-1]["body"])
         assert sent["input"][0] == item
         with closing(open_store(running.store)) as store:
             names = [record.name for record in store.threads()]

@@ -112,7 +112,7 @@ def test_an_upstream_of_another_protocol_gets_its_own_format(translated, upstrea
     body = {**MESSAGES, "model": "gpt-x", "system": "Be brief.", "top_k": 3}
     headers = {"x-api-key": "sk-mine", "anthropic-beta": "b1"}
     status, reply_headers, data = post(f"{translated.url}/v1/messages?beta=true", body, headers)
-    [request] = upstream.seen
+    [request] = upstream.requests
     assert status == 200
     assert orjson.loads(data)["content"] == [{"type": "text", "text": "Hello."}]
     assert request["path"] == "/v1/chat/completions"

@@ -156,12 +156,12 @@ NOISE = {
 @pytest.mark.parametrize("protocol", HOMES)
 @pytest.mark.parametrize("name", ["open", "closed"])
 def test_the_upstream_receives_only_the_allowed_headers(gateway, upstream, protocol, name):
-    upstream.seen.clear()
+    upstream.requests.clear()
     model = f"{protocol}-{name}/m"
     path = REQUEST_PATHS[protocol].format(model=model)
     body = {**BODIES[protocol], "model": model}
     post(gateway.url + path, body, {**SECRETS, **NOISE})
-    [request] = upstream.seen
+    [request] = upstream.requests
     received = {name: request["headers"][name] for name in SECRETS if name in request["headers"]}
     assert received == (OWN[protocol] if name == "open" else {})
     assert request["headers"]["x-harmless"] == "yes"
@@ -169,7 +169,7 @@ def test_the_upstream_receives_only_the_allowed_headers(gateway, upstream, proto
 
 
 def test_headers_named_by_connection_are_not_forwarded(gateway, upstream):
-    upstream.seen.clear()
+    upstream.requests.clear()
     headers = {"connection": "keep-alive, X-Hop", "x-hop": "1", "x-harmless": "yes"}
     parts = urlsplit(gateway.url)
     connection = http.client.HTTPConnection(parts.hostname, parts.port)
@@ -177,16 +177,16 @@ def test_headers_named_by_connection_are_not_forwarded(gateway, upstream):
     connection.request("POST", "/v1/messages", body, headers)
     connection.getresponse().read()
     connection.close()
-    headers_received = upstream.seen[0]["headers"]
+    headers_received = upstream.requests[0]["headers"]
     assert ("x-hop" in headers_received, headers_received["x-harmless"]) == (False, "yes")
 
 
 def test_the_command_line_flag_enables_pass_through(tmp_path, upstream):
-    upstream.seen.clear()
+    upstream.requests.clear()
     flags = ("--upstream", f"up=anthropic:{upstream.url}", "--pass-through", "up")
     with weft_serve(tmp_path, *flags) as gateway:
         post(f"{gateway.url}/v1/messages", {**BODIES["anthropic"], "model": "m"}, SECRETS)
-    assert upstream.seen[0]["headers"]["x-api-key"] == "sk-ant"
+    assert upstream.requests[0]["headers"]["x-api-key"] == "sk-ant"
 
 
 def test_no_key_is_written_to_the_log_or_the_store(gateway, upstream):
@@ -199,7 +199,7 @@ def test_no_key_is_written_to_the_log_or_the_store(gateway, upstream):
     written += gateway.log().encode()
     for secret in ("sk-ant", "oauth", "AIza", "azure", "in-the-query"):
         assert secret.encode() not in written
-    assert not [request for request in upstream.seen if "in-the-query" in request["path"]]
+    assert not [request for request in upstream.requests if "in-the-query" in request["path"]]
 
 
 def test_a_missing_configured_key_prevents_the_start(tmp_path):
@@ -249,4 +249,4 @@ def test_an_answer_without_credentials_is_still_recorded(gateway, upstream):
     body = {**BODIES["anthropic"], "model": "anthropic-closed/m"}
     status, headers, _ = post(f"{gateway.url}/v1/messages", body, {"x-api-key": "sk-ant"})
     assert (status, "x-weft-thread" in headers) == (200, True)
-    assert "x-api-key" not in upstream.seen[0]["headers"]
+    assert "x-api-key" not in upstream.requests[0]["headers"]

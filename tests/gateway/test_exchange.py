@@ -91,7 +91,7 @@ def test_the_same_protocol_is_forwarded_byte_for_byte(gateway, upstream, body, a
     headers = {"x-api-key": "sk-mine", "anthropic-beta": "b1", "x-weft-thread": "bytes"}
     status, reply_headers, data = post(f"{gateway.url}/v1/messages?beta=true", body, headers)
     assert (status, data) == (200, b"".join(answer.pieces))
-    [request] = upstream.seen
+    [request] = upstream.requests
     assert request["body"] == body
     assert request["path"] == "/v1/messages?beta=true"
     assert "sk-mine" not in str(request["headers"])  # it is not its vendor's host
@@ -103,7 +103,7 @@ def test_the_same_protocol_is_forwarded_byte_for_byte(gateway, upstream, body, a
 def test_a_model_prefixed_by_its_upstream_is_only_renamed(gateway, upstream):
     upstream.then(WHOLE)
     post(f"{gateway.url}/v1/messages", BODY.replace(b"claude-x", b"up/claude-x"))
-    sent_body = upstream.seen[0]["body"]
+    sent_body = upstream.requests[0]["body"]
     assert sent_body == BODY
 
 
@@ -177,7 +177,7 @@ def test_an_upstream_error_keeps_its_bytes_and_retry_headers(gateway, upstream):
     assert (status, data) == (429, error)
     assert (reply_headers["retry-after"], reply_headers["request-id"]) == ("17", "req_1")
     assert "server-secret" not in reply_headers
-    assert len(upstream.seen) == 1, "retries are the client's"
+    assert len(upstream.requests) == 1, "retries are the client's"
 
 
 @pytest.mark.parametrize("count", [1, 3, 6])
@@ -251,14 +251,14 @@ def test_bad_input_is_refused_in_the_callers_format(
     reply_status, _, data = post(f"{gateway.url}/v1/messages", body, headers)
     assert reply_status == status
     assert words in orjson.loads(data)["error"]["message"]
-    assert not upstream.seen
+    assert not upstream.requests
 
 
 def test_a_body_that_weft_cannot_decode_is_forwarded_to_its_vendor(gateway, upstream):
     upstream.then(WHOLE)
     body = BODY.replace(b'"hi"', b"7")
     status, headers, data = post(f"{gateway.url}/v1/messages", body)
-    assert (status, data, upstream.seen[0]["body"]) == (200, WHOLE.pieces[0], body)
+    assert (status, data, upstream.requests[0]["body"]) == (200, WHOLE.pieces[0], body)
     assert "x-weft-thread" not in headers
 
 
@@ -266,7 +266,7 @@ def test_a_compressed_body_is_read(gateway, upstream):
     upstream.then(WHOLE)
     headers = {"content-encoding": "gzip"}
     status, _, _ = post(f"{gateway.url}/v1/messages", gzip.compress(BODY), headers)
-    assert (status, upstream.seen[0]["body"]) == (200, BODY)
+    assert (status, upstream.requests[0]["body"]) == (200, BODY)
 
 
 def test_a_disconnected_caller_is_noticed(gateway, upstream):

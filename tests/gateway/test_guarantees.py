@@ -72,12 +72,12 @@ def test_no_thinking_reaches_another_conversation(thinking, cache_key, lead):
         _, headers, _ = post(url, chat(f"{lead}You serve {name}", opening, **more))
         threads[name] = headers["x-weft-thread"]
     for name in ("alice", "bob"):
-        upstream.seen.clear()
+        upstream.requests.clear()
         body = chat(f"{lead}You serve {name}", opening, "Hello.", "who am I?", **more)
         _, headers, _ = post(url, body)
         other = {"alice": "bob", "bob": "alice"}[name]
-        assert other.encode() not in upstream.seen[-1]["body"]
-        assert b"I was told" in upstream.seen[-1]["body"]
+        assert other.encode() not in upstream.requests[-1]["body"]
+        assert b"I was told" in upstream.requests[-1]["body"]
         assert headers["x-weft-thread"] == threads[name]
 
 
@@ -85,14 +85,14 @@ def test_equal_conversations_get_separate_threads_and_no_foreign_thinking(thinki
     gateway, upstream = thinking
     url = f"{gateway.url}/v1/chat/completions"
     opened = {post(url, chat("same", "equal"))[1]["x-weft-thread"] for _ in range(5)}
-    upstream.seen.clear()
+    upstream.requests.clear()
     continued = [
         post(url, chat("same", "equal", "Hello.", f"mine is {number}"))[1]["x-weft-thread"]
         for number in range(5)
     ]
     assert len(opened) == 5
     assert set(continued) == opened
-    assert all(b"I was told" not in request["body"] for request in upstream.seen)
+    assert all(b"I was told" not in request["body"] for request in upstream.requests)
 
 
 def test_three_equal_runs_are_three_threads(thinking):
@@ -155,11 +155,11 @@ def assert_foreign(url, upstream, one, two):
         {"input": [{"type": "item_reference", "id": item}]},
     ]
     for link in links:
-        upstream.seen.clear()
+        upstream.requests.clear()
         body = {"model": "m", "input": "more", **link}
         status, _, data = post(url, body, two)
         assert status in (400, 404), data
-        assert upstream.seen == []
+        assert upstream.requests == []
         assert post(url, body, one)[0] == 200
     for link in ({"conversation": "conv_1"}, {"conversation": {"id": "conv_1"}}):
         assert post(url, {"model": "m", "input": "more", **link}, two)[0] == 404
@@ -280,7 +280,7 @@ def test_an_answer_still_in_the_journal_can_be_continued_by_its_id(tmp_path):
                 status, _, data = post(url, {"model": "m", "input": "more", **link})
                 lock.execute("ROLLBACK")
             assert status == 200, data
-            sent = upstream.seen[-1]["body"]
+            sent = upstream.requests[-1]["body"]
             assert all(text in sent for text in (b'"hi"', b'"whole"', b'"more"'))
 
 
@@ -359,7 +359,7 @@ def test_thinking_is_not_restored_by_equality_while_records_are_pending(tmp_path
                 post(url, chat("same", "hi"))
                 post(url, chat("same", "hi", "Hello.", "go on"))
                 lock.execute("ROLLBACK")
-            assert b"I was told" not in upstream.seen[-1]["body"]
+            assert b"I was told" not in upstream.requests[-1]["body"]
 
 
 def test_pending_records_are_replayed_at_the_next_start(tmp_path):

@@ -144,7 +144,7 @@ def test_a_deep_body_is_accepted_and_a_too_deep_one_refused(gateway, upstream, p
     for levels, asked in ((110, 1), (1000, 0), (250, 0)):
         upstream.then(refused)
         status, _, data = post(url, deep_body(protocol, model, levels))
-        assert (status, len(upstream.seen)) == (400, asked), data
+        assert (status, len(upstream.requests)) == (400, asked), data
         assert asked or "nested" in orjson.loads(data)["error"]["message"]
 
 

@@ -56,15 +56,15 @@ FAILED = ApiError("overloaded", "overloaded", 529)
 _numbers = count()
 
 
-def user_messages(*texts):
-    """Turns that alternate between user and assistant."""
+def dialogue(*texts):
+    """Messages of the user and the assistant in turn."""
     roles = ("user", "assistant")
     return tuple(Message(roles[i % 2], (Text(text),)) for i, text in enumerate(texts))
 
 
 def request(*texts, system=None, **more):
     lead = () if system is None else (Message("system", (Text(system),)),)
-    return Request("m", (*lead, *user_messages(*texts)), **more)
+    return Request("m", (*lead, *dialogue(*texts)), **more)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -122,7 +122,7 @@ def texts(store, location):
     return [message.text for message in compiled.messages]
 
 
-def lines(store, thread):
+def branch_texts(store, thread):
     """The texts of every branch, by its name."""
     names = weft.thread.open(store, thread).branches()
     compiled = {name: weft.thread.open(store, thread, branch=name).compile() for name in names}
@@ -160,10 +160,10 @@ def test_equal_conversations_at_the_same_time_are_continued_one_to_one(gateway):
 
 def test_the_same_continuation_twice_makes_two_branches(store, gateway):
     gateway.turn(request("a"), "b")
-    asked = [gateway.ask(request("a", "b", "c")) for _ in range(2)]
-    tickets = [gateway.reply(recorded, f"d{n}") for n, recorded in enumerate(asked)]
-    assert tickets[0].thread == tickets[1].thread
-    assert lines(store, tickets[0].thread) == {
+    records = [gateway.ask(request("a", "b", "c")) for _ in range(2)]
+    locations = [gateway.reply(recorded, f"d{n}") for n, recorded in enumerate(records)]
+    assert locations[0].thread == locations[1].thread
+    assert branch_texts(store, locations[0].thread) == {
         "answer-1-of-turn-2": ["a", "b", "c", "d0"],
         "main": ["a", "b", "c", "d1"],
     }
@@ -201,7 +201,7 @@ def test_a_named_session_is_one_thread_and_its_branches(store, gateway):
     again = gateway.turn(request("a", "b", "x", "y", "z"), "!", hint="s")
     assert (again.thread, again.branch) == (first.thread, "main")
     assert texts(store, again) == ["a", "b", "x", "y", "z", "!"]
-    assert lines(store, "s") == {
+    assert branch_texts(store, "s") == {
         "main": ["a", "b", "x", "y", "z", "!"],
         "before-edit-of-turn-2": ["a", "b", "c", "d"],
     }
@@ -218,7 +218,7 @@ def test_every_abandoned_branch_keeps_its_own_name(store, gateway):
     gateway.turn(request("a"), "b", hint="s")
     for text in ("c", "d", "e", "f"):
         gateway.turn(request("a", "b", text), text.upper(), hint="s")
-    assert lines(store, "s") == {
+    assert branch_texts(store, "s") == {
         "before-edit-of-turn-2": ["a", "b", "c", "C"],
         "before-edit-of-turn-2-2": ["a", "b", "d", "D"],
         "before-edit-of-turn-2-3": ["a", "b", "e", "E"],
@@ -231,7 +231,7 @@ def test_a_regenerated_answer_replaces_the_first(store, gateway):
     gateway.turn(request("a"), "b", hint="s")
     for answer in ("d", "D", "the last one"):
         gateway.turn(request("a", "b", "c"), answer, hint="s")
-    assert lines(store, "s") == {
+    assert branch_texts(store, "s") == {
         "answer-1-of-turn-2": ["a", "b", "c", "d"],
         "answer-2-of-turn-2": ["a", "b", "c", "D"],
         "main": ["a", "b", "c", "the last one"],
@@ -245,10 +245,10 @@ def test_head_follows_a_client_that_asks_an_abandoned_question_again(store, gate
     gateway.turn(request("a"), "b", hint="s")
     gateway.turn(request("a", "b", "x"), "one", hint="s")
     gateway.turn(request("a", "b", "y"), "two", hint="s")
-    asked = gateway.ask(request("a", "b", "x"), hint="s")
-    assert lines(store, "s")["main"] == ["a", "b", "x"]
-    gateway.reply(asked, "three")
-    assert lines(store, "s") == {
+    recorded = gateway.ask(request("a", "b", "x"), hint="s")
+    assert branch_texts(store, "s")["main"] == ["a", "b", "x"]
+    gateway.reply(recorded, "three")
+    assert branch_texts(store, "s") == {
         "main": ["a", "b", "x", "three"],
         "before-edit-of-turn-2": ["a", "b", "x", "one"],
         "before-edit-of-turn-2-2": ["a", "b", "y", "two"],
@@ -261,17 +261,17 @@ def test_head_follows_a_client_whose_last_question_was_undone(store, gateway):
     gateway.turn(request("a", "b", "c"), "d", hint="s")
     weft.thread.open(store, "s").undo(turn=True)
     gateway.turn(request("a", "b", "c"), "D", hint="s")
-    assert lines(store, "s") == {"main": ["a", "b", "c", "D"]}
+    assert branch_texts(store, "s") == {"main": ["a", "b", "c", "D"]}
 
 
 def test_the_answer_to_a_tagged_question_goes_to_its_branch(store, gateway):
     gateway.turn(request("a"), "b", hint="s")
-    asked = gateway.ask(request("a", "b", "c"), hint="s")
+    recorded = gateway.ask(request("a", "b", "c"), hint="s")
     tagged = weft.thread.open(store, "s").tag("question").id
-    gateway.reply(asked, "d1")
+    gateway.reply(recorded, "d1")
     gateway.turn(request("a", "b", "c"), "d2", hint="s")
     Gateway(store).turn(request("a", "b", "c"), "d3", hint="s")
-    assert lines(store, "s") == {
+    assert branch_texts(store, "s") == {
         "main": ["a", "b", "c", "d3"],
         "answer-1-of-turn-2": ["a", "b", "c", "d1"],
         "answer-2-of-turn-2": ["a", "b", "c", "d2"],
@@ -290,7 +290,7 @@ def test_head_follows_a_client_whose_questions_and_answers_repeat(store, gateway
         answer = chance.choice(["Done.", "Done.", f"{step}"])
         location = gateway.turn(request(*texts), answer, hint="s")
         texts.append(answer)
-        assert lines(store, location.thread)[weft.thread.open(store, "s").current] == texts
+        assert branch_texts(store, location.thread)[weft.thread.open(store, "s").current] == texts
         if step == 8:
             gateway = Gateway(store)
     assert [thread.name for thread in store.threads()] == ["s"]
@@ -302,7 +302,7 @@ def test_a_late_answer_does_not_move_head(store, gateway):
     slow = gateway.ask(request("a", "b", "c"), hint="s")
     gateway.turn(request("a", "b", "x"), "y", hint="s")
     gateway.reply(slow, "d")
-    assert lines(store, "s") == {
+    assert branch_texts(store, "s") == {
         "before-edit-of-turn-2": ["a", "b", "c", "d"],
         "main": ["a", "b", "x", "y"],
     }
@@ -314,7 +314,7 @@ def test_an_abandoned_attempt_does_not_move_head_from_its_retry(store, gateway):
     slow, retry = (gateway.ask(request("a", "b", "c"), hint="s") for _ in range(2))
     gateway.reply(retry, "fast")
     gateway.reply(slow, "late")
-    assert lines(store, "s") == {
+    assert branch_texts(store, "s") == {
         "answer-1-of-turn-2": ["a", "b", "c", "late"],
         "main": ["a", "b", "c", "fast"],
     }
@@ -326,7 +326,7 @@ def test_an_abandoned_attempt_does_not_move_head_from_its_retry(store, gateway):
 @pytest.mark.parametrize("is_answered", [False, True])
 def test_an_exchange_stays_in_its_thread_after_a_rename(store, gateway, is_deleted, is_answered):
     gateway.turn(request("a"), "b", hint="s")
-    asked = gateway.ask(request("a", "b", "c"), hint="s")
+    recorded = gateway.ask(request("a", "b", "c"), hint="s")
     thread = weft.thread.open(store, "s")
     if is_deleted:
         thread.delete()
@@ -335,10 +335,10 @@ def test_an_exchange_stays_in_its_thread_after_a_rename(store, gateway, is_delet
     other = gateway.turn(request("x"), "y", hint="s")
     assert other.thread == "s"
     if is_answered:
-        gateway.reply(asked, "d")
+        gateway.reply(recorded, "d")
     else:
-        gateway.fail(asked, "par")
-    assert lines(store, "s") == {"main": ["x", "y"]}
+        gateway.fail(recorded, "par")
+    assert branch_texts(store, "s") == {"main": ["x", "y"]}
     assert weft.thread.open(store, "s").attempts() == []
     if is_deleted:
         weft.thread.open(store, "s").rename("other")
@@ -355,12 +355,12 @@ def test_a_late_answer_of_another_process_does_not_move_head(store, gateway):
     late = gateway.ask(request("a"), hint="s")
     other.reply(other.ask(request("a"), hint="s", retry=True), "b2")
     gateway.reply(late, "b1")
-    assert lines(store, "s") == {"main": ["a", "b2"], "answer-1-of-turn-1": ["a", "b1"]}
+    assert branch_texts(store, "s") == {"main": ["a", "b2"], "answer-1-of-turn-1": ["a", "b1"]}
     older = gateway.ask(request("a", "b2", "c"), hint="s")
     newer = other.ask(request("a", "b2", "c"), hint="s", retry=True)
     gateway.reply(older, "d1")
     other.reply(newer, "d2")
-    assert lines(store, "s")["main"] == ["a", "b2", "c", "d2"]
+    assert branch_texts(store, "s")["main"] == ["a", "b2", "c", "d2"]
 
 
 def test_answers_under_many_system_texts_are_siblings(store, gateway):
@@ -368,8 +368,8 @@ def test_answers_under_many_system_texts_are_siblings(store, gateway):
     gateway.turn(request("a", system="at 0"), "b", hint="s")
     lengths = []
     for number in range(1, 9):
-        asked = request("a", "b", "c", system=f"at {number}")
-        location = gateway.turn(asked, f"answer {number}", hint="s")
+        new_request = request("a", "b", "c", system=f"at {number}")
+        location = gateway.turn(new_request, f"answer {number}", hint="s")
         assert location.branch == "main"
         assert texts(store, location) == [f"at {number}", "a", "b", "c", f"answer {number}"]
         lengths.append(len(weft.thread.open(store, "s").log()))
@@ -381,17 +381,20 @@ def test_a_changing_reminder_does_not_end_the_conversation(store, gateway, remin
     """A date in the first message, or a text that is only in the last one; no call proves it."""
     texts = ["q0"]
     for day in range(5):
-        sent = with_reminder(user_messages(*texts), reminded, f"day {day}")
+        sent = with_reminder(dialogue(*texts), reminded, f"day {day}")
         location = gateway.turn(Request("m", sent), f"a{day}", hint="s")
         if day == 3:
             gateway = Gateway(store)  # the next day
         texts += [f"a{day}", f"q{day + 1}"]
-    rewound = with_reminder(user_messages(*texts[:4], "other"), reminded, "day 9")
+    rewound = with_reminder(dialogue(*texts[:4], "other"), reminded, "day 9")
     location = gateway.turn(Request("m", rewound), "new", hint="s")
     assert [thread.name for thread in store.threads()] == ["s"]
-    assert sorted(lines(store, "s")) == ["before-edit-of-turn-3", "main"]
-    shown = [text.rpartition("</system-reminder>")[2].strip() for text in lines(store, "s")["main"]]
-    assert shown == ["q0", "a0", "q1", "a1", "other", "new"]
+    assert sorted(branch_texts(store, "s")) == ["before-edit-of-turn-3", "main"]
+    typed = [
+        text.rpartition("</system-reminder>")[2].strip()
+        for text in branch_texts(store, "s")["main"]
+    ]
+    assert typed == ["q0", "a0", "q1", "a1", "other", "new"]
     assert location.branch == "main"
 
 
@@ -406,7 +409,7 @@ def test_a_client_that_drops_old_turns_stays_on_its_branch(
         return  # nothing proves which conversation it is
     conversation = []
     for turn in range(9):
-        conversation.append(user_messages(f"q{turn}"))
+        conversation.append(dialogue(f"q{turn}"))
         newest = conversation[-5:] if hint or turn < 5 else conversation[-4:]
         if keeps_first and len(conversation) > 5:
             newest = [conversation[0], *conversation[-4:]]
@@ -420,9 +423,9 @@ def test_a_client_that_drops_old_turns_stays_on_its_branch(
             echo = (Message("assistant", (Text(f"a{turn}"), rewritten_call)), result(id))
         conversation[-1] += echo
     (thread,) = store.threads()
-    (line,) = lines(store, thread.name).values()
-    shown = [text for text in line if text[:1] in ("q", "a")]
-    assert shown == [text for turn in range(9) for text in (f"q{turn}", f"a{turn}")]
+    (line,) = branch_texts(store, thread.name).values()
+    visible = [text for text in line if text[:1] in ("q", "a")]
+    assert visible == [text for turn in range(9) for text in (f"q{turn}", f"a{turn}")]
 
 
 @pytest.mark.parametrize("hint", ["s", None])
@@ -430,15 +433,17 @@ def test_a_result_cleared_by_the_client_after_its_answer_is_not_an_edit(store, g
     """The last answer has no call, so the token is before the cleared result."""
     echo = Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", "{}")))
     gateway.reply(gateway.ask(request("a"), hint=hint), thinking("x", id=UNIQUE))
-    asked = Request("m", (*user_messages("a"), echo, result(UNIQUE, "long")))
-    gateway.turn(asked, "c", hint=hint)
-    cleared = (*user_messages("a"), echo, result(UNIQUE, "[cleared]"))
-    more = (Message("assistant", (Text("c"),)), *user_messages("d"))
+    new_request = Request("m", (*dialogue("a"), echo, result(UNIQUE, "long")))
+    gateway.turn(new_request, "c", hint=hint)
+    cleared = (*dialogue("a"), echo, result(UNIQUE, "[cleared]"))
+    more = (Message("assistant", (Text("c"),)), *dialogue("d"))
     location = gateway.turn(Request("m", (*cleared, *more)), "e", hint=hint)
-    assert [line[-3:] for line in lines(store, location.thread).values()] == [["c", "d", "e"]]
-    edited = (*cleared, more[0], *user_messages("other"))
+    assert [line[-3:] for line in branch_texts(store, location.thread).values()] == [
+        ["c", "d", "e"]
+    ]
+    edited = (*cleared, more[0], *dialogue("other"))
     location = gateway.turn(Request("m", edited), "f", hint=hint)
-    assert len(lines(store, location.thread)) == 2
+    assert len(branch_texts(store, location.thread)) == 2
 
 
 def test_a_session_name_alone_does_not_join_an_equal_conversation(store, gateway):
@@ -447,14 +452,14 @@ def test_a_session_name_alone_does_not_join_an_equal_conversation(store, gateway
         gateway.turn(request(f"hi, I am {who}"), "Hello!", hint="s")
     for who in ("alice", "bob"):
         gateway.turn(request(f"hi, I am {who}", "Hello!", "more"), f"for {who}", hint="s")
-    assert sorted(len(lines(store, thread.name)) for thread in store.threads()) == [1, 1]
+    assert sorted(len(branch_texts(store, thread.name)) for thread in store.threads()) == [1, 1]
 
 
 def test_a_regenerated_answer_with_another_system_text_keeps_its_name(store, gateway):
     gateway.turn(request("a", system="It is 0 o'clock."), "b", hint="s")
     for number, answer in enumerate(("d1", "d2", "d3"), start=1):
         gateway.turn(request("a", "b", "c", system=f"It is {number} o'clock."), answer, hint="s")
-    assert {name: line[-2:] for name, line in lines(store, "s").items()} == {
+    assert {name: line[-2:] for name, line in branch_texts(store, "s").items()} == {
         "answer-1-of-turn-2": ["c", "d1"],
         "answer-2-of-turn-2": ["c", "d2"],
         "main": ["c", "d3"],
@@ -464,17 +469,17 @@ def test_a_regenerated_answer_with_another_system_text_keeps_its_name(store, gat
 def test_turns_are_counted_by_what_the_person_typed(store, gateway):
     call = ToolCall("call_7x2Lk9Qw", "Bash", "{}")
     result = Message("tool", (ToolResult(call.id, (Text("ok"),)),))
-    first = (*user_messages("a"), Message("assistant", (call,)), result)
-    gateway.turn(Request("m", user_messages("a")), Message("assistant", (call,)), hint="s")
+    first = (*dialogue("a"), Message("assistant", (call,)), result)
+    gateway.turn(Request("m", dialogue("a")), Message("assistant", (call,)), hint="s")
     gateway.turn(Request("m", first), "b", hint="s")
     reminder = Message("user", (Text("<system-reminder>x</system-reminder>"),))
     gateway.turn(
-        Request("m", (*first, *user_messages("-", "b")[1:], reminder, *user_messages("c"))),
+        Request("m", (*first, *dialogue("-", "b")[1:], reminder, *dialogue("c"))),
         "d",
         hint="s",
     )
     gateway.turn(
-        Request("m", (*first, *user_messages("-", "b")[1:], reminder, *user_messages("x"))),
+        Request("m", (*first, *dialogue("-", "b")[1:], reminder, *dialogue("x"))),
         "y",
         hint="s",
     )
@@ -491,17 +496,17 @@ SUMMARY = "This session is being continued from a previous conversation: it was 
 def test_a_summary_request_is_a_separate_branch(store, gateway):
     gateway.turn(request("a"), "b", hint="s")
     gateway.turn(request("a", "b", "c"), "d", hint="s")
-    asked = request("a", "b", "c", "d", CLAUDE_QUESTION)
-    first = gateway.ask(asked, hint="s")
+    summary_request = request("a", "b", "c", "d", CLAUDE_QUESTION)
+    first = gateway.ask(summary_request, hint="s")
     gateway.fail(first)
-    location = gateway.turn(asked, "<summary>it was about letters.</summary>", hint="s")
+    location = gateway.turn(summary_request, "<summary>it was about letters.</summary>", hint="s")
     assert (location.thread, location.branch) == ("s", "compaction-1")
     assert weft.thread.open(store, "s").current == "main"
-    gateway.turn(Request("m", user_messages(SUMMARY)), "f", hint="s")
-    assert lines(store, "s")["main"] == [SUMMARY, "f"]
+    gateway.turn(Request("m", dialogue(SUMMARY)), "f", hint="s")
+    assert branch_texts(store, "s")["main"] == [SUMMARY, "f"]
     thread = weft.thread.open(store, "s")
     thread.revert(next(info for info in thread.log() if info.kind == "compact"))
-    assert lines(store, "s") == {
+    assert branch_texts(store, "s") == {
         "compaction-1": [
             "a",
             "b",
@@ -536,7 +541,7 @@ def test_a_changed_setup_is_one_commit_on_the_same_branch(store, gateway):
 def test_a_changing_system_block_changes_nothing(store, gateway):
     def ask(number, *texts):
         lead = Message("system", (Text(f"x-anthropic-billing-header: {number}"), Text("be brief")))
-        return Request("m", (lead, *user_messages(*texts)))
+        return Request("m", (lead, *dialogue(*texts)))
 
     gateway.turn(ask(1, "a"), "b", hint="s")
     gateway.turn(ask(2, "a", "b", "c"), "d", hint="s")
@@ -547,7 +552,7 @@ def test_inline_system_messages_do_not_fork(store, gateway):
     def inline(text):
         return Message("system", (Text(text),))
 
-    first, second = user_messages("a", "b"), user_messages("c", "d")
+    first, second = dialogue("a", "b"), dialogue("c", "d")
     gateway.turn(Request("m", (first[0], inline("one"))), "b", hint="s")
     ask = Request("m", (first[0], inline("one"), first[1], second[0], inline("two")))
     gateway.turn(ask, "d", hint="s")
@@ -558,7 +563,7 @@ def test_inline_system_messages_do_not_fork(store, gateway):
         second[0],
         inline("two"),
         second[1],
-        *user_messages("e"),
+        *dialogue("e"),
     )
     location = gateway.turn(Request("m", changed), "f", hint="s")
     assert (location.thread, location.branch) == ("s", "main")
@@ -609,37 +614,42 @@ UNIQUE = "toolu_01A9mNq4XbT7cYw2ZsKd8Ej"
 
 @pytest.mark.parametrize("hint", [None, "s"])
 def test_an_echoed_call_id_proves_the_conversation(store, gateway, hint):
-    asked = gateway.ask(request("a", system="one"), hint=hint)
-    gateway.reply(asked, call(UNIQUE))
+    recorded = gateway.ask(request("a", system="one"), hint=hint)
+    gateway.reply(recorded, call(UNIQUE))
     rewritten = '{"rewritten": true}' if hint else "{}"  # by a client that names its session
     echo = call(UNIQUE, arguments=rewritten)
     then = Request("m", (*request("a", system="clock 2").messages, echo, result(UNIQUE)))
     location = gateway.turn(then, "done", hint=hint)
-    assert (location.thread, location.branch) == (asked.location.thread, asked.location.branch)
+    assert (location.thread, location.branch) == (
+        recorded.location.thread,
+        recorded.location.branch,
+    )
     assert texts(store, location) == ["clock 2", "a", "", "found", "done"]
-    further = (*then.messages, *user_messages("done", "done")[1:], *user_messages("e"))
+    further = (
+        *then.messages,
+        *dialogue("done", "done")[1:],
+        *dialogue("e"),
+    )
     last = gateway.turn(Request("m", further), "f", hint=hint)
     assert (last.thread, last.branch) == (location.thread, location.branch)
 
 
 def test_a_new_name_becomes_an_alias_of_the_proven_conversation(gateway):
-    asked = gateway.ask(request("a"), hint="one")
-    gateway.reply(asked, call(UNIQUE))
-    then = Request("m", (*user_messages("a"), call(UNIQUE), result(UNIQUE)))
+    recorded = gateway.ask(request("a"), hint="one")
+    gateway.reply(recorded, call(UNIQUE))
+    then = Request("m", (*dialogue("a"), call(UNIQUE), result(UNIQUE)))
     assert gateway.turn(then, "done", hint="two").thread == "one"
-    plain = Request(
-        "m", (*then.messages, Message("assistant", (Text("done"),)), *user_messages("e"))
-    )
+    plain = Request("m", (*then.messages, Message("assistant", (Text("done"),)), *dialogue("e")))
     assert gateway.turn(plain, "f", hint="two").thread == "one"
 
 
 def test_an_id_alone_in_another_session_proves_nothing(store, gateway):
     """Ids stand in traces and pasted transcripts; they are not secret."""
-    asked = gateway.ask(request("A's question"), hint="A")
-    gateway.reply(asked, thinking("secret", id=UNIQUE))
+    first = gateway.ask(request("A's question"), hint="A")
+    gateway.reply(first, thinking("secret", id=UNIQUE))
     gateway.turn(request("mine"), "b", hint="B")
     stolen = Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", "{}")))
-    then = Request("m", (*user_messages("mine", "b", "more"), stolen, result(UNIQUE)))
+    then = Request("m", (*dialogue("mine", "b", "more"), stolen, result(UNIQUE)))
     recorded = gateway.ask(then, hint="B", maker=MAKER)
     assert recorded.location.thread == "B"
     assert recorded.answers == {}
@@ -655,21 +665,21 @@ def test_an_id_alone_in_another_session_proves_nothing(store, gateway):
     ],
 )
 def test_without_a_session_the_whole_answer_must_be_echoed(gateway, stolen):
-    asked = gateway.ask(request("A's question"))
-    gateway.reply(asked, thinking("secret", id=UNIQUE))
-    then = Request("m", (*user_messages("mine"), stolen, result(UNIQUE)))
+    first = gateway.ask(request("A's question"))
+    gateway.reply(first, thinking("secret", id=UNIQUE))
+    then = Request("m", (*dialogue("mine"), stolen, result(UNIQUE)))
     recorded = gateway.ask(then, maker=MAKER)
-    assert recorded.location.thread != asked.location.thread
+    assert recorded.location.thread != first.location.thread
     assert recorded.answers == {}
 
 
 def test_content_redacted_by_the_client_stays_redacted(gateway):
-    asked = gateway.ask(request("a"), hint="s")
+    recorded = gateway.ask(request("a"), hint="s")
     secret = ToolCall(UNIQUE, "look", '{"password": "hunter2"}')
     sealed = Thinking("hm", "c2VhbGVkIGJ5IG1lIGFuZCBub2JvZHk")
-    gateway.reply(asked, Message("assistant", (sealed, Text("b"), secret), origin=MAKER))
+    gateway.reply(recorded, Message("assistant", (sealed, Text("b"), secret), origin=MAKER))
     echo = Message("assistant", (Text("EDITED"), ToolCall(UNIQUE, "look", '{"password": "x"}')))
-    then = Request("m", (*user_messages("a"), echo, result(UNIQUE)))
+    then = Request("m", (*dialogue("a"), echo, result(UNIQUE)))
     (message,) = gateway.ask(then, hint="s", maker=MAKER).answers.values()
     assert message.blocks[0] == sealed
     assert (message.blocks[1].text, message.blocks[2].arguments) == ("EDITED", '{"password": "x"}')
@@ -694,7 +704,13 @@ def test_an_id_in_two_conversations_proves_nothing(gateway):
 def test_example_messages_of_a_client_prove_nothing(gateway):
     def ask(text):
         return Request(
-            "m", (*user_messages("example"), call(UNIQUE), result(UNIQUE), *user_messages(text))
+            "m",
+            (
+                *dialogue("example"),
+                call(UNIQUE),
+                result(UNIQUE),
+                *dialogue(text),
+            ),
         )
 
     assert gateway.turn(ask("a"), "b").thread != gateway.turn(ask("x"), "y").thread
@@ -767,23 +783,23 @@ def test_another_conversations_thinking_is_never_restored(gateway, hints, system
 def test_restored_thinking_stays_only_while_it_is_proven(store, gateway):
     """The gateway remembers what it restored; an equal answer or `forget` ends that."""
     gateway.reply(gateway.ask(request("a")), thinking("first"))
-    asked = gateway.ask(request("a", "b", "c"), maker=MAKER)
-    assert restored(asked) == ["first"]
-    gateway.reply(asked, thinking("second", "d"))
-    asked = gateway.ask(request("a", "b", "c", "d", "e"), maker=MAKER)
-    assert restored(asked) == ["first", "second"]
-    gateway.reply(asked, thinking("third", "f"))
+    recorded = gateway.ask(request("a", "b", "c"), maker=MAKER)
+    assert restored(recorded) == ["first"]
+    gateway.reply(recorded, thinking("second", "d"))
+    recorded = gateway.ask(request("a", "b", "c", "d", "e"), maker=MAKER)
+    assert restored(recorded) == ["first", "second"]
+    gateway.reply(recorded, thinking("third", "f"))
     weft.thread.forget(store, "second")
-    asked = gateway.ask(request("a", "b", "c", "d", "e", "f", "g"), maker=MAKER)
-    assert "second" not in restored(asked)
-    assert restored(asked) == restored_afresh(gateway, "a", "b", "c", "d", "e", "f", "g")
-    gateway.reply(asked, thinking("fourth", "i"))
+    recorded = gateway.ask(request("a", "b", "c", "d", "e", "f", "g"), maker=MAKER)
+    assert "second" not in restored(recorded)
+    assert restored(recorded) == restored_afresh(gateway, "a", "b", "c", "d", "e", "f", "g")
+    gateway.reply(recorded, thinking("fourth", "i"))
     gateway.reply(gateway.ask(request("a"), hint="another"), thinking("theirs"))
     longer = ("a", "b", "c", "d", "e", "f", "g", "i", "j")
-    asked = gateway.ask(request(*longer), maker=MAKER)
-    assert "first" not in restored(asked)
-    assert restored(asked)[-2:] == ["third", "fourth"]
-    assert restored(asked) == restored_afresh(gateway, *longer)
+    recorded = gateway.ask(request(*longer), maker=MAKER)
+    assert "first" not in restored(recorded)
+    assert restored(recorded)[-2:] == ["third", "fourth"]
+    assert restored(recorded) == restored_afresh(gateway, *longer)
 
 
 def restored_afresh(gateway, *texts):
@@ -801,8 +817,8 @@ def test_thinking_restored_in_a_session_is_not_restored_outside_it(gateway):
 
 
 def test_thinking_is_restored_by_call_id_even_if_the_client_rewrote_the_text(gateway):
-    asked = gateway.ask(request("a", system="one"), hint="s")
-    gateway.reply(asked, thinking("secret", id=UNIQUE))
+    recorded = gateway.ask(request("a", system="one"), hint="s")
+    gateway.reply(recorded, thinking("secret", id=UNIQUE))
     echo = Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", '{"b": 1}')))
     then = Request("m", (*request("a", system="two").messages, echo, result(UNIQUE)))
     assert restored(gateway.ask(then, hint="s", maker=MAKER)) == ["secret"]
@@ -814,14 +830,16 @@ def rewritten(id, arguments):
 
 def test_thinking_is_restored_in_a_named_session_without_tokens(gateway):
     """Its calls are numbered, the client adds arguments, and system text and tools change."""
-    messages = user_messages("a")
+    messages = dialogue("a")
     for number in range(4):
         setup = (Message("system", (Text(f"rules {number // 2}"),)), *messages)
-        asked = gateway.ask(Request("m", setup, (Tool(f"t{number // 3}"),)), hint="s", maker=MAKER)
-        assert restored(asked) == [f"secret {n}" for n in range(number)]
-        gateway.reply(asked, thinking(f"secret {number}", id="call_0"))
+        recorded = gateway.ask(
+            Request("m", setup, (Tool(f"t{number // 3}"),)), hint="s", maker=MAKER
+        )
+        assert restored(recorded) == [f"secret {n}" for n in range(number)]
+        gateway.reply(recorded, thinking(f"secret {number}", id="call_0"))
         messages = (*messages, rewritten("call_0", '{"b": 1}'), result("call_0", str(number)))
-    other = Request("m", (*user_messages("a"), *messages[1:3]))
+    other = Request("m", (*dialogue("a"), *messages[1:3]))
     assert restored(gateway.ask(other, hint="t", maker=MAKER)) == []
     assert restored(gateway.ask(other, maker=MAKER)) == []
 
@@ -830,11 +848,11 @@ def test_ambiguous_answers_are_not_restored(gateway):
     """Two people may share a session name, so it is unknown whose answer the client rewrote."""
     for secret in ("A", "B"):
         gateway.reply(gateway.ask(request("a"), hint="s"), thinking(secret, id="call_0"))
-    messages = (*user_messages("a"), rewritten("call_0", '{"b": 1}'), result("call_0"))
+    messages = (*dialogue("a"), rewritten("call_0", '{"b": 1}'), result("call_0"))
     for more in (
         (),
         (call("call_1"), result("call_1")),
-        (*user_messages("x", "y"), *user_messages("z")),
+        (*dialogue("x", "y"), *dialogue("z")),
     ):
         assert restored(gateway.ask(Request("m", (*messages, *more)), hint="s", maker=MAKER)) == []
 
@@ -869,19 +887,17 @@ class Twin:
         number = len(self.messages) // 2
         is_call = is_numbered and number % 2 == 1
         after_call = is_numbered and number % 2 == 0 and number > 0
-        self.messages += [
-            result("call_0", "ok") if after_call else user_messages(f"turn {number}")[0]
-        ]
+        self.messages += [result("call_0", "ok") if after_call else dialogue(f"turn {number}")[0]]
         system = f"{self.system} at {moment}" if self.has_clock else self.system
         tools = (Tool(f"t{moment}"),) if self.changes_tools else ()
         lead = Message("system", (Text(system),))
         sent = with_reminder(self.messages, self.reminded, f"{id(self)} at {moment}")
-        asked = gateway.ask(Request("m", (lead, *sent), tools), hint=self.hint, maker=MAKER)
-        foreign = set(restored(asked)) - self.secrets
+        recorded = gateway.ask(Request("m", (lead, *sent), tools), hint=self.hint, maker=MAKER)
+        foreign = set(restored(recorded)) - self.secrets
         secret = f"secret {id(self)} {moment}"
         self.secrets.add(secret)
         text = f"answer {number}"
-        gateway.reply(asked, thinking(secret, text, id="call_0" if is_call else None))
+        gateway.reply(recorded, thinking(secret, text, id="call_0" if is_call else None))
         calls = (ToolCall("call_0", "look", "{}"),) if is_call else ()
         self.messages.append(Message("assistant", (Text(text), *calls)))
         return foreign
@@ -908,10 +924,10 @@ def test_thinking_of_another_model_is_not_restored(gateway):
 
 
 def test_an_answer_echoed_in_pieces_is_one_answer(gateway):
-    asked = gateway.ask(request("a"))
-    gateway.reply(asked, thinking("secret", id=UNIQUE))
+    first = gateway.ask(request("a"))
+    gateway.reply(first, thinking("secret", id=UNIQUE))
     pieces = (Message("assistant", (Text("b"),)), call(UNIQUE))
-    then = Request("m", (*user_messages("a"), *pieces, result(UNIQUE)))
+    then = Request("m", (*dialogue("a"), *pieces, result(UNIQUE)))
     recorded = gateway.ask(then, maker=MAKER)
     assert restored(recorded) == ["secret"]
     assert list(recorded.answers) == [(1, 3)]
@@ -961,22 +977,22 @@ def test_a_first_turn_that_fails_repeatedly_with_a_clock_stays_one_thread(store,
         gateway.fail(gateway.ask(request("a", system=f"at {number}"), hint="s", retry=number > 0))
     gateway.turn(request("a", system="at 4"), "b", hint="s")
     location = gateway.turn(request("a", "b", "c", system="at 5"), "d", hint="s")
-    assert lines(store, "s") == {"main": ["at 5", "a", "b", "c", "d"]}
+    assert branch_texts(store, "s") == {"main": ["at 5", "a", "b", "c", "d"]}
     assert (location.branch, len(store.threads())) == ("main", 1)
 
 
 def test_text_added_to_a_failed_turn_continues_it(store, gateway):
     gateway.fail(gateway.ask(request("a"), hint="s"))
-    longer = Request("m", (*user_messages("a"), *user_messages("please")))
+    longer = Request("m", (*dialogue("a"), *dialogue("please")))
     location = gateway.turn(longer, "b", hint="s")
     assert (location.thread, location.branch) == ("s", "main")
     assert texts(store, location) == ["a", "please", "b"]
 
 
 def test_a_partial_answer_echoed_by_the_client_joins_the_branch(store, gateway):
-    asked = gateway.ask(request("a"), hint="s")
+    recorded = gateway.ask(request("a"), hint="s")
     record = FailureRecord(
-        asked.location.exchange, 1e9, FAILED, thinking("secret", "half"), asked.location
+        recorded.location.exchange, 1e9, FAILED, thinking("secret", "half"), recorded.location
     )
     record_failure(store, record, gateway.context)
     location = gateway.turn(request("a", "half", "go on"), "b", hint="s")
@@ -987,26 +1003,26 @@ def test_a_partial_answer_echoed_by_the_client_joins_the_branch(store, gateway):
 
 
 def test_two_answers_to_one_request_make_two_branches(store, gateway):
-    asked = [gateway.ask(request("a"), hint="s") for _ in range(2)]
-    assert asked[0].location.head == asked[1].location.head
-    for number, recorded in enumerate(asked):
+    records = [gateway.ask(request("a"), hint="s") for _ in range(2)]
+    assert records[0].location.head == records[1].location.head
+    for number, recorded in enumerate(records):
         gateway.reply(recorded, f"b{number}")
-    assert lines(store, "s") == {"answer-1-of-turn-1": ["a", "b0"], "main": ["a", "b1"]}
+    assert branch_texts(store, "s") == {"answer-1-of-turn-1": ["a", "b0"], "main": ["a", "b1"]}
 
 
 def test_a_duplicate_record_is_stored_once(store, gateway):
     """A slow write may land after its record was replayed from the journal."""
-    asked = [gateway.ask(request("a"), exchange="e1") for _ in range(2)]
-    places = [(each.location.thread, each.location.branch, each.location.head) for each in asked]
+    records = [gateway.ask(request("a"), exchange="e1") for _ in range(2)]
+    places = [(each.location.thread, each.location.branch, each.location.head) for each in records]
     assert places[0] == places[1]
-    tickets = [gateway.reply(recorded, "b") for recorded in asked]
-    assert tickets[0].head == tickets[1].head
-    bare = AnswerRecord("e1", 1e9, user_messages("a", "b")[1])
-    assert record_answer(store, bare, gateway.context).head == tickets[0].head
+    locations = [gateway.reply(recorded, "b") for recorded in records]
+    assert locations[0].head == locations[1].head
+    bare = AnswerRecord("e1", 1e9, dialogue("a", "b")[1])
+    assert record_answer(store, bare, gateway.context).head == locations[0].head
     for _ in range(2):
-        gateway.fail(asked[0])
-    assert len(weft.thread.open(store, tickets[0].thread).attempts()) == 1
-    assert texts(store, tickets[0]) == ["a", "b"]
+        gateway.fail(records[0])
+    assert len(weft.thread.open(store, locations[0].thread).attempts()) == 1
+    assert texts(store, locations[0]) == ["a", "b"]
     assert len(store.threads()) == 1
 
 
@@ -1019,27 +1035,27 @@ SEALED = Opaque("openai-responses", {"type": "compaction", "encrypted_content": 
 
 
 @pytest.mark.parametrize(
-    ("asked", "summary", "then"),
+    ("summary_texts", "summary", "continued"),
     [
-        # the summary is asked for behind everything; the newest turns come again, or do not
+        # the summary is requested after all turns; the newest turns are sent again, or not
         (("a", "b", "c", "d", "fold"), "it was a", (CLAUDE + "a", "d", "e")),
         (("a", "b", "c", "d", "fold"), "it was a", (CLAUDE + "a",)),
         (("a", "b", "c", "d", "fold"), "it was a", ("a", WEFT + "a", "note")),
-        # the summary is asked for behind less than everything: a side road
+        # the summary is requested after only some of the turns
         (("a", "b", "c fold"), "<summary>\nit was a\n</summary>", (CLAUDE + "a", "d", "e")),
     ],
     ids=["newest", "bare", "remote", "aside"],
 )
 def test_a_clients_compaction_becomes_a_compaction_of_its_thread(
-    store, gateway, asked, summary, then
+    store, gateway, summary_texts, summary, continued
 ):
     gateway.turn(request("a"), "b", hint="claude-1")
     main = gateway.turn(request("a", "b", "c"), "d", hint="claude-1")
-    gateway.turn(request(*asked), summary, hint="claude-1")
-    location = gateway.turn(request(*then), "x", hint="claude-1")
+    gateway.turn(request(*summary_texts), summary, hint="claude-1")
+    location = gateway.turn(request(*continued), "x", hint="claude-1")
     assert location.thread == "claude-1" == main.thread
-    assert texts(store, location) == [*then, "x"]
-    further = gateway.turn(request(*then, "x", "y"), "z", hint="claude-1")
+    assert texts(store, location) == [*continued, "x"]
+    further = gateway.turn(request(*continued, "x", "y"), "z", hint="claude-1")
     assert (further.thread, further.branch) == (location.thread, location.branch)
     assert len(store.threads()) == 1
     thread = weft.thread.open(store, "claude-1", branch=location.branch)
@@ -1050,9 +1066,9 @@ def test_a_clients_compaction_becomes_a_compaction_of_its_thread(
 def test_a_compaction_that_keeps_a_call_is_still_a_compaction(store, gateway):
     """The call's id proves the conversation, but the list before it is another one."""
     gateway.turn(request("a"), "b", hint="claude-1")
-    asked = gateway.ask(request("a", "b", "c"), hint="claude-1")
-    gateway.reply(asked, call(UNIQUE))
-    then = Request("m", (*user_messages(CLAUDE + "a"), call(UNIQUE), result(UNIQUE)))
+    recorded = gateway.ask(request("a", "b", "c"), hint="claude-1")
+    gateway.reply(recorded, call(UNIQUE))
+    then = Request("m", (*dialogue(CLAUDE + "a"), call(UNIQUE), result(UNIQUE)))
     location = gateway.turn(then, "x", hint="claude-1")
     assert (location.thread, location.branch) == ("claude-1", "main")
     assert texts(store, location) == [CLAUDE + "a", "", "found", "x"]
@@ -1060,13 +1076,17 @@ def test_a_compaction_that_keeps_a_call_is_still_a_compaction(store, gateway):
 
 def test_a_list_shortened_by_the_client_keeps_its_start(store, gateway):
     lead = (Message("developer", (Text("be brief"),)), Message("user", (Text("env"),)))
-    begun = Request("m", (*lead, *user_messages("a")))
+    begun = Request("m", (*lead, *dialogue("a")))
     gateway.turn(begun, "b", hint="codex-1")
-    gateway.turn(
-        Request("m", (*lead, *user_messages("a", "b", "fold"))), "it was a", hint="codex-1"
-    )
+    gateway.turn(Request("m", (*lead, *dialogue("a", "b", "fold"))), "it was a", hint="codex-1")
     shorter = Request(
-        "m", (*lead, *user_messages("a"), *user_messages(CODEX + "a"), *user_messages("c"))
+        "m",
+        (
+            *lead,
+            *dialogue("a"),
+            *dialogue(CODEX + "a"),
+            *dialogue("c"),
+        ),
     )
     location = gateway.turn(shorter, "d", hint="codex-1")
     assert (location.thread, location.branch) == ("codex-1", "main")
@@ -1085,10 +1105,11 @@ def test_tools_that_reappear_after_a_compaction_make_no_child_thread(store, gate
 def test_a_vendors_summary_is_a_compaction_too(store, gateway):
     gateway.turn(request("a"), "b", hint="codex-1")
     trigger = Message("user", (Opaque("openai-responses", {"type": "compaction_trigger"}),))
-    asked = gateway.ask(Request("m", (*user_messages("a", "b"), trigger)), hint="codex-1")
-    gateway.reply(asked, Message("assistant", (SEALED,)))
+    recorded = gateway.ask(Request("m", (*dialogue("a", "b"), trigger)), hint="codex-1")
+    gateway.reply(recorded, Message("assistant", (SEALED,)))
     shorter = Request(
-        "m", (*user_messages("a"), Message("assistant", (SEALED,)), *user_messages("c"))
+        "m",
+        (*dialogue("a"), Message("assistant", (SEALED,)), *dialogue("c")),
     )
     location = gateway.turn(shorter, "d", hint="codex-1")
     assert (location.thread, location.branch) == ("codex-1", "main")
@@ -1131,16 +1152,16 @@ def test_a_title_request_does_not_take_the_sessions_name(gateway, aside, names):
 def test_two_gateways_on_one_store_share_the_setup(store):
     """The cached state of a branch is valid only for the commit that this gateway left there."""
     gateways = [Gateway(store) for _ in range(2)]
-    spoken = ["a"]
+    texts = ["a"]
     first, second = (Tool("one"),), (Tool("two"),)
     plan = [(0, first, "b"), (1, second, "c"), (0, first, "d"), (0, first, "e"), (1, first, "f")]
     names = set()
     for number, tools, reply in plan:
-        asked = Request("m", user_messages(*spoken), tools=tools)
-        location = gateways[number].turn(asked, reply, hint="s")
+        new_request = Request("m", dialogue(*texts), tools=tools)
+        location = gateways[number].turn(new_request, reply, hint="s")
         thread = weft.thread.open(store, location.thread, branch=location.branch)
         assert thread.compile().tools == tools
-        spoken.extend([reply, f"after {reply}"])
+        texts.extend([reply, f"after {reply}"])
         names.add(location.thread)
     assert len(names) == 1
     setups = [info for info in weft.thread.open(store, *names).log() if info.kind == "setup"]
@@ -1211,11 +1232,11 @@ def test_members_of_records_keep_their_names_in_the_journal():
     location = RequestLocation("e", "s", True, "t", "main", "00", None, b"", b"")
     continuation = Continuation("t", b"c", 1)
     messages = (Message("user", (Text("a"),)),)
-    asked = RequestRecord("e", 1.0, "s", None, messages, (), False, True, continuation)
+    request_record = RequestRecord("e", 1.0, "s", None, messages, (), False, True, continuation)
     answered = AnswerRecord("e", 1.0, messages[0], location=location)
     failed = FailureRecord("e", 1.0, FAILED, location=location)
     names = {"type", "exchange", "created", "scope", "hint", "messages", "tools", "is_retry"}
-    assert set(msgspec.to_builtins(asked)) == names | {
+    assert set(msgspec.to_builtins(request_record)) == names | {
         "is_aside",
         "named",
         "is_summary_request",
@@ -1247,61 +1268,61 @@ def session_file(*texts, calls=False):
 LIVE = f"claude-{SESSION}"
 
 
-def live(*texts):
+def claude_request(*texts):
     """A request of Claude Code, with its context in and around the first message."""
-    first, *rest = user_messages(*texts)
+    first, *later = dialogue(*texts)
     reminder = Text("<system-reminder>Today is Sunday.</system-reminder>")
     opening = Message("user", (reminder, *first.blocks))
-    return Request("m", (Message("system", (Text("You are an agent."),)), opening, *rest))
+    return Request("m", (Message("system", (Text("You are an agent."),)), opening, *later))
 
 
-def shown(store, thread):
+def visible_texts(store, thread):
     messages = weft.thread.open(store, thread).compile().messages
     return [m.text.split("</system-reminder>")[-1].strip() for m in messages if m.role != "system"]
 
 
 def test_live_traffic_continues_the_imported_session(store, gateway):
     (imported,) = weft.thread.import_bytes(store, session_file("a", "b", "c", "d"))
-    first = gateway.turn(live("a", "b", "c", "d", "e"), "f", hint=LIVE)
-    second = gateway.turn(live("a", "b", "c", "d", "e", "f", "g"), "h", hint=LIVE)
+    first = gateway.turn(claude_request("a", "b", "c", "d", "e"), "f", hint=LIVE)
+    second = gateway.turn(claude_request("a", "b", "c", "d", "e", "f", "g"), "h", hint=LIVE)
     assert {first.thread, second.thread} == {imported.thread}
     assert weft.thread.open(store, imported.thread).branches().keys() == {"main"}
-    assert shown(store, imported.thread) == ["a", "b", "c", "d", "e", "f", "g", "h"]
+    assert visible_texts(store, imported.thread) == ["a", "b", "c", "d", "e", "f", "g", "h"]
     assert len(store.threads()) == 1
 
 
 def test_a_rewind_into_the_imported_part_is_a_branch(store, gateway):
     (imported,) = weft.thread.import_bytes(store, session_file("a", "b", "c", "d"))
-    gateway.turn(live("a", "b", "c", "d", "e"), "f", hint=LIVE)
-    location = gateway.turn(live("a", "b", "x"), "y", hint=LIVE)
+    gateway.turn(claude_request("a", "b", "c", "d", "e"), "f", hint=LIVE)
+    location = gateway.turn(claude_request("a", "b", "x"), "y", hint=LIVE)
     assert location.thread == imported.thread
-    assert shown(store, imported.thread) == ["a", "b", "x", "y"]
+    assert visible_texts(store, imported.thread) == ["a", "b", "x", "y"]
     assert len(weft.thread.open(store, imported.thread).branches()) == 2
 
 
 def test_the_file_of_a_live_session_is_the_same_thread(store, gateway):
-    gateway.turn(live("a"), "b", hint=LIVE)
-    gateway.turn(live("a", "b", "c"), "d", hint=LIVE)
+    gateway.turn(claude_request("a"), "b", hint=LIVE)
+    gateway.turn(claude_request("a", "b", "c"), "d", hint=LIVE)
     (imported,) = weft.thread.import_bytes(store, session_file("a", "b", "c", "d"))
     assert (imported.thread, imported.new, imported.behind) == (LIVE, 0, ("main",))
     (imported,) = weft.thread.import_bytes(store, session_file("a", "b", "c", "d", "e", "f"))
     assert (imported.thread, imported.new, imported.behind) == (LIVE, 2, ())
     assert weft.thread.open(store, LIVE).branches().keys() == {"main"}
-    assert shown(store, LIVE) == ["a", "b", "c", "d", "e", "f"]
-    location = gateway.turn(live("a", "b", "c", "d", "e", "f", "g"), "h", hint=LIVE)
+    assert visible_texts(store, LIVE) == ["a", "b", "c", "d", "e", "f"]
+    location = gateway.turn(claude_request("a", "b", "c", "d", "e", "f", "g"), "h", hint=LIVE)
     assert (location.thread, location.branch) == (LIVE, "main")
-    assert shown(store, LIVE) == ["a", "b", "c", "d", "e", "f", "g", "h"]
+    assert visible_texts(store, LIVE) == ["a", "b", "c", "d", "e", "f", "g", "h"]
 
 
 def test_import_live_and_import_again_is_one_branch(store, gateway):
     (first,) = weft.thread.import_bytes(store, session_file("a", "b"))
-    gateway.turn(live("a", "b", "c"), "d", hint=LIVE)
+    gateway.turn(claude_request("a", "b", "c"), "d", hint=LIVE)
     (older,) = weft.thread.import_bytes(store, session_file("a", "b"))
     (again,) = weft.thread.import_bytes(store, session_file("a", "b", "c", "d", "e", "f"))
     assert (older.new, older.behind, again.new) == (0, ("main",), 2)
     assert {first.thread, older.thread, again.thread} == {SESSION}
     assert weft.thread.open(store, SESSION).branches().keys() == {"main"}
-    assert shown(store, SESSION) == ["a", "b", "c", "d", "e", "f"]
+    assert visible_texts(store, SESSION) == ["a", "b", "c", "d", "e", "f"]
 
 
 def test_an_imported_session_with_calls_continues_with_other_results(store, gateway):
@@ -1318,19 +1339,19 @@ def test_an_imported_session_with_calls_continues_with_other_results(store, gate
     location = gateway.turn(Request("m", messages), "d", hint=LIVE)
     assert location.thread == imported.thread
     assert weft.thread.open(store, imported.thread).branches().keys() == {"main"}
-    assert shown(store, imported.thread)[-2:] == ["c", "d"]
+    assert visible_texts(store, imported.thread)[-2:] == ["c", "d"]
 
 
 def test_a_session_with_only_the_imported_name_is_a_child(store, gateway):
     weft.thread.import_bytes(store, session_file("a", "b", "c", "d"))
-    location = gateway.turn(live("a", "no", "c"), "d", hint=LIVE)
+    location = gateway.turn(claude_request("a", "no", "c"), "d", hint=LIVE)
     assert location.thread != SESSION
-    assert shown(store, SESSION) == ["a", "b", "c", "d"]
+    assert visible_texts(store, SESSION) == ["a", "b", "c", "d"]
 
 
 def test_callers_with_keys_do_not_reach_imported_sessions(store):
     weft.thread.import_bytes(store, session_file("a", "b"))
-    location = Gateway(store, "k1").turn(live("a", "b", "c"), "d", hint=LIVE)
+    location = Gateway(store, "k1").turn(claude_request("a", "b", "c"), "d", hint=LIVE)
     assert location.thread != SESSION
     (imported,) = weft.thread.import_bytes(store, session_file("a", "b", "c", "d"))
     assert imported.thread == SESSION
@@ -1374,8 +1395,8 @@ def test_a_title_request_is_a_child_and_its_answer_the_title(store, gateway, kin
 
 
 def test_a_title_request_may_come_first(store, gateway):
-    asked = gateway.ask(side("title"), hint="claude-1")
-    gateway.reply(asked, '{"title": "Letters"}')
+    recorded = gateway.ask(side("title"), hint="claude-1")
+    gateway.reply(recorded, '{"title": "Letters"}')
     location = gateway.turn(request("a"), "b", hint="claude-1")
     assert location.thread == "claude-1"
     assert families(store) == {
@@ -1406,7 +1427,7 @@ def test_a_name_chosen_by_the_user_is_not_replaced(store, gateway):
 
 
 def test_an_account_check_is_a_child(store, gateway):
-    check = Request("m", user_messages("quota"), params=Params(max_tokens=1))
+    check = Request("m", dialogue("quota"), params=Params(max_tokens=1))
     gateway.turn(check, "q", hint="claude-1")
     assert gateway.turn(request("a"), "b", hint="claude-1").thread == "claude-1"
     assert families(store) == {"claude-1.2": ("claude-1", "check", None)}
@@ -1448,7 +1469,7 @@ def test_a_failed_first_turn_and_the_next_one_are_one_thread(store, gateway):
     gateway.fail(gateway.ask(request("a"), hint="claude-1"))
     location = gateway.turn(request("a, shorter"), "b", hint="claude-1")
     assert (location.thread, location.branch) == ("claude-1", "main")
-    assert lines(store, "claude-1") == {
+    assert branch_texts(store, "claude-1") == {
         "before-edit-of-turn-1": ["a"],
         "main": ["a, shorter", "b"],
     }
@@ -1468,9 +1489,9 @@ def edit(arguments, *texts):
 def edited_session(gateway, echo):
     """A session in which the client sends the first answer back like this; the answer's commit."""
     answer = edit('{"file_path":"a.py","new_string":"b  "}', "\n\n")
-    first = gateway.turn(Request("m", user_messages("go")), answer, hint="s")
+    first = gateway.turn(Request("m", dialogue("go")), answer, hint="s")
     result = Message("tool", (ToolResult("toolu_8Kd2Lx9Qw1", (Text("done"),)),))
-    gateway.turn(Request("m", (*user_messages("go"), echo, result)), "ok", hint="s")
+    gateway.turn(Request("m", (*dialogue("go"), echo, result)), "ok", hint="s")
     return first.head
 
 

@@ -69,7 +69,7 @@ def test_a_model_name_stays_one_path_segment(gateway, upstream, client, behind, 
     upstream.then(REFUSED)
     status, _, _ = ask(gateway, client, f"{UPSTREAM_NAMES[behind]}/{model}")
     assert status == 400
-    [request] = upstream.seen
+    [request] = upstream.requests
     expected = "/base" + REQUEST_PATHS[behind]
     if behind != "gemini":
         assert (request["path"], orjson.loads(request["body"])["model"]) == (expected, model)
@@ -86,7 +86,7 @@ def test_a_model_name_stays_one_path_segment(gateway, upstream, client, behind, 
 def test_a_model_name_with_control_characters_is_refused(gateway, upstream, client, behind, model):
     upstream.then(REFUSED)
     status, _, data = ask(gateway, client, f"{UPSTREAM_NAMES[behind]}/{model}")
-    assert (status, upstream.seen) == (400, [])
+    assert (status, upstream.requests) == (400, [])
     assert "control characters" in orjson.loads(data)["error"]["message"]
 
 
@@ -103,7 +103,7 @@ def test_a_log_line_cannot_control_the_terminal(gateway, upstream):
 def test_a_model_name_has_a_limit(gateway, upstream):
     upstream.then(REFUSED)
     status, _, data = ask(gateway, "openai-chat", "g/" + "m" * 600)
-    assert (status, upstream.seen) == (400, [])
+    assert (status, upstream.requests) == (400, [])
     assert "500 characters" in orjson.loads(data)["error"]["message"]
 
 
@@ -124,7 +124,7 @@ def test_a_query_is_re_encoded(gateway, upstream, protocol, query, encoded):
     model = f"{UPSTREAM_NAMES[protocol]}/m"
     path = REQUEST_PATHS[protocol].format(model=model)
     post(f"{gateway.url}{path}?{query}", {**BODIES[protocol], "model": model})
-    assert urlsplit(upstream.seen[0]["path"]).query == encoded
+    assert urlsplit(upstream.requests[0]["path"]).query == encoded
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_only_known_endpoints_go_upstream(gateway, upstream, path):
         raw.sendall(f"{head}Connection: close\r\n\r\n".encode() + body)
         answer = b"".join(iter(lambda: raw.recv(65536), b""))
     assert int(answer.split()[1]) in (400, 404, 405)
-    assert upstream.seen == []
+    assert upstream.requests == []
 
 
 @pytest.mark.parametrize("model", ODD)

@@ -61,8 +61,10 @@ def test_a_full_context_window_is_reported_at_once_without_a_retry(
     status, _, data = second_turn(
         gateway, upstream, client, protocol, f"long-{client}-{protocol}", upstream_error, whole
     )
-    assert (status, len(upstream.seen)) == (400, 1)
-    assert kept_of(protocol, orjson.loads(upstream.seen[0]["body"]))  # there was something put back
+    assert (status, len(upstream.requests)) == (400, 1)
+    assert kept_of(
+        protocol, orjson.loads(upstream.requests[0]["body"])
+    )  # there was something put back
     error = orjson.loads(data)["error"]
     marks = {
         "anthropic": "prompt is too long" in error["message"].lower(),
@@ -81,7 +83,7 @@ def test_refused_restored_content_is_removed(gateway, upstream, protocol):
     status, _, data = second_turn(
         gateway, upstream, client, protocol, f"bound-{protocol}", upstream_error, whole
     )
-    assert (status, len(upstream.seen)) == (200, 2), data
+    assert (status, len(upstream.requests)) == (200, 2), data
 
 
 SECONDS = [
@@ -96,7 +98,7 @@ def test_of_two_errors_the_caller_gets_the_one_about_its_request(gateway, upstre
     answers = [refusal("anthropic", text) for text in (BOUND["anthropic"], message)]
     session = f"two-{words}"
     status, _, data = second_turn(gateway, upstream, "openai-chat", "anthropic", session, *answers)
-    assert (status, len(upstream.seen)) == (400, 2)
+    assert (status, len(upstream.requests)) == (400, 2)
     assert words in orjson.loads(data)["error"]["message"]
 
 
@@ -109,7 +111,7 @@ def test_an_error_about_anything_else_is_not_retried(gateway, upstream, status, 
         gateway, upstream, "openai-chat", "anthropic", f"other-{status}",
         refusal("anthropic", message, status),
     )  # fmt: skip
-    assert (reply_status, len(upstream.seen)) == (status, 1)
+    assert (reply_status, len(upstream.requests)) == (status, 1)
 
 
 SAME = [  # servers that speak a vendor's protocol, and have words of their own

@@ -172,7 +172,7 @@ def ask(gateway, upstream, client, model, body, protocol, *, session):
     headers = {"x-weft-thread": session}
     status, _, data = post(f"{gateway.url}{path}", body, headers)
     assert status == 200, data
-    return orjson.loads(data), orjson.loads(upstream.seen[-1]["body"])
+    return orjson.loads(data), orjson.loads(upstream.requests[-1]["body"])
 
 
 @pytest.mark.parametrize(("client", "protocol"), PAIRS)
@@ -261,7 +261,7 @@ def test_a_request_starts_with_the_previous_requests_messages(gateway, upstream)
         messages.append({"role": "user", "content": [{"type": "text", "text": "again"}]})
         status, _, data = post(url, {"model": model, "messages": messages}, session)
         assert status == 200, data
-        sent.append(unmarked(orjson.loads(upstream.seen[-1]["body"])["messages"]))
+        sent.append(unmarked(orjson.loads(upstream.requests[-1]["body"])["messages"]))
         messages.append({"role": "assistant", "content": "ok"})
     assert kept_of("anthropic", {"messages": sent[2]}) == [THINKING]
     assert sent[2][: len(sent[1])] == sent[1]
@@ -283,5 +283,5 @@ def test_content_that_its_vendor_refuses_is_not_restored(gateway, upstream):
     again = echo("openai-chat", body, answer)
     status, _, data = post(url, again, {"x-weft-thread": session})
     assert status == 200, data
-    sent = [kept_of("anthropic", orjson.loads(request["body"])) for request in upstream.seen]
+    sent = [kept_of("anthropic", orjson.loads(request["body"])) for request in upstream.requests]
     assert sent == [[THINKING, REDACTED], []]

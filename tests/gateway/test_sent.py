@@ -115,10 +115,10 @@ def test_the_sent_request_is_printed_again(gateway, upstream, client, behind):
     with weft.thread.open(gateway.store, thread) as opened:
         answers = [info.id for info in reversed(opened.log()) if info.usage is not None]
     assert len(answers) == 2
-    for id, request in zip(answers, upstream.seen, strict=True):
+    for id, request in zip(answers, upstream.requests, strict=True):
         assert show(gateway.store, thread, id=id) == (request["body"], "", 0)
     receipt = orjson.loads(show(gateway.store, thread, "--json")[0])
-    assert receipt["body"] == orjson.loads(upstream.seen[1]["body"])
+    assert receipt["body"] == orjson.loads(upstream.requests[1]["body"])
     assert (receipt["receipt"]["protocol"], receipt["receipt"]["model"]) == (behind, "m")
 
 
@@ -130,17 +130,17 @@ def test_a_streamed_answer_has_its_sent_request(gateway, upstream, protocol, wor
     upstream.then(answer(protocol, streamed=True))
     body = turn(words, stream=True)
     thread = ask(gateway.url, "anthropic", f"{UPSTREAM_NAMES[protocol]}/m", body)
-    assert show(gateway.store, thread)[0] == upstream.seen[0]["body"]
+    assert show(gateway.store, thread)[0] == upstream.requests[0]["body"]
 
 
 def test_a_body_is_stored_in_any_spelling(plain, upstream):
     upstream.then(answer("anthropic"))
     url, headers = f"{plain.url}/v1/messages", {"x-weft-thread": "odd", "x-api-key": "sk-mine"}
     post(url, ODD % b"", headers)
-    assert show(plain.store, "odd")[0] == upstream.seen[0]["body"] == ODD % b""
+    assert show(plain.store, "odd")[0] == upstream.requests[0]["body"] == ODD % b""
     more = b' , %b, {"role":"user","content":"go on \xf0\x9f\x8c\xb3"}' % orjson.dumps(ECHO)
     post(url, ODD % more, headers)
-    assert show(plain.store, "odd")[0] == upstream.seen[1]["body"] == ODD % more
+    assert show(plain.store, "odd")[0] == upstream.requests[1]["body"] == ODD % more
     written = b"".join(path.read_bytes() for path in plain.store.parent.glob("weft.db*"))
     assert b"sk-mine" not in written
 
@@ -163,8 +163,8 @@ def test_the_pages_chat_stores_sent_requests(plain, upstream):
 
     for words in ("Where is the tree?", "And the river?"):
         asyncio.run(chat(words))
-    assert len(upstream.seen) == 2
-    assert show(plain.store, "page") == (upstream.seen[1]["body"], "", 0)
+    assert len(upstream.requests) == 2
+    assert show(plain.store, "page") == (upstream.requests[1]["body"], "", 0)
 
 
 def test_a_conversation_stored_by_the_server_is_recorded_as_sent(gateway, upstream):
@@ -176,8 +176,8 @@ def test_a_conversation_stored_by_the_server_is_recorded_as_sent(gateway, upstre
     more = {**first, "input": "And the river?", "previous_response_id": id}
     status, headers, data = post(url, more)
     assert status == 200, data
-    assert b"Where is the tree, then?" in upstream.seen[1]["body"]
-    assert show(gateway.store, headers["x-weft-thread"])[0] == upstream.seen[1]["body"]
+    assert b"Where is the tree, then?" in upstream.requests[1]["body"]
+    assert show(gateway.store, headers["x-weft-thread"])[0] == upstream.requests[1]["body"]
 
 
 def test_a_long_conversation_is_not_stored_again_each_turn(plain, upstream):
@@ -190,8 +190,8 @@ def test_a_long_conversation_is_not_stored_again_each_turn(plain, upstream):
         thread = ask(plain.url, "anthropic", "m", body, **{"x-weft-thread": "long"})
         messages = [*body["messages"], ECHO]
         sizes.append(_weight(plain.store, thread))
-    assert len(upstream.seen[-1]["body"]) > 200_000
-    assert show(plain.store, thread)[0] == upstream.seen[-1]["body"]
+    assert len(upstream.requests[-1]["body"]) > 200_000
+    assert show(plain.store, thread)[0] == upstream.requests[-1]["body"]
     grown = [after - before for before, after in pairwise(sizes)]
     assert max(grown) < 3000
     assert max(grown[1:]) - min(grown[1:]) < 100  # no turn costs more than the one before it
@@ -240,4 +240,4 @@ def test_archives_and_gc_keep_sent_requests(plain, upstream, tmp_path):
     source.close()
     target.close()
     assert fsck(copy).clean
-    assert show(copy, "kept")[0] == upstream.seen[1]["body"]
+    assert show(copy, "kept")[0] == upstream.requests[1]["body"]

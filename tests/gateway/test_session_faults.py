@@ -23,20 +23,20 @@ import pytest
 from msgspec import structs
 
 import weft
-from living import (
+from servers import LAUNCH, SECONDS, UPSTREAM_NAMES, Gateway, post, weft_serve
+from simulated_clients import (
     CLIENTS,
     MARKER,
     Answer,
     Session,
     ThinkingModel,
     Turn,
+    branch_text,
     branches,
-    line_of,
     missing,
-    squeezed,
     thinking_model,
+    without_white_space,
 )
-from servers import LAUNCH, SECONDS, UPSTREAM_NAMES, Gateway, post, weft_serve
 from weft.thread import fsck
 
 CROSSED = {  # clients, each with an upstream of another protocol
@@ -119,7 +119,7 @@ def check(gateway: Gateway, session: Session, thread: str = "") -> None:
     """The session is one thread, which shows the client's line; the model missed nothing."""
     names = {thread} if thread else set(session.threads)
     assert len(names) == 1
-    assert line_of(gateway.store, names.pop()) == squeezed(session.texts())
+    assert branch_text(gateway.store, names.pop()) == without_white_space(session.texts())
     assert missing(session.model, session) == []
 
 
@@ -128,16 +128,16 @@ class HeldTurn:
 
     def __init__(self, session: Session, text: str, pool: ThreadPoolExecutor) -> None:
         self.session, self.model = session, session.model
-        self.model.is_holding.clear()
-        self.model.go_on.clear()
+        self.model.is_paused.clear()
+        self.model.resume.clear()
         session.turns.append(Turn("user", text))
-        answer = Answer((f"Slowly {text}. Done. ",), is_held=True)
+        answer = Answer((f"Slowly {text}. Done. ",), pauses=True)
         self.reply: Future[Any] = pool.submit(session.ask, answer, stream=True)
-        assert self.model.is_holding.wait(SECONDS)
+        assert self.model.is_paused.wait(SECONDS)
 
     def end(self) -> Turn | None:
         """Let the model end it; the answer as the client got it, if it is whole."""
-        self.model.go_on.set()
+        self.model.resume.set()
         return self.reply.result(SECONDS)[1]
 
 
@@ -290,7 +290,7 @@ def test_a_gateway_killed_during_answers_loses_no_session(tmp_path, model, pool,
         for each in turns:
             with suppress(OSError, HTTPException):
                 assert each.reply.result(SECONDS)[1] is None, "a cut answer looks whole"
-        model.go_on.set()
+        model.resume.set()
         gateway.process.wait(SECONDS)
     with serving(tmp_path, model) as gateway:
         for session in sessions:
@@ -404,15 +404,15 @@ def test_clients_with_the_same_session_name_get_separate_threads(gateway, model,
 def stop_reading(session: Session, text: str) -> None:
     """The client sends a request and goes away in the middle of the answer."""
     session.turns.append(Turn("user", text))
-    session.model.script[session.nonce] = [Answer((f"Slowly {text}. ",), is_held=True)]
-    session.model.is_holding.clear()
-    session.model.go_on.clear()
+    session.model.script[session.nonce] = [Answer((f"Slowly {text}. ",), pauses=True)]
+    session.model.is_paused.clear()
+    session.model.resume.clear()
     path, body, headers = session.next_request()
     url = urlsplit(session.gateway)
     connection = HTTPConnection(url.hostname or "", url.port, timeout=SECONDS)
     kind = {"content-type": "application/json"}
     connection.request("POST", path, orjson.dumps(body), {**kind, **headers})
-    assert session.model.is_holding.wait(SECONDS)
+    assert session.model.is_paused.wait(SECONDS)
     connection.close()
 
 
@@ -426,7 +426,7 @@ def test_a_client_that_disconnects_during_an_answer_can_continue_later(gateway, 
         while not handle.attempts():
             assert time.monotonic() < deadline, "the attempt is not recorded"
             time.sleep(0.02)
-    model.go_on.set()
+    model.resume.set()
     session.say("No, two", rounds=1)  # the person typed something else after it
     check(gateway, session)
     assert branches(gateway.store, thread) == ["main"]
@@ -471,15 +471,15 @@ def test_a_thread_deleted_during_an_answer_can_be_restored(gateway, model, pool)
     before = session.texts()
     session.say("two", rounds=1)  # the client still has all of it
     assert set(session.threads) == {thread}
-    assert line_of(gateway.store, thread) == squeezed(session.texts())
+    assert branch_text(gateway.store, thread) == without_white_space(session.texts())
     assert missing(model, session), "private state of a deleted thread was sent"
     new = f"second {session.nonce}"
     write(gateway, "rename", thread=thread, name=new)
     write(gateway, "undelete", thread=thread)
-    assert line_of(gateway.store, thread) == squeezed(before)
+    assert branch_text(gateway.store, thread) == without_white_space(before)
     session.say("three", rounds=1)
     assert session.threads[-1] == new
-    assert line_of(gateway.store, new) == squeezed(session.texts())
+    assert branch_text(gateway.store, new) == without_white_space(session.texts())
 
 
 def test_a_full_disk_during_a_session_loses_no_private_state(tmp_path, model):

@@ -21,7 +21,7 @@ from weft.gateway import (
     record_answer,
     record_request,
 )
-from weft.history import View, show_rows
+from weft.history import View, visible_rows
 from weft.store import SqliteStore
 from weft.thread import SentBodyCache, fsck
 
@@ -163,7 +163,7 @@ def test_every_conversation_is_a_separate_thread(store):
         rows = View().extend(store.walk(thread, head)).rows
         body = {"model": "m", "messages": client.messages}
         sent = CODECS["anthropic"].decode_request(body).messages
-        assert visible_texts(row.message for row in show_rows(rows)) == visible_texts(sent)
+        assert visible_texts(row.message for row in visible_rows(rows)) == visible_texts(sent)
     assert fsck(store).clean
 
     middle = len(sizes) // 2

@@ -84,7 +84,7 @@ def test_a_call_is_returned_under_the_clients_own_name(tmp_path, stream):
             whole = Scripted(orjson.dumps(body), kind="application/json")
             upstream.then(Scripted(*streamed(body)) if stream else whole)
             status, _, data = post(f"{gateway.url}/v1/responses", BODY | {"stream": stream})
-            offered = [tool["name"] for tool in orjson.loads(upstream.seen[0]["body"])["tools"]]
+            offered = [tool["name"] for tool in orjson.loads(upstream.requests[0]["body"])["tools"]]
     assert status == 200
     assert offered == ["apply_patch", "files__read"]
     patch, read = output_of(data, stream)

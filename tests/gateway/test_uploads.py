@@ -107,7 +107,7 @@ def test_attached_files_reach_every_upstream_in_its_format(
     thread = f"attached-{model[0]}"
     answer = say(gateway.url, thread=thread, text="What is this?", model=model, attach=ids)
     assert answer["type"] == "error"
-    body = upstream.seen[0]["body"].decode()
+    body = upstream.requests[0]["body"].decode()
     assert b64encode(PNG).decode() in body
     assert b64encode(document[1]).decode() in body
     assert all(f'"{key}"' in body for key in image)

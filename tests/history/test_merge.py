@@ -38,14 +38,14 @@ PRIORITY = {"-": "skip", "!": "pinned"}
 
 def rows(line: str) -> list[Row]:
     """`"a B! c- S"`: the slot is the letter's lower case, `S` and `T` are summaries."""
-    made: list[Row] = []
+    result: list[Row] = []
     for word in line.split():
         name = word[0]
         priority = PRIORITY.get(word[1:], "normal")
         kind = "summary" if name in "STUV" else "dialogue"
         message = Message("user", (Text(name),))
-        made.append(Row(name.lower().encode(), message, priority, kind))  # pyright: ignore
-    return made
+        result.append(Row(name.lower().encode(), message, priority, kind))  # pyright: ignore
+    return result
 
 
 def line(merged: Sequence[Row]) -> str:
@@ -56,7 +56,7 @@ def line(merged: Sequence[Row]) -> str:
 @pytest.mark.parametrize(
     ("base", "ours", "theirs", "merged"),
     [
-        ("a b c", "a b c", "a b c d", "a b c d"),  # only they said more
+        ("a b c", "a b c", "a b c d", "a b c d"),  # only they added a row
         ("a b c", "a b c d", "a b c", "a b c d"),  # only we did
         ("a", "a b", "a c", "a b c"),  # ours, then theirs
         ("a b c", "S c", "a b c d", "S c d"),  # we compacted, they went on
@@ -92,15 +92,15 @@ def test_one_line_edited_on_both_sides_is_a_conflict_with_both_versions() -> Non
     result = merge3(base, ours, theirs)
     (conflict,) = result.conflicts
     assert (conflict.kind, conflict.ours, conflict.theirs) == ("edited", ours[0], theirs[0])
-    settled = {c: merge3(base, ours, theirs, lambda _, c=c: c).rows[0].message.text for c in WAYS}
-    assert settled == {"ours": "x", "theirs": "y", "concat": "x\ny", "said": "said"}
-
-
-WAYS = ("ours", "theirs", "concat", "said")
+    texts: dict[str, str] = {}
+    for choice in ("ours", "theirs", "concat", "new text"):
+        merged = merge3(base, ours, theirs, lambda _, choice=choice: choice)
+        texts[choice] = merged.rows[0].message.text
+    assert texts == {"ours": "x", "theirs": "y", "concat": "x\ny", "new text": "new text"}
 
 
 @pytest.mark.parametrize(
-    ("base", "ours", "theirs", "kind", "settled"),
+    ("base", "ours", "theirs", "kind", "resolved"),
     [
         ("a b", "S b", "A b", "folded", {"ours": "S b", "theirs": "S A b", "concat": "S A b"}),
         ("a b", "a- b", "A b", "skipped", {"ours": "a- b", "theirs": "A b", "concat": "A b"}),
@@ -109,11 +109,11 @@ WAYS = ("ours", "theirs", "concat", "said")
     ],
 )
 def test_conflicts_and_their_resolutions(
-    base: str, ours: str, theirs: str, kind: str, settled: dict[str, str]
+    base: str, ours: str, theirs: str, kind: str, resolved: dict[str, str]
 ) -> None:
     sides = rows(base), rows(ours), rows(theirs)
     assert [conflict.kind for conflict in merge3(*sides).conflicts] == [kind]
-    for choice, merged in settled.items():
+    for choice, merged in resolved.items():
         result = merge3(*sides, lambda _, choice=choice: choice)
         assert line(result.rows) == merged
         assert result.conflicts == ()
@@ -136,8 +136,8 @@ def test_a_planned_rewrite_gives_exactly_the_new_list(
 def test_new_lines_get_slots_of_the_commit() -> None:
     new = [Row(None, Message("user", (Text("x"),))), Row(None, Message("user", (Text("y"),)))]
     planned = plan_rewrite(rows("a"), [*rows("a"), *new])
-    made = apply_rewrite(rows("a"), planned.op, planned.messages, b"commit")
-    assert [row.id for row in made[1:]] == [
+    rewritten = apply_rewrite(rows("a"), planned.op, planned.messages, b"commit")
+    assert [row.id for row in rewritten[1:]] == [
         object_id("slot", b"commit" + number.to_bytes(4, "big")) for number in (0, 1)
     ]
 

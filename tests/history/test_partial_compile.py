@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import weft
 from weft.errors import ThreadError
-from weft.history import ListRows, View, compile_slots, compile_tail, run_steps, show_rows
+from weft.history import ListRows, View, compile_slots, compile_tail, run_steps, visible_rows
 from weft.ids import Id
 from weft.store import SqliteStore
 
@@ -123,9 +123,9 @@ def test_any_part_equals_that_part_of_the_full_compile(
         some = set(dice.sample(sorted(slots), dice.randint(0, len(slots))))
         rows = {row.id: row for row in view.rows if row.id in some}
         assert compile_slots(t.store, "default", commit, some) == rows
-        shown = show_rows(view.rows)
-        last = dice.randint(1, len(shown) + 2)
-        assert compile_tail(t.store, "default", commit, last) == shown[-last:]
+        visible = visible_rows(view.rows)
+        last = dice.randint(1, len(visible) + 2)
+        assert compile_tail(t.store, "default", commit, last) == visible[-last:]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -63,15 +63,15 @@ def test_a_tail_reads_only_what_it_needs(size: int) -> None:
     with t.batch():
         for number in range(size):
             t.user(f"{number}")
-    asked: list[int | None] = []
+    limits: list[int | None] = []
     walk = t.store.walk
 
     def watched(*args: object, limit: int | None = None, **more: object) -> object:
-        asked.append(limit)
+        limits.append(limit)
         return walk(*args, limit=limit, **more)  # pyright: ignore
 
     t.store.walk = watched  # pyright: ignore
     fresh = weft.open(t.store)
     assert [m.text for m in fresh.compile(last=2).messages] == [f"{n}" for n in range(size)][-2:]
-    assert asked == [66]
-    assert fresh.compile(last=2).tools == ()  # what needs the whole finds it
+    assert limits == [66]
+    assert fresh.compile(last=2).tools == ()  # reads the whole thread

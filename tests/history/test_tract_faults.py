@@ -24,8 +24,8 @@ def texts_of(t: weft.Thread) -> list[str]:
     return [m.blocks[0].text for m in t.compile().messages if isinstance(m.blocks[0], Text)]
 
 
-def said_at(t: weft.Thread, at: str) -> list[str]:
-    return [message.text for message in t.compile(at).messages]
+def texts_at(t: weft.Thread, commit: str) -> list[str]:
+    return [message.text for message in t.compile(commit).messages]
 
 
 def checkpointed(count: int) -> tuple[weft.Thread, list[str], list[str]]:
@@ -101,9 +101,9 @@ def test_fault_7_a_summary_uses_edited_text() -> None:
     for n in range(3):
         t.user(f"closing {n}")
     t.compact(budget=t.compile().tokens // 2)
-    shown = "\n".join(texts_of(t))
-    assert "10.25" not in shown
-    assert "20.75" in shown
+    text = "\n".join(texts_of(t))
+    assert "10.25" not in text
+    assert "20.75" in text
 
 
 def test_fault_8_required_text_is_retained_or_the_summary_refused() -> None:
@@ -136,7 +136,7 @@ def test_fault_9_no_module_is_missing() -> None:
     extras = {"claude_agent_sdk", "psycopg", "psycopg_pool"}  # these say so when asked for
     missing = {name: _missing(name) for name in names}
     assert len(names) > 50
-    assert {name: what for name, what in missing.items() if what not in {None, *extras}} == {}
+    assert {module: name for module, name in missing.items() if name not in {None, *extras}} == {}
 
 
 def _missing(name: str) -> str | None:
@@ -196,14 +196,14 @@ def diverged() -> tuple[weft.Thread, str]:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "shown"), [("RESOLVED", "RESOLVED"), ("theirs", "theirs"), ("ours", "ours")]
+    ("strategy", "text"), [("RESOLVED", "RESOLVED"), ("theirs", "theirs"), ("ours", "ours")]
 )
 def test_faults_10_11_12_a_merge_shows_its_resolution_and_nothing_else(
-    strategy: str, shown: str
+    strategy: str, text: str
 ) -> None:
     t, id = diverged()
     t.merge("feat", {id: strategy})
-    assert texts_of(t) == [shown]
+    assert texts_of(t) == [text]
 
 
 def test_fault_13_a_merge_includes_earlier_merges() -> None:
@@ -254,12 +254,12 @@ def test_fault_16_gc_removes_only_unreachable_commits() -> None:
     t.switch("main")
     lost = t.user("a wrong turn")
     t.reset(t.log()[1])
-    before = {branch: said_at(t, branch) for branch in t.branches()}
+    before = {branch: texts_at(t, branch) for branch in t.branches()}
     gc(t.store, days=0)
     t = fresh(t)
-    assert {branch: said_at(t, branch) for branch in t.branches()} == before
+    assert {branch: texts_at(t, branch) for branch in t.branches()} == before
     assert before["feat"] == ["base", "one", "two", "three"]
-    assert said_at(t, "kept") == ["base", "one", "two"]
+    assert texts_at(t, "kept") == ["base", "one", "two"]
     with pytest.raises(NotFound):
         t.compile(lost)
     assert fsck(t.store).clean
@@ -354,15 +354,15 @@ def test_fault_25_search_reaches_everything_and_any_text() -> None:
     assert t.search("m3")[0].text == "m3"
 
 
-@pytest.mark.parametrize("what", ["the text", "a call", "a note", "metadata"])
-def test_fault_26_a_flipped_byte_is_detected_anywhere(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("field", ["the text", "a call", "a note", "metadata"])
+def test_fault_26_a_flipped_byte_is_detected_anywhere(tmp_path: Path, field: str) -> None:
     file = tmp_path / "a.db"
     call = ToolCall("c", "findme2", '{"a": "findme2"}')
     with weft.open(file) as t:
         t.user("findme1", message="findme3", metadata={"k": "findme4"})
         t.commit_message(Message("assistant", (call,)))
     assert fsck(file).clean
-    number = ["the text", "a call", "a note", "metadata"].index(what) + 1
+    number = ["the text", "a call", "a note", "metadata"].index(field) + 1
     with sqlite3.connect(file) as db:
         for table in ("entry", "commits"):
             db.execute(

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import weft
 from laws.judges import LISTS, judge, request
 from weft.errors import ThreadError
-from weft.history import Row, Setup, compile_slots, show_rows
+from weft.history import Row, Setup, compile_slots, visible_rows
 from weft.model import Message, Origin, Text, Thinking, ToolCall, ToolResult, side
 from weft.thread import CommitInfo, Thread, archive_bytes, fsck, import_bytes
 
@@ -520,7 +520,7 @@ def lines_by_slot(thread: Thread, branch: str) -> dict[bytes | None, Row]:
 
 
 def contents(lines: Any) -> list[tuple[Message, str]]:
-    return [(row.message, row.kind) for row in show_rows(lines)]
+    return [(row.message, row.kind) for row in visible_rows(lines)]
 
 
 def rows(thread: Thread) -> list[Row]:

@@ -53,8 +53,8 @@ def streamed(*blocks: Any, stop: str = "end_turn") -> Scripted:
     )
 
 
-def call(id: str, name: str, /, **given: Any) -> dict[str, Any]:
-    return {"type": "tool_use", "id": id, "name": name, "input": given}
+def call(id: str, name: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id, "name": name, "input": arguments}
 
 
 def weather(city: str) -> str:
@@ -81,7 +81,7 @@ def make_agent(thread: weft.Thread, upstream: Upstream, **options: Any) -> Agent
 
 
 def bodies(upstream: Upstream) -> list[Any]:
-    return [orjson.loads(request["body"]) for request in upstream.seen]
+    return [orjson.loads(request["body"]) for request in upstream.requests]
 
 
 def watch(agent: Agent, text: str | None, **options: Any) -> list[Any]:
@@ -152,7 +152,7 @@ class Place(msgspec.Struct):
 
 
 @pytest.mark.parametrize(
-    ("given", "kind"),
+    ("response_format", "kind"),
     [
         ("json", "json"),
         ({"type": "json_object"}, "json"),
@@ -163,11 +163,13 @@ class Place(msgspec.Struct):
     ],
     ids=["word", "openai-object", "schema", "openai-schema", "format", "class"],
 )
-def test_a_response_format_is_accepted_in_every_common_form(thread, given, kind):
+def test_a_response_format_is_accepted_in_every_common_form(thread, response_format, kind):
     with scripted_upstream() as upstream:
         upstream.then(says("{}"))
         provider = make_provider("u", "openai-chat", upstream.url)
-        Agent(thread, "gpt-5", provider=provider, response_format=given).send("JSON, please")
+        Agent(thread, "gpt-5", provider=provider, response_format=response_format).send(
+            "JSON, please"
+        )
         [body] = bodies(upstream)
     sent = body["response_format"]
     assert sent["type"] == {"json": "json_object", "schema": "json_schema"}[kind]
@@ -217,7 +219,7 @@ def test_a_recorded_tool_choice_is_omitted_if_the_agent_lacks_the_tool(thread, u
 def test_without_compaction_no_tools_and_no_checkpoints_are_sent(thread, upstream):
     upstream.then(streamed(call("t1", "weather", city="Rome"), stop="tool_use"), streamed("Sunny."))
     make_agent(thread, upstream, tools=[weather], compaction=None).send("look")
-    for request in upstream.seen:
+    for request in upstream.requests:
         assert b"checkpoint" not in request["body"]
         assert [t["name"] for t in orjson.loads(request["body"])["tools"]] == ["weather"]
     assert not thread.checkpoints()
@@ -227,8 +229,8 @@ def test_checkpoints_of_earlier_runs_are_not_sent_without_compaction(thread, ups
     make_agent(thread, upstream).send("first")
     assert thread.checkpoints()
     make_agent(thread, upstream, compaction=None).send("second")
-    assert b"checkpoint" in upstream.seen[0]["body"]
-    assert b"checkpoint" not in upstream.seen[1]["body"]
+    assert b"checkpoint" in upstream.requests[0]["body"]
+    assert b"checkpoint" not in upstream.requests[1]["body"]
     assert "tools" not in bodies(upstream)[1]
 
 
@@ -527,10 +529,10 @@ def test_a_file_that_is_too_large_is_refused(thread, tmp_path):
         thread.user("look", attach=[large])
 
 
-@pytest.mark.parametrize("given", [3, [3], ["https://example.org/a.png"]])
-def test_a_value_that_is_not_a_path_is_refused_with_its_index(thread, given):
+@pytest.mark.parametrize("attached", [3, [3], ["https://example.org/a.png"]])
+def test_a_value_that_is_not_a_path_is_refused_with_its_index(thread, attached):
     with pytest.raises(weft.ThreadError, match=r"^attach"):
-        thread.user("look", attach=given)
+        thread.user("look", attach=attached)
 
 
 def test_an_agent_sends_files_and_a_retry_does_not_repeat_them(thread, upstream, folder):
@@ -545,11 +547,11 @@ def test_an_agent_sends_files_and_a_retry_does_not_repeat_them(thread, upstream,
     assert [part["type"] for part in texts["content"]][:2] == ["text", "image"]
 
 
-def weft_command(*args: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+def weft_command(*args: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")}
     return subprocess.run(
         [sys.executable, "-c", "from weft.cli import entry; entry()", *args],
-        input=given,
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=60,
@@ -564,7 +566,7 @@ def test_weft_chat_attaches_files_by_option_and_command(folder):
     done = weft_command(*options, "What is this?")
     assert done.returncode == 0, done.stderr
     lines = f"/attach {folder / 'none.png'}\n/attach {folder / 'b.pdf'}\nAnd this?\nAnd now?\n"
-    done = weft_command("chat", "--store", store, given=lines)
+    done = weft_command("chat", "--store", store, stdin=lines)
     assert "there is no file" in done.stdout
     with weft.open(store) as thread:
         asked = [m for m in thread.compile().messages if m.role == "user"]

@@ -720,7 +720,7 @@ def test_the_gateway_refuses_system_messages_only_with_the_path(client, behind, 
         if client == "openai-responses":
             body = {"model": "u/m", "input": ONLY_SYSTEM["messages"]}
         status, _, answer = post(running.url + REQUEST_PATHS[client], body)
-        assert (status, upstream.seen) == (400, [])
+        assert (status, upstream.requests) == (400, [])
         assert json.loads(answer)["error"]["param"] in ("messages", "input")
 
 

@@ -457,10 +457,10 @@ def forwarded(
 ) -> tuple[bytes, str]:
     """The bytes that reached the upstream, and what the caller was told of losses."""
     gateway, upstream = ruled
-    upstream.seen.clear()
+    upstream.requests.clear()
     path = REQUEST_PATHS[protocol].format(model=model)
     _, headers, _ = post(gateway.url + path, body, {"x-api-key": "k"})
-    return upstream.seen[0]["body"], headers["x-weft-losses"]
+    return upstream.requests[0]["body"], headers["x-weft-losses"]
 
 
 def text(words: str, **members: Any) -> dict[str, Any]:
@@ -683,10 +683,10 @@ def test_WF1_a_body_that_cannot_be_decoded_is_forwarded_unchanged(
 ) -> None:
     body = b'{"model":"claude-opus-5","messages":"?", "max_tokens" : 3}'
     gateway, upstream = ruled
-    upstream.seen.clear()
+    upstream.requests.clear()
     named = body.replace(b"claude", b"demote-a/claude")
     post(gateway.url + REQUEST_PATHS["anthropic"], named, {"x-api-key": "k"})
-    assert upstream.seen[0]["body"] == body
+    assert upstream.requests[0]["body"] == body
 
 
 # M7: servers that speak OpenAI's protocol and are not OpenAI -------------------------------------

@@ -40,10 +40,10 @@ def t():
 
 
 def answer(thread: Thread, text: str, *calls: str, thinking: bool = True):
-    """What a model says: thinking, words, calls."""
+    """An answer of a model: thinking, text, calls."""
     thought = (Thinking(f"about {text}", signature="sealed"), Redacted("x")) if thinking else ()
-    asked = tuple(ToolCall(id, "read", '{"path": "a.py"}') for id in calls)
-    return thread.commit_message(Message("assistant", (*thought, Text(text), *asked)))
+    tool_calls = tuple(ToolCall(id, "read", '{"path": "a.py"}') for id in calls)
+    return thread.commit_message(Message("assistant", (*thought, Text(text), *tool_calls)))
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def ids(thread: Thread) -> list[str]:
 Named = tuple[Any, ...]
 
 
-def shown(named: Named) -> list[str]:
+def compiled_lines(named: Named) -> list[str]:
     """The compiled thread: a letter for the side, then its blocks; checkpoints as @1, @2, ..."""
     thread, *names = named
     numbers = {id: f"@{n}" for n, id in enumerate(names, 1)}
@@ -145,9 +145,9 @@ def _text_parts(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_C1_ids_are_six_letters_unique_over_all_branches_and_made_without_chance() -> None:
-    def talk() -> list[str]:
+    def checkpoint_ids() -> list[str]:
         with weft.open(checkpoints=True) as thread:
-            checkpoints_found: set[str] = set()
+            all_ids: set[str] = set()
             thread.system("rules")
             for branch in ("x", "y", "z"):
                 thread.branch(branch)
@@ -155,13 +155,13 @@ def test_C1_ids_are_six_letters_unique_over_all_branches_and_made_without_chance
                 thread.switch(branch)
                 for n in range(20):
                     thread.user(f"the same words {n}")
-                checkpoints_found.update(ids(thread))
-            assert len(checkpoints_found) == 60
-            return sorted(checkpoints_found)
+                all_ids.update(ids(thread))
+            assert len(all_ids) == 60
+            return sorted(all_ids)
 
-    first = talk()
+    first = checkpoint_ids()
     assert all(re.fullmatch("[a-z0-9]{6}", id) for id in first)
-    assert talk() == first
+    assert checkpoint_ids() == first
 
 
 def test_C1_a_marker_is_read_back_only_whole_and_only_the_threads_own(example: Thread) -> None:
@@ -192,7 +192,7 @@ def test_C1_checkpoints_are_listed_oldest_first(example: Thread) -> None:
 def test_C3_a_to_b(abc: Named) -> None:
     t, a, b, _ = abc
     t.compact([{"from": a, "to": b, "summary": "sum"}])
-    assert shown(abc) == [
+    assert compiled_lines(abc) == [
         "s:You_help.", "u:content @1", "a:sum", "a:content_2 !r2", "u:=r2 @3", "a:content_3",
     ]  # fmt: skip
     assert_valid_for_every_vendor(t)
@@ -201,21 +201,27 @@ def test_C3_a_to_b(abc: Named) -> None:
 def test_C3_a_to_c(abc: Named) -> None:
     t, a, _, c = abc
     t.compact([{"from": a, "to": c, "summary": "sum"}])
-    assert shown(abc) == ["s:You_help.", "u:content @1", "a:sum", "a:content_3"]
+    assert compiled_lines(abc) == ["s:You_help.", "u:content @1", "a:sum", "a:content_3"]
     assert_valid_for_every_vendor(t)
 
 
 def test_C3_a_to_end(abc: Named) -> None:
     t, a, _, _ = abc
     t.compact([{"from": a, "summary": "sum"}])
-    assert shown(abc) == ["s:You_help.", "u:content @1", "a:sum"]
+    assert compiled_lines(abc) == ["s:You_help.", "u:content @1", "a:sum"]
     assert_valid_for_every_vendor(t)
 
 
 def test_C3_start_to_b(abc: Named) -> None:
     t, _, b, _ = abc
     t.compact([{"to": b, "summary": "sum"}])
-    assert shown(abc) == ["s:You_help.", "a:sum", "a:content_2 !r2", "u:=r2 @3", "a:content_3"]
+    assert compiled_lines(abc) == [
+        "s:You_help.",
+        "a:sum",
+        "a:content_2 !r2",
+        "u:=r2 @3",
+        "a:content_3",
+    ]
     assert_valid_for_every_vendor(t)
 
 
@@ -224,7 +230,7 @@ def test_C3_start_to_c_encodes_with_an_assistant_first(
 ) -> None:
     t, _, _, c = abc
     t.compact([{"to": c, "summary": "sum"}])
-    assert shown(abc) == ["s:You_help.", "a:sum", "a:content_3"]
+    assert compiled_lines(abc) == ["s:You_help.", "a:sum", "a:content_3"]
     assert_valid_for_every_vendor(t)
     t.user("go on")
     assert_valid_for_every_vendor(t)
@@ -248,7 +254,7 @@ def test_C3_a_message_keeps_what_stands_before_from_and_behind_to(t: Thread) -> 
 def test_C2_empty_summary(abc: Named) -> None:
     t, a, b, _ = abc
     t.compact([{"from": a, "to": b, "summary": " \n"}])
-    assert shown(abc) == [
+    assert compiled_lines(abc) == [
         "s:You_help.", "u:content @1", "a:content_2 !r2", "u:=r2 @3", "a:content_3",
     ]  # fmt: skip
     assert_valid_for_every_vendor(t)
@@ -326,7 +332,7 @@ def test_C4_checkpoints_outside_the_range_stay_usable(abc: Named) -> None:
     t.compact([{"from": a, "to": b, "summary": "sum"}])
     assert ids(t) == [a, c]
     t.compact([{"from": a, "to": c, "summary": "sum of both"}])
-    assert shown(abc) == ["s:You_help.", "u:content @1", "a:sum_of_both", "a:content_3"]
+    assert compiled_lines(abc) == ["s:You_help.", "u:content @1", "a:sum_of_both", "a:content_3"]
 
 
 def test_C4_strip_after_leaves_what_stands_before_the_first_range(
@@ -373,7 +379,7 @@ def test_C5_a_range_that_takes_the_call_takes_the_others_results_too(
     calls = (ToolCall("me", "compact", "{}"), ToolCall("r3", "read", "{}"))
     t.commit_message(Message("assistant", calls))
     result = t.compact([{"from": a, "summary": "sum"}], call_id="me")
-    assert shown(abc) == ["s:You_help.", "u:content @1", "a:sum"]
+    assert compiled_lines(abc) == ["s:You_help.", "u:content @1", "a:sum"]
     assert result.dropped_calls == ("r3",)  # the loop must not commit its result any more
 
 
@@ -422,7 +428,7 @@ def test_C6_several(abc: Named) -> None:
     results = []
     for order in ([first, second], [second, first]):
         t.compact(order)
-        results.append(shown(abc))
+        results.append(compiled_lines(abc))
         t.undo()
     assert results[0] == results[1]
     assert results[0] == [
@@ -433,7 +439,7 @@ def test_C6_several(abc: Named) -> None:
 def test_C6_touching_ranges_are_fine(abc: Named) -> None:
     t, a, b, c = abc
     t.compact([{"from": b, "to": c, "summary": "two"}, {"from": a, "to": b, "summary": "one"}])
-    assert shown(abc) == ["s:You_help.", "u:content @1", "a:one", "a:two", "a:content_3"]
+    assert compiled_lines(abc) == ["s:You_help.", "u:content @1", "a:one", "a:two", "a:content_3"]
 
 
 @pytest.mark.parametrize(
@@ -459,7 +465,7 @@ def test_C6_wrong_input_names_the_field_and_changes_nothing(
     with weft.open(checkpoints=True) as other:
         other.user("elsewhere")
         known = {"A": a, "B": b, "C": c, "OTHER": ids(other)[0]}
-    asked = [
+    filled = [
         {k: known.get(v, v) if isinstance(v, str) else v for k, v in item.items()}
         if isinstance(item, dict)
         else item
@@ -467,7 +473,7 @@ def test_C6_wrong_input_names_the_field_and_changes_nothing(
     ]
     before, head = t.compile().messages, t.head
     with pytest.raises(CompactRefused) as refused:
-        t.compact(asked)
+        t.compact(filled)
     assert refused.value.field == field
     assert (t.compile().messages, t.head) == (before, head)
 

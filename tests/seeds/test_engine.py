@@ -18,7 +18,7 @@ from summarisers import (
     bodies,
     catalogue,
     refuses,
-    said_to,
+    role_texts,
     says,
     state_of,
     talk,
@@ -222,7 +222,7 @@ def test_P1_the_whole_request_stands_on_the_wire(t: Thread) -> None:
     with writer(says("They read src/file_1.py.")) as (upstream, model):
         t.compact(model=model, prompt="Sum up.")
         [body] = bodies(upstream)
-    sent = said_to(body)
+    sent = role_texts(body)
     assert sent[0] == ("system", "Sum up.")
     assert [role for role, _ in sent] == ["system", *("user", "assistant") * 2, "user"]
     assert sent[2][1] == '[Tool call read]: {"path": "src/file_1.py"}'
@@ -251,7 +251,7 @@ def test_P1_every_protocol_is_asked_and_its_failure_changes_nothing(
         upstream.then(DOWN)
         with pytest.raises(UpstreamFailed, match="on fire"):
             t.compact(model=asker(upstream.url, model, protocol))
-        [request] = upstream.seen
+        [request] = upstream.requests
     assert path in request["path"]
     assert orjson.loads(request["body"])[turns]
     assert state_of(t) == before
@@ -329,7 +329,7 @@ def test_P1_a_preview_asks_nobody_and_never_promises_too_little(t: Thread) -> No
     before = state_of(t)
     with writer(says("They read modules. " * 400)) as (upstream, model):
         preview = t.compact(model=model, preview=True)
-        assert (upstream.seen, state_of(t)) == ([], before)
+        assert (upstream.requests, state_of(t)) == ([], before)
         done = t.compact(model=model)
     assert preview.preview
     assert "at most" in str(preview)
@@ -394,7 +394,7 @@ def test_P1_a_required_text_that_was_never_said_is_refused_before_anybody_is_ask
     with writer(says("S")) as (upstream, model):
         with pytest.raises(CompactRefused, match="never said"):
             t.compact(model=model, retain=["never said"])
-        assert upstream.seen == []
+        assert upstream.requests == []
 
 
 def test_P1_pins_stay_byte_by_byte_and_are_named(t: Thread) -> None:
@@ -492,7 +492,7 @@ def test_P1_the_catalogue_of_tests_is_the_shipped_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("window", "output", "reserve", "overhead", "room"),
+    ("window", "output", "reserve", "overhead", "limit"),
     [
         (200_000, 64_000, None, 0, 160_000),  # at most a fifth is held back
         (200_000, 8_192, None, 0, 191_808),
@@ -503,14 +503,14 @@ def test_P1_the_catalogue_of_tests_is_the_shipped_one() -> None:
     ],
 )
 def test_P3_the_limit_is_the_window_less_reserve_and_overhead(
-    window: int, output: int, reserve: int | None, overhead: int, room: int
+    window: int, output: int, reserve: int | None, overhead: int, limit: int
 ) -> None:
     model = catalogue(window=window, output=output).find("m")
     limits = limits_of(model, overhead=overhead, reserve=reserve)
-    assert limits.max_tokens == room
-    assert limits.is_over(room + 1)
-    assert not limits.is_over(room)
-    assert limits.goal == room // 2  # not again at the next turn
+    assert limits.max_tokens == limit
+    assert limits.is_over(limit + 1)
+    assert not limits.is_over(limit)
+    assert limits.goal == limit // 2  # not again at the next turn
 
 
 @pytest.mark.parametrize("target", [0, 1, -0.5, 1.5])
@@ -573,8 +573,8 @@ def counter(message: Message) -> int:
     return 4 + sum(len(text.split()) for text in [message.text])
 
 
-@pytest.mark.parametrize("room", [1, 10, 40, 100, 1000])
-def test_P3_no_chunk_parts_a_call_from_its_results(t: Thread, room: int) -> None:
+@pytest.mark.parametrize("chunk_tokens", [1, 10, 40, 100, 1000])
+def test_P3_no_chunk_parts_a_call_from_its_results(t: Thread, chunk_tokens: int) -> None:
     calls = tuple(ToolCall(f"c{n}", "read", "{}") for n in range(3))
     t.user("go")
     t.commit_message(Message("assistant", (Text("I look."), *calls)))
@@ -583,7 +583,7 @@ def test_P3_no_chunk_parts_a_call_from_its_results(t: Thread, room: int) -> None
     tool_round(t, 9)
     t.assistant("done")
     rows = rows_of(t)
-    chunks = cut_chunks(rows, room, counter)
+    chunks = cut_chunks(rows, chunk_tokens, counter)
     assert [row for chunk in chunks for row in chunk] == rows
     for chunk in chunks:
         assert all(pair.call and pair.results for pair in find_pairs(chunk))
@@ -595,13 +595,13 @@ def test_P3_every_chunk_is_asked_for_with_what_is_known_so_far(t: Thread) -> Non
     answers = [says(f"Chapter {word}.") for word in ("one", "two", "three")]
     with writer(*answers, says("The rest."), window=1500, output=400) as (upstream, model):
         done = t.compact(model=model, keep=1)
-        sent = [said_to(body) for body in bodies(upstream)]
+        sent = [role_texts(body) for body in bodies(upstream)]
     assert done.requests == len(sent) > 1
     assert [role for role, _ in sent[0]][:2] == ["system", "user"]
     assert sent[1][1] == ("system", "Previous summary of conversation:\n" + sent_text(t, 0))
     steps = [text for body in sent for role, text in body if role == "user"][:-1]
-    asked = [text.split(":")[0] for text in steps if text.startswith("Step")]
-    assert asked == [f"Step {n}" for n in range(11)]  # each once, in order
+    step_names = [text.split(":")[0] for text in steps if text.startswith("Step")]
+    assert step_names == [f"Step {n}" for n in range(11)]  # each once, in order
 
 
 def sent_text(thread: Thread, number: int) -> str:
@@ -613,7 +613,7 @@ def sent_text(thread: Thread, number: int) -> str:
 
 def refuse_beyond(characters: int, text: str = "They read on.") -> Any:
     def rule(body: bytes) -> Any:
-        turns = [texts for role, texts in said_to(orjson.loads(body))[1:-1] if role != "system"]
+        turns = [texts for role, texts in role_texts(orjson.loads(body))[1:-1] if role != "system"]
         return TOO_LONG if len("".join(turns)) > characters else says(text)
 
     return rule
@@ -625,7 +625,7 @@ def test_P3_a_request_that_is_too_long_is_halved_until_it_fits(t: Thread, charac
     with scripted_upstream() as upstream:
         upstream.rule = refuse_beyond(characters)
         done = t.compact(model=asker(upstream.url), keep=1)
-        sizes = [len(request["body"]) for request in upstream.seen]
+        sizes = [len(request["body"]) for request in upstream.requests]
     assert sizes[1] < sizes[0]
     assert done.requests == len(sizes) <= 40
     text = t.compile().messages[1].text
@@ -640,7 +640,7 @@ def test_P3_a_single_huge_result_is_cut_in_its_middle_and_says_so(t: Thread) -> 
     with scripted_upstream() as upstream:
         upstream.rule = refuse_beyond(60_000, "They read the log.")
         t.compact(model=asker(upstream.url, window=100_000))
-        last = said_to(orjson.loads(upstream.seen[-1]["body"]))
+        last = role_texts(orjson.loads(upstream.requests[-1]["body"]))
     assert "characters left out" in str(last)
     assert t.search("line 1 of the file")  # all of it is in the history
 
@@ -651,7 +651,7 @@ def test_P3_there_is_an_end_to_halving(t: Thread) -> None:
     with writer(TOO_LONG) as (upstream, model):
         with pytest.raises(UpstreamFailed, match="too long"):
             t.compact(model=model)
-        assert 2 <= len(upstream.seen) <= 6
+        assert 2 <= len(upstream.requests) <= 6
     assert state_of(t) == before
 
 
@@ -666,7 +666,7 @@ def test_P3_a_failure_at_any_chunk_leaves_everything_as_it_was(
     with writer(*script, window=1500, output=400) as (upstream, model):
         with pytest.raises(UpstreamFailed):
             t.compact(model=model)
-        assert len(upstream.seen) == step + 1  # asking again is not for these
+        assert len(upstream.requests) == step + 1  # asking again is not for these
     assert state_of(t) == before
 
 
@@ -696,13 +696,13 @@ def reads(number: int) -> str:
 
 def rounds_then_done(many: int) -> Any:
     """A model that reads so many parts, then says so; asked for a summary, it writes one."""
-    made = iter(range(many))
+    numbers = iter(range(many))
 
     def rule(body: bytes) -> Any:
         wire = orjson.loads(body)
         if "tools" not in wire:
             return says("They read some parts.")
-        number = next(made, None)
+        number = next(numbers, None)
         if number is None:
             return says("I have read it all.")
         return tool_calls([(f"call_{number}", "reads", {"number": number})])
@@ -746,7 +746,7 @@ def test_P3_the_window_is_checked_between_the_rounds_of_tools() -> None:
     assert len(asked) == 21  # every round took place
     for body in asked:
         assert_pairs_are_whole(body)
-        assert "Read the file, part by part." in str(body)  # the wish stays, word for word
+        assert "Read the file, part by part." in str(body)  # the request stays verbatim
         assert len(str(body["messages"])) < 9000 * 4.5
     assert messages[0].text.startswith("Read the file, part by part.")
     assert messages[1].text.startswith("[Summary of earlier messages")
@@ -807,7 +807,7 @@ def test_P3_what_must_stay_is_more_than_the_window_and_nobody_is_asked_in_vain()
         before = thread.compile().rows
         upstream.rule = rounds_then_done(0)
         events = watch(Agent(thread, **small(upstream.url)), "Go.")
-        assert len(upstream.seen) == 1
+        assert len(upstream.requests) == 1
         assert thread.compile().rows[: len(before)] == before
     [message] = [e for e in events if isinstance(e, SystemMessage)]
     assert "must stay" in message.data["compact_error"]
@@ -845,7 +845,7 @@ def test_P3_another_model_may_write_the_summaries() -> None:
         by = asker(cheap.url, window=50_000)
         watch(Agent(thread, **small(upstream.url, by=by, prompt="Sum up.")), "Read it.")
         assert [body for body in bodies(upstream) if "tools" not in body] == []
-        assert said_to(bodies(cheap)[0])[0] == ("system", "Sum up.")
+        assert role_texts(bodies(cheap)[0])[0] == ("system", "Sum up.")
         assert "cheaply" in thread.compile().messages[1].text
 
 
@@ -873,8 +873,8 @@ def test_P3_the_offline_model_keeps_its_own_window() -> None:
 
 
 def row(role: str, text: str, *calls: str, priority: Any = "normal") -> Row:
-    made = tuple(ToolCall(id, "read", "{}") for id in calls)
-    return Row(None, Message(role, (Text(text), *made)), priority)
+    tool_calls = tuple(ToolCall(id, "read", "{}") for id in calls)
+    return Row(None, Message(role, (Text(text), *tool_calls)), priority)
 
 
 @pytest.mark.parametrize(
@@ -945,7 +945,7 @@ def test_P2_AC3_5_weights_of_ones_own_reach_the_score() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "room", "chosen"),
+    ("rows", "budget", "chosen"),
     [
         ([row("user", "plain"), row("user", "an error")], 6, [1]),
         ([row("user", "a bug?"), row("assistant", "ok"), row("user", "a fix?")], 12, [0, 2]),
@@ -955,9 +955,9 @@ def test_P2_AC3_5_weights_of_ones_own_reach_the_score() -> None:
     ],
 )
 def test_P2_what_matters_most_is_chosen_and_stays_in_order(
-    rows: list[Row], room: int, chosen: list[int]
+    rows: list[Row], budget: int, chosen: list[int]
 ) -> None:
-    assert choose_verbatim(rows, Importance(), room, counter) == chosen
+    assert choose_verbatim(rows, Importance(), budget, counter) == chosen
 
 
 def test_P2_a_call_is_chosen_with_its_results_or_not_at_all() -> None:
@@ -977,17 +977,15 @@ def test_P2_old_messages_that_matter_stay_verbatim_and_the_transcript_is_chronol
     before = [message.text for message in t.compile().messages]
     with writer(says("They read modules.")) as (upstream, model):
         t.compact(model=model, keep=1, verbatim=60)
-        sent = [text for _, text in said_to(bodies(upstream)[0])]
+        sent = [text for _, text in role_texts(bodies(upstream)[0])]
     after = [message.text for message in t.compile().messages]
     assert "They read modules." in after[1]
     kept_messages = after[2:]
     assert "We agreed on a constraint" in kept_messages[0]
-    assert kept_messages == [
-        text for text in before if text in kept_messages
-    ]  # in the order they were said
-    asked = [text for text in sent if text.startswith("Step")]
-    assert asked == [text for text in before if text in asked]
-    assert not any("We agreed" in text for text in sent[1:-1])  # told once
+    assert kept_messages == [text for text in before if text in kept_messages]  # in their order
+    steps = [text for text in sent if text.startswith("Step")]
+    assert steps == [text for text in before if text in steps]
+    assert not any("We agreed" in text for text in sent[1:-1])  # not summarised too
 
 
 def test_P2_a_scorer_is_any_function(t: Thread) -> None:
@@ -1032,7 +1030,7 @@ def chapters() -> Any:
     numbers = iter(range(100))
 
     def rule(body: bytes) -> Any:
-        last = said_to(orjson.loads(body))[-1][1]
+        last = role_texts(orjson.loads(body))[-1][1]
         if last.startswith("Fold the summaries"):
             return says("They folded it all.")
         return says(f"They went through it: chapter {chr(97 + next(numbers))}.")
@@ -1048,7 +1046,7 @@ def writing() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("batches", "shown", "omitted"),
+    ("batches", "numbers", "omitted"),
     [
         (1, "1", None),
         (3, "1 2 3", None),
@@ -1058,11 +1056,11 @@ def writing() -> Iterator[Any]:
     ],
 )
 def test_P4_the_first_and_the_last_are_told_and_how_many_stand_between(
-    batches: int, shown: str, omitted: str | None
+    batches: int, numbers: str, omitted: str | None
 ) -> None:
-    made = [Batch(f"text-{n}", 3, 0, 60.0 * n, 60.0 * n + 30) for n in range(1, batches + 1)]
-    text = write_batches(made, Clip()).text
-    assert [n for n in "123456" if f"text-{n}" in text] == shown.split()
+    summaries = [Batch(f"text-{n}", 3, 0, 60.0 * n, 60.0 * n + 30) for n in range(1, batches + 1)]
+    text = write_batches(summaries, Clip()).text
+    assert [n for n in "123456" if f"text-{n}" in text] == numbers.split()
     assert (omitted is None) == ("left out" not in text)
     assert omitted is None or omitted in text
     assert f"{3 * batches} messages" in text
@@ -1175,11 +1173,11 @@ def test_P4_a_summary_from_elsewhere_is_a_batch_like_any_other(
     t: Thread, writing: Any, fold: Any, count: int, words: str
 ) -> None:
     talk(t, 4)
-    made = fold(t)
+    result = fold(t)
     talk(t, 4, first=4)
     t.compact(model=writing, keep=1)
     first, second = t.batches()
-    assert (first.batch.count, first.batch.depth, first.commit) == (count, 0, made.commit)
+    assert (first.batch.count, first.batch.depth, first.commit) == (count, 0, result.commit)
     assert words in first.text
     assert second.batch.model == "m"
     assert words in t.compile().messages[1].text
@@ -1228,10 +1226,10 @@ def test_P4_summaries_never_crowd_out_a_small_window(t: Thread) -> None:
 
 def test_P4_a_failing_fold_of_folds_leaves_everything_as_it_was(t: Thread) -> None:
     with scripted_upstream() as upstream:
-        ways = chapters()
+        write_chapter = chapters()
 
         def rule(body: bytes) -> Any:
-            return DOWN if b"Fold the summaries" in body else ways(body)
+            return DOWN if b"Fold the summaries" in body else write_chapter(body)
 
         upstream.rule = rule
         model = asker(upstream.url)
@@ -1261,15 +1259,15 @@ def test_P4_very_many_chunks_are_folded_in_as_many_requests_as_it_takes(
 ) -> None:
     talk(t, 120)
     with scripted_upstream() as upstream:
-        ways = chapters()
+        write_chapter = chapters()
 
         def rule(body: bytes) -> Any:
-            folds = [text for role, text in said_to(orjson.loads(body)) if "batch:" in text]
-            return TOO_LONG if len("".join(folds)) > most else ways(body)
+            folds = [text for role, text in role_texts(orjson.loads(body)) if "batch:" in text]
+            return TOO_LONG if len("".join(folds)) > most else write_chapter(body)
 
         upstream.rule = rule
         done = t.compact(model=asker(upstream.url, window=1900, output=400), keep=1)
-        assert done.requests == len(upstream.seen)
+        assert done.requests == len(upstream.requests)
     batches = [summary.batch for summary in t.batches()]
     assert len(batches) <= 6
     assert sum(batch.count for batch in batches) == 238
@@ -1334,7 +1332,7 @@ def test_P3_AC2_1_an_answer_that_takes_too_long_is_asked_for_in_halves(t: Thread
         provider = make_provider("u", "openai-chat", upstream.url)
         model = ModelClient(provider, "m", catalogue(), policy=ONCE, idle=0.25)
         done = t.compact(model=model)
-        assert done.requests == len(upstream.seen) > 2
+        assert done.requests == len(upstream.requests) > 2
     assert sum(summary.batch.count for summary in t.batches()) == 118
 
 
@@ -1376,7 +1374,7 @@ def test_P1_the_api_has_the_same_door(tmp_path: Any) -> None:
             preview = orjson.loads(
                 post(f"{served.url}/api/compact", {**options, "preview": True})[2]
             )
-            assert (upstream.seen, preview["commit"]) == ([], None)
+            assert (upstream.requests, preview["commit"]) == ([], None)
             done = orjson.loads(post(f"{served.url}/api/compact", options)[2])
     assert len(done["removed"]) == 14
     assert "1 request to m" in done["message"]
@@ -1411,7 +1409,7 @@ def test_P4_a_budget_that_nothing_can_meet_is_refused_with_what_it_takes(t: Thre
         with pytest.raises(BudgetExceeded) as refused:
             t.compact(model=model, budget=60)
         assert refused.value.needed > 60
-        assert upstream.seen == []
+        assert upstream.requests == []
         t.compact(model=model, budget=refused.value.needed)
     assert state_of(t) != before
 

@@ -110,8 +110,8 @@ def test_H2_reasoning_is_hidden_by_default(t: weft.Thread) -> None:
     t.commit(ReasoningContent("hm"))
     t.assistant("a")
     assert [row["content"] for row in t.compile().to_dicts()] == ["q", "a"]
-    shown = t.compile(reasoning=True).to_dicts()
-    assert [row["content"] for row in shown] == ["q", "hm", "a"]
+    rows = t.compile(reasoning=True).to_dicts()
+    assert [row["content"] for row in rows] == ["q", "hm", "a"]
 
 
 @pytest.mark.parametrize(

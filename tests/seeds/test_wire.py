@@ -184,7 +184,7 @@ INPUT_IMAGE = {"type": "input_image", "image_url": PNG, "detail": "auto"}
 @pytest.mark.parametrize("policy", ["auto", "inline", "demote", "merge"])
 @pytest.mark.parametrize("before", [[], [user(), assistant(), user("b")]])  # hoisted and inline
 @pytest.mark.parametrize(
-    ("content", "at", "name"),
+    ("content", "position", "name"),
     [
         ([part("a"), IMAGE_URL], 1, "image_url"),
         ([IMAGE_URL], 0, "image_url"),
@@ -192,12 +192,12 @@ INPUT_IMAGE = {"type": "input_image", "image_url": PNG, "detail": "auto"}
         ([part("a"), part("b"), {"type": "hologram", "x": 1}], 2, "hologram"),
     ],
 )
-def test_W5_non_text_in_system_content_is_refused(target, policy, before, content, at, name):
+def test_W5_non_text_in_system_content_is_refused(target, policy, before, content, position, name):
     body = chat(*before, system(content), user())
     with pytest.raises(weft.Refused) as refused:
         weft.translate(body, "openai-chat", target, system=policy)
     assert refused.value.status == 400
-    assert refused.value.param == f"messages[{len(before)}].content[{at}]"
+    assert refused.value.param == f"messages[{len(before)}].content[{position}]"
     assert name in refused.value.message
 
 
@@ -476,13 +476,16 @@ def responses(*items, **members):
     return {"model": "m", "input": list(items), **members}
 
 
-def said(role, *texts, kind="input_text"):
+def input_message(role, *texts, kind="input_text"):
     return {"role": role, "content": [{"type": kind, "text": text} for text in texts]}
 
 
 def test_W10_responses_instructions_are_the_first_block():
     body = responses(
-        said("developer", "B1", "B2"), said("user", "hi"), said("system", "R"), instructions="A"
+        input_message("developer", "B1", "B2"),
+        input_message("user", "hi"),
+        input_message("system", "R"),
+        instructions="A",
     )
     done = weft.translate(body, "openai-responses", "anthropic").body
     assert done["system"] == [part("A"), part("B1"), part("B2")]

@@ -130,9 +130,9 @@ def test_first_parents_are_followed(store: Store, rows: str, head: str, chain: s
                 )
                 for step in reversed(walked)
             ]
-    asked = [id_of(name) for name in "abcdefmnxz"]
+    all_ids = [id_of(name) for name in "abcdefmnxz"]
     depths = {step.commit.id: step.depth for step in steps}
-    assert store.read_depths("t", id_of(head), asked) == depths
+    assert store.read_depths("t", id_of(head), all_ids) == depths
     assert store.walk("t", id_of(head), excluding=(b"{}",)) == []
     assert store.walk("t", id_of(head), excluding=(b"[]", b"")) == steps
 

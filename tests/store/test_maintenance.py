@@ -50,16 +50,16 @@ def test_repairing_a_valid_store_changes_nothing(store: Store) -> None:
 def test_gc_removes_unreachable_objects_only(store: Store) -> None:
     t = busy_thread(store)
     before = t.compile().to_dicts()
-    assert gc(store).commits == 0  # the log named it a moment ago
+    assert gc(store).commits == 0  # the log mentions the undone commit
     assert gc(store, days=-1, preview=True).commits == 1
     swept = gc(store, days=-1)
     assert (swept.commits, swept.entries) == (1, 1)
     assert fsck(store).flaws == ()
-    again = weft.open(store)
-    assert again.compile().to_dicts() == before
-    assert again.search("taken") == []
-    assert again.search("hello")
-    assert again.user("and on").id
+    reopened = weft.open(store)
+    assert reopened.compile().to_dicts() == before
+    assert reopened.search("taken") == []
+    assert reopened.search("hello")
+    assert reopened.user("and on").id
     assert fsck(store).flaws == ()
 
 
@@ -98,29 +98,29 @@ def test_a_forgotten_text_is_nowhere_and_fsck_finds_nothing(store: Store) -> Non
     t = weft.open(store)
     t.user(f"my key is {SECRET}, keep it")
     t.commit({"content_type": "dialogue", "role": "user", "text": "x"}, f"note {SECRET}")
-    t.user("something else", metadata={"seen": [SECRET]})
+    t.user("something else", metadata={"keys": [SECRET]})
     harmless = t.user("harmless")
     assert t.search("4711")
     assert len(forget(store, SECRET, preview=True).entries) == 1
     erased = forget(store, SECRET)
     assert (len(erased.entries), len(erased.commits)) == (1, 2)
-    again = weft.open(store)
-    text = json.dumps([again.compile().to_dicts(), [c.to_dict() for c in again.log()]])
+    reopened = weft.open(store)
+    text = json.dumps([reopened.compile().to_dicts(), [c.to_dict() for c in reopened.log()]])
     assert "4711" not in text
     assert "my key is [forgotten], keep it" in text
-    assert again.search("4711") == []
-    assert again.search("forgotten")
-    assert again.show(harmless).text == "harmless"
+    assert reopened.search("4711") == []
+    assert reopened.search("forgotten")
+    assert reopened.show(harmless).text == "harmless"
     report = fsck(store)
     assert report.flaws == ()
     assert report.forgotten == 3
     assert not forget(store, SECRET)
-    again.user(f"my key is {SECRET}, keep it")  # the same words have the same id
+    reopened.user(f"my key is {SECRET}, keep it")  # the same words have the same id
     assert "4711" not in weft.open(store).compile().to_text()
 
 
-def said_again(store: Store, name: str) -> weft.Thread:
-    """A thread whose first commit always has the same text and the same later messages."""
+def thread_with_secret(store: Store, name: str) -> weft.Thread:
+    """A thread with the secret in its setup, a message, a note and metadata."""
     t = weft.open(store, thread=name)
     t.setup([{"name": "look", "description": SECRET, "input_schema": {"type": "object"}}])
     t.user(SECRET, message=f"note {SECRET}")
@@ -132,13 +132,13 @@ def said_again(store: Store, name: str) -> weft.Thread:
 
 @pytest.mark.parametrize("swept", [False, True])
 def test_a_text_repeated_in_another_thread_stays_forgotten(store: Store, swept: bool) -> None:
-    said_again(store, "first")
+    thread_with_secret(store, "first")
     forget(store, SECRET)
     if swept:
         with weft.open(store, "first") as t:
             t.reset(t.log()[-1])
         assert gc(store, days=-1).commits == 3
-    ids = [info.id for info in said_again(store, "second").log()]
+    ids = [info.id for info in thread_with_secret(store, "second").log()]
     assert fsck(store).flaws == ()
     assert not [data for _, data in store.maintenance().entries() if SECRET[:8].encode() in data]
     with weft.open(store, "second") as t:
@@ -177,24 +177,24 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize(("harm", "kind", "what"), DAMAGE, ids=[row[0] for row in DAMAGE])
-def test_damage_is_named(tmp_path: Path, harm: str, kind: str, what: str) -> None:
+@pytest.mark.parametrize(("damage", "kind", "problem"), DAMAGE, ids=[row[0] for row in DAMAGE])
+def test_damage_is_named(tmp_path: Path, damage: str, kind: str, problem: str) -> None:
     path = tmp_path / "store.db"
     store = SqliteStore(path)
     busy_thread(store)
     store.close()
     with sqlite3.connect(path) as db:
-        assert db.execute(harm).rowcount
+        assert db.execute(damage).rowcount
     db.close()
     flaws = fsck(path).flaws
-    assert any(flaw.kind == kind and what in flaw.what for flaw in flaws), flaws
+    assert any(flaw.kind == kind and problem in flaw.what for flaw in flaws), flaws
 
 
 def test_repair_saves_intact_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "store.db"
     with weft.open(path) as t:
-        for word in ("first", "second", "third"):
-            t.user(word)
+        for text in ("first", "second", "third"):
+            t.user(text)
     with sqlite3.connect(path) as db:
         db.execute(BLOB.format("entry", "second", "sEcond"))
         db.execute("UPDATE ref SET target = 9999")
@@ -202,8 +202,8 @@ def test_repair_saves_intact_data(tmp_path: Path, capsys: pytest.CaptureFixture[
     db.close()
     assert main(["fsck", "--store", str(path)]) == 1
     assert "does not hash to its id" in capsys.readouterr().out
-    done, report = repair_store(path)
-    assert len(done) == 3
+    repairs, report = repair_store(path)
+    assert len(repairs) == 3
     assert report.clean
     with weft.open(path) as t:
         assert [m.text for m in t.compile().messages] == ["first", "[damaged]", "third"]
@@ -214,10 +214,10 @@ def test_a_flipped_byte_in_any_message_is_named(tmp_path: Path) -> None:
     with weft.open(path) as t:
         for number in range(40):
             t.user(f"unmistakable{number:02d}")
-    whole = path.read_bytes()
+    intact = path.read_bytes()
     for number in range(0, 40, 7):
-        words = b'"unmistakable%02d"' % number
-        path.write_bytes(whole.replace(words, words.replace(b"s", b"S")))  # in freed cells too
+        text = b'"unmistakable%02d"' % number
+        path.write_bytes(intact.replace(text, text.replace(b"s", b"S")))  # in freed cells too
         flaws = fsck(path).flaws
         assert [flaw.kind for flaw in flaws] == ["entry"], number
 
@@ -226,8 +226,8 @@ def test_a_store_of_the_first_version_is_migrated(tmp_path: Path) -> None:
     """Every file of an earlier version opens with its log, and is valid."""
     path = tmp_path / "old.db"
     db = sqlite3.connect(path)
-    first = sorted((files("weft") / "store" / "migrations" / "sqlite").iterdir(), key=str)[0]
-    db.executescript(first.read_text())
+    first_script = sorted((files("weft") / "store" / "migrations" / "sqlite").iterdir(), key=str)[0]
+    db.executescript(first_script.read_text())
     db.execute("PRAGMA user_version = 1")
     db.execute("INSERT INTO thread VALUES (1, 'default', 'main', 0, NULL, ?)", (time(),))
     db.execute("INSERT INTO ref VALUES (1, 1, 'main', NULL)")
@@ -244,12 +244,12 @@ def test_commands_support_json(tmp_path: Path, capsys: pytest.CaptureFixture[str
     path = str(tmp_path / "store.db")
     with weft.open(path) as t:
         info = t.user("a secret thing")
-    for words, member in (
+    for command, member in (
         (["fsck"], "clean"),
         (["gc", "--preview"], "commits"),
         (["forget", "--id", info.id[:10], "--preview"], "entries"),
     ):
-        assert main([*words, "--store", path, "--json"]) == 0
+        assert main([*command, "--store", path, "--json"]) == 0
         assert member in json.loads(capsys.readouterr().out)
 
 

@@ -35,7 +35,7 @@ def start(address: str, name: str, count: int) -> "subprocess.Popen[str]":
     )  # fmt: skip
 
 
-def said(address: str) -> list[str]:
+def stored_texts(address: str) -> list[str]:
     with weft.open(address) as thread:
         return [message.text for message in thread.compile().messages]
 
@@ -56,9 +56,9 @@ def test_a_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
             lines = writer.stdout.readlines()  # what was said before the kill, the last cut short
         acknowledged += [line.strip() for line in lines if line.endswith("\n")]
     assert fsck(address).flaws == ()
-    there = said(address)
-    assert len(there) == len(set(there))
-    assert set(acknowledged) <= set(there)
+    stored = stored_texts(address)
+    assert len(stored) == len(set(stored))
+    assert set(acknowledged) <= set(stored)
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
@@ -74,10 +74,10 @@ def test_concurrent_writers_on_one_branch_lose_and_duplicate_nothing(
         out, err = writer.communicate()
         assert writer.returncode == 0, err
         expected += out.split()
-    there = said(address)
-    assert sorted(there) == sorted(expected)
+    stored = stored_texts(address)
+    assert sorted(stored) == sorted(expected)
     for number in range(WRITERS):  # each writer's own words stand in its own order
-        mine = [text for text in there if text.startswith(f"w{number}-") and text[-1] != "b"]
+        mine = [text for text in stored if text.startswith(f"w{number}-") and text[-1] != "b"]
         assert mine == [f"w{number}-{place}" for place in range(COMMITS)]
     assert fsck(address).flaws == ()
 
@@ -95,7 +95,7 @@ def test_a_full_disk_is_a_clear_error_and_damages_nothing(tmp_path: Path) -> Non
     with weft.open(path) as thread:
         assert thread.compile().messages[0].text == "before"
         thread.user("after")
-    assert said(str(path))[-1] == "after"
+    assert stored_texts(str(path))[-1] == "after"
 
 
 def _write_until_full(path: Path) -> int:
@@ -108,8 +108,8 @@ def _write_until_full(path: Path) -> int:
             thread.user(f"{number} " + "x" * 500)
             written = number + 1
     except StoreError as error:
-        there = len(thread.compile().messages)
-        return 0 if "failed" in str(error) and there == written + 1 else 3
+        stored = len(thread.compile().messages)
+        return 0 if "failed" in str(error) and stored == written + 1 else 3
     return 2
 
 
@@ -131,7 +131,7 @@ def test_a_read_only_file_is_reported_and_unchanged() -> None:
         assert path.read_bytes() == before
         path.chmod(0o600)
         assert fsck(path).flaws == ()
-        assert said(str(path)) == ["kept"]
+        assert stored_texts(str(path)) == ["kept"]
 
 
 def _write_as_nobody(path: Path) -> int:

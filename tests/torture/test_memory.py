@@ -68,7 +68,7 @@ def resident(gateway: Gateway) -> int:
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def talk(url: str, count: int, done: Callable[[int], None]) -> None:
+async def run_conversations(url: str, count: int, done: Callable[[int], None]) -> None:
     """Conversations of a few turns, one after the other, several at once."""
     numbers = iter(range(count // TURNS))
     finished = 0
@@ -108,7 +108,7 @@ def test_memory_is_flat_while_recording(
                     if finished % 4000 == 0:
                         sizes[finished] = resident(gateway)
 
-                await talk(gateway.url, REQUESTS, measure)
+                await run_conversations(gateway.url, REQUESTS, measure)
 
     asyncio.run(run())
     for finished, size in sizes.items():

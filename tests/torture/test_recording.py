@@ -37,7 +37,7 @@ LOCK_SECONDS = 75 if LARGE else 0
 KILLS = 40 if LARGE else 2
 CLIENTS = 8 if LARGE else 4
 TURNS = 6
-SETTLE_SECONDS = 60
+PROGRESS_SECONDS = 60
 
 LOCK = """
 import sqlite3, sys
@@ -49,8 +49,8 @@ connection.execute("ROLLBACK")
 """
 
 
-class Talk:
-    """A conversation: its texts, and how each of its turns was recorded."""
+class Conversation:
+    """A conversation: its texts, and where each of its turns was recorded."""
 
     def __init__(self, name: str, padding: int = 0) -> None:
         self.name = name
@@ -60,8 +60,10 @@ class Talk:
 
     @property
     def acknowledged(self) -> list[str]:
-        """What must be stored: all up to the last turn that was called recorded."""
-        last = max((at for at, how in enumerate(self.recorded) if how != "no"), default=-1)
+        """The texts that must be stored: all up to the last turn that was reported as recorded."""
+        last = max(
+            (number for number, target in enumerate(self.recorded) if target != "no"), default=-1
+        )
         return self.transcript[: 2 * (last + 1)]
 
     def turn(self, url: str) -> None:
@@ -72,7 +74,10 @@ class Talk:
             "model": "c/m",
             "max_tokens": 64,
             "stream": number % 2 == 1,
-            "messages": [{"role": roles[at % 2], "content": text} for at, text in enumerate(texts)],
+            "messages": [
+                {"role": roles[position % 2], "content": text}
+                for position, text in enumerate(texts)
+            ],
         }
         status, headers, data = post(f"{url}/v1/messages", body, {"x-session-id": self.name})
         assert status == 200, data
@@ -173,27 +178,29 @@ def stored(address: str) -> dict[str, list[list[str]]]:
     return threads
 
 
-def missing(address: str, talks: list[Talk]) -> list[str]:
+def missing(address: str, conversations: list[Conversation]) -> list[str]:
     """The conversations of which something acknowledged is not stored."""
     threads = stored(address)
     return [
-        talk.name
-        for talk in talks
-        if (there := talk.acknowledged)
-        and not any(texts[: len(there)] == there for texts in threads.get(there[0], []))
+        conversation.name
+        for conversation in conversations
+        if (acknowledged := conversation.acknowledged)
+        and not any(
+            texts[: len(acknowledged)] == acknowledged for texts in threads.get(acknowledged[0], [])
+        )
     ]
 
 
-def check(address: str, talks: list[Talk]) -> None:
+def check(address: str, conversations: list[Conversation]) -> None:
     """Wait until the journal is replayed; then everything is there, once and in order."""
-    wait_while(lambda: len(missing(address, talks)))
-    assert missing(address, talks) == []
+    wait_while(lambda: len(missing(address, conversations)))
+    assert missing(address, conversations) == []
     threads = stored(address)
-    for talk in talks:
-        if talk.acknowledged:
-            (texts,) = threads[talk.acknowledged[0]]  # one thread, and no branch beside it
+    for conversation in conversations:
+        if conversation.acknowledged:
+            (texts,) = threads[conversation.acknowledged[0]]  # one thread, and no branch beside it
             assert len(texts) == len(set(texts))
-            assert len(texts) <= len(talk.transcript) + 2  # and a turn that was cut off
+            assert len(texts) <= len(conversation.transcript) + 2  # and a turn that was cut off
     assert fsck(address).flaws == ()
 
 
@@ -202,64 +209,66 @@ def wait_for(condition: Callable[[], bool]) -> None:
     wait_while(lambda: int(not condition()))
 
 
-def wait_while(left: Callable[[], int]) -> None:
+def wait_while(count_remaining: Callable[[], int]) -> None:
     """Return when nothing is left to do, or when nothing has been done for a long time."""
-    least, deadline = left(), time.monotonic() + SETTLE_SECONDS
-    while least and time.monotonic() < deadline:
+    remaining, deadline = count_remaining(), time.monotonic() + PROGRESS_SECONDS
+    while remaining and time.monotonic() < deadline:
         time.sleep(0.1)
-        if (now := left()) < least:
-            least, deadline = now, time.monotonic() + SETTLE_SECONDS
+        if (now := count_remaining()) < remaining:
+            remaining, deadline = now, time.monotonic() + PROGRESS_SECONDS
 
 
-def ways(talks: list[Talk]) -> set[str]:
-    return {how for talk in talks for how in talk.recorded}
+def record_targets(conversations: list[Conversation]) -> set[str]:
+    return {target for conversation in conversations for target in conversation.recorded}
 
 
-def talk_all(url: str, talks: list[Talk], turns: int = TURNS) -> None:
+def run_all(url: str, conversations: list[Conversation], turns: int = TURNS) -> None:
     """All conversations at once, each turn after turn."""
 
-    def hold(talk: Talk) -> None:
+    def run_turns(conversation: Conversation) -> None:
         for _ in range(turns):
-            talk.turn(url)
+            conversation.turn(url)
 
-    with ThreadPoolExecutor(len(talks)) as pool:
-        list(pool.map(hold, talks))
+    with ThreadPoolExecutor(len(conversations)) as pool:
+        list(pool.map(run_turns, conversations))
 
 
 def test_a_working_store_records_everything(upstream: Upstream, tmp_path: Path) -> None:
     with serving(tmp_path, upstream) as gateway:
-        talks = [Talk(f"calm{number}") for number in range(CLIENTS)]
-        talk_all(gateway.url, talks)
-        assert "no" not in ways(talks)
-        check(str(gateway.store), talks)
+        conversations = [Conversation(f"calm{number}") for number in range(CLIENTS)]
+        run_all(gateway.url, conversations)
+        assert "no" not in record_targets(conversations)
+        check(str(gateway.store), conversations)
 
 
 def test_a_locked_store_delays_no_answer(upstream: Upstream, tmp_path: Path) -> None:
     with serving(tmp_path, upstream) as gateway:
-        talks = [Talk(f"locked{number}") for number in range(CLIENTS)]
-        talk_all(gateway.url, talks, 1)
+        conversations = [Conversation(f"locked{number}") for number in range(CLIENTS)]
+        run_all(gateway.url, conversations, 1)
         with locked(gateway.store):
             until = time.monotonic() + LOCK_SECONDS
-            talk_all(gateway.url, talks)
+            run_all(gateway.url, conversations)
             while time.monotonic() < until:
-                talks.append(Talk(f"locked{len(talks)}"))
-                talk_all(gateway.url, talks[-1:], 2)
-        assert {how for talk in talks for how in talk.recorded[1:]} == {"journal"}
-        talk_all(gateway.url, talks[:CLIENTS], 2)  # while the journal is drained
-        check(str(gateway.store), talks)
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while "journal" in talks[-1].recorded:
+                conversations.append(Conversation(f"locked{len(conversations)}"))
+                run_all(gateway.url, conversations[-1:], 2)
+        assert {
+            target for conversation in conversations for target in conversation.recorded[1:]
+        } == {"journal"}
+        run_all(gateway.url, conversations[:CLIENTS], 2)  # while the journal is drained
+        check(str(gateway.store), conversations)
+        deadline = time.monotonic() + PROGRESS_SECONDS
+        while "journal" in conversations[-1].recorded:
             assert time.monotonic() < deadline, "the gateway never went back to the store"
-            talks.append(Talk(f"after{len(talks)}"))
-            talk_all(gateway.url, talks[-1:], 2)
-        assert talks[-1].recorded == ["store", "store"]
-        check(str(gateway.store), talks)
+            conversations.append(Conversation(f"after{len(conversations)}"))
+            run_all(gateway.url, conversations[-1:], 2)
+        assert conversations[-1].recorded == ["store", "store"]
+        check(str(gateway.store), conversations)
 
 
 def test_a_lock_during_an_answer_loses_nothing(upstream: Upstream, tmp_path: Path) -> None:
     with serving(tmp_path, upstream) as gateway:
-        talk = Talk("middle")
-        talk.turn(gateway.url)
+        conversation = Conversation("middle")
+        conversation.turn(gateway.url)
         reached, going = threading.Event(), threading.Event()
 
         def slow(body: bytes) -> Scripted:
@@ -270,34 +279,45 @@ def test_a_lock_during_an_answer_loses_nothing(upstream: Upstream, tmp_path: Pat
         upstream.rule = slow
         try:
             with ThreadPoolExecutor(1) as pool:
-                turn = pool.submit(talk.turn, gateway.url)
+                turn = pool.submit(conversation.turn, gateway.url)
                 assert reached.wait(30)
                 with locked(gateway.store):
                     going.set()
                     turn.result(30)
         finally:
             upstream.rule = answer
-        check(str(gateway.store), [talk])
+        check(str(gateway.store), [conversation])
 
 
 def test_a_full_disk_fails_no_answer(upstream: Upstream, tmp_path: Path) -> None:
     """The store is full, then the journal too: what is called recorded is there afterwards."""
-    talks: list[Talk] = []
+    conversations: list[Conversation] = []
     with ExitStack() as stack:
         with file_limit(600_000):
             gateway = stack.enter_context(serving(tmp_path, upstream))
-        while "journal" not in ways(talks):
-            talks.append(Talk(f"full{len(talks)}", padding=8000))
-            talk_all(gateway.url, talks[-1:], 2)
+        while "journal" not in record_targets(conversations):
+            conversations.append(Conversation(f"full{len(conversations)}", padding=8000))
+            run_all(gateway.url, conversations[-1:], 2)
         time.sleep(2)  # the gateway tries to drain the journal into the full store
-        while "no" not in ways(talks):
-            talks.append(Talk(f"full{len(talks)}", padding=8000))
-            talk_all(gateway.url, talks[-1:], 2)
+        while "no" not in record_targets(conversations):
+            conversations.append(Conversation(f"full{len(conversations)}", padding=8000))
+            run_all(gateway.url, conversations[-1:], 2)
         # A stream's headers leave when its request is recorded; the answer found no room.
-        last = next(number for number, talk in enumerate(talks) if "no" in talk.recorded)
-        talks = talks[: last - 1]
+        last = next(
+            number
+            for number, conversation in enumerate(conversations)
+            if "no" in conversation.recorded
+        )
+        conversations = conversations[: last - 1]
     with serving(tmp_path, upstream) as gateway:  # there is room again
-        check(str(gateway.store), [talk for talk in talks if set(talk.recorded) != {"no"}])
+        check(
+            str(gateway.store),
+            [
+                conversation
+                for conversation in conversations
+                if set(conversation.recorded) != {"no"}
+            ],
+        )
 
 
 @pytest.mark.skipif(not LARGE, reason="mounts a file system")
@@ -312,19 +332,19 @@ def test_a_full_file_system_recovers_after_space_is_freed(
     try:
         store = disk / "weft.db"
         with serving(tmp_path / "home", upstream, "--store", str(store)) as gateway:
-            talks = [Talk("first")]
-            talk_all(gateway.url, talks)
+            conversations = [Conversation("first")]
+            run_all(gateway.url, conversations)
             with suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
                 while True:
                     filler.write(bytes(4096))
             assert shutil.disk_usage(disk).free == 0
-            while len(talks) < 400:
-                talks.append(Talk(f"full{len(talks)}", padding=3000))
-                talk_all(gateway.url, talks[-1:], 2)
-            assert "no" not in ways(talks)
-            assert talks[-1].recorded == ["journal", "journal"]
+            while len(conversations) < 400:
+                conversations.append(Conversation(f"full{len(conversations)}", padding=3000))
+                run_all(gateway.url, conversations[-1:], 2)
+            assert "no" not in record_targets(conversations)
+            assert conversations[-1].recorded == ["journal", "journal"]
             (disk / "filler").unlink()
-            check(str(store), talks)
+            check(str(store), conversations)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
@@ -349,37 +369,37 @@ def test_a_restart_of_postgres_fails_no_request(
         serving(tmp_path / "one", upstream, "--store", address) as first,
         serving(tmp_path / "two", upstream, "--store", address) as second,
     ):
-        talks: list[Talk] = []
+        conversations: list[Conversation] = []
         stop = threading.Event()
 
-        def keep_talking(number: int) -> None:
+        def keep_asking(number: int) -> None:
             url = (first.url, second.url)[number % 2]
             for count in range(1_000_000):
-                talks.append(talk := Talk(f"pg{number}-{count}"))
+                conversations.append(conversation := Conversation(f"pg{number}-{count}"))
                 for _ in range(3):
                     if stop.is_set():
                         return
-                    talk.turn(url)
+                    conversation.turn(url)
                     time.sleep(0.05)  # the journal is faster than the store that must catch up
 
         with ThreadPoolExecutor(CLIENTS) as pool:
-            clients = [pool.submit(keep_talking, number) for number in range(CLIENTS)]
+            clients = [pool.submit(keep_asking, number) for number in range(CLIENTS)]
             try:
                 for _ in range(5 if LARGE else 1):
                     time.sleep(0.5)
                     own_postgres.stop(mode)
-                    down = len(talks)
+                    down = len(conversations)
                     # Whole conversations while the server is away.
-                    wait_for(lambda down=down: len(talks) >= down + 2 * CLIENTS)
+                    wait_for(lambda down=down: len(conversations) >= down + 2 * CLIENTS)
                     own_postgres.start()
                     time.sleep(0.5)
             finally:
                 stop.set()
             for client in clients:
                 client.result()
-        assert "no" not in ways(talks)
-        assert "journal" in ways(talks)
-        check(address, talks)
+        assert "no" not in record_targets(conversations)
+        assert "journal" in record_targets(conversations)
+        check(address, conversations)
 
 
 def test_an_idle_gateway_drains_its_journal(
@@ -388,14 +408,14 @@ def test_an_idle_gateway_drains_its_journal(
     """One request while the server is down, and none afterwards that could start the draining."""
     address = fresh_address(own_postgres.url)
     with serving(tmp_path, upstream, "--store", address) as gateway:
-        talk = Talk("one")
-        talk.turn(gateway.url)
-        check(address, [talk])
+        conversation = Conversation("one")
+        conversation.turn(gateway.url)
+        check(address, [conversation])
         own_postgres.stop()
-        talk.turn(gateway.url)
-        assert talk.recorded[1] == "journal"
+        conversation.turn(gateway.url)
+        assert conversation.recorded[1] == "journal"
         own_postgres.start()
-        check(address, [talk])
+        check(address, [conversation])
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
@@ -408,7 +428,7 @@ def test_killed_gateways_lose_nothing_acknowledged(
     address = str(store)
     if backend == "postgres":
         address = request.getfixturevalue("postgres")
-    talks: list[Talk] = []
+    conversations: list[Conversation] = []
     for run in range(KILLS):
         with ExitStack() as stack:
             gateways = [
@@ -419,31 +439,39 @@ def test_killed_gateways_lose_nothing_acknowledged(
             if backend == "sqlite" and run % 2 == 0:
                 lock.enter_context(locked(store))
             with lock, ThreadPoolExecutor(CLIENTS) as pool:
-                mine = [[Talk(f"run{run}-{number}")] for number in range(CLIENTS)]
+                by_client = [[Conversation(f"run{run}-{number}")] for number in range(CLIENTS)]
                 clients = [
-                    pool.submit(until_killed, gateways[number % 2].url, mine[number])
+                    pool.submit(until_killed, gateways[number % 2].url, by_client[number])
                     for number in range(CLIENTS)
                 ]
-                wait_for(lambda mine=mine: all(held[0].recorded for held in mine))
+                wait_for(
+                    lambda by_client=by_client: all(
+                        client_conversations[0].recorded for client_conversations in by_client
+                    )
+                )
                 time.sleep(chance.random() * (2 if LARGE else 0.5))
                 for gateway in gateways:
                     gateway.process.kill()
                 for client in clients:
                     client.result()
-            talks += [talk for held in mine for talk in held]
-    assert "no" not in ways(talks)
-    assert backend == "postgres" or "journal" in ways(talks)
+            conversations += [
+                conversation
+                for client_conversations in by_client
+                for conversation in client_conversations
+            ]
+    assert "no" not in record_targets(conversations)
+    assert backend == "postgres" or "journal" in record_targets(conversations)
     with serving(tmp_path / "home", upstream, "--store", address):  # one replays what both left
-        check(address, talks)
+        check(address, conversations)
 
 
-def until_killed(url: str, talks: list[Talk]) -> None:
+def until_killed(url: str, conversations: list[Conversation]) -> None:
     """Hold one conversation after the other until the gateway is gone."""
     with suppress(OSError, HTTPException):
         while True:
             for _ in range(TURNS):
-                talks[-1].turn(url)
-            talks.append(Talk(f"{talks[0].name}-{len(talks)}"))
+                conversations[-1].turn(url)
+            conversations.append(Conversation(f"{conversations[0].name}-{len(conversations)}"))
 
 
 def test_store_errors_are_not_shown_to_clients(upstream: Upstream, tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from .claude_agent import (
 )
 from .events import (
     AgentEvent,
-    DisplayedMessage,
     Emit,
     Failure,
     LossReport,
@@ -33,14 +32,12 @@ from .events import (
     ToolEnd,
     ToolStart,
     UsageReport,
-    display_system_message,
-    skip_note,
     system_json,
-    table_json,
     to_json,
 )
 from .loop import Agent, AgentAnswer, AgentTool, Answered, Ask, Run, RunState, ToolSource, converse
 from .mcp import McpServer
+from .system_messages import DisplayedMessage, display_system_message, skip_note, table_json
 from .tools import (
     AskPermission,
     AskUser,

@@ -2,8 +2,8 @@
 
 The size is checked before every request, also after tool calls, because one task can fill a window.
 If it is over the limit, the agent's own model, or the configured one, replaces old turns with a
-summary. The thread's compaction is a generator; its requests go through the agent loop,
-which has the HTTP client.
+summary. The thread's compaction is a generator; the agent loop sends its requests, because it has
+the HTTP client.
 
 A summary model that fails, hangs or is missing does not end a run: old turns are then replaced with
 extracts, and an event reports it. After a few failures in a row the model is not asked for a while.
@@ -42,7 +42,7 @@ from weft.tokens import counter_for_model
 from .events import Emit
 
 CACHED_COUNTS = 50_000
-RECALL_SHARE = 4
+RECALL_DIVISOR = 4
 """One answer of `recall` takes at most 1/4 of the window."""
 MIN_RECALL_TOKENS = 200
 
@@ -169,12 +169,12 @@ class AutoCompactor:
     @property
     def recall_tokens(self) -> int:
         """The most tokens that one answer of `recall` may have."""
-        return min(RECALL_TOKENS, max(MIN_RECALL_TOKENS, self.limits.max_tokens // RECALL_SHARE))
+        return min(RECALL_TOKENS, max(MIN_RECALL_TOKENS, self.limits.max_tokens // RECALL_DIVISOR))
 
     def measure(self, messages: Sequence[Message]) -> int:
         """The tokens of messages, as the vendor would count them.
 
-        Whatever the vendor adds to a request beyond the tools is among them.
+        They include what the vendor adds to a request, apart from the tools.
         """
         if len(self.counts) > CACHED_COUNTS:
             self.counts.clear()
@@ -237,16 +237,16 @@ class AutoCompactor:
         uses_model: bool,
     ) -> Generator[AskSummary | Emit, Any, CompactResult | None]:
         """One compaction; `None` if it failed and the thread is unchanged."""
-        goal, room = self.limits.goal, self.limits.max_tokens
-        # What the vendor adds stays after a compaction, so the messages get the rest.
+        goal, max_tokens = self.limits.goal, self.limits.max_tokens
+        # What the vendor adds to a request stays after a compaction: the messages get less.
         added = max(0, size - sum(self.count(message) for message in thread.compile().sendable))
-        goal, room = max(1, goal - added), max(1, room - added)
+        goal, max_tokens = max(1, goal - added), max(1, max_tokens - added)
         if force:  # the window is smaller than the catalogue says
-            goal, room = min(goal, size // 2), min(room, size * 3 // 4)
+            goal, max_tokens = min(goal, size // 2), min(max_tokens, size * 3 // 4)
         system_messages.clear()
         try:
             result = yield from self._relay_requests(
-                thread, goal, room, system_messages, uses_model
+                thread, goal, max_tokens, system_messages, uses_model
             )
         except WeftError as error:
             # Without a model the same error repeats every time, and has been reported already.
@@ -261,7 +261,7 @@ class AutoCompactor:
         self,
         thread: Thread,
         goal: int,
-        room: int,
+        max_tokens: int,
         system_messages: list[SystemMessage],
         uses_model: bool,
     ) -> Generator[AskSummary | Emit, Any, CompactResult]:
@@ -269,7 +269,7 @@ class AutoCompactor:
         settings = self.settings
         options = CompactOptions(
             budget=goal,
-            limit=room,
+            limit=max_tokens,
             prompt=settings.prompt,
             chunk=settings.chunk,
             clip=settings.clip,
@@ -278,7 +278,7 @@ class AutoCompactor:
             trigger="auto",
             fallback=True,
             count=self.count,
-            live=self._live(),
+            live=self._live_request_if_used(),
         )
         flow = thread.compacting(self.model if uses_model else None, options)
         try:
@@ -292,7 +292,7 @@ class AutoCompactor:
         finally:
             flow.close()
 
-    def _live(self) -> Request | None:
+    def _live_request_if_used(self) -> Request | None:
         """The request that the agent would send now, if summaries are asked for on top of it."""
         if not self.settings.live_prefix or self.by is not None:
             return None
@@ -317,8 +317,8 @@ class AutoCompactor:
 
 
 def _emit(system_messages: list[SystemMessage]) -> Generator[Emit]:
-    """Emit the collected events, once."""
-    events = list(system_messages)
+    """Emit the collected system messages, and remove them from the list."""
+    messages = list(system_messages)
     system_messages.clear()
-    for event in events:
-        yield Emit(event)
+    for message in messages:
+        yield Emit(message)

@@ -1,14 +1,14 @@
 """Convert the Claude Agent SDK's messages, and Claude Code's stream-json lines, to agent events.
 
 Both have the same content: the SDK gives Python objects, the command line prints one JSON object
-per line. An object is first converted to its line (`to_line`, by the names of its classes, so the
-SDK need not be installed), and one state machine reads lines. It skips what it does not know: a new
-message type, block or field never stops a run.
+per line. An object is first converted to its line (`to_line`). It is recognised by the name of its
+class, so the SDK need not be installed. One state machine (`EventReader`) reads the lines. It skips
+what it does not know: a new message type, block or field never stops a run.
 
 With partial messages on, the text of an answer arrives twice, first as deltas and then whole; the
 second is skipped. The text of a sub-agent is not part of the answer: a message with a parent call
-emits only its tool events. If the answer is only in the final result (structured output), it is
-emitted from there.
+emits only its tool events. If the answer is only in the final result (structured output), its text
+is emitted then.
 
 https://docs.claude.com/en/api/agent-sdk/python
 """
@@ -34,14 +34,15 @@ from .events import (
     UsageReport,
 )
 
+# The type of a block or delta: the member with its text, and the event for it.
 DELTAS: dict[str, tuple[str, type[TextDelta] | type[ThinkingDelta]]] = {
     "text": ("text", TextDelta),
     "text_delta": ("text", TextDelta),
     "thinking": ("thinking", ThinkingDelta),
     "thinking_delta": ("thinking", ThinkingDelta),
 }
-CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
-RESULT_SUFFIX = "tool_result"
+CALL_TYPES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+RESULT_SUFFIX = "tool_result"  # `mcp_tool_result`, `web_search_tool_result`, ...
 
 
 async def query(prompt: str, **options: Any) -> AsyncIterator[AgentEvent]:
@@ -67,20 +68,20 @@ def load_sdk() -> Any:
 
 async def watch(messages: AsyncIterable[object]) -> AsyncIterator[AgentEvent]:
     """The events of an SDK client's messages, as they arrive."""
-    bridge = Bridge()
+    reader = EventReader()
     async for message in messages:
-        for event in bridge.feed(message):
+        for event in reader.feed(message):
             yield event
 
 
-class Bridge:
-    """Reads one session's messages in order: SDK objects, dicts, or lines of text."""
+class EventReader:
+    """Converts one session's messages, in order: SDK objects, dicts, or lines of text."""
 
     def __init__(self) -> None:
-        self._blocks = 0
-        self._streamed: set[str] = set()
-        self._open: dict[int, str] = {}
-        self._has_text = False
+        self._block_count = 0
+        self._streamed_ids: set[str] = set()  # of messages whose text arrived as deltas
+        self._block_ids: dict[int, str] = {}  # of the message that streams, by its block's index
+        self._has_text = False  # since the last result
 
     def feed(self, message: object) -> list[AgentEvent]:
         """The events of this message; none if it is unknown or not JSON."""
@@ -91,14 +92,14 @@ class Bridge:
     def _read_assistant(self, line: JsonObject) -> list[AgentEvent]:
         message = _object(line.get("message"))
         hides_text = (
-            bool(line.get("parent_tool_use_id")) or _text(message.get("id")) in self._streamed
+            bool(line.get("parent_tool_use_id")) or _text(message.get("id")) in self._streamed_ids
         )
         events: list[AgentEvent] = []
         for block in _objects(message.get("content")):
             kind = _text(block.get("type"))
             if kind in DELTAS and not hides_text:
-                events += self._delta(self._next_block(), kind, block)
-            elif kind in CALLS:
+                events += self._read_delta(self._next_block_id(), kind, block)
+            elif kind in CALL_TYPES:
                 call_input = block.get("input")
                 input = call_input if isinstance(call_input, str) else _object(call_input)
                 events.append(ToolStart(_text(block.get("id")), _text(block.get("name")), input))
@@ -117,42 +118,46 @@ class Bridge:
         event = _object(line.get("event"))
         kind, index = _text(event.get("type")), _count(event.get("index"))
         if kind == "message_start":
-            self._streamed |= {_text(_object(event.get("message")).get("id"))} - {""}
-            self._open.clear()
+            self._streamed_ids |= {_text(_object(event.get("message")).get("id"))} - {""}
+            self._block_ids.clear()
         if kind != "content_block_delta":
             return []
-        if index not in self._open:
-            self._open[index] = self._next_block()
+        if index not in self._block_ids:
+            self._block_ids[index] = self._next_block_id()
         delta = _object(event.get("delta"))
-        return self._delta(self._open[index], _text(delta.get("type")), delta)
+        return self._read_delta(self._block_ids[index], _text(delta.get("type")), delta)
 
     def _read_system(self, line: JsonObject) -> list[AgentEvent]:
         data = {key: value for key, value in line.items() if key not in ("type", "subtype")}
         return [SystemMessage(_text(line.get("subtype")), data)]
 
     def _read_end(self, line: JsonObject) -> list[AgentEvent]:
-        usage, text = _read_usage(line), "" if self._has_text else _text(line.get("result"))
+        """The result of a run: its usage, its end, and its text if that did not arrive before."""
+        usage = _read_usage(line)
+        text = "" if self._has_text else _text(line.get("result"))
         self._has_text = False
         if line.get("is_error"):
             status = line.get("api_error_status")
-            return [usage, Failure(_reason(line), status if isinstance(status, int) else None)]
+            status = status if isinstance(status, int) else None
+            return [usage, Failure(_failure_text(line), status)]
         from weft.codec.anthropic.wire import STOP_REASONS  # a codec is slow to import
 
         stop = _text(line.get("stop_reason"))
-        answer: list[AgentEvent] = [TextDelta(self._next_block(), text)] if text else []
+        answer: list[AgentEvent] = [TextDelta(self._next_block_id(), text)] if text else []
         return [*answer, usage, MessageComplete(STOP_REASONS.get(stop, stop or "end"))]
 
-    def _delta(self, block: str, kind: str, source: JsonObject) -> list[AgentEvent]:
+    def _read_delta(self, block_id: str, kind: str, source: JsonObject) -> list[AgentEvent]:
+        """The event for the text of a block or delta; none if it has no text."""
         field, make = DELTAS.get(kind, ("", TextDelta))
         text = _text(source.get(field))
         self._has_text |= bool(text) and make is TextDelta
-        return [make(block, text)] if text else []
+        return [make(block_id, text)] if text else []
 
-    def _next_block(self) -> str:
-        self._blocks += 1
-        return f"block-{self._blocks}"
+    def _next_block_id(self) -> str:
+        self._block_count += 1
+        return f"block-{self._block_count}"
 
-    _READERS: ClassVar["dict[str, Callable[[Bridge, JsonObject], list[AgentEvent]]]"] = {
+    _READERS: ClassVar["dict[str, Callable[[EventReader, JsonObject], list[AgentEvent]]]"] = {
         "assistant": _read_assistant,
         "user": _read_user,
         "stream_event": _read_partial,
@@ -162,7 +167,7 @@ class Bridge:
 
 
 def to_line(message: object) -> JsonObject:
-    """A message as its stream-json line; `{}` if it has none."""
+    """A message as the object of its stream-json line; `{}` if it is unknown."""
     if isinstance(message, str | bytes):
         try:
             return _object(orjson.loads(message))
@@ -171,22 +176,24 @@ def to_line(message: object) -> JsonObject:
     if isinstance(message, dict):
         return cast(JsonObject, message)
     for base in type(message).__mro__:
-        if base.__name__ in OBJECTS:
-            return OBJECTS[base.__name__](message)
+        if base.__name__ in SDK_CLASSES:
+            return SDK_CLASSES[base.__name__](message)
     return {}
 
 
-def _fields(kind: str, *names: str) -> Callable[[object], JsonObject]:
+def _attributes_writer(kind: str, *names: str) -> Callable[[object], JsonObject]:
     """A function that writes these attributes of an object, without those it does not have."""
 
     def write(item: object) -> JsonObject:
-        present = {name: getattr(item, name) for name in names if hasattr(item, name)}
-        return {"type": kind, **present}
+        attributes = {name: getattr(item, name) for name in names if hasattr(item, name)}
+        return {"type": kind, **attributes}
 
     return write
 
 
-def _turn(kind: str) -> Callable[[object], JsonObject]:
+def _turn_writer(kind: str) -> Callable[[object], JsonObject]:
+    """A function that writes a message of the user or the assistant."""
+
     def write(item: object) -> JsonObject:
         content: Any = getattr(item, "content", None)
         blocks = cast(list[object], content) if isinstance(content, list) else []
@@ -209,22 +216,22 @@ def _system_line(item: object) -> JsonObject:
     return {**data, "type": "system", "subtype": getattr(item, "subtype", "")}
 
 
-OBJECTS: dict[str, Callable[[object], JsonObject]] = {
-    "AssistantMessage": _turn("assistant"),
-    "UserMessage": _turn("user"),
+SDK_CLASSES: dict[str, Callable[[object], JsonObject]] = {
+    "AssistantMessage": _turn_writer("assistant"),
+    "UserMessage": _turn_writer("user"),
     "SystemMessage": _system_line,
-    "StreamEvent": _fields("stream_event", "event", "parent_tool_use_id"),
-    "ResultMessage": _fields(
+    "StreamEvent": _attributes_writer("stream_event", "event", "parent_tool_use_id"),
+    "ResultMessage": _attributes_writer(
         "result",
         *("subtype", "is_error", "result", "errors", "usage", "model_usage", "stop_reason"),
         *("total_cost_usd", "api_error_status"),
     ),
-    "TextBlock": _fields("text", "text"),
-    "ThinkingBlock": _fields("thinking", "thinking"),
-    "ToolUseBlock": _fields("tool_use", "id", "name", "input"),
-    "ToolResultBlock": _fields("tool_result", "tool_use_id", "content", "is_error"),
-    "ServerToolUseBlock": _fields("server_tool_use", "id", "name", "input"),
-    "ServerToolResultBlock": _fields("server_tool_result", "tool_use_id", "content"),
+    "TextBlock": _attributes_writer("text", "text"),
+    "ThinkingBlock": _attributes_writer("thinking", "thinking"),
+    "ToolUseBlock": _attributes_writer("tool_use", "id", "name", "input"),
+    "ToolResultBlock": _attributes_writer("tool_result", "tool_use_id", "content", "is_error"),
+    "ServerToolUseBlock": _attributes_writer("server_tool_use", "id", "name", "input"),
+    "ServerToolResultBlock": _attributes_writer("server_tool_result", "tool_use_id", "content"),
 }
 
 
@@ -266,7 +273,7 @@ def _read_usage(line: JsonObject) -> UsageReport:
     )
 
 
-def _reason(line: JsonObject) -> str:
+def _failure_text(line: JsonObject) -> str:
     errors = line.get("errors")
     texts = cast(list[object], errors) if isinstance(errors, list) else []
     reasons = [text for text in (line.get("result"), *texts) if isinstance(text, str) and text]

@@ -3,7 +3,7 @@
 Claude Code runs as a child process and sends its requests to a gateway of the same store. The
 gateway records them, so the conversation is in the thread like any other, and any upstream can
 answer. This class starts the process, answers its questions, and converts its messages to the
-events of a run (`claude.Bridge`).
+events of a run (`claude.EventReader`).
 
 What always holds:
 
@@ -49,7 +49,7 @@ from weft.thread import (
     write_session,
 )
 
-from .claude import Bridge, load_sdk, to_line
+from .claude import EventReader, load_sdk, to_line
 from .events import AgentEvent, Failure, MessageComplete, SystemMessage, UsageReport
 from .loop import DENIED, check_unanswered
 from .mcp import read_command
@@ -67,24 +67,25 @@ FORMAT = "claude-code"
 SERVER = "claude"
 """The name under which permissions for Claude Code's tools are remembered: `claude/Bash`."""
 QUESTION_TOOL = "AskUserQuestion"
-UNASKED = frozenset({QUESTION_TOOL, "TodoWrite", "ToolSearch"})
-"""Tools that change nothing outside the session, and the one that is a question itself."""
-DISABLED = ["CronCreate", "CronDelete", "CronList", "Monitor", "ScheduleWakeup"]
+NEVER_ASKED = frozenset({QUESTION_TOOL, "TodoWrite", "ToolSearch"})
+"""Tools that change nothing outside the session, and the tool that asks the user itself."""
+DISABLED_TOOLS = ["CronCreate", "CronDelete", "CronList", "Monitor", "ScheduleWakeup"]
 """Tools for work after the end of a run; the process has ended by then."""
 PLACEHOLDER_KEY = "weft"
-LOGIN = "~/.claude/.credentials.json"
+"""Claude Code does not start without a key; a gateway without keys accepts any."""
+LOGIN_FILE = "~/.claude/.credentials.json"
 CONTINUE = "Continue."
 NO_ANSWER = "The user did not answer the question."
 INTERRUPT_SECONDS = 5.0
 LAST_HINT_SECONDS = 10.0
 """How long a run waits for the turn of a hint that Claude Code has not confirmed."""
 ERROR_LINES = 5
-SMALL_MODELS = (
+SMALL_MODEL_VARIABLES = (
     "ANTHROPIC_SMALL_FAST_MODEL",
     "ANTHROPIC_DEFAULT_HAIKU_MODEL",
     "CLAUDE_CODE_SUBAGENT_MODEL",
 )
-QUIET = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER")
+QUIET_VARIABLES = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER")
 
 
 class ClaudeOptions(Struct, frozen=True, kw_only=True):
@@ -125,7 +126,7 @@ class ClaudeSession(Struct, frozen=True):
 
 
 class Turn(Struct, frozen=True):
-    """What a run sends, and the session that it continues; `is_new` if the session has no file."""
+    """The content that a run sends, and its session; `is_new` if the session has no file yet."""
 
     session: str
     is_new: bool
@@ -144,15 +145,15 @@ class ClaudeAgent:
         permission: Permissions | AskPermission | Literal["allow"] | None = None,
         ask_user: AskUser | None = None,
         sessions: dict[tuple[str, str], ClaudeSession] | None = None,
-        settled: Callable[[], Awaitable[None]] | None = None,
+        wait_recorded: Callable[[], Awaitable[None]] | None = None,
         catalog: Catalog | None = None,
     ) -> None:
         """`url` is the address of a gateway that records to the store of the thread.
 
         `permission` decides on every call of a tool, as for `Agent`; without it all are refused.
         `ask_user` answers what Claude Code asks. `sessions` keeps the sessions of threads for
-        later agents. `settled` is awaited after a run that was stopped: the gateway may still be
-        recording what had arrived.
+        later agents. `wait_recorded` is awaited after a run: the gateway may still be recording
+        the end of a stopped answer.
 
         Raises `ConfigError` if the Claude Agent SDK is not installed.
         """
@@ -163,13 +164,13 @@ class ClaudeAgent:
         self._permissions = read_permission(permission)
         self._ask_user = ask_user
         self._sessions = {} if sessions is None else sessions
-        self._settled = settled
+        self._wait_recorded = wait_recorded
         self._catalog = catalog or load_catalog()
         self._hints: deque[str] = deque()
         self._unconfirmed: list[str] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._hinted = asyncio.Event()
-        self._errors: deque[str] = deque(maxlen=ERROR_LINES)
+        self._has_hints = asyncio.Event()
+        self._error_lines: deque[str] = deque(maxlen=ERROR_LINES)
 
     @property
     def model(self) -> str:
@@ -187,27 +188,27 @@ class ClaudeAgent:
         turn = await asyncio.to_thread(self._prepare, text, attached)
         client = self._sdk.ClaudeSDKClient(self._sdk_options(turn))
         self._loop = asyncio.get_running_loop()
-        self._hinted = asyncio.Event()  # an event belongs to one event loop
-        hinting: asyncio.Task[None] | None = None
+        self._has_hints = asyncio.Event()  # an event belongs to one event loop
+        hint_sender: asyncio.Task[None] | None = None
         try:
             await client.connect()
             await client.query(_user_message(turn.content))
-            hinting = asyncio.create_task(self._send_hints(client))
+            hint_sender = asyncio.create_task(self._send_hints(client))
             async for event in self._read(client):
                 yield event
         except (asyncio.CancelledError, GeneratorExit):
             await self._interrupt(client)
             raise
         except self._sdk.ClaudeSDKError as error:
-            yield Failure(self._describe(error))
+            yield Failure(self._with_error_output(error))
         finally:
             self._loop = None
-            if hinting is not None:
-                hinting.cancel()
+            if hint_sender is not None:
+                hint_sender.cancel()
             with suppress(self._sdk.ClaudeSDKError):
                 await client.disconnect()
-            if self._settled is not None:
-                await self._settled()
+            if self._wait_recorded is not None:
+                await self._wait_recorded()
             await asyncio.to_thread(self._remember, turn.session)
 
     def hint(self, text: str) -> None:
@@ -216,7 +217,7 @@ class ClaudeAgent:
             raise ThreadError("the hint is empty")
         self._hints.append(text)
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._hinted.set)
+            self._loop.call_soon_threadsafe(self._has_hints.set)
 
     def take_hints(self) -> list[str]:
         """Remove the hints that Claude Code has not read, and return them."""
@@ -225,28 +226,32 @@ class ClaudeAgent:
         self._hints.clear()
         return hints
 
-    # What is sent
-
     def _prepare(self, text: str | None, attached: tuple[Media, ...]) -> Turn:
         """The session that continues the thread, and the content of its next message."""
         if text is not None and not text.strip() and not attached:
             raise ThreadError("the text is empty; pass None to ask again")
-        thread, store = self.thread, self.thread.store
-        open_thread(store, thread.name).switch(thread.current)  # the gateway records on HEAD
+        thread = self.thread
+        open_thread(thread.store, thread.name).switch(thread.current)  # the gateway records there
         retried = self._find_retried(text, attached)
         base = None if thread.head is None else thread.head.id
         content = _content(text or CONTINUE, attached)
         if retried is not None:
             base, message = retried
             content = _typed_content(message)
-        key = (thread.name, thread.current)
-        session = self._sessions.get(key)
+        session = self._sessions.get((thread.name, thread.current))
         folder = os.path.realpath(self.options.folder or os.getcwd())
         if session is not None and session.head == base and base is not None:
             path = claude_session_path(session.id, folder, self._environ())
             if path.exists():
                 return Turn(session.id, False, content)
-        id, scope = str(uuid4()), self.options.scope
+        return self._start_session(base, folder, content)
+
+    def _start_session(
+        self, base: str | None, folder: str, content: str | list[JsonObject]
+    ) -> Turn:
+        """A new session that continues the thread at commit `base`, and its first message."""
+        thread, store, scope = self.thread, self.thread.store, self.options.scope
+        id = str(uuid4())
         is_new = base is None or not _has_dialogue(thread, base)
         if thread.head is None:
             thread.setup()  # a session can only be linked to a commit
@@ -270,11 +275,11 @@ class ClaudeAgent:
             return None
         dialogue = [m for m in thread.compile().messages if not is_system(m)]
         last = dialogue[-1] if dialogue else None
-        if last is None or last.role != "user" or not _typed(last).strip():
+        if last is None or last.role != "user" or not _typed_text(last).strip():
             return None
         if any(isinstance(block, ToolResult) for block in last.blocks):
             return None
-        if text is not None and _typed(last).strip() != text.strip():
+        if text is not None and _typed_text(last).strip() != text.strip():
             return None
         for info in thread.log():
             if last in info.messages:
@@ -287,10 +292,11 @@ class ClaudeAgent:
     def _variables(self) -> dict[str, str]:
         """The variables of the process: the gateway, its key, and one model for everything."""
         options = self.options
-        variables = {name: "1" for name in QUIET if name not in os.environ} | dict(options.env)
+        variables = {name: "1" for name in QUIET_VARIABLES if name not in os.environ}
+        variables |= options.env
         variables["ANTHROPIC_BASE_URL"] = self._url
         if options.model is not None:
-            variables |= dict.fromkeys(SMALL_MODELS, options.model)
+            variables |= dict.fromkeys(SMALL_MODEL_VARIABLES, options.model)
         if options.key is not None:
             variables |= {"ANTHROPIC_API_KEY": options.key, "ANTHROPIC_AUTH_TOKEN": ""}
         elif not _has_credentials(self._environ()):
@@ -312,7 +318,7 @@ class ClaudeAgent:
             permission_mode="default",
             can_use_tool=self._decide,
             hooks={"PreToolUse": [matcher]},
-            disallowed_tools=DISABLED,
+            disallowed_tools=DISABLED_TOOLS,
             mcp_servers=_mcp_servers(options.mcp),
             strict_mcp_config=not options.settings,
             setting_sources=["user", "project", "local"] if options.settings else [],
@@ -320,43 +326,43 @@ class ClaudeAgent:
             extra_args={"replay-user-messages": None},  # so that a hint is confirmed
             max_turns=options.steps,
             max_budget_usd=options.cost_limit,
-            stderr=self._errors.append,
+            stderr=self._error_lines.append,
             **({"session_id": turn.session} if turn.is_new else {"resume": turn.session}),
         )
 
     async def _send_hints(self, client: Any) -> None:
+        """Send each hint when it arrives, until the run ends."""
         while True:
-            self._hinted.clear()
+            self._has_hints.clear()
             while self._hints:
                 text = self._hints.popleft()
                 self._unconfirmed.append(text)
                 await client.query(text)
-            await self._hinted.wait()
-
-    # What comes back
+            await self._has_hints.wait()
 
     async def _read(self, client: Any) -> AsyncGenerator[AgentEvent]:
         """The events of the run, up to its end. A hint that comes too late starts another turn."""
-        bridge, messages = Bridge(), client.receive_messages()
-        is_over: AgentEvent | None = None
+        reader, messages = EventReader(), client.receive_messages()
+        end: AgentEvent | None = None  # the last event, held back while a hint is unread
         while True:
             try:
-                async with asyncio.timeout(None if is_over is None else LAST_HINT_SECONDS):
+                async with asyncio.timeout(None if end is None else LAST_HINT_SECONDS):
                     message = await anext(messages)
             except (TimeoutError, StopAsyncIteration):
-                yield is_over or Failure(self._describe("Claude Code ended without a result"))
+                no_result = "Claude Code ended without a result"
+                yield end or Failure(self._with_error_output(no_result))
                 return
             confirmed = self._confirm(to_line(message))
             if confirmed is not None:
                 yield SystemMessage("hint", {"content": confirmed})
-            for event in bridge.feed(message):
+            for event in reader.feed(message):
                 if isinstance(event, MessageComplete | Failure):
-                    is_over = event
+                    end = event
                     break
-                is_over = None
+                end = None
                 yield self._priced(event)
-            if is_over is not None and not (self._hints or self._unconfirmed):
-                yield is_over
+            if end is not None and not (self._hints or self._unconfirmed):
+                yield end
                 return
 
     def _confirm(self, line: JsonObject) -> str | None:
@@ -371,12 +377,12 @@ class ClaudeAgent:
         return None
 
     def _priced(self, event: AgentEvent) -> AgentEvent:
-        """Usage with the catalogue's price: Claude Code has none for models of other vendors."""
+        """Usage with the catalogue's price: Claude Code has no prices of other vendors."""
         model = self.options.model
         if not isinstance(event, UsageReport) or model is None:
             return event
         price = self._catalog.find(model.rpartition("/")[2]).price
-        if price is None:
+        if price is None:  # Claude Code's own figure is right only for Claude models
             return event if "claude" in model else structs.replace(event, cost=None)
         dollars = cost(
             price,
@@ -387,10 +393,8 @@ class ClaudeAgent:
         )
         return structs.replace(event, cost=dollars)
 
-    # What is asked
-
     async def _decide(self, name: str, input: JsonObject, context: Any) -> Any:
-        """Whether Claude Code may call a tool; its questions to the user come here, too."""
+        """The SDK's callback before each call: a permission, or the user's answers to questions."""
         id = str(getattr(context, "tool_use_id", None) or "")
         if name == QUESTION_TOOL:
             return await self._answer(id, input)
@@ -400,8 +404,8 @@ class ClaudeAgent:
         return self._sdk.PermissionResultDeny(message=DENIED)
 
     async def _answer(self, id: str, input: JsonObject) -> Any:
-        listed = input.get("questions")
-        items = cast(list[object], listed) if isinstance(listed, list) else []
+        value = input.get("questions")
+        items = cast(list[object], value) if isinstance(value, list) else []
         questions = tuple(cast(JsonObject, item) for item in items if isinstance(item, dict))
         answers = None
         if self._ask_user is not None and questions:
@@ -421,8 +425,9 @@ class ClaudeAgent:
         key = (self.thread.name, self.thread.current)
         self._sessions[key] = ClaudeSession(session, None if head is None else head.id)
 
-    def _describe(self, error: object) -> str:
-        lines = [line.strip() for line in self._errors if line.strip()]
+    def _with_error_output(self, error: object) -> str:
+        """The error, with the last line that Claude Code printed to its error output."""
+        lines = [line.strip() for line in self._error_lines if line.strip()]
         return f"{error}: {lines[-1]}" if lines else str(error)
 
 
@@ -434,7 +439,7 @@ def is_installed() -> bool:
 
 
 def claude_session_path(session: str, folder: str, environ: Mapping[str, str]) -> Path:
-    """Claude Code keeps a session in a folder that is named after its working directory."""
+    """The file of a session: Claude Code names its folder after its working directory."""
     home = Path(environ.get("CLAUDE_CONFIG_DIR") or "~/.claude").expanduser()
     project = re.sub(r"[^A-Za-z0-9]", "-", os.path.realpath(folder))
     return home / "projects" / project / f"{session}.jsonl"
@@ -448,7 +453,7 @@ def write_session_file(path: Path, data: bytes) -> None:
 
 async def _ask_always(input: Any, _: str | None, __: Any) -> JsonObject:
     """The hook before every call: it makes Claude Code ask, whatever its own rules say."""
-    if cast(JsonObject, input).get("tool_name") in UNASKED:
+    if cast(JsonObject, input).get("tool_name") in NEVER_ASKED:
         return {}
     return {
         "hookSpecificOutput": {
@@ -465,22 +470,23 @@ async def _user_message(content: str | list[JsonObject]) -> AsyncIterator[JsonOb
 
 
 def _content(text: str, attached: tuple[Media, ...]) -> str | list[JsonObject]:
-    """The content of a message: a string, or Anthropic's blocks if files go with it."""
+    """The content of a message: a string, or Anthropic's blocks if it has attached files."""
     if not attached:
         return text
     blocks = (*attached, *((Text(text),) if text.strip() else ()))
-    written = CODECS["anthropic"].write_messages([Message("user", blocks)])
-    content: list[JsonObject] = written["messages"][0]["content"]
+    body = CODECS["anthropic"].write_messages([Message("user", blocks)])
+    content: list[JsonObject] = body["messages"][0]["content"]
     return content
 
 
 def _typed_content(message: Message) -> str | list[JsonObject]:
     """The content of a message that is sent again, without what Claude Code adds to it."""
     media = tuple(block for block in message.blocks if isinstance(block, Media))
-    return _content(_typed(message), media)
+    return _content(_typed_text(message), media)
 
 
-def _typed(message: Message) -> str:
+def _typed_text(message: Message) -> str:
+    """The text of a message that the user typed, without what Claude Code added."""
     texts = [split_typed(block.text)[0] for block in message.blocks if isinstance(block, Text)]
     return "\n".join(text for text in texts if text.strip())
 
@@ -494,7 +500,7 @@ def _has_credentials(environ: Mapping[str, str]) -> bool:
     """Whether Claude Code has a key or a login; on macOS the login is in the keychain."""
     if environ.get("ANTHROPIC_API_KEY") or environ.get("ANTHROPIC_AUTH_TOKEN"):
         return True
-    return sys.platform == "darwin" or Path(LOGIN).expanduser().exists()
+    return sys.platform == "darwin" or Path(LOGIN_FILE).expanduser().exists()
 
 
 def _mcp_servers(servers: Iterable[str]) -> JsonObject:

@@ -146,15 +146,16 @@ from .tools import (
     read_permission,
 )
 
-STEPS = 50
+DEFAULT_STEPS = 50
 BAD_GATEWAY = 502
 STOPPED = "stopped"
+"""The reason of a stopped answer, if its task was cancelled without a message."""
 DEFAULT_COMPACTION = Compaction()
 FORCED_COMPACTIONS = 3
 """How often one request is compacted again because the model says that it is too long."""
 
 STEPS_PLACE = "steps"
-RETRY = "api_retry"
+RETRY_SUBTYPE = "api_retry"
 DENIED = "the user did not allow this call"
 
 REMOVED = "the {what} was removed from the branch while {when}"
@@ -171,7 +172,7 @@ class Ask(Struct, frozen=True):
     head: str | None
 
     @property
-    def name(self) -> str:
+    def block_prefix(self) -> str:
         """A prefix for the ids of this answer's blocks."""
         return (self.head or "")[:12]
 
@@ -189,7 +190,7 @@ class Answered(Struct, frozen=True):
 
 
 class TimedFold(Fold):
-    """An answer that measures how long it takes, from the request on."""
+    """A `Fold` that measures how long its answer takes, from the request on."""
 
     def __init__(self, origin: Origin | None) -> None:
         super().__init__(origin)
@@ -325,8 +326,8 @@ class RunState:
             cost=self._cost,
         )
 
-    def reached(self) -> Failure | None:
-        """The failure of a run that has used up a limit."""
+    def limit_failure(self) -> Failure | None:
+        """The failure that ends the run, if it has used up a limit."""
         tokens, dollars = self._limits.tokens, self._limits.cost
         if tokens is not None and self._tokens >= tokens:
             text = f"the run used {self._tokens:,} tokens; token_limit is {tokens:,}"
@@ -352,7 +353,7 @@ class Agent:
         *,
         base_url: str | None = None,
         api_key: str | None = None,
-        steps: int = STEPS,
+        steps: int = DEFAULT_STEPS,
         pace: float = 0.0,
         catalog: Catalog | None = None,
         policy: RetryPolicy = AGENT_RETRY,
@@ -456,9 +457,9 @@ class Agent:
     ) -> AsyncIterator[AgentEvent]:
         """Send a text and yield the events of the run, up to `MessageComplete` or `Failure`.
 
-        `attach` are paths of files that go with the text, as for `Thread.user`.
+        `attach` are paths of files that are sent with the text, as for `Thread.user`.
 
-        With `None` the model is asked again with the thread as it is: a retry. The same text again,
+        With `None` the model is asked again without a new message: a retry. The same text again,
         after an attempt to answer it failed or was stopped, is a retry too and is not repeated in
         the thread. An answer that fails, or that is stopped while it streams (the task is cancelled
         or the iterator closed), is kept as an attempt: see `Thread.attempts`.
@@ -481,9 +482,9 @@ class Agent:
                     case AskSummary(request):
                         retries: asyncio.Queue[Retry] = asyncio.Queue()
                         summary = asyncio.create_task(self._ask_summary(http, request, retries))
-                        async with aclosing(read_retries(summary, retries)) as arriving:
-                            async for retry in arriving:
-                                yield SystemMessage(RETRY, retry.data())
+                        async with aclosing(read_retries(summary, retries)) as new_retries:
+                            async for retry in new_retries:
+                                yield SystemMessage(RETRY_SUBTYPE, retry.data())
                         answer = await summary
                     case Confirm():
                         answer = await self._confirm(step)
@@ -496,22 +497,22 @@ class Agent:
                                 yield ToolEnd(id, outcome.text, outcome.is_error)
                         answer = [outcomes[index] for index in range(len(calls))]
                     case Ask():
-                        folding = TimedFold(self.provider.origin(self.model))
+                        fold = TimedFold(self.provider.origin(self.model))
                         bodies: list[SentBody] = []
                         try:
-                            asking = self._ask(http, step, folding, bodies, reported)
-                            async with aclosing(asking) as events:
+                            streaming = self._ask(http, step, fold, bodies, reported)
+                            async with aclosing(streaming) as events:
                                 async for event in events:
                                     yield event
                         except UpstreamError as error:
-                            folding.error = ApiError("server", str(error), BAD_GATEWAY)
+                            fold.error = ApiError("server", str(error), BAD_GATEWAY)
                         except (asyncio.CancelledError, GeneratorExit) as stop:
-                            await self._record_stopped(folding, step, str(stop) or STOPPED)
+                            await self._record_stopped(fold, step, str(stop) or STOPPED)
                             raise
-                        if folding.error is None:
-                            answer = self._answered(folding, step, bodies)
+                        if fold.error is None:
+                            answer = self._answered(fold, step, bodies)
                         else:
-                            answer = Unanswered(folding.error, folding.response())
+                            answer = Unanswered(fold.error, fold.response())
 
     def hint(self, text: str) -> None:
         """Send the model a text while it works; may be called from any thread of the process.
@@ -557,13 +558,13 @@ class Agent:
     ) -> AgentAnswer:
         """`send` for async code and notebooks: `await agent.asend("...")`."""
         losses: list[Loss] = []
-        usage, cost = Usage(), None
+        usage, dollars = Usage(), None
         async for event in self.run(text, attach=attach):
             match event:
                 case LossReport():
                     losses += event.losses
                 case UsageReport():
-                    usage, cost = add_usage(usage, event), event.cost
+                    usage, dollars = add_usage(usage, event), event.cost
                 case Failure(message, status, place):
                     if place == STEPS_PLACE:
                         raise StepLimit(message)
@@ -574,7 +575,7 @@ class Agent:
                     pass
         last = self.thread.compile().messages[-1]
         answer = "".join(block.text for block in last.blocks if isinstance(block, Text))
-        return AgentAnswer(answer, losses, usage=usage, cost=cost, format=self._format)
+        return AgentAnswer(answer, losses, usage=usage, cost=dollars, format=self._format)
 
     def context_use(
         self, text: str | None = None, attached: tuple[Media, ...] = ()
@@ -610,30 +611,33 @@ class Agent:
         return self._compactor.use(messages)
 
     def _flow(self, text: str | None, state: "RunState", attached: tuple[Media, ...] = ()) -> Flow:
+        """The generator of one run: `converse` with this agent's tools and parameters."""
         handle = self._agent_handle()
         if self._system is not None and not handle.compile().messages:
             handle.system(self._system)
         offered = self._offered_tools()
         names = {tool.name for tool in offered}
-        sent_heads: list[str | None] = []
+        is_first = True
 
-        def build() -> Ask:
+        def build_request() -> Ask:
             context = handle.compile()
             messages = context.sendable_to(self.provider.protocol)
             if not self._compacts:
                 messages = without_checkpoints(messages)
             params = merge_params(context.setup.params, self._params)
-            params = fit_choice(params, names, is_first=not sent_heads)
+            params = fit_choice(params, names, is_first=is_first)
             return Ask(Request(self.model, messages, tools=offered, params=params), context.head)
 
-        def ask() -> Ask:
-            built = build()
-            sent_heads.append(built.head)
-            return built
+        def next_request() -> Ask:
+            nonlocal is_first
+            ask = build_request()
+            is_first = False
+            return ask
 
         if self._compactor is not None:
-            self._compactor.live_request = lambda: build().request
-        return converse(handle, text, ask, state, self._system_messages, self._compactor, attached)
+            self._compactor.live_request = lambda: build_request().request
+        system_messages, compactor = self._system_messages, self._compactor
+        return converse(handle, text, next_request, state, system_messages, compactor, attached)
 
     def _offered_tools(self) -> tuple[Tool, ...]:
         """The tools of a request: `compact` and `recall`, unless off, and the caller's."""
@@ -657,7 +661,7 @@ class Agent:
             raise ConfigError(f"tool_choice: no tool {choice.name!r}; the tools are: {available}")
 
     async def _run_tools(self, calls: Sequence[ToolCall]) -> AsyncGenerator[tuple[int, Outcome]]:
-        """The index and outcome of each call when it ends; a failure does not affect others."""
+        """The index and outcome of each call when it ends; a failed call does not stop others."""
         if not self._parallel:
             for index, call in enumerate(calls):
                 yield index, await self._run_tool(call)
@@ -665,20 +669,20 @@ class Agent:
         tasks = {
             asyncio.ensure_future(self._run_tool(call)): index for index, call in enumerate(calls)
         }
-        waiting = set(tasks)
+        pending = set(tasks)
+        cancelled = Outcome("the tool was cancelled", is_error=True)
         try:
-            while waiting:
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                 for task in sorted(done, key=tasks.__getitem__):
-                    stopped = Outcome("the tool was cancelled", is_error=True)
-                    yield tasks[task], stopped if task.cancelled() else task.result()
+                    yield tasks[task], cancelled if task.cancelled() else task.result()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run_tool(self, call: ToolCall) -> Outcome:
-        """Run one call, if its arguments fit and it is allowed."""
+        """Run one call, if its arguments are valid and it is allowed."""
         tool = find_tool(self.tools, call.name)
         if isinstance(tool, Outcome):
             return tool
@@ -747,7 +751,7 @@ class Agent:
             # The run goes on without this summary: an extract replaces it.
             return error_answer(error)
 
-    async def _record_stopped(self, folding: Fold, ask: Ask, reason: str) -> None:
+    async def _record_stopped(self, fold: Fold, ask: Ask, reason: str) -> None:
         """Record the part of a stopped answer that had arrived, as an attempt.
 
         The reason is the message that the task was cancelled with, if it had one. The write runs
@@ -755,8 +759,8 @@ class Agent:
         second one must not lose the attempt.
         """
         thread = self._agent_handle()
-        record = partial(thread.record_attempt, folding.response(), reason=reason, at=ask.head)
-        with suppress(StoreError):  # the stop itself must get through
+        record = partial(thread.record_attempt, fold.response(), reason=reason, at=ask.head)
+        with suppress(StoreError):  # the cancellation must reach the caller in any case
             await asyncio.shield(asyncio.to_thread(record))
 
     async def _record_retry(self, retry: Retry, ask: Ask) -> None:
@@ -785,16 +789,16 @@ class Agent:
         return self._handle
 
     async def _ask(
-        self, http: HttpClient, ask: Ask, folding: Fold, bodies: list[SentBody], reported: set[Loss]
+        self, http: HttpClient, ask: Ask, fold: Fold, bodies: list[SentBody], reported: set[Loss]
     ) -> AsyncGenerator[LossReport | SystemMessage | TextDelta | ThinkingDelta]:
-        """Fold the answer, and yield its text as it arrives.
+        """Send the request, fold the answer, and yield its text as it arrives.
 
-        Retries are recorded and reported while they happen. Losses of meaning that are not in
-        `reported` yet come first: they repeat in every request of a run. Losses of form are not
-        reported.
+        Each request body that is sent is added to `bodies`. Retries are recorded and reported while
+        they happen. Losses of meaning are reported before the text, but not those in `reported`:
+        they repeat in every request of a run. Losses of form are not reported.
         """
         retries: asyncio.Queue[Retry] = asyncio.Queue()
-        arriving = stream(
+        events = stream(
             http,
             self.provider,
             ask.request,
@@ -804,11 +808,11 @@ class Agent:
             on_body=bodies.append,
             on_retry=retries.put_nowait,
         )
-        first = asyncio.create_task(_next_event(arriving))
-        async with aclosing(read_retries(first, retries)) as waiting:
-            async for retry in waiting:
+        first = asyncio.create_task(_next_event(events))
+        async with aclosing(read_retries(first, retries)) as new_retries:
+            async for retry in new_retries:
                 await self._record_retry(retry, ask)
-                yield SystemMessage(RETRY, retry.data())
+                yield SystemMessage(RETRY_SUBTYPE, retry.data())
         event = await first
         if bodies:  # the body is complete before the first event
             losses = (loss for loss in bodies[-1].losses if loss.level == "meaning")
@@ -817,15 +821,15 @@ class Agent:
             if new_losses:
                 yield LossReport(self.model, new_losses)
         while event is not None:
-            folding.send(event)
-            if (delta := read_delta(event, ask.name)) is not None:
+            fold.send(event)
+            if (delta := read_delta(event, ask.block_prefix)) is not None:
                 yield delta
-            event = await _next_event(arriving)
+            event = await _next_event(events)
 
-    def _answered(self, folding: TimedFold, ask: Ask, bodies: Sequence[SentBody]) -> Answered:
+    def _answered(self, fold: TimedFold, ask: Ask, bodies: Sequence[SentBody]) -> Answered:
         """The whole answer with the body that was sent for it."""
         request = SentRequest(bodies[-1].body, self.provider.protocol, self.model, ask.head)
-        return Answered(folding.response(), request, folding.first_token, folding.seconds)
+        return Answered(fold.response(), request, fold.first_token, fold.seconds)
 
 
 async def read_retries(
@@ -837,14 +841,14 @@ async def read_retries(
     """
     try:
         while not request.done():
-            waiting = asyncio.create_task(retries.get())
+            next_retry = asyncio.create_task(retries.get())
             try:
-                await asyncio.wait((request, waiting), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((request, next_retry), return_when=asyncio.FIRST_COMPLETED)
             finally:
-                waiting.cancel()
-                await asyncio.wait((waiting,))
-            if not waiting.cancelled():
-                yield waiting.result()
+                next_retry.cancel()
+                await asyncio.wait((next_retry,))
+            if not next_retry.cancelled():
+                yield next_retry.result()
         while not retries.empty():
             yield retries.get_nowait()
     finally:
@@ -858,13 +862,13 @@ async def _next_event(events: AsyncIterator[Event]) -> Event | None:
     return await anext(events, None)
 
 
-def read_delta(event: Event, name: str) -> TextDelta | ThinkingDelta | None:
+def read_delta(event: Event, block_prefix: str) -> TextDelta | ThinkingDelta | None:
     """The text in an event as an agent event; None if it has none."""
     match event:
         case Delta(index, "text", text):
-            return TextDelta(f"{name}-{index}", text)
+            return TextDelta(f"{block_prefix}-{index}", text)
         case Delta(index, "thinking", text):
-            return ThinkingDelta(f"{name}-{index}", text)
+            return ThinkingDelta(f"{block_prefix}-{index}", text)
         case _:
             return None
 
@@ -872,7 +876,7 @@ def read_delta(event: Event, name: str) -> TextDelta | ThinkingDelta | None:
 def converse(
     thread: Thread,
     text: str | None,
-    ask: Callable[[], Ask],
+    next_request: Callable[[], Ask],
     state: "RunState",
     system_messages: list[SystemMessage],
     compactor: AutoCompactor | None = None,
@@ -880,9 +884,9 @@ def converse(
 ) -> Flow:
     """Commit the user's text, then run turns until the model calls no more tools.
 
-    Without a text the turns start from the thread as it is. `state` has the limits and hints of
-    the run. `system_messages` collects the thread's own events. The `compactor` runs when the
-    window is full, or when the model says so.
+    Without a text the thread's last message is answered. `next_request` compiles the thread to a
+    request. `state` has the limits and hints of the run. `system_messages` collects the thread's
+    own events. The `compactor` runs when the window is full, or when the model says so.
     """
     if text is None:
         check_unanswered(thread)
@@ -890,18 +894,18 @@ def converse(
         thread.user(text, attach=attached)
     for _ in range(state.steps):
         yield from add_hints(thread, state)
-        if (limit := state.reached()) is not None:
-            yield Emit(limit)
+        if (failure := state.limit_failure()) is not None:
+            yield Emit(failure)
             return
         if compactor is not None:
             yield from compactor.run(thread, system_messages, force=False)
-        answered = yield from ask_once(thread, ask)
+        answered = yield from ask_once(thread, next_request())
         for _ in range(FORCED_COMPACTIONS):
             if compactor is None or not is_too_long(answered):
                 break
             if not (yield from compactor.run(thread, system_messages, force=True)):
                 break
-            answered = yield from ask_once(thread, ask)
+            answered = yield from ask_once(thread, next_request())
         if isinstance(answered, Unanswered):
             yield Emit(Failure(answered.error.message, status=answered.error.status))
             return
@@ -923,8 +927,8 @@ def converse(
             yield Emit(MessageComplete(answer.stop.kind if answer.stop else "end"))
             return
         yield from run_calls(thread, calls, committed.id, system_messages, compactor)
-    text = f"the limit of {state.steps} steps was reached; ask again to continue"
-    yield Emit(Failure(text, place=STEPS_PLACE))
+    reason = f"the limit of {state.steps} steps was reached; ask again to continue"
+    yield Emit(Failure(reason, place=STEPS_PLACE))
 
 
 def add_hints(thread: Thread, state: "RunState") -> Generator[Emit, None, None]:
@@ -936,17 +940,16 @@ def add_hints(thread: Thread, state: "RunState") -> Generator[Emit, None, None]:
 
 
 def ask_once(
-    thread: Thread, ask: Callable[[], Ask]
+    thread: Thread, request: Ask
 ) -> Generator[Ask, Answered | Unanswered, Answered | Unanswered]:
     """Ask the model; record a failed answer as an attempt at the commit that was sent."""
-    question = ask()
-    answered = yield question
+    answered = yield request
     if isinstance(answered, Unanswered):
-        thread.record_attempt(answered.partial, error=answered.error, at=question.head)
-    elif not is_on_branch(thread, question.head):
+        thread.record_attempt(answered.partial, error=answered.error, at=request.head)
+    elif not is_on_branch(thread, request.head):
         reason = REMOVED.format(what="question", when="the model answered")
         with suppress(NotFound):  # `gc` may have removed the commit too
-            thread.record_attempt(answered.response, reason=reason, at=question.head)
+            thread.record_attempt(answered.response, reason=reason, at=request.head)
         raise ThreadError(reason)
     return answered
 
@@ -958,8 +961,8 @@ def is_on_branch(thread: Thread, commit: str | None) -> bool:
         return True
     if head is None:
         return False
-    ids = bytes.fromhex(head.id), bytes.fromhex(commit)
-    return ids[1] in thread.store.read_depths(thread.name, ids[0], [ids[1]])
+    commit_id = bytes.fromhex(commit)
+    return commit_id in thread.store.read_depths(thread.name, bytes.fromhex(head.id), [commit_id])
 
 
 def check_unanswered(thread: Thread) -> None:
@@ -975,11 +978,12 @@ def check_unanswered(thread: Thread) -> None:
 def is_retry(thread: Thread, text: str, attached: tuple[Media, ...] = ()) -> bool:
     """Whether the thread ends with this turn, and an attempt to answer it failed or was stopped."""
     head = thread.head
-    if head is None or not any(a.commit == head.id for a in thread.attempts(head)):
+    if head is None or not any(attempt.commit == head.id for attempt in thread.attempts(head)):
         return False
     last = thread.compile().messages[-1]
-    blocks = tuple(b for b in last.blocks if not isinstance(b, Checkpoint | Reminder))
-    return last.role == "user" and blocks == ((Text(text), *attached) if text.strip() else attached)
+    last_blocks = tuple(b for b in last.blocks if not isinstance(b, Checkpoint | Reminder))
+    new_blocks = (Text(text), *attached) if text.strip() else attached
+    return last.role == "user" and last_blocks == new_blocks
 
 
 def is_too_long(answered: Answered | Unanswered) -> bool:
@@ -999,9 +1003,8 @@ def run_calls(
 ) -> Flow:
     """Run the calls of one turn and commit their results as the next.
 
-    `answer` is the commit with the calls.
-    Without a `compactor` compaction is off, and `compact` and `recall` are unknown tools.
-    `compact` runs last, after the other tools of the turn.
+    `answer` is the commit with the calls. Without a `compactor` compaction is off, and `compact`
+    and `recall` are unknown tools. `compact` runs last, after the other tools of the turn.
     """
     built_in = built_in_tools(compactor)
     outcomes: dict[int, Outcome] = {}  # by the position of the call: two calls may have one id
@@ -1011,15 +1014,16 @@ def run_calls(
     for call in user_calls.values():
         yield Emit(ToolStart(call.id, call.name, read_input(call.arguments)))
     if user_calls:
-        ended: list[Outcome] = yield Run(tuple(user_calls.values()))
-        outcomes.update(zip(user_calls, ended, strict=True))
+        user_outcomes: list[Outcome] = yield Run(tuple(user_calls.values()))
+        outcomes.update(zip(user_calls, user_outcomes, strict=True))
     built_in_calls = [(n, call) for n, call in enumerate(calls) if call.name in built_in]
-    for number, call in sorted(built_in_calls, key=lambda each: each[1].name == COMPACT_TOOL.name):
+    compact_last = sorted(built_in_calls, key=lambda item: item[1].name == COMPACT_TOOL.name)
+    for number, call in compact_last:
         yield Emit(ToolStart(call.id, call.name, read_input(call.arguments)))
         if call.name == COMPACT_TOOL.name:
-            outcome, dropped = yield from compact(thread, call, system_messages)
+            outcome, dropped_calls = yield from compact(thread, call, system_messages)
             if not outcome.is_error:
-                removed_calls |= {call.id, *dropped}
+                removed_calls |= {call.id, *dropped_calls}
                 reminder = COMPACTED_NOTE.format(line=outcome.text)
         elif call.name == COMPACT_CONTEXT_TOOL.name and compactor is not None:
             outcome = yield from compact_context(thread, compactor, system_messages)
@@ -1046,7 +1050,7 @@ def run_calls(
 def compact(
     thread: Thread, call: ToolCall, system_messages: list[SystemMessage]
 ) -> Generator[Emit, None, tuple[Outcome, Sequence[str]]]:
-    """Run the model's `compact` call: its result, and the open calls that the range removed."""
+    """Run the model's `compact` call; returns its result and the open calls that it removed."""
     system_messages.clear()
     try:
         ranges = validate_compact_input(call.arguments)
@@ -1069,7 +1073,7 @@ def built_in_tools(compactor: AutoCompactor | None) -> tuple[str, ...]:
 def compact_context(
     thread: Thread, compactor: AutoCompactor, system_messages: list[SystemMessage]
 ) -> Generator[Any, Any, Outcome]:
-    """Run the model's `compact_context` call: the engine writes the summary."""
+    """Run the model's `compact_context` call: another request writes the summary."""
     result = yield from compactor.run_now(thread, system_messages)
     if result is None:
         return Outcome("the thread was not compacted; go on with it as it is", is_error=True)
@@ -1079,7 +1083,7 @@ def compact_context(
 
 
 def recall(thread: Thread, arguments: str, tokens: int = RECALL_TOKENS) -> Outcome:
-    """Run the model's `recall` call: original messages, at most `tokens` at once."""
+    """Run the model's `recall` call; returns original messages, at most `tokens` at once."""
     input = read_input(arguments)
     members = input if isinstance(input, dict) else {}
     query, filters = members.get("query"), dict[str, str]()
@@ -1115,7 +1119,7 @@ def read_input(arguments: str) -> JsonObject | str:
 
 
 def add_usage(usage: Usage, report: UsageReport) -> Usage:
-    """The sum of both."""
+    """The usage of a run with one more answer."""
 
     def total(count: int | None, other_count: int | None) -> int | None:
         return count if other_count is None else (count or 0) + other_count

@@ -35,7 +35,7 @@ PAGES = 100
 """How many pages of a tool list are read; a server could send an endless one."""
 
 ERROR_LINES, LINE_LENGTH = 5, 500
-"""How many of the last lines of a server's error output an error shows."""
+"""How many of the last lines of a server's error output an error has, and their length."""
 
 
 @checked_class(eager=("__init__",))
@@ -83,7 +83,7 @@ class McpServer:
         )
         self._thread.start()
         try:
-            own_name, listed = started.result(timeout)
+            own_name, tools = started.result(timeout)
         except TimeoutError:
             self.close()
             raise ConfigError(
@@ -99,7 +99,7 @@ class McpServer:
         self.name: str = name or own_name
         """The server's name in questions and errors."""
         self.tools: tuple[FunctionTool, ...] = tuple(
-            self._read_tool(tool, f"{self.name}_" if prefix else "") for tool in listed
+            self._read_tool(tool, f"{self.name}_" if prefix else "") for tool in tools
         )
         """The tools, for `Agent(tools=...)`."""
 
@@ -116,10 +116,10 @@ class McpServer:
         self.close()
 
     def _run(self, started: "Future[tuple[str, list[Any]]]") -> None:
-        """The thread: connect, keep the connection until `close`."""
+        """The function of the thread: connect, and keep the connection until `close`."""
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(self._hold(started))
+            self._loop.run_until_complete(self._stay_connected(started))
         except BaseException as error:  # reported to the caller, who waits for the start
             if not started.done():
                 started.set_exception(error)
@@ -128,14 +128,14 @@ class McpServer:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
 
-    async def _hold(self, started: "Future[tuple[str, list[Any]]]") -> None:
-        connecting = asyncio.ensure_future(self._connect(started))
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        await asyncio.wait({connecting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not connecting.done() and not started.done():  # it hangs while it starts
-            connecting.cancel()
-        await asyncio.gather(connecting, return_exceptions=started.done())
+    async def _stay_connected(self, started: "Future[tuple[str, list[Any]]]") -> None:
+        connection = asyncio.ensure_future(self._connect(started))
+        stop = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait({connection, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not connection.done() and not started.done():  # it hangs while it starts
+            connection.cancel()
+        await asyncio.gather(connection, return_exceptions=started.done())
 
     async def _connect(self, started: "Future[tuple[str, list[Any]]]") -> None:
         from mcp import Client
@@ -143,8 +143,8 @@ class McpServer:
         async with AsyncExitStack() as stack:
             transport = await self._transport(stack)
             self._client = await stack.enter_async_context(Client(transport))
-            listed = await self._list_tools()
-            started.set_result((_server_name(self._client) or self._label, listed))
+            tools = await self._list_tools()
+            started.set_result((_server_name(self._client) or self._label, tools))
             await self._stopping.wait()
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
@@ -190,11 +190,11 @@ class McpServer:
     async def _call(self, name: str, arguments: dict[str, Any]) -> tuple[Block, ...]:
         if not self._thread.is_alive():
             raise ToolFailed(f"the MCP server {self.name!r} is not running")
-        calling = asyncio.run_coroutine_threadsafe(
+        future = asyncio.run_coroutine_threadsafe(
             self._client.call_tool(name, arguments), self._loop
         )
         try:
-            result = await asyncio.wrap_future(calling)
+            result = await asyncio.wrap_future(future)
         except Exception as error:  # the `mcp` package documents no errors of its own
             # The model gets the reason, and can go on without the tool.
             raise ToolFailed(_reason(error)) from error
@@ -205,7 +205,7 @@ class McpServer:
 
 
 def read_command(server: str | Sequence[str]) -> str | list[str]:
-    """A URL as it is, a command as the list of its arguments."""
+    """The URL unchanged, or a command as the list of its arguments."""
     if isinstance(server, str) and server.lower().startswith(("http://", "https://")):
         return server
     if not isinstance(server, str) and not all(
@@ -222,7 +222,7 @@ def read_command(server: str | Sequence[str]) -> str | list[str]:
 
 
 def _read_content(part: Any) -> Block:
-    """A part of a result; what the model cannot be shown is named."""
+    """A part of a result as a block; a part that no model can read becomes its type's name."""
     match part.type:
         case "text":
             return Text(part.text)

@@ -32,15 +32,16 @@ def read_params(
     response_format: ResponseFormat | None = None,
 ) -> Params:
     """The caller's parameters; raises `ConfigError` that names the wrong one."""
-    base = _checked_params(params)
+    base = _check_params(params)
     arguments: dict[str, Any] = {
-        "temperature": _number("temperature", temperature),
-        "max_tokens": _count("max_tokens", max_tokens),
+        "temperature": _check_number("temperature", temperature),
+        "max_tokens": _check_count("max_tokens", max_tokens),
         "tool_choice": None if tool_choice is None else read_choice(tool_choice),
-        "reasoning": None if effort is None else Reasoning(effort=_text("effort", effort)),
+        "reasoning": None if effort is None else Reasoning(effort=_check_word("effort", effort)),
         "format": None if response_format is None else read_format(response_format),
     }
-    return structs.replace(base, **{k: v for k, v in arguments.items() if v is not None})
+    changes = {name: value for name, value in arguments.items() if value is not None}
+    return structs.replace(base, **changes)
 
 
 def merge_params(setup: Params, overrides: Params) -> Params:
@@ -61,8 +62,8 @@ def fit_choice(params: Params, offered: Collection[str], *, is_first: bool) -> P
     if choice is None:
         return params
     names = tuple(name for name in choice.names if name in offered)
-    unknown = choice.kind == "tool" and choice.name not in offered
-    if not offered or unknown or (choice.names and not names):
+    names_unknown_tool = choice.kind == "tool" and choice.name not in offered
+    if not offered or names_unknown_tool or (choice.names and not names):
         return structs.replace(params, tool_choice=None)
     kind, name = choice.kind, choice.name
     if kind in ("any", "tool") and not is_first:
@@ -71,10 +72,10 @@ def fit_choice(params: Params, offered: Collection[str], *, is_first: bool) -> P
 
 
 def read_choice(choice: Any) -> ToolChoice:
-    """`auto`, `any` (OpenAI's word is `required`), `none`, or the name of a tool."""
+    """The choice for `auto`, `any` (OpenAI: `required`), `none`, or the name of a tool."""
     if isinstance(choice, ToolChoice):
         return choice
-    word = _text("tool_choice", choice)
+    word = _check_word("tool_choice", choice)
     if word in CHOICES:
         return ToolChoice(word)
     return ToolChoice("any") if word == "required" else ToolChoice("tool", word)
@@ -90,13 +91,13 @@ def read_format(value: Any) -> Format:
         case {"type": "json_object"}:
             return Format("json")
         case {"type": "json_schema", "json_schema": {"schema": dict()} as inner}:
-            schema = cast(JsonObject, inner)
+            openai_format = cast(JsonObject, inner)
             return Format(
                 "schema",
-                schema["schema"],
-                schema.get("name") or SCHEMA_NAME,
-                schema.get("description"),
-                schema.get("strict"),
+                openai_format["schema"],
+                openai_format.get("name") or SCHEMA_NAME,
+                openai_format.get("description"),
+                openai_format.get("strict"),
             )
         case dict():
             return Format("schema", cast(JsonObject, value), SCHEMA_NAME)
@@ -139,7 +140,7 @@ def _set_fields(value: Params | Reasoning) -> dict[str, Any]:
     return {name: field for name, field in fields.items() if field is not None}
 
 
-def _checked_params(params: Any) -> Params:
+def _check_params(params: Any) -> Params:
     if params is None:
         return Params()
     if not isinstance(params, Params):
@@ -147,7 +148,7 @@ def _checked_params(params: Any) -> Params:
     return params
 
 
-def _number(field: str, value: Any) -> float | None:
+def _check_number(field: str, value: Any) -> float | None:
     if value is None:
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -157,14 +158,14 @@ def _number(field: str, value: Any) -> float | None:
 
 
 def read_limit(field: str, value: Any) -> float | None:
-    """A limit above 0; None for none."""
-    number = _number(field, value)
+    """A limit above 0, or None for no limit."""
+    number = _check_number(field, value)
     if number is not None and number == 0:
         raise ConfigError(f"{field}: must be above 0, not {value!r}")
     return number
 
 
-def _count(field: str, value: Any) -> int | None:
+def _check_count(field: str, value: Any) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -172,7 +173,7 @@ def _count(field: str, value: Any) -> int | None:
     return value
 
 
-def _text(field: str, value: Any) -> str:
+def _check_word(field: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{field}: must be a word, not {value!r}")
     return value

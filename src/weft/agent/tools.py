@@ -34,7 +34,7 @@ from weft.model import Audio, Block, File, Image, JsonObject, Text
 from weft.printable import encodable
 from weft.store import write_private
 
-CONTENT = (Text, Image, File, Audio)
+CONTENT_TYPES = (Text, Image, File, Audio)
 
 Permission = Literal["once", "thread", "always", "deny"]
 """An answer: allow this call, the tool in this thread, the tool everywhere, or nothing."""
@@ -78,7 +78,7 @@ class Permissions:
     """
 
     def __init__(self, ask: AskPermission, *, path: str | os.PathLike[str] | None = None) -> None:
-        """Raises `ConfigError` if `path` holds something else than a list of tools."""
+        """Raises `ConfigError` if the file `path` is not a list of tools."""
         self._ask = ask
         self._path = None if path is None else Path(path)
         self._in_thread: set[tuple[str, str]] = set()
@@ -91,7 +91,7 @@ class Permissions:
         return frozenset(self._always)
 
     def with_ask(self, ask: AskPermission) -> "Permissions":
-        """The same memory with another way to ask, for example in another window."""
+        """The same remembered answers with another way to ask, for example in another window."""
         other = copy.copy(self)
         other._ask = ask
         other._lock = asyncio.Lock()
@@ -106,8 +106,8 @@ class Permissions:
         """Whether the call may run; asks if no earlier answer allows it."""
         if self.is_allowed(request):
             return True
-        async with self._lock:  # two questions at once cannot be told apart in a terminal
-            if self.is_allowed(request):  # the answer to the question before
+        async with self._lock:  # a terminal can show one question at a time
+            if self.is_allowed(request):  # the answer to the previous question allows it
                 return True
             answer: Any = self._ask(request)
             if isinstance(answer, Awaitable):
@@ -156,7 +156,7 @@ def permissions_path(environ: Mapping[str, str]) -> Path:
 
 
 def _full_name(request: ToolRequest) -> str:
-    """A tool of a server by both names: two servers may have a tool of one name."""
+    """The tool's name, after that of its server: two servers may have tools of the same name."""
     return request.name if request.server is None else f"{request.server}/{request.name}"
 
 
@@ -207,7 +207,7 @@ class Outcome(Struct, frozen=True, gc=False):
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """What the tool result holds."""
+        """The content of the tool result."""
         return self.content or (Text(self.text),)
 
 
@@ -312,34 +312,34 @@ async def _run_in_thread(function: Callable[[], Any]) -> Any:
     return await future
 
 
-_ADDRESS = lazy_pattern(r" at 0x[0-9a-fA-F]+>")
-"""The default text of an object, which says nothing to a model."""
+_DEFAULT_REPR = lazy_pattern(r" at 0x[0-9a-fA-F]+>")
+"""The end of the default text of an object, which says nothing to a model."""
 
 
 def read_outcome(value: Any) -> Outcome:
     """A tool's return value: a string as it is, blocks as content, other values as JSON."""
     is_list = isinstance(value, list | tuple)
     items = tuple(cast(list[object], value)) if is_list else (cast(object, value),)
-    if items and all(isinstance(item, CONTENT) for item in items):
+    if items and all(isinstance(item, CONTENT_TYPES) for item in items):
         blocks = tuple(
             msgspec.structs.replace(item, text=encodable(item.text))
             if isinstance(item, Text)
             else item
             for item in cast(tuple[Block, ...], items)
         )
-        return Outcome("\n".join(map(_describe, blocks)), content=blocks)
-    text = encodable(write_result(value))
-    if _ADDRESS.search(text) and not isinstance(value, str):
-        what = f"the tool returned a value without a text form ({type(value).__name__})"
-        return Outcome(f"{what}: return a string, JSON values or content blocks", is_error=True)
+        return Outcome("\n".join(map(_block_text, blocks)), content=blocks)
+    text = encodable(result_text(value))
+    if _DEFAULT_REPR.search(text) and not isinstance(value, str):
+        problem = f"the tool returned a value without a text form ({type(value).__name__})"
+        return Outcome(f"{problem}: return a string, JSON values or content blocks", is_error=True)
     return Outcome(text)
 
 
-def _describe(block: Block) -> str:
+def _block_text(block: Block) -> str:
     return block.text if isinstance(block, Text) else f"[{type(block).__name__.lower()}]"
 
 
-def write_result(value: Any) -> str:
+def result_text(value: Any) -> str:
     """A tool's return value as text: a string as it is, other values as JSON, or their `str`."""
     if isinstance(value, str):
         return value

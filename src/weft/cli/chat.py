@@ -203,12 +203,12 @@ def gateway_of_store(args: argparse.Namespace) -> Generator[str]:
     A server that serves the store already is used, unless the options name other upstreams or it
     requires a key.
     """
-    from weft.store import SERVER, companion_path, read_server
+    from weft.store import SERVER_SUFFIX, companion_path, read_server
 
     from .run import answers, start_gateway, stop_gateway
 
     store = writable_store(args)
-    note = companion_path(store, SERVER, os.environ)
+    note = companion_path(store, SERVER_SUFFIX, os.environ)
     url = None if args.upstream or args.config else read_server(note)
     if url is not None and answers(url, "/api/system-table"):
         yield url

@@ -29,7 +29,7 @@ from weft.compact import (
     validate_compact_input,
 )
 from weft.errors import ConfigError, Refused
-from weft.history import Row, show_rows
+from weft.history import Row, visible_rows
 from weft.thread import SUMMARY_SECONDS, Asker, Thread
 
 from .common import (
@@ -381,7 +381,7 @@ def _result_json(result: CompactResult) -> dict[str, Any]:
         "thinned": [to_builtins(thinned) for thinned in result.thinned],
         "cost": result.cost,
         "changes": [to_builtins(change) for change in result.changes],
-        "after": [_row_json(row) for row in show_rows(result.rows)] if result.preview else [],
+        "after": [_row_json(row) for row in visible_rows(result.rows)] if result.preview else [],
         "line": str(result),
     }
 

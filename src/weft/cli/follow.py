@@ -21,7 +21,7 @@ import orjson
 
 from weft.errors import ConfigError
 from weft.model import Message, ToolCall, ToolResult, describe_call, is_system, texts
-from weft.store import SERVER, Store, companion_path, open_store, read_server
+from weft.store import SERVER_SUFFIX, Store, companion_path, open_store, read_server
 from weft.thread import CommitInfo, Thread, open as open_thread, split_typed
 
 from .common import existing_store, existing_thread
@@ -69,7 +69,7 @@ def follow(args: argparse.Namespace) -> int:
 
 def find_server(args: argparse.Namespace, path: str) -> str | None:
     """The URL of a server on this store that answers; raises `ConfigError` for a wrong `--url`."""
-    url = args.url or read_server(companion_path(path, SERVER, os.environ))
+    url = args.url or read_server(companion_path(path, SERVER_SUFFIX, os.environ))
     if url is None:
         return None
     try:

@@ -29,7 +29,7 @@ from typing import Any
 from msgspec import Struct, ValidationError, convert, structs
 
 from weft.errors import BudgetExceeded, CompactRefused, ConfigError
-from weft.history import Row, shows
+from weft.history import Row, is_visible
 from weft.model import Refusal, Text, ToolCall, ToolResult, side, texts
 
 from .batches import is_summary
@@ -166,7 +166,7 @@ def _old_summaries_limit(tokens: int, budget: int) -> int:
 
 
 def _is_turn(row: Row) -> bool:
-    return shows(row) and not is_summary(row)
+    return is_visible(row) and not is_summary(row)
 
 
 def measure_cutoff(layout: Layout, position: int, max_output: int) -> Cutoff:

@@ -29,7 +29,7 @@ from itertools import accumulate
 from msgspec import Struct, structs
 
 from weft.errors import CompactRefused
-from weft.history import Row, shows
+from weft.history import Row, is_visible
 from weft.model import Message, Text, ToolCall, ToolResult, is_system, side
 
 from .batches import is_summary, unmarked
@@ -200,12 +200,14 @@ class Layout:
         if cutoff not in self._folded_at:
             stay = self._fixed_at(cutoff)
             numbers = [i for i in range(self.setup_end, cutoff) if i not in stay]
-            self._folded_at[cutoff] = numbers if any(shows(self.rows[i]) for i in numbers) else []
+            self._folded_at[cutoff] = (
+                numbers if any(is_visible(self.rows[i]) for i in numbers) else []
+            )
         return self._folded_at[cutoff]
 
     def source_rows(self, cutoff: int) -> list[Row]:
         """The visible rows that a summary replaces."""
-        return [self.rows[i] for i in self.folded(cutoff) if shows(self.rows[i])]
+        return [self.rows[i] for i in self.folded(cutoff) if is_visible(self.rows[i])]
 
     def lone_summary(self, cutoff: int) -> Row | None:
         """The earlier summary, if it is the only row that would be folded.
@@ -365,7 +367,9 @@ class Layout:
 
     def _count_min_tokens(self) -> list[int]:
         """For each cut-off, the tokens of the rows that stay anyway and of the rows after it."""
-        sizes = [self.count(row.message) if row and shows(row) else 0 for row in self.stripped_rows]
+        sizes = [
+            self.count(row.message) if row and is_visible(row) else 0 for row in self.stripped_rows
+        ]
         fixed = sum(sizes[i] for i in self.fixed)
         others = [0 if i in self.fixed else size for i, size in enumerate(sizes)]
         after = [0, *accumulate(reversed(others))]
@@ -431,7 +435,7 @@ def rule_rows(rows: Sequence[Row]) -> list[int]:
     """The numbers of the system messages after the setup; of equal ones only the newest."""
     newest: dict[str, int] = {}
     for i in range(leading_system(rows), len(rows)):
-        if is_system(rows[i].message) and shows(rows[i]):
+        if is_system(rows[i].message) and is_visible(rows[i]):
             newest[rows[i].message.text] = i
     return sorted(newest.values())
 
@@ -459,7 +463,7 @@ def count_each_once(count: Count) -> Count:
 
 def count_tokens(rows: Sequence[Row], count: Count) -> int:
     """The tokens of the rows that a model sees."""
-    return sum(count(row.message) for row in rows if shows(row))
+    return sum(count(row.message) for row in rows if is_visible(row))
 
 
 def _has_calls(row: Row) -> bool:
@@ -473,7 +477,7 @@ def _has_results(row: Row) -> bool:
 def is_request(row: Row) -> bool:
     """Whether a row is a visible message of the user with text, and not a summary."""
     has_text = any(isinstance(block, Text) and block.text.strip() for block in row.message.blocks)
-    return row.message.role == "user" and row.kind != "summary" and shows(row) and has_text
+    return row.message.role == "user" and row.kind != "summary" and is_visible(row) and has_text
 
 
 def request_rows(rows: Sequence[Row]) -> list[int]:

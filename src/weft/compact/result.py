@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from weft.history import Row, shows
+from weft.history import Row, is_visible
 from weft.ids import Id
 from weft.model import is_system
 
@@ -89,14 +89,14 @@ def describe_changes(rows: Sequence[Row], plan: Plan, count: Count) -> tuple[Mes
     thinned = {result.id for result in plan.thinned}
     stripped = {block.id for block in plan.stripped}
     changes: list[MessageChange] = []
-    old = [(number, row) for number, row in enumerate(rows) if shows(row)]
+    old = [(number, row) for number, row in enumerate(rows) if is_visible(row)]
     for row in plan.rows:
         if row.id is None:
             changes.append(
                 _change(row, "added", "the summary of what is folded", 0, count(row.message))
             )
             continue
-        if not shows(row):
+        if not is_visible(row):
             continue
         while old and old[0][1].id != row.id and old[0][1].id not in after:
             changes.append(_folded_change(old.pop(0), reasons, count))
@@ -140,7 +140,7 @@ def _describe_reasons(rows: Sequence[Row], after: Mapping[Id, Row]) -> dict[int,
     rules = frozenset(rule_rows(rows))
     unread = frozenset(unread_rows(rows))
     requests = request_rows(rows)
-    folded = [i for i, row in enumerate(rows) if shows(row) and row.id not in after]
+    folded = [i for i, row in enumerate(rows) if is_visible(row) and row.id not in after]
     last_folded = folded[-1] if folded else -1
     reasons: dict[int, str] = {}
     for i, row in enumerate(rows):

@@ -19,7 +19,7 @@ from math import log
 
 from msgspec import Struct, structs
 
-from weft.history import Row, shows
+from weft.history import Row, is_visible
 from weft.lazy import lazy_pattern
 from weft.model import (
     Audio,
@@ -87,7 +87,7 @@ def unread_rows(rows: Sequence[Row]) -> list[int]:
     """The indexes of the rows with unread results."""
     answers = [i for i, row in enumerate(rows) if side(row.message.role) == "assistant"]
     first = answers[-1] + 1 if answers else 0
-    return [i for i in range(first, len(rows)) if shows(rows[i]) and _has_results(rows[i])]
+    return [i for i in range(first, len(rows)) if is_visible(rows[i]) and _has_results(rows[i])]
 
 
 def thinnable_rows(rows: Sequence[Row]) -> list[int]:
@@ -357,7 +357,7 @@ def _task_words(rows: Sequence[Row], unread: Sequence[int]) -> list[str]:
 
 def _is_request(row: Row) -> bool:
     has_text = any(isinstance(block, Text) and block.text.strip() for block in row.message.blocks)
-    return row.message.role == "user" and row.kind != "summary" and shows(row) and has_text
+    return row.message.role == "user" and row.kind != "summary" and is_visible(row) and has_text
 
 
 def _has_results(row: Row) -> bool:

@@ -12,7 +12,7 @@ from weft.agent import table_json
 from weft.client import OFFLINE_MODEL
 from weft.demo import SAMPLE
 from weft.errors import Refused
-from weft.history import read_branches, shows, threads_with
+from weft.history import is_visible, read_branches, threads_with
 from weft.ids import Id
 from weft.model import JsonObject
 from weft.store import Step, Store, ThreadRecord
@@ -187,7 +187,7 @@ def show_thread(call: ApiCall) -> JsonObject:
             if child.parent == record.name
         ],
         "running": call.state.runs.find(record.name, thread.current) is not None,
-        "unanswered": is_unanswered([row.message for row in view.rows if shows(row)]),
+        "unanswered": is_unanswered([row.message for row in view.rows if is_visible(row)]),
         "attempts": attempts_json(steps, thread.attempts()),
         "remarks": call.state.runs.remarks(record.name, thread.current),
         **thread_json(view, changes, count, call.number("last") or ROW_LIMIT),

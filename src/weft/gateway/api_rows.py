@@ -31,7 +31,7 @@ import orjson
 from weft.catalog import Catalog
 from weft.demo import SAMPLE
 from weft.errors import Refused
-from weft.history import Row, Setup, read_branches, read_stop_reason, read_times, shows
+from weft.history import Row, Setup, is_visible, read_branches, read_stop_reason, read_times
 from weft.ids import Id
 from weft.model import (
     Audio,
@@ -126,7 +126,7 @@ def show_rows(call: ApiCall) -> JsonObject:
         "commit": commit,
         "sample": record.name == SAMPLE,
         "running": call.state.runs.find(record.name, branch) is not None,
-        "unanswered": is_unanswered([row.message for row in rows[-LAST_ROWS:] if shows(row)]),
+        "unanswered": is_unanswered([row.message for row in rows[-LAST_ROWS:] if is_visible(row)]),
         "total": len(rows),
         "part": False,
         "appended": earlier is not None,
@@ -170,7 +170,7 @@ def _show_tail(call: ApiCall, record: ThreadRecord, branch: str, head: Id) -> Js
         "branches": sorted({branch, *read_branches(call.store, record.name)}),
         "head": head.hex(),
         "running": call.state.runs.find(record.name, branch) is not None,
-        "unanswered": is_unanswered([row.message for row in rows[-LAST_ROWS:] if shows(row)]),
+        "unanswered": is_unanswered([row.message for row in rows[-LAST_ROWS:] if is_visible(row)]),
         "total": total,
         "part": True,
         "first": total - len(window),

@@ -26,7 +26,7 @@ from weft.agent import McpServer
 from weft.client import HttpClient
 from weft.codec import CODECS
 from weft.errors import ConfigError, Refused
-from weft.store import SERVER, announced, open_store
+from weft.store import SERVER_SUFFIX, announce_server, open_store
 
 from .api import routes
 from .api_events import PATH as EVENTS
@@ -231,8 +231,10 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         await _await_listener(settings.host, port, serving)
         url = url_of(settings.host, port)
         # Commands of the same store find the running server by this file.
-        server_file = None if settings.journal is None else settings.journal.with_suffix(SERVER)
-        with announced(server_file, url):
+        server_file = (
+            None if settings.journal is None else settings.journal.with_suffix(SERVER_SUFFIX)
+        )
+        with announce_server(server_file, url):
             announce(url)
             await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
         server.stop()

@@ -37,13 +37,13 @@ from weft.history import (
     chain_message,
     decode_appended,
     echo_length,
+    empty_chain,
     equal_length,
     find_edit,
-    first_link,
     is_echo,
     read_branches,
-    show_rows,
     trace,
+    visible_rows,
 )
 from weft.ids import Id, object_id
 from weft.model import (
@@ -660,7 +660,7 @@ def _align_head(store: Store, incoming: Incoming, thread: str) -> Continuation |
 
 def _dialogue_rows(store: Store, thread: str, head: Id) -> list[Row]:
     """The rows of a conversation without system messages."""
-    rows = show_rows(View().extend(store.walk(thread, head)).rows)
+    rows = visible_rows(View().extend(store.walk(thread, head)).rows)
     return [row for row in rows if not is_system(row.message)]
 
 
@@ -815,7 +815,7 @@ def is_equal_echo(answer: Message, echo: Sequence[Message]) -> bool:
 
     A client may send the answer as several messages, or one of several messages is the answer.
     """
-    start = first_link("")
+    start = empty_chain("")
     blocks = [block for message in echo for block in message.blocks]
     chains = {chain_message(start, Message("assistant", tuple(blocks)))}
     chains |= {chain_message(start, message) for message in echo}

@@ -39,9 +39,9 @@ from weft.history import (
     match_key,
     plan_rewrite,
     read_branches,
-    show_rows,
     tools_digest,
     trace,
+    visible_rows,
 )
 from weft.ids import Id
 from weft.model import (
@@ -633,7 +633,7 @@ def _read_without_foreign_parts(
     """
     steps = list(store.walk(thread, commit))
     view = View().extend(steps)
-    rows = show_rows(view.rows)
+    rows = visible_rows(view.rows)
     messages = [row.message for row in rows]
     if store.find_links([ambiguous_key(step.commit.id) for step in steps]):
         cleaned = [
@@ -1079,7 +1079,7 @@ def _digests_at(
     if digests is not None:
         return digests
     view = _view(store, thread, commit)
-    points = trace("", [row.message for row in show_rows(view.rows)], context.volatile)
+    points = trace("", [row.message for row in visible_rows(view.rows)], context.volatile)
     system = points[-1].system if points else b""
     tools = tools_digest(() if view.setup is None else view.setup.tools)
     context.digests.put(thread, commit, system, tools)

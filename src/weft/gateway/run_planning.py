@@ -34,7 +34,7 @@ from weft.client import (
 )
 from weft.demo import demo_tools
 from weft.errors import Refused, WeftError
-from weft.history import Row, shows
+from weft.history import Row, is_visible
 from weft.model import JsonObject, Message, Origin
 from weft.thread import CompiledContext, Thread, open as open_thread
 from weft.tokens import counter_for
@@ -191,7 +191,7 @@ def make_claude_agent(plan: Plan, run: Run) -> ClaudeAgent:
         permission=memory.with_ask(run.questions.ask_permission),
         ask_user=run.questions.ask_user,
         sessions=state.claude_sessions,
-        settled=wait_recorded,
+        wait_recorded=wait_recorded,
         catalog=state.catalog,
     )
 
@@ -398,7 +398,7 @@ def reported_tokens(view: ThreadView, model: str, counts: MessageCounts) -> int 
             is_unchanged = view.view.at(row.id) is not None
             tokens = usage.input + usage.output + later_tokens
             return tokens if is_own and is_unchanged else None
-        if shows(row):
+        if is_visible(row):
             _, row_tokens = counts.get(id(row.message), (row.message, 0))
             later_tokens += row_tokens
     return None

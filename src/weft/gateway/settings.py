@@ -75,7 +75,7 @@ from weft.client import (
 )
 from weft.codec import ThinkingMember
 from weft.errors import ConfigError
-from weft.store import JOURNAL, companion_path
+from weft.store import JOURNAL_SUFFIX, companion_path
 
 SPARE_FILES = 64
 """Open files that are not connections: the store, its journal, the page."""
@@ -266,7 +266,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         limits=file.limits,
         thinking=file.thinking,
         record_wait=_read_record_wait(file.record_wait, environ),
-        journal=companion_path(store or _expand(DEFAULT_STORE), JOURNAL, environ),
+        journal=companion_path(store or _expand(DEFAULT_STORE), JOURNAL_SUFFIX, environ),
         volatile=_read_patterns(file.volatile_system),
         offline_pace=_read_seconds("WEFT_OFFLINE_PACE", environ),
         auto_compact=_first(flags.auto_compact, file.auto_compact, None, False),

@@ -19,7 +19,7 @@ import orjson
 from msgspec import Struct
 
 from weft.agent import MessageCounts
-from weft.history import Count, Row, View, compile_last, read_stop_reason, shows
+from weft.history import Count, Row, View, compile_last, is_visible, read_stop_reason
 from weft.ids import Id
 from weft.model import (
     Audio,
@@ -559,7 +559,7 @@ def tokens_json(before: Sequence[Row], after: Sequence[Row], count: Count) -> Js
 
 
 def count_rows(rows: Iterable[Row], count: Callable[[Message], int]) -> int:
-    return sum(count(row.message) for row in rows if shows(row))
+    return sum(count(row.message) for row in rows if is_visible(row))
 
 
 def describe_annotation(info: CommitInfo) -> str | None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
         compile_slots,
         compile_tail,
         is_signed,
-        show_rows,
-        shows,
+        is_visible,
+        visible_rows,
     )
     from .conflict import (
         CHOICES,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         Conflict,
         ResultConflict,
         SetupConflict,
-        open_answers,
+        answers_to_open_calls,
     )
     from .diff import Diff, DiffLine, diff_rows
     from .graph import (
@@ -64,10 +64,10 @@ if TYPE_CHECKING:
         chain_message,
         chain_messages,
         echo_length,
+        empty_chain,
         encode_series,
         equal_length,
         find_edit,
-        first_link,
         is_echo,
         is_same_input,
         match_key,
@@ -152,10 +152,12 @@ __getattr__ = lazy_names(
     __name__,
     {
         "compile": (
-            "HIDDEN_KINDS Count View compile_last compile_slots compile_tail is_signed show_rows "
-            "shows"
+            "HIDDEN_KINDS Count View compile_last compile_slots compile_tail is_signed is_visible "
+            "visible_rows"
         ),
-        "conflict": "CHOICES AnyConflict Choose Conflict ResultConflict SetupConflict open_answers",
+        "conflict": (
+            "CHOICES AnyConflict Choose Conflict ResultConflict SetupConflict answers_to_open_calls"
+        ),
         "diff": "Diff DiffLine diff_rows",
         "graph": (
             "TAG PlacedCommit assign_lanes merge_base newest_first read_ancestors read_branches "
@@ -167,7 +169,7 @@ __getattr__ = lazy_names(
         ),
         "match": (
             "Point Series Trace align_trimmed align_turns chain_message chain_messages echo_length "
-            "encode_series equal_length find_edit first_link is_echo is_same_input match_key "
+            "encode_series equal_length find_edit empty_chain is_echo is_same_input match_key "
             "tools_digest trace"
         ),
         "merge": (
@@ -243,6 +245,7 @@ __all__ = [
     "add_times",
     "align_trimmed",
     "align_turns",
+    "answers_to_open_calls",
     "apply_rewrite",
     "assign_lanes",
     "chain_message",
@@ -263,6 +266,7 @@ __all__ = [
     "diff_rows",
     "echo_length",
     "edit_text",
+    "empty_chain",
     "encode_attempt",
     "encode_body",
     "encode_commit",
@@ -271,7 +275,6 @@ __all__ = [
     "equal_length",
     "examine",
     "find_edit",
-    "first_link",
     "forget_text",
     "has_content",
     "index_after_write",
@@ -281,6 +284,7 @@ __all__ = [
     "is_same_input",
     "is_signed",
     "is_switch",
+    "is_visible",
     "match_key",
     "merge3",
     "merge_base",
@@ -288,7 +292,6 @@ __all__ = [
     "message_words",
     "newest_first",
     "note_texts",
-    "open_answers",
     "parse_query",
     "plan_forget",
     "plan_redo",
@@ -314,11 +317,10 @@ __all__ = [
     "search_commits",
     "search_matches",
     "setup_changes",
-    "show_rows",
-    "shows",
     "sweep",
     "threads_with",
     "tools_digest",
     "trace",
     "truncate_damaged_branch",
+    "visible_rows",
 ]

@@ -16,7 +16,7 @@ from weft.ids import Id
 from weft.model import Message, Redacted, Text, Thinking
 from weft.store import Step, Store
 
-from .objects import PLAIN_BODIES, Rewrite, Row, Setup, State, decode_body, encode_entry
+from .objects import PLAIN_BODIES, Insert, Rewrite, Row, Setup, State, decode_body, encode_entry
 from .ops import (
     ListRows,
     SlotIndex,
@@ -38,14 +38,17 @@ from .ops import (
 # - `compile_slots` needs a few rows at any position. Nearly every commit only appends one row; of
 #   these, it reads only the needed ones and those that a rewrite names.
 
-SLACK = 64  # more commits are read than rows are needed: some append nothing, or a hidden row
+EXTRA_COMMITS = 64
+"""`compile_tail` reads this many commits more than rows: some append no row, or a hidden one."""
+
 GROWTH = 4
+"""If they were too few, it reads this many times as many."""
 
 
 class PartialRows(ListRows):
     """Some rows of a list, in the same order. A row may be missing for one of two reasons:
 
-    - it comes before all rows that are here (never with `from_start`), or
+    - it comes before all rows of this list (never with `from_start`), or
     - no later rewrite refers to it.
     """
 
@@ -53,7 +56,7 @@ class PartialRows(ListRows):
         super().__init__()
         self._from_start = from_start
         self.moved_out: set[Id] = set()
-        """Slots that a rewrite moved to before all rows that are here."""
+        """Slots that a rewrite moved to a position before all rows of this list."""
 
     def rewrite(self, op: Rewrite, messages: Sequence[Message], step: Step) -> None:
         index = self.index
@@ -64,10 +67,10 @@ class PartialRows(ListRows):
             if (self._from_start if insert.after is None else insert.after in index)
         ]
         if len(inserts) < len(op.insert):
-            self.moved_out |= _inserted(op) - _inserted(Rewrite(insert=tuple(inserts)))
+            self.moved_out |= _inserted_slots(op.insert) - _inserted_slots(inserts)
         partial = Rewrite(
             drop=tuple(
-                (first if first in index else self._first(), last)
+                (first if first in index else self._first_slot(), last)
                 for first, last in op.drop
                 if last in index
             ),
@@ -77,14 +80,14 @@ class PartialRows(ListRows):
         if partial.touches_rows:
             super().rewrite(partial, messages, step)
 
-    def _first(self) -> Id:
+    def _first_slot(self) -> Id:
         slot = self.rows[0].id
         assert slot is not None
         return slot
 
 
 def compile_last(store: Store, thread: str, head: Id, limit: int) -> tuple[list[Step], list[Row]]:
-    """The last `limit` commits at this commit, and the rows that they leave, also hidden ones."""
+    """The last `limit` commits up to `head`, and the rows that they add, hidden ones included."""
     steps = store.walk(thread, head, limit=limit)
     rows = PartialRows(from_start=len(steps) < limit)
     run_steps(steps, rows)
@@ -92,15 +95,15 @@ def compile_last(store: Store, thread: str, head: Id, limit: int) -> tuple[list[
 
 
 def compile_tail(
-    store: Store, thread: str, head: Id, last: int, *, reasoning: bool = False
+    store: Store, thread: str, head: Id, count: int, *, reasoning: bool = False
 ) -> list[Row]:
-    """The last `last` visible rows at this commit, or all if there are fewer."""
-    limit = last + SLACK
+    """The last `count` visible rows at this commit, or all if there are fewer."""
+    limit = count + EXTRA_COMMITS
     while True:
         steps, rows = compile_last(store, thread, head, limit)
-        shown = show_rows(rows, reasoning=reasoning)
-        if len(shown) >= last or len(steps) < limit:
-            return shown[max(0, len(shown) - last) :]
+        visible = visible_rows(rows, reasoning=reasoning)
+        if len(visible) >= count or len(steps) < limit:
+            return visible[max(0, len(visible) - count) :]
         limit *= GROWTH
 
 
@@ -144,8 +147,8 @@ def _anchors(steps: Iterable[Step]) -> Iterator[Id]:
                     yield insert.after
 
 
-def _inserted(op: Rewrite) -> set[Id]:
-    return {new.slot for insert in op.insert for new in insert.rows if new.slot is not None}
+def _inserted_slots(inserts: Iterable[Insert]) -> set[Id]:
+    return {new.slot for insert in inserts for new in insert.rows if new.slot is not None}
 
 
 # Signed thinking is only valid after the rows that it was signed after.
@@ -155,11 +158,11 @@ def _inserted(op: Rewrite) -> set[Id]:
 # not be sent. The stored row stays as it is: if the old rows come back (a revert, an undo), the
 # thinking may be sent again.
 #
-# So for each row with signed thinking one number is kept: the fingerprint of all rows that showed
-# before it when it was appended. Threads without thinking pay nothing for this.
+# So for each row with signed thinking one number is kept: the fingerprint of all rows that were
+# visible before it when it was appended. Threads without thinking pay nothing for this.
 
 START = 0
-UNKNOWN = (0, -1)
+"""The fingerprint of no rows."""
 
 
 class SignatureIndex:
@@ -173,8 +176,12 @@ class SignatureIndex:
 
     def __init__(self, base: "SignatureIndex | None" = None, depth: int = 0) -> None:
         """Empty, or the entries of `base` up to this depth of its chain."""
-        fingerprints: dict[Id, tuple[int, int]] = {} if base is None else base._fingerprints
-        self._fingerprints = {slot: at for slot, at in fingerprints.items() if at[0] <= depth}
+        entries = {} if base is None else base._fingerprints
+        self._fingerprints: dict[Id, tuple[int, int]] = {
+            slot: (bound_depth, fingerprint)
+            for slot, (bound_depth, fingerprint) in entries.items()
+            if bound_depth <= depth
+        }
         self._hashes: dict[Id, tuple[Message, int]] = {} if base is None else base._hashes
 
     def bind(self, slot: Id, depth: int, fingerprint: int) -> None:
@@ -195,14 +202,17 @@ class SignatureIndex:
             fingerprint = self.fingerprint(rows[hashed_count:position], fingerprint)
             hashed_count = position
             slot = rows[position].id
-            if slot is not None and self._fingerprints.get(slot, UNKNOWN)[1] != fingerprint:
+            if slot is None:
+                continue
+            bound = self._fingerprints.get(slot)
+            if bound is None or bound[1] != fingerprint:
                 stale.add(slot)
         return frozenset(stale)
 
     def _hash(self, row: Row) -> int:
-        row_hash = None if row.id is None else self._hashes.get(row.id)
-        if row_hash is not None and row_hash[0] is row.message:
-            return row_hash[1]
+        cached = None if row.id is None else self._hashes.get(row.id)
+        if cached is not None and cached[0] is row.message:
+            return cached[1]
         value = hash(encode_entry(row.message)[0])
         if row.id is not None:
             self._hashes[row.id] = (row.message, value)
@@ -229,16 +239,16 @@ class SharedRows:
     """The data that the views of one branch share: rows, their positions and running token sums.
 
     Each row from position `first_append` on was appended by a commit of its own, so each of those
-    commits has a view of these rows; `marks` has the depth and the setup of each. If a rebase or a
-    cherry-pick appended a row again, `replayed_by` has its commit by the slot of the row.
+    commits has a view of these rows. `append_points` has the depth and the setup of each commit. If
+    a rebase or a cherry-pick appended a row again, `replayed_by` has its commit by the row's slot.
     """
 
     __slots__ = (
         "_fingerprint",
+        "append_points",
         "first_append",
         "index",
         "lock",
-        "marks",
         "replayed_by",
         "rows",
         "signatures",
@@ -246,45 +256,45 @@ class SharedRows:
     )
 
     def __init__(
-        self, rows: list[Row], base: "SharedRows | None" = None, depth: int = 0, same: int = 0
+        self, rows: list[Row], base: "SharedRows | None" = None, depth: int = 0, unchanged: int = 0
     ) -> None:
-        """With `base`, the first `same` rows are those of `base` at the commit of this depth."""
+        """With `base`, the first `unchanged` rows are those of `base` at the commit at `depth`."""
         self.rows = rows
         self.signatures = SignatureIndex(None if base is None else base.signatures, depth)
         self.replayed_by: dict[Id, Id] = {} if base is None else base.replayed_by
-        self._fingerprint = (0, START)
-        self.index = SlotIndex(rows, None if base is None else base.index, same)
+        self._fingerprint = (0, START)  # a number of rows, and their fingerprint
+        self.index = SlotIndex(rows, None if base is None else base.index, unchanged)
         self.sums: list[int] = []
         self.lock = Lock()
         self.first_append = len(rows)
-        self.marks: list[tuple[int, Setup | None]] = []
+        self.append_points: list[tuple[int, Setup | None]] = []
 
     def append(self, row: Row, depth: int, setup: Setup | None, commit: Id) -> None:
         """Add the row that `commit` appends."""
         assert row.id is not None
         is_new = row.id == commit
         if is_new and is_signed(row.message):
-            self.signatures.bind(row.id, depth, self._fingerprint_here())
+            self.signatures.bind(row.id, depth, self._fingerprint_rows())
         if not is_new:
-            self.index = SlotIndex(self.rows)  # indexes built on the old one still need it as it is
+            self.index = SlotIndex(self.rows)  # other indexes build on the old one: not changed
         self.index.own[row.id] = len(self.rows)
         self.rows.append(row)
         if is_new:
-            self.marks.append((depth, setup))
+            self.append_points.append((depth, setup))
         else:
             self.replayed_by[row.id] = commit
-            self.forget_past()
+            self.forget_earlier_commits()
 
-    def forget_past(self) -> None:
-        """Forget the earlier commits: they no longer have a view of these rows."""
+    def forget_earlier_commits(self) -> None:
+        """The views of earlier commits are no longer the first rows of this list."""
         self.first_append = len(self.rows)
-        self.marks.clear()
+        self.append_points.clear()
         self._fingerprint = (0, START)
 
-    def _fingerprint_here(self) -> int:
+    def _fingerprint_rows(self) -> int:
         """The fingerprint of all visible rows, continued from the last call."""
         position, fingerprint = self._fingerprint
-        fingerprint = self.signatures.fingerprint(show_rows(self.rows[position:]), fingerprint)
+        fingerprint = self.signatures.fingerprint(visible_rows(self.rows[position:]), fingerprint)
         self._fingerprint = (len(self.rows), fingerprint)
         return fingerprint
 
@@ -312,7 +322,7 @@ class View:
     def of_rows(cls, rows: Sequence[Row], head: Id, depth: int) -> "View":
         """A view of only these rows, which may be a part of those at commit `head`.
 
-        Extending it raises `Damaged` if a commit changes one of the others.
+        `extend` raises `Damaged` if a commit changes one of the other rows.
         """
         return cls(SharedRows(list(rows)), len(rows), head, depth)
 
@@ -329,14 +339,14 @@ class View:
     def stale_signatures(self, rows: Sequence[Row] | None = None) -> frozenset[Id]:
         """The slots whose signed thinking no longer follows the rows that it was signed after.
 
-        This includes rows that another branch or a compaction brought. With `rows`, the answer is
-        for these rows instead of the view's own.
+        This includes rows that a merge or a compaction added. With `rows`, these are checked
+        instead of the view's own.
         """
-        shown = show_rows(self.rows if rows is None else rows)
-        return self._shared.signatures.stale_signatures(shown)
+        visible = visible_rows(self.rows if rows is None else rows)
+        return self._shared.signatures.stale_signatures(visible)
 
     def commit_of(self, slot: Id) -> Id:
-        """The commit that appended the row in this slot, if an append did."""
+        """The commit that appended the row in this slot; the slot itself if no append did."""
         return self._shared.replayed_by.get(slot, slot)
 
     def find(self, slot: Id) -> Row | None:
@@ -345,14 +355,14 @@ class View:
         return None if position is None or position >= self.length else self._shared.rows[position]
 
     def at(self, head: Id) -> "View | None":
-        """The view of another commit, if the shared list went through it."""
+        """The view of an earlier or later commit, if its rows are the first ones of this list."""
         if head == self.head:
             return self
         shared = self._shared
         position = shared.index.own.get(head, -1)
         if not shared.first_append <= position < len(shared.rows):
             return None
-        depth, setup = shared.marks[position - shared.first_append]
+        depth, setup = shared.append_points[position - shared.first_append]
         return View(shared, position + 1, head, depth, setup)
 
     def tokens(self, count: Count) -> int:
@@ -361,13 +371,13 @@ class View:
         with self._shared.lock:  # callers may share a view between threads
             total = sums[-1] if sums else 0
             for row in self._shared.rows[len(sums) : self.length]:
-                if shows(row):
+                if is_visible(row):
                     total += count(row.message)
                 sums.append(total)
         return sums[self.length - 1] if self.length else 0
 
     @property
-    def counted(self) -> int | None:
+    def counted_tokens(self) -> int | None:
         """The result of `tokens`, or `None` if some rows have not been counted yet."""
         sums = self._shared.sums
         if self.length > len(sums):
@@ -389,47 +399,47 @@ class _ExtendedRows:
     """The rows of a view that is being extended.
 
     Appends go to the end of the shared list. Any other change copies the list first, because older
-    views still show it. So does an append, if another view has already appended to the list.
+    views still use it. So does an append, if another view has already appended to the list.
     """
 
-    __slots__ = ("_depth", "_is_seen", "length", "shared")
+    __slots__ = ("_depth", "_is_shared", "length", "shared")
 
     def __init__(self, shared: SharedRows, length: int, depth: int) -> None:
         self.shared = shared
         self.length: int = length
         self._depth = depth
-        self._is_seen = True  # whether another view may show the shared list
+        self._is_shared = True  # whether another view may use the list
 
     def append(self, row: Row, step: Step, setup: Setup | None) -> None:
         shared = self.shared
         if self.length != len(shared.rows):
             shared = SharedRows(shared.rows[: self.length], shared, self._depth, self.length)
             self.shared = shared
-            self._is_seen = False
+            self._is_shared = False
         self._depth = step.depth
         shared.append(row, self._depth, setup, step.commit.id)
         self.length += 1
 
     def rewrite(self, op: Rewrite, messages: Sequence[Message], step: Step) -> None:
         shared, length, commit = self.shared, self.length, step.commit.id
-        if self._is_seen or op.drop or op.insert or length != len(shared.rows):
+        if self._is_shared or op.drop or op.insert or length != len(shared.rows):
             before = shared.rows if length == len(shared.rows) else shared.rows[:length]
             rows = apply_rewrite(before, op, messages, commit, shared.index)
-            same = count_untouched(op, shared.index, length)
-            self.shared = SharedRows(rows, shared, self._depth, same)
-            self._is_seen = False
-        else:  # no view shows this list yet: it can be changed in place
+            unchanged = count_untouched(op, shared.index, length)
+            self.shared = SharedRows(rows, shared, self._depth, unchanged)
+            self._is_shared = False
+        else:  # no view uses this list yet: it can be changed in place
             change_in_place(shared.rows, op, messages, commit, shared.index)
-            shared.forget_past()
+            shared.forget_earlier_commits()
         self.length = len(self.shared.rows)
         self._depth = step.depth
 
 
-def shows(row: Row, *, reasoning: bool = False) -> bool:
-    """Whether this row is sent to a model."""
+def is_visible(row: Row, *, reasoning: bool = False) -> bool:
+    """Whether this row is sent to a model; `reasoning` includes rows of that kind."""
     return row.priority != "skip" and (reasoning or row.kind not in HIDDEN_KINDS)
 
 
-def show_rows(rows: Iterable[Row], *, reasoning: bool = False) -> list[Row]:
+def visible_rows(rows: Iterable[Row], *, reasoning: bool = False) -> list[Row]:
     """The rows that are sent to a model."""
-    return [row for row in rows if shows(row, reasoning=reasoning)]
+    return [row for row in rows if is_visible(row, reasoning=reasoning)]

@@ -2,8 +2,8 @@
 
 Both sides of a merge may have answered a call that they share. No vendor accepts two results for
 one call, and neither may be lost. The two results are in different rows, so the merge of rows does
-not see a conflict. `settle_results` finds them, in the order of the merged list: the earlier row
-gets the result that was chosen, the later one loses its own.
+not see a conflict. `resolve_results` finds these calls in the merged list: the earlier row gets the
+chosen result, and the later row loses its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from .objects import Row, Setup
 
 CHOICES = ("ours", "theirs", "concat")
 SETUP = "setup"
-SHORT = 32  # how much of a result is shown where a conflict is described
+SHOWN_RESULT = 32  # characters of a result in the description of a conflict
 
 RowsBySlot = Mapping[Id, Row]
 
@@ -95,7 +95,7 @@ class ResultConflict(Struct, frozen=True):
     @property
     def place(self) -> str:
         """A short description: the call, and the result on each side."""
-        ours, theirs = (_short(result) for result in (self.ours, self.theirs))
+        ours, theirs = (_shorten(result) for result in (self.ours, self.theirs))
         return f"the result of call {self.call_id} (ours {ours!r}, theirs {theirs!r})"
 
 
@@ -105,26 +105,28 @@ Choose = Callable[[AnyConflict], str]
 """Resolves one conflict: returns `ours`, `theirs`, `concat` (both), or the text to use."""
 
 
-def _short(result: ToolResult) -> str:
+def _shorten(result: ToolResult) -> str:
     text = " ".join(" ".join(texts(result.content)).split())
-    return text if len(text) <= SHORT else text[: SHORT - 1] + "…"
+    return text if len(text) <= SHOWN_RESULT else text[: SHOWN_RESULT - 1] + "…"
 
 
-def settle_results(
+def resolve_results(
     order: Sequence[Id],
     rows: dict[Id, Row | None],
     ours_by_slot: RowsBySlot,
     theirs_by_slot: RowsBySlot,
-    settle: Choose,
+    choose: Choose,
 ) -> tuple[str, ...]:
     """Keep one result for each call in `rows`; returns the calls that both sides had answered.
 
-    Equal results are no conflict: `settle` is called only if the results differ.
+    `order` has the slots of the merged list. Equal results are no conflict: `choose` is called only
+    if the results differ.
     """
-    answered: list[str] = []
-    for call, first, second in list(_rivals(order, rows, ours_by_slot, theirs_by_slot)):
-        answered.append(call)
-        first_result, second_result = _result(rows[first], call), _result(rows[second], call)
+    answered_twice: list[str] = []
+    for call, first, second in list(_answered_twice(order, rows, ours_by_slot, theirs_by_slot)):
+        answered_twice.append(call)
+        first_result = _find_result(rows[first], call)
+        second_result = _find_result(rows[second], call)
         ours, theirs = (
             (first_result, second_result)
             if first in ours_by_slot
@@ -133,10 +135,10 @@ def settle_results(
         chosen = ours
         if not is_same_result(ours, theirs):
             conflict = ResultConflict(call, ours, theirs)
-            chosen = choose_result(conflict, settle(conflict))
+            chosen = choose_result(conflict, choose(conflict))
         rows[first] = _with_result(rows[first], chosen)
         rows[second] = _without_result(rows[second], call)
-    return tuple(sorted(set(answered)))
+    return tuple(sorted(set(answered_twice)))
 
 
 def is_same_result(one: ToolResult, other: ToolResult) -> bool:
@@ -163,7 +165,7 @@ def concat_results(ours: ToolResult, theirs: ToolResult) -> ToolResult:
     return structs.replace(ours, content=content, is_error=failed, form="")
 
 
-def is_answered_again(rows: Iterable[Row], message: Message) -> bool:
+def has_second_result(rows: Iterable[Row], message: Message) -> bool:
     """Whether the message has a result for a call that these rows have answered already."""
     call_ids = {block.call_id for block in message.blocks if isinstance(block, ToolResult)}
     answered: set[str] = set()
@@ -188,8 +190,8 @@ def open_calls(rows: Iterable[Row]) -> set[str]:
     return open_ids
 
 
-def open_answers(base: Sequence[Row], side: Sequence[Row]) -> list[Row]:
-    """The rows that one side added to answer calls that are open in `base`."""
+def answers_to_open_calls(base: Sequence[Row], side: Sequence[Row]) -> list[Row]:
+    """The results that one side added for calls without a result in `base`, as rows."""
     base_slots = {row.id for row in base}
     open_ids = open_calls(base)
     answers: list[Row] = []
@@ -208,35 +210,32 @@ def open_answers(base: Sequence[Row], side: Sequence[Row]) -> list[Row]:
     return answers
 
 
-def _rivals(
+def _answered_twice(
     order: Sequence[Id], rows: dict[Id, Row | None], ours: RowsBySlot, theirs: RowsBySlot
 ) -> Iterator[tuple[str, Id, Id]]:
     """Calls that each side answers in a row of its own, with the slots of both rows."""
-    first: dict[str, Id] = {}
+    answered_in: dict[str, Id] = {}
     for slot in order:
         row = rows[slot]
         if row is None or row.priority == "skip":
             continue
         for block in row.message.blocks:
             if isinstance(block, ToolCall):
-                first.pop(block.id, None)  # an id that is used again is another call
+                answered_in.pop(block.id, None)  # an id that is used again is another call
             elif isinstance(block, ToolResult):
-                earlier = first.setdefault(block.call_id, slot)
-                if earlier != slot and {
-                    _side(earlier, ours, theirs),
-                    _side(slot, ours, theirs),
-                } == {
-                    "ours",
-                    "theirs",
-                }:
+                earlier = answered_in.setdefault(block.call_id, slot)
+                sides = {_side(earlier, ours, theirs), _side(slot, ours, theirs)}
+                if earlier != slot and sides == {"ours", "theirs"}:
                     yield block.call_id, earlier, slot
 
 
 def _side(slot: Id, ours: RowsBySlot, theirs: RowsBySlot) -> str:
-    return "both" if slot in ours and slot in theirs else "ours" if slot in ours else "theirs"
+    if slot in ours and slot in theirs:
+        return "both"
+    return "ours" if slot in ours else "theirs"
 
 
-def _result(row: Row | None, call: str) -> ToolResult:
+def _find_result(row: Row | None, call: str) -> ToolResult:
     assert row is not None
     for block in row.message.blocks:
         if isinstance(block, ToolResult) and block.call_id == call:

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 from weft.ids import Id
 from weft.model import speaker, spoken
 
-from .compile import Count, shows
+from .compile import Count, is_visible
 from .objects import Row
 
 
@@ -46,15 +46,16 @@ class Diff(Struct, frozen=True):
 
     @property
     def added(self) -> tuple[Row, ...]:
-        return tuple(d.after for d in self.changes if d.kind == "added" and d.after)
+        return tuple(line.after for line in self.changes if line.kind == "added" and line.after)
 
     @property
     def removed(self) -> tuple[Row, ...]:
-        return tuple(d.before for d in self.changes if d.kind == "removed" and d.before)
+        return tuple(line.before for line in self.changes if line.kind == "removed" and line.before)
 
     @property
     def changed(self) -> tuple[tuple[Row, Row], ...]:
-        return tuple((d.before, d.after) for d in self.changes if d.before and d.after)
+        pairs = ((line.before, line.after) for line in self.changes)
+        return tuple((before, after) for before, after in pairs if before and after)
 
     def __bool__(self) -> bool:
         return bool(self.changes)
@@ -68,8 +69,8 @@ class Diff(Struct, frozen=True):
 
 def diff_rows(before: Sequence[Row], after: Sequence[Row], count: Count) -> Diff:
     """The difference between two lists; hidden rows count as absent."""
-    old_by_slot = {row.id: row for row in before if row.id is not None and shows(row)}
-    new_by_slot = {row.id: row for row in after if row.id is not None and shows(row)}
+    old_by_slot = {row.id: row for row in before if row.id is not None and is_visible(row)}
+    new_by_slot = {row.id: row for row in after if row.id is not None and is_visible(row)}
     changes: list[DiffLine] = []
     added: list[DiffLine] = []
     old_rows = iter(list(old_by_slot.items()))
@@ -112,9 +113,10 @@ def _removed_before(
 
 
 def _lines(changes: Sequence[DiffLine]) -> Iterator[str]:
-    for delta in changes:
-        for row, sign in ((delta.before, "-"), (delta.after, "+")):
+    """The differences as in a unified diff, with `-` and `+`."""
+    for change in changes:
+        for row, sign in ((change.before, "-"), (change.after, "+")):
             if row is not None:
-                mark = "" if row.priority == "normal" else f" [{row.priority}]"
+                priority = "" if row.priority == "normal" else f" [{row.priority}]"
                 text = spoken(row.message).replace("\n", f"\n{sign} ")
-                yield f"{sign} {delta.id[:12]} {speaker(row.message)}{mark}: {text}"
+                yield f"{sign} {change.id[:12]} {speaker(row.message)}{priority}: {text}"

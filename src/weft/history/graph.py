@@ -3,9 +3,9 @@
 A commit is deeper than all its parents. So a walk that always takes the deepest commit next finds
 the best common ancestor first, and reads only what the two sides do not share.
 
-`read_writers` finds the commits that may have written a row. Nearly every commit appends one row
-and does nothing else, so only the others are read, and of those only the ones after the row. Merged
-branches are followed down to where they forked.
+`read_writers` finds the commits that may have written a row. Nearly every commit only appends one
+row, so it reads only the other commits, and of those only the ones after the row. It reads a merged
+branch down to the commit where it forked.
 
 `newest_first` and `assign_lanes` put commits in the order and the columns in which a graph of them
 is drawn.
@@ -23,6 +23,17 @@ from weft.store import Node, Step, Store
 
 from .objects import PLAIN_BODIES
 
+TAG = "tag:"
+"""The prefix of a tag among the refs. Branch names cannot contain a colon."""
+
+FIRST_WALK, MAX_WALK = 16, 4096
+"""How many commits a walk of unknown length reads first, and how many it adds at most."""
+
+FIRST_PAGE = 64
+"""How many commits of a chain are read first while a known one is looked for."""
+
+OURS, THEIRS = 1, 2  # bits: a commit may be an ancestor of both sides
+
 
 def read_writers(store: Store, thread: str, head: Id, slots: Collection[Id]) -> list[Step]:
     """The ancestors of `head` that may have written these rows, older first.
@@ -33,28 +44,31 @@ def read_writers(store: Store, thread: str, head: Id, slots: Collection[Id]) -> 
     oldest = min((depths.get(slot, 1) for slot in slots), default=1)
     steps: dict[Id, Step] = {}
     ids = set(depths)
-    sides = _read_chain(store, thread, head, oldest - 1, steps)
+    merged_tips = _read_chain(store, thread, head, oldest - 1, steps)
     read_tips: set[Id] = set()
-    while sides:
-        tip = sides.pop()
+    while merged_tips:
+        tip = merged_tips.pop()
         if tip not in read_tips:
             read_tips.add(tip)
-            after, own_ids = _find_fork(store, thread, head, tip)
+            fork_depth, own_ids = _find_fork(store, thread, head, tip)
             ids |= own_ids.intersection(slots)
-            sides += _read_chain(store, thread, tip, after, steps)
+            merged_tips += _read_chain(store, thread, tip, fork_depth, steps)
     for step in store.read_commits(thread, [id for id in ids if id not in steps]):
         steps[step.commit.id] = step
     return sorted(steps.values(), key=lambda step: step.depth)
 
 
 def _read_chain(store: Store, thread: str, tip: Id, after: int, steps: dict[Id, Step]) -> list[Id]:
-    """Read the commits of a first-parent chain that do more than append; returns merged sides."""
-    sides: list[Id] = []
+    """Add to `steps` the commits of a first-parent chain that do more than append one row.
+
+    Returns the tips of the branches that they merged.
+    """
+    merged_tips: list[Id] = []
     for step in store.walk(thread, tip, after=after, excluding=tuple(PLAIN_BODIES)):
         if step.commit.id not in steps:
             steps[step.commit.id] = step
-            sides += step.commit.parents[1:]
-    return sides
+            merged_tips += step.commit.parents[1:]
+    return merged_tips
 
 
 def _find_fork(store: Store, thread: str, head: Id, tip: Id) -> tuple[int, set[Id]]:
@@ -62,20 +76,14 @@ def _find_fork(store: Store, thread: str, head: Id, tip: Id) -> tuple[int, set[I
 
     The depth is 0 if the two share no commit.
     """
-    limit = NEAR
+    limit = FIRST_WALK
     while True:
         nodes = store.walk_nodes(thread, tip, limit)
         shared = store.read_depths(thread, head, [node.id for node in nodes])
         if shared or len(nodes) < limit:
-            return max(shared.values(), default=0), {n.id for n in nodes if n.id not in shared}
-        limit = min(4 * limit, limit + FAR)
-
-
-OURS, THEIRS = 1, 2
-PAGE = 64
-NEAR, FAR = 16, 4096
-TAG = "tag:"
-"""The prefix of a tag among the refs. Branch names cannot contain a colon."""
+            own_ids = {node.id for node in nodes if node.id not in shared}
+            return max(shared.values(), default=0), own_ids
+        limit = min(4 * limit, limit + MAX_WALK)
 
 
 def read_branches(store: Store, thread: str) -> dict[str, Id]:
@@ -92,28 +100,28 @@ def read_tags(store: Store, thread: str) -> dict[str, Id]:
 
 def merge_base(store: Store, thread: str, ours: Id, theirs: Id) -> Id | None:
     """The deepest common ancestor; `None` if there is none."""
-    sides: dict[Id, int] = {}
+    reached_from: dict[Id, int] = {}
     heap: list[tuple[int, Id]] = []
-    node_of = _NodeReader(store, thread)
+    read_node = _NodeReader(store, thread)
 
-    def visit(id: Id, side: int) -> None:
-        if id not in sides:
-            heappush(heap, (-node_of(id).depth, id))
-        sides[id] = sides.get(id, 0) | side
+    def visit(id: Id, sides: int) -> None:
+        if id not in reached_from:
+            heappush(heap, (-read_node(id).depth, id))
+        reached_from[id] = reached_from.get(id, 0) | sides
 
     visit(ours, OURS)
     visit(theirs, THEIRS)
     while heap:
         _, id = heappop(heap)
-        if sides[id] == OURS | THEIRS:
+        if reached_from[id] == OURS | THEIRS:
             return id
-        for parent in node_of(id).parents:
-            visit(parent, sides[id])
+        for parent in read_node(id).parents:
+            visit(parent, reached_from[id])
     return None
 
 
 class _NodeReader:
-    """Reads commits of the graph together with their ancestors, which a walk needs next.
+    """Reads commits of the graph together with their next ancestors, which a walk needs soon.
 
     The number of ancestors grows, so that a long walk takes few queries and a short one reads
     little.
@@ -123,13 +131,13 @@ class _NodeReader:
         self._store = store
         self._thread = thread
         self._nodes: dict[Id, Node] = {}
-        self._limit = NEAR
+        self._limit = FIRST_WALK
 
     def __call__(self, id: Id) -> Node:
         if id not in self._nodes:
-            run = self._store.walk_nodes(self._thread, id, self._limit)
-            self._nodes.update((node.id, node) for node in run)
-            self._limit = min(2 * self._limit, FAR)
+            nodes = self._store.walk_nodes(self._thread, id, self._limit)
+            self._nodes.update((node.id, node) for node in nodes)
+            self._limit = min(2 * self._limit, MAX_WALK)
         return self._nodes[id]
 
 
@@ -166,14 +174,17 @@ def read_reachable(
 def newest_first(
     commits: Mapping[Id, tuple[float, Sequence[Id]]],
 ) -> list[tuple[Id, Sequence[Id]]]:
-    """Commits by time, newest first, but never a parent before its child."""
-    children = dict.fromkeys(commits, 0)
+    """Commits by time, newest first, but never a parent before its child.
+
+    `commits` has the time and the parents of each; the result has the parents too.
+    """
+    children_left = dict.fromkeys(commits, 0)
     for _, parents in commits.values():
         for parent in parents:
-            if parent in children:
-                children[parent] += 1
+            if parent in children_left:
+                children_left[parent] += 1
     ready: list[tuple[float, Id]] = []
-    for id, count in children.items():
+    for id, count in children_left.items():
         if count == 0:
             heappush(ready, (-commits[id][0], id))
     order: list[tuple[Id, Sequence[Id]]] = []
@@ -182,9 +193,9 @@ def newest_first(
         parents = commits[id][1]
         order.append((id, parents))
         for parent in parents:
-            if parent in children:
-                children[parent] -= 1
-                if children[parent] == 0:
+            if parent in children_left:
+                children_left[parent] -= 1
+                if children_left[parent] == 0:
                     heappush(ready, (-commits[parent][0], parent))
     return order
 
@@ -237,7 +248,7 @@ def read_until_known(
 
     At most `max_count` commits are read.
     """
-    limit = PAGE
+    limit = FIRST_PAGE
     while known and (max_count is None or limit < max_count):
         steps = store.walk(thread, tip, limit=limit)
         for position in range(len(steps) - 1, -1, -1):
@@ -245,5 +256,5 @@ def read_until_known(
                 return steps[position + 1 :]
         if len(steps) < limit:
             return steps
-        limit *= PAGE
+        limit *= FIRST_PAGE
     return store.walk(thread, tip, limit=max_count)

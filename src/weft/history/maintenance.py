@@ -40,6 +40,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, count
+from math import ceil
 from typing import Any, Literal, cast
 
 import msgspec
@@ -78,14 +79,17 @@ from .objects import (
     decode_entry,
     encode_body,
 )
-from .search import index_flaws, rebuild_index
+from .search import find_index_flaws, rebuild_index
 
 DAMAGED = "[damaged]"
-SHOWN_AGAIN = "what it had replaced is shown again"
 ROW_ROLES = frozenset({"user", "assistant", "system", "developer", "tool"})
 """The roles of messages that are rows; entries with other roles are attachments."""
 
 Tombstones = dict[tuple[str, Id], Tombstone]
+"""By the kind of the object (`entry` or `commit`) and its id."""
+
+Checksum = Callable[[tuple[object, ...]], int]
+"""The store's checksum over the values of some columns."""
 
 
 class Report(Struct, frozen=True):
@@ -105,7 +109,7 @@ class Report(Struct, frozen=True):
         return {**msgspec.to_builtins(self), "clean": self.clean}
 
 
-def examine(store: Store, checksum: Callable[[tuple[object, ...]], int]) -> Report:
+def examine(store: Store, checksum: Checksum) -> Report:
     """Check every object; damage that stops the check is reported as a flaw too."""
     maintenance = store.maintenance()
     flaws: list[Flaw] = []
@@ -113,8 +117,13 @@ def examine(store: Store, checksum: Callable[[tuple[object, ...]], int]) -> Repo
     tombstones: Tombstones = {}
     try:
         tombstones = maintenance.tombstones()
-        for find_wrong in (_wrong_entries, _wrong_commits, _wrong_attempts):
-            for kind, flaw in find_wrong(maintenance, tombstones, checksum):
+        checks = {
+            "entry": _check_entries(maintenance, tombstones, checksum),
+            "commit": _check_commits(maintenance, tombstones, checksum),
+            "attempt": _check_attempts(maintenance),
+        }
+        for kind, results in checks.items():
+            for flaw in results:
                 counts[kind] += 1
                 flaws += [] if flaw is None else [flaw]
         flaws += maintenance.flaws()
@@ -122,7 +131,7 @@ def examine(store: Store, checksum: Callable[[tuple[object, ...]], int]) -> Repo
             bytes.fromhex(flaw.name) for flaw in flaws if flaw.kind in ("entry", "commit")
         }
         unreliable = damaged_ids | {id for _, id in tombstones}
-        flaws += index_flaws(store, counts["commit"], unreliable)
+        flaws += find_index_flaws(store, counts["commit"], unreliable)
     except StoreError as error:
         flaws.append(Flaw("file", "store", str(error)))
     forgotten = sum(tombstone.reason == "forgotten" for tombstone in tombstones.values())
@@ -139,28 +148,29 @@ def repair(store: Store, report: Report, created: float) -> list[str]:
     """Repair the damage as far as possible; returns one line per repair."""
     maintenance = store.maintenance()
     repairs: list[str] = []
-    rewritten: set[str] = set()  # threads in which an operation on earlier messages was lost
     with store.transaction():
         damaged = {(flaw.kind, flaw.name) for flaw in report.flaws}
         for id, data in list(maintenance.entries()):
             if ("entry", id.hex()) in damaged:
-                maintenance.write_tombstone("entry", id, _stand_in(data), "damaged", created)
+                maintenance.write_tombstone("entry", id, _damaged_entry(data), "damaged", created)
                 repairs.append(f"entry {id.hex()} now says {DAMAGED}")
+        lost_rewrites: set[str] = set()  # threads with a lost operation on earlier messages
         for thread, step in list(maintenance.commits()):
-            if ("commit", step.commit.id.hex()) in damaged and not _is_whole(step):
-                body = encode_body(Body(_replaced_op(store, thread, step)))
+            if ("commit", step.commit.id.hex()) in damaged and not _is_intact(step):
+                body = encode_body(Body(_substitute_op(store, thread, step)))
                 maintenance.write_tombstone("commit", step.commit.id, body, "damaged", created)
-                line = f"commit {step.commit.id.hex()} keeps its messages and loses its note and "
-                shown = "" if step.commit.kind == "append" else f"; {SHOWN_AGAIN}"
-                repairs.append(f"{line}metadata{shown}")
-                if shown:
-                    rewritten.add(thread)
+                name = step.commit.id.hex()
+                line = f"commit {name} keeps its messages and loses its note and metadata"
+                if step.commit.kind != "append":
+                    line += "; what it had replaced is shown again"
+                    lost_rewrites.add(thread)
+                repairs.append(line)
         for key, _, attempt in list(maintenance.attempts()):
             if ("attempt", str(key)) in damaged:
                 maintenance.put_attempt(key, "failed", damaged_attempt(DAMAGED))
                 repairs.append(f"an attempt at commit {attempt.commit.hex()} now says {DAMAGED}")
         repairs += maintenance.repair_structure()
-        for thread in sorted(rewritten):
+        for thread in sorted(lost_rewrites):
             branches = [name for name in store.refs(thread) if not name.startswith(TAG)]
             lines = [truncate_damaged_branch(store, thread, name, created) for name in branches]
             repairs += [line for line in lines if line is not None]
@@ -170,25 +180,25 @@ def repair(store: Store, report: Report, created: float) -> list[str]:
     return repairs
 
 
-def _replaced_op(store: Store, thread: str, step: Step) -> Append | Rewrite:
-    """The operation of a commit whose own one is lost.
+def _substitute_op(store: Store, thread: str, step: Step) -> Append | Rewrite:
+    """The operation for a commit whose own operation is lost.
 
     The messages of a compaction, an edit or a merge are added at the end: what they replaced is not
-    known, so it stays. New rows get the names that they had, so that later commits find them.
+    known, so it stays. New rows get their old slots, so that later commits find them.
     """
     commit = step.commit
     if commit.kind == "append":
         return Append()
-    entries = [n for n, data in enumerate(step.contents) if decode_entry(data).role in ROW_ROLES]
-    if not entries:
+    numbers = [n for n, data in enumerate(step.contents) if decode_entry(data).role in ROW_ROLES]
+    if not numbers:
         return Rewrite()
     steps = store.walk(thread, commit.parents[0]) if commit.parents else []
     try:
         rows = View().extend(steps).rows
-    except Damaged:  # the branch is cut before this commit: an earlier one needs lost messages
+    except Damaged:  # an earlier commit needs lost messages, so the branch will end before this
         return Rewrite()
     kind = "summary" if commit.kind == "compact" else "dialogue"
-    inserted = tuple(InsertedRow(number, kind=kind) for number in entries)
+    inserted = tuple(InsertedRow(number, kind=kind) for number in numbers)
     return Rewrite(insert=(Insert(inserted, rows[-1].id if rows else None),))
 
 
@@ -209,59 +219,59 @@ def truncate_damaged_branch(store: Store, thread: str, branch: str, created: flo
         has_lost_commit = has_lost_commit or ("commit", step.commit.id) in tombstones
     if view.head == head:
         return None
-    last_readable = (
-        view.head if has_lost_commit else None
-    )  # before the first lost commit it is the old branch
+    # `salvage` makes a second branch for commits after a lost one. The commits before the lost one
+    # are on the first branch already, so they need no second one.
+    last_readable = view.head if has_lost_commit else None
     landing = Landing(verb="repair", ref=branch, old=head, new=last_readable, created=created)
     store.land(thread, landing)
     outcome = f"ends at {last_readable.hex()}" if last_readable else "is not kept"
     return f"branch {branch!r} of thread {thread!r} {outcome}: later commits need lost messages"
 
 
-def _wrong_entries(
-    maintenance: Maintenance, tombstones: Tombstones, checksum: Callable[[tuple[object, ...]], int]
-) -> Iterator[tuple[str, Flaw | None]]:
+WRONG_ID = "does not hash to its id"
+WRONG_TOMBSTONE = "is a tombstone whose checksum does not fit"
+
+
+def _check_entries(
+    maintenance: Maintenance, tombstones: Tombstones, checksum: Checksum
+) -> Iterator[Flaw | None]:
+    """The flaw of each entry, or `None` if it is intact."""
     for id, data in maintenance.entries():
         tombstone = tombstones.get(("entry", id))
-        if tombstone is not None:
-            wrong = checksum((data,)) != tombstone.checksum
-            what = "is a tombstone whose checksum does not fit"
+        if tombstone is None:
+            is_intact, problem = object_id("entry", data) == id, WRONG_ID
         else:
-            wrong = object_id("entry", data) != id
-            what = "does not hash to its id"
-        yield "entry", Flaw("entry", id.hex(), what) if wrong else None
+            is_intact, problem = checksum((data,)) == tombstone.checksum, WRONG_TOMBSTONE
+        yield None if is_intact else Flaw("entry", id.hex(), problem)
 
 
-def _wrong_commits(
-    maintenance: Maintenance, tombstones: Tombstones, checksum: Callable[[tuple[object, ...]], int]
-) -> Iterator[tuple[str, Flaw | None]]:
+def _check_commits(
+    maintenance: Maintenance, tombstones: Tombstones, checksum: Checksum
+) -> Iterator[Flaw | None]:
+    """The flaw of each commit, or `None` if it is intact."""
     for thread, step in maintenance.commits():
         commit = step.commit
         tombstone = tombstones.get(("commit", commit.id))
-        if tombstone is not None:
-            wrong = checksum((commit.data,)) != tombstone.checksum
-            what = "is a tombstone whose checksum does not fit"
+        if tombstone is None:
+            is_intact, problem = _is_intact(step), WRONG_ID
         else:
-            wrong = not _is_whole(step)
-            what = "does not hash to its id"
-        yield "commit", Flaw("commit", commit.id.hex(), what, thread) if wrong else None
+            is_intact, problem = checksum((commit.data,)) == tombstone.checksum, WRONG_TOMBSTONE
+        yield None if is_intact else Flaw("commit", commit.id.hex(), problem, thread)
 
 
-def _wrong_attempts(
-    maintenance: Maintenance,
-    tombstones: Tombstones,  # noqa: ARG001 - no id covers an attempt, so none has a tombstone
-    checksum: Callable[[tuple[object, ...]], int],  # noqa: ARG001 - the store checks its own
-) -> Iterator[tuple[str, Flaw | None]]:
+def _check_attempts(maintenance: Maintenance) -> Iterator[Flaw | None]:
+    """The flaw of each attempt, or `None`. Attempts have no id; the store checks their checksum."""
     for key, thread, attempt in maintenance.attempts():
         try:
             decode_attempt(attempt)
         except StoreError:
-            yield "attempt", Flaw("attempt", str(key), "does not read as an attempt", thread)
+            yield Flaw("attempt", str(key), "cannot be decoded as an attempt", thread)
         else:
-            yield "attempt", None
+            yield None
 
 
-def _is_whole(step: Step) -> bool:
+def _is_intact(step: Step) -> bool:
+    """Whether a commit can be decoded and hashes to its id."""
     commit = step.commit
     try:
         id = commit_id(commit.kind, commit.parents, commit.entries, commit.data)
@@ -271,7 +281,7 @@ def _is_whole(step: Step) -> bool:
     return id == commit.id
 
 
-def _stand_in(data: bytes) -> bytes:
+def _damaged_entry(data: bytes) -> bytes:
     """The replacement for a damaged message, with its role if that can be read."""
     try:
         role = decode_entry(data).role
@@ -283,8 +293,8 @@ def _stand_in(data: bytes) -> bytes:
 OBJECT_FORMAT = ObjectFormat(
     entry_id=partial(object_id, "entry"),
     commit_id=commit_id,
-    stand_in=_stand_in,
-    plain=tuple(PLAIN_BODIES),
+    damaged_entry=_damaged_entry,
+    plain_bodies=tuple(PLAIN_BODIES),
 )
 """The object format, with which a store recognises objects in a damaged file."""
 
@@ -304,51 +314,51 @@ class Swept(Struct, frozen=True):
 def sweep(store: Store, since: float, *, preview: bool = False) -> Swept:
     """Delete unreachable commits that the operation log has not mentioned since `since`."""
     maintenance = store.maintenance()
-    total = [0, 0, 0]
+    all_dropped: list[Dropped] = []
     with store.transaction():
-        parents: dict[str, dict[Id, tuple[Id, ...]]] = {}
+        graphs: dict[str, dict[Id, tuple[Id, ...]]] = {}  # by thread: the parents of each commit
         for thread, step in maintenance.commits():
-            parents.setdefault(thread, {})[step.commit.id] = step.commit.parents
-        expired = [record.name for record in store.threads(deleted=True)]
-        expired = [name for name in expired if _is_before(name, since)]
-        for thread, graph in parents.items():
-            starts = (
-                set[Id]() if thread in expired else maintenance.referenced_commits(thread, since)
-            )
-            reachable = reach(starts, graph)
-            unreachable = [id for id in graph if id not in reachable]
-            dropped = (
-                Dropped(len(unreachable), 0, 0)
-                if preview
-                else maintenance.drop(thread, unreachable)
-            )
-            for position, count in enumerate(
-                (dropped.commits, dropped.entries, dropped.operations)
-            ):
-                total[position] += count
+            graphs.setdefault(thread, {})[step.commit.id] = step.commit.parents
+        deleted = [record.name for record in store.threads(deleted=True)]
+        expired = [name for name in deleted if _was_deleted_before(name, since)]
+        for thread, parents in graphs.items():
+            is_expired = thread in expired
+            heads = set[Id]() if is_expired else maintenance.referenced_commits(thread, since)
+            reachable = _with_ancestors(heads, parents)
+            unreachable = [id for id in parents if id not in reachable]
+            if preview:
+                all_dropped.append(Dropped(len(unreachable), 0, 0))
+            else:
+                all_dropped.append(maintenance.drop(thread, unreachable))
         for thread in () if preview else expired:
             maintenance.drop_thread(thread)
-    if not preview and (total[0] or expired):
+    swept = Swept(
+        sum(dropped.commits for dropped in all_dropped),
+        sum(dropped.entries for dropped in all_dropped),
+        sum(dropped.operations for dropped in all_dropped),
+        len(expired),
+    )
+    if not preview and (swept.commits or expired):
         try:
             maintenance.scrub()
         except StoreError as error:
             raise StoreError(
-                f"{total[0]} commits were removed, but the store could not be rewritten, so that "
-                f"its file has its old size: {error}"
+                f"{swept.commits} commits were removed, but the store could not be rewritten, so "
+                f"that its file has its old size: {error}"
             ) from None
-    return Swept(total[0], total[1], total[2], len(expired))
+    return swept
 
 
-def _is_before(name: str, since: float) -> bool:
-    """Whether the thread of this name was deleted before that time."""
+def _was_deleted_before(name: str, time: float) -> bool:
+    """Whether the name is that of a thread that was deleted before this time."""
     deleted = read_deleted_name(name)
-    return deleted is not None and deleted[1] < since
+    return deleted is not None and deleted[1] < time
 
 
-def reach(starts: Iterable[Id], parents: dict[Id, tuple[Id, ...]]) -> set[Id]:
+def _with_ancestors(heads: Iterable[Id], parents: dict[Id, tuple[Id, ...]]) -> set[Id]:
     """These commits and all their ancestors."""
     reached: set[Id] = set()
-    pending = list(starts)
+    pending = list(heads)
     while pending:
         id = pending.pop()
         if id not in reached:
@@ -359,10 +369,11 @@ def reach(starts: Iterable[Id], parents: dict[Id, tuple[Id, ...]]) -> set[Id]:
 
 FORGOTTEN = "[forgotten]"
 FORGOTTEN_FILE = b64encode(FORGOTTEN.encode()).decode()
-NESTED = 3
+MAX_NESTING = 3  # of JSON in JSON strings: arguments, in a session line, in a request body
 SHORTEST_IN_BASE64 = 6  # bytes; shorter texts occur in every long file by chance
 URL_SAFE = str.maketrans("+/", "-_")
 
+# A surrogate pair, another `\\u` escape, or a short escape of JSON.
 _ESCAPES = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[\"\\/bfnrt]"
 )
@@ -431,6 +442,7 @@ class _Renames(Struct, frozen=True):
 
 
 def _plan_renames(store: Store, text: str) -> _Renames:
+    """The titles and unused names that contain the text, with the names that replace them."""
     plan = _Renames({}, {}, {}, ())
     live: list[LiveName] = []
     deleted = store.threads(deleted=True)
@@ -439,7 +451,7 @@ def _plan_renames(store: Store, text: str) -> _Renames:
         thread = record.name
         deletion = read_deleted_name(thread)
         if record.title is not None and text in record.title:
-            plan.titles[thread] = _replaced(record.title, text)
+            plan.titles[thread] = _without_text(record.title, text)
         names = store.maintenance().ref_names(thread)
         used = set(names)
         for ref, is_live in names.items():
@@ -451,26 +463,27 @@ def _plan_renames(store: Store, text: str) -> _Renames:
                 live.append(LiveName("tag" if prefix else "branch", thread, name))
             else:
                 renames = plan.refs.setdefault(thread, {})
-                renames[ref] = _free_name(used, prefix.__add__, _replaced(name, text))
+                renames[ref] = _free_name(used, prefix.__add__, _without_text(name, text))
         if deletion is None and text in thread:
             live.append(LiveName("thread", thread, thread))
         elif deletion is not None and text in deletion[0]:
-            old, moment = deletion
+            old_name, moment = deletion
             make = partial(deleted_name, moment=moment)
-            plan.threads[thread] = _free_name(taken, make, _replaced(old, text))
+            plan.threads[thread] = _free_name(taken, make, _without_text(old_name, text))
     return msgspec.structs.replace(plan, live=tuple(live))
 
 
-def _replaced(name: str, text: str) -> str:
+def _without_text(name: str, text: str) -> str:
     return name.replace(text, FORGOTTEN)
 
 
 def _free_name(taken: set[str], make: Callable[[str], str], name: str) -> str:
-    """The name that `make` makes of this one, with a number if it is taken; it is taken then."""
+    """`make(name)`, with a number if that is taken; the result is added to `taken`."""
     numbered = (f"{name}-{number}" for number in count(2))
-    free = next(full for each in chain([name], numbered) if (full := make(each)) not in taken)
-    taken.add(free)
-    return free
+    candidates = (make(each) for each in chain([name], numbered))
+    free_name = next(candidate for candidate in candidates if candidate not in taken)
+    taken.add(free_name)
+    return free_name
 
 
 def plan_forget(store: Store, text: str) -> Erased:
@@ -478,16 +491,16 @@ def plan_forget(store: Store, text: str) -> Erased:
     maintenance = store.maintenance()
     renames = _plan_renames(store, text)
     return Erased(
-        tuple(id for id, data in maintenance.entries() if without(data, text) != data),
+        tuple(id for id, data in maintenance.entries() if erase(data, text) != data),
         tuple(
             step.commit.id
             for _, step in maintenance.commits()
-            if without(step.commit.data, text) != step.commit.data
+            if erase(step.commit.data, text) != step.commit.data
         ),
         tuple(
             key
             for key, _, attempt in maintenance.attempts()
-            if without(attempt.data, text) != attempt.data
+            if erase(attempt.data, text) != attempt.data
         ),
         renames.count,
         renames.live,
@@ -501,18 +514,15 @@ def forget_text(store: Store, text: str, created: float) -> Erased:
         maintenance = store.maintenance()
         for id, data in list(maintenance.entries()):
             if id in erased.entries:
-                maintenance.write_tombstone("entry", id, without(data, text), "forgotten", created)
+                maintenance.write_tombstone("entry", id, erase(data, text), "forgotten", created)
         for _, step in list(maintenance.commits()):
             if step.commit.id in erased.commits:
-                data = without(step.commit.data, text)
+                data = erase(step.commit.data, text)
                 maintenance.write_tombstone("commit", step.commit.id, data, "forgotten", created)
         for key, _, attempt in list(maintenance.attempts()):
             if key in erased.attempts:
-                maintenance.put_attempt(key, attempt.state, without(attempt.data, text))
-        touched: dict[str, list[Id]] = {}
-        for thread, step in _touched(store, erased):
-            touched.setdefault(thread, []).append(step.commit.id)
-        for thread, ids in touched.items():
+                maintenance.put_attempt(key, attempt.state, erase(attempt.data, text))
+        for thread, ids in _changed_commits(store, erased).items():
             maintenance.unindex(thread, ids)
         _plan_renames(store, text).apply(store)
     try:
@@ -525,30 +535,27 @@ def forget_text(store: Store, text: str, created: float) -> Erased:
     return erased
 
 
-def without(data: bytes, text: str) -> bytes:
+def erase(data: bytes, text: str) -> bytes:
     """The JSON with a mark in place of the text in every string."""
     escaped = msgspec.json.encode(text)[1:-1]
-    files = _in_base64(text)
+    base64_parts = _in_base64(text)
     may_contain = escaped in data or text.encode() in data or b"\\" in data
-    if not may_contain and not any(part.encode() in data for part in files):
+    if not may_contain and not any(part.encode() in data for part in base64_parts):
         return data
     value = msgspec.json.decode(data)
-    cleaned = _cleaned(value, text, _spellings(text), files)
-    return data if cleaned == value else msgspec.json.encode(cleaned)  # the order is canonical
+    cleaned = _cleaned(value, text, _spellings(text), base64_parts)
+    # Decoding keeps the order of members, which is the canonical one.
+    return data if cleaned == value else msgspec.json.encode(cleaned)
 
 
 def _spellings(text: str) -> list[str]:
-    """The spellings of the text: as it is, and as JSON inside strings, up to `NESTED` levels deep.
-
-    Tool arguments are JSON text, and session lines or request bodies that contain them are JSON
-    again.
-    """
+    """The text itself, and its spellings in JSON strings, up to `MAX_NESTING` levels deep."""
     spellings = [text]
-    for _ in range(NESTED):
+    for _ in range(MAX_NESTING):
         spellings += [
-            json.dumps(spelling, ensure_ascii=ascii)[1:-1]
+            json.dumps(spelling, ensure_ascii=ensure_ascii)[1:-1]
             for spelling in spellings
-            for ascii in (True, False)
+            for ensure_ascii in (True, False)
         ]
     return sorted(set(spellings), key=len, reverse=True)
 
@@ -563,41 +570,44 @@ def _in_base64(text: str) -> list[str]:
         return []
     parts: list[str] = []
     for offset in range(3):
-        encoded = b64encode(bytes(offset) + data).decode()
-        part = encoded[-(-8 * offset // 6) : 8 * (offset + len(data)) // 6]
-        parts += [part, part.translate(URL_SAFE)]
+        encoded = b64encode(bytes(offset) + data).decode()  # a character encodes 6 bits
+        start, end = ceil(8 * offset / 6), 8 * (offset + len(data)) // 6
+        parts += [encoded[start:end], encoded[start:end].translate(URL_SAFE)]
     return sorted(set(parts))
 
 
-def _cleaned(value: Any, text: str, spellings: list[str], files: list[str]) -> Any:
+def _cleaned(value: Any, text: str, spellings: list[str], base64_parts: list[str]) -> Any:
     if isinstance(value, str):
         for spelling in spellings:
             value = value.replace(spelling, FORGOTTEN)
-        value = _without_files(value, files)
+        value = _without_files(value, base64_parts)
         return _without_other_spellings(value, text) if "\\" in value else value
     if isinstance(value, list):
-        return [_cleaned(item, text, spellings, files) for item in cast(list[Any], value)]
+        return [_cleaned(item, text, spellings, base64_parts) for item in cast(list[Any], value)]
     if isinstance(value, dict):
         members = cast(dict[str, Any], value)
         return {
-            _cleaned(key, text, spellings, files): _cleaned(item, text, spellings, files)
+            _cleaned(key, text, spellings, base64_parts): _cleaned(
+                item, text, spellings, base64_parts
+            )
             for key, item in members.items()
         }
     return value
 
 
-def _without_files(value: str, files: list[str]) -> str:
-    """The string with a mark for every run of base64 that contains one of `files`."""
-    if not any(part in value for part in files):
+def _without_files(value: str, base64_parts: list[str]) -> str:
+    """The string with a mark for every run of base64 that contains one of these parts."""
+    if not any(part in value for part in base64_parts):
         return value
     return _BASE64.sub(
-        lambda run: FORGOTTEN_FILE if any(part in run[0] for part in files) else run[0], value
+        lambda run: FORGOTTEN_FILE if any(part in run[0] for part in base64_parts) else run[0],
+        value,
     )
 
 
 def _without_other_spellings(value: str, text: str) -> str:
     """The string without the text in any other spelling that JSON allows (`\\/`, `\\u0041`)."""
-    for depth in range(1, NESTED + 1):
+    for depth in range(1, MAX_NESTING + 1):
         plain = value
         for _ in range(depth):
             plain = _ESCAPE.sub(_unescaped, plain)
@@ -610,7 +620,8 @@ def _without_other_spellings(value: str, text: str) -> str:
 
 
 def _find_spans(value: str, text: str, depth: int) -> list[tuple[int, int]]:
-    """Where the text occurs in a string that is JSON, nested `depth` times."""
+    """The start and end of each occurrence of the text in a string with `depth` levels of JSON."""
+    # For each character of the decoded text: where its spelling is in the original string.
     spans = [(position, position + 1) for position in range(len(value))]
     for _ in range(depth):
         characters = list(_CHARACTER.finditer(value))
@@ -626,8 +637,11 @@ def _unescaped(escape: re.Match[str]) -> str:
     return cast(str, json.loads(f'"{escape[0]}"'))
 
 
-def _touched(store: Store, erased: Erased) -> Iterator[tuple[str, Step]]:
+def _changed_commits(store: Store, erased: Erased) -> dict[str, list[Id]]:
+    """The commits whose text has changed, by thread."""
     entries, commits = set(erased.entries), set(erased.commits)
-    for thread, step in list(store.maintenance().commits()):
+    changed: dict[str, list[Id]] = {}
+    for thread, step in store.maintenance().commits():
         if step.commit.id in commits or entries.intersection(step.commit.entries):
-            yield thread, step
+            changed.setdefault(thread, []).append(step.commit.id)
+    return changed

@@ -63,7 +63,7 @@ from .objects import Append, Draft, encode_commit
 
 
 class Series(Struct, frozen=True):
-    """Encoded commits, each the parent of the next, and the match chain after the last.
+    """Encoded commits, each the parent of the next, and the chain (match key) after the last.
 
     They are written together as one operation of the log, so one `undo` reverts them.
     """
@@ -96,7 +96,7 @@ def encode_series(
     for draft in drafts:
         record, new_entries = encode_commit(draft, () if tip is None else (tip,), created=created)
         if isinstance(draft.op, Append) and not is_system(draft.messages[0]):
-            chain = chain_message(chain or first_link(scope), draft.messages[0])
+            chain = chain_message(chain or empty_chain(scope), draft.messages[0])
         commits.append(structs.replace(record, chain=chain))
         entries.update(new_entries)
         tip = record.id
@@ -104,18 +104,19 @@ def encode_series(
 
 
 Chain = bytes
+"""The match key of all messages up to one of them."""
 
 
-def first_link(scope: str) -> Chain:
+def empty_chain(scope: str) -> Chain:
     """The chain of an empty conversation."""
     return object_id("scope", scope.encode())
 
 
 def chain_message(chain: Chain, message: Message) -> Chain:
     """The chain after this message."""
-    speaker = side(message.role).encode() + b"\0"
+    side_prefix = side(message.role).encode() + b"\0"
     for part in _parts(message.blocks, message.role == "assistant"):
-        chain = object_id("match", chain + speaker + part)
+        chain = object_id("match", chain + side_prefix + part)
     return chain
 
 
@@ -127,7 +128,7 @@ def chain_messages(scope: str, messages: Iterable[Message]) -> Iterator[Chain | 
     chain: Chain | None = None
     for message in messages:
         if not is_system(message):
-            chain = chain_message(chain or first_link(scope), message)
+            chain = chain_message(chain or empty_chain(scope), message)
         yield chain
 
 
@@ -151,35 +152,39 @@ def trace(
     earlier list with the same scope and patterns: its equal messages are not hashed again.
     """
     messages = tuple(messages)
-    point = Point(None)
     points: list[Point] = []
-    earlier_messages = () if earlier is None else earlier.messages
-    earlier_points = () if earlier is None else earlier.points
-    number = 0
-    while number < len(messages):
-        if number < len(earlier_messages) and (
-            number == 0 or point.chain == earlier_points[number - 1].chain
-        ):
-            length = equal_length(messages, earlier_messages, number)
-            if length:
-                equal_points = earlier_points[number : number + length]
-                if number and point.system != earlier_points[number - 1].system:
-                    equal_messages = messages[number : number + length]
-                    equal_points = _with_system(
-                        equal_messages, equal_points, point.system, volatile
-                    )
-                points += equal_points
-                point = points[-1]
-                number += length
-                continue
-        message = messages[number]
+    while len(points) < len(messages):
+        reused = () if earlier is None else _reuse_points(messages, points, earlier, volatile)
+        if reused:
+            points += reused
+            continue
+        last, message = points[-1] if points else Point(None), messages[len(points)]
         if is_system(message):
-            point = Point(point.chain, _add_system(point.system, message, volatile))
+            points.append(Point(last.chain, _add_system(last.system, message, volatile)))
         else:
-            point = Point(chain_message(point.chain or first_link(scope), message), point.system)
-        points.append(point)
-        number += 1
+            chain = chain_message(last.chain or empty_chain(scope), message)
+            points.append(Point(chain, last.system))
     return points
+
+
+def _reuse_points(
+    messages: tuple[Message, ...],
+    points: Sequence[Point],
+    earlier: "Trace",
+    volatile: Sequence[re.Pattern[str]],
+) -> Sequence[Point]:
+    """The points of the messages after `points`, as far as `earlier` has the same messages."""
+    number = len(points)
+    if number >= len(earlier.messages):
+        return ()
+    if number and points[-1].chain != earlier.points[number - 1].chain:
+        return ()
+    length = equal_length(messages, earlier.messages, number)
+    reused = earlier.points[number : number + length]
+    if length and number and points[-1].system != earlier.points[number - 1].system:
+        equal_messages = messages[number : number + length]
+        return _with_system(equal_messages, reused, points[-1].system, volatile)
+    return reused
 
 
 def _with_system(
@@ -188,15 +193,16 @@ def _with_system(
     system: bytes,
     volatile: Sequence[re.Pattern[str]],
 ) -> list[Point]:
-    """The points of these messages if the system digest before them is another one.
+    """The points of these messages if the system digest before them is `system`.
 
-    Most clients have a changing text at the start, and no other system message. So this makes no
-    function call for each message.
+    Most clients have a changing text at the start, and no other system message. So the points are
+    updated in runs between system messages, without a function call for each message.
     """
     updated: list[Point] = []
-    inline = [number for number, message in enumerate(messages) if message.role in SYSTEM_ROLES]
-    for start, stop in pairwise(dict.fromkeys([0, *inline, len(points)])):
-        if start in inline:
+    system_numbers = [n for n, message in enumerate(messages) if message.role in SYSTEM_ROLES]
+    run_starts = dict.fromkeys([0, *system_numbers, len(points)])  # a system message may be first
+    for start, stop in pairwise(run_starts):
+        if start in system_numbers:
             system = _add_system(system, messages[start], volatile)
         updated += [Point(point.chain, system) for point in points[start:stop]]
     return updated
@@ -231,6 +237,7 @@ class Trace(Struct, frozen=True):
 
 
 def _add_system(digest: bytes, message: Message, volatile: Sequence[re.Pattern[str]]) -> bytes:
+    """The system digest after one more system message."""
     for block in message.blocks:
         for part in _parts((block,), False):
             text = part.removeprefix(b"text\0").decode("utf-8", "surrogatepass")
@@ -253,6 +260,7 @@ def match_key(message: Message) -> Id:
 
 
 def _parts(blocks: Sequence[Block], is_answer: bool) -> Iterator[bytes]:
+    """The hashed parts of a message: adjacent texts are one part."""
     texts: list[str] = []
     for block in blocks:
         text = _visible_text(block)
@@ -294,14 +302,14 @@ def _part(block: Block) -> bytes | None:
         case ToolResult():
             return b"result\0" + b"\0".join(_parts(block.content, False))
         case Image(source=source) | File(source=source) | Audio(source=source):
-            return b"media\0" + _digest(source)
+            return b"media\0" + _media_digest(source)
         case Opaque():
             return b"opaque\0" + canonical(block.raw)
         case _:
             return None
 
 
-def _digest(source: Source) -> bytes:
+def _media_digest(source: Source) -> bytes:
     match source:
         case Inline(data=data):
             return object_id("media", data.encode())
@@ -313,8 +321,8 @@ def _digest(source: Source) -> bytes:
 
 _REMINDER = lazy_pattern(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 
-MIN_TRIMMED = 2
-"""How many turns, a question and its answer, show that a shorter list is the same conversation."""
+MIN_SAME_TURNS = 2
+"""A question and its answer: so many equal turns show that two lists are one conversation."""
 
 StoredMessages = Sequence[tuple[Id, Message]]
 """The messages of a stored conversation, each with the commit that appended it."""
@@ -328,13 +336,13 @@ def is_echo(answer: Message, echo: Sequence[Message]) -> bool:
         if calls == echoed_calls:
             return True
         # A protocol without call ids: the calls themselves must be equal.
-        return [name for _, name in calls] == [name for _, name in echoed_calls] and match_key(
-            answer
-        ) == match_key(joined_echo)
+        if [name for _, name in calls] != [name for _, name in echoed_calls]:
+            return False
     return match_key(answer) == match_key(joined_echo)
 
 
 def _calls(message: Message) -> list[tuple[str, str]]:
+    """The id and the name of each call."""
     return [(block.id, block.name) for block in message.blocks if isinstance(block, ToolCall)]
 
 
@@ -370,10 +378,10 @@ def find_edit(stored: StoredMessages, messages: Sequence[Message]) -> tuple[Id, 
     if [turn.side for turn in stored_turns] != [turn.side for turn in sent_turns]:
         return None
     for number in range(1, len(stored_turns)):
-        speaker, first, last = stored_turns[number]
-        if speaker == "assistant":
+        side_name, first, end = stored_turns[number]
+        if side_name == "assistant":
             continue
-        stored_input = [message for _, message in stored[first:last]]
+        stored_input = [message for _, message in stored[first:end]]
         sent_input = messages[sent_turns[number].start : sent_turns[number].end]
         if not is_same_input(stored_input, sent_input):
             return stored[first - 1][0], sent_turns[number - 1].end
@@ -404,29 +412,42 @@ def align_turns(
 
 
 def align_trimmed(stored: Sequence[Message], messages: Sequence[Message]) -> int:
-    """How many messages are a conversation from which the client dropped earlier turns.
+    """How many messages repeat a stored conversation from which the client dropped turns.
 
-    The list must end with the newest stored turns, before its own new ones. Any turns before them
-    must be the first stored ones. The number is 0 if that is not so, or if nothing was dropped.
+    The repeated messages must end with the newest stored turns. Any turns before those must be the
+    first stored ones. The number is 0 if that is not so, or if nothing was dropped.
     """
     stored_turns, sent_turns = list(_turns(stored)), list(_turns(messages))
     if stored_turns and stored_turns[-1].side == "assistant":
-        while sent_turns and sent_turns[-1].side != "assistant":
+        while sent_turns and sent_turns[-1].side != "assistant":  # the client's new input
             sent_turns.pop()
-    tail = _count_same(stored, reversed(stored_turns), messages, reversed(sent_turns))
-    head = _count_same(stored, stored_turns, messages, sent_turns)
-    first = len(sent_turns) - tail - 1  # the turn before the tail
-    if 0 <= first <= head and tail < len(stored_turns):
+    if not MIN_SAME_TURNS <= len(sent_turns) < len(stored_turns):
+        return 0
+    same_at_start = _count_same(stored, stored_turns, messages, sent_turns)
+    same_at_end = _count_same(stored, reversed(stored_turns), messages, reversed(sent_turns))
+    number = len(sent_turns) - same_at_end - 1  # the last turn that differs
+    if 0 <= number <= same_at_start and same_at_end < len(stored_turns):
+        stored_turn = stored_turns[-same_at_end - 1]
         # It may be the end of a stored input, if the results before it were dropped.
-        stored_side, start, stop = stored_turns[-tail - 1]
-        sent_side, sent_start, sent_stop = sent_turns[first]
-        sent = [each for each in messages[sent_start:sent_stop] if not is_system(each)]
-        end = [each for each in stored[start:stop] if not is_system(each)][-len(sent) :]
-        tail += stored_side == sent_side != "assistant" and is_same_input(end, sent)
-    is_trimmed = MIN_TRIMMED <= len(sent_turns) < len(stored_turns)
-    if not is_trimmed or tail < MIN_TRIMMED or head + tail < len(sent_turns):
+        if _is_end_of_input(stored, stored_turn, messages, sent_turns[number]):
+            same_at_end += 1
+    if same_at_end < MIN_SAME_TURNS or same_at_start + same_at_end < len(sent_turns):
         return 0
     return sent_turns[-1].end
+
+
+def _is_end_of_input(
+    stored: Sequence[Message], stored_turn: Turn, messages: Sequence[Message], sent_turn: Turn
+) -> bool:
+    """Whether a sent input is equal to the last messages of a stored input."""
+    if stored_turn.side == "assistant" or stored_turn.side != sent_turn.side:
+        return False
+    sent = _turn_messages(messages, sent_turn)
+    return is_same_input(_turn_messages(stored, stored_turn)[-len(sent) :], sent)
+
+
+def _turn_messages(messages: Sequence[Message], turn: Turn) -> list[Message]:
+    return [each for each in messages[turn.start : turn.end] if not is_system(each)]
 
 
 def _count_same(
@@ -446,10 +467,8 @@ def _is_same_turn(
 ) -> bool:
     if stored_turn.side != sent_turn.side:
         return False
-    stored_messages = [
-        each for each in stored[stored_turn.start : stored_turn.end] if not is_system(each)
-    ]
-    sent = [each for each in messages[sent_turn.start : sent_turn.end] if not is_system(each)]
+    stored_messages = _turn_messages(stored, stored_turn)
+    sent = _turn_messages(messages, sent_turn)
     if stored_turn.side != "assistant":
         return is_same_input(stored_messages, sent)
     joined = Message("assistant", tuple(block for each in stored_messages for block in each.blocks))
@@ -458,17 +477,17 @@ def _is_same_turn(
 
 def _turns(messages: Sequence[Message]) -> Iterator[Turn]:
     """The turns of a list. System messages are skipped."""
-    start, speaker, end = 0, "", 0
+    start, end, current_side = 0, 0, ""
     for number, message in enumerate(messages):
         if is_system(message):
             continue
-        if side(message.role) != speaker:
-            if speaker:
-                yield Turn(speaker, start, end)
-            start, speaker = number, side(message.role)
+        if side(message.role) != current_side:
+            if current_side:
+                yield Turn(current_side, start, end)
+            start, current_side = number, side(message.role)
         end = number + 1
-    if speaker:
-        yield Turn(speaker, start, end)
+    if current_side:
+        yield Turn(current_side, start, end)
 
 
 def is_same_input(stored: Sequence[Message], sent: Sequence[Message]) -> bool:
@@ -480,6 +499,7 @@ def is_same_input(stored: Sequence[Message], sent: Sequence[Message]) -> bool:
 
 
 def _input_parts(messages: Sequence[Message]) -> Iterator[object]:
+    """Call ids, keys of media, and all texts as one string without white space."""
     texts: list[str] = []
     for message in messages:
         for block in message.blocks:

@@ -20,8 +20,8 @@ list before it.
 `restore_original_order` sorts rows into their original order, including rows that were folded. A
 compiled list does not record where a dropped row was. The position is found by replaying the branch
 from before the drop: a dropped row leaves an empty position, its replacement comes after the empty
-positions, and a restored row takes its old position again. A revert uses this order to put turns
-back where they were, however often they were folded since.
+positions, and a restored row gets its old position again. A revert uses this order to put rows back
+where they were, however often they were folded since.
 
 `replay` repeats commits on top of another list of rows, for rebase and cherry-pick. A replayed row
 keeps its slot, so it stays the same row: its priority and later edits still apply to it, a later
@@ -62,10 +62,10 @@ from .conflict import (
     RowsBySlot,
     SetupConflict,
     concat_results,
-    is_answered_again,
+    has_second_result,
     is_same_result,
     open_calls,
-    settle_results,
+    resolve_results,
 )
 from .objects import (
     PRIORITIES,
@@ -80,15 +80,15 @@ from .objects import (
     decode_appended,
     decode_body,
 )
-from .ops import ListRows, plan_state, run_step, run_steps, same_start, with_slots
+from .ops import ListRows, common_prefix_length, plan_state, run_step, run_steps, with_slots
 
 TOOLS = "tools"
 
 
 def merge_setup(
-    base: Setup | None, ours: Setup | None, theirs: Setup | None, settle: Choose
+    base: Setup | None, ours: Setup | None, theirs: Setup | None, choose: Choose
 ) -> Setup | None:
-    """The tools and parameters after a merge; `settle` decides where both sides changed one.
+    """The tools and parameters after a merge; `choose` decides if both sides changed a part.
 
     The parts are the list of tools and each parameter. A part is taken whole, except that `concat`
     keeps our tools and adds theirs with other names. Raises `MergeConflict` if the answer is not
@@ -104,15 +104,15 @@ def merge_setup(
         for name in base_parts
     }
     conflicting = [
-        n
-        for n in base_parts
-        if our_parts[n] != their_parts[n] and base_parts[n] not in (our_parts[n], their_parts[n])
+        name
+        for name, old in base_parts.items()
+        if our_parts[name] != their_parts[name] and old not in (our_parts[name], their_parts[name])
     ]
     if conflicting:
         conflict = SetupConflict(tuple(conflicting), base, ours, theirs)
-        parts.update(_chosen_parts(conflict, settle(conflict), our_parts, their_parts))
+        parts.update(_chosen_parts(conflict, choose(conflict), our_parts, their_parts))
     merged = _setup_of(parts)
-    return ours if merged == (ours or Setup()) else merged
+    return ours if merged == (ours or Setup()) else merged  # no setup stays `None`
 
 
 def setup_changes(before: Setup | None, after: Setup | None) -> tuple[str, ...]:
@@ -126,7 +126,9 @@ def _chosen_parts(
 ) -> dict[str, Any]:
     """The values of the conflicting parts after the choice."""
     if choice not in CHOICES:
-        message = f"a conflict in the setup takes ours, theirs or concat, not the text {choice!r}"
+        message = (
+            f"resolve the setup's conflict with ours, theirs or concat, not the text {choice!r}"
+        )
         raise MergeConflict(message, (conflict,))
     side = their_parts if choice == "theirs" else our_parts
     chosen = {name: side[name] for name in conflict.parts}
@@ -190,10 +192,10 @@ def _edit_result(message: Message, position: int, text: str) -> Message:
     return structs.replace(message, blocks=blocks)
 
 
-def settle_folds(
-    base: RowsBySlot, ours: RowsBySlot, theirs: RowsBySlot, settle: Choose
+def resolve_folds(
+    base: RowsBySlot, ours: RowsBySlot, theirs: RowsBySlot, choose: Choose
 ) -> dict[Id, Row | None]:
-    """The rows that change when each conflict between two summaries is settled, by slot."""
+    """Resolve the conflicts between summaries; returns the rows that change, by slot."""
     changed_rows: dict[Id, Row | None] = {}
     our_folds, their_folds = _folds(base, ours), _folds(base, theirs)
     choices: dict[tuple[tuple[Id, ...], tuple[Id, ...]], str] = {}
@@ -205,7 +207,7 @@ def settle_folds(
             conflict = Conflict(
                 slot, "folded", base[slot], ours[our_summaries[0]], theirs[their_summaries[0]]
             )
-            choices[our_summaries, their_summaries] = settle(conflict)
+            choices[our_summaries, their_summaries] = choose(conflict)
     for (our_summaries, their_summaries), choice in choices.items():
         if choice == "ours":
             _undo_fold(their_summaries, their_folds, ours, changed_rows)
@@ -247,54 +249,55 @@ def _undo_fold(
     """Remove one side's summaries and restore the rows that only they had folded."""
     for summary in summaries:
         changed_rows[summary] = other_side.get(summary)
-    for slot, into in folds.items():
-        if into == summaries:
+    for slot, replaced_by in folds.items():
+        if replaced_by == summaries:
             changed_rows[slot] = other_side.get(slot)
 
 
 def merge_order(
-    base: RowsBySlot, ours: RowsBySlot, theirs: RowsBySlot, settled: Mapping[Id, Row | None]
+    base: RowsBySlot, ours: RowsBySlot, theirs: RowsBySlot, merged_rows: Mapping[Id, Row | None]
 ) -> list[Id]:
     """All slots of the merged list in order.
 
-    Our list is the frame. Between two of its rows that the base or their side has too, our new rows
-    (`our_run`) come together with the rows that only they have there (`their_run`).
+    Our list sets the order. Its rows that the base or their side has too are *anchors*. After each
+    anchor come our new rows (`our_run`) and the rows that only they have there (`their_run`).
 
-    `settled` is the result for each slot. A row that our side dropped, but that the merge keeps, is
-    where their side has it.
+    `merged_rows` has the merged row of each slot. A row that our side dropped, but that the merge
+    keeps, is at the position that it has on their side.
     """
-    runs = _their_runs(base, ours, theirs, settled)
-    slots = list(ours)
-    merged: list[Id] = []
+    their_runs = _their_runs(base, ours, theirs, merged_rows)
+    order: list[Id] = []
     anchor: Id | None = None
-    position = 0
-    while True:
-        start = position
-        while (
-            position < len(slots) and slots[position] not in base and slots[position] not in theirs
-        ):
-            position += 1
-        our_run, their_run = slots[start:position], runs.get(anchor, [])
-        if our_run and their_run:
-            open_ids = open_calls(ours.get(slot) or theirs[slot] for slot in merged)
-            our_answers = _answers([ours[slot] for slot in our_run], open_ids)
-            their_answers = _answers([theirs[slot] for slot in their_run], open_ids)
-            merged += (
-                [*their_run, *our_run]
-                if their_answers and not our_answers
-                else [*our_run, *their_run]
-            )
-        else:
-            merged += [*our_run, *their_run]
-        if position == len(slots):
-            return merged
-        anchor = slots[position]
-        merged.append(anchor)
-        position += 1
+    our_run: list[Id] = []
+    for slot in ours:
+        if slot not in base and slot not in theirs:
+            our_run.append(slot)
+            continue
+        order += _order_runs(our_run, their_runs.get(anchor, []), order, ours, theirs)
+        order.append(slot)
+        anchor, our_run = slot, []
+    return order + _order_runs(our_run, their_runs.get(anchor, []), order, ours, theirs)
+
+
+def _order_runs(
+    our_run: list[Id],
+    their_run: list[Id],
+    before: list[Id],
+    ours: RowsBySlot,
+    theirs: RowsBySlot,
+) -> list[Id]:
+    """Both runs: ours first, unless only theirs answers an open call of the rows before."""
+    if not our_run or not their_run:
+        return our_run + their_run
+    open_ids = open_calls(ours.get(slot) or theirs[slot] for slot in before)
+    our_answers = _answers([ours[slot] for slot in our_run], open_ids)
+    their_answers = _answers([theirs[slot] for slot in their_run], open_ids)
+    theirs_first = their_answers and not our_answers
+    return their_run + our_run if theirs_first else our_run + their_run
 
 
 def _their_runs(
-    base: RowsBySlot, ours: RowsBySlot, theirs: RowsBySlot, settled: Mapping[Id, Row | None]
+    base: RowsBySlot, ours: RowsBySlot, theirs: RowsBySlot, merged_rows: Mapping[Id, Row | None]
 ) -> dict[Id | None, list[Id]]:
     """The rows that only they have, by the nearest row before them that we have too."""
     runs: dict[Id | None, list[Id]] = {}
@@ -302,12 +305,13 @@ def _their_runs(
     for slot in theirs:
         if slot in ours:
             anchor = slot
-        elif slot not in base or settled.get(slot) is not None:
+        elif slot not in base or merged_rows.get(slot) is not None:
             runs.setdefault(anchor, []).append(slot)
     return runs
 
 
 def _answers(rows: Sequence[Row], calls: set[str]) -> frozenset[str]:
+    """The calls among these that the rows answer."""
     return frozenset(
         block.call_id
         for row in rows
@@ -317,7 +321,7 @@ def _answers(rows: Sequence[Row], calls: set[str]) -> frozenset[str]:
 
 
 class Merged(Struct, frozen=True):
-    """The merged list, the unsettled conflicts, and the calls that both sides had answered."""
+    """The merged list, the unresolved conflicts, and the calls that both sides had answered."""
 
     rows: Sequence[Row]
     conflicts: tuple[AnyConflict, ...] = ()
@@ -339,18 +343,17 @@ def merge3(
     start = _common_start(base, ours, theirs)
     base_rows, our_rows, their_rows = (_by_slot(rows[start:]) for rows in (base, ours, theirs))
     conflicts: list[AnyConflict] = []
-    settle = record_conflicts(conflicts) if choose is None else choose
+    choose = choose or record_conflicts(conflicts)
     merged_rows: dict[Id, Row | None] = {}
     for slot in {**base_rows, **our_rows, **their_rows}:
         merged_rows[slot] = _merge_row(
-            slot, base_rows.get(slot), our_rows.get(slot), their_rows.get(slot), settle
+            slot, base_rows.get(slot), our_rows.get(slot), their_rows.get(slot), choose
         )
-    merged_rows.update(settle_folds(base_rows, our_rows, their_rows, settle))
+    merged_rows.update(resolve_folds(base_rows, our_rows, their_rows, choose))
     order = merge_order(base_rows, our_rows, their_rows, merged_rows)
-    answered = settle_results(order, merged_rows, our_rows, their_rows, settle)
-    settled = (merged_rows[slot] for slot in order)
-    rows = list(ours)
-    rows[start:] = [row for row in settled if row is not None]
+    answered = resolve_results(order, merged_rows, our_rows, their_rows, choose)
+    rows = list(ours[:start])
+    rows += [row for slot in order if (row := merged_rows[slot]) is not None]
     return Merged(rows, tuple(conflicts), answered)
 
 
@@ -358,8 +361,8 @@ def merge_states(base: State, ours: State, theirs: State, choose: Choose | None 
     """The changes of both sides since `base`, merged: rows and setup."""
     merged = merge3(base.rows, ours.rows, theirs.rows, choose)
     conflicts = list(merged.conflicts)
-    settle = record_conflicts(conflicts) if choose is None else choose
-    setup = merge_setup(base.setup, ours.setup, theirs.setup, settle)
+    choose = choose or record_conflicts(conflicts)
+    setup = merge_setup(base.setup, ours.setup, theirs.setup, choose)
     return structs.replace(merged, setup=setup, conflicts=tuple(conflicts))
 
 
@@ -378,7 +381,7 @@ def _merge_row(
     base: Row | None,
     ours: Row | None,
     theirs: Row | None,
-    settle: Choose,
+    choose: Choose,
 ) -> Row | None:
     if ours == theirs or theirs == base:
         return ours
@@ -387,15 +390,15 @@ def _merge_row(
     if ours is None or theirs is None:
         changed = ours or theirs
         if changed is not None and changed.priority == "skip":
-            return None  # folded on one side, hidden on the other: neither shows it
+            return None  # folded on one side, hidden on the other: visible on neither
         conflict = Conflict(slot, "folded", base, ours, theirs)
-        return _chosen(conflict, settle(conflict))
+        return _chosen_row(conflict, choose(conflict))
     combined = _combine(base, ours, theirs)
     if combined is not None:
         return combined
     skipped = "skip" in (ours.priority, theirs.priority) and ours.priority != theirs.priority
     conflict = Conflict(slot, "skipped" if skipped else "edited", base, ours, theirs)
-    return _chosen(conflict, settle(conflict))
+    return _chosen_row(conflict, choose(conflict))
 
 
 def _combine(base: Row | None, ours: Row, theirs: Row) -> Row | None:
@@ -403,10 +406,10 @@ def _combine(base: Row | None, ours: Row, theirs: Row) -> Row | None:
     priorities = {ours.priority, theirs.priority}
     if base is None:  # both sides replayed the row: different priorities are no conflict
         is_same = ours.message == theirs.message and "skip" not in priorities
-        priority = _higher(ours.priority, theirs.priority)
+        priority = _higher_priority(ours.priority, theirs.priority)
         return structs.replace(ours, priority=priority) if is_same else None
     if ours.priority != base.priority and theirs.priority != base.priority:
-        priority = _higher(ours.priority, theirs.priority)
+        priority = _higher_priority(ours.priority, theirs.priority)
     else:
         priority = theirs.priority if ours.priority == base.priority else ours.priority
     is_skipped_by_one = len(priorities) == 2 and "skip" in priorities
@@ -421,25 +424,30 @@ def _combine(base: Row | None, ours: Row, theirs: Row) -> Row | None:
     return None
 
 
-def _chosen(conflict: Conflict, choice: str) -> Row | None:
-    ours, theirs = conflict.ours, conflict.theirs
+def _chosen_row(conflict: Conflict, choice: str) -> Row | None:
+    """The row that a choice results in; `None` if the chosen side has dropped it."""
     if choice == "ours":
-        return ours
+        return conflict.ours
     if choice == "theirs":
-        return theirs
-    present = ours or theirs
-    assert present is not None
-    if choice != "concat":
-        edited = conflict.ours or conflict.base or present
-        return structs.replace(edited, message=edit_text(edited.message, choice))
+        return conflict.theirs
+    if choice == "concat":
+        return _concat_rows(conflict)
+    row = conflict.ours or conflict.base or conflict.theirs
+    assert row is not None
+    return structs.replace(row, message=edit_text(row.message, choice))
+
+
+def _concat_rows(conflict: Conflict) -> Row | None:
+    """Our row with their text added; if only one side still has the row, that one."""
+    ours, theirs = conflict.ours, conflict.theirs
     if ours is None or theirs is None:
-        return present
+        return ours or theirs
     if ours.message == theirs.message or conflict.kind == "skipped":
-        shown = theirs if ours.priority == "skip" else ours
-        return structs.replace(shown, priority=_higher(ours.priority, theirs.priority))
-    texts = tuple(b for b in theirs.message.blocks if isinstance(b, Text | Refusal))
+        visible = theirs if ours.priority == "skip" else ours
+        return structs.replace(visible, priority=_higher_priority(ours.priority, theirs.priority))
+    their_texts = tuple(b for b in theirs.message.blocks if isinstance(b, Text | Refusal))
     message = structs.replace(ours.message, blocks=_both_results(ours.message, theirs.message))
-    message = structs.replace(message, blocks=_add_text(message, texts), form="")
+    message = structs.replace(message, blocks=_add_texts(message, their_texts), form="")
     return structs.replace(ours, message=message)
 
 
@@ -458,21 +466,23 @@ def _both_results(ours: Message, theirs: Message) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _add_text(message: Message, added: tuple[Text | Refusal, ...]) -> tuple[Block, ...]:
+def _add_texts(message: Message, texts: tuple[Text | Refusal, ...]) -> tuple[Block, ...]:
     """The blocks, with these texts added after the last text block."""
     positions = [i for i, b in enumerate(message.blocks) if isinstance(b, Text | Refusal)]
     position = positions[-1] + 1 if positions else 0
-    return (*message.blocks[:position], *added, *message.blocks[position:])
+    return (*message.blocks[:position], *texts, *message.blocks[position:])
 
 
-def _higher(one: Priority, other: Priority) -> Priority:
+def _higher_priority(one: Priority, other: Priority) -> Priority:
     return PRIORITIES[max(PRIORITIES.index(one), PRIORITIES.index(other))]
 
 
 def _common_start(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) -> int:
-    """How many leading rows the merge can skip: equal on all sides, and without calls that later
-    rows answer."""
-    equal = min(same_start(base, ours), same_start(base, theirs))
+    """How many leading rows the merge can skip.
+
+    They are equal on all sides, and have no calls that later rows answer.
+    """
+    equal = min(common_prefix_length(base, ours), common_prefix_length(base, theirs))
     start = max(0, equal - 1)  # keep one row as the anchor of inserts
     earlier_calls = _calls_before([*base[start:], *ours[start:], *theirs[start:]])
     for position in range(start - 1, -1, -1) if earlier_calls else ():
@@ -553,17 +563,17 @@ class _OrderedRows(ListRows):
         return [row.id for row in self.rows if row.id is not None]
 
     def _reorder(self, inserted: set[Id | None]) -> None:
-        present = self._slots()
-        self.order = _insert_present(self.order, present, inserted)
-        self._ordered.update(present)
+        current = self._slots()
+        self.order = _add_to_order(self.order, current, inserted)
+        self._ordered.update(current)
 
 
 def _steps_since(store: Store, thread: str, head: Id, target: Id) -> list[Step]:
-    """The branch's commits from `target` on, or from the oldest one that was reverted since."""
+    """The branch's commits from `target` on, or from an older one that was reverted since."""
     depth = store.read_depths(thread, head, [target]).get(target)
     while depth is not None:
         steps = store.walk(thread, head, after=depth - 1)
-        reverted = [_reverted(step) for step in steps if step.commit.kind == "revert"]
+        reverted = [_reverted_commit(step) for step in steps if step.commit.kind == "revert"]
         depths = store.read_depths(thread, head, [id for id in reverted if id is not None])
         oldest = min(depths.values(), default=depth)
         if oldest >= depth:
@@ -572,26 +582,26 @@ def _steps_since(store: Store, thread: str, head: Id, target: Id) -> list[Step]:
     return []
 
 
-def _reverted(step: Step) -> Id | None:
+def _reverted_commit(step: Step) -> Id | None:
     target = (decode_body(step).metadata or {}).get("reverts")
     return bytes.fromhex(target) if isinstance(target, str) else None
 
 
-def _insert_present(order: list[Id], present: Sequence[Id], inserted: set[Id | None]) -> list[Id]:
-    """The order with all present rows in it.
+def _add_to_order(order: list[Id], current: Sequence[Id], inserted: set[Id | None]) -> list[Id]:
+    """The order with all current rows in it.
 
-    If an inserted row was in the order before, and has come back in another place, its old position
-    is removed first.
+    If an inserted row was in the order before, and is now at another position, its old position is
+    removed first.
     """
-    present_slots, ordered = set(present), set(order)
-    if [slot for slot in order if slot in present_slots] != [
-        slot for slot in present if slot in ordered
-    ]:
+    current_slots, ordered = set(current), set(order)
+    old_order = [slot for slot in order if slot in current_slots]
+    new_order = [slot for slot in current if slot in ordered]
+    if old_order != new_order:
         order = [slot for slot in order if slot not in inserted]
         ordered.difference_update(slot for slot in inserted if slot is not None)
     new_before: dict[Id, list[Id]] = {}
     new_slots: list[Id] = []
-    for slot in present:
+    for slot in current:
         if slot not in ordered:
             new_slots.append(slot)
         elif new_slots:
@@ -663,7 +673,7 @@ def _replay_append(
     if any(row.id == slot for row in onto.rows):
         return None, onto
     message = decode_appended(step)
-    if is_answered_again(onto.rows, message):  # a second result for one call: settled by a merge
+    if has_second_result(onto.rows, message):  # only a merge can combine two results
         return _replay_rewrite(step, body, states, choose, conflicts)
     append = Append(op.kind, op.priority, slot)
     draft = Draft(
@@ -685,6 +695,7 @@ def _replay_rewrite(
     conflicts += merged.conflicts
     planned = plan_state(onto, merged.state)
     op = planned.op
+    # An append that is merged into earlier rows is no longer an append.
     kind = "splice" if step.commit.kind == "append" else step.commit.kind
     if not planned and kind != "note":
         return None, onto

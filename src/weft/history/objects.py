@@ -155,8 +155,8 @@ class Body(Struct, frozen=True, gc=False, omit_defaults=True):
     generation_config: JsonObject | None = None
 
 
-class Hashed(Struct, frozen=True, gc=False):
-    """Everything a commit's id covers."""
+class HashedCommit(Struct, frozen=True, gc=False):
+    """Everything that the id of a commit covers."""
 
     body: msgspec.Raw
     entries: tuple[Id, ...]
@@ -177,7 +177,7 @@ class Draft(Struct, frozen=True, gc=False):
 
 
 class TimedUsage(Usage, frozen=True, gc=False, omit_defaults=True):
-    """The usage of an answer as it is stored, with the time that the answer took, in seconds.
+    """The stored usage of an answer, with the time that the answer took, in seconds.
 
     `first_token` is the time until the answer began, `seconds` until it was complete.
     """
@@ -236,12 +236,12 @@ def _in_written_order(body: Body) -> Body:
 
 
 def _ordered_setup(setup: Setup) -> Setup:
-    form = setup.params.format
-    if not setup.tools and (form is None or form.schema is None):
+    params, answer_format = setup.params, setup.params.format
+    has_schema = answer_format is not None and answer_format.schema is not None
+    if not setup.tools and not has_schema:
         return setup
-    params = setup.params
-    if form is not None and form.schema is not None:
-        ordered = structs.replace(form, schema=_as_written(form.schema))
+    if answer_format is not None and has_schema:
+        ordered = structs.replace(answer_format, schema=_as_written(answer_format.schema))
         params = structs.replace(params, format=ordered)
     tools = tuple(
         structs.replace(tool, parameters=_as_written(tool.parameters), raw=_as_written(tool.raw))
@@ -260,8 +260,8 @@ def decode_entry(data: bytes, id: Id | None = None) -> Message:
     try:
         return _message_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
-        which = "an entry" if id is None else f"entry {id.hex()}"
-        raise Damaged(f"{which} cannot be decoded as a message: {error}") from None
+        name = "an entry" if id is None else f"entry {id.hex()}"
+        raise Damaged(f"{name} cannot be decoded as a message: {error}") from None
 
 
 def decode_entries(step: Step) -> list[Message]:
@@ -310,7 +310,7 @@ def read_stop_reason(commit: CommitRecord) -> str | None:
 def add_times(
     usage: Usage | None, first_token: float | None, seconds: float | None
 ) -> Usage | None:
-    """The usage of an answer with its times in seconds; only if there is a usage."""
+    """The usage of an answer with its times in seconds; `None` if there is no usage."""
     if usage is None or seconds is None:
         return usage
     first_token = None if first_token is None else round(first_token, 3)
@@ -330,9 +330,9 @@ def encode_commit(
 ) -> tuple[CommitRecord, tuple[tuple[Id, bytes], ...]]:
     """The commit, without its match key (`chain`), and its entries."""
     body = Body(draft.op, draft.note, draft.metadata, draft.generation_config)
-    data = _written(body, "commit", _body_decoder)
-    usage = None if draft.usage is None else _written(draft.usage, "usage", _any_decoder)
-    entries = tuple([_entry(message) for message in draft.messages])
+    data = _encode_checked(body, "commit", _body_decoder)
+    usage = None if draft.usage is None else _encode_checked(draft.usage, "usage", _any_decoder)
+    entries = tuple([_encode_entry_checked(message) for message in draft.messages])
     ids = tuple([id for id, _ in entries])
     record = CommitRecord(
         commit_id(draft.kind, parents, ids, data),
@@ -346,13 +346,13 @@ def encode_commit(
     return record, entries
 
 
-def _entry(message: Message) -> tuple[Id, bytes]:
-    data = _written(message, "message", _message_decoder)
+def _encode_entry_checked(message: Message) -> tuple[Id, bytes]:
+    data = _encode_checked(message, "message", _message_decoder)
     return object_id("entry", data), data
 
 
-def _written(value: Any, field: str, decoder: msgspec.json.Decoder[Any]) -> bytes:
-    """Encode a value as JSON; raises `WrongValue` with the path of a part that JSON loses."""
+def _encode_checked(value: Any, field: str, decoder: msgspec.json.Decoder[Any]) -> bytes:
+    """A value as JSON; raises `WrongValue` with the path of a part that JSON cannot represent."""
     try:
         data = encode_body(value) if isinstance(value, Body) else _encoder.encode(value)
         if data in PLAIN_BODIES or decoder.decode(data) == value:
@@ -368,7 +368,7 @@ def _written(value: Any, field: str, decoder: msgspec.json.Decoder[Any]) -> byte
 
 def commit_id(kind: str, parents: tuple[Id, ...], entries: tuple[Id, ...], data: bytes) -> Id:
     """The id of a commit whose body has these bytes."""
-    hashed = Hashed(msgspec.Raw(data), entries, kind, parents)
+    hashed = HashedCommit(msgspec.Raw(data), entries, kind, parents)
     return object_id("commit", _encoder.encode(hashed))
 
 
@@ -380,9 +380,9 @@ def count_entries(op: Op) -> int:
         case Setup():
             return 0
         case Rewrite():
-            placed = [row.entry for insert in op.insert for row in insert.rows]
+            inserted = [row.entry for insert in op.insert for row in insert.rows]
             changed = [change.entry for change in op.change if change.entry is not None]
-            return 1 + max([-1, *placed, *changed])
+            return 1 + max([-1, *inserted, *changed])
 
 
 def new_slot(commit: Id, index: int) -> Id:
@@ -392,30 +392,31 @@ def new_slot(commit: Id, index: int) -> Id:
 
 def inserted_slots(commit: Id, op: Rewrite) -> list[Id]:
     """The slots of the rows that a rewrite inserts, in order."""
-    placed = [row for insert in op.insert for row in insert.rows]
-    return [row.slot or new_slot(commit, index) for index, row in enumerate(placed)]
+    inserted = [row for insert in op.insert for row in insert.rows]
+    return [row.slot or new_slot(commit, index) for index, row in enumerate(inserted)]
 
 
-FOREIGN = (bytes, bytearray, memoryview)
+BYTES_TYPES = (bytes, bytearray, memoryview)
+"""msgspec would write these as base64; `check_json` refuses them instead."""
 
 
 def check_json(field: str, value: Any) -> None:
     """Raise `WrongValue` with the path of the first value that JSON cannot represent."""
     try:
-        plain = msgspec.to_builtins(value, builtin_types=FOREIGN)
+        plain = msgspec.to_builtins(value, builtin_types=BYTES_TYPES)
     except (TypeError, UnicodeError, RecursionError) as error:
         raise WrongValue(field, f"cannot be written as JSON: {error}") from None
-    _walk(field, plain)
+    _check_value(field, plain)
 
 
-def _walk(field: str, value: Any) -> None:
+def _check_value(field: str, value: Any) -> None:
     match value:
         case dict():
             for key, item in cast(dict[Any, Any], value).items():
-                _walk(f"{field}.{key}", item)
+                _check_value(f"{field}.{key}", item)
         case list() | tuple():
             for position, item in enumerate(cast(list[Any], value)):
-                _walk(f"{field}[{position}]", item)
+                _check_value(f"{field}[{position}]", item)
         case float() if not math.isfinite(value):
             raise WrongValue(field, f"cannot be written as JSON: {value} is not a JSON number")
         case bytes() | bytearray() | memoryview():

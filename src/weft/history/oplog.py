@@ -39,16 +39,16 @@ def plan_undo(
 ) -> list[Operation]:
     """The operations that an undo on this branch reverses, newest first; empty if none is left.
 
-    There are several if they were made in one batch. A switch ends the list: the caller is on
-    another branch then, and plans again.
+    There are several if they were made in one batch. A switch ends the list: after its undo the
+    caller is on another branch, and plans again.
 
-    `is_own` says which operations with `was` are the caller's; `protected` refs must stay as they
-    are. If somebody else has moved a ref since, the caller's earlier operations on it can no
-    longer be undone.
+    `is_own` says which operations with `was` are the caller's; `protected` refs are not changed. If
+    somebody else has moved a ref since, the caller's earlier operations on it can no longer be
+    undone.
     """
     plan = _Plan()
-    cancelled: dict[str, int] = {}
-    closed = set(protected)
+    cancelled: dict[str, int] = {}  # by ref: how many earlier operations were undone
+    blocked_refs = set(protected)
     switches = _Switches(branch, is_own)
     for operation in operations:
         ref = operation.ref
@@ -59,10 +59,10 @@ def plan_undo(
             cancelled[ref] = cancelled.get(ref, 0) + 1
         elif operation.verb == REDO or cancelled.get(ref, 0) > 0:
             cancelled[ref] = cancelled.get(ref, 0) - 1
-        elif ref not in closed and _counts(operation, branch, is_own):
+        elif ref not in blocked_refs and _belongs_to(operation, branch, is_own):
             plan.add(operation)
         else:
-            closed.add(ref)
+            blocked_refs.add(ref)
         if plan.is_complete:
             break
     return plan.operations
@@ -77,15 +77,15 @@ def plan_redo(
     one undo took back a batch; a switch ends the list, as in `plan_undo`.
     """
     plan = _Plan()
-    redone = 0
+    redone = 0  # how many earlier undos were redone
     moved_by_others: set[str] = set()
     switches = _Switches(branch, is_own)
     for operation in operations:
         if is_switch(operation):
             if switches.is_undone(operation):
                 plan.add(operation)
-        elif not _counts(operation, branch, is_own):
-            if not _remakes(operation, branch, is_own):
+        elif not _belongs_to(operation, branch, is_own):
+            if not _recreates(operation, branch, is_own):
                 moved_by_others.add(operation.ref)
         elif operation.verb == REDO:
             redone += 1
@@ -118,17 +118,18 @@ class _Plan:
         self.is_complete = operation.batch is None or is_switch(operation)
 
 
-def _counts(operation: Operation, branch: str, is_own: Callable[[Operation], bool]) -> bool:
+def _belongs_to(operation: Operation, branch: str, is_own: Callable[[Operation], bool]) -> bool:
     """Whether an operation belongs to the branch, or was done from it by the caller."""
     if operation.was is None:
         return operation.ref == branch
     return operation.was == branch and is_own(operation)
 
 
-def _remakes(operation: Operation, branch: str, is_own: Callable[[Operation], bool]) -> bool:
+def _recreates(operation: Operation, branch: str, is_own: Callable[[Operation], bool]) -> bool:
     """Whether the caller undid or redid the creation of this branch, from another branch.
 
-    The branch exists, so each such undo was redone, and the branch has not moved.
+    Such an operation does not prevent a redo on the branch: the branch exists, so each such undo
+    was redone, and the branch is where it was.
     """
     is_reversal = operation.verb in (UNDO, REDO) and operation.was is not None
     return is_reversal and operation.ref == branch and is_own(operation)
@@ -137,7 +138,8 @@ def _remakes(operation: Operation, branch: str, is_own: Callable[[Operation], bo
 class _Switches:
     """The caller's own switches, read newest first.
 
-    An undo of a switch is a switch the other way, so the two are paired by their ends.
+    The undo of a switch is a switch in the other direction, so the two are matched by the branches
+    between which they switch.
     """
 
     def __init__(self, branch: str, is_own: Callable[[Operation], bool]) -> None:

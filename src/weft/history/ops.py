@@ -41,7 +41,7 @@ from .objects import (
     same_setup,
 )
 
-MAX_DEPTH = 8
+MAX_INDEX_DEPTH = 8
 """How many indexes may build on each other before a new one is made from all rows."""
 
 
@@ -95,7 +95,7 @@ class SlotIndex:
 
     def __init__(self, rows: Sequence[Row], base: "SlotIndex | None" = None, shared: int = 0):
         self._depth = 0 if base is None or not shared else base._depth + 1
-        if self._depth > MAX_DEPTH:
+        if self._depth > MAX_INDEX_DEPTH:
             self._depth = 0
         self._base = base if self._depth else None
         self._shared = shared if self._depth else 0
@@ -154,15 +154,15 @@ def apply_rewrite(
     commit: Id,
     index: SlotIndex | None = None,
 ) -> list[Row]:
-    """The list that `op` makes of `rows`; raises `Damaged` if it names an unknown slot.
+    """The rows after `op`; raises `Damaged` if it names an unknown slot.
 
     `index` is the index of `rows`, if the caller has one. All positions are those before the
     rewrite, so the order of its parts does not matter.
     """
     if index is None:
         index = SlotIndex(rows)
-    replaced: dict[int, Row | None] = {}
-    added: dict[int, list[Row]] = {}
+    replaced: dict[int, Row | None] = {}  # `None` for a dropped row
+    added: dict[int, list[Row]] = {}  # rows after this position; -1 is before all rows
     try:
         for change in op.change:
             position = index[change.slot]
@@ -231,7 +231,7 @@ def with_slots(op: Rewrite, commit: Id) -> Rewrite:
 
 
 def count_untouched(op: Rewrite, index: SlotIndex, length: int) -> int:
-    """How many rows at the start of a list of this length an operation cannot change."""
+    """How many of these `length` rows come before everything that the operation changes."""
     positions = [index[change.slot] for change in op.change]
     positions += [index[first] for first, _ in op.drop]
     positions += [-1 if insert.after is None else index[insert.after] for insert in op.insert]
@@ -242,7 +242,7 @@ def _unknown_row(commit: Id) -> Damaged:
     return Damaged(f"commit {commit.hex()} rewrites a row that does not exist")
 
 
-RUN = 256
+COMPARED_AT_ONCE = 256  # rows; one comparison of two slices is faster than one for each row
 
 
 class PlannedRewrite(Struct, frozen=True):
@@ -257,7 +257,7 @@ class PlannedRewrite(Struct, frozen=True):
 
 def plan_rewrite(old: Sequence[Row], new: Sequence[Row]) -> PlannedRewrite:
     """The smallest operation that turns `old` into `new`; false if they are equal."""
-    start = max(0, same_start(old, new) - 1)  # keep one row as the anchor of inserts
+    start = max(0, common_prefix_length(old, new) - 1)  # keep one row as the anchor of inserts
     old, new = old[start:], new[start:]
     old_positions = {row.id: position for position, row in enumerate(old) if row.id is not None}
     in_order = _slots_in_order(new, old_positions)
@@ -269,15 +269,15 @@ def plan_rewrite(old: Sequence[Row], new: Sequence[Row]) -> PlannedRewrite:
     for row in new:
         if row.id in in_order:
             assert row.id is not None
-            _close_run(inserts, inserted_run, anchor)
+            _end_run(inserts, inserted_run, anchor)
             anchor = row.id
             old_row = old[old_positions[row.id]]
             if row is not old_row and row != old_row:
-                changes.append(_change(old_row, row, messages))
+                changes.append(_plan_change(old_row, row, messages))
         else:
             inserted_run.append(InsertedRow(len(messages), row.id, row.priority, row.kind))
             messages.append(row.message)
-    _close_run(inserts, inserted_run, anchor)
+    _end_run(inserts, inserted_run, anchor)
     op = Rewrite(_dropped_runs(old, in_order), tuple(changes), tuple(inserts))
     return PlannedRewrite(op, tuple(messages))
 
@@ -290,31 +290,33 @@ def plan_state(old: State, new: State) -> PlannedRewrite:
     return structs.replace(planned, op=structs.replace(planned.op, setup=new.setup or Setup()))
 
 
-def same_start(one: Sequence[Row], other: Sequence[Row]) -> int:
-    """The length of the common prefix; compares whole runs, because most rows are identical."""
+def common_prefix_length(one: Sequence[Row], other: Sequence[Row]) -> int:
+    """How many rows at the start of both lists are equal."""
     if type(one) is not type(other):  # a list is never equal to a tuple
         one, other = (rows if isinstance(rows, list) else list(rows) for rows in (one, other))
     limit = min(len(one), len(other))
-    length = 0
-    while length < limit and one[length : length + RUN] == other[length : length + RUN]:
-        length += RUN
+    length, size = 0, COMPARED_AT_ONCE
+    while length < limit and one[length : length + size] == other[length : length + size]:
+        length += size
     while length < limit and one[length] == other[length]:
         length += 1
     return min(length, limit)
 
 
 def _slots_in_order(new: Sequence[Row], old_positions: dict[Id, int]) -> set[Id]:
-    """Slots of `new` that are in their old order, without those that moved."""
+    """The slots of `new` that keep their old order; the others moved or are new."""
     in_order: set[Id] = set()
     last = -1
     for row in new:
-        if row.id is not None and row.id not in in_order and old_positions.get(row.id, -1) > last:
+        position = -1 if row.id is None else old_positions.get(row.id, -1)
+        if row.id is not None and row.id not in in_order and position > last:
             in_order.add(row.id)
-            last = old_positions[row.id]
+            last = position
     return in_order
 
 
-def _change(old: Row, new: Row, messages: list[Message]) -> Change:
+def _plan_change(old: Row, new: Row, messages: list[Message]) -> Change:
+    """The change of one row; a new message is added to `messages`."""
     assert new.id is not None
     entry = None
     if new.message != old.message:
@@ -328,22 +330,24 @@ def _change(old: Row, new: Row, messages: list[Message]) -> Change:
     )
 
 
-def _close_run(inserts: list[Insert], run: list[InsertedRow], anchor: Id | None) -> None:
+def _end_run(inserts: list[Insert], run: list[InsertedRow], anchor: Id | None) -> None:
+    """Add the collected rows as one insert, and begin a new run."""
     if run:
         inserts.append(Insert(tuple(run), anchor))
         run.clear()
 
 
 def _dropped_runs(old: Sequence[Row], in_order: set[Id]) -> tuple[tuple[Id, Id], ...]:
+    """The first and last slot of each run of rows that are dropped."""
     runs: list[tuple[Id, Id]] = []
-    open_run = False
+    in_run = False
     for row in old:
         assert row.id is not None
         if row.id in in_order:
-            open_run = False
-        elif open_run:
+            in_run = False
+        elif in_run:
             runs[-1] = (runs[-1][0], row.id)
         else:
             runs.append((row.id, row.id))
-            open_run = True
+            in_run = True
     return tuple(runs)

@@ -55,9 +55,8 @@ CLOSING_PAGES = 8
 SAMPLE = 32
 """How many commits of a segment `fsck` compares with their text, at least."""
 
-WORD = lazy_pattern(r"\w", re.UNICODE)
-MAX_PART = 1000
-"""If a part of an identifier is in more commits, a recall only looks for the whole."""
+COMMON_PART = 1000
+"""If a part of an identifier is in more commits, a recall searches only the whole identifier."""
 
 PART_WEIGHT = 0.5
 """The weight of a part of an identifier, beside 1 for the whole."""
@@ -65,7 +64,7 @@ PART_WEIGHT = 0.5
 MAX_REFUSALS = 20
 """How often a segment may be refused because another writer was first."""
 
-SMOOTHED = 200
+SHARING_COMMITS = 200
 """How many of the best commits give a share of their scores to their neighbours."""
 
 NEXT_SHARE, PREVIOUS_SHARE = 0.35, 0.15
@@ -85,7 +84,7 @@ REWRITE_METADATA = frozenset(
         *("ranges", "squashed", "stripped", "thinned", "trigger"),
     )
 )
-"""The members that it writes into the metadata of compactions and merges."""
+"""Members that Weft writes into the metadata of compactions and merges."""
 
 _ESCAPE = lazy_pattern(r"\\(?:u[0-9a-fA-F]{4}|.)")
 
@@ -125,7 +124,7 @@ def open_index(store: Store, thread: str | None = None) -> TextIndex:
     except Damaged:
         raise
     except StoreError:
-        pass
+        pass  # the store cannot be written: the remaining commits are indexed below
     unwritten: list[NewSegment] = []
     after = 0
     while segment := _next_segment(store, SEGMENT_SIZE, after):
@@ -135,24 +134,26 @@ def open_index(store: Store, thread: str | None = None) -> TextIndex:
 
 
 def _next_segment(store: Store, size: int, after: int) -> NewSegment | None:
-    """A segment of the next unindexed commits."""
+    """A segment of at most `size` unindexed commits, from those with a key above `after`."""
     documents: list[Document] = []
-    while len(documents) < size and (
-        commits := store.unindexed(min(PAGE, size - len(documents)), after)
-    ):
-        for item in commits:
-            terms = count_terms(commit_text(item.contents))
+    while len(documents) < size:
+        commits = store.unindexed(min(PAGE, size - len(documents)), after)
+        for commit in commits:
+            terms = count_terms(commit_text(commit.contents))
             length = sum(terms.values())
-            terms |= _note_terms(item.kind, item.data)
-            documents.append(Document(item.key, item.thread, item.created, length, terms))
-        after = commits[-1].key
+            terms |= _note_terms(commit.kind, commit.data)
+            documents.append(Document(commit.key, commit.thread, commit.created, length, terms))
+            after = commit.key
         if len(commits) < PAGE:
             break
     return make_segment(documents) if documents else None
 
 
 def _add_segment(store: Store, segment: NewSegment) -> bool:
-    """Add a segment, merged with small ones if there are many; false if another writer did."""
+    """Add a segment, merged with small ones if there are many.
+
+    False if another writer has changed the index meanwhile.
+    """
     sizes = store.segments()
     small = [number for number, size in sizes.items() if size < SMALL_SIZE]
     small_total = sum(sizes[number] for number in small)
@@ -160,11 +161,11 @@ def _add_segment(store: Store, segment: NewSegment) -> bool:
         return store.add_segment(segment)
     if segment.size + small_total < SMALL_SIZE and len(small) < SMALL_SEGMENTS:
         return store.add_segment(segment)
-    owned = store.indexed_commits(segments=small)
+    commit_lists = store.indexed_commits(segments=small)
     blocks = store.index_blocks(None, small)
     parts = [
         (
-            [commits for commits in owned if commits.segment == number],
+            [commits for commits in commit_lists if commits.segment == number],
             [block for segment_number, block in blocks if segment_number == number],
         )
         for number in small
@@ -173,33 +174,33 @@ def _add_segment(store: Store, segment: NewSegment) -> bool:
     return store.add_segment(merged, small)
 
 
-def index_flaws(store: Store, commits: int, unreliable: Set[Id]) -> list[Flaw]:
-    """The faults of the text index; `commits` is the number of commits of the store.
+def find_index_flaws(store: Store, commits: int, unreliable: Set[Id]) -> list[Flaw]:
+    """The flaws of the text index; `commits` is the number of commits of the store.
 
-    Every segment is read. The terms of some of its commits are compared with their text, except
-    commits with an object in `unreliable`.
+    Every segment is read. The terms of some of its commits are compared with their text. Commits
+    that are in `unreliable`, or have an entry there, are not compared.
     """
     flaws: list[Flaw] = []
     for number, size in store.segments().items():
         try:
-            owned = store.indexed_commits(segments=[number])
+            commit_lists = store.indexed_commits(segments=[number])
             blocks = store.index_blocks(range(BUCKETS), [number])
-            terms = read_segment(size, owned, [block for _, block in blocks])
-            fault = _wrong_terms(store, terms, unreliable)
+            terms = read_segment(size, commit_lists, [block for _, block in blocks])
+            problem = _check_terms(store, terms, unreliable)
         except ValueError as error:
-            fault = str(error)
+            problem = str(error)
         except TypeError:
-            fault = "a column has a value of another type"
+            problem = "a column has a value of another type"
         # Another process may have merged the segment into a larger one meanwhile.
-        if fault is not None and number in store.segments():
-            flaws.append(Flaw("index", f"segment {number}", fault))
+        if problem is not None and number in store.segments():
+            flaws.append(Flaw("index", f"segment {number}", problem))
     if (missing := commits - _count_indexed(store)) > 0:
         flaws.append(Flaw("index", "text", f"does not have {missing} commits"))
     return flaws
 
 
 def _count_indexed(store: Store) -> int:
-    """How many commits the index has, with those that the next search will add.
+    """How many commits the index has, including those that the next search will add.
 
     Another process may add a segment between the two counts; then both are made again.
     """
@@ -212,10 +213,10 @@ def _count_indexed(store: Store) -> int:
             return count
 
 
-def _wrong_terms(
+def _check_terms(
     store: Store, terms: Mapping[int, Mapping[str, int]], unreliable: Set[Id]
 ) -> str | None:
-    """The first fault in the terms of a sample of these commits; `None` if there is none."""
+    """What is wrong with the terms of a sample of these commits; `None` if nothing is."""
     keys = list(terms)
     sample = keys[:: max(1, len(keys) // SAMPLE)]
     steps = store.read_keys(sample)
@@ -225,7 +226,7 @@ def _wrong_terms(
         if unreliable.isdisjoint((step.commit.id, *step.commit.entries)):
             counts = count_terms(commit_text(step.contents))
             counts |= _note_terms(step.commit.kind, step.commit.data)
-            if {term: min(times, MAX_COUNT) for term, times in counts.items()} != terms[key]:
+            if {term: min(count, MAX_COUNT) for term, count in counts.items()} != terms[key]:
                 return f"the terms of commit {step.commit.id.hex()} are not those of its text"
     return None
 
@@ -284,7 +285,7 @@ def search_matches(store: Store, thread: str, query: str, limit: int) -> Matches
 
 
 def _substring_matches(store: Store, thread: str, query: str, limit: int) -> Matches:
-    """The commits that have a query without words."""
+    """The commits that contain the query as a substring, for a query without words."""
     messages: list[Step] = []
     notes: list[Step] = []
     for step in read_every_commit(store, thread):
@@ -331,18 +332,18 @@ def _match_notes(
 def match_notes(index: TextIndex, words: Iterable[Word]) -> list["WordMatch"]:
     """The commits that have each word, or one that begins with it, in their note or metadata.
 
-    Most commits have neither, so a word is not searched inside of others: that reads all of the
-    index.
+    A word is not searched inside other words: that would read the whole index, and most commits
+    have neither note nor metadata.
     """
-    marked = [
+    note_words = [
         Word(
             tuple(NOTE_MARK + part for part in word.required),
             tuple(NOTE_MARK + part for part in word.extra),
         )
         for word in words
     ]
-    index.load(term for word in marked for term in (*word.required, *word.extra))
-    return [match_word(index, word) for word in marked]
+    index.load(term for word in note_words for term in (*word.required, *word.extra))
+    return [match_word(index, word) for word in note_words]
 
 
 def _positions_with_all(matches: Sequence["WordMatch"]) -> set[int]:
@@ -353,16 +354,20 @@ def _positions_with_all(matches: Sequence["WordMatch"]) -> set[int]:
 def _best_steps(
     store: Store, index: TextIndex, scores: Mapping[int, float], limit: int
 ) -> list[Step]:
-    best = nlargest(limit, scores.items(), key=lambda item: (item[1], item[0]))
+    best = nlargest(limit, scores.items(), key=_score_then_position)
     return [step for _, step in store.read_keys([index.keys[position] for position, _ in best])]
 
 
 def _has_phrase(text: str, phrase: str) -> bool:
+    """Whether the text has the phrase, in any case and with any white space."""
     return " ".join(phrase.casefold().split()) in " ".join(text.casefold().split())
 
 
 class WordMatch(Struct, frozen=True):
-    """The commits with one word of a query, and the weighted postings for their scores."""
+    """The commits with one word of a query, and the weighted postings for their scores.
+
+    `positions` says how often the commit at each position has the word.
+    """
 
     positions: Mapping[int, int]
     weighted: list[tuple[dict[int, int], float]]
@@ -374,23 +379,29 @@ def match_words(index: TextIndex, words: Sequence[Word]) -> list[WordMatch]:
     return [match_word(index, word, within=True) for word in words]
 
 
-def match_some(index: TextIndex, words: Sequence[Word]) -> dict[Word, WordMatch]:
+def match_distinctive_words(index: TextIndex, words: Sequence[Word]) -> dict[Word, WordMatch]:
     """The commits with each word; very common words are left out if there are rarer ones."""
     index.load(term for word in words for term in (*word.required, *word.extra))
-    spreads = {word: max(index.spread(part) for part in word.required) for word in words}
+    document_counts = {
+        word: max(index.estimate_document_count(part) for part in word.required) for word in words
+    }
     matches: dict[Word, WordMatch] = {}
     scored = 0
-    # Identifiers come first, then rare words, so that common words use what is left of the limit.
-    for word in sorted(words, key=lambda word: (len(word.required) == 1, spreads[word])):
+
+    def identifiers_then_rare(word: Word) -> tuple[bool, int]:
+        return len(word.required) == 1, document_counts[word]
+
+    # In this order, common words use what the others leave of the limit.
+    for word in sorted(words, key=identifiers_then_rare):
         match = match_identifier(index, word) if len(word.required) > 1 else None
-        if match is not None and match.positions and spreads[word] > MAX_PART:
+        if match is not None and match.positions and document_counts[word] > COMMON_PART:
             matches[word] = match
-        elif scored and scored + spreads[word] > MAX_SCORED:
+        elif scored and scored + document_counts[word] > MAX_SCORED:
             continue
         else:
             matches[word] = match_word(index, word)
         scored += len(matches[word].positions)
-    if not scored:  # looking inside of all words reads the whole index
+    if not scored:  # a last resort, because it reads the whole index
         return {word: match_word(index, word, within=True) for word in words}
     return matches
 
@@ -412,8 +423,8 @@ def match_word(index: TextIndex, word: Word, *, within: bool = False) -> WordMat
     for postings_of_part in parts:
         if postings_of_part is not common:
             common = {
-                position: times
-                for position, times in common.items()
+                position: count
+                for position, count in common.items()
                 if position in postings_of_part
             }
     name = word.required[0]
@@ -438,11 +449,11 @@ def match_word(index: TextIndex, word: Word, *, within: bool = False) -> WordMat
 
 def _union_postings(index: TextIndex, terms: Sequence[str]) -> dict[int, int]:
     """The postings of several terms as if they were one term."""
-    joined: dict[int, int] = {}
+    union: dict[int, int] = {}
     for term in terms:
-        for position, times in index.find(term).items():
-            joined[position] = joined.get(position, 0) + times
-    return joined
+        for position, count in index.find(term).items():
+            union[position] = union.get(position, 0) + count
+    return union
 
 
 def threads_with(store: Store, query: str) -> set[str] | None:
@@ -478,7 +489,7 @@ class RecallFilter(Struct, frozen=True):
         low = float("-inf") if self.since is None else self.since
         high = float("inf") if self.until is None else self.until
         passing = {
-            position for position, created in enumerate(index.times) if low <= created <= high
+            position for position, created in enumerate(index.created) if low <= created <= high
         }
         for word in parse_query(self.path or "").words:
             passing &= match_word(index, word).positions.keys()
@@ -493,7 +504,7 @@ def recall_commits(
     thread: str,
     query: str,
     limit: int,
-    only: RecallFilter = EVERYTHING,
+    recall_filter: RecallFilter = EVERYTHING,
     *,
     neighbours: bool = False,
 ) -> Recalled:
@@ -502,43 +513,46 @@ def recall_commits(
     With `neighbours`, also commits without such words that are next to a good match.
     """
     parsed = parse_query(query)
-    if not parsed.words or (parsed.is_phrase and only == EVERYTHING):
+    if not parsed.words or (parsed.is_phrase and recall_filter == EVERYTHING):
         terms = {part: 1.0 for word in parsed.words for part in word.required}
         return Recalled(search_commits(store, thread, query, limit), terms)
     index = open_index(store, thread)
-    passing = only.positions(index)
-    matches = match_some(index, parsed.words)
+    passing = recall_filter.positions(index)
+    matches = match_distinctive_words(index, parsed.words)
     weights: dict[str, float] = {}
     for word, match in matches.items():
-        rarity = index.rarity(len(match.positions))
+        weight = index.inverse_document_frequency(len(match.positions)) / len(word.required)
         for term in (*word.required, *word.extra):
-            weights[term] = max(weights.get(term, 0.0), rarity / len(word.required))
+            weights[term] = max(weights.get(term, 0.0), weight)
     weighted = [pair for match in matches.values() for pair in match.weighted]
     scores = index.score_postings(weighted)
     if passing is not None:
-        scores = {at: score for at, score in scores.items() if at in passing}
-    smoothed = _with_neighbours(scores, len(index)).items()
-    allowed = scores.keys() if not neighbours else passing
-    candidates = (item for item in smoothed if allowed is None or item[0] in allowed)
+        scores = {position: score for position, score in scores.items() if position in passing}
+    allowed = passing if neighbours else scores.keys()
+    candidates = [
+        (position, score)
+        for position, score in _share_scores(scores, len(index)).items()
+        if allowed is None or position in allowed
+    ]
     best = nlargest(limit, candidates, key=_score_then_position)
-    floor = best[0][1] * MIN_SHARE if best else 0.0
-    keys = [index.keys[position] for position, score in best if score >= floor]
+    min_score = best[0][1] * MIN_SHARE if best else 0.0
+    keys = [index.keys[position] for position, score in best if score >= min_score]
     return Recalled([step for _, step in store.read_keys(keys)], weights)
 
 
-def _with_neighbours(scores: Mapping[int, float], size: int) -> dict[int, float]:
+def _share_scores(scores: Mapping[int, float], size: int) -> dict[int, float]:
     """The best scores, where a commit also gets a share of the scores of its neighbours.
 
-    An answer often repeats no word of its question.
+    An answer often repeats no word of its question, so the question's score must count for it.
     """
-    best = dict(nlargest(SMOOTHED, scores.items(), key=_score_then_position))
-    smoothed = dict(best)
+    best = dict(nlargest(SHARING_COMMITS, scores.items(), key=_score_then_position))
+    shared = dict(best)
     for position, score in best.items():
         for neighbour, share in ((position + 1, NEXT_SHARE), (position - 1, PREVIOUS_SHARE)):
             if 0 <= neighbour < size:
-                own_score = smoothed.get(neighbour, scores.get(neighbour, 0.0))
-                smoothed[neighbour] = own_score + share * score
-    return smoothed
+                own_score = shared.get(neighbour, scores.get(neighbour, 0.0))
+                shared[neighbour] = own_score + share * score
+    return shared
 
 
 def _score_then_position(item: tuple[int, float]) -> tuple[float, int]:
@@ -580,11 +594,11 @@ def note_texts(kind: str, data: bytes) -> tuple[str, str]:
     note = body.note if isinstance(body.note, str) else ""
     if body.metadata is None:
         return note, ""
-    own_keys = OWN_METADATA | (
-        REWRITE_METADATA if kind in ("compact", "merge") else frozenset[str]()
-    )
-    callers = {key: value for key, value in body.metadata.items() if key not in own_keys}
-    return note, "\n".join(_metadata_lines(callers))
+    own_keys = OWN_METADATA
+    if kind in ("compact", "merge"):
+        own_keys |= REWRITE_METADATA
+    caller_metadata = {key: value for key, value in body.metadata.items() if key not in own_keys}
+    return note, "\n".join(_metadata_lines(caller_metadata))
 
 
 def _metadata_lines(members: JsonObject, prefix: str = "") -> Iterator[str]:
@@ -604,7 +618,7 @@ def _note_terms(kind: str, data: bytes) -> dict[str, int]:
     if data in PLAIN_BODIES:
         return {}
     terms = count_terms("\n".join(note_texts(kind, data)))
-    return {NOTE_MARK + term: times for term, times in terms.items()}
+    return {NOTE_MARK + term: count for term, count in terms.items()}
 
 
 def commit_text(contents: tuple[bytes, ...]) -> str:

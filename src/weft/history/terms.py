@@ -22,18 +22,19 @@ LONGEST_TERM = 64
 """Longer terms are truncated. A long base64 string is found by its first characters."""
 
 _CACHE_SIZE = 100_000
-_CACHED_LENGTH = 40
+_CACHED_LENGTH = 40  # longer words rarely occur twice
 
 _WORD = lazy_pattern(r"\w+(?:[-.'’]\w+)*")
 _PART = lazy_pattern(r"[^\W_]+")
-_HUMP = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
+_CAMEL_PART = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
 _PLURAL = lazy_pattern("[A-Z]{2,}s")  # APIs, URLs
-_NUMBERED = lazy_pattern(r"([a-z]{3,})\d+")
+_NUMBERED = lazy_pattern(r"([a-z]{3,})\d+")  # module17
 _UNSPACED = lazy_pattern(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
     "\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
 
+# Words that occur in most texts, so that they say nothing about what a text is about.
 _STOP_WORDS = """
 a about above after again against all also am an and any are as at be because been before being
 below between both but by can cannot could did do does doing down during each either else ever few
@@ -114,13 +115,14 @@ def stem(word: str) -> str:
         if word.endswith(ending) and len(word) - len(ending) >= minimum:
             word = word[: -len(ending)]
             if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz":
-                word = word[:-1]
+                word = word[:-1]  # running, but not falling, passing, buzzing
             break
     if len(word) > 3 and word[-1] in "ey":
         word = word[:-1] + ("i" if word[-1] == "y" else "")
     return word
 
 
+# Each ending, and how many letters must be left without it.
 _ENDINGS = (
     ("ation", 4),
     ("ment", 5),
@@ -144,15 +146,15 @@ def _split(word: str) -> Word:
             return Word((word[:LONGEST_TERM],))
         if word.isalpha() and (word[1:].islower() or word.isupper() or len(word) == 1):
             return Word((stem(word.lower()[:LONGEST_TERM]),))
-    word = _plain(word.replace("’", "'"))
-    folded = word.casefold()
+    word = _without_accents(word.replace("’", "'"))
+    folded = word.casefold()  # `word` keeps its case, which marks the parts of `getUserById`
     if _UNSPACED.search(folded):
         return _split_unspaced(folded)
     if "'" in folded:
         head, _, tail = folded.rpartition("'")
         if len(tail) <= 2 and head.isalpha():  # the user's, don't, they've
             return Word((stem(head),))
-    pieces = [part for piece in _PART.findall(word) for part in _humps(piece)]
+    pieces = [part for piece in _PART.findall(word) for part in _split_camel_case(piece)]
     if not pieces:  # only underscores
         return Word(())
     required = tuple(dict.fromkeys(stem(piece[:LONGEST_TERM]) for piece in pieces))
@@ -163,21 +165,20 @@ def _split(word: str) -> Word:
     return Word(required, (stem(numbered[1]),) if numbered else ())
 
 
-def _humps(piece: str) -> list[str]:
+def _split_camel_case(piece: str) -> list[str]:
     """The parts of a camel-case piece in lower case; hashes and other ids are not split."""
     if _PLURAL.fullmatch(piece):
         return [piece[:-1].casefold()]
     has_digit = any(char.isdigit() for char in piece)
     if not piece.isascii() or (has_digit and not _is_readable(piece)):
         return [piece.casefold()]
-    humps = [hump.casefold() for hump in _HUMP.findall(piece)]
-    merged: list[str] = []
-    for hump in humps:
-        if merged and hump.isdigit():  # `utf8` and `module17` stay one part
-            merged[-1] += hump
+    parts: list[str] = []
+    for part in _CAMEL_PART.findall(piece):
+        if parts and part.isdigit():  # `utf8` and `module17` stay one part
+            parts[-1] += part
         else:
-            merged.append(hump)
-    return merged if len(merged) > 1 else [piece.casefold()]
+            parts.append(part.casefold())
+    return parts if len(parts) > 1 else [piece.casefold()]
 
 
 def _is_readable(piece: str) -> bool:
@@ -193,13 +194,13 @@ def _split_unspaced(folded: str) -> Word:
     required: list[str] = []
     characters: list[str] = []
     for run in _UNSPACED.findall(folded):
-        characters += run if len(run) > 1 else ""
-        required += [run[at : at + 2] for at in range(max(1, len(run) - 1))]
+        characters += run if len(run) > 1 else ""  # a single character is required below
+        required += [run[start : start + 2] for start in range(max(1, len(run) - 1))]
     required += [stem(part[:LONGEST_TERM]) for part in _PART.findall(_UNSPACED.sub(" ", folded))]
     return Word(tuple(dict.fromkeys(required)), tuple(dict.fromkeys(characters)))
 
 
-def _plain(word: str) -> str:
+def _without_accents(word: str) -> str:
     """The word without accents, in compatibility form, such as ASCII for full-width letters."""
     if word.isascii():
         return word

@@ -34,8 +34,8 @@ SMALL_SIZE = 512
 SMALL_SEGMENTS = 16
 """The most small segments that are left unmerged."""
 
-WHOLE = BUCKETS - 1
-"""The bucket of a small segment."""
+SMALL_BUCKET = BUCKETS - 1
+"""The only bucket of a small segment."""
 
 PREFIX = 3
 """Terms with the same first letters are in the same bucket."""
@@ -53,8 +53,11 @@ They do not count for the length of a document, so they do not change how messag
 """
 
 MAX_VARIANTS = 24
+"""How many longer terms a search uses instead of a term that does not occur."""
+
 COUNT_BITS = 8
 MAX_COUNT = 2**COUNT_BITS - 1
+"""A term that occurs more often in a document counts as often as this: one byte."""
 
 _Postings = tuple["array[int]", bytes]
 """Document numbers in ascending order, and how often each has the term."""
@@ -82,12 +85,12 @@ def make_segment(documents: Sequence[Document]) -> NewSegment:
     postings: defaultdict[str, list[int]] = defaultdict(list)
     for number, document in enumerate(ordered):
         base = number << COUNT_BITS
-        for term, times in document.terms.items():
-            postings[term].append(base + (times if times <= MAX_COUNT else MAX_COUNT))
+        for term, count in document.terms.items():
+            postings[term].append(base + (count if count <= MAX_COUNT else MAX_COUNT))
     rows = [
         (document.thread, document.key, document.created, document.length) for document in ordered
     ]
-    return _pack(rows, postings)
+    return _pack_segment(rows, postings)
 
 
 def merge_segments(parts: Sequence[SegmentParts]) -> NewSegment:
@@ -98,6 +101,7 @@ def merge_segments(parts: Sequence[SegmentParts]) -> NewSegment:
         for commits in commit_lists
         for offset, (key, length, created) in enumerate(_unpack_commits(commits))
     )
+    # For each part and each of its document numbers: the new number, shifted as in a posting.
     bases = [
         [0] * sum(len(commits.keys) // 8 for commits in commit_lists) for commit_lists, _ in parts
     ]
@@ -109,17 +113,17 @@ def merge_segments(parts: Sequence[SegmentParts]) -> NewSegment:
         for block in blocks:
             for term, (numbers, counts) in _read_all(block):
                 postings[term] += [
-                    base[n] + times for n, times in zip(numbers, counts, strict=True)
+                    base[number] + count for number, count in zip(numbers, counts, strict=True)
                 ]
     for values in postings.values():
         values.sort()
-    return _pack([row[:4] for row in rows], postings)
+    return _pack_segment([row[:4] for row in rows], postings)
 
 
-def _pack(
+def _pack_segment(
     rows: Sequence[tuple[int, int, float, int]], postings: Mapping[str, Sequence[int]]
 ) -> NewSegment:
-    """The segment of documents (thread, key, time, length).
+    """The segment of documents (thread, key, time, length), sorted by thread.
 
     A posting is the number of a document and, in the lowest bits, how often it has the term.
     """
@@ -128,19 +132,14 @@ def _pack(
     while start < len(rows):
         thread = rows[start][0]
         end = bisect_left(rows, thread + 1, lo=start, key=lambda row: row[0])
-        thread_rows = rows[start:end]
-        lengths = array("I", [row[3] for row in thread_rows])
-        data = (
-            array("d", [sum(lengths), *[row[2] for row in thread_rows]]).tobytes()
-            + lengths.tobytes()
-        )
-        keys = array("q", [row[1] for row in thread_rows]).tobytes()
-        commits.append(IndexedCommits(thread, start, keys, data))
+        _, keys, created, lengths = zip(*rows[start:end], strict=True)
+        data = array("d", [sum(lengths), *created]).tobytes() + array("I", lengths).tobytes()
+        commits.append(IndexedCommits(thread, start, array("q", keys).tobytes(), data))
         start = end
     is_small = len(rows) < SMALL_SIZE
     by_bucket: defaultdict[int, list[str]] = defaultdict(list)
     for term in postings:
-        by_bucket[WHOLE if is_small else _bucket(term)].append(term)
+        by_bucket[SMALL_BUCKET if is_small else _bucket(term)].append(term)
     blocks = [
         _pack_block(bucket, [(term, postings[term]) for term in sorted(terms)])
         for bucket, terms in sorted(by_bucket.items())
@@ -167,6 +166,7 @@ def _pack_block(bucket: int, postings: Iterable[tuple[str, Sequence[int]]]) -> I
 
 
 def _read_all(block: IndexBlock) -> Iterable[tuple[str, _Postings]]:
+    """Every term of a block with its postings."""
     for line in block.terms.splitlines():
         if line:
             term, offset, count = line.split(b" ")
@@ -179,10 +179,12 @@ def _read_postings(block: IndexBlock, offset: int, count: int) -> _Postings:
 
 
 def _bucket(term: str) -> int:
-    return crc32(term[:PREFIX].encode()) % WHOLE
+    """The bucket of a term in a segment that is not small."""
+    return crc32(term[:PREFIX].encode()) % SMALL_BUCKET
 
 
 def _unpack_commits(commits: IndexedCommits) -> Iterable[tuple[int, int, float]]:
+    """The key, the length and the time of each commit."""
     keys = array("q", commits.keys)
     times = array("d", commits.data[8 : 8 * len(keys) + 8])
     lengths = array("I", commits.data[8 * len(keys) + 8 :])
@@ -190,7 +192,7 @@ def _unpack_commits(commits: IndexedCommits) -> Iterable[tuple[int, int, float]]
 
 
 def read_segment(
-    size: int, owned: Sequence[IndexedCommits], blocks: Iterable[IndexBlock]
+    size: int, commit_lists: Sequence[IndexedCommits], blocks: Iterable[IndexBlock]
 ) -> dict[int, dict[str, int]]:
     """The terms of every commit of a segment, by the key of the commit.
 
@@ -199,11 +201,11 @@ def read_segment(
     """
     keys: list[int] = []
     lengths: list[int] = []
-    for commits in owned:
+    for commits in commit_lists:
         if commits.first != len(keys):
             raise ValueError("its commits are not numbered without a gap")
         if len(commits.data) != 8 + len(commits.keys) // 8 * 12:
-            raise ValueError("the facts of its commits do not have the right size")
+            raise ValueError("the times and lengths of its commits do not have the right size")
         for key, length, _ in _unpack_commits(commits):
             keys.append(key)
             lengths.append(length)
@@ -213,8 +215,9 @@ def read_segment(
     for block in blocks:
         _read_block(block, documents, is_small=size < SMALL_SIZE)
     for key, length, terms in zip(keys, lengths, documents, strict=True):
-        counts = [times for term, times in terms.items() if not term.startswith(NOTE_MARK)]
-        if sum(counts) != length and not (MAX_COUNT in counts and sum(counts) < length):
+        counts = [count for term, count in terms.items() if not term.startswith(NOTE_MARK)]
+        is_capped = MAX_COUNT in counts and sum(counts) < length
+        if sum(counts) != length and not is_capped:
             raise ValueError(f"the terms of commit number {key} are not complete")
     return dict(zip(keys, documents, strict=True))
 
@@ -223,24 +226,24 @@ def _read_block(block: IndexBlock, documents: list[dict[str, int]], *, is_small:
     """Add the terms of a block to those of the documents; raises `ValueError` if it is damaged."""
     end = 0
     for line in block.terms.split(b"\n")[1:-1]:
-        name, offset, count = line.split(b" ")
+        name, offset, size = line.split(b" ")
         term = name.decode()
-        if int(offset) != end or block.bucket != (WHOLE if is_small else _bucket(term)):
+        if int(offset) != end or block.bucket != (SMALL_BUCKET if is_small else _bucket(term)):
             raise ValueError(f"the term {term!r} is not where it belongs")
-        numbers, counts = _read_postings(block, end, int(count))
-        end += 3 * int(count)
+        numbers, counts = _read_postings(block, end, int(size))
+        end += 3 * int(size)
         if end > len(block.postings) or list(numbers) != sorted(set(numbers)):
             raise ValueError(f"the postings of the term {term!r} are damaged")
-        for number, times in zip(numbers, counts, strict=True):
-            if number >= len(documents) or not times or term in documents[number]:
+        for number, count in zip(numbers, counts, strict=True):
+            if number >= len(documents) or not count or term in documents[number]:
                 raise ValueError(f"the postings of the term {term!r} are damaged")
-            documents[number][term] = times
+            documents[number][term] = count
     if end != len(block.postings):
         raise ValueError("a block has postings without a term")
 
 
-class _Range(Struct, frozen=True, gc=False):
-    """The documents of a segment that are searched; document `first` is at position `start`."""
+class _DocumentRange(Struct, frozen=True, gc=False):
+    """A range of documents of one thread and segment; document `first` is at position `start`."""
 
     segment: int
     first: int
@@ -258,33 +261,39 @@ class TextIndex:
         self, store: Store, thread: str | None = None, unwritten: Sequence[NewSegment] = ()
     ) -> None:
         self._store = store
-        self._blocks: dict[int, list[tuple[_Range, IndexBlock]]] = {}
-        self._distinct: dict[int, list[IndexBlock]] = {}  # a block may be in many ranges
+        # The loaded blocks by bucket: for each range of documents, and without repetition.
+        self._range_blocks: dict[int, list[tuple[_DocumentRange, IndexBlock]]] = {}
+        self._blocks: dict[int, list[IndexBlock]] = {}
         self.keys: array[int] = array("q")
         self.lengths: array[int] = array("I")
-        self.times: array[float] = array("d")
-        self._ranges: list[_Range] = []
-        owned = store.indexed_commits(thread)
-        self._memory: dict[int, NewSegment] = {}
+        self.created: array[float] = array("d")
+        self._ranges: list[_DocumentRange] = []
+        commit_lists = store.indexed_commits(thread)
+        # The numbers of stored segments start at 1; these have negative numbers.
+        self._unwritten = {-number: segment for number, segment in enumerate(unwritten, start=1)}
         if unwritten:
-            number = None if thread is None else store.thread_number(thread)
-            for at, segment in enumerate(unwritten, start=1):
-                self._memory[-at] = segment
-                owned += [
-                    IndexedCommits(commits.thread, commits.first, commits.keys, commits.data, -at)
+            thread_number = None if thread is None else store.thread_number(thread)
+            for number, segment in self._unwritten.items():
+                commit_lists += [
+                    IndexedCommits(
+                        commits.thread, commits.first, commits.keys, commits.data, number
+                    )
                     for commits in segment.commits
-                    if number is None or commits.thread == number
+                    if thread_number is None or commits.thread == thread_number
                 ]
-        owned.sort(key=lambda commits: commits.keys[7::-1])  # by the first key, little-endian
+        # By the first key: eight bytes, little-endian.
+        commit_lists.sort(key=lambda commits: commits.keys[7::-1])
         total = 0.0
-        for commits in owned:
+        for commits in commit_lists:
             size = len(commits.keys) // 8
-            self._ranges.append(_Range(commits.segment, commits.first, size, len(self.keys)))
+            self._ranges.append(
+                _DocumentRange(commits.segment, commits.first, size, len(self.keys))
+            )
             self.keys.frombytes(commits.keys)
             total += array("d", commits.data[:8])[0]
-            self.times.frombytes(commits.data[8 : 8 * size + 8])
+            self.created.frombytes(commits.data[8 : 8 * size + 8])
             self.lengths.frombytes(commits.data[8 * size + 8 :])
-        self._by_segment: defaultdict[int, list[_Range]] = defaultdict(list)
+        self._by_segment: defaultdict[int, list[_DocumentRange]] = defaultdict(list)
         for document_range in self._ranges:
             self._by_segment[document_range.segment].append(document_range)
         self.mean_length = total / max(1, len(self.lengths))
@@ -296,72 +305,79 @@ class TextIndex:
         """Read the buckets of these terms in one call."""
         buckets = {_bucket(term) for term in terms} - self._blocks.keys()
         if buckets:
-            self._read_buckets(sorted({*buckets, *([] if WHOLE in self._blocks else [WHOLE])}))
+            if SMALL_BUCKET not in self._blocks:
+                buckets.add(SMALL_BUCKET)
+            self._read_buckets(sorted(buckets))
 
     def _read_buckets(self, buckets: Sequence[int] | None) -> None:
+        """Load these buckets, or all."""
         stored = [number for number in self._by_segment if number > 0]
         blocks = self._store.index_blocks(buckets, stored)
-        for number, segment in self._memory.items():
+        for number, segment in self._unwritten.items():
             blocks += [
                 (number, block)
                 for block in segment.blocks
                 if buckets is None or block.bucket in buckets
             ]
         for bucket in range(BUCKETS) if buckets is None else buckets:
-            self._blocks[bucket], self._distinct[bucket] = [], []
+            self._range_blocks[bucket], self._blocks[bucket] = [], []
         for segment, block in blocks:
-            self._distinct[block.bucket].append(block)
-            self._blocks[block.bucket] += [
+            self._blocks[block.bucket].append(block)
+            self._range_blocks[block.bucket] += [
                 (document_range, block) for document_range in self._by_segment[segment]
             ]
 
     def find(self, term: str) -> dict[int, int]:
         """How often the term occurs at each position that has it."""
         postings: dict[int, int] = {}
-        for document_range, block, offset, count in self._entries(term):
-            postings.update(_positions(document_range, _read_postings(block, offset, count)))
+        for document_range, block, offset, size in self._find_postings(term):
+            postings.update(_positions(document_range, _read_postings(block, offset, size)))
         return postings
 
-    def spread(self, term: str) -> int:
+    def estimate_document_count(self, term: str) -> int:
         """About how many commits have the term, without reading its postings."""
         return sum(
-            min(count, document_range.size) for document_range, _, _, count in self._entries(term)
+            min(size, document_range.size)
+            for document_range, _, _, size in self._find_postings(term)
         )
 
-    def _entries(self, term: str) -> Iterator[tuple[_Range, IndexBlock, int, int]]:
-        """Where the postings of a term are: range, block, offset and number."""
+    def _find_postings(self, term: str) -> Iterator[tuple[_DocumentRange, IndexBlock, int, int]]:
+        """Where the postings of a term are: range, block, offset, and how many there are."""
         self.load([term])
         needle = b"\n%b " % term.encode()
-        for document_range, block in (*self._blocks[_bucket(term)], *self._blocks[WHOLE]):
+        for document_range, block in (
+            *self._range_blocks[_bucket(term)],
+            *self._range_blocks[SMALL_BUCKET],
+        ):
             start = block.terms.find(needle)
             if start >= 0:
                 end = block.terms.index(b"\n", start + 1)
-                offset, count = block.terms[start + len(needle) : end].split(b" ")
-                yield document_range, block, int(offset), int(count)
+                offset, size = block.terms[start + len(needle) : end].split(b" ")
+                yield document_range, block, int(offset), int(size)
 
     def variants(self, term: str, *, within: bool) -> list[str]:
-        """Other terms that begin with this one, or with `within`, that have it anywhere.
+        """Longer terms that begin with this one; with `within`, terms that contain it anywhere.
 
-        They are terms of messages, or of notes if `term` is one.
+        They are terms of messages, or of notes if `term` is a term of notes.
         """
         mark = term[: len(NOTE_MARK)] if term.startswith(NOTE_MARK) else ""
         if len(term) < PREFIX + len(mark):
             return []
         if within:
             self._read_buckets(None)
-            blocks = [block for blocks in self._distinct.values() for block in blocks]
+            blocks = [block for bucket in self._blocks.values() for block in bucket]
             first = mark.encode() or b"(?!%b)" % NOTE_MARK.encode()
             inner = re.escape(term.removeprefix(mark).encode())
             pattern = rb"\n(%b[^ \n]*%b[^ \n]*) " % (first, inner)
         else:
             self.load([term])
-            blocks = [*self._distinct[_bucket(term)], *self._distinct[WHOLE]]
+            blocks = [*self._blocks[_bucket(term)], *self._blocks[SMALL_BUCKET]]
             pattern = rb"\n(%b[^ \n]+) " % re.escape(term.encode())
         names: dict[bytes, None] = {}
         for block in blocks:
             # Lookahead is not needed: a match ends before the next line begins.
             names.update(dict.fromkeys(re.findall(pattern, block.terms)))
-            if len(names) > MAX_VARIANTS * 4:
+            if len(names) > MAX_VARIANTS * 4:  # enough to choose the shortest ones from
                 break
         shortest = sorted(names, key=lambda name: (len(name), name))
         return [name.decode() for name in shortest[:MAX_VARIANTS] if name != term.encode()]
@@ -369,13 +385,13 @@ class TextIndex:
     def threads_of(self, positions: Iterable[int]) -> set[str]:
         """The threads of these positions."""
         starts = [document_range.start for document_range in self._ranges]
-        chosen = {bisect_right(starts, position) - 1 for position in positions}
-        first = [self.keys[starts[number]] for number in chosen]
-        return {name for name, _ in self._store.read_keys(first)}
+        ranges = {bisect_right(starts, position) - 1 for position in positions}
+        first_keys = [self.keys[starts[number]] for number in ranges]  # a range has one thread
+        return {name for name, _ in self._store.read_keys(first_keys)}
 
-    def rarity(self, spread: int) -> float:
-        """The inverse document frequency of a term that occurs in `spread` commits."""
-        return log(1 + (len(self) - spread + 0.5) / (spread + 0.5))
+    def inverse_document_frequency(self, document_count: int) -> float:
+        """The weight of a term that occurs in this many commits."""
+        return log(1 + (len(self) - document_count + 0.5) / (document_count + 0.5))
 
     def score_postings(self, weighted: Iterable[tuple[dict[int, int], float]]) -> dict[int, float]:
         """The BM25 score for postings with weights; rare terms decide which commits are scored."""
@@ -385,24 +401,23 @@ class TextIndex:
         slope = SATURATION * LENGTH_SHARE / max(1.0, self.mean_length)
         lengths = self.lengths
         for postings, weight in sorted(weighted, key=lambda item: len(item[0])):
-            spread = len(postings)
-            if not spread:
+            if not postings:
                 continue
-            factor = weight * (SATURATION + 1) * self.rarity(spread)
-            if scored + spread > MAX_SCORED and scores:
+            factor = weight * (SATURATION + 1) * self.inverse_document_frequency(len(postings))
+            if scored + len(postings) > MAX_SCORED and scores:
                 for position in postings.keys() & scores.keys():
-                    times = postings[position]
-                    scores[position] += factor * times / (times + fixed + slope * lengths[position])
+                    count = postings[position]
+                    scores[position] += factor * count / (count + fixed + slope * lengths[position])
                 continue
-            scored += spread
-            for position, times in postings.items():
-                gain = factor * times / (times + fixed + slope * lengths[position])
+            scored += len(postings)
+            for position, count in postings.items():
+                gain = factor * count / (count + fixed + slope * lengths[position])
                 scores[position] = scores.get(position, 0.0) + gain
         return scores
 
 
-def _positions(documents: _Range, postings: _Postings) -> Iterable[tuple[int, int]]:
-    """The postings in a range, by position."""
+def _positions(documents: _DocumentRange, postings: _Postings) -> Iterable[tuple[int, int]]:
+    """The postings of the documents in a range: position and count."""
     numbers, counts = postings
     low = bisect_left(numbers, documents.first)
     high = bisect_left(numbers, documents.first + documents.size, lo=low)

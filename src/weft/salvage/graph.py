@@ -178,7 +178,7 @@ class _CommitCheck:
         parents = () if parent is None else (parent.key,)
         created = 0.0 if parent is None else parent.created
         return IntactCommit(
-            key, thread, id, "append", parents, (HOLE,), self._format.plain[0], created
+            key, thread, id, "append", parents, (HOLE,), self._format.plain_bodies[0], created
         )
 
     def _read(self, key: int) -> IntactCommit | None:
@@ -293,9 +293,9 @@ class _CommitCheck:
             for entry in entries:
                 if self._tries_left <= 0:
                     return None
-                self._tries_left -= len(self._format.plain)
+                self._tries_left -= len(self._format.plain_bodies)
                 entry_ids = (self._entries[entry],)
-                for data in self._format.plain:
+                for data in self._format.plain_bodies:
                     if self._format.commit_id("append", parent_ids, entry_ids, data) == id:
                         if entries is self._unused_entries:
                             self._unused_entries.remove(entry)

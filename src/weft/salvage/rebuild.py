@@ -189,7 +189,7 @@ class _Rebuilder:
         """Give every hole the same placeholder entry and a tombstone."""
         if not graph.holes:
             return
-        data = self._format.stand_in(b"")
+        data = self._format.damaged_entry(b"")
         self._ids[HOLE] = id = self._format.entry_id(data)
         if id not in self._keys:
             self._put_entry(max([HOLE, *self._ids]) + 1, id, data)
@@ -206,7 +206,7 @@ class _Rebuilder:
                 id = self._ids[key]
                 if id in self._keys:
                     continue
-                data = self._format.stand_in(self._mismatched.get(key, (b"", b""))[1])
+                data = self._format.damaged_entry(self._mismatched.get(key, (b"", b""))[1])
                 self._put_entry(key, id, data)
                 tombstone = ("entry", id, "damaged", checksum((data,)), self._created)
                 self._file.write(PUT_TOMBSTONE, tombstone)

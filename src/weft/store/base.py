@@ -41,8 +41,8 @@ def read_deleted_name(name: str) -> tuple[str, float] | None:
     """The old name of a deleted thread, and when it was deleted; `None` for any other thread."""
     if not name.startswith(DELETED):
         return None
-    moment, _, old = name[len(DELETED) :].partition(DELETED)
-    return old, float(moment)
+    moment, _, old_name = name[len(DELETED) :].partition(DELETED)
+    return old_name, float(moment)
 
 
 IMPORT = "import"
@@ -484,8 +484,8 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
-Kind = Literal["entry", "commit"]
-Reason = Literal["forgotten", "damaged"]
+ObjectKind = Literal["entry", "commit"]
+TombstoneReason = Literal["forgotten", "damaged"]
 
 
 class Flaw(Struct, frozen=True):
@@ -514,15 +514,15 @@ class Tombstone(Struct, frozen=True):
 class ObjectFormat(Struct, frozen=True):
     """How ids are computed; passed in, because a store does not interpret bytes.
 
-    `stand_in` returns the replacement for the lost bytes of an entry. `plain` are the
-    possible bodies of a commit that only appends its entry; the first one replaces the body of a
-    lost commit.
+    `damaged_entry` returns the replacement for the lost or wrong bytes of an entry. `plain_bodies`
+    are the possible bodies of a commit that only appends its entry; the first one replaces the body
+    of a lost commit.
     """
 
     entry_id: Callable[[bytes], Id]
     commit_id: Callable[[str, tuple[Id, ...], tuple[Id, ...], bytes], Id]
-    stand_in: Callable[[bytes], bytes]
-    plain: tuple[bytes, ...]
+    damaged_entry: Callable[[bytes], bytes]
+    plain_bodies: tuple[bytes, ...]
 
 
 class Dropped(Struct, frozen=True):
@@ -565,7 +565,7 @@ class Maintenance(Protocol):
         ...
 
     def write_tombstone(
-        self, kind: Kind, id: Id, data: bytes, reason: Reason, created: float
+        self, kind: ObjectKind, id: Id, data: bytes, reason: TombstoneReason, created: float
     ) -> None:
         """Replace the bytes of an object in every thread."""
         ...

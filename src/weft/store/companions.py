@@ -1,4 +1,4 @@
-"""Files: those beside a store (the gateway's journal, the note of its server), and safe writing.
+"""Files that belong to a store (the gateway's journal, the note of its server), and safe writing.
 
 They are beside the file of a SQLite store. Stores of other kinds have them in the state directory:
 https://specifications.freedesktop.org/basedir-spec/latest/
@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import orjson
 
-JOURNAL = ".pending"
-SERVER = ".server"
+JOURNAL_SUFFIX = ".pending"
+SERVER_SUFFIX = ".server"
 
 
 def companion_path(store: str, suffix: str, environ: Mapping[str, str]) -> Path:
@@ -24,41 +24,40 @@ def companion_path(store: str, suffix: str, environ: Mapping[str, str]) -> Path:
     if "://" not in store or store.startswith("sqlite://"):
         return Path(f"{store.removeprefix('sqlite://')}{suffix}").expanduser()
     name = sha256(store.encode()).hexdigest()[:16]
-    state = environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
-    return Path(state) / "weft" / f"{name}{suffix}"
+    folder = environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
+    return Path(folder) / "weft" / f"{name}{suffix}"
 
 
 def write_private(path: Path, data: bytes) -> None:
     """Write a file as a whole, or not at all; a new file is readable by its owner only.
 
-    The data goes to a file beside it, which then replaces it, so a full disk leaves the old file as
-    it was. A device, a pipe, and a file in a folder that cannot be written are written in place.
-    An `OSError` has the name of the file.
+    The data is written to a temporary file, which then replaces the old one, so a full disk leaves
+    the old file unchanged. A device, a pipe, and a file in a folder that cannot be written are
+    written in place. An `OSError` has the name of the file.
     """
     target = Path(os.path.realpath(path))
-    part = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
+    temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
     try:
         mode = target.stat().st_mode if target.exists() else 0o600
-        in_place = target.exists() and not (
-            target.is_file() and os.access(target.parent, os.W_OK | os.X_OK)
-        )
-        if in_place:
+        is_replaceable = target.is_file() and os.access(target.parent, os.W_OK | os.X_OK)
+        if target.exists() and not is_replaceable:
             target.write_bytes(data)
             return
         try:
-            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with open(os.open(temporary, flags, 0o600), "wb") as file:
                 file.write(data)
-            part.chmod(mode & 0o777)
-            part.replace(target)
+            temporary.chmod(mode & 0o777)
+            temporary.replace(target)
         except BaseException:
-            part.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 @contextmanager
-def announced(note: Path | None, url: str) -> Generator[None]:
+def announce_server(note: Path | None, url: str) -> Generator[None]:
     """Write a server's note, and remove it at the end. In a read-only folder nothing is written."""
     body = orjson.dumps({"url": url, "pid": os.getpid()})
     if note is not None:

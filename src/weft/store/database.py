@@ -134,8 +134,8 @@ class Database(Protocol):
         """Run the delayed statements."""
         ...
 
-    def transaction(self, *, alone: bool = True) -> AbstractContextManager[None]:
-        """Write everything inside together. `alone` excludes all other writers.
+    def transaction(self, *, exclusive: bool = True) -> AbstractContextManager[None]:
+        """Write everything inside together. `exclusive` excludes all other writers.
 
         A nested transaction is part of the outer one: if it fails, both fail.
         """

@@ -28,7 +28,6 @@ from .base import (
     Flaw,
     IndexBlock,
     IndexedCommits,
-    Kind,
     Landing,
     Link,
     LogRow,
@@ -36,16 +35,15 @@ from .base import (
     Match,
     NewSegment,
     Node,
+    ObjectKind,
     Operation,
-    Reason,
     Step,
     ThreadRecord,
     Tombstone,
+    TombstoneReason,
     Unindexed,
 )
-from .landing import checksum, name_taken, no_thread
-
-DEFAULT_BRANCH = "main"
+from .landing import DEFAULT_BRANCH, checksum, name_taken, no_thread
 
 
 class ThreadTables(Struct):
@@ -194,9 +192,8 @@ class MemoryStore:
             if parent is not None:
                 self._thread_tables(parent)
             members = {"parent": parent, "kind": kind, "title": title}
-            self._set_record(
-                thread_tables, **{key: v for key, v in members.items() if v is not None}
-            )
+            changes = {name: value for name, value in members.items() if value is not None}
+            self._set_record(thread_tables, **changes)
 
     def read_thread(self, name: str) -> ThreadRecord | None:
         with self._lock:
@@ -228,7 +225,7 @@ class MemoryStore:
                 if child.record.parent == old:
                     child.record = structs.replace(child.record, parent=new)
             names = {name: new if name == old else name for name in tables.threads}
-            tables.threads = {names[name]: moved for name, moved in tables.threads.items()}
+            tables.threads = {names[name]: tables_of for name, tables_of in tables.threads.items()}
             tables.order = [(names[name], id) for name, id in tables.order]
             tables.keys = {key: (names[name], id) for key, (name, id) in tables.keys.items()}
             for matches in tables.chains.values():
@@ -260,14 +257,14 @@ class MemoryStore:
             if thread_tables.refs.get(landing.ref) != landing.old:
                 raise RefMoved(landing.ref)
             new_entries = dict(landing.entries)
-            self._check(thread_tables, landing, new_entries)
+            self._check_references(thread_tables, landing, new_entries)
             entries = self._tables.entries
             for id, data in new_entries.items():
                 if id not in entries:
                     entries[id] = data
                     self._on_rollback(entries.pop, id)
             for commit in landing.commits:
-                self._put(thread_tables, commit)
+                self._add_commit(thread_tables, commit)
             for name in landing.checkpoints:
                 if name not in thread_tables.checkpoints:
                     thread_tables.checkpoints.add(name)
@@ -502,30 +499,31 @@ class MemoryStore:
         self, thread: str | None = None, segments: Sequence[int] | None = None
     ) -> list[IndexedCommits]:
         with self._lock:
+            threads = self._tables.threads
             if segments is not None:
-                owners = {thread_tables.number for thread_tables in self._tables.threads.values()}
+                numbers = {thread_tables.number for thread_tables in threads.values()}
             elif thread is not None:
-                owners = {self._thread_tables(thread).number}
+                numbers = {self._thread_tables(thread).number}
             else:
-                live = self._tables.threads.items()
-                owners = {
-                    thread_tables.number for name, thread_tables in live if not _is_deleted(name)
+                numbers = {
+                    tables.number for name, tables in threads.items() if not _is_deleted(name)
                 }
             return [
                 structs.replace(commits, segment=number)
                 for number, segment in sorted(self._tables.segments.items())
                 for commits in segment.commits
-                if commits.thread in owners and (segments is None or number in segments)
+                if commits.thread in numbers and (segments is None or number in segments)
             ]
 
     def index_blocks(
         self, buckets: Sequence[int] | None, segments: Sequence[int]
     ) -> list[tuple[int, IndexBlock]]:
         with self._lock:
-            chosen = [pair for pair in self._tables.segments.items() if pair[0] in segments]
+            all_segments = list(self._tables.segments.items())
         return [
             (number, block)
-            for number, segment in chosen
+            for number, segment in all_segments
+            if number in segments
             for block in segment.blocks
             if buckets is None or block.bucket in buckets
         ]
@@ -564,7 +562,7 @@ class MemoryStore:
         thread_tables.record = structs.replace(thread_tables.record, **changes)
 
     def _move_ref(self, thread_tables: ThreadTables, landing: Landing) -> None:
-        if landing.old is not None and landing.new is not None:  # it keeps its place in the order
+        if landing.old is not None and landing.new is not None:  # its position in `refs` stays
             thread_tables.refs[landing.ref] = landing.new
             self._on_rollback(thread_tables.refs.__setitem__, landing.ref, landing.old)
         elif landing.new is not None:
@@ -584,7 +582,7 @@ class MemoryStore:
         except KeyError:
             raise no_thread(thread) from None
 
-    def _check(
+    def _check_references(
         self, thread_tables: ThreadTables, landing: Landing, new_entries: dict[Id, bytes]
     ) -> None:
         """Raise `StoreError` for references to missing objects, before anything is written."""
@@ -598,7 +596,7 @@ class MemoryStore:
             if id not in new_commits and id not in thread_tables.commits:
                 raise StoreError(f"commit {id.hex()} is not in the store")
 
-    def _put(self, thread_tables: ThreadTables, commit: CommitRecord) -> None:
+    def _add_commit(self, thread_tables: ThreadTables, commit: CommitRecord) -> None:
         if commit.id in thread_tables.commits:
             return
         depth = 1 + max(
@@ -678,10 +676,10 @@ class MemoryMaintenance:
 
     def write_tombstone(
         self,
-        kind: Kind,
+        kind: ObjectKind,
         id: Id,
         data: bytes,
-        reason: Reason,
+        reason: TombstoneReason,
         created: float,  # noqa: ARG002 - no table of this store has a column for it
     ) -> None:
         tables = self._store.copy_tables()
@@ -768,10 +766,13 @@ class MemoryMaintenance:
             tables.links[key] = [
                 link for link in links if link.thread != thread or link.commit not in commits
             ]
-        positions = [
-            position for position, o in enumerate(thread_tables.log) if {o.old, o.new} & ids
+        # Undo cannot go past an operation whose commits are gone: older ones are deleted too.
+        deleted_numbers = [
+            number
+            for number, operation in enumerate(thread_tables.log)
+            if {operation.old, operation.new} & ids
         ]
-        log_start = positions[-1] + 1 if positions else 0
+        log_start = deleted_numbers[-1] + 1 if deleted_numbers else 0
         del thread_tables.log[:log_start]
         needed = {
             entry
@@ -779,7 +780,7 @@ class MemoryMaintenance:
             for step in other.commits.values()
             for entry in step.commit.entries
         }
-        with_tombstone = {id for kind, id in tables.tombstones if kind == "entry"}
+        with_tombstone = {id for kind, id in tables.tombstones if kind == "entry"}  # stay forgotten
         unused = tables.entries.keys() - needed - with_tombstone
         for id in unused:
             del tables.entries[id]

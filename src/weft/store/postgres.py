@@ -24,9 +24,9 @@ from .database import Deferred, Dialect, Memo, SqlRow
 from .migrations import scripts
 from .relational import SqlStore
 
-ADVISORY = 0x77656674  # one number for every weft store; the database's oid keeps stores apart
-BEGIN_SHARED = b"BEGIN; SELECT pg_advisory_xact_lock_shared(%d)" % ADVISORY
-BEGIN_ALONE = b"BEGIN; SELECT pg_advisory_xact_lock(%d)" % ADVISORY
+ADVISORY_LOCK = 0x77656674  # "weft"; PostgreSQL keeps the locks of each database apart
+BEGIN_SHARED = b"BEGIN; SELECT pg_advisory_xact_lock_shared(%d)" % ADVISORY_LOCK
+BEGIN_EXCLUSIVE = b"BEGIN; SELECT pg_advisory_xact_lock(%d)" % ADVISORY_LOCK
 CONNECT_SECONDS = 10
 
 Connection = psycopg.Connection[SqlRow]
@@ -51,15 +51,15 @@ class PostgresServer:
         self.dialect = POSTGRES
         self._url = url
         self._idle: list[Connection] = []
-        self._guard = Lock()
+        self._pool_lock = Lock()
         self._closed = False
-        self._mine = _ThreadState()
+        self._state = _ThreadState()
         try:
             self._migrate()
         except psycopg.Error as error:
             self.close()
             raise StoreError(
-                f"the store {self._name()!r} cannot be opened: {_line(error)}"
+                f"the store {self._safe_address()!r} cannot be opened: {_one_line(error)}"
             ) from None
         except StoreError:
             self.close()
@@ -67,86 +67,86 @@ class PostgresServer:
 
     @property
     def in_transaction(self) -> bool:
-        return self._mine.nesting > 0
+        return self._state.nesting > 0
 
     @property
     def deferred(self) -> Deferred | None:
-        return self._mine.deferred
+        return self._state.deferred
 
     @property
     def thread_keys(self) -> dict[str, int] | None:
-        return self._mine.thread_keys if self._mine.nesting else None
+        return self._state.thread_keys if self._state.nesting else None
 
     @property
     def memo(self) -> Memo | None:
-        return self._mine.memo
+        return self._state.memo
 
     @contextmanager
-    def transaction(self, *, alone: bool = True) -> Generator[None]:
-        mine = self._mine
-        if mine.nesting:
-            mine.nesting += 1
+    def transaction(self, *, exclusive: bool = True) -> Generator[None]:
+        state = self._state
+        if state.nesting:
+            state.nesting += 1
             try:
                 yield
             except BaseException:
                 self._clear_memo()
                 raise
             finally:
-                mine.nesting -= 1
+                state.nesting -= 1
             return
         with self.snapshot():
             try:
-                self._begin(alone)
-                mine.nesting = 1
-                if alone:
-                    mine.deferred, mine.memo = Deferred(), Memo()
+                self._begin(exclusive)
+                state.nesting = 1
+                if exclusive:
+                    state.deferred, state.memo = Deferred(), Memo()
                 yield
                 self.flush_deferred()
                 self._connection().execute("COMMIT")
             except psycopg.Error as error:
                 self._roll_back()
-                raise self._failed(error) from None
+                raise self._store_error(error) from None
             except BaseException:
                 self._roll_back()
                 raise
             finally:
-                mine.nesting = 0
-                mine.deferred = mine.memo = None
-                mine.thread_keys.clear()
+                state.nesting = 0
+                state.deferred = state.memo = None
+                state.thread_keys.clear()
 
     @contextmanager
     def savepoint(self) -> Generator[None]:
-        mine = self._mine
+        state = self._state
         with self.transaction():
-            name = f"nested_{mine.nesting}"
+            name = f"nested_{state.nesting}"
             try:
-                self.flush_deferred()  # statements from before must survive a rollback to here
+                self.flush_deferred()  # earlier statements must survive a rollback to this point
                 self._connection().execute(f"SAVEPOINT {name}".encode())
                 yield
                 self._connection().execute(f"RELEASE {name}".encode())
             except BaseException as error:
-                if mine.deferred is not None:
-                    mine.deferred.rows = {}
+                if state.deferred is not None:
+                    state.deferred.rows = {}
                 self._clear_memo()
-                mine.thread_keys.clear()
+                state.thread_keys.clear()
                 self._roll_back_to(name)
                 if isinstance(error, psycopg.Error):
-                    raise self._failed(error) from None
+                    raise self._store_error(error) from None
                 raise
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
-        mine = self._mine
-        if mine.connection is not None:
+        state = self._state
+        if state.connection is not None:
             yield
             return
-        mine.connection = self._take()
+        state.connection = self._acquire_connection()
         try:
             yield
         finally:
             connection = self._connection()  # may have been replaced by a new one
-            mine.connection = None
-            self._give_back(connection)
+            state.connection = None
+            self._release_connection(connection)
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[SqlRow]:
         self.flush_deferred()
@@ -173,7 +173,7 @@ class PostgresServer:
         self._write_many(sql, values)
 
     def _clear_memo(self, keeps_memo: bool = False) -> None:
-        memo = self._mine.memo
+        memo = self._state.memo
         if memo is not None and not keeps_memo:
             memo.clear()
 
@@ -211,44 +211,44 @@ class PostgresServer:
         return rows[0][0]
 
     def close(self) -> None:
-        with self._guard:
+        with self._pool_lock:
             self._closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
-    def _run(self, ask: Callable[[Connection], T]) -> T:
+    def _run(self, statement: Callable[[Connection], T]) -> T:
         """Run a statement; outside a transaction, reconnect once if the connection was lost."""
         with self.snapshot():
             try:
-                return ask(self._connection())
+                return statement(self._connection())
             except psycopg.OperationalError as error:
                 if self.in_transaction or not self._connection().closed:
-                    raise self._failed(error) from None
+                    raise self._store_error(error) from None
             except psycopg.Error as error:
-                raise self._failed(error) from None
-            self._mine.connection = self._connect()
+                raise self._store_error(error) from None
+            self._state.connection = self._connect()
             try:
-                return ask(self._connection())
+                return statement(self._connection())
             except psycopg.Error as error:
-                raise self._failed(error) from None
+                raise self._store_error(error) from None
 
     def flush_deferred(self) -> None:
-        deferred = self._mine.deferred
+        deferred = self._state.deferred
         if deferred is not None and deferred.rows:
             rows, deferred.rows = deferred.rows, {}
             for sql, values in rows.items():
                 self._write_many(sql, values.values())
 
-    def _begin(self, alone: bool) -> None:
-        begin = BEGIN_ALONE if alone else BEGIN_SHARED
+    def _begin(self, exclusive: bool) -> None:
+        begin = BEGIN_EXCLUSIVE if exclusive else BEGIN_SHARED
         try:
             self._connection().execute(begin)
         except psycopg.OperationalError:
             if not self._connection().closed:
                 raise
             # The idle connection was lost, and no transaction was open on it.
-            self._mine.connection = self._connect()
+            self._state.connection = self._connect()
             self._connection().execute(begin)
 
     def _roll_back(self) -> None:
@@ -268,21 +268,21 @@ class PostgresServer:
             connection.close()  # the outer transaction cannot continue, and fails when it commits
 
     def _connection(self) -> Connection:
-        connection = self._mine.connection
+        connection = self._state.connection
         if connection is None:
             raise StoreError("the PostgreSQL store can only write inside a transaction")
         return connection
 
-    def _take(self) -> Connection:
-        with self._guard:
+    def _acquire_connection(self) -> Connection:
+        with self._pool_lock:
             if self._closed:
-                raise StoreError(f"the store {self._name()!r} is closed")
+                raise StoreError(f"the store {self._safe_address()!r} is closed")
             if self._idle:
                 return self._idle.pop()
         return self._connect()
 
-    def _give_back(self, connection: Connection) -> None:
-        with self._guard:
+    def _release_connection(self, connection: Connection) -> None:
+        with self._pool_lock:
             if not self._closed and not connection.closed:
                 self._idle.append(connection)
                 return
@@ -295,7 +295,7 @@ class PostgresServer:
             )
         except psycopg.Error as error:
             raise StoreError(
-                f"the store {self._name()!r} cannot be reached: {_line(error)}"
+                f"the store {self._safe_address()!r} cannot be reached: {_one_line(error)}"
             ) from None
 
     def _migrate(self) -> None:
@@ -307,7 +307,7 @@ class PostgresServer:
             self.write("CREATE TABLE IF NOT EXISTS weft_schema (version INTEGER NOT NULL)")
             version = self._version()
             if version > len(versions):
-                raise StoreError(f"the store {self._name()!r} was written by a newer weft")
+                raise StoreError(f"the store {self._safe_address()!r} was written by a newer weft")
             for script in versions[version:]:
                 for statement in script:
                     self.write(statement)
@@ -320,16 +320,16 @@ class PostgresServer:
         rows = self.read("SELECT version FROM weft_schema")
         return rows[0][0] if rows else 0
 
-    def _failed(self, error: psycopg.Error) -> StoreError:
-        store_error = StoreError(f"the store {self._name()!r} failed: {_line(error)}")
+    def _store_error(self, error: psycopg.Error) -> StoreError:
+        store_error = StoreError(f"the store {self._safe_address()!r} failed: {_one_line(error)}")
         store_error.is_data = isinstance(error, (psycopg.DataError, psycopg.IntegrityError))
         return store_error
 
-    def _name(self) -> str:
-        """The address without a password."""
+    def _safe_address(self) -> str:
+        """The address without its password, for error messages."""
         scheme, _, address = self._url.partition("://")
-        login, at, host = address.rpartition("@")
-        return f"{scheme}://{login.partition(':')[0]}{at}{host}"
+        login, separator, host = address.rpartition("@")
+        return f"{scheme}://{login.partition(':')[0]}{separator}{host}"
 
 
 class _ThreadState(local):
@@ -343,7 +343,7 @@ class _ThreadState(local):
         self.thread_keys: dict[str, int] = {}
 
 
-def _line(error: psycopg.Error) -> str:
+def _one_line(error: psycopg.Error) -> str:
     """The message of an error, in one line."""
     return " ".join(str(error).split())
 

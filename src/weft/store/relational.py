@@ -38,7 +38,7 @@ from .landing import (
     check_current_branch,
     check_ref_count,
     checksum,
-    dangling,
+    dangling_ref,
     name_taken,
     no_thread,
     write_landing,
@@ -53,13 +53,13 @@ from .sql_maintenance import (
 )
 
 CHUNK = 500  # ids per statement; SQLite takes at most 999 variables in old builds
-EVERYTHING = 2**62
-WHOLE = (0, EVERYTHING)
+UNLIMITED = 2**62  # larger than any depth, sequence number or number of rows
+ALL_DEPTHS = (0, UNLIMITED)
 
 COLUMNS = """c.key, c.id, c.depth, c.kind, c.parent, c.second, c.data, c.created, c.usage,
     c.chain, e.id, e.data"""
 JOINED = f"SELECT {COLUMNS} FROM commits c LEFT JOIN entry e ON e.key = c.entry"
-LOG = """SELECT c.id, c.depth, c.kind, c.created, c.data, e.data
+LOG_ROWS = """SELECT c.id, c.depth, c.kind, c.created, c.data, e.data
     FROM commits c LEFT JOIN entry e ON e.key = c.entry"""
 NODES = """SELECT c.id, c.depth, p.id, s.id FROM commits c
     LEFT JOIN commits p ON p.key = c.parent LEFT JOIN commits s ON s.key = c.second"""
@@ -83,24 +83,24 @@ class SqlStore:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self._keys: dict[str, int] = {}
+        self._thread_keys: dict[str, int] = {}
 
     def transaction(self) -> AbstractContextManager[None]:
         return self._db.savepoint() if self._db.in_transaction else self._db.transaction()
 
     def maintenance(self) -> Maintenance:
-        return SqlMaintenance(self._db, self._joined, self._steps)
+        return SqlMaintenance(self._db, self._read_rows, self._to_steps)
 
     def ensure_thread(
         self, name: str, *, created: float, checkpoints: bool = False, scope: str | None = None
     ) -> ThreadRecord:
         thread = self.read_thread(name)
-        needs_no_write = thread is not None and not (
-            (checkpoints and not thread.checkpoints) or (scope is not None and thread.scope is None)
-        )
-        if thread is not None and needs_no_write:
-            return thread
-        with self._db.transaction(alone=False):
+        if thread is not None:
+            needs_checkpoints = checkpoints and not thread.checkpoints
+            needs_scope = scope is not None and thread.scope is None
+            if not needs_checkpoints and not needs_scope:
+                return thread
+        with self._db.transaction(exclusive=False):
             self._db.write(
                 """INSERT INTO thread (name, head, checkpoints, scope, created)
                 VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET
@@ -119,15 +119,15 @@ class SqlStore:
         memo = self._db.memo
         if memo is not None and name in memo.threads:
             key, thread = memo.threads[name]
-            self._remember(name, key)
+            self._remember_key(name, key)
             return thread
         rows = self._db.read(f"SELECT t.key, {THREADS} WHERE t.name = ?", (name,))
         if not rows:
-            self._forget_keys(name)
+            self._forget_thread_keys(name)
             return None
         key, *record = rows[0]
-        self._remember(name, key)
-        thread = _thread(record)
+        self._remember_key(name, key)
+        thread = _to_thread_record(record)
         if memo is not None:
             memo.threads[name] = (key, thread)
         return thread
@@ -140,18 +140,18 @@ class SqlStore:
         kind: str | None = None,
         title: str | None = None,
     ) -> None:
-        with self._db.transaction(alone=False):
-            parent_key = None if parent is None else self._key(parent)
+        with self._db.transaction(exclusive=False):
+            parent_key = None if parent is None else self._thread_key(parent)
             self._db.write(
                 """UPDATE thread SET parent = coalesce(?, parent), kind = coalesce(?, kind),
                 title = coalesce(?, title) WHERE key = ?""",
-                (parent_key, kind, title, self._key(name)),
+                (parent_key, kind, title, self._thread_key(name)),
             )
 
     def threads(self, *, deleted: bool = False) -> list[ThreadRecord]:
         condition = f"NOT ({LIVE})" if deleted else LIVE
         rows = self._db.read(f"SELECT {THREADS} WHERE {condition} ORDER BY t.key")
-        return list(map(_thread, rows))
+        return list(map(_to_thread_record, rows))
 
     def last_active(self) -> dict[str, float]:
         rows = self._db.read(
@@ -172,10 +172,10 @@ class SqlStore:
             if self._db.read("SELECT 1 FROM thread WHERE name = ?", (new,)):
                 raise name_taken(new)
             self._db.write("UPDATE thread SET name = ? WHERE key = ?", (new, rows[0][0]))
-            self._forget_keys(old, new)
+            self._forget_thread_keys(old, new)
 
     def refs(self, thread: str) -> dict[str, Id]:
-        owner = self._key(thread)
+        owner = self._thread_key(thread)
         rows = self._db.read(
             """SELECT r.name, c.id FROM ref r LEFT JOIN commits c
             ON c.key = r.target AND c.thread = r.thread
@@ -185,7 +185,7 @@ class SqlStore:
         check_ref_count(self._db, owner)
         for name, id in rows:
             if id is None:
-                raise dangling(name)
+                raise dangling_ref(name)
         return dict(rows)
 
     def find_refs(self, prefix: str) -> list[tuple[str, str, Id]]:
@@ -198,7 +198,7 @@ class SqlStore:
         return [(thread, name, id) for thread, name, id in rows]
 
     def read_ref(self, thread: str, name: str) -> Id | None:
-        owner = self._key(thread)
+        owner = self._thread_key(thread)
         tip = None if (memo := self._db.memo) is None else memo.tips.get(owner)
         if tip is not None and tip.ref_state[1] == name:
             return tip.ref_state[2]
@@ -212,17 +212,17 @@ class SqlStore:
             return None
         id, target = rows[0]
         if id is None and target is not None:
-            raise dangling(name)
+            raise dangling_ref(name)
         return id
 
     def land(self, thread: str, landing: Landing) -> None:
         try:
-            with self._db.transaction(alone=False):
-                write_landing(self._db, thread, self._key(thread), landing)
+            with self._db.transaction(exclusive=False):
+                write_landing(self._db, thread, self._thread_key(thread), landing)
         except RefMoved:
             raise
         except StoreError:
-            self._forget_keys(thread)  # another process may have renamed it
+            self._forget_thread_keys(thread)  # another process may have renamed it
             raise
 
     def walk(
@@ -237,24 +237,25 @@ class SqlStore:
     ) -> list[Step]:
         condition = f" AND c.data NOT IN ({_placeholders(excluding)})" if excluding else ""
         with self._db.snapshot():
-            span = (after, EVERYTHING if until is None else until)
-            rows = self._ranges(thread, head, JOINED, condition, tuple(excluding), span, limit)
+            span = (after, UNLIMITED if until is None else until)
+            rows = self._read_chain(thread, head, JOINED, condition, tuple(excluding), span, limit)
             rows.reverse()
-            return self._steps(rows)
+            return self._to_steps(rows)
 
     def walk_nodes(self, thread: str, head: Id, limit: int) -> list[Node]:
         with self._db.snapshot():
-            return list(map(_node, self._ranges(thread, head, NODES, "", (), WHOLE, limit)))
+            rows = self._read_chain(thread, head, NODES, "", (), ALL_DEPTHS, limit)
+            return list(map(_to_node, rows))
 
     def walk_log(
         self, thread: str, head: Id, *, until: int | None = None, limit: int
     ) -> list[LogRow]:
-        span = (0, EVERYTHING if until is None else until)
+        span = (0, UNLIMITED if until is None else until)
         with self._db.snapshot():
-            return cast(list[LogRow], self._ranges(thread, head, LOG, "", (), span, limit))
+            return cast(list[LogRow], self._read_chain(thread, head, LOG_ROWS, "", (), span, limit))
 
     def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:
-        owner = self._key(thread)
+        owner = self._thread_key(thread)
         with self._db.snapshot():
             line_ends = dict(self._db.read(LINES, (owner, head, 0)))
             depths: dict[Id, int] = {}
@@ -266,7 +267,7 @@ class SqlStore:
                         depths[id] = depth
         return depths
 
-    def _ranges(
+    def _read_chain(
         self,
         thread: str,
         head: Id,
@@ -278,9 +279,9 @@ class SqlStore:
     ) -> list[SqlRow]:
         """Rows of the chain down from `head`, newest first: one range for each line."""
         rows: list[SqlRow] = []
-        remaining = EVERYTHING if limit is None else limit
+        remaining = UNLIMITED if limit is None else limit
         after, until = span
-        for line, depth in self._db.read(LINES, (self._key(thread), head, after)):
+        for line, depth in self._db.read(LINES, (self._thread_key(thread), head, after)):
             if remaining == 0:
                 break
             line_rows = self._db.read(
@@ -293,39 +294,41 @@ class SqlStore:
         return rows
 
     def read_commits(self, thread: str, ids: Sequence[Id]) -> list[Step]:
-        owner = self._key(thread)
+        owner = self._thread_key(thread)
         rows_by_id: dict[Id, SqlRow] = {}
         for chunk in _chunks(ids):
             rows = self._db.read(
                 f"{JOINED} WHERE c.thread = ? AND c.id IN ({_placeholders(chunk)})", (owner, *chunk)
             )
             rows_by_id.update((row[1], row) for row in rows)
-        return self._steps([rows_by_id[id] for id in ids if id in rows_by_id])
+        return self._to_steps([rows_by_id[id] for id in ids if id in rows_by_id])
 
     def read_nodes(self, thread: str, ids: Sequence[Id]) -> list[Node]:
         nodes: list[Node] = []
         for chunk in _chunks(ids):
             rows = self._db.read(
                 f"{NODES} WHERE c.thread = ? AND c.id IN ({_placeholders(chunk)})",
-                (self._key(thread), *chunk),
+                (self._thread_key(thread), *chunk),
             )
-            nodes.extend(map(_node, rows))
+            nodes.extend(map(_to_node, rows))
         return nodes
 
     def find(self, thread: str, prefix: str, limit: int = 8) -> list[Id]:
-        low, high = _bounds(prefix)
+        low, high = _id_bounds(prefix)
         rows = self._db.read(
             "SELECT id FROM commits WHERE thread = ? AND id >= ? AND id <= ? ORDER BY id LIMIT ?",
-            (self._key(thread), low, high, limit),
+            (self._thread_key(thread), low, high, limit),
         )
         return [row[0] for row in rows]
 
     def has_checkpoint(self, thread: str, name: str) -> bool:
         sql = "SELECT 1 FROM checkpoint WHERE thread = ? AND name = ?"
-        return bool(self._db.read(sql, (self._key(thread), name)))
+        return bool(self._db.read(sql, (self._thread_key(thread), name)))
 
     def count(self, thread: str) -> int:
-        rows = self._db.read("SELECT count(*) FROM commits WHERE thread = ?", (self._key(thread),))
+        rows = self._db.read(
+            "SELECT count(*) FROM commits WHERE thread = ?", (self._thread_key(thread),)
+        )
         return rows[0][0]
 
     def last_arrival(self) -> int:
@@ -342,7 +345,7 @@ class SqlStore:
     def operations(
         self, thread: str, *, before: int | None = None, limit: int = 64
     ) -> list[Operation]:
-        owner = self._key(thread)
+        owner = self._thread_key(thread)
         with self._db.snapshot():
             rows = self._db.read(
                 """SELECT o.seq, o.verb, o.name, a.id, b.id, o.was, coalesce(o.created, b.created)
@@ -350,7 +353,7 @@ class SqlStore:
                     WHERE l.thread = ? AND l.seq < ? ORDER BY l.seq DESC LIMIT ?) o
                 LEFT JOIN commits a ON a.key = o.old LEFT JOIN commits b ON b.key = o.new
                 ORDER BY o.seq DESC""",
-                (owner, EVERYTHING if before is None else before, limit),
+                (owner, UNLIMITED if before is None else before, limit),
             )
             # Each operation is in one batch at most, so there are no more batches than operations.
             sql = (
@@ -366,8 +369,8 @@ class SqlStore:
         return [Operation(*row[:7], batch=batch_of.get(row[0])) for row in rows]
 
     def mark_batch(self, thread: str, first: int, last: int | None = None) -> None:
-        owner = self._key(thread)
-        with self._db.transaction(alone=False):
+        owner = self._thread_key(thread)
+        with self._db.transaction(exclusive=False):
             if last is None:
                 sql = "SELECT coalesce(max(seq), 0) FROM operation WHERE thread = ?"
                 last = cast(int, self._db.read(sql, (owner,))[0][0])
@@ -376,9 +379,9 @@ class SqlStore:
                 self._db.write(sql, (owner, last, first))
 
     def add_attempt(self, thread: str, record: AttemptRecord) -> None:
-        with self._db.transaction(alone=False):
+        with self._db.transaction(exclusive=False):
             sql = "SELECT key FROM commits WHERE thread = ? AND id = ?"
-            rows = self._db.read(sql, (self._key(thread), record.commit))
+            rows = self._db.read(sql, (self._thread_key(thread), record.commit))
             if not rows:
                 raise StoreError(f"commit {record.commit.hex()} is not in the store")
             row = (rows[0][0], record.state, record.data, record.created)
@@ -392,7 +395,7 @@ class SqlStore:
     def attempts(self, thread: str, commits: Sequence[Id] | None = None) -> list[AttemptRecord]:
         sql = """SELECT a.key, c.id, a.state, a.data, a.created FROM attempt a
             JOIN commits c ON c.key = a.commit_key WHERE c.thread = ?"""
-        owner = self._key(thread)
+        owner = self._thread_key(thread)
         if commits is None:
             rows = self._db.read(sql, (owner,))
         else:
@@ -418,7 +421,7 @@ class SqlStore:
         return [Match(chain, thread, commit) for _, chain, thread, commit in rows]
 
     def match_within(self, threads: Sequence[str], chains: Sequence[bytes]) -> list[Match]:
-        owners = self._present_keys([name for name in threads if not name.startswith(DELETED)])
+        owners = self._existing_keys([name for name in threads if not name.startswith(DELETED)])
         if not owners:
             return []
         rows: list[SqlRow] = []
@@ -434,19 +437,19 @@ class SqlStore:
         # Another process may have renamed a thread whose key is cached.
         return [Match(*row[1:]) for row in rows if row[2] in threads]
 
-    def _present_keys(self, threads: Sequence[str]) -> list[int]:
+    def _existing_keys(self, threads: Sequence[str]) -> list[int]:
         """The keys of these threads; threads that do not exist are left out."""
-        cached = {name: self._known_key(name) for name in threads}
+        cached = {name: self._known_thread_key(name) for name in threads}
         keys = [key for key in cached.values() if key is not None]
         for chunk in _chunks([name for name, key in cached.items() if key is None]):
             sql = f"SELECT name, key FROM thread WHERE name IN ({_placeholders(chunk)})"
             for name, key in self._db.read(sql, chunk):
-                self._remember(name, key)
+                self._remember_key(name, key)
                 keys.append(key)
         return keys
 
     def branches_at(self, thread: str, commit: Id) -> list[str]:
-        owner = self._key(thread)
+        owner = self._thread_key(thread)
         rows = self._db.read(
             """SELECT r.name FROM ref r WHERE r.thread = ? AND r.target =
             (SELECT c.key FROM commits c WHERE c.thread = ? AND c.id = ?) ORDER BY r.key""",
@@ -457,10 +460,10 @@ class SqlStore:
     def add_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
         if not links:
             return
-        owner = self._key(thread)
-        with self._db.transaction(alone=False):
+        owner = self._thread_key(thread)
+        with self._db.transaction(exclusive=False):
             self._forget_links(links)
-            tip = self._known_tip(owner)
+            tip = self._remembered_tip(owner)
             if tip is not None and all(commit == tip[0] for _, commit in links):
                 sql = "INSERT INTO link (key, commit_key) VALUES (?, ?) ON CONFLICT DO NOTHING"
                 rows: list[SqlRow] = [(key, tip[1]) for key, _ in links]
@@ -474,8 +477,8 @@ class SqlStore:
     def drop_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
         if not links:
             return
-        owner = self._key(thread)
-        with self._db.transaction(alone=False):
+        owner = self._thread_key(thread)
+        with self._db.transaction(exclusive=False):
             self._forget_links(links)
             self._db.write_many(
                 """DELETE FROM link WHERE key = ? AND commit_key =
@@ -490,7 +493,7 @@ class SqlStore:
             for key, _ in links:
                 memo.links.pop(key, None)
 
-    def _known_tip(self, owner: int) -> tuple[Id | None, int] | None:
+    def _remembered_tip(self, owner: int) -> tuple[Id | None, int] | None:
         """The id and the key of the thread's tip, if the memo has it."""
         tip = None if (memo := self._db.memo) is None else memo.tips.get(owner)
         return None if tip is None or tip.position is None else (tip.ref_state[2], tip.position[0])
@@ -498,7 +501,7 @@ class SqlStore:
     def find_links(self, keys: Sequence[bytes]) -> list[Link]:
         memo = self._db.memo
         if len(keys) == 1 and memo is not None and keys[0] in memo.links:
-            return [self._link(*each) for each in memo.links[keys[0]]]
+            return [self._remember_link(*each) for each in memo.links[keys[0]]]
         rows: list[SqlRow] = []
         for chunk in _chunks(keys):
             rows += self._db.read(
@@ -508,13 +511,13 @@ class SqlStore:
         links = [(row[1], Link(*row[2:])) for row in rows]
         if len(keys) == 1 and memo is not None and links:
             memo.links[keys[0]] = links
-        return [self._link(*each) for each in links]
+        return [self._remember_link(*each) for each in links]
 
     def newest_link(self, key: bytes, *, deleted: bool = False) -> Link | None:
         condition = "" if deleted else f" AND {LIVE}"
         sql = f"{LINKED} WHERE l.key = ?{condition} ORDER BY l.commit_key DESC LIMIT 1"
         rows = self._db.read(sql, (key,))
-        return self._link(rows[0][1], Link(*rows[0][2:])) if rows else None
+        return self._remember_link(rows[0][1], Link(*rows[0][2:])) if rows else None
 
     def only_links(self, keys: Sequence[bytes]) -> list[Link]:
         links: list[Link] = []
@@ -522,15 +525,16 @@ class SqlStore:
             # At most two rows are read: a key may have thousands.
             rows = self._db.read(f"{LINKED} WHERE l.key = ? AND {LIVE} LIMIT 2", (key,))
             if len(rows) == 1:
-                links.append(self._link(rows[0][1], Link(*rows[0][2:])))
+                links.append(self._remember_link(rows[0][1], Link(*rows[0][2:])))
         return links
 
-    def _link(self, owner: int, link: Link) -> Link:
-        self._remember(link.thread, owner)
+    def _remember_link(self, owner: int, link: Link) -> Link:
+        """Return a link; its thread's key is remembered, because the caller needs it next."""
+        self._remember_key(link.thread, owner)
         return link
 
     def thread_number(self, thread: str) -> int:
-        return self._key(thread)
+        return self._thread_key(thread)
 
     def unindexed(self, limit: int, after: int = 0) -> list[Unindexed]:
         sql = f"""SELECT c.thread, {COLUMNS} FROM commits c
@@ -548,22 +552,18 @@ class SqlStore:
                     ORDER BY c.key LIMIT ?""",
                     (after, limit - len(rows)),
                 )
-            entries_by_commit = self._entries_of(
+            # A missing entry has no text; the other entries are indexed.
+            entries_by_commit = self._read_entries(
                 [row[1] for row in rows if row[11] is None], allow_missing=True
             )
-        return [  # a missing entry has no text; the other entries are indexed
-            Unindexed(
-                row[1],
-                row[0],
-                row[8],
-                (row[12],)
-                if row[11] is not None
-                else tuple([data for _, data in entries_by_commit.get(row[1], ())]),
-                row[4],
-                row[7],
-            )
-            for row in rows
-        ]
+        unindexed: list[Unindexed] = []
+        for thread, key, _, _, kind, _, _, data, created, _, _, entry, content in rows:
+            if entry is not None:
+                contents = (content,)
+            else:
+                contents = tuple([text for _, text in entries_by_commit.get(key, ())])
+            unindexed.append(Unindexed(key, thread, created, contents, kind, data))
+        return unindexed
 
     def add_segment(self, segment: NewSegment, replaced: Sequence[int] = ()) -> bool:
         with self._db.transaction():
@@ -582,7 +582,7 @@ class SqlStore:
             for chunk in _chunks(sorted(pending)):
                 sql = f"SELECT count(*) FROM index_pending WHERE key IN ({_placeholders(chunk)})"
                 if self._db.read(sql, chunk)[0][0] != len(chunk):
-                    return False
+                    return False  # another writer has indexed one of them
             for chunk in _chunks(sorted(pending)):
                 sql = f"DELETE FROM index_pending WHERE key IN ({_placeholders(chunk)})"
                 self._db.write(sql, chunk)
@@ -598,7 +598,7 @@ class SqlStore:
             self._db.write_many(
                 "INSERT INTO index_commit VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
-                    (row.thread, number, row.first, *_ends(row.keys), row.keys, row.data)
+                    (row.thread, number, row.first, *_first_and_last(row.keys), row.keys, row.data)
                     for row in segment.commits
                 ],
             )
@@ -620,7 +620,7 @@ class SqlStore:
                 for row in self._db.read(f"{sql} WHERE segment IN ({_placeholders(chunk)})", chunk)
             ]
         elif thread is not None:
-            rows = self._db.read(f"{sql} WHERE thread = ?", (self._key(thread),))
+            rows = self._db.read(f"{sql} WHERE thread = ?", (self._thread_key(thread),))
         else:
             rows = self._db.read(
                 f"""SELECT i.thread, i.first, i.keys, i.data, i.segment FROM index_commit i
@@ -634,8 +634,8 @@ class SqlStore:
     ) -> list[tuple[int, IndexBlock]]:
         if not segments:
             return []
-        chosen = frozenset(segments)
-        low, high = min(chosen), max(chosen)
+        wanted = frozenset(segments)
+        low, high = min(wanted), max(wanted)
         rows: list[SqlRow] = []
         if buckets is None:
             rows = self._db.read("SELECT key, terms, postings FROM index_block")
@@ -646,7 +646,7 @@ class SqlStore:
         return [
             (segment, IndexBlock(key >> SEGMENT_BITS, terms, postings))
             for key, terms, postings in rows
-            if (segment := key & SEGMENT_MASK) in chosen
+            if (segment := key & SEGMENT_MASK) in wanted
         ]
 
     def read_keys(self, keys: Sequence[int]) -> list[tuple[str, Step]]:
@@ -658,14 +658,14 @@ class SqlStore:
                     LEFT JOIN entry e ON e.key = c.entry WHERE c.key IN ({_placeholders(chunk)})""",
                     chunk,
                 )
-                for row, step in zip(rows, self._steps([row[1:] for row in rows]), strict=True):
+                for row, step in zip(rows, self._to_steps([row[1:] for row in rows]), strict=True):
                     steps[row[1]] = (row[0], step)
         return [steps[key] for key in keys if key in steps]
 
-    def _joined(self, condition: str, values: Sequence[Any]) -> list[SqlRow]:
+    def _read_rows(self, condition: str, values: Sequence[Any]) -> list[SqlRow]:
         return self._db.read(f"{JOINED} {condition}", values)
 
-    def _steps(self, rows: list[SqlRow]) -> list[Step]:
+    def _to_steps(self, rows: list[SqlRow]) -> list[Step]:
         """Rows of `COLUMNS` as steps; most parents are among the rows, so few are looked up."""
         ids: dict[int, Id] = {row[0]: row[1] for row in rows}
         parent_keys = {row[4] for row in rows} | {row[5] for row in rows}
@@ -673,7 +673,7 @@ class SqlStore:
         for chunk in _chunks(list(missing_keys)):
             sql = f"SELECT key, id FROM commits WHERE key IN ({_placeholders(chunk)})"
             ids.update(self._db.read(sql, tuple(chunk)))
-        entries_by_commit = self._entries_of([row[0] for row in rows if row[10] is None])
+        entries_by_commit = self._read_entries([row[0] for row in rows if row[10] is None])
         steps: list[Step] = []
         for key, id, depth, kind, first, second, data, created, usage, chain, entry, text in rows:
             try:
@@ -694,7 +694,7 @@ class SqlStore:
             steps.append(Step(record, depth, contents))
         return steps
 
-    def _entries_of(
+    def _read_entries(
         self, keys: list[int], *, allow_missing: bool = False
     ) -> dict[int, list[tuple[Id, bytes]]]:
         """The entries of commits that do not have exactly one.
@@ -716,45 +716,46 @@ class SqlStore:
                     raise Damaged("a commit refers to a missing entry; `weft fsck` shows which")
         return entries
 
-    def _key(self, thread: str) -> int:
-        key = self._known_key(thread)
+    def _thread_key(self, thread: str) -> int:
+        """The key of a thread; raises `StoreError` if there is no such thread."""
+        key = self._known_thread_key(thread)
         if key is None:
             rows = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
             if not rows:
                 raise no_thread(thread)
             key = rows[0][0]
-            self._remember(thread, key)
+            self._remember_key(thread, key)
         return key
 
-    def _known_key(self, thread: str) -> int | None:
-        key = self._keys.get(thread)
+    def _known_thread_key(self, thread: str) -> int | None:
+        key = self._thread_keys.get(thread)
         if key is None and (transaction_keys := self._db.thread_keys) is not None:
             return transaction_keys.get(thread)
         return key
 
-    def _remember(self, thread: str, key: int) -> None:
-        if self._keys.get(thread, key) != key:  # another process gave the name to another thread
-            self._keys.pop(thread, None)
+    def _remember_key(self, thread: str, key: int) -> None:
+        if self._thread_keys.get(thread, key) != key:
+            self._thread_keys.pop(thread, None)  # another process gave the name to another thread
         if (transaction_keys := self._db.thread_keys) is not None:
             transaction_keys[thread] = key  # only until the transaction ends: it may be rolled back
         elif not self._db.in_transaction:
-            self._keys[thread] = key
+            self._thread_keys[thread] = key
 
-    def _forget_keys(self, *threads: str) -> None:
+    def _forget_thread_keys(self, *threads: str) -> None:
         transaction_keys = self._db.thread_keys
         for thread in threads:
-            self._keys.pop(thread, None)
+            self._thread_keys.pop(thread, None)
             if transaction_keys is not None:
                 transaction_keys.pop(thread, None)
 
 
-def _thread(row: Sequence[Any]) -> ThreadRecord:
+def _to_thread_record(row: Sequence[Any]) -> ThreadRecord:
     name, head, checkpoints, scope, created, parent, kind, title = row
     record = (name, head, bool(checkpoints), scope, created)
     return ThreadRecord(*record, parent=parent, kind=kind, title=title)
 
 
-def _node(row: SqlRow) -> Node:
+def _to_node(row: SqlRow) -> Node:
     id, depth, *parents = row
     return Node(id, depth, tuple([parent for parent in parents if parent is not None]))
 
@@ -768,12 +769,12 @@ def _placeholders(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _ends(keys: bytes) -> tuple[int, int]:
+def _first_and_last(keys: bytes) -> tuple[int, int]:
     """The first and the last of the packed keys."""
     unpacked = read_keys(keys)
     return unpacked[0], unpacked[-1]
 
 
-def _bounds(prefix: str) -> tuple[bytes, bytes]:
+def _id_bounds(prefix: str) -> tuple[bytes, bytes]:
     """The lowest and the highest id with this hex prefix."""
     return bytes.fromhex(prefix.ljust(40, "0")), bytes.fromhex(prefix.ljust(40, "f"))

@@ -7,17 +7,45 @@ from typing import Any
 
 from weft.ids import Id
 
-from .base import BUCKETS, AttemptRecord, Dropped, Flaw, Kind, Reason, Step, Tombstone
+from .base import (
+    BUCKETS,
+    AttemptRecord,
+    Dropped,
+    Flaw,
+    ObjectKind,
+    Step,
+    Tombstone,
+    TombstoneReason,
+)
 from .database import Database, SqlRow
 from .landing import DEFAULT_BRANCH, checksum
 
-CHUNK = 500
+CHUNK = 500  # ids per statement, as in `relational`
 SEGMENT_BITS = 32
 SEGMENT_MASK = (1 << SEGMENT_BITS) - 1
-KINDS = "kind IN ('commit', 'entry')"  # the primary key begins with it
+ANY_KIND = "kind IN ('commit', 'entry')"  # the primary key of `tombstone` begins with `kind`
 
 Constraint = tuple[str, str, str]
-"""The kind of object, the fault, and the query that finds it: a name or id, and the thread."""
+"""The kind of object, the problem, and a query for the objects that have it.
+
+The query returns their name or id, and the key of their thread.
+"""
+
+MISSING_PARENT: Constraint = (
+    "commit",
+    "refers to a missing parent",
+    """SELECT c.id, c.thread FROM commits c LEFT JOIN commits p ON p.key = c.parent
+    LEFT JOIN commits s ON s.key = c.second WHERE (c.parent IS NOT NULL AND p.key IS NULL)
+    OR (c.second IS NOT NULL AND s.key IS NULL)""",
+)
+MISSING_ENTRY: Constraint = (
+    "commit",
+    "refers to a missing entry",
+    """SELECT c.id, c.thread FROM commits c LEFT JOIN entry e ON e.key = c.entry
+    WHERE c.entry IS NOT NULL AND e.key IS NULL UNION
+    SELECT c.id, c.thread FROM commit_entry m JOIN commits c ON c.key = m.commit_key
+    LEFT JOIN entry e ON e.key = m.entry WHERE e.key IS NULL""",
+)
 
 DANGLING_REF: Constraint = (
     "ref",
@@ -45,21 +73,8 @@ MISSING_HEAD: Constraint = (
 )
 
 CONSTRAINTS: tuple[Constraint, ...] = (
-    (
-        "commit",
-        "refers to a missing parent",
-        """SELECT c.id, c.thread FROM commits c LEFT JOIN commits p ON p.key = c.parent
-        LEFT JOIN commits s ON s.key = c.second WHERE (c.parent IS NOT NULL AND p.key IS NULL)
-        OR (c.second IS NOT NULL AND s.key IS NULL)""",
-    ),
-    (
-        "commit",
-        "refers to a missing entry",
-        """SELECT c.id, c.thread FROM commits c LEFT JOIN entry e ON e.key = c.entry
-        WHERE c.entry IS NOT NULL AND e.key IS NULL UNION
-        SELECT c.id, c.thread FROM commit_entry m JOIN commits c ON c.key = m.commit_key
-        LEFT JOIN entry e ON e.key = m.entry WHERE e.key IS NULL""",
-    ),
+    MISSING_PARENT,
+    MISSING_ENTRY,
     (
         "commit",
         "has a depth that does not fit its parents",
@@ -126,8 +141,8 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
 )
 
-OPERATION = "verb, ref, old, new, was, created"
-WAS = OPERATION.split(", ").index("was")
+LOG_COLUMNS = "verb, ref, old, new, was, created"  # those that the checksum covers, in its order
+REF_COLUMN, WAS_COLUMN = (LOG_COLUMNS.split(", ").index(name) for name in ("ref", "was"))
 
 
 def repair_structure(db: Database) -> list[str]:
@@ -142,23 +157,30 @@ def repair_structure(db: Database) -> list[str]:
         repairs += _restore_lines(db)
         repairs += _restore_branches(db)
         repairs += _repair_refs(db)
-        repairs += _drop_attempts(db)
-        for key, sum, *unhashed in db.read(
-            "SELECT key, checksum, created, usage, chain FROM commits"
-        ):
-            if sum != checksum(tuple(unhashed)):
-                sql = "UPDATE commits SET checksum = ? WHERE key = ?"
-                db.write(sql, (checksum(tuple(unhashed)), key))
-                repairs += [] if sum is None else [f"recomputed the checksum of commit {key}"]
-        for owner, seq, *line, sum in read_log(db):
-            if sum != checksum(tuple(line)):
-                sql = "UPDATE operation SET checksum = ? WHERE thread = ? AND seq = ?"
-                db.write(sql, (checksum(tuple(line)), owner, seq))
-                repairs += [] if sum is None else [f"recomputed the checksum of operation {seq}"]
+        repairs += _drop_orphaned_attempts(db)
+        repairs += _recompute_checksums(db)
     return repairs
 
 
-def _drop_attempts(db: Database) -> list[str]:
+def _recompute_checksums(db: Database) -> list[str]:
+    """Correct wrong checksums, and add missing ones: rows of old versions have none."""
+    repairs: list[str] = []
+    for key, stored, *unhashed in db.read(
+        "SELECT key, checksum, created, usage, chain FROM commits"
+    ):
+        if stored != checksum(tuple(unhashed)):
+            sql = "UPDATE commits SET checksum = ? WHERE key = ?"
+            db.write(sql, (checksum(tuple(unhashed)), key))
+            repairs += [] if stored is None else [f"recomputed the checksum of commit {key}"]
+    for owner, seq, *columns, stored in read_log(db):
+        if stored != checksum(tuple(columns)):
+            sql = "UPDATE operation SET checksum = ? WHERE thread = ? AND seq = ?"
+            db.write(sql, (checksum(tuple(columns)), owner, seq))
+            repairs += [] if stored is None else [f"recomputed the checksum of operation {seq}"]
+    return repairs
+
+
+def _drop_orphaned_attempts(db: Database) -> list[str]:
     """Delete attempts without a commit: they belong to no thread and cannot be read."""
     dropped = db.write(
         """DELETE FROM attempt WHERE NOT EXISTS
@@ -235,19 +257,15 @@ def _restore_branches(db: Database) -> list[str]:
         LEFT JOIN ref r ON r.key = o.ref AND r.thread = o.thread
         WHERE r.key IS NULL ORDER BY o.ref"""
     ):
-        current = db.read(
-            """SELECT t.head, r.key FROM thread t
-            LEFT JOIN ref r ON r.thread = t.key AND r.name = t.head WHERE t.key = ?""",
+        missing_heads = db.read(
+            """SELECT t.head FROM thread t LEFT JOIN ref r ON r.thread = t.key AND r.name = t.head
+            WHERE t.key = ? AND r.key IS NULL""",
             (owner,),
         )
-        name = (
-            current[0][0]
-            if current and current[0][1] is None
-            else _lost_branch_name(db, owner, key)
-        )
+        name = missing_heads[0][0] if missing_heads else _lost_branch_name(db, owner, key)
         _put_ref(db, owner, key, name)
         repairs.append(f"restored branch {name!r}")
-    repairs += _recount(db)
+    repairs += _correct_ref_counts(db)
     for name, owner in db.read(MISSING_HEAD[2]):
         sql = """UPDATE thread SET head = (SELECT r.name FROM ref r WHERE r.thread = thread.key
             AND r.target IS NOT NULL ORDER BY r.key LIMIT 1) WHERE key = ?
@@ -265,11 +283,11 @@ def _put_ref(db: Database, owner: int, key: int, name: str) -> None:
         db.write(sql, (key, owner, name))
         return
     new_key = db.insert("INSERT INTO ref (thread, name) VALUES (?, ?)", (owner, name))
-    for thread, seq, *line, _ in read_log(db):
-        if thread == owner and line[1] == key:
-            line[1] = new_key
+    for thread, seq, *columns, _ in read_log(db):
+        if thread == owner and columns[REF_COLUMN] == key:
+            columns[REF_COLUMN] = new_key
             sql = "UPDATE operation SET ref = ?, checksum = ? WHERE thread = ? AND seq = ?"
-            db.write(sql, (new_key, checksum(tuple(line)), thread, seq))
+            db.write(sql, (new_key, checksum(tuple(columns)), thread, seq))
 
 
 def _lost_branch_name(db: Database, owner: int, key: int) -> str:
@@ -284,7 +302,7 @@ def _lost_branch_name(db: Database, owner: int, key: int) -> str:
     return names[-1] if names and (names[-1],) not in existing else f"recovered-{key}"
 
 
-def _recount(db: Database) -> list[str]:
+def _correct_ref_counts(db: Database) -> list[str]:
     """Correct the ref counts, so that threads with unrecoverable branches can be used again."""
     count = "(SELECT count(*) FROM ref n WHERE n.thread = thread.key)"
     lost = db.read(f"SELECT name, refs - {count} FROM thread WHERE refs > {count}")
@@ -325,25 +343,25 @@ def _repair_refs(db: Database) -> list[str]:
 
 
 def read_log(db: Database) -> list[SqlRow]:
-    """Every line of the log, with the columns in the order of its checksum."""
-    return db.read(f"SELECT thread, seq, {OPERATION}, checksum FROM operation")
+    """Every line of the log: thread, number, the columns of the checksum, and the checksum."""
+    return db.read(f"SELECT thread, seq, {LOG_COLUMNS}, checksum FROM operation")
 
 
 PAGE = 1000
 
 
 class SqlMaintenance:
-    """Maintenance of a SQL store: `joined` reads rows of commits, `steps` decodes them."""
+    """Maintenance of a SQL store: `read_rows` reads rows of commits, `to_steps` decodes them."""
 
     def __init__(
         self,
         database: Database,
-        joined: Callable[[str, tuple[int, ...]], list[SqlRow]],
-        steps: Callable[[list[SqlRow]], list[Step]],
+        read_rows: Callable[[str, tuple[int, ...]], list[SqlRow]],
+        to_steps: Callable[[list[SqlRow]], list[Step]],
     ) -> None:
         self._db = database
-        self._rows = joined
-        self._steps = steps
+        self._read_rows = read_rows
+        self._to_steps = to_steps
 
     def entries(self) -> Iterator[tuple[Id, bytes]]:
         last = 0
@@ -355,10 +373,11 @@ class SqlMaintenance:
 
     def commits(self) -> Iterator[tuple[str, Step]]:
         names = dict(self._db.read("SELECT key, name FROM thread"))
-        broken = {id for _, _, sql in CONSTRAINTS[:2] for id, _ in self._db.read(sql)}
+        queries = [sql for _, _, sql in (MISSING_PARENT, MISSING_ENTRY)]
+        broken = {id for sql in queries for id, _ in self._db.read(sql)}
         last = 0
         sql = "WHERE c.key > ? ORDER BY c.key LIMIT ?"
-        while rows := self._rows(sql, (last, PAGE)):
+        while rows := self._read_rows(sql, (last, PAGE)):
             last = rows[-1][0]
             owners = dict(
                 self._db.read(
@@ -367,7 +386,7 @@ class SqlMaintenance:
                 )
             )
             intact = [row for row in rows if row[1] not in broken and owners[row[0]] in names]
-            for row, step in zip(intact, self._steps(intact), strict=True):
+            for row, step in zip(intact, self._to_steps(intact), strict=True):
                 yield names[owners[row[0]]], step
 
     def attempts(self) -> Iterator[tuple[int, str, AttemptRecord]]:
@@ -386,29 +405,30 @@ class SqlMaintenance:
             sql = "SELECT commit_key, created FROM attempt WHERE key = ?"
             for commit, created in self._db.read(sql, (key,)):
                 sql = "UPDATE attempt SET state = ?, data = ?, checksum = ? WHERE key = ?"
-                sum = checksum((commit, state, data, created))
-                self._db.write(sql, (state, data, sum, key))
+                new_checksum = checksum((commit, state, data, created))
+                self._db.write(sql, (state, data, new_checksum, key))
 
     def flaws(self) -> list[Flaw]:
-        flaws = [Flaw("file", self._db.dialect.name, fault) for fault in self._db.integrity()]
+        flaws = [Flaw("file", self._db.dialect.name, line) for line in self._db.integrity()]
         names = dict(self._db.read("SELECT key, name FROM thread"))
-        for kind, fault, sql in CONSTRAINTS:
+        for kind, problem, sql in CONSTRAINTS:
             flaws += [
-                Flaw(kind, _name(id), fault, names.get(owner)) for id, owner in self._db.read(sql)
+                Flaw(kind, _flaw_name(id), problem, names.get(owner))
+                for id, owner in self._db.read(sql)
             ]
-        fault = "carries a checksum that does not fit"
-        for id, owner, *unhashed, sum in self._unhashed_rows():
-            if sum is not None and checksum(tuple(unhashed)) != sum:
-                flaws.append(Flaw("commit", _name(id), fault, names.get(owner)))
-        for owner, seq, *line, sum in read_log(self._db):
-            if sum is not None and checksum(tuple(line)) != sum:
-                flaws.append(Flaw("operation", str(seq), fault, names.get(owner)))
-        for key, owner, *row, sum in self._db.read(
+        problem = "carries a checksum that does not fit"
+        for id, owner, *unhashed, stored in self._unhashed_rows():
+            if stored is not None and checksum(tuple(unhashed)) != stored:
+                flaws.append(Flaw("commit", _flaw_name(id), problem, names.get(owner)))
+        for owner, seq, *columns, stored in read_log(self._db):
+            if stored is not None and checksum(tuple(columns)) != stored:
+                flaws.append(Flaw("operation", str(seq), problem, names.get(owner)))
+        for key, owner, *columns, stored in self._db.read(
             """SELECT a.key, c.thread, a.commit_key, a.state, a.data, a.created, a.checksum
             FROM attempt a JOIN commits c ON c.key = a.commit_key"""
         ):
-            if checksum(tuple(row)) != sum:
-                flaws.append(Flaw("attempt", str(key), fault, names.get(owner)))
+            if checksum(tuple(columns)) != stored:
+                flaws.append(Flaw("attempt", str(key), problem, names.get(owner)))
         return flaws
 
     def tombstones(self, ids: Sequence[Id] | None = None) -> dict[tuple[str, Id], Tombstone]:
@@ -419,11 +439,11 @@ class SqlMaintenance:
             rows = [
                 row
                 for start in range(0, len(ids), CHUNK)
-                for row in self._read_marked(
-                    f"{sql} WHERE {KINDS} AND id IN", ids[start : start + CHUNK]
+                for row in self._read_in(
+                    f"{sql} WHERE {ANY_KIND} AND id IN", ids[start : start + CHUNK]
                 )
             ]
-        return {(kind, id): Tombstone(reason, sum) for kind, id, reason, sum in rows}
+        return {(kind, id): Tombstone(reason, stored) for kind, id, reason, stored in rows}
 
     def has_tombstones(self) -> bool:
         memo = self._db.memo
@@ -434,11 +454,11 @@ class SqlMaintenance:
             memo.has_tombstones = has_tombstones
         return has_tombstones
 
-    def _read_marked(self, sql: str, values: Sequence[Any]) -> list[SqlRow]:
+    def _read_in(self, sql: str, values: Sequence[Any]) -> list[SqlRow]:
         return self._db.read(f"{sql} ({', '.join('?' * len(values))})", values)
 
     def write_tombstone(
-        self, kind: Kind, id: Id, data: bytes, reason: Reason, created: float
+        self, kind: ObjectKind, id: Id, data: bytes, reason: TombstoneReason, created: float
     ) -> None:
         table = {"entry": "entry", "commit": "commits"}[kind]
         with self._db.transaction():
@@ -473,9 +493,9 @@ class SqlMaintenance:
                     key = "thread" if table == "ref" else "key"
                     sql = f"UPDATE {table} SET {column} = ? WHERE {key} = ? AND {column} = ?"
                     self._db.write(sql, (new, owner, old))
-                sql = f"SELECT seq, {OPERATION} FROM operation WHERE thread = ? AND was = ?"
+                sql = f"SELECT seq, {LOG_COLUMNS} FROM operation WHERE thread = ? AND was = ?"
                 for seq, *columns in self._db.read(sql, (owner, old)):
-                    columns[WAS] = new
+                    columns[WAS_COLUMN] = new
                     self._db.write(
                         "UPDATE operation SET was = ?, checksum = ? WHERE thread = ? AND seq = ?",
                         (new, checksum(tuple(columns)), owner, seq),
@@ -487,7 +507,7 @@ class SqlMaintenance:
             for start in range(0, len(commits), CHUNK):
                 ids = commits[start : start + CHUNK]
                 sql = f"SELECT key FROM commits WHERE thread = {int(owner)} AND id IN"
-                keys = [key for (key,) in self._read_marked(sql, ids)]
+                keys = [key for (key,) in self._read_in(sql, ids)]
                 unindex_commits(self._db, owner, keys)
 
     def drop_index(self) -> None:
@@ -612,5 +632,6 @@ def drop_segments(db: Database, segments: Sequence[int]) -> None:
         db.write_many("DELETE FROM index_block WHERE key = ?", keys)
 
 
-def _name(value: object) -> str:
+def _flaw_name(value: object) -> str:
+    """An id in hex, or another value as text."""
     return value.hex() if isinstance(value, bytes) else str(value)

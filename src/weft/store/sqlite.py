@@ -27,13 +27,14 @@ LOG_INDEX_BYTES = 32 * 1024
 """The size of the index of SQLite's log (`-shm`), which readers need too."""
 PAGE_BYTES = 2048  # of a new file; small, because every commit writes seven whole pages to the log
 CHECKPOINT_PAGES = 8000
-HEADER_SEARCHED = 2**20  # bytes of a file in which the tables of a store are looked for
+SEARCHED_BYTES = 2**20  # of a damaged file, for the tables of a store
 OWN_TABLES = frozenset({"thread", "entry", "commits", "ref"})
-PRIMARY = 0xFF  # mask of the primary error code
-BROKEN = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-UNREAD = (sqlite3.Error, UnicodeDecodeError)  # SQLite quotes damaged names in its messages
-UNOPENED = (sqlite3.Error, OSError)
-UNWRITABLE = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
+PRIMARY_CODE_MASK = 0xFF  # the low byte of an extended error code is the primary code
+DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+# SQLite's messages may quote a damaged name, which Python then cannot decode.
+READ_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+OPEN_ERRORS = (sqlite3.Error, OSError)
+READ_ONLY_CODES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 
 
 SQLITE = Dialect("sqlite", "", has_sequential_keys=True)
@@ -58,8 +59,8 @@ class SqliteFile:
         self.lock = RLock()
         self._nesting = 0
         self._deferred = Deferred()
-        self._failure: sqlite3.Error | None = None
-        self._version = 0
+        self._failure: sqlite3.Error | None = None  # of a delayed statement
+        self._version = 0  # changes when another connection has written
         self._memo = Memo()
         self._thread_keys: dict[str, int] = {}
         self._owner: int | None = None
@@ -69,19 +70,19 @@ class SqliteFile:
         try:
             _create_private(self._path)
             self._db = self._open()
-        except UNOPENED as error:
-            raise self._unopened(error) from None
+        except OPEN_ERRORS as error:
+            raise self._open_error(error) from None
         self._reader = _Reader(self._path, is_read_only=self._is_read_only)
         # Closing a store is optional. At exit the connection is left to the operating system:
         # closing it would wait for a writer that may wait for another process.
         finalize(self, _close_all, self._db, self._reader).atexit = False
         self._writer = self._db.cursor()
-        self._file_id = _identity(self._path)
+        self._file_id = _file_identity(self._path)
         try:
             self._set_up()
-        except UNREAD as error:
+        except READ_ERRORS as error:
             self._db.close()  # an open file could not be repaired
-            raise self._unopened(error) from None
+            raise self._open_error(error) from None
         except StoreError:
             self._db.close()
             raise
@@ -90,19 +91,19 @@ class SqliteFile:
         """A connection that can read the file.
 
         SQLite writes files beside a database even to read it. Where that is impossible, because
-        nothing can be written there, the file cannot change and is read as it is.
+        nothing can be written there, the file cannot change, and it is read without them.
         """
         db = _connect(self._path)
         try:
             db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & PRIMARY not in UNWRITABLE:
+            if _primary_code(error) not in READ_ONLY_CODES:
                 return db  # what is wrong is reported when the tables are read
             db.close()
             _check_read_only(self._path)
             self._is_read_only = True
             return _connect(self._path, is_read_only=True)
-        except UNREAD:
+        except READ_ERRORS:
             return db
         return db
 
@@ -123,7 +124,7 @@ class SqliteFile:
         """The delayed statements; `None` for a single landing, which delays nothing."""
         return self._deferred if self._nesting > 1 else None
 
-    def transaction(self, *, alone: bool = True) -> "SqliteFile":  # noqa: ARG002 - always alone
+    def transaction(self, *, exclusive: bool = True) -> "SqliteFile":  # noqa: ARG002 - it always is
         return self
 
     @contextmanager
@@ -131,7 +132,7 @@ class SqliteFile:
         with self.transaction():
             failure, name = self._failure, f"nested_{self._nesting}"
             if self._deferred.rows:
-                self.flush_deferred()  # statements from before must survive a rollback to here
+                self.flush_deferred()  # earlier statements must survive a rollback to this point
             self._writer.execute(f"SAVEPOINT {name}")
             try:
                 yield
@@ -147,15 +148,15 @@ class SqliteFile:
             self._writer.execute(f"RELEASE {name}")
 
     def snapshot(self) -> AbstractContextManager[Any]:
-        self._refuse_if_closed()
-        return _ReleasedLock(self.lock) if self._take_lock() else self._reader
+        self._check_open()
+        return _ReleasedLock(self.lock) if self._lock_first_connection() else self._reader
 
-    def _refuse_if_closed(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise StoreError(f"the store {self._path!r} is closed: open it again")
 
     def __enter__(self) -> None:
-        self._refuse_if_closed()
+        self._check_open()
         self.lock.acquire()
         if self._nesting == 0:
             try:
@@ -164,7 +165,7 @@ class SqliteFile:
             except sqlite3.Error as error:
                 self._roll_back()
                 self.lock.release()
-                raise self._failed(error) from None
+                raise self._store_error(error) from None
         self._nesting += 1
         self._owner = get_ident()
 
@@ -183,38 +184,38 @@ class SqliteFile:
         try:
             if self._nesting:
                 if isinstance(error, sqlite3.Error):
-                    raise self._failed(error) from None
+                    raise self._store_error(error) from None
                 return
             if error is None:
                 self._commit()
                 return
             self._roll_back()
             if isinstance(error, sqlite3.Error):
-                raise self._failed(error) from None
+                raise self._store_error(error) from None
         finally:
             self.lock.release()
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[SqlRow]:
-        self._refuse_if_closed()
+        self._check_open()
         try:
             if self._owner == get_ident() and not self._reader.is_open:
                 if self._deferred.rows:
                     self.flush_deferred()
                 return self._db.execute(sql, values).fetchall()
-            if not self._take_lock():
+            if not self._lock_first_connection():
                 return self._reader.read(sql, values)
             with _ReleasedLock(self.lock):
                 if self._deferred.rows:
                     self.flush_deferred()
                 return self._db.execute(sql, values).fetchall()
-        except UNREAD as error:
-            raise self._failed(error) from None
+        except READ_ERRORS as error:
+            raise self._store_error(error) from None
 
-    def _take_lock(self) -> bool:
+    def _lock_first_connection(self) -> bool:
         """Take the first connection's lock; returns false if the second must be used instead."""
         if self._reader.is_open:
             return False
-        return self.lock.acquire(blocking=not self._reader.serves)
+        return self.lock.acquire(blocking=not self._reader.is_available)
 
     def write(self, sql: str, values: Sequence[Any] = (), *, keeps_memo: bool = False) -> int:
         self._before_write(keeps_memo)
@@ -238,7 +239,7 @@ class SqliteFile:
                 self._db.execute("VACUUM")
                 is_busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
             except sqlite3.Error as error:
-                raise self._failed(error) from None
+                raise self._store_error(error) from None
         if is_busy:
             raise StoreError(f"another program reads the store {self._path!r}")
 
@@ -279,7 +280,7 @@ class SqliteFile:
 
         Raises an error if the file was deleted or replaced: every write to it would be lost.
         """
-        if self._path != ":memory:" and _identity(self._path) != self._file_id:
+        if self._path != ":memory:" and _file_identity(self._path) != self._file_id:
             raise sqlite3.OperationalError("the file was deleted or replaced")
         version = self._writer.execute("PRAGMA data_version").fetchall()[0][0]
         if version != self._version:
@@ -296,10 +297,10 @@ class SqliteFile:
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
-            raise self._failed(error) from None
+            raise self._store_error(error) from None
 
     def _set_up(self) -> None:
-        self._refuse_foreign()
+        self._check_tables()
         self._db.execute("PRAGMA cell_size_check = ON")
         if self._is_read_only:
             self._migrate()
@@ -311,7 +312,7 @@ class SqliteFile:
         self._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         self._migrate()
 
-    def _refuse_foreign(self) -> None:
+    def _check_tables(self) -> None:
         """Raise `StoreError` for another program's database, `Damaged` if tables are missing."""
         tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -348,7 +349,7 @@ class SqliteFile:
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
-    def _unopened(self, error: Exception) -> StoreError:
+    def _open_error(self, error: Exception) -> StoreError:
         reason = self._explain(error)
         return _to_store_error(
             error, f"the store {self._path!r} cannot be opened: {reason}", self._path
@@ -356,8 +357,11 @@ class SqliteFile:
 
     def _explain(self, error: Exception) -> str:
         """SQLite's message, and whether the disk is full: that can be an I/O error for SQLite."""
-        code = getattr(error, "sqlite_errorcode", 0) & PRIMARY
-        if code not in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL):
+        if _primary_code(error) not in (
+            sqlite3.SQLITE_IOERR,
+            sqlite3.SQLITE_CANTOPEN,
+            sqlite3.SQLITE_FULL,
+        ):
             return str(error)
         import shutil  # slow to import
 
@@ -369,8 +373,8 @@ class SqliteFile:
             return str(error)
         return f"{error} (the disk is full: even reading needs {LOG_INDEX_BYTES // 1024} KB)"
 
-    def _failed(self, error: Exception) -> StoreError:
-        if getattr(error, "sqlite_errorcode", 0) & PRIMARY == sqlite3.SQLITE_READONLY:
+    def _store_error(self, error: Exception) -> StoreError:
+        if _primary_code(error) == sqlite3.SQLITE_READONLY:
             return StoreError(f"the store {self._path!r} is read-only")
         store_error = _to_store_error(
             error, f"the store {self._path!r} failed: {self._explain(error)}"
@@ -402,7 +406,7 @@ class _Reader:
     """
 
     def __init__(self, path: str, *, is_read_only: bool = False) -> None:
-        self.serves = path != ":memory:"
+        self.is_available = path != ":memory:"
         self._path = path
         self._is_read_only = is_read_only
         self._lock = RLock()
@@ -464,9 +468,9 @@ def _connect(path: str, *, is_read_only: bool = False) -> sqlite3.Connection:
 
 
 def _check_read_only(path: str) -> None:
-    """Raise `StoreError`, with what to do, unless nobody can write this file and nothing is lost.
+    """Raise `StoreError`, with what to do, unless SQLite can read this file without other files.
 
-    Commits that are only in the log beside the file would be missing.
+    It must be readable, nobody may write it, and no commit may be only in the log beside it.
     """
     folder = os.path.dirname(os.path.abspath(path))
     log = f"{path}-wal"
@@ -493,21 +497,26 @@ def _close_all(db: sqlite3.Connection, reader: _Reader) -> None:
 def _was_database(path: str) -> bool:
     """Whether a file has parts of a database, so that a repair may recover something."""
     with open(path, "rb") as file:
-        start = file.read(HEADER_SEARCHED)
+        start = file.read(SEARCHED_BYTES)
     return not start or start.startswith(b"SQLite") or b"CREATE TABLE" in start
 
 
 def _to_store_error(error: Exception, message: str, path: str | None = None) -> StoreError:
     """`Damaged` if the file is damaged, else `StoreError`."""
-    code = getattr(error, "sqlite_errorcode", None) or 0
-    if code & PRIMARY == sqlite3.SQLITE_NOTADB and path is not None and not _was_database(path):
+    code = _primary_code(error)
+    if code == sqlite3.SQLITE_NOTADB and path is not None and not _was_database(path):
         return StoreError(f"{path!r} is not a weft store")
-    if code & PRIMARY in BROKEN or isinstance(error, UnicodeDecodeError):
+    if code in DAMAGE_CODES or isinstance(error, UnicodeDecodeError):
         return Damaged(f"{message}; `weft fsck --repair` recovers what is intact")
     return StoreError(message)
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _primary_code(error: Exception) -> int:
+    """SQLite's primary error code; 0 for other errors."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & PRIMARY_CODE_MASK
+
+
+def _file_identity(path: str) -> tuple[int, int] | None:
     """The device and inode of the file at this path."""
     try:
         status = os.stat(path)

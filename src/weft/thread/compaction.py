@@ -52,11 +52,11 @@ from weft.history import (
     Row,
     decode_body,
     inserted_slots,
+    is_visible,
     match_key,
     plan_rewrite,
     read_writers,
-    show_rows,
-    shows,
+    visible_rows,
 )
 from weft.ids import Id
 from weft.model import JsonObject, Message, Opaque
@@ -163,7 +163,7 @@ def as_preview(
 
 def measure(handle: Handle, rows: Sequence[Row], plan: Plan) -> CompactResult:
     """The result of a plan: the tokens before and after, and how many leave the prompt cache."""
-    old_rows, new_rows = show_rows(rows), show_rows(plan.rows)
+    old_rows, new_rows = visible_rows(rows), visible_rows(plan.rows)
     sizes = [handle.count(row.message) for row in old_rows]
     equal_count = 0
     for before, after in zip(old_rows, new_rows, strict=False):
@@ -256,7 +256,7 @@ def _turns_planner(
 
     def plan(rows: list[Row]) -> Plan:
         # Hidden messages cost nothing, so they are left out and put back afterwards.
-        return with_hidden_rows(rows, plan_visible(show_rows(rows)))
+        return with_hidden_rows(rows, plan_visible(visible_rows(rows)))
 
     return plan
 
@@ -291,7 +291,7 @@ def adopt(
 
 def adopted_rows(rows: Sequence[Row], messages: Sequence[Message], summary: int) -> list[Row]:
     """The rows of an adopted list: messages that the thread has keep their row."""
-    visible = show_rows(rows)
+    visible = visible_rows(rows)
     row_indexes = _match_rows([match_key(row.message) for row in visible], messages, summary)
     adopted: list[Row] = []
     for number, message in enumerate(messages):
@@ -352,7 +352,7 @@ def check_retained(before: Sequence[Row], after: Sequence[Row], retain: Sequence
     if not retain:
         return
     old_text, new_text = (
-        "\n".join(row.message.text for row in show_rows(rows)) for rows in (before, after)
+        "\n".join(row.message.text for row in visible_rows(rows)) for rows in (before, after)
     )
     for text in retain:
         if not text or text not in old_text:
@@ -371,7 +371,7 @@ def with_hidden_rows(rows: Sequence[Row], plan: Plan) -> Plan:
     hidden: dict[bytes | None, list[Row]] = {}
     anchor: bytes | None = None
     for row in rows:
-        if shows(row):
+        if is_visible(row):
             anchor = row.id
         else:
             hidden.setdefault(anchor, []).append(row)
@@ -385,7 +385,7 @@ def with_hidden_rows(rows: Sequence[Row], plan: Plan) -> Plan:
 
 def count_rows(handle: Handle, rows: Sequence[Row]) -> int:
     """The tokens of the rows that a model sees."""
-    return sum(handle.count(row.message) for row in show_rows(rows))
+    return sum(handle.count(row.message) for row in visible_rows(rows))
 
 
 def describe_result(result: CompactResult) -> str:
@@ -418,7 +418,7 @@ def batches_of_summary(handle: Handle, head: Id | None, row: Row) -> tuple[Batch
 
 def list_batches(handle: Handle, head: Id | None) -> list[SummaryBatch]:
     """The batches of all summaries at a commit, in order, each with the commit that made it."""
-    rows = [row for row in show_rows(handle.view(head).rows) if row.kind == "summary"]
+    rows = [row for row in visible_rows(handle.view(head).rows) if row.kind == "summary"]
     slots = [row.id for row in rows if row.id is not None]
     steps = read_writers(handle.store, handle.name, head, slots) if head and slots else []
     commits = _commits_of_batches(steps)
@@ -464,8 +464,8 @@ def read_originals(handle: Handle, head: Id | None, rows: Sequence[Row]) -> list
 def _originals_before(handle: Handle, compaction: Step) -> tuple[list[Row], set[Id | None]]:
     """All original messages before a compaction, and the ids of those that it left in place."""
     parent = compaction.commit.parents[0]
-    before = show_rows(handle.view(parent).rows)
-    after_ids = {row.id for row in show_rows(handle.view(compaction.commit.id).rows)}
+    before = visible_rows(handle.view(parent).rows)
+    after_ids = {row.id for row in visible_rows(handle.view(compaction.commit.id).rows)}
     kept_ids = {row.id for row in before if row.id in after_ids}
     return read_originals(handle, parent, before), kept_ids
 
@@ -475,14 +475,14 @@ def portable_summary(handle: Handle, head: Id | None, block: Opaque, tokens: int
 
     Returns `None` if the thread does not have the block, or no longer has those messages.
     """
-    rows = show_rows(handle.view(head).rows)
+    rows = visible_rows(handle.view(head).rows)
     row = next((row for row in rows if block in row.message.blocks), None)
     if row is None or head is None:
         return None
     for step in reversed(list(handle.store.walk(handle.name, head))):
         if step.commit.kind != "compact" or not step.commit.parents:
             continue
-        after = show_rows(handle.view(step.commit.id).rows)
+        after = visible_rows(handle.view(step.commit.id).rows)
         if all(row_after.id != row.id for row_after in after):
             continue
         all_originals, kept_ids = _originals_before(handle, step)

@@ -23,7 +23,7 @@ from weft.checked import checked_class
 from weft.codec import CODECS, SystemPolicy, Target, write_request
 from weft.errors import ConfigError, Refused, ThreadError
 from weft.function_tools import FunctionTool, read_tool
-from weft.history import Count, Priority, Row, Setup, View, show_rows
+from weft.history import Count, Priority, Row, Setup, View, visible_rows
 from weft.ids import Id
 from weft.lazy import lazy_pattern
 from weft.model import (
@@ -406,7 +406,7 @@ class CompiledContext:
         """The rows that a model sees."""
         if self._tail is not None:
             return tuple(self._tail)
-        rows = show_rows(self._view.rows, reasoning=self._reasoning)
+        rows = visible_rows(self._view.rows, reasoning=self._reasoning)
         return tuple(rows if self._last is None else rows[max(0, len(rows) - self._last) :])
 
     @property

@@ -63,7 +63,7 @@ from weft.compact import (
     write_batches,
 )
 from weft.errors import BudgetExceeded, CompactRefused, SummaryFailed, ThreadError, WeftError
-from weft.history import Row, show_rows, shows
+from weft.history import Row, is_visible, visible_rows
 from weft.ids import Id
 from weft.model import JsonObject, Message, Request, Text, is_system
 
@@ -107,7 +107,7 @@ class Snapshot(Struct, frozen=True):
 
     def thin(self, rows: Sequence[Row]) -> list[Row]:
         """The current rows with the same results shortened, except those that have changed."""
-        old_messages = {row.id: row.message for row in show_rows(self.rows)}
+        old_messages = {row.id: row.message for row in visible_rows(self.rows)}
         ids = {result.id for result in self.thinned}
         thinned_rows = {
             row.id: row for row in self.visible if row.id is not None and row.id.hex() in ids
@@ -240,7 +240,7 @@ class EngineRun:
         Raises `BudgetExceeded` if the messages that must stay are larger than the budget.
         """
         options = self.options
-        visible = show_rows(rows)
+        visible = visible_rows(rows)
         count = options.count or self.handle.count_once
         head = self.handle.head()
 
@@ -332,7 +332,7 @@ class EngineRun:
                 raise CompactRefused("a pinned message would be changed or removed", field="model")
         count = options.count or self.handle.count_once
         tokens_after, tokens_before = (
-            sum(count(row.message) for row in show_rows(rows)) for rows in (after, before)
+            sum(count(row.message) for row in visible_rows(rows)) for rows in (after, before)
         )
         is_forced = options.force and options.trigger == "manual"
         if by_model and tokens_after >= tokens_before and not is_forced:
@@ -353,7 +353,7 @@ def take_snapshot(
 ) -> Snapshot | None:
     """The snapshot of a commit for a summary; `None` if there is nothing to fold."""
     rows = handle.view(head).rows
-    visible = show_rows(rows)
+    visible = visible_rows(rows)
     count = options.count or handle.count_once
     if Layout(visible, count).setup_end == len(visible):
         what = "only system messages" if visible else "no messages"
@@ -492,10 +492,12 @@ def _describe_task(layout: Layout, model: Model, size: Callable[[str], int]) -> 
     rules = [
         row.message.text
         for row in layout.rows[layout.setup_end :]
-        if shows(row) and is_system(row.message) and row.priority != "pinned"
+        if is_visible(row) and is_system(row.message) and row.priority != "pinned"
     ]
     turns = [
-        row for row in layout.rows[layout.setup_end :] if shows(row) and row.priority != "pinned"
+        row
+        for row in layout.rows[layout.setup_end :]
+        if is_visible(row) and row.priority != "pinned"
     ]
     return describe_task(
         request=request,
@@ -513,7 +515,7 @@ def _relocate(
     old_layout, position = cutoff.layout, cutoff.position
     if rows == snapshot.rows:
         return old_layout, position
-    visible = snapshot.thin(show_rows(rows))
+    visible = snapshot.thin(visible_rows(rows))
     folded = {
         old_layout.rows[i].id: old_layout.rows[i].message for i in old_layout.folded(position)
     }

@@ -30,12 +30,12 @@ from weft.history import (
     chain_message,
     chain_messages,
     compile_tail,
+    empty_chain,
     encode_commit,
-    first_link,
+    is_visible,
     read_operations,
     run_step,
-    show_rows,
-    shows,
+    visible_rows,
 )
 from weft.ids import Id
 from weft.model import Checkpoint, Message, is_system
@@ -294,7 +294,7 @@ class Handle:
         if self.budget is not None:
             current_tokens = self.view(self.head()).tokens(self.count)
             self.budget.check(
-                current_tokens, sum(self.count(row.message) for row in show_rows(rows))
+                current_tokens, sum(self.count(row.message) for row in visible_rows(rows))
             )
 
     def info(self, id: Id) -> CommitInfo:
@@ -382,9 +382,9 @@ class Handle:
                 message = draft.messages[0]
                 if not _is_visible(draft.op, message) or is_system(message):
                     return before
-                return chain_message(before or first_link(self.scope), message)
+                return chain_message(before or empty_chain(self.scope), message)
             case _:
-                rows = show_rows(after.rows)
+                rows = visible_rows(after.rows)
                 links = list(chain_messages(self.scope, (row.message for row in rows)))
                 return links[-1] if links else None
 
@@ -492,7 +492,7 @@ def checkpoint_ids(messages: Iterable[Message]) -> tuple[str, ...]:
 
 
 def _is_visible(op: Append, message: Message) -> bool:
-    return shows(Row(None, message, op.priority, op.kind))
+    return is_visible(Row(None, message, op.priority, op.kind))
 
 
 def _step(record: CommitRecord, entries: Entries) -> Step:

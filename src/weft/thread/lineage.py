@@ -21,7 +21,7 @@ from weft.history import (
     inserted_slots,
     read_writers,
     search_commits,
-    show_rows,
+    visible_rows,
 )
 from weft.ids import Id
 from weft.model import Message
@@ -122,7 +122,7 @@ def blame(handle: Handle, wanted: Name, limit: int = LIMIT) -> list[Blame]:
     """
     row = find_row(handle, wanted)
     if row is None:
-        rows = show_rows(handle.view(handle.head()).rows)
+        rows = visible_rows(handle.view(handle.head()).rows)
         return _blame_text(handle, rows, str(wanted), limit)
     return list(_blame_live(handle, {row.id: row.message}, ""))
 

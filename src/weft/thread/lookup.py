@@ -36,6 +36,7 @@ from weft.history import (
     compile_slots,
     count_terms,
     decode_body,
+    is_visible,
     message_words,
     note_texts,
     parse_query,
@@ -45,7 +46,6 @@ from weft.history import (
     recall_commits,
     search_commits,
     search_matches,
-    shows,
     threads_with,
 )
 from weft.ids import Id
@@ -440,7 +440,7 @@ def _hits_by_id(handle: Handle, query: str, limit: int) -> list[Hit] | None:
             Hit(
                 id,
                 message.text,
-                shows(row),
+                is_visible(row),
                 message.role,
                 id,
                 speaker=speaker(message),
@@ -544,7 +544,7 @@ def _no_row(_: Id) -> None:
 
 
 def _is_live(row: Row | None, message: Message) -> bool:
-    return row is not None and shows(row) and row.message == message
+    return row is not None and is_visible(row) and row.message == message
 
 
 def _candidates(handle: Handle, query: str, limit: int, filter: Filter) -> Matches:

@@ -37,17 +37,17 @@ from weft.history import (
     Setup,
     State,
     View,
+    answers_to_open_calls,
     diff_rows,
     is_signed,
+    is_visible,
     merge_base,
     merge_states,
-    open_answers,
     plan_state,
     replay,
     restore_original_order,
     setup_changes,
-    show_rows,
-    shows,
+    visible_rows,
 )
 from weft.ids import Id
 from weft.model import JsonObject, Message, Text
@@ -92,7 +92,7 @@ class Preview(Struct, frozen=True, kw_only=True):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return tuple(row.message for row in show_rows(self.rows))
+        return tuple(row.message for row in visible_rows(self.rows))
 
     @property
     def tokens_before(self) -> int:
@@ -155,12 +155,12 @@ def lost_thinking(view: View, rows: Sequence[Row]) -> tuple[str, ...]:
     """The ids of messages whose thinking is sent now and would not be sent with these rows."""
     stale = view.stale_signatures()
     sent_ids = {
-        row.id for row in show_rows(view.rows) if is_signed(row.message) and row.id not in stale
+        row.id for row in visible_rows(view.rows) if is_signed(row.message) and row.id not in stale
     }
     stale_after = view.stale_signatures(rows) if sent_ids else frozenset[bytes]()
     return tuple(
         row.id.hex()
-        for row in show_rows(rows)
+        for row in visible_rows(rows)
         if row.id in sent_ids
         and row.id is not None
         and (row.id in stale_after or not is_signed(row.message))
@@ -170,7 +170,7 @@ def lost_thinking(view: View, rows: Sequence[Row]) -> tuple[str, ...]:
 def shared_prefix_tokens(handle: Handle, before: Sequence[Row], after: Sequence[Row]) -> int:
     """The tokens of the messages at the start that are the same before and after."""
     tokens = 0
-    for old, new in zip(show_rows(before), show_rows(after), strict=False):
+    for old, new in zip(visible_rows(before), visible_rows(after), strict=False):
         if old.message is not new.message and old.message != new.message:
             break
         tokens += handle.count(old.message)
@@ -230,7 +230,7 @@ class MergeSides:
     def added_rows(self) -> list[Row]:
         """The rows that only their side has, as a model sees them."""
         shared = {row.id for row in self.handle.view(self.base).rows}
-        rows = show_rows(self.handle.view(self.theirs).rows)
+        rows = visible_rows(self.handle.view(self.theirs).rows)
         return [row for row in rows if row.id not in shared]
 
 
@@ -417,7 +417,7 @@ def _shared_rows(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]
     our_new_ids = {row.id for row in ours} - base_ids
     return [
         *(their_rows.get(row.id, row) for row in base),
-        *(row for row in open_answers(base, theirs) if row.id not in our_new_ids),
+        *(row for row in answers_to_open_calls(base, theirs) if row.id not in our_new_ids),
         *(row for row in theirs if row.id in our_new_ids),  # one side has cherry-picked it
     ]
 
@@ -441,7 +441,7 @@ def _last_answer(branch: str, rows: Sequence[Row]) -> str:
 def _count_compacted(base: Sequence[Row], theirs: Sequence[Row]) -> int:
     """How many visible rows of the base the branch has compacted."""
     their_ids = {row.id for row in theirs}
-    return sum(shows(row) and row.id not in their_ids for row in base)
+    return sum(is_visible(row) and row.id not in their_ids for row in base)
 
 
 def _squash_record(sides: MergeSides, added: Sequence[Row]) -> JsonObject:

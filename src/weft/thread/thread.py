@@ -53,7 +53,7 @@ from weft.history import (
     read_branches,
     read_tags,
     read_writers,
-    show_rows,
+    visible_rows,
 )
 from weft.ids import Id
 from weft.model import (
@@ -397,7 +397,7 @@ class Thread:
 
     def _stats(self, view: View) -> Stats:
         handle = self._handle
-        visible = len(show_rows(view.rows))
+        visible = len(visible_rows(view.rows))
         return Stats(
             thread=handle.name,
             branch=handle.branch,
@@ -1417,7 +1417,7 @@ class Thread:
         if not self._handle.has_view(head):
             return f"<{label}>"
         view = self._handle.view(head)
-        return f"<{label}: {describe_size(len(show_rows(view.rows)), view.counted)}>"
+        return f"<{label}: {describe_size(len(visible_rows(view.rows)), view.counted_tokens)}>"
 
     def __enter__(self) -> Self:
         return self

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from weft.errors import Damaged, NotFound, StoreError, ThreadError
-from weft.history import show_rows
+from weft.history import visible_rows
 from weft.ids import Id
 from weft.model import Loss
 from weft.store import Store, ThreadRecord
@@ -277,7 +277,7 @@ def write_export(
         return SESSIONS[format].write(handle, folder), ()
     if format == TYPED:
         rows = handle.view(handle.head()).rows
-        return write_untouched(handle, format) or dump(to_dicts(show_rows(rows))), ()
+        return write_untouched(handle, format) or dump(to_dicts(visible_rows(rows))), ()
     return write_body(handle, format, model)
 
 

@@ -28,13 +28,13 @@ from weft.model import Checkpoint
 from weft.store import (
     AttemptRecord,
     CommitRecord,
-    Kind,
     Landing,
+    ObjectKind,
     Operation,
-    Reason,
     Step,
     Store,
     ThreadRecord,
+    TombstoneReason,
 )
 
 VERSION = 2
@@ -56,7 +56,7 @@ class EntryLine(Struct, frozen=True, omit_defaults=True):
 
     entry: str
     data: Raw
-    buried: Reason | None = None
+    buried: TombstoneReason | None = None
 
 
 class CommitLine(Struct, frozen=True, omit_defaults=True):
@@ -68,7 +68,7 @@ class CommitLine(Struct, frozen=True, omit_defaults=True):
     created: float
     usage: Raw = ABSENT
     chain: str | None = None
-    buried: Reason | None = None
+    buried: TombstoneReason | None = None
 
 
 class AttemptLine(Struct, frozen=True):
@@ -114,7 +114,7 @@ class Archive(Struct, frozen=True):
 
     entries: dict[Id, bytes]
     threads: list[ArchivedThread]
-    buried: dict[tuple[Kind, Id], Reason]
+    buried: dict[tuple[ObjectKind, Id], TombstoneReason]
 
 
 def write_archive(store: Store, threads: Sequence[str]) -> Iterator[bytes]:
@@ -209,10 +209,10 @@ def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
             )
 
 
-def _tombstone_reasons(store: Store) -> dict[tuple[str, Id], Reason]:
+def _tombstone_reasons(store: Store) -> dict[tuple[str, Id], TombstoneReason]:
     """The reason for each object without content."""
     tombstones = store.maintenance().tombstones()
-    return {key: cast(Reason, tombstone.reason) for key, tombstone in tombstones.items()}
+    return {key: cast(TombstoneReason, tombstone.reason) for key, tombstone in tombstones.items()}
 
 
 def _all_commits(store: Store, thread: str) -> Iterator[Step]:
@@ -374,7 +374,7 @@ def _write_tombstones(
                     maintenance.write_tombstone(kind, id, data, reason, created)
 
 
-def _changed_objects(step: Step) -> Iterator[tuple[Kind, Id, bytes]]:
+def _changed_objects(step: Step) -> Iterator[tuple[ObjectKind, Id, bytes]]:
     """Those of the commit and its entries whose content does not match their id."""
     commit = step.commit
     for id, data in zip(commit.entries, step.contents, strict=True):

@@ -26,7 +26,7 @@ from msgspec import Struct, structs
 from weft.catalog import load_catalog
 from weft.codec import CODECS, Target, thread_path, write_request
 from weft.errors import ThreadError, WeftError
-from weft.history import PRIORITIES, Priority, Setup, show_rows
+from weft.history import PRIORITIES, Priority, Setup, visible_rows
 from weft.model import (
     JsonObject,
     Loss,
@@ -349,7 +349,7 @@ def write_body(handle: Handle, format: str, model: str | None = None) -> Written
 
 def _read_branch(handle: Handle, protocol: str) -> _BranchContent:
     view = handle.view(handle.head())
-    rows, stale_losses = without_stale_thinking(show_rows(view.rows), view.stale_signatures())
+    rows, stale_losses = without_stale_thinking(visible_rows(view.rows), view.stale_signatures())
     head = None if view.head is None else view.head.hex()
     portable_text = partial(portable_summary, handle, view.head, tokens=PORTABLE_TOKENS)
     messages = [row.message for row in rows]

@@ -29,13 +29,13 @@ from weft.history import (
     align_turns,
     chain_message,
     chain_messages,
+    empty_chain,
     encode_commit,
-    first_link,
     index_after_write,
+    is_visible,
     plan_rewrite,
     read_branches,
-    show_rows,
-    shows,
+    visible_rows,
 )
 from weft.ids import Id
 from weft.model import Message, is_system
@@ -252,11 +252,11 @@ def _chain_key(
     match step:
         case MessageStep():
             message = step.message
-            if not shows(Row(None, message, step.priority, step.kind)) or is_system(message):
+            if not is_visible(Row(None, message, step.priority, step.kind)) or is_system(message):
                 return chain_before
-            return chain_message(chain_before or first_link(scope), message)
+            return chain_message(chain_before or empty_chain(scope), message)
         case CompactionStep():
-            rows = show_rows(view_after.rows)
+            rows = visible_rows(view_after.rows)
             links = list(chain_messages(scope, (row.message for row in rows)))
             return links[-1] if links else None
         case _:
@@ -363,7 +363,7 @@ def _dialogue(view: View) -> list[tuple[Id, Message]]:
     """The messages of a view without system messages, each with its slot."""
     return [
         (row.id, row.message)
-        for row in show_rows(view.rows)
+        for row in visible_rows(view.rows)
         if row.id is not None and not is_system(row.message)
     ]
 

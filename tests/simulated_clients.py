@@ -1,13 +1,13 @@
-"""Living sessions: a model that wants its private state back, and clients that respell answers.
+"""Simulated clients in long sessions, and a model that needs its private state back.
 
 `ThinkingModel` is an upstream of all four protocols. Each of its answers has a marker in its text
 and private state that only the protocol's own field carries (a signature, `reasoning_content`,
-`thoughtSignature`, sealed reasoning). Whenever a request echoes an answer, its private state must
-be in the request too; what is missing is kept in `missing`.
+`thoughtSignature`, encrypted reasoning). Whenever a request echoes an answer, its private state
+must be in the request too; `missing` lists the requests without it.
 
-`Session` plays a client over many turns: tool calls, edits, rewinds, retries, stops, subagents,
-questions for a title, compactions. It echoes as real clients do, which is not what they were sent:
-`Habits` says how it rewrites. It knows what its thread must look like at the end.
+`Session` simulates a client over many turns: tool calls, edits, rewinds, retries, stops, subagents,
+questions for a title, compactions. Real clients change answers when they send them back, and so
+does it, in the ways that its `Habits` list. It knows what its thread must look like at the end.
 """
 
 import random
@@ -47,14 +47,14 @@ TITLE_QUESTION = "Please write a 5-10 word title for the following conversation:
 class Answer(Struct, frozen=True):
     """What the model answers: texts, calls as (name, arguments), or a failure.
 
-    A stream that `is_held` stops before its end until the model is told to `go_on`.
+    A stream that `pauses` stops before its end, until the model's event `resume` is set.
     """
 
     texts: tuple[str, ...] = ()
     calls: tuple[tuple[str, Json], ...] = ()
     status: int = 200
     is_cut: bool = False
-    is_held: bool = False
+    pauses: bool = False
 
 
 class Call(Struct, frozen=True):
@@ -89,24 +89,24 @@ class ThinkingModel:
         self.missing: list[str] = []
         self.bodies: dict[str, list[bytes]] = {}
         self.numbered: set[str] = set()
-        self.is_holding = threading.Event()
-        self.go_on = threading.Event()
+        self.is_paused = threading.Event()
+        self.resume = threading.Event()
         self.url = ""
         self._numbers = count(1)
         self._lock = threading.Lock()
 
-    def take(self, path: str, raw: bytes) -> tuple[Answer, int]:
+    def next_answer(self, path: str, raw: bytes) -> tuple[Answer, int]:
         nonce = read_nonce(raw)
         with self._lock:
             self.bodies.setdefault(nonce, []).append(raw)
-            self._check(nonce, path, raw)
+            self._check_private_state(nonce, path, raw)
             queue = self.script.get(nonce)
             answer = queue.pop(0) if queue else Answer(("nothing was scripted",))
             number = next(self._numbers)
             self.private[number] = f"{number:08d}{uuid.uuid4().hex}"
             return answer, number
 
-    def _check(self, nonce: str, path: str, raw: bytes) -> None:
+    def _check_private_state(self, nonce: str, path: str, raw: bytes) -> None:
         echoed = {int(number) for number in MARKER.findall(raw.decode())}
         echoed |= {number for id, number in self.ids.items() if id.encode() in raw}
         for number in sorted(echoed):
@@ -251,8 +251,8 @@ def _chat(texts: list[str], calls: list[Call], private: str) -> tuple[Json, list
         if part
     ]
     pieces += [
-        chunk({"tool_calls": [{**call, "index": at}]})
-        for at, call in enumerate(message.get("tool_calls", ()))
+        chunk({"tool_calls": [{**call, "index": index}]})
+        for index, call in enumerate(message.get("tool_calls", ()))
     ]
     return body, [*pieces, chunk({}, reason), b"data: [DONE]\n\n"]
 
@@ -288,23 +288,25 @@ def _responses(texts: list[str], calls: list[Call], private: str) -> tuple[Json,
         "output": output,
         "usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15},
     }
-    begun = {**body, "status": "in_progress", "output": [], "usage": None}
-    events: list[Json] = [{"type": "response.created", "response": begun}]
+    started = {**body, "status": "in_progress", "output": [], "usage": None}
+    events: list[Json] = [{"type": "response.created", "response": started}]
     for index, item in enumerate(output):
-        opened = {**item, "content": []} if item["type"] == "message" else dict(item)
-        events.append({"type": "response.output_item.added", "output_index": index, "item": opened})
-        for at, part in enumerate(item.get("content", ())):
-            place = {"item_id": item["id"], "output_index": index, "content_index": at}
+        empty_item = {**item, "content": []} if item["type"] == "message" else dict(item)
+        events.append(
+            {"type": "response.output_item.added", "output_index": index, "item": empty_item}
+        )
+        for part_index, part in enumerate(item.get("content", ())):
+            location = {"item_id": item["id"], "output_index": index, "content_index": part_index}
             empty = {**part, "text": ""}
             half = len(part["text"]) // 2
-            events.append({"type": "response.content_part.added", **place, "part": empty})
+            events.append({"type": "response.content_part.added", **location, "part": empty})
             events += [
-                {"type": "response.output_text.delta", **place, "delta": text}
+                {"type": "response.output_text.delta", **location, "delta": text}
                 for text in (part["text"][:half], part["text"][half:])
                 if text
             ]
-            events.append({"type": "response.output_text.done", **place, "text": part["text"]})
-            events.append({"type": "response.content_part.done", **place, "part": part})
+            events.append({"type": "response.output_text.done", **location, "text": part["text"]})
+            events.append({"type": "response.content_part.done", **location, "part": part})
         events.append({"type": "response.output_item.done", "output_index": index, "item": item})
     events.append({"type": "response.completed", "response": body})
     numbered = [{**event, "sequence_number": number} for number, event in enumerate(events)]
@@ -360,7 +362,7 @@ def thinking_model() -> Iterator[ThinkingModel]:
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("content-length", 0)))
-            answer, number = model.take(self.path, raw)
+            answer, number = model.next_answer(self.path, raw)
             if answer.status != 200:
                 error = {"message": "try again", "type": "api_error", "code": answer.status}
                 self._send(answer.status, orjson.dumps({"type": "error", "error": error}))
@@ -375,11 +377,11 @@ def thinking_model() -> Iterator[ThinkingModel]:
             self.send_header("content-type", "text/event-stream")
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
-            for piece in pieces[: -3 if answer.is_cut or answer.is_held else None]:
+            for piece in pieces[: -3 if answer.is_cut or answer.pauses else None]:
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-            if answer.is_held:
-                model.is_holding.set()
-                model.go_on.wait(SECONDS)
+            if answer.pauses:
+                model.is_paused.set()
+                model.resume.wait(SECONDS)
                 for piece in pieces[-3:]:
                     self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             if answer.is_cut:
@@ -417,7 +419,7 @@ def thinking_model() -> Iterator[ThinkingModel]:
 
 
 class Habits(Struct, frozen=True):
-    """How a client writes its conversation again.
+    """How a client changes its conversation when it sends it again.
 
     `keeps_private` is whether it sends thinking, signatures and item ids back. `session_header` is
     the header that names the session, empty for clients that send none, and `agent_header` the one
@@ -500,8 +502,8 @@ class Session:
         self._requests = 0
 
     @property
-    def impossible(self) -> set[str]:
-        """What this client does not do, or cannot do in a way that anybody would recognise."""
+    def unsupported_events(self) -> set[str]:
+        """The events that this client does not have, or that no gateway could recognise."""
         events = set() if self.habits.agent_header else {"subagent"}
         return events if self.habits.session_header else {*events, "compact"}
 
@@ -523,8 +525,8 @@ class Session:
         stream = self.random.random() < 0.5 if stream is None else stream
         path, body = self._write(turns, agent, stream, has_tools)
         headers = self._headers(agent, retry)
-        status, got, data = post(self.gateway + path, body, headers)
-        thread = got.get("x-weft-thread", "")
+        status, reply_headers, data = post(self.gateway + path, body, headers)
+        thread = reply_headers.get("x-weft-thread", "")
         if agent:
             self.children.setdefault(agent, []).append(thread)
         else:
@@ -532,7 +534,7 @@ class Session:
         if status != 200:
             return status, None
         try:
-            return status, _read(self.habits.protocol, data, stream)
+            return status, _read_answer(self.habits.protocol, data, stream)
         except ValueError:
             return status, None
 
@@ -555,8 +557,8 @@ class Session:
 
     def _system(self, agent: str) -> list[str]:
         number = self._requests if self.habits.changes_system else 0
-        lead = [f"x-anthropic-billing-header: cc_version=2.1.{number};"] if number else []
-        return [*lead, f"You are an agent {agent}. {self.nonce}"]
+        billing = [f"x-anthropic-billing-header: cc_version=2.1.{number};"] if number else []
+        return [*billing, f"You are an agent {agent}. {self.nonce}"]
 
     def _write(
         self, turns: list[Turn], agent: str, stream: bool, has_tools: bool
@@ -773,20 +775,20 @@ class Session:
         verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
         return f"/v1beta/models/{self.target}/m:{verb}", body
 
-    # What people do
+    # What users do
 
     def say(self, text: str, *, rounds: int = 0) -> None:
         """Ask something; the model calls tools for so many rounds and then answers."""
         self.turns.append(Turn("user", text))
         for _ in range(rounds):
-            self._take(self.ask(self._tool_answer()))
+            self._append_answer(self.ask(self._tool_answer()))
             for call in self.turns[-1].calls:
                 failed = self.random.random() < 0.2
                 result = f"result {self.random.getrandbits(40):x}"
                 self.turns.append(Turn("result", result, call=call.id, is_error=failed))
-        self._take(self.ask(self._text_answer()))
+        self._append_answer(self.ask(self._text_answer()))
 
-    def _take(self, answer: tuple[int, Turn | None]) -> None:
+    def _append_answer(self, answer: tuple[int, Turn | None]) -> None:
         status, turn = answer
         assert status == 200, status
         assert turn is not None
@@ -807,7 +809,7 @@ class Session:
             ("Read", {"file_path": f"/project/m{number}.py", "limit": "2", "offset": "1"}),
         ]
         chosen = self.random.sample(calls, self.random.choice([1, 1, 1, 2, 3]))
-        lead = self.random.choice(
+        opening = self.random.choice(
             [
                 (),
                 ("\n\n",),
@@ -815,7 +817,7 @@ class Session:
                 (f"One {number}. ", f"Two {number}. "),
             ]
         )
-        return Answer(lead, tuple(chosen))
+        return Answer(opening, tuple(chosen))
 
     def _text_answer(self) -> Answer:
         number = self.random.getrandbits(24)
@@ -828,26 +830,28 @@ class Session:
 
     def rewind(self) -> None:
         """Go back to an earlier message of the person, and ask something else there."""
-        places = [
-            n for n, turn in enumerate(self.turns) if turn.role == "user" and n > self._floor()
+        user_turns = [
+            n
+            for n, turn in enumerate(self.turns)
+            if turn.role == "user" and n > self._first_answer()
         ]
-        if not places:
+        if not user_turns:
             return
-        self.turns = self.turns[: self.random.choice(places[-6:])]
-        turn = self._typed() + 1
-        self._name_branch(lambda n: f"before-edit-of-turn-{turn}" + (f"-{n}" if n > 1 else ""))
+        self.turns = self.turns[: self.random.choice(user_turns[-6:])]
+        turn = self._count_user_turns() + 1
+        self._expect_branch(lambda n: f"before-edit-of-turn-{turn}" + (f"-{n}" if n > 1 else ""))
         self.say(f"Otherwise {self.random.getrandbits(32):x}", rounds=self.random.choice([0, 1]))
 
-    def _typed(self) -> int:
+    def _count_user_turns(self) -> int:
         """How many messages of the person the conversation has."""
         return sum(turn.role == "user" for turn in self.turns)
 
-    def _name_branch(self, name: Callable[[int], str]) -> None:
-        """Expect a branch for the line that is left: the first of these names that is free."""
+    def _expect_branch(self, name: Callable[[int], str]) -> None:
+        """Expect a branch for the abandoned messages: the first of these names that is free."""
         self.branches.add(next(n for n in map(name, count(1)) if n not in self.branches))
 
-    def _floor(self) -> int:
-        """The first message that a rewind may leave: the thread must keep an answer before it."""
+    def _first_answer(self) -> int:
+        """The index of the first answer: a rewind must keep it."""
         return next(
             (n for n, turn in enumerate(self.turns) if turn.role == "assistant"), len(self.turns)
         )
@@ -855,9 +859,9 @@ class Session:
     def regenerate(self) -> None:
         """Drop the last answer and ask for another."""
         self.turns.pop()
-        turn = self._typed()
-        self._name_branch(lambda n: f"answer-{n}-of-turn-{turn}")
-        self._take(self.ask(self._text_answer()))
+        turn = self._count_user_turns()
+        self._expect_branch(lambda n: f"answer-{n}-of-turn-{turn}")
+        self._append_answer(self.ask(self._text_answer()))
 
     def fail(self) -> None:
         """Fail twice, then go on with the same question."""
@@ -865,7 +869,7 @@ class Session:
         for retry, status in enumerate((529, 500)):
             answers = [Answer(status=status)] * 9
             assert self.ask(*answers, retry=retry)[0] >= 400
-        self._take(self.ask(self._text_answer(), retry=2))
+        self._append_answer(self.ask(self._text_answer(), retry=2))
 
     def stop(self) -> None:
         """The answer is cut; the person asks something else and leaves the cut answer out."""
@@ -896,32 +900,34 @@ class Session:
     def compact(self) -> None:
         """Ask for a summary as Claude Code does, and go on with it alone."""
         question = [*self.turns, Turn("user", SUMMARY_QUESTION)]
-        words = f"The user asked about {self.random.getrandbits(48):x}. Everything is done so far."
-        assert self.ask(Answer((f"<summary>{words}</summary>",)), turns=question)[0] == 200
+        summary = (
+            f"The user asked about {self.random.getrandbits(48):x}. Everything is done so far."
+        )
+        assert self.ask(Answer((f"<summary>{summary}</summary>",)), turns=question)[0] == 200
         self.children.setdefault("compaction", []).append(self.threads.pop())
-        self.turns = [Turn("user", f"{SUMMARY_OPENING}{words}")]
+        self.turns = [Turn("user", f"{SUMMARY_OPENING}{summary}")]
         self.compactions += 1
         self.branches.add(f"compaction-{self.compactions}")
         self.say(f"Go on {self.random.getrandbits(32):x}", rounds=1)
 
     def texts(self) -> list[str]:
-        """The visible texts of the client's line, as the person and the model wrote them."""
+        """The visible texts of the conversation, as the user and the model wrote them."""
         return [
             turn.text if turn.role != "assistant" else "".join(turn.texts) for turn in self.turns
         ]
 
 
-def squeezed(texts: Iterable[str]) -> str:
-    """Texts as one, without white space and what the client injects: however they are grouped."""
-    whole = re.sub(r"<system-reminder>.*?</system-reminder>", "", "\n".join(texts))
-    return "".join(whole.split())
+def without_white_space(texts: Iterable[str]) -> str:
+    """All texts as one, without white space and reminders, because clients group texts freely."""
+    text = re.sub(r"<system-reminder>.*?</system-reminder>", "", "\n".join(texts))
+    return "".join(text.split())
 
 
-def line_of(store: Path | str, thread: str) -> str:
-    """The visible text of the line that HEAD is on."""
+def branch_text(store: Path | str, thread: str) -> str:
+    """The visible text of the current branch, without white space."""
     with weft.open(store, thread=thread) as handle:
         messages = handle.compile().messages
-    return squeezed(m.text for m in messages if m.role not in ("system", "developer"))
+    return without_white_space(m.text for m in messages if m.role not in ("system", "developer"))
 
 
 def branches(store: Path | str, thread: str) -> list[str]:
@@ -931,7 +937,10 @@ def branches(store: Path | str, thread: str) -> list[str]:
 
 
 def missing(model: ThinkingModel, session: Session) -> list[str]:
-    """What the model did not get back; a client of its own protocol may leave it out."""
+    """The private state that the model did not get back in a session.
+
+    A client of the model's own protocol may leave it out.
+    """
     if UPSTREAM_NAMES[session.habits.protocol] == session.target:
         return []
     return [miss for miss in model.missing if session.nonce in miss]
@@ -944,13 +953,13 @@ TOOLS: list[Json] = [
 ]
 
 
-def _read(protocol: str, data: bytes, is_stream: bool) -> Turn:
-    """The client's reading of an answer; raises `ValueError` for one that is not whole."""
-    body = _whole(protocol, data) if is_stream else orjson.loads(data)
+def _read_answer(protocol: str, data: bytes, is_stream: bool) -> Turn:
+    """The answer as the client reads it; raises `ValueError` if it is incomplete."""
+    body = _join_stream(protocol, data) if is_stream else orjson.loads(data)
     return _READERS[protocol](body)
 
 
-def _whole(protocol: str, data: bytes) -> Json:
+def _join_stream(protocol: str, data: bytes) -> Json:
     """The body of a stream, put together as the SDK of that protocol does."""
     events = [
         orjson.loads(line[5:])
@@ -961,10 +970,10 @@ def _whole(protocol: str, data: bytes) -> Json:
 
 
 def _join_responses(events: list[Json]) -> Json:
-    done = [event["response"] for event in events if event["type"] == "response.completed"]
-    if not done:
+    completed = [event["response"] for event in events if event["type"] == "response.completed"]
+    if not completed:
         raise ValueError("not completed")
-    return done[0]
+    return completed[0]
 
 
 def _join_gemini(events: list[Json]) -> Json:
@@ -972,8 +981,8 @@ def _join_gemini(events: list[Json]) -> Json:
     if not any(candidate.get("finishReason") for candidate in candidates):
         raise ValueError("not finished")
     parts = [p for c in candidates for p in c.get("content", {}).get("parts", ())]
-    shown = [part for part in parts if part.get("text") != "" or "thoughtSignature" in part]
-    return {"candidates": [{"content": {"parts": shown}}]}
+    visible_parts = [part for part in parts if part.get("text") != "" or "thoughtSignature" in part]
+    return {"candidates": [{"content": {"parts": visible_parts}}]}
 
 
 def _join_chat(events: list[Json]) -> Json:

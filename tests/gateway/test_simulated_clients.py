@@ -1,4 +1,4 @@
-"""Whole sessions of clients that rewrite what they echo: each is one thread, with all it needs."""
+"""Sessions of simulated clients that rewrite answers: each is one thread, and nothing is lost."""
 
 import os
 import re
@@ -10,8 +10,16 @@ import orjson
 import pytest
 
 import weft
-from living import CLIENTS, Session, branches, line_of, missing, squeezed, thinking_model
 from servers import SECONDS, UPSTREAM_NAMES, weft_serve
+from simulated_clients import (
+    CLIENTS,
+    Session,
+    branch_text,
+    branches,
+    missing,
+    thinking_model,
+    without_white_space,
+)
 from weft.store import open_store
 
 
@@ -26,7 +34,7 @@ def gateway(tmp_path_factory, model):
     flags = [
         f"--upstream={name}={protocol}:{model.url}" for protocol, name in UPSTREAM_NAMES.items()
     ]
-    with weft_serve(tmp_path_factory.mktemp("living"), *flags) as running:
+    with weft_serve(tmp_path_factory.mktemp("sessions"), *flags) as running:
         yield running
 
 
@@ -41,10 +49,10 @@ def test_a_session_is_one_thread_on_one_branch(gateway, model, client, upstream)
     assert missing(model, session) == []
 
 
-NAMED = [client for client, habits in CLIENTS.items() if habits.session_header]
+NAMED_CLIENTS = [client for client, habits in CLIENTS.items() if habits.session_header]
 
 
-@pytest.mark.parametrize("client", NAMED)
+@pytest.mark.parametrize("client", NAMED_CLIENTS)
 @pytest.mark.parametrize("upstream", ["c", "g"] if os.environ.get("WEFT_TORTURE") else ["c"])
 def test_a_server_with_sequential_call_ids_gets_its_private_state_back(
     gateway, model, client, upstream
@@ -62,7 +70,7 @@ def test_a_server_with_sequential_call_ids_gets_its_private_state_back(
     assert missing(model, session) == []
 
 
-def await_store(gateway):
+def wait_until_drained(gateway):
     """Wait until no record is in the journal."""
 
     def is_drained():
@@ -80,10 +88,12 @@ def test_private_state_is_restored_while_records_are_in_the_journal(tmp_path, mo
         f"--upstream={name}={protocol}:{model.url}" for protocol, name in UPSTREAM_NAMES.items()
     ]
     with weft_serve(tmp_path, *flags, WEFT_RECORD_WAIT="0.2") as gateway:
-        sessions = [Session(gateway.url, model, "c", CLIENTS[name], seed=3) for name in NAMED]
+        sessions = [
+            Session(gateway.url, model, "c", CLIENTS[name], seed=3) for name in NAMED_CLIENTS
+        ]
         for session in sessions:
             session.say(f"Question 0 {session.nonce}", rounds=1)
-        await_store(gateway)
+        wait_until_drained(gateway)
         with closing(sqlite3.connect(gateway.store, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")  # the gateway cannot write until this ends
             for session in sessions:
@@ -92,14 +102,14 @@ def test_private_state_is_restored_while_records_are_in_the_journal(tmp_path, mo
                 session.regenerate()
                 session.stop()
                 assert session.threads[-1] == "", "nothing went to the journal"
-        await_store(gateway)
+        wait_until_drained(gateway)
         for session in sessions:
             session.say(f"Question 3 {session.nonce}", rounds=1)
-        await_store(gateway)
+        wait_until_drained(gateway)
         for session in sessions:
             (thread,) = set(session.threads) - {""}
             assert set(branches(gateway.store, thread)) == session.branches
-            assert line_of(gateway.store, thread) == squeezed(session.texts())
+            assert branch_text(gateway.store, thread) == without_white_space(session.texts())
             assert missing(model, session) == []
 
 
@@ -108,14 +118,14 @@ TURNS = 200 if LARGE else 30
 EVENTS = ("rewind", "regenerate", "fail", "stop", "subagent", "compact")
 
 
-def play(session, turns):
-    """A long session in which everything happens that happens in one."""
+def run_long_session(session, turns):
+    """A long session with every kind of event."""
     session.say(f"Question 0 {session.nonce}", rounds=1)
     session.title("A short title")
     for number in range(1, turns):
         if number % 5 == 4:
             event = EVENTS[number // 5 % len(EVENTS)]
-            if event not in session.impossible:
+            if event not in session.unsupported_events:
                 getattr(session, event)()
         else:
             session.say(
@@ -123,17 +133,17 @@ def play(session, turns):
             )
 
 
-PAIRS = [(client, upstream) for client in CLIENTS for upstream in UPSTREAM_NAMES.values()]
-SOME = [(client, list(UPSTREAM_NAMES.values())[n % 4]) for n, client in enumerate(CLIENTS, 1)]
+ALL_PAIRS = [(client, upstream) for client in CLIENTS for upstream in UPSTREAM_NAMES.values()]
+SOME_PAIRS = [(client, list(UPSTREAM_NAMES.values())[n % 4]) for n, client in enumerate(CLIENTS, 1)]
 
 
-@pytest.mark.parametrize(("client", "upstream"), PAIRS if LARGE else SOME)
+@pytest.mark.parametrize(("client", "upstream"), ALL_PAIRS if LARGE else SOME_PAIRS)
 def test_a_session_with_all_features_stays_one_thread(gateway, model, client, upstream):
     session = Session(gateway.url, model, upstream, CLIENTS[client], seed=11)
-    play(session, TURNS)
+    run_long_session(session, TURNS)
     thread = session.threads[0]
     assert set(session.threads) == {thread}
-    assert line_of(gateway.store, thread) == squeezed(session.texts())
+    assert branch_text(gateway.store, thread) == without_white_space(session.texts())
     assert branches(gateway.store, thread)[0] == "main"
     assert set(branches(gateway.store, thread)) == session.branches
     assert missing(model, session) == []
@@ -152,9 +162,14 @@ def check_children(gateway, session):
             (name,) = set(threads)
             kind = "title" if agent == "title" else "agent"
             assert (records[name].parent, records[name].kind) == (thread, kind)
-    family = {record.name for record in records.values() if record.parent == thread}
-    named = {n for a, names in session.children.items() if a != "compaction" for n in names}
-    assert family == (named if session.habits.session_header else set())
+    children = {record.name for record in records.values() if record.parent == thread}
+    child_names = {
+        name
+        for agent, threads in session.children.items()
+        if agent != "compaction"
+        for name in threads
+    }
+    assert children == (child_names if session.habits.session_header else set())
     if session.habits.session_header:
         assert records[thread].title.startswith("A short title")
 
@@ -183,7 +198,7 @@ def test_a_compaction_of_a_live_session_stays_in_effect(gateway, model, client, 
         assert b"Question 1 " not in body
         assert b"Question 6 " in body
     first, second = (messages_of(body) for body in bodies)
-    assert second[: len(first)] == first  # so that the upstream's cache serves it
+    assert second[: len(first)] == first  # so that the upstream's cache can be used
     with weft.open(gateway.store, thread=thread) as handle:
         (compaction,) = [info for info in handle.log() if info.kind == "compact"]
         handle.revert(compaction.id)
@@ -193,10 +208,10 @@ def test_a_compaction_of_a_live_session_stays_in_effect(gateway, model, client, 
 
 
 def messages_of(body):
-    """The messages that an upstream got, without cache marks: these move on with every turn."""
+    """The messages that an upstream got, without cache marks, which move with every turn."""
     raw = orjson.loads(re.sub(rb',"cache_control":\{[^}]*\}', b"", body))
     messages = next(raw[key] for key in ("contents", "input", "messages") if key in raw)
     for message in messages:
-        if isinstance(message.get("content"), str):  # a mark needs a list; a cache sees no other
+        if isinstance(message.get("content"), str):  # adding a mark makes a string a list
             message["content"] = [{"type": "text", "text": message["content"]}]
     return messages
