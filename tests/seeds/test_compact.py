@@ -262,7 +262,7 @@ def test_C2_empty_summary(abc: Named) -> None:
 
 def test_C2_neither_end_is_the_whole_thread_but_its_system_run(example: Thread) -> None:
     example.compact([{"summary": "all of it"}])
-    assert shown((example,)) == ["s:You_help.", "a:all_of_it"]
+    assert compiled_lines((example,)) == ["s:You_help.", "a:all_of_it"]
 
 
 def test_C2_pinned_messages_in_a_range_stay_before_the_summary_and_are_named(t: Thread) -> None:
