@@ -11,7 +11,7 @@ from msgspec import structs
 
 from weft.errors import ThreadError
 from weft.history import Setup
-from weft.model import Message, Params, Text, ToolCall, describe_call, speaker, spoken
+from weft.model import Message, Params, Text, ToolCall, describe_call, display_text, speaker
 from weft.thread import Attempt, CommitInfo, Thread, text_for_list
 
 from .terminal import PLAIN, Screen, shorten
@@ -67,7 +67,7 @@ def describe_attempt(
         facts = f"  {attempt.created:%Y-%m-%d %H:%M:%S}" + (
             f"  {screen.safe(attempt.model)}" if attempt.model else ""
         )
-        text = "" if attempt.message is None else screen.safe(spoken(attempt.message))
+        text = "" if attempt.message is None else screen.safe(display_text(attempt.message))
         return "\n".join(filter(None, [head + facts, screen.safe(reason), text]))
     arrived = "" if attempt.message is None else preview(attempt.message)
     text = f"{arrived} [{reason}]" if arrived and reason else arrived or reason or "no reason given"

@@ -20,7 +20,7 @@ from msgspec import Struct
 from weft.errors import ConfigError
 from weft.history import Diff, Row, newest_first, read_branches, read_reachable
 from weft.ids import Id
-from weft.model import Message, ToolCall, ToolResult, speaker, spoken, thinking_text
+from weft.model import Message, ToolCall, ToolResult, display_text, speaker, thinking_text
 from weft.store import Store, ThreadRecord, open_store
 from weft.thread import (
     ROLES,
@@ -394,10 +394,12 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
     for message in shown:
         name = paint(args.screen.name(speaker(message)), "role")
         thinking = _shown_thinking(message, whole=args.reasoning)
-        text = "\n".join(filter(None, [thinking, spoken(message)]))
+        text = "\n".join(filter(None, [thinking, display_text(message)]))
         print(f"\n{name}: {args.screen.safe(text)}")
     if echo is not None:
-        print(f"\n{paint('the client repeats it as', 'role')}: {args.screen.safe(spoken(echo))}")
+        print(
+            f"\n{paint('the client repeats it as', 'role')}: {args.screen.safe(display_text(echo))}"
+        )
     for attempt in attempts.get(info.id, ()):
         print(f"\n{describe_attempt(attempt, args.screen, whole=True)}")
 
@@ -471,8 +473,8 @@ def _diff_json(change: Diff) -> dict[str, Any]:
             {
                 "kind": delta.kind,
                 "id": delta.id,
-                "before": None if delta.before is None else spoken(delta.before.message),
-                "after": None if delta.after is None else spoken(delta.after.message),
+                "before": None if delta.before is None else display_text(delta.before.message),
+                "after": None if delta.after is None else display_text(delta.after.message),
             }
             for delta in change.changes
         ],

@@ -246,7 +246,10 @@ class Pool:
         return HttpReply(provider, response, self.limits, started, slots)
 
     async def _acquire(self, provider: Provider) -> asyncio.Semaphore:
-        """Wait for a free connection. Each upstream has its own: one that hangs blocks no other."""
+        """Wait for a free connection to this upstream.
+
+        Each upstream has its own limit, so one that hangs does not block the others.
+        """
         slots = self._slots.get(provider.base_url)
         if slots is None:
             slots = self._slots[provider.base_url] = asyncio.Semaphore(self.limits.connections)

@@ -129,7 +129,7 @@ def write_notes(earlier: Sequence[EarlierTurn]) -> str:
 
 
 def read_notes(role: str, text: str) -> list[EarlierTurn]:
-    """The turn itself; a summary is read as the turns that its lines quote."""
+    """The turns in a text: each line of a summary is one, and any other text is one."""
     if text.startswith(NOTES_TITLE):
         notes = (_NOTE_LINE.fullmatch(line) for line in text.splitlines()[1:])
         return [EarlierTurn(_SPEAKER_ROLES[note[1]], note[2]) for note in notes if note]

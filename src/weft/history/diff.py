@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from weft.ids import Id
-from weft.model import speaker, spoken
+from weft.model import display_text, speaker
 
 from .compile import Count, is_visible
 from .objects import Row
@@ -118,5 +118,5 @@ def _lines(changes: Sequence[DiffLine]) -> Iterator[str]:
         for row, sign in ((change.before, "-"), (change.after, "+")):
             if row is not None:
                 priority = "" if row.priority == "normal" else f" [{row.priority}]"
-                text = spoken(row.message).replace("\n", f"\n{sign} ")
+                text = display_text(row.message).replace("\n", f"\n{sign} ")
                 yield f"{sign} {change.id[:12]} {speaker(row.message)}{priority}: {text}"

@@ -273,11 +273,16 @@ def speaker(message: Message) -> str:
     return f"{role} ({message.name})" if message.name else role
 
 
-def spoken(message: Message, text: str | None = None) -> str:
+def display_text(message: Message, text: str | None = None) -> str:
     """The message for display: its text (or `text` instead), then its tool calls."""
-    shown = _display_text(message) if text is None else text
-    calls = [f"[calls {b.name} {b.arguments}]" for b in message.blocks if isinstance(b, ToolCall)]
-    return "\n".join([shown, *calls] if shown else calls)
+    if text is None:
+        text = _text_with_results(message)
+    calls = [
+        f"[calls {block.name} {block.arguments}]"
+        for block in message.blocks
+        if isinstance(block, ToolCall)
+    ]
+    return "\n".join([text, *calls] if text else calls)
 
 
 def thinking_text(message: Message) -> str:
@@ -328,7 +333,7 @@ def _argument_text(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _display_text(message: Message) -> str:
+def _text_with_results(message: Message) -> str:
     """The text; a tool result between other text is marked as such."""
     if message.role == "tool" or _is_tool_output(message):
         return message.text

@@ -39,6 +39,11 @@ class LogLine(NamedTuple):
     created: float | None
     checksum: int | None
 
+    @property
+    def checked_columns(self) -> tuple[Any, ...]:
+        """The columns that the checksum covers."""
+        return self[2:8]
+
 
 class FoundRef(NamedTuple):
     """A ref of the damaged store. `has_row` is false if only the index of names still has it."""
@@ -247,7 +252,9 @@ def _intact_lines(recovered: RecoveredRows) -> list[LogLine]:
     rows = cast("Iterable[Iterable[Any]]", recovered.table("operation").values())
     lines = map(LogLine._make, rows)
     intact = [
-        line for line in lines if line.checksum is None or checksum(line[2:8]) == line.checksum
+        line
+        for line in lines
+        if line.checksum is None or checksum(line.checked_columns) == line.checksum
     ]
     return sorted(intact, key=lambda line: (line.thread, line.seq))
 
@@ -420,11 +427,11 @@ def _matches_ref(names: Names, graph: Graph, ref: int, head: int | None) -> bool
 
 def _renumbered(graph: Graph, line: LogLine) -> LogLine:
     """The line with the new keys of its commits and a new checksum."""
-    old, new = (
-        None if commit is None else commit.key for commit in map(graph.find, (line.old, line.new))
+    old, new = graph.find(line.old), graph.find(line.new)
+    renumbered = line._replace(
+        old=None if old is None else old.key, new=None if new is None else new.key
     )
-    changed = line._replace(old=old, new=new)
-    return changed._replace(checksum=checksum(changed[2:8]))
+    return renumbered._replace(checksum=checksum(renumbered.checked_columns))
 
 
 def _set_current_branches(names: Names) -> None:

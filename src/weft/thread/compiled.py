@@ -39,9 +39,9 @@ from weft.model import (
     Text,
     Thinking,
     Tool,
+    display_text,
     make_loss,
     speaker,
-    spoken,
     texts,
     thinking_text,
 )
@@ -644,7 +644,7 @@ def to_text(rows: Iterable[Row], *, reasoning: bool = False) -> str:
     paragraphs: list[str] = []
     for message in readable_messages(rows):
         thinking = thinking_text(message) if reasoning else ""
-        parts = (f"[thinking: {thinking}]" if thinking else "", spoken(message))
+        parts = (f"[thinking: {thinking}]" if thinking else "", display_text(message))
         text = "\n".join(part for part in parts if part)
         paragraphs.append(f"{speaker(message)}: {text}")
     return "\n\n".join(paragraphs)

@@ -50,7 +50,7 @@ from weft.history import (
 )
 from weft.ids import Id
 from weft.lazy import lazy_pattern
-from weft.model import SYSTEM_ROLES, Message, Text, ToolResult, speaker, spoken, texts
+from weft.model import SYSTEM_ROLES, Message, Text, ToolResult, display_text, speaker, texts
 from weft.store import Step, Store, ThreadRecord
 
 from .arguments import check_count, check_flag, check_text
@@ -444,7 +444,7 @@ def _hits_by_id(handle: Handle, query: str, limit: int) -> list[Hit] | None:
                 message.role,
                 id,
                 speaker=speaker(message),
-                calls=spoken(message, ""),
+                calls=display_text(message, ""),
                 thread=handle.name,
             )
         ]
@@ -522,7 +522,7 @@ def read_hits(step: Step, find: FindRow, thread: str) -> list[Hit]:
             step.commit.id.hex(),
             summary=is_compaction and slot not in changed,
             speaker=speaker(message),
-            calls=spoken(message, ""),
+            calls=display_text(message, ""),
             thread=thread,
             created=datetime.fromtimestamp(step.commit.created, UTC),
         )
@@ -866,11 +866,15 @@ def _original_text(handle: Handle, prefix: str, block: str | None) -> str | None
     if message is None:
         return None
     if block is None:
-        return spoken(message)
+        return display_text(message)
     if int(block) >= len(message.blocks):
         return None
     result = message.blocks[int(block)]
-    return "\n".join(texts(result.content)) if isinstance(result, ToolResult) else spoken(message)
+    return (
+        "\n".join(texts(result.content))
+        if isinstance(result, ToolResult)
+        else display_text(message)
+    )
 
 
 def _find_message(handle: Handle, prefix: str) -> Message | None:

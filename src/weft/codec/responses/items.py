@@ -140,6 +140,7 @@ class Grouping:
             self._form = "list"
 
     def _add_message_item(self, number: int, raw: JsonObject) -> None:
+        """Add a message item: a message, or a part of the assistant's open message."""
         role = text_of(raw, "role")
         if role != "assistant":
             blocks, form = decode_content(raw, "content", INPUT)
@@ -441,7 +442,7 @@ class Writer:
         return structs.replace(block, detail="auto")
 
     def _convert(self, block: Block, position: Position) -> Block:
-        """A file needs a name. Only the assistant may send a refusal, so others send text."""
+        """A block as a client may send it: a file with a name, and a refusal as text."""
         if isinstance(block, File):
             return with_default_name(block, position, self.losses)
         if not isinstance(block, Refusal):

@@ -350,6 +350,7 @@ class StreamDecoder:
         return events
 
     def _terminal(self, raw: JsonObject) -> list[Event]:
+        """The end of the stream: closes all blocks, and adds items that were not streamed."""
         self._ended = True
         response = as_object(raw.get("response"))
         if response is None and not self._block_count:
@@ -650,6 +651,7 @@ class StreamEncoder:
         return [*frames, done]
 
     def _part_done_frames(self, item: OpenItem, block: Block) -> list[Frame]:
+        """The frames that repeat the whole text of a block, before its item is done."""
         text = streamed_text(block)
         content: JsonObject
         match block:
