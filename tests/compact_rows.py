@@ -27,20 +27,20 @@ PRIORITIES: dict[str, Priority] = {"*": "pinned", "-": "skip", "+": "important"}
 
 
 def block(word: str) -> Block:
-    head, rest = word[0], word[1:]
-    match head:
+    mark, text = word[0], word[1:]
+    match mark:
         case "?":
-            return Thinking(rest, signature="sealed")
+            return Thinking(text, signature="sealed")
         case "#":
-            return Redacted(rest)
+            return Redacted(text)
         case "~":
-            return Reminder(rest)
+            return Reminder(text)
         case "!":
-            return ToolCall(rest, "read", f'{{"path": "{rest}"}}')
+            return ToolCall(text, "read", f'{{"path": "{text}"}}')
         case "=":
-            return ToolResult(rest, (Text(f"content of {rest}"),))
+            return ToolResult(text, (Text(f"content of {text}"),))
         case "@":
-            return Checkpoint(rest)
+            return Checkpoint(text)
         case _:
             return Text(word)
 

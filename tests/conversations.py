@@ -73,7 +73,7 @@ class ThinkingUpstream:
         return pairs
 
     def forget(self) -> None:
-        """Start anew: nothing was seen."""
+        """Forget all requests."""
         with self._lock:
             self.owners.clear()
             self.requests.clear()

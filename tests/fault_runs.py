@@ -124,7 +124,7 @@ def run(gateway: Gateway, cases: Sequence[Case], deadline: float) -> list[Outcom
 
     def ask(case: Case) -> Outcome:
         begun[case] = time.monotonic()
-        judged = clients.ask(case.client, case.model, case.streams, words=str(case))
+        judged = clients.ask(case.client, case.model, case.streams, question=str(case))
         return Outcome(case, judged, time.monotonic() - begun[case])
 
     pool = ThreadPoolExecutor(AT_ONCE)

@@ -51,7 +51,7 @@ class Clients:
         options = types.HttpOptions(base_url=url, timeout=int(seconds * 1000))
         self.google = genai.Client(api_key="k", http_options=options)
 
-    def ask(self, protocol: str, model: str, streams: bool, words: str = QUESTION) -> Judged:
+    def ask(self, protocol: str, model: str, streams: bool, question: str = QUESTION) -> Judged:
         """What becomes of one question."""
         asks = {
             "anthropic": self._ask_anthropic,
@@ -60,7 +60,7 @@ class Clients:
             "gemini": self._ask_gemini,
         }
         try:
-            return asks[protocol](model, streams, words)
+            return asks[protocol](model, streams, question)
         except Exception as error:  # each SDK has its own tree, and raises its HTTP library's too
             status = getattr(error, "status_code", None) or getattr(error, "code", None)
             why = f"{type(error).__name__}: {error}"
@@ -71,11 +71,11 @@ class Clients:
         self.openai.close()
         self.google.close()
 
-    def _ask_anthropic(self, model: str, streams: bool, words: str) -> Judged:
+    def _ask_anthropic(self, model: str, streams: bool, question: str) -> Judged:
         arguments: Any = {
             "model": model,
             "max_tokens": 100,
-            "messages": [{"role": "user", "content": words}],
+            "messages": [{"role": "user", "content": question}],
         }
         if streams:
             with self.anthropic.messages.stream(**arguments) as stream:
@@ -86,8 +86,8 @@ class Clients:
         text = "".join(block.text for block in content if block.type == "text")
         return Judged(text, str(getattr(message, "stop_reason", None)))
 
-    def _ask_chat(self, model: str, streams: bool, words: str) -> Judged:
-        arguments: Any = {"model": model, "messages": [{"role": "user", "content": words}]}
+    def _ask_chat(self, model: str, streams: bool, question: str) -> Judged:
+        arguments: Any = {"model": model, "messages": [{"role": "user", "content": question}]}
         if not streams:
             completion = self.openai.chat.completions.create(**arguments)
             if isinstance(completion, str) or not completion.choices:
@@ -102,8 +102,8 @@ class Clients:
                     reason = choice.finish_reason or reason
         return Judged(text, str(reason))
 
-    def _ask_responses(self, model: str, streams: bool, words: str) -> Judged:
-        arguments: Any = {"model": model, "input": [{"role": "user", "content": words}]}
+    def _ask_responses(self, model: str, streams: bool, question: str) -> Judged:
+        arguments: Any = {"model": model, "input": [{"role": "user", "content": question}]}
         if not streams:
             response = self.openai.responses.create(**arguments)
             if isinstance(response, str) or response.output is None:
@@ -121,11 +121,13 @@ class Clients:
                         break
         return Judged(None if state in FAILED_STATES else text, state)
 
-    def _ask_gemini(self, model: str, streams: bool, words: str) -> Judged:
+    def _ask_gemini(self, model: str, streams: bool, question: str) -> Judged:
         if streams:
-            answers: Any = self.google.models.generate_content_stream(model=model, contents=words)
+            answers: Any = self.google.models.generate_content_stream(
+                model=model, contents=question
+            )
         else:
-            answers = [self.google.models.generate_content(model=model, contents=words)]
+            answers = [self.google.models.generate_content(model=model, contents=question)]
         text, reason = "", None
         for answer in answers:
             for candidate in answer.candidates or ():

@@ -21,7 +21,8 @@ from urllib.request import Request as UrlRequest, urlopen
 import orjson
 
 SECONDS = 60
-"""Whatever takes longer than this hangs; a busy machine takes half of it."""
+"""The deadline of everything that a test waits for; a busy machine needs half of it."""
+
 LAUNCH = "from weft.cli import entry; entry()"
 SECRETS = (
     "ANTHROPIC_API_KEY",
@@ -39,7 +40,7 @@ REQUEST_PATHS = {
     "openai-responses": "/v1/responses",
     "gemini": "/v1beta/models/{model}:generateContent",
 }
-"""Where a client of each protocol posts a request; the model may stand in the address."""
+"""The path to which a client of each protocol posts a request; Gemini's contains the model."""
 
 
 def post(
@@ -61,7 +62,7 @@ def _lower(headers: Any) -> dict[str, str]:
 
 
 class Scripted:
-    """One answer: its status, headers and pieces. `cut` drops the connection after the last."""
+    """One answer: its status, headers and chunks. `cut` drops the connection after the last."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Upstream:
         return self
 
     def next(self, body: bytes = b"") -> Scripted:
-        """The answer to a body: by a rule, where a test has one, else by the script."""
+        """The answer to a body: by the test's rule, if it has one, else by the script."""
         if self.rule is not None:
             return self.rule(body)
         return self.script.pop(0) if len(self.script) > 1 else self.script[0]
@@ -164,8 +165,8 @@ class Gateway:
 
     def lines(self) -> list[dict[str, Any]]:
         """The log's lines of JSON; the last one may be half written."""
-        whole = self.log().rpartition("\n")[0].splitlines()
-        return [orjson.loads(line) for line in whole if line.startswith("{")]
+        complete_lines = self.log().rpartition("\n")[0].splitlines()
+        return [orjson.loads(line) for line in complete_lines if line.startswith("{")]
 
     def await_lines(
         self, number: int, check: Callable[[dict[str, Any]], bool] = lambda _: True
@@ -194,12 +195,12 @@ def weft_serve(
 ) -> Iterator[Gateway]:
     """`weft serve` on a free port with a store in the folder; ended when the test is done."""
     store, log = folder / "weft.db", folder / "weft.log"
-    words = [sys.executable, "-c", launch, "serve", "--port", "0", "--store", str(store), *flags]
-    clean = {name: value for name, value in os.environ.items() if name not in SECRETS}
-    clean["WEFT_RECORD_WAIT"] = "30"  # a busy machine must not decide what a test sees
+    command = [sys.executable, "-c", launch, "serve", "--port", "0", "--store", str(store), *flags]
+    environment = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    environment["WEFT_RECORD_WAIT"] = "30"  # a busy machine must not decide what a test sees
     with log.open("wb") as err:
         process = subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=err, env={**clean, **environ}, cwd=folder
+            command, stdout=subprocess.PIPE, stderr=err, env={**environment, **environ}, cwd=folder
         )
     assert process.stdout is not None
     try:

@@ -39,9 +39,9 @@ def run_without(names, script, *args, **options):
     )
 
 
-def run_weft(*words, **options):
+def run_weft(*arguments, **options):
     names = [*SERVER.values(), "aiohttp"]
-    return run_without(names, "from weft.cli import entry; entry()", *words, **options)
+    return run_without(names, "from weft.cli import entry; entry()", *arguments, **options)
 
 
 LIBRARY = """
@@ -100,8 +100,8 @@ def test_commands_work_without_the_server_and_without_http(tmp_path):
 
 @pytest.mark.parametrize("command", [["serve", "--port", "0"], ["run", "--", "true"]])
 def test_the_gateway_says_what_to_install(command, tmp_path):
-    name, *rest = command
-    ran = run_weft(name, "--store", str(tmp_path / "weft.db"), *rest)
+    name, *arguments = command
+    ran = run_weft(name, "--store", str(tmp_path / "weft.db"), *arguments)
     assert ran.returncode == 1
     assert "pip install '.[serve]'" in ran.stderr
     assert "Traceback" not in ran.stderr
