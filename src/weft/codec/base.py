@@ -253,7 +253,7 @@ class PreviousAnswer(Struct, frozen=True, gc=False):
 def has_inline_system(request: Request, protocol: str) -> bool:
     """Whether the caller put a system message into the list of messages, although the protocol has
     a separate member for it."""
-    if any(map(is_system, request.messages[1:])):
+    if any(map(is_system, request.messages[1:])):  # the first may be from that member
         return True
     return bool(request.raw.get(protocol, {}).get(INLINE))
 

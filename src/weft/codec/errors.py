@@ -140,7 +140,7 @@ def error_text(body: Any) -> str:
     """The message in an error body of any form; empty if there is none."""
     envelope = as_object(body)
     if envelope is None:
-        return _page_title(body) if isinstance(body, str) else str(body or "")
+        return _without_html(body) if isinstance(body, str) else str(body or "")
     for value in (envelope.get("error"), envelope):
         if isinstance(value, str):
             return value
@@ -151,13 +151,13 @@ def error_text(body: Any) -> str:
     return str(cast(JsonObject, body)) if envelope else ""
 
 
-def _page_title(text: str) -> str:
-    """The title of an HTML page; any other text unchanged."""
+def _without_html(text: str) -> str:
+    """A message with the title of an HTML page; any other text unchanged."""
     if text.lstrip()[:1] != "<":
         return text
     title = re.search(r"<title[^>]*>\s*(.*?)\s*</title", text, re.IGNORECASE | re.DOTALL)
-    page = "the upstream answered with a page"
-    return page if title is None else f"{page}: {title[1]}"
+    message = "the upstream answered with a page"
+    return message if title is None else f"{message}: {title[1]}"
 
 
 def is_about_restored_content(error: ApiError) -> bool:

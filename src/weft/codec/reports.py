@@ -246,6 +246,7 @@ def report_answer(ext: Ext, protocol: str, losses: Losses) -> None:
 
 
 def _report_members(fields: JsonObject, path: str, losses: Losses) -> None:
+    """Report each vendor member of the object at this path."""
     for key, value in fields.items():
         is_form = key in FORM_MEMBERS or value in (None, "", [], {})
         if (key, type(value)) in DECODER_NOTES:

@@ -174,7 +174,7 @@ def apply_sidecar(echoed: Request, sidecar: JsonObject) -> Request:
         echoed = _with_calls(echoed, calls_of(sidecar))
         if "answers" in sidecar:
             echoed = _restore_answers(echoed, sidecar["answers"])
-        return _apply(echoed, sidecar) if "messages" in sidecar else echoed
+        return _restore_request(echoed, sidecar) if "messages" in sidecar else echoed
     except (KeyError, IndexError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise Refused(f"is damaged: {error}", param="sidecar") from None
 
@@ -239,9 +239,11 @@ def _restore_answers(echoed: Request, answers: Any) -> Request:
     return restore_echoes(echoed, index)
 
 
-def _apply(echoed: Request, sidecar: JsonObject) -> Request:
+def _restore_request(echoed: Request, sidecar: JsonObject) -> Request:
+    """The request with messages, parameters, tools and marks of the original, where they are still
+    the same."""
     protocol = str(sidecar["protocol"])
-    messages, is_complete = _restore(echoed.messages, sidecar)
+    messages, is_complete = _restore_messages(echoed.messages, sidecar)
     params = sidecar["params"]
     has_same_params = params["key"] == digest(echoed.params)
     raw = {protocol: params["raw"]} if has_same_params else {}
@@ -383,7 +385,9 @@ class _Regions(Struct):
     messages: list[_Region]
 
 
-def _restore(echoed: Sequence[Message], sidecar: JsonObject) -> tuple[tuple[Message, ...], bool]:
+def _restore_messages(
+    echoed: Sequence[Message], sidecar: JsonObject
+) -> tuple[tuple[Message, ...], bool]:
     """The messages with the regions restored that are still unchanged, and whether all regions
     were."""
     regions = msgspec.convert({"messages": sidecar["messages"]}, _Regions).messages

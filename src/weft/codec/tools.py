@@ -93,13 +93,13 @@ def can_define(tool: Tool, number: int, losses: Losses) -> bool:
     """
     if tool.kind in CALLABLE:
         return True
-    position = losses.path(("tools", number))
+    path = losses.path(("tools", number))
     if tool.kind != "namespace":
-        losses.add(position, "tool_unsupported", f"{tool.name} ({tool.kind})")
+        losses.add(path, "tool_unsupported", f"{tool.name} ({tool.kind})")
     else:
-        losses.add(position, "namespace_flattened", tool.name)
+        losses.add(path, "namespace_flattened", tool.name)
         if tool.description:
-            losses.add(f"{position}.description", "namespace_description_dropped", tool.name)
+            losses.add(f"{path}.description", "namespace_description_dropped", tool.name)
     return False
 
 
@@ -206,16 +206,16 @@ class _FlatNames:
     def flatten_tool(self, tool: Tool, number: int, losses: Losses) -> Tool:
         """A tool's definition as the target supports it; each change is reported."""
         flat = self._flat_names[tool.namespace, tool.name]
-        position = losses.path(("tools", number))
+        path = losses.path(("tools", number))
         kind, description, schema = tool.kind, tool.description, tool.parameters
         if tool.kind == "custom" and not self.custom:
             kind, description, schema = "function", description_with_grammar(tool), FREE_TEXT_SCHEMA
-            losses.add(position, "custom_tool_as_function", tool.name)
+            losses.add(path, "custom_tool_as_function", tool.name)
         group = tool.namespace if self.namespaces else None
         if group != tool.namespace:
-            losses.add(position, "namespace_flattened", tool.namespace)
+            losses.add(path, "namespace_flattened", tool.namespace)
         elif flat != tool.name:
-            losses.add(position, "tool_name_changed", f"{tool.name} -> {flat}")
+            losses.add(path, "tool_name_changed", f"{tool.name} -> {flat}")
         return Tool(flat, description, schema, tool.strict, kind, tool.raw, group)
 
     def flatten_call(self, call: ToolCall) -> ToolCall:
@@ -472,24 +472,22 @@ def search_members(
     """The limits of a web search, under Anthropic's names: `allowed_domains`, `blocked_domains`,
     `user_location`. Limits that the target does not support are reported."""
     limits: JsonObject = {}
+    tool_path = losses.path(("tools", number))
     if tool.kind not in WEB_SEARCH_TYPES:
-        path = losses.path(("tools", number))
-        path = path if path.endswith(tool.kind) else f"{path}.type"
+        path = tool_path if tool_path.endswith(tool.kind) else f"{tool_path}.type"
         losses.add(path, "web_search_version_changed", tool.kind)
     for key, value in _search_limits(tool).items():
+        path, name = f"{tool_path}.{key}", key.removeprefix("filters.")
         if value == []:
-            path = f"{losses.path(('tools', number))}.{key}"
             losses.add(path, "null_member_dropped", key)
         if value in (None, [], {}):
             continue
-        name = key.removeprefix("filters.")
-        path = f"{losses.path(('tools', number))}.{key}"
-        if name in supported:
-            limits[name] = (
-                _with_location_type(value, path, losses) if name == "user_location" else value
-            )
-            continue
-        losses.add(path, "web_search_member_dropped", key)
+        if name not in supported:
+            losses.add(path, "web_search_member_dropped", key)
+        elif name == "user_location":
+            limits[name] = _with_location_type(value, path, losses)
+        else:
+            limits[name] = value
     return limits
 
 

@@ -112,6 +112,7 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
 
 
 MESSAGE = frozenset({"role", "content"})
+"""The members of a message that have a field in the model. All others go into `ext`."""
 
 RULES = Rules(
     protocol=PROTOCOL,
@@ -140,24 +141,7 @@ def decode_request(
     offset = len(messages)
     raws = objects(body.get("messages"), "messages")
     messages += known
-    for number, raw in enumerate(raws[len(known) :], start=len(known)):
-        role, content, size = raw.get("role"), raw.get("content"), len(raw)
-        if size == 2 and type(role) is str:
-            if type(content) is str and content:
-                messages.append(Message(role, (Text(content),), None, None, "text"))
-                continue
-            if type(content) is list:
-                common = decode_common(cast("list[JsonObject]", content))
-                if common is not None:
-                    messages.append(Message(role, common, None, None, "list"))
-                    continue
-        try:
-            role = text_of(raw, "role")
-            blocks, form = decode_content(raw, "content", marks, number + offset)
-        except Refused as error:
-            raise with_prefix(f"messages[{number}]", error) from None
-        ext = None if size == 2 and form != "absent" else unknown_members(raw, MESSAGE, PROTOCOL)
-        messages.append(Message(role, blocks, None, None, form, ext))
+    messages += _decode_messages(raws, len(known), offset, marks)
     params, rest = decode_params(body)
     tools = _decode_tools(body, marks, rest)
     raw = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
@@ -178,6 +162,33 @@ def decode_request(
         rest=rest,
         wire=Wire(PROTOCOL, _locator(body), part_name),
     )
+
+
+def _decode_messages(
+    raws: list[JsonObject], start: int, offset: int, marks: dict[Position, Any]
+) -> list[Message]:
+    """The messages from number `start` on. `offset` is 1 if the request also has a `system`, whose
+    message comes first."""
+    messages: list[Message] = []
+    for number, raw in enumerate(raws[start:], start):
+        role, content, size = raw.get("role"), raw.get("content"), len(raw)
+        if size == 2 and type(role) is str:  # nearly all messages
+            if type(content) is str and content:
+                messages.append(Message(role, (Text(content),), None, None, "text"))
+                continue
+            if type(content) is list:
+                common = decode_common(cast("list[JsonObject]", content))
+                if common is not None:
+                    messages.append(Message(role, common, None, None, "list"))
+                    continue
+        try:
+            role = text_of(raw, "role")
+            blocks, form = decode_content(raw, "content", marks, number + offset)
+        except Refused as error:
+            raise with_prefix(f"messages[{number}]", error) from None
+        ext = None if size == 2 and form != "absent" else unknown_members(raw, MESSAGE, PROTOCOL)
+        messages.append(Message(role, blocks, None, None, form, ext))
+    return messages
 
 
 def _decode_tools(
@@ -217,7 +228,7 @@ def _locator(body: JsonObject) -> Any:
     messages: list[JsonObject] = body["messages"]
 
     def locate(position: Position) -> str:
-        # Long conversations report hundreds of losses, nearly all about a block of a message.
+        # A shortcut: long conversations report hundreds of losses, nearly all about a block.
         if len(position) == 2:
             number, index = position
             if type(number) is int and number >= offset:

@@ -222,14 +222,14 @@ class StreamDecoder:
         if error is not None:
             self._ended = True
             return [Fail(error, "stop")]
-        rest = {key: value for key, value in raw.items() if key not in ("type", "delta", "usage")}
-        rest |= {
+        ext = {key: value for key, value in raw.items() if key not in ("type", "delta", "usage")}
+        ext |= {
             key: value
             for key, value in delta.items()
             if key not in ("stop_reason", "stop_sequence")
         }
         usage = decode_final_usage(self._first_usage, raw.get("usage"))
-        return [Finish(decode_stop(delta), usage, {PROTOCOL: rest} if rest else None)]
+        return [Finish(decode_stop(delta), usage, {PROTOCOL: ext} if ext else None)]
 
 
 def _opened_block(block: JsonObject) -> Block:

@@ -228,19 +228,19 @@ def decode_call(raw: JsonObject) -> ToolCall:
     name, arguments = _name_and_text(inner, key)
     if len(raw) == 3 and len(inner) == 2 and "type" in raw and call_type == kind:
         return ToolCall(text_of(raw, "id"), name, arguments, custom=kind == "custom")
-    rest = {member: value for member, value in raw.items() if member not in ("id", "type", kind)}
+    ext = {member: value for member, value in raw.items() if member not in ("id", "type", kind)}
     if "type" not in raw:
-        rest["type"] = None
+        ext["type"] = None  # `write_call` leaves it out again
     elif call_type != kind:
-        rest["type"] = call_type
+        ext["type"] = call_type
     if inner.keys() - {"name", key}:
-        rest[kind] = inner
+        ext[kind] = inner
     return ToolCall(
         text_of(raw, "id"),
         name,
         arguments,
         custom=kind == "custom",
-        ext={PROTOCOL: rest} if rest else None,
+        ext={PROTOCOL: ext} if ext else None,
     )
 
 
@@ -268,9 +268,11 @@ def own_members(ext: Ext | None) -> JsonObject:
     return ext.get(PROTOCOL, {}) if ext is not None else {}
 
 
-def write_assistant(blocks: tuple[Block, ...] | list[Block], *, parts: bool) -> JsonObject:
-    """The members of an assistant message with these blocks, except its role. Without text there is
-    no `content`. With `parts`, the content is a list, which may contain refusals too.
+def write_assistant(blocks: tuple[Block, ...] | list[Block], *, as_list: bool) -> JsonObject:
+    """The members of an assistant message with these blocks, without its role.
+
+    With `as_list`, `content` is a list, which may contain refusals too. Without text there is no
+    `content`.
     """
     body: JsonObject = {}
     content: list[Block] = []
@@ -283,14 +285,14 @@ def write_assistant(blocks: tuple[Block, ...] | list[Block], *, parts: bool) -> 
                 body["function_call"] = {"name": block.name, "arguments": block.arguments}
             case ToolCall():
                 calls.append(write_call(block))
-            case Refusal() if not parts or own_members(block.ext).get("item") == "refusal":
+            case Refusal() if not as_list or own_members(block.ext).get("item") == "refusal":
                 body["refusal"] = body.get("refusal", "") + block.text
             case Audio(source=FileRef(id=audio_id)):
                 body["audio"] = {"id": audio_id, **own_members(block.ext)}
             case _:
                 content.append(block)
     if content:
-        body["content"] = write_content(content, "list" if parts else "text")
+        body["content"] = write_content(content, "list" if as_list else "text")
     if calls:
         body["tool_calls"] = calls
     return body
@@ -352,7 +354,7 @@ def write_message(message: Message, role: str | None = None) -> JsonObject:
         if result.name is not None:
             body["name"] = result.name
     elif message.role == "assistant":
-        body.update(write_assistant(blocks, parts=form == "list"))
+        body.update(write_assistant(blocks, as_list=form == "list"))
         blocks = () if form in ("text", "list") or "content" in body else blocks
     if form == "null":
         body["content"] = None
@@ -439,7 +441,7 @@ class Writer:
         return block
 
     def _convert_other(self, block: Block, position: Position) -> Block:
-        """Like `_convert`, for other roles than the assistant, which cannot have a refusal."""
+        """Like `_convert`, for all roles but the assistant. A refusal becomes text."""
         if not isinstance(block, Refusal):
             return self._convert(block, position)
         self.losses.add(position, "refusal_as_text")
@@ -475,7 +477,7 @@ class Writer:
         text_count = sum(isinstance(block, TEXT_BLOCKS) for block in blocks)
         # Beside calls, a list of one text means the same as a string.
         is_list = turn.message.form == "list" and (text_count > 1 or not has_call)
-        body.update(write_assistant(blocks, parts=is_list))
+        body.update(write_assistant(blocks, as_list=is_list))
         if "content" not in body:
             body["content"] = None if body.keys() - {"role"} else ""
         return _with_members(body, turn.message)

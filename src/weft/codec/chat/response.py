@@ -256,7 +256,7 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
     message = response.message
     blocks = _supported_blocks(message, losses)
     answer_message: JsonObject = {"role": "assistant"}
-    answer_message.update(write_assistant(blocks, parts=message.form == "list"))
+    answer_message.update(write_assistant(blocks, as_list=message.form == "list"))
     if message.form != "list" and isinstance(answer_message.get("content"), list):
         _join_texts(answer_message, message, losses)
     has_calls, refused = _has(blocks, ToolCall), _has(blocks, Refusal)

@@ -133,8 +133,8 @@ class StreamDecoder:
     - `_audio`: the audio so far.
     - `_extra`: the members without a field, by path.
     - `_reported`: the kinds of `Other` events so far; each is sent once.
-    - `_counted`: whether a chunk with usage and without choices came. Servers send it only after a
-      complete answer.
+    - `_has_final_usage`: whether a chunk with usage and without choices came. Servers send it only
+      after a complete answer.
     """
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class StreamDecoder:
         self._has_calls = False
         self._refused = False
         self._started = False
-        self._counted = False
+        self._has_final_usage = False
         self._finished = False
         self._ended = False
         self._broken = False
@@ -186,7 +186,7 @@ class StreamDecoder:
         usage = decode_usage(raw.get("usage"))
         if usage is not None:
             events.append(Finish(usage=usage))
-            self._counted = self._counted or not raw.get("choices")
+            self._has_final_usage = self._has_final_usage or not raw.get("choices")
         return events
 
     def close(self) -> list[Event]:
@@ -199,7 +199,7 @@ class StreamDecoder:
         if self._ended:
             return [Chunk(frame=frame)]
         self._ended = True
-        if not self._finished and not self._counted:
+        if not self._finished and not self._has_final_usage:
             return [Fail(cut_off_error("a finish_reason"), "end")]
         events: list[Event] = []
         self._close_all(events)
