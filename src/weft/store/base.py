@@ -307,7 +307,7 @@ class Store(Protocol):
     def find_refs(self, prefix: str) -> list[tuple[str, str, Id]]:
         """The thread, name and commit of every ref that begins with `prefix`, oldest first.
 
-        This is one read. Refs of deleted threads are left out.
+        It takes one query. Refs of deleted threads are left out.
         """
         ...
 

@@ -26,7 +26,8 @@ BUSY_SECONDS = 60.0
 LOG_INDEX_BYTES = 32 * 1024
 """The size of the index of SQLite's log (`-shm`), which readers need too."""
 PAGE_BYTES = 2048  # of a new file; small, because every commit writes seven whole pages to the log
-CHECKPOINT_PAGES = 8000
+CHECKPOINT_PAGES = 8000  # 16 MB of log; SQLite's default of 1000 copies busy pages more often
+CACHE_KIB = 16 * 1024
 SEARCHED_BYTES = 2**20  # of a damaged file, for the tables of a store
 OWN_TABLES = frozenset({"thread", "entry", "commits", "ref"})
 PRIMARY_CODE_MASK = 0xFF  # the low byte of an extended error code is the primary code
@@ -308,7 +309,7 @@ class SqliteFile:
         self._db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
-        self._db.execute("PRAGMA cache_size = -16384")
+        self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")  # a negative size is in KiB
         self._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         self._migrate()
 
