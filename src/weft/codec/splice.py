@@ -124,6 +124,7 @@ def _splice_object(text: bytes, old: JsonObject, new: JsonObject, layout: Layout
 def _splice_member(
     text: bytes, key: str, span: Span, old: JsonObject, new: JsonObject, layout: Layout | None
 ) -> bytes:
+    """The new text of one member's value; the positions of list items come from the layout."""
     if layout is None or layout.name != key or type(new[key]) is not list:
         return splice(text[slice(*span)], old[key], new[key])
     return _splice_array(text, old[key], new[key], layout.starts, layout.ends, span)

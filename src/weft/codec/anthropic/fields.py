@@ -72,7 +72,11 @@ def _write_budget(tokens: int, limit: int, losses: Losses) -> JsonObject | None:
 
 
 def without_excluded_sampling(params: Params, losses: Losses) -> Params:
-    """The parameters without the sampling values that cannot be combined with thinking."""
+    """The parameters without the sampling values that cannot be combined with thinking.
+
+    With thinking, the vendor accepts only a temperature of 1, a `top_p` from 0.95 to 1, and no
+    `top_k`.
+    """
     refused = {
         "temperature": params.temperature not in (None, 1),
         "top_p": params.top_p is not None and not 0.95 <= params.top_p <= 1,
