@@ -121,7 +121,7 @@ class _CommitCheck:
         object_format: ObjectFormat,
     ) -> None:
         self._rows = cast(dict[int, Row], recovered.table("commits"))
-        self._indexed_ids = recovered.ids(COMMIT_IDS)
+        self._indexed_ids = recovered.index(COMMIT_IDS)
         self._entries = entries
         self._tombstones = tombstones
         self._format = object_format
@@ -318,7 +318,7 @@ def _read_entry_lists(recovered: RecoveredRows) -> dict[int, tuple[int, ...]]:
 def _find_likely_parents(recovered: RecoveredRows) -> dict[int, int]:
     """The probable parent of each commit: the one before it on its line, else from the log."""
     parents: dict[int, int] = {}
-    keys = {position: key for key, position in recovered.ids(COMMIT_POSITIONS).items()}
+    keys = {position: key for key, position in recovered.index(COMMIT_POSITIONS).items()}
     for (line, depth), key in keys.items():
         assert isinstance(depth, int)
         parent = keys.get((line, depth - 1))

@@ -265,7 +265,7 @@ def _threads(recovered: RecoveredRows, graph: Graph, lost_names: list[str]) -> d
     Settings that are lost get their defaults, and a sentence is added to `lost_names`.
     """
     threads = dict(cast("dict[int, Row]", recovered.table("thread")))
-    indexed_names = {key: cast(str, row[0]) for key, row in recovered.ids(THREAD_NAMES).items()}
+    indexed_names = {key: cast(str, row[0]) for key, row in recovered.index(THREAD_NAMES).items()}
     created: dict[int, float] = {}
     for commit in graph.commits.values():
         created[commit.thread] = min(created.get(commit.thread, commit.created), commit.created)
@@ -297,7 +297,7 @@ def _find_refs(recovered: RecoveredRows) -> dict[int, FoundRef]:
     ).items():
         refs[key] = FoundRef(row[1], row[2], row[3], has_row=True)
     used_names = {(ref.thread, ref.name) for ref in refs.values()}
-    for key, row in recovered.ids(REF_NAMES).items():
+    for key, row in recovered.index(REF_NAMES).items():
         thread, name = cast(tuple[int, str], row)
         if key not in refs and (thread, name) not in used_names:
             refs[key] = FoundRef(thread, name, None, has_row=False)
@@ -354,7 +354,7 @@ class Depths:
     def __init__(self, recovered: RecoveredRows, graph: Graph) -> None:
         rows = cast("dict[int, Row]", recovered.table("commits"))
         self._positions = {key: cast(tuple[int, int], row[3:5]) for key, row in rows.items()}
-        for key, position in recovered.ids(COMMIT_POSITIONS).items():
+        for key, position in recovered.index(COMMIT_POSITIONS).items():
             self._positions[key] = cast(tuple[int, int], position)
         self._lines = cast(
             "dict[int, tuple[None, int | None, int | None]]", recovered.table("line")

@@ -132,7 +132,7 @@ class _Rebuilder:
             tombstones = _tombstones(recovered)
             self._keep_erased_entries(tombstones)
             intact_ids = dict(self._ids)
-            for key, (id,) in recovered.ids(ENTRY_IDS).items():
+            for key, (id,) in recovered.index(ENTRY_IDS).items():
                 self._ids.setdefault(key, cast(Id, id))
             for key, (id, _) in self._mismatched.items():
                 self._ids.setdefault(key, id)
@@ -310,7 +310,7 @@ def plan_lines(
 
 def _referenced_keys(recovered: RecoveredRows) -> set[int]:
     """The keys of all commits that a recovered row refers to."""
-    keys: set[object] = {*recovered.ids(COMMIT_IDS), *recovered.ids(COMMIT_POSITIONS)}
+    keys: set[object] = {*recovered.index(COMMIT_IDS), *recovered.index(COMMIT_POSITIONS)}
     for table, columns in (("operation", (4, 5)), ("commits", (6, 7)), ("ref", (3,))):
         keys.update(row[column] for row in recovered.table(table).values() for column in columns)
     return {key for key in keys if isinstance(key, int)}

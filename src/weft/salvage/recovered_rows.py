@@ -397,8 +397,8 @@ class RecoveredRows(Struct):
     def table(self, name: str) -> dict[object, Row]:
         return self.rows.setdefault(name, {})
 
-    def ids(self, name: str) -> dict[int, Row]:
-        """The columns of an index, by the key of the row that each entry points to."""
+    def index(self, name: str) -> dict[int, Row]:
+        """The entries of an index, by the key of the row that each one points to."""
         rows_by_key: dict[int, Row] = {}
         for row in self.table(name).values():
             key = row[-1]

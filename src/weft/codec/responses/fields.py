@@ -173,7 +173,7 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
     """The parameters of a body, and by path the values that have no field."""
     params, unmapped = FIELDS.decode(body)
     if body.get("tools") == []:
-        unmapped["tools"] = []
+        unmapped["tools"] = []  # no `Tool` represents an empty list
     return params, unmapped
 
 

@@ -262,7 +262,7 @@ class StreamDecoder:
         )
 
     def _thinking_done(self, raw: JsonObject) -> list[Event]:
-        """A complete part of the thinking."""
+        """The end of a part of the thinking: adds what was not streamed of it."""
         text = (as_object(raw.get("part")) or raw).get("text")
         if not isinstance(text, str) or not text:
             return []
