@@ -189,6 +189,11 @@ def _endpoint(
     handler: Handler | AsyncHandler | Callable[[ApiCall], Response],
     read_fields: Callable[[Request], Awaitable[Mapping[str, Any]]] | None = None,
 ) -> Callable[[Request], Any]:
+    """The endpoint that calls a handler; its result and its errors become JSON.
+
+    `read_fields` reads the fields of a request, if its body is not JSON.
+    """
+
     async def endpoint(request: Request) -> Response:
         try:
             caller = admit(request.headers, state.settings)

@@ -383,7 +383,7 @@ async def record_request(exchange: Exchange) -> None:
             exchange.caller.scope,
             None if hint is None else name_in_scope(exchange.caller, hint),
             request,
-            maker=None if exchange.is_direct else exchange.route.origin,
+            origin=None if exchange.is_direct else exchange.route.origin,
             is_retry=is_retry(inbound.headers),
             continuation=exchange.continuation,
             body=exchange.body if read_previous_id(exchange.codec, exchange.raw) is None else None,

@@ -323,7 +323,7 @@ class EchoedAnswers(Struct, frozen=True):
     length: int
     thread: str
     hint: str | None
-    maker: Origin
+    origin: Origin
     twin: Id | None
     setup: tuple[bytes, bytes]
     stable_length: int = 0
@@ -335,7 +335,7 @@ class EchoedAnswers(Struct, frozen=True):
     @property
     def proof(self) -> tuple[object, ...]:
         """What every proof depends on besides the messages."""
-        return self.thread, self.hint, self.maker, self.twin
+        return self.thread, self.hint, self.origin, self.twin
 
     def extended(
         self,
@@ -813,7 +813,7 @@ def has_equal_call_names(answer: Message, echo: Sequence[Message]) -> bool:
 def is_equal_echo(answer: Message, echo: Sequence[Message]) -> bool:
     """Whether an echo has the same text and calls as the answer.
 
-    A client may send the answer as several messages, or one of several messages is the answer.
+    The answer may be split over the messages of the echo, or be one of them.
     """
     start = empty_chain("")
     blocks = [block for message in echo for block in message.blocks]

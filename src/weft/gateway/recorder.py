@@ -9,7 +9,7 @@ over all jobs of one iteration together and pauses until they are done. It pause
 `PATIENCE` at most, and not at all while the store takes longer than that.
 
 An exchange waits until its record is written. It stops waiting if the writer finishes no record for
-`PATIENCE` seconds, or after `LONGEST_WAITS` times as long. Time in which the event loop is late
+`PATIENCE` seconds, or after `WAIT_FACTOR` times as long. Time in which the event loop is late
 does not count. If the store is slower or fails, the record goes to a local journal. All later
 records go there too until the journal is drained, so that the records of a conversation stay in
 order. The slow write may still succeed later: every exchange has an id, under which nothing is
@@ -66,19 +66,19 @@ from .restore import StoredConversation, UnstoredAnswers
 PATIENCE = 0.05
 """How long an answer waits for the store, in seconds."""
 
-LONGEST_WAITS = 20
+WAIT_FACTOR = 20
 """How many times as long an answer waits while the store records other exchanges. Then the process
 or the machine is busy, not the store. Writing long conversations to the journal and reading them
 again would take several times as much work, and make every other exchange late too."""
 
-LONGEST_PAUSES = 5
+MAX_PAUSES = 5
 """How many times the event loop waits for a writer that makes progress."""
 
 BUSY_SECONDS = 2.0
 """The longest wait, in seconds, while the event loop is late: the answer could not be sent earlier
 anyway."""
 
-PAUSE_PARTS = 2
+PAUSE_DIVISOR = 2
 """The event loop waits for the writer for `PATIENCE` divided by this number."""
 
 SHORTEST_INTERVAL = 0.05
@@ -177,12 +177,12 @@ class _Batch:
         self._is_awaited = False
 
     def wait(self, longest: float, is_advancing: Callable[[], bool]) -> bool:
-        """Wait on the event loop until all jobs are done; false if that takes too long.
+        """Block the event loop until all jobs are done; false if that takes too long.
 
-        It keeps waiting while the writer makes progress: a running event loop would only slow the
-        writer down.
+        It waits for `longest` seconds, and again while the writer makes progress: a running event
+        loop would only slow the writer down.
         """
-        for _ in range(LONGEST_PAUSES):
+        for _ in range(MAX_PAUSES):
             if self._done.acquire(timeout=longest) or not is_advancing():
                 break
         with self._lock:
@@ -264,13 +264,13 @@ class ExchangeRecorder:
         hint: str | None,
         request: Request,
         *,
-        maker: Origin | None = None,
+        origin: Origin | None = None,
         is_retry: bool = False,
         continuation: Continuation | None = None,
         body: bytes | None = None,
         parent: str | None = None,
     ) -> Recording:
-        """Record a request. With `maker`, also find the answers of that model that it echoes.
+        """Record a request. With `origin`, also find the answers of that model that it echoes.
 
         `continuation` is the answer that the request names by its id. `body` is the client's body,
         if the messages were decoded from it and from nothing else. `parent` is the session that the
@@ -296,16 +296,16 @@ class ExchangeRecorder:
         if not request.messages:
             return recording
         recording.is_begun = True
-        recorded = await self._record(recording, record, maker, body)
+        recorded = await self._record(recording, record, origin, body)
         if recorded is not None:
             recording.location = recorded.location
             recording.answers = recorded.answers
             recording.edited_messages = recorded.edited_messages
             recording.proven = recorded.proven
-        elif maker is not None:
-            recording.answers = await self._read_answers(record, maker)
-        if maker is not None and self._unstored:
-            unstored = await self._read_or_default(lambda: self._find_unstored(record, maker), {})
+        elif origin is not None:
+            recording.answers = await self._read_answers(record, origin)
+        if origin is not None and self._unstored:
+            unstored = await self._read_or_default(lambda: self._find_unstored(record, origin), {})
             recording.answers = {**unstored, **recording.answers}
         return recording
 
@@ -407,7 +407,7 @@ class ExchangeRecorder:
         self,
         recording: Recording,
         record: Record,
-        maker: Origin | None = None,
+        origin: Origin | None = None,
         body: bytes | None = None,
     ) -> Any:
         """The result of recording; `None` if the record went to the journal, or was lost."""
@@ -415,7 +415,7 @@ class ExchangeRecorder:
         if not self._uses_journal:
             sent_delta = recording.sent_delta
             job = _Job(
-                lambda: self._apply(record, maker, sent_delta, body, is_new=True),
+                lambda: self._apply(record, origin, sent_delta, body, is_new=True),
                 asyncio.get_running_loop().create_future(),
             )
             self._submit(job)
@@ -450,7 +450,7 @@ class ExchangeRecorder:
         if self._collected is not None and self._collected[1] is jobs:
             self._collected = None
         batch = _Batch(jobs, loop)
-        longest = self._patience / PAUSE_PARTS
+        longest = self._patience / PAUSE_DIVISOR
         is_awaited = longest > 0 and not self._uses_journal and time.monotonic() >= self._next_wait
         if is_awaited:
             batch.expect()
@@ -483,11 +483,11 @@ class ExchangeRecorder:
             future = job.future
             if future is None or future.done():
                 return
-            if now - due > self._patience / PAUSE_PARTS:
+            if now - due > self._patience / PAUSE_DIVISOR:
                 late += now - due + self._patience
             late = min(late, BUSY_SECONDS)
             remaining = max(job.queued + late, self._last_progress) + self._patience - now
-            longest = job.queued + late + LONGEST_WAITS * self._patience - now
+            longest = job.queued + late + WAIT_FACTOR * self._patience - now
             if remaining > 0 and longest > 0:
                 due = now + min(remaining, longest)
                 job.timer = loop.call_later(min(remaining, longest), expire)
@@ -499,7 +499,7 @@ class ExchangeRecorder:
     def _apply(
         self,
         record: Record,
-        maker: Origin | None = None,
+        origin: Origin | None = None,
         sent_delta: _Job[SentBodyDelta] | None = None,
         body: bytes | None = None,
         *,
@@ -513,7 +513,7 @@ class ExchangeRecorder:
         match record:
             case RequestRecord():
                 return record_request(
-                    store, record, context, maker, body=body, is_new=is_new, is_nested=True
+                    store, record, context, origin, body=body, is_new=is_new, is_nested=True
                 )
             case AnswerRecord():
                 delta = None if sent_delta is None else sent_delta.result
@@ -545,17 +545,17 @@ class ExchangeRecorder:
         return "journal"
 
     async def _read_answers(
-        self, record: RequestRecord, maker: Origin
+        self, record: RequestRecord, origin: Origin
     ) -> Mapping[tuple[int, int], Message]:
         return await self._read_or_default(
-            lambda: read_answers(self.store, record, self._context, maker), {}
+            lambda: read_answers(self.store, record, self._context, origin), {}
         )
 
     def _find_unstored(
-        self, record: RequestRecord, maker: Origin
+        self, record: RequestRecord, origin: Origin
     ) -> Mapping[tuple[int, int], Message]:
         incoming = read_incoming(record.scope, record.hint, record.messages, b"")
-        return self._unstored.find(incoming, maker)
+        return self._unstored.find(incoming, origin)
 
     async def _read_or_default(self, job: Callable[[], T], default: T) -> T:
         """The result of a job in a thread, or the default if the job fails."""

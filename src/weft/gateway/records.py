@@ -345,7 +345,7 @@ def record_request(
     store: Store,
     record: RequestRecord,
     context: RecordingContext,
-    maker: Origin | None = None,
+    origin: Origin | None = None,
     *,
     body: bytes | None = None,
     is_new: bool = False,
@@ -353,7 +353,7 @@ def record_request(
 ) -> Recorded:
     """Find the conversation of a request, and commit its new messages.
 
-    With `maker`, also find the answers of that model that may be restored in the request. The
+    With `origin`, also find the answers of that model that may be restored in the request. The
     conversation is looked up once for both. `body` is the client's body, if the messages were
     decoded from it and from nothing else. `is_new` says that nothing of the exchange has been
     recorded before. `is_nested` says that the caller has opened the transaction and rolls it back
@@ -379,9 +379,9 @@ def record_request(
         if continuation is not None and not record.is_summary_request:
             continuation = prefer_head(store, incoming, continuation)
         answers = ProvenAnswers()
-        if maker is not None:
+        if origin is not None:
             answers = find_answers(
-                store, incoming, continuation, maker, session=session, traces=context.traces
+                store, incoming, continuation, origin, session=session, traces=context.traces
             )
         location = _record_compaction(
             store, record, incoming, session, continuation, context
@@ -396,7 +396,7 @@ def record_request(
 
 
 def read_answers(
-    store: Store, record: RequestRecord, context: RecordingContext, maker: Origin
+    store: Store, record: RequestRecord, context: RecordingContext, origin: Origin
 ) -> Mapping[tuple[int, int], Message]:
     """The answers that may be restored, without recording anything."""
     incoming = read_incoming(
@@ -408,7 +408,7 @@ def read_answers(
     )
     session = [] if record.hint is None else find_session(store, record.scope, record.hint)
     continuation = find_continuation(store, incoming, session, record.continuation)
-    return find_answers(store, incoming, continuation, maker, session=session).messages
+    return find_answers(store, incoming, continuation, origin, session=session).messages
 
 
 def record_answer(

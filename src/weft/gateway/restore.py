@@ -75,7 +75,7 @@ def find_answers(
     store: Store,
     incoming: Incoming,
     continuation: Continuation | None,
-    maker: Origin,
+    origin: Origin,
     *,
     session: Sequence[str] = (),
     traces: TraceCache | None = None,
@@ -98,7 +98,7 @@ def find_answers(
         return ProvenAnswers()
     echoed = None
     if traces is not None:
-        echoed = _still_proven(store, incoming, continuation.thread, maker, session, traces)
+        echoed = _still_proven(store, incoming, continuation.thread, origin, session, traces)
     start = 0 if echoed is None else echoed.length
     proof = _prove_echoes(store, incoming, continuation, session, traces is not None, start)
     spans = _echo_spans(incoming, proof.commits, start)
@@ -110,7 +110,7 @@ def find_answers(
         span: with_private_parts(incoming.messages[span[0] : span[1]], messages[commit])
         for span, commit in spans.items()
         if commit in messages
-        and messages[commit].origin == maker
+        and messages[commit].origin == origin
         and not is_plain(messages[commit])
     }
     restored = {spans[span] for span in answers}
@@ -147,7 +147,7 @@ def _still_proven(
     store: Store,
     incoming: Incoming,
     thread: str,
-    maker: Origin,
+    origin: Origin,
     session: Sequence[str],
     traces: TraceCache,
 ) -> EchoedAnswers:
@@ -160,7 +160,7 @@ def _still_proven(
     link = store.newest_link(twin_key(thread), deleted=True)
     twin = None if link is None else link.commit
     empty = EchoedAnswers(
-        0, thread, incoming.hint, maker, twin, incoming.setup, session=tuple(session)
+        0, thread, incoming.hint, origin, twin, incoming.setup, session=tuple(session)
     )
     echoed = traces.answers(incoming)
     if echoed is None or echoed.proof != empty.proof:
@@ -475,14 +475,14 @@ class UnstoredAnswers:
     def clear(self) -> None:
         self._answers = {}  # another thread may be reading the old one
 
-    def find(self, incoming: Incoming, maker: Origin) -> dict[tuple[int, int], Message]:
+    def find(self, incoming: Incoming, origin: Origin) -> dict[tuple[int, int], Message]:
         """The answers of this model that the request echoes, by message range."""
         restored: dict[tuple[int, int], Message] = {}
         start = 0
         while start < len(incoming.messages):
             end = start + echo_length(incoming.messages, start)
             answer = self._find(incoming, start, end) if end > start else None
-            if answer is not None and answer.origin == maker and not is_plain(answer):
+            if answer is not None and answer.origin == origin and not is_plain(answer):
                 echo = incoming.messages[start:end]
                 restored[start, end] = with_private_parts(echo, answer)
             start = max(end, start + 1)
