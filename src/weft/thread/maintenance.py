@@ -45,9 +45,8 @@ def repair_store(target: Target) -> tuple[list[str], Report]:
     everything that can be read, and the old file is kept beside it.
     """
     # An open store is in use, so its file cannot be replaced.
-    is_sqlite_file = isinstance(target, str | Path) and "://" not in str(target).removeprefix(
-        SQLITE
-    )
+    address = str(target).removeprefix(SQLITE) if isinstance(target, str | Path) else None
+    is_sqlite_file = address is not None and "://" not in address
     file_repairs = _rewrite_file(target) if is_sqlite_file and _is_file_damaged(target) else []
     row_repairs, report = _repair_rows(target)
     if is_sqlite_file and not report.clean:

@@ -92,7 +92,8 @@ def threads(target: Target = None, *, deleted: bool = False) -> list[ThreadRecor
         for record in store.threads(deleted=True):
             original = read_deleted_name(record.name)
             if original is not None:
-                records.append(structs.replace(record, name=original[0], deleted=original[1]))
+                name, deleted_at = original
+                records.append(structs.replace(record, name=name, deleted=deleted_at))
         return sorted(records, key=lambda record: record.deleted or 0.0)
 
 
@@ -123,19 +124,19 @@ def undelete(target: Target, name: str) -> ThreadRecord:
     check_thread_name(name)
     with open_existing(target) as store, store.transaction():
         deleted = store.threads(deleted=True)
-        originals = {record.name: read_deleted_name(record.name) for record in deleted}
-        deletion_times = {
-            stored_name: original[1]
-            for stored_name, original in originals.items()
-            if original is not None and original[0] == name
-        }
-        if not deletion_times:
+        old_names: dict[str, str] = {}
+        deletion_times: dict[str, float] = {}
+        for record in deleted:
+            original = read_deleted_name(record.name)
+            if original is not None:
+                old_names[record.name], deletion_times[record.name] = original
+        candidates = [stored_name for stored_name in old_names if old_names[stored_name] == name]
+        if not candidates:
             raise NotFound("deleted thread", name)
-        newest = max(deletion_times, key=lambda stored_name: deletion_times[stored_name])
+        newest = max(candidates, key=lambda stored_name: deletion_times[stored_name])
         for stored_name in (newest, *descendants(deleted, newest)):
-            original = originals[stored_name]
-            if original is not None and original[1] == deletion_times[newest]:
-                _restore(store, stored_name, original[0])
+            if deletion_times.get(stored_name) == deletion_times[newest]:
+                _restore(store, stored_name, old_names[stored_name])
         (restored,) = [record for record in deleted if record.name == newest]
     return structs.replace(restored, name=name)
 

@@ -386,28 +386,32 @@ def _changed_objects(step: Step) -> Iterator[tuple[ObjectKind, Id, bytes]]:
 
 def _restorable_log(thread: ArchivedThread, created: float) -> list[Operation]:
     """The archived log if it leads to the refs; otherwise the shortest log that does."""
-    commits = {commit.id for commit in thread.commits}
-    refs: dict[str, Id] = {}
-    for op in thread.log:
-        commit_ids = {id for id in (op.old, op.new) if id is not None}
-        if not commit_ids <= commits or refs.get(op.ref) != op.old:
-            break
-        if op.new is None:
-            refs.pop(op.ref, None)
-        else:
-            refs[op.ref] = op.new
-    else:
-        if refs == thread.refs:
-            return thread.log
+    if _leads_to_refs(thread):
+        return thread.log
     log = [
         Operation(number, RESTORE, name, None, target, None, created)
         for number, (name, target) in enumerate(thread.refs.items(), start=1)
     ]
     head = thread.record.head
     if head != "main" and head in thread.refs:
-        target = thread.refs[head]
+        target = thread.refs[head]  # a switch from `main` to the current branch
         log.append(Operation(len(log) + 1, RESTORE, head, target, target, "main", created))
     return log
+
+
+def _leads_to_refs(thread: ArchivedThread) -> bool:
+    """Whether the operations of the log, one after the other, result in the thread's refs."""
+    commits = {commit.id for commit in thread.commits}
+    refs: dict[str, Id] = {}
+    for op in thread.log:
+        commit_ids = {id for id in (op.old, op.new) if id is not None}
+        if not commit_ids <= commits or refs.get(op.ref) != op.old:
+            return False
+        if op.new is None:
+            refs.pop(op.ref, None)
+        else:
+            refs[op.ref] = op.new
+    return refs == thread.refs
 
 
 def _comparable(op: Operation) -> tuple[Any, ...]:
