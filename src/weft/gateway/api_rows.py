@@ -442,9 +442,9 @@ def split_text(text: str) -> list[JsonObject]:
     end = 0
     for match in CLIENT_TEXT.finditer(text):
         parts += _text_part(text[end : match.start()])
-        name = _ELEMENT.match(match[0])
-        label = "context" if name is None else name[1]
-        parts.append({"type": "injected", "name": label, "text": match[0], "length": len(match[0])})
+        element = _ELEMENT.match(match[0])
+        name = "context" if element is None else element[1]
+        parts.append({"type": "injected", "name": name, "text": match[0], "length": len(match[0])})
         end = match.end()
     return [*parts, *_text_part(text[end:])]
 

@@ -131,7 +131,7 @@ class PassThroughRelay:
         self._options = options
         self._cutter = FrameCutter()
         self._reader = AnswerReader(codec)
-        self._ended = False
+        self._stream_ended = False  # unlike `ended`, also if the copy cannot be decoded
         self._has_stop_reason = False
         self._first_fault: ApiError | None = None
         self._has_failed = False
@@ -173,7 +173,7 @@ class PassThroughRelay:
         if self._has_failed:
             return Piece()
         self._read_events(events)
-        if not self._ended and self._first_fault is not None:
+        if not self._stream_ended and self._first_fault is not None:
             self._read_events([Fail(self._first_fault, "end")])
         if self.error is not None and not self.relays_error:
             return Piece(self.fail(self.error))
@@ -202,7 +202,7 @@ class PassThroughRelay:
                 now.append(self.fail(self.error))
             elif self.ended and self.error is None:
                 last.append(frame)
-            elif self._has_stop_reason and not self._codec.has_end_event and not self._ended:
+            elif self._has_stop_reason and not self._codec.has_end_event and not self._stream_ended:
                 self._held_back.append(frame)
             else:
                 now.append(frame)
@@ -211,7 +211,7 @@ class PassThroughRelay:
     def _read_events(self, events: list[Event]) -> None:
         """Add events to the copy of the answer, and watch for the end."""
         for event in events:
-            if self._ended:
+            if self._stream_ended:
                 return
             self._has_stop_reason = self._has_stop_reason or (
                 isinstance(event, Finish) and bool(event.stop)
@@ -220,11 +220,11 @@ class PassThroughRelay:
                 case Fail(error=error, cause="frame"):
                     self._stop_recording(error)
                 case Fail(cause=cause):
-                    self._ended = True
+                    self._stream_ended = True
                     self.relays_error = cause == "event"
                     self._fold.send(event)
                 case End():
-                    self._ended = True
+                    self._stream_ended = True
                     if self.readable:
                         self._fold.send(event)
                 case _ if self.readable:
@@ -246,5 +246,5 @@ class PassThroughRelay:
         """A whole body, written as the stream that the client asked for."""
         for event in events:
             self._fold.send(event)
-        self._ended = True
+        self._stream_ended = True
         return AnswerWriter(self._codec, self._options).write(events)
