@@ -582,6 +582,10 @@ class CompiledContext:
         losses = (*self._sendable_rows[1], *summary_losses)
         return write_params(recipe, messages, self.setup, losses)
 
+    def follow(self, recipe: Recipe) -> VendorParams:
+        """The former name of `apply_recipe`; a later version removes it."""
+        return self.apply_recipe(recipe)
+
     def _params(
         self,
         protocol: str,
