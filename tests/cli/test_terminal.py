@@ -9,7 +9,7 @@ import pytest
 import weft
 from claude_lines import Session
 from terminals import run_on_terminal, run_piped
-from weft.cli import draw
+from weft.cli import draw_graph
 from weft.history import newest_first
 
 ESCAPE = b"\x1b["
@@ -137,7 +137,7 @@ def letters(graph: str) -> list[tuple[bytes, list[bytes]]]:
 def test_a_graph_is_drawn(graph: str, drawn: list[str]) -> None:
     lines = [
         line.characters if line.commit is None else f"{line.characters} {line.commit.decode()}"
-        for line in draw(letters(graph))
+        for line in draw_graph(letters(graph))
     ]
     assert lines == drawn
 

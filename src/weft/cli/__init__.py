@@ -7,15 +7,15 @@ from weft.lazy import lazy_names
 from .main import COMMANDS, entry, main
 
 if TYPE_CHECKING:
-    from .inspect import draw
+    from .inspect import draw_graph
     from .terminal import MarkdownStream
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "inspect": "draw",
+        "inspect": "draw_graph",
         "terminal": "MarkdownStream",
     },
 )
 
-__all__ = ["COMMANDS", "MarkdownStream", "draw", "entry", "main"]
+__all__ = ["COMMANDS", "MarkdownStream", "draw_graph", "entry", "main"]

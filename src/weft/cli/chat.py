@@ -30,7 +30,7 @@ from weft.errors import ConfigError, ThreadError, WeftError
 from weft.printable import clean_text, escape_json
 
 from .common import find_model_route, safe, writable_store
-from .main import add_store_option, nonempty
+from .main import EXIT_FAILED, EXIT_INTERRUPTED, add_store_option, nonempty
 from .terminal import MarkdownStream, read_screen
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from weft.thread import Media, Thread
 
 LINE_LENGTH = 200
-HELLO = "chatting with {model} in {thread!r}; /help for help, /quit or Ctrl-D to leave"
-LEAVE = ("/quit", "/exit")
+GREETING = "chatting with {model} in {thread!r}; /help for help, /quit or Ctrl-D to leave"
+LEAVE_COMMANDS = ("/quit", "/exit")
 COMMAND = re.compile(r"/[a-z]+(?=\s|$)")
 HELP = """/help            show this help
 /model [NAME]    show or change the model
@@ -69,7 +69,6 @@ hint for its next step."""
 HINT_NOTE = "(queued: it is read before the next step)"
 AGENTS = ("weft", "claude")
 RETRY_HINT = "an empty line or /retry asks again"
-EXIT_FAILED, EXIT_STOPPED = 1, 130
 ANSWERS: "dict[str, Permission]" = {"y": "once", "t": "thread", "a": "always", "n": "deny"}
 QUESTION = "allow it? [y] once  [t] in this thread  [a] always  [n] no: "
 
@@ -164,8 +163,8 @@ def run(args: argparse.Namespace) -> int:
 def check_agent(args: argparse.Namespace, catalog: "Catalog") -> None:
     """Raise an error if the chat cannot start with these options.
 
-    This is done before the store is opened, because opening creates it: a chat that is refused
-    must not leave an empty store.
+    Opening the store creates it, so this is checked before: a chat that is refused must not leave
+    an empty store.
     """
     if args.agent == "claude":
         from weft.agent import load_claude_sdk
@@ -185,7 +184,7 @@ def find_chat_route(args: argparse.Namespace, model: str | None, catalog: "Catal
 
 
 def make_compaction(args: argparse.Namespace, catalog: "Catalog") -> "Compaction":
-    """How the agent compacts: as the `[compaction]` table of `--config` says."""
+    """The agent's compaction, configured by the `[compaction]` table of `--config`."""
     from weft.agent import configured_compaction
     from weft.client import SAME_MODEL, read_compaction, summary_client
 
@@ -200,17 +199,17 @@ def make_compaction(args: argparse.Namespace, catalog: "Catalog") -> "Compaction
 def gateway_of_store(args: argparse.Namespace) -> Generator[str]:
     """The URL of a gateway that records to the store of the chat.
 
-    A server that serves the store already is used, unless the options name other upstreams or it
-    requires a key.
+    A running server of the store is used, unless it requires a key or the options name other
+    upstreams.
     """
     from weft.store import SERVER_SUFFIX, companion_path, read_server
 
-    from .run import answers, start_gateway, stop_gateway
+    from .run import is_gateway, start_gateway, stop_gateway
 
     store = writable_store(args)
     note = companion_path(store, SERVER_SUFFIX, os.environ)
     url = None if args.upstream or args.config else read_server(note)
-    if url is not None and answers(url, "/api/system-table"):
+    if url is not None and is_gateway(url, "/api/system-table"):
         yield url
         return
     flags = [f"--store={store}", "--no-import", *(f"--upstream={each}" for each in args.upstream)]
@@ -248,11 +247,11 @@ class Chat:
         self._args = args
         self._catalog = catalog
         self._files = files
-        self._code = 0
+        self._exit_code = 0
         self._is_terminal = sys.stdin.isatty() and not args.json
-        self._lines: TypedLines | None = None
-        self._typed: list[str] = []
-        """Lines that wait for the end of an answer: commands, and hints that came too late."""
+        self._typed_lines: TypedLines | None = None
+        self._queued_lines: list[str] = []
+        """Lines to read after the answer: commands, and hints that came too late."""
         self._permissions = self._make_permissions()
 
     def use_model(self, name: str | None) -> None:
@@ -305,25 +304,25 @@ class Chat:
         as_json = self._args.json
         prompt = "> " if self._is_terminal else ""
         if prompt:
-            print(safe(HELLO.format(model=self.agent.model, thread=self.thread.name)))
+            print(safe(GREETING.format(model=self.agent.model, thread=self.thread.name)))
         while True:
             try:
-                line = self._typed.pop(0) if self._typed else input(prompt)
+                line = self._queued_lines.pop(0) if self._queued_lines else input(prompt)
             except EOFError:
-                return self._code
+                return self._exit_code
             text = line.strip()
             command = None if as_json else COMMAND.match(text)
-            if command is not None and command[0] in LEAVE:
-                return self._code
+            if command is not None and command[0] in LEAVE_COMMANDS:
+                return self._exit_code
             if command is not None:
                 self._run_command(command[0], text[command.end() :].strip())
             elif text:
-                self._code = self._turn(line, self.take_files())
-            elif self._code != 0:
-                self._code = self._turn(None)
+                self._exit_code = self._turn(line, self.take_files())
+            elif self._exit_code != 0:
+                self._exit_code = self._turn(None)
 
     def _run_command(self, name: str, argument: str) -> None:
-        run = COMMANDS.get(name)
+        run = CHAT_COMMANDS.get(name)
         if run is None:
             print(safe(f"no command {name!r}"))
             self.help("")
@@ -343,13 +342,13 @@ class Chat:
             print(f"\nstopped; {RETRY_HINT}")
             for hint in self.agent.take_hints():
                 print(safe(f"not sent: {hint}"))
-            return EXIT_STOPPED
+            return EXIT_INTERRUPTED
         except ThreadError as error:
             if self._args.json or text is not None:
                 raise
             print(safe(f"error: {error}"))
             return 0
-        self._typed += self.agent.take_hints()
+        self._queued_lines += self.agent.take_hints()
         if code != 0 and self._is_terminal:
             print(RETRY_HINT)
         return code
@@ -358,18 +357,18 @@ class Chat:
         """Run one turn; what is typed meanwhile is a hint, or answers a question."""
         if not self._is_terminal:
             return await run_turn(self.agent, text, self._args.json, sys.stdout, files)
-        with TypedLines(self._hint) as self._lines:
+        with TypedLines(self._hint) as self._typed_lines:
             return await run_turn(self.agent, text, self._args.json, sys.stdout, files)
 
     def _hint(self, line: str) -> None:
         if COMMAND.match(line.strip()):
-            self._typed.append(line)  # it is run after the answer
+            self._queued_lines.append(line)  # it is run after the answer
         elif line.strip():
             self.agent.hint(line)
             print(HINT_NOTE)
 
     async def _ask(self, prompt: str) -> str | None:
-        return None if self._lines is None else await self._lines.ask(prompt)
+        return None if self._typed_lines is None else await self._typed_lines.ask(prompt)
 
     async def _ask_permission(self, request: "ToolRequest") -> "Permission":
         """Ask in the terminal; the end of input is a no."""
@@ -419,12 +418,13 @@ class Chat:
 
     def undo(self, _: str) -> None:
         undone = self.thread.undo(turn=True)
-        text = str(undone) if undone.commit is None else undone.commit.text or str(undone)
+        message_text = "" if undone.commit is None else undone.commit.text
+        text = message_text or str(undone)
         print(safe(f"undone: {undone.verb} {clip(text)}"))
-        self._code = 0
+        self._exit_code = 0
 
     def retry(self, _: str) -> None:
-        self._code = self._turn(None)
+        self._exit_code = self._turn(None)
 
     def compact(self, _: str) -> None:
         tokens = self.thread.compile().tokens
@@ -479,7 +479,7 @@ class Chat:
         return Permissions(self._ask_permission, path=permissions_path(os.environ))
 
 
-COMMANDS: dict[str, Callable[[Chat, str], None]] = {
+CHAT_COMMANDS: dict[str, Callable[[Chat, str], None]] = {
     "/attach": Chat.attach,
     "/branch": Chat.branch,
     "/compact": Chat.compact,
@@ -568,7 +568,7 @@ async def run_turn(
     from weft.agent import Failure, TextDelta, to_json
 
     code = 0
-    printer = Printer(out)
+    printer = AnswerPrinter(out)
     running = cast("AsyncGenerator[AgentEvent]", agent.run(text, attach=files))
     async with aclosing(running) as events:
         async for event in events:
@@ -583,7 +583,11 @@ async def run_turn(
                 printer.add(event.id, event.text)
             else:
                 printer.close()
-                print(clean_text(show(event)) if out.isatty() else show(event), end="", file=out)
+                print(
+                    clean_text(event_text(event)) if out.isatty() else event_text(event),
+                    end="",
+                    file=out,
+                )
                 out.flush()
     printer.close()
     task = asyncio.current_task()
@@ -593,8 +597,8 @@ async def run_turn(
     return code
 
 
-class Printer:
-    """Prints the text of answers, as Markdown on a terminal and as it is elsewhere."""
+class AnswerPrinter:
+    """Prints the text of answers: with styles on a terminal, unchanged elsewhere."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -621,7 +625,7 @@ class Printer:
             self._stream = None
 
 
-def show(event: "AgentEvent") -> str:
+def event_text(event: "AgentEvent") -> str:
     """An event as text for the terminal."""
     from weft.agent import (
         Failure,
@@ -640,8 +644,8 @@ def show(event: "AgentEvent") -> str:
         case ToolEnd(content=content, is_error=failed):
             return f"[{'failed: ' if failed else ''}{clip(content)}]\n"
         case SystemMessage() | LossReport():
-            shown = display_system_message(to_json(event))
-            return "" if shown is None else f"\n{shown.text}\n"
+            notice = display_system_message(to_json(event))
+            return "" if notice is None else f"\n{notice.text}\n"
         case Failure(message=message):
             return f"\nerror: {message}\n"
         case MessageComplete():

@@ -139,7 +139,7 @@ def choose_thread(store: Store) -> str | None:
 def existing_thread(args: argparse.Namespace, path: str) -> str:
     """The full name of a thread that must exist, from its name or a unique prefix of it.
 
-    The id of a client's session is accepted too, also the id that a resumed session got.
+    The id of a client's session works too, also the new id of a resumed session.
     """
     with open_existing(path) as store:
         if args.thread is None:
@@ -214,7 +214,7 @@ def _read_stdin(stdin: TextIO | None) -> str:
     return (stdin or sys.stdin).read().removesuffix("\n")
 
 
-def count(text: str) -> int:
+def whole_number(text: str) -> int:
     """A whole number of at least 0."""
     try:
         number = int(text)
@@ -240,7 +240,7 @@ def print_info(args: argparse.Namespace, thread: Thread, info: CommitInfo) -> No
 
 
 def print_done(args: argparse.Namespace, info: CommitInfo | None, sentence: str) -> None:
-    """Print one sentence; as JSON, the commit that a branch or tag points to (or pointed to)."""
+    """Print one sentence; with `--json`, the commit of the branch or tag instead."""
     if args.json:
         print_json(None if info is None else info.to_dict())
     else:
@@ -252,7 +252,7 @@ def safe(line: str) -> str:
     return read_screen(sys.stdout, os.environ).safe(line)
 
 
-def print_named(
+def create_or_delete(
     args: argparse.Namespace,
     noun: str,
     create: Callable[[str, str | None], CommitInfo],

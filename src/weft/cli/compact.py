@@ -34,12 +34,12 @@ from weft.thread import SUMMARY_SECONDS, Asker, Thread
 
 from .common import (
     add_options,
-    count,
     find_model_route,
     print_json,
     print_rows,
     run_on_thread,
     safe,
+    whole_number,
 )
 from .console import print_error
 from .describe import ID_LENGTH, PREVIEW_WIDTH
@@ -91,11 +91,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     add_options(parser)
     parser.add_argument(
-        "--budget", type=count, metavar="TOKENS", help="the maximum size of the compacted thread"
+        "--budget",
+        type=whole_number,
+        metavar="TOKENS",
+        help="the maximum size of the compacted thread",
     )
     parser.add_argument(
         "--keep",
-        type=count,
+        type=whole_number,
         metavar="TURNS",
         help="how many recent turns stay; the last one always does",
     )
@@ -133,7 +136,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--verbatim",
-        type=count,
+        type=whole_number,
         metavar="TOKENS",
         help="keep the most important old messages verbatim, up to this many tokens",
     )
@@ -148,7 +151,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--retries",
-        type=count,
+        type=whole_number,
         metavar="TIMES",
         help="how often a failed summary request is repeated (default 3)",
     )
@@ -202,10 +205,10 @@ def list_batches(thread: Thread, args: argparse.Namespace) -> None:
     if flags:
         raise ConfigError(f"--list changes nothing: leave out {flags[0]}")
     empty = "there are no summaries: the branch was never compacted"
-    print_rows(args, thread.batches(), _line, empty)
+    print_rows(args, thread.batches(), _batch_line, empty)
 
 
-def _line(batch: SummaryBatch) -> str:
+def _batch_line(batch: SummaryBatch) -> str:
     screen = read_screen(sys.stdout, os.environ)
     commit = (batch.commit or "")[:ID_LENGTH]
     first_words = shorten(batch.words, PREVIEW_WIDTH)
@@ -214,7 +217,7 @@ def _line(batch: SummaryBatch) -> str:
 
 def compact(thread: Thread, args: argparse.Namespace) -> None:
     settings = _apply_config(thread, args)
-    replacements = _replacements(args)
+    replacements = _read_replacements(args)
     if not args.json:
         thread.listen(_print_event)
     # All flags are passed on: `Thread.compact` refuses those that do not go together.
@@ -225,11 +228,11 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
         "first": args.first,
         "last": args.last,
         "summary": args.summary if replacements is None else None,
-        "model": None if args.model is None else _model_client(args),
-        "prompt": _prompt(args.prompt) or settings.prompt,
+        "model": None if args.model is None else _make_client(args),
+        "prompt": _read_prompt(args.prompt) or settings.prompt,
         "retain": args.retain,
         "verbatim": args.verbatim or 0,
-        "scorer": _scorer(args.scoring),
+        "scorer": _read_scorer(args.scoring),
         "force": args.force,
         "strip": args.strip,
         "preview": args.preview,
@@ -271,7 +274,7 @@ def _last_model(thread: Thread) -> str:
     return model
 
 
-def _model_client(args: argparse.Namespace) -> Asker | str:
+def _make_client(args: argparse.Namespace) -> Asker | str:
     """The client of the model, from flags, a config file and the environment."""
     from weft.catalog import load_catalog
     from weft.client import summary_client
@@ -286,7 +289,7 @@ def _model_client(args: argparse.Namespace) -> Asker | str:
     return summary_client(route, catalog, args.retries)
 
 
-def _scorer(path: str | None) -> Scorer:
+def _read_scorer(path: str | None) -> Scorer:
     """The scoring weights of a file; missing ones have their defaults."""
     if path is None:
         return Importance()
@@ -296,7 +299,7 @@ def _scorer(path: str | None) -> Scorer:
         raise ConfigError(f"{path!r} is not TOML: {error}") from None
 
 
-def _prompt(value: str | None) -> str | None:
+def _read_prompt(value: str | None) -> str | None:
     """The text itself, or the content of `@FILE`."""
     if value is None or not value.startswith("@"):
         return value
@@ -323,7 +326,7 @@ def _print_event(event: SystemMessage) -> None:
         print_error(event.data["content"])
 
 
-def _replacements(args: argparse.Namespace) -> tuple[Replacement, ...] | None:
+def _read_replacements(args: argparse.Namespace) -> tuple[Replacement, ...] | None:
     """The ranges of `--replacements` or of `--from` and `--to`; `None` to compact old turns."""
     _check_flags(args)
     if args.replacements is not None:
@@ -349,7 +352,7 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise ConfigError(f"--model writes the summary itself: leave out {summary_flags[0]}")
     ranges = [flag for flag in flags if flag in RANGE_FLAGS]
     if "--replacements" in flags and len(flags) > 1:
-        raise ConfigError(f"--replacements has its own ranges: leave out {_other(flags)}")
+        raise ConfigError(f"--replacements has its own ranges: leave out {_list_others(flags)}")
     if ranges and "--summary" not in flags:
         raise ConfigError(f"{ranges[0]} needs --summary, the text that replaces the range")
     turns = [flag for flag in flags if flag in TURN_FLAGS]
@@ -357,7 +360,7 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise ConfigError(f"{turns[0]} compacts old turns and {ranges[0]} a range: use one of them")
 
 
-def _other(flags: list[str]) -> str:
+def _list_others(flags: list[str]) -> str:
     return ", ".join(flag for flag in flags if flag != "--replacements")
 
 

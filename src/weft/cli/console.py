@@ -27,11 +27,11 @@ STYLES = {
     "warn": "1;31",
 }
 UTF8 = ("utf-8", "utf8", "utf_8")
-ESCAPE = "weft-escape"
-LANES = ("31", "32", "33", "34", "35", "36")
+ESCAPE_HANDLER = "weft-escape"
+LANE_COLOURS = ("31", "32", "33", "34", "35", "36")
 
-_COLOURS = "|".join(sorted({"0", *STYLES.values(), *LANES}))
-_OWN_STYLE = lazy_pattern(rf"(\x1b\[(?:{_COLOURS})m)")
+_COLOUR_CODES = "|".join(sorted({"0", *STYLES.values(), *LANE_COLOURS}))
+_OWN_STYLE = lazy_pattern(rf"(\x1b\[(?:{_COLOUR_CODES})m)")
 
 
 class Console:
@@ -108,8 +108,8 @@ def encode_output() -> None:
         if not isinstance(stream, io.TextIOWrapper) or stream.encoding.lower() in UTF8:
             continue
         if stream.isatty() or os.environ.get("PYTHONIOENCODING"):
-            codecs.register_error(ESCAPE, _escape)
-            stream.reconfigure(errors=ESCAPE)
+            codecs.register_error(ESCAPE_HANDLER, _escape)
+            stream.reconfigure(errors=ESCAPE_HANDLER)
         else:
             stream.reconfigure(encoding="utf-8")
 
@@ -127,20 +127,20 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 def clean_output() -> Generator[None]:
     """Replace standard output and error with a `Console` if they are terminals."""
     original = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = cleaned(sys.stdout), cleaned(sys.stderr)
+    sys.stdout, sys.stderr = clean_stream(sys.stdout), clean_stream(sys.stderr)
     try:
         yield
     finally:
         sys.stdout, sys.stderr = original
 
 
-def cleaned(stream: TextIO) -> TextIO:
+def clean_stream(stream: TextIO) -> TextIO:
     """The stream itself, or a `Console` if it is a terminal."""
     if isinstance(stream, Console) or not stream.isatty():
         return stream
     return cast(TextIO, Console(stream))
 
 
-def raw(stream: TextIO) -> TextIO:
+def raw_stream(stream: TextIO) -> TextIO:
     """The stream behind a `Console`, for output that moves the cursor."""
     return stream.terminal if isinstance(stream, Console) else stream

@@ -30,30 +30,30 @@ from .describe import commit_json, group_attempts, summarise
 from .terminal import Screen, plural, read_screen, shorten
 
 POLL_SECONDS = 0.5
-SERVED_SECONDS = 5.0
+SERVED_POLL_SECONDS = 5.0
 """How often the store is read although a server sends events, in case an event is lost."""
 RETRY_SECONDS = 1.0
 CONNECT_SECONDS = 5.0
-SILENCE_SECONDS = 60.0
-"""A server that sent nothing for this long is gone: it sends something every 15 seconds."""
+READ_SECONDS = 60.0
+"""A server that sent nothing for this long is lost: it sends something every 15 seconds."""
 FIRST_COMMITS = 10
 """How many commits of a named thread are shown first."""
 NAME_WIDTH = 24
 RESULT_LINES = 3
 LINE_WIDTH = 160
-OVER = ("done", "failed")
+FINAL_STATES = ("done", "failed")
 
 Event = dict[str, Any]
 
 
-def follow(args: argparse.Namespace) -> int:
+def follow_log(args: argparse.Namespace) -> int:
     """Print what is new until interrupted."""
     args.thread = args.name or args.thread
     path = existing_store(args)
     thread = None if args.thread is None else existing_thread(args, path)
     store = open_store(path)
     try:
-        printer = Printer(store, thread, args)
+        printer = LogPrinter(store, thread, args)
         url = find_server(args, path)
         printer.show_last(FIRST_COMMITS if args.limit is None else args.limit)
         if url is None:
@@ -82,18 +82,19 @@ def find_server(args: argparse.Namespace, path: str) -> str | None:
     return url.rstrip("/") if answers else None
 
 
-def poll(printer: "Printer") -> int:
+def poll(printer: "LogPrinter") -> int:
+    """Print new commits of the store, until interrupted."""
     while True:
         printer.show_new()
         time.sleep(POLL_SECONDS)
 
 
-def listen(printer: "Printer", url: str, thread: str | None) -> int:
+def listen(printer: "LogPrinter", url: str, thread: str | None) -> int:
     """Print the server's events; if the connection breaks, connect again."""
     events: SimpleQueue[Event] = SimpleQueue()
     reader = threading.Thread(target=read_events, args=(url, thread, events), daemon=True)
     reader.start()
-    is_ready, seconds = False, SERVED_SECONDS
+    is_ready, seconds = False, SERVED_POLL_SECONDS
     while True:
         try:
             event = events.get(timeout=seconds)
@@ -103,16 +104,16 @@ def listen(printer: "Printer", url: str, thread: str | None) -> int:
         match event["type"]:
             case "lost":
                 seconds = POLL_SECONDS
-                printer.lose(event["error"])
+                printer.report_lost(event["error"])
             case "ready":
                 if not is_ready:
                     print_error(f"weft: following {url}; Ctrl-C ends it")
-                is_ready, seconds = True, SERVED_SECONDS
+                is_ready, seconds = True, SERVED_POLL_SECONDS
                 printer.show_new()
             case "refused":
                 raise ConfigError(event["error"])
             case _:
-                printer.take(event)
+                printer.show_event(event)
 
 
 def read_events(url: str, thread: str | None, events: "SimpleQueue[Event]") -> None:
@@ -120,7 +121,7 @@ def read_events(url: str, thread: str | None, events: "SimpleQueue[Event]") -> N
     query = "" if thread is None else f"?thread={quote(thread)}"
     while True:
         try:
-            reply = request(url, f"/api/events{query}", SILENCE_SECONDS)
+            reply = request(url, f"/api/events{query}", READ_SECONDS)
             if 400 <= reply.status < 500:
                 events.put({"type": "refused", "error": read_refusal(reply)})
                 return
@@ -146,6 +147,7 @@ def request(url: str, path: str, seconds: float) -> HTTPResponse:
 
 
 def read_refusal(reply: HTTPResponse) -> str:
+    """Why the server refused a request, as a sentence for the user."""
     body = reply.read(10_000)
     if reply.status == 401:
         return "the server wants a key: set WEFT_API_KEY to one of its keys"
@@ -162,7 +164,7 @@ def decode_events(reply: HTTPResponse) -> Iterator[Event]:
             yield orjson.loads(line[len(b"data: ") :])
 
 
-class Printer:
+class LogPrinter:
     """Prints commits and running answers, of one thread or of all."""
 
     def __init__(self, store: Store, thread: str | None, args: argparse.Namespace) -> None:
@@ -170,49 +172,51 @@ class Printer:
         self._thread = thread
         self._as_json = args.json
         self._screen: Screen = read_screen(sys.stdout, os.environ)
-        self._last = store.last_arrival()
-        self._handles: dict[str, Thread] = {}
-        self._writing: tuple[str, int] | None = None
+        self._last_arrival = store.last_arrival()
+        self._threads: dict[str, Thread] = {}
+        self._current_block: tuple[str, int] | None = None
         """The exchange and the block whose text is on the current line."""
         self._running: dict[str, Event] = {}
         self._arguments: dict[tuple[str, int], str] = {}
-        self._streamed: dict[str, int] = {}
-        """By thread, how many answers were shown while they streamed and are not committed yet."""
-        self._shown: set[str] = set()
+        self._uncommitted: dict[str, int] = {}
+        """By thread, how many answers were shown while they streamed and are not committed yet.
+
+        It is negative between the commit of an answer and the event about its end."""
+        self._shown_exchanges: set[str] = set()
         """Exchanges whose answers were shown, at least in part."""
-        self._is_lost = False
+        self._is_server_lost = False
 
     def show_last(self, count: int) -> None:
         """Show the newest commits of a named thread."""
         if self._thread is not None and count:
-            handle = self._handle(self._thread)
+            handle = self._open_thread(self._thread)
             for info in reversed(handle.log(count)):
                 self._show_commit(handle, info)
 
     def show_new(self) -> None:
         """Show the commits since the last call."""
-        while arrivals := self._store.arrivals(self._last):
+        while arrivals := self._store.arrivals(self._last_arrival):
             for arrival in arrivals:
-                self._last = arrival.number
+                self._last_arrival = arrival.number
                 if self._thread in (None, arrival.thread):
-                    handle = self._handle(arrival.thread)
+                    handle = self._open_thread(arrival.thread)
                     self._show_commit(handle, handle.show(arrival.commit.hex()))
 
-    def lose(self, error: str) -> None:
+    def report_lost(self, error: str) -> None:
         """Report once that the server is gone; from now on only the store is read."""
-        if not self._is_lost:
+        if not self._is_server_lost:
             self._end_line()
             print_error(f"weft: the server is gone ({error}): only finished messages are shown")
-        self._is_lost = True
+        self._is_server_lost = True
         self._running.clear()
         self.show_new()
 
-    def take(self, event: Event) -> None:
+    def show_event(self, event: Event) -> None:
         """Show an event of the server."""
-        self._is_lost = False
+        self._is_server_lost = False
         match event["type"]:
             case "exchange":
-                self._show_state(event)
+                self._show_exchange(event)
             case "block":
                 self._show_block(event)
             case "retry" if self._as_json:
@@ -224,24 +228,28 @@ class Printer:
             case _:
                 self.show_new()
 
-    def _show_state(self, event: Event) -> None:
+    def _show_exchange(self, event: Event) -> None:
         id, thread, state = event["exchange"], event["thread"], event["state"]
-        is_over = state in OVER
+        is_over = state in FINAL_STATES
         if not is_over:
             self.show_new()  # the request, which is stored by now
             self._running[id] = event
-        elif self._running.pop(id, None) is not None and id in self._shown and state == "done":
-            self._streamed[thread] = self._streamed.get(thread, 0) + 1
+        elif (
+            self._running.pop(id, None) is not None
+            and id in self._shown_exchanges
+            and state == "done"
+        ):
+            self._uncommitted[thread] = self._uncommitted.get(thread, 0) + 1
         if self._as_json:
             self._print_json(event)
         elif state == "waiting" and "retry" in event:
             self._show_retry(event)
         elif state == "waiting":
-            self._line(thread, f"waiting for {event['model']} …", "dim")
+            self._write_line(thread, f"waiting for {event['model']} …", "dim")
         elif state == "thinking":
-            self._line(thread, "thinking …", "dim")
+            self._write_line(thread, "thinking …", "dim")
         elif state == "failed":
-            self._line(thread, f"failed: {event['error']}", "old")
+            self._write_line(thread, f"failed: {event['error']}", "old")
         if is_over:
             self._end_line()
             self.show_new()
@@ -249,26 +257,28 @@ class Printer:
     def _show_retry(self, event: Event) -> None:
         from weft.agent import display_system_message
 
-        shown = display_system_message({**event["retry"], "type": "system", "subtype": "api_retry"})
-        self._line(event["thread"], "sent again" if shown is None else shown.text, "old")
+        notice = display_system_message(
+            {**event["retry"], "type": "system", "subtype": "api_retry"}
+        )
+        self._line(event["thread"], "sent again" if notice is None else notice.text, "old")
 
     def _show_block(self, event: Event) -> None:
         if self._as_json:
             self._print_json(event)
             return
         key = (event["exchange"], event["index"])
-        self._shown.add(event["exchange"])
+        self._shown_exchanges.add(event["exchange"])
         if event["kind"] == "text" and event["text"]:
-            if self._writing != key:
+            if self._current_block != key:
                 self._end_line()
                 self._write(self._label(event["thread"], "assistant"))
-                self._writing = key
+                self._current_block = key
             self._write(self._screen.safe(event["text"]))
         elif event["kind"] == "call":
             self._arguments[key] = self._arguments.get(key, "") + event["text"]
             if event.get("closed"):
                 call = ToolCall(event["call"], event["name"], self._arguments.pop(key))
-                self._line(event["thread"], shorten(describe_call(call), LINE_WIDTH), "kind")
+                self._write_line(event["thread"], shorten(describe_call(call), LINE_WIDTH), "kind")
 
     def _show_commit(self, handle: Thread, info: CommitInfo) -> None:
         attempts = handle.attempts(info.id) if self._as_json else []
@@ -281,7 +291,7 @@ class Printer:
             return
         if info.kind != "append":
             subject, text = summarise(handle, info)
-            self._line(handle.name, f"{subject}: {shorten(text, LINE_WIDTH)}", "kind")
+            self._write_line(handle.name, f"{subject}: {shorten(text, LINE_WIDTH)}", "kind")
             return
         for message in info.messages:
             self._show_message(handle.name, message)
@@ -289,15 +299,9 @@ class Printer:
     def _show_message(self, thread: str, message: Message) -> None:
         if message.role == "assistant" and self._was_streamed(thread):
             return
-        text = (
-            message.text
-            if not _has_results(message)
-            else "\n".join(
-                texts(block for block in message.blocks if not isinstance(block, ToolResult))
-            )
-        )
+        text = _text_without_results(message)
         if is_system(message):
-            self._line(thread, f"system: {plural(len(text), 'character')}", "dim")
+            self._write_line(thread, f"system: {plural(len(text), 'character')}", "dim")
             return
         if message.role == "user":
             text = split_typed(text)[0]
@@ -306,25 +310,25 @@ class Printer:
             self._write(self._label(thread, message.role) + self._screen.safe(text.strip()) + "\n")
         for block in message.blocks:
             if isinstance(block, ToolCall):
-                self._line(thread, shorten(describe_call(block), LINE_WIDTH), "kind")
+                self._write_line(thread, shorten(describe_call(block), LINE_WIDTH), "kind")
             elif isinstance(block, ToolResult):
-                self._line(thread, _result_line(block), "dim")
+                self._write_line(thread, _result_line(block), "dim")
 
     def _was_streamed(self, thread: str) -> bool:
-        """Whether this answer is on the screen already."""
+        """Whether the answer that was just committed is on the screen already."""
         is_running = any(
-            id in self._shown and event["thread"] == thread for id, event in self._running.items()
+            id in self._shown_exchanges and event["thread"] == thread
+            for id, event in self._running.items()
         )
-        if self._streamed.get(thread, 0) <= 0 and not is_running:
+        if self._uncommitted.get(thread, 0) <= 0 and not is_running:
             return False
-        # While the exchange runs this becomes negative, until the event about its end comes.
-        self._streamed[thread] = self._streamed.get(thread, 0) - 1
+        self._uncommitted[thread] = self._uncommitted.get(thread, 0) - 1
         return True
 
-    def _handle(self, name: str) -> Thread:
-        if name not in self._handles:
-            self._handles[name] = open_thread(self._store, name)
-        return self._handles[name]
+    def _open_thread(self, name: str) -> Thread:
+        if name not in self._threads:
+            self._threads[name] = open_thread(self._store, name)
+        return self._threads[name]
 
     def _label(self, thread: str, role: str) -> str:
         return f"{self._prefix(thread)}{self._screen.paint(f'{role}:', 'role')} "
@@ -335,14 +339,14 @@ class Printer:
         name = self._screen.name(shorten(thread, NAME_WIDTH))
         return f"{self._screen.paint(name, 'name')} "
 
-    def _line(self, thread: str, text: str, style: str) -> None:
+    def _write_line(self, thread: str, text: str, style: str) -> None:
         self._end_line()
         safe = self._screen.safe(" ".join(text.split()))
         self._write(f"{self._prefix(thread)}{self._screen.paint(safe, style)}\n")
 
     def _end_line(self) -> None:
-        if self._writing is not None:
-            self._writing = None
+        if self._current_block is not None:
+            self._current_block = None
             self._write("\n")
 
     def _print_json(self, value: Event) -> None:
@@ -353,16 +357,17 @@ class Printer:
         sys.stdout.flush()
 
 
-def _has_results(message: Message) -> bool:
-    return any(isinstance(block, ToolResult) for block in message.blocks)
+def _text_without_results(message: Message) -> str:
+    others = [block for block in message.blocks if not isinstance(block, ToolResult)]
+    return message.text if len(others) == len(message.blocks) else "\n".join(texts(others))
 
 
 def _result_line(result: ToolResult) -> str:
     """The first lines of a result."""
     lines = "\n".join(texts(result.content)).strip().splitlines()
-    shown = " ⏎ ".join(lines[:RESULT_LINES])
+    first_lines = " ⏎ ".join(lines[:RESULT_LINES])
     more = f" (+{plural(len(lines) - RESULT_LINES, 'line')})" if len(lines) > RESULT_LINES else ""
-    return f"{'error' if result.is_error else 'result'}: {shorten(shown, LINE_WIDTH)}{more}"
+    return f"{'error' if result.is_error else 'result'}: {shorten(first_lines, LINE_WIDTH)}{more}"
 
 
 def _message_json(message: Message) -> Event:

@@ -31,10 +31,10 @@ from .common import (
     AddOptions,
     Verb,
     add_command_options,
+    create_or_delete,
     print_done,
     print_info,
     print_json,
-    print_named,
     run_on_thread,
     safe,
 )
@@ -120,13 +120,13 @@ def add_answers(parser: argparse.ArgumentParser) -> None:
         metavar="ID=ANSWER",
         action="append",
         default=[],
-        type=_answer,
+        type=_parse_answer,
         help="resolve the conflict with this id (--preview --json lists them): ours, theirs, "
         "concat, or a text (repeatable)",
     )
 
 
-def _answer(text: str) -> tuple[str, str]:
+def _parse_answer(text: str) -> tuple[str, str]:
     id, equals, answer = text.partition("=")
     if not id or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not ID=ANSWER")
@@ -187,7 +187,7 @@ def branch(thread: Thread, args: argparse.Namespace) -> None:
     if args.name is None:
         _list_branches(thread, args)
     else:
-        print_named(args, "branch", thread.branch, thread.delete_branch)
+        create_or_delete(args, "branch", thread.branch, thread.delete_branch)
 
 
 def switch(thread: Thread, args: argparse.Namespace) -> None:
@@ -205,7 +205,7 @@ def merge(thread: Thread, args: argparse.Namespace) -> None:
         settle=resolve if is_squash else args.settle,
     )
     if isinstance(result, MergePreview) and args.json:
-        print_json(_preview_json(result))
+        print_json(_merge_preview_json(result))
     elif isinstance(result, MergePreview):
         print(safe(str(result)))
     else:
@@ -242,7 +242,7 @@ def _list_branches(thread: Thread, args: argparse.Namespace) -> None:
         print(safe(f"{'*' if name == thread.current else ' '} {name} {head[:ID_LENGTH]}"))
 
 
-def _preview_json(preview: MergePreview) -> dict[str, Any]:
+def _merge_preview_json(preview: MergePreview) -> dict[str, Any]:
     return {
         **preview_json(preview),
         "branch": preview.branch,

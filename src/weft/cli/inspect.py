@@ -2,9 +2,9 @@
 `stats`.
 
 `weft log --graph` shows the commits of all branches, newest first, with the graph beside them.
-`draw` takes commits in an order in which children come before their parents. Each lane leads to one
-commit. If two lanes lead to the same commit, the right one joins the left. A commit with two
-parents opens a lane.
+`draw_graph` takes commits in an order in which children come before their parents. Each lane (a
+column of the graph) leads to one commit. If two lanes lead to the same commit, the right one joins
+the left. A commit with two parents opens a lane.
 """
 
 import argparse
@@ -40,13 +40,13 @@ from .common import (
     AddOptions,
     Verb,
     add_command_options,
-    count,
     existing_store,
     existing_thread,
     print_empty,
     print_json,
     print_rows,
     run_on_thread,
+    whole_number,
 )
 from .console import print_error
 from .describe import (
@@ -58,7 +58,7 @@ from .describe import (
     group_attempts,
     marked_messages,
 )
-from .terminal import PLAIN, Screen, columns, excerpt_around, paged, plural, shorten
+from .terminal import MIN_COLUMNS, PLAIN, Screen, columns, excerpt_around, paged, plural, shorten
 
 FORMATS: dict[str, Callable[[CompiledContext], Any]] = {
     "dicts": CompiledContext.to_dicts,
@@ -97,9 +97,9 @@ def _follow(args: argparse.Namespace) -> int:
         raise ConfigError("THREAD and --url need --follow; --thread names the thread of a log")
     if args.graph:
         raise ConfigError("--follow and --graph exclude each other")
-    from .follow import follow
+    from .follow import follow_log
 
-    return follow(args)
+    return follow_log(args)
 
 
 def list_threads(args: argparse.Namespace) -> int:
@@ -118,21 +118,23 @@ def list_threads(args: argparse.Namespace) -> int:
         children = group_children(records)
         if not args.json:
             records = [record for record in records if record.parent not in last_active]
-        chosen = records if args.limit is None else records[: args.limit]
+        listed_records = records if args.limit is None else records[: args.limit]
         if args.children and not args.json:
-            chosen = [
-                each for record in chosen for each in (record, *descendants(record, children))
+            listed_records = [
+                each
+                for record in listed_records
+                for each in (record, *descendants(record, children))
             ]
         rows = [
             _thread_json(
                 store, record, last_active[record.name], len(children.get(record.name, ()))
             )
-            for record in chosen
+            for record in listed_records
         ]
     finally:
         store.close()
-    shown = {row["name"] for row in rows}
-    print_rows(args, rows, lambda row: _thread_line(row, args.screen, row["parent"] in shown))
+    listed = {row["name"] for row in rows}
+    print_rows(args, rows, lambda row: _thread_line(row, args.screen, row["parent"] in listed))
     return 0
 
 
@@ -246,9 +248,9 @@ def log_graph(thread: Thread, args: argparse.Namespace) -> None:
     steps = read_reachable(thread.store, thread.name, refs.values(), args.limit)
     order = newest_first({id: (s.commit.created, s.commit.parents) for id, s in steps.items()})
     names = _ref_names(refs, thread.current)
-    lines = list(draw(order))
+    lines = list(draw_graph(order))
     if args.limit is not None:
-        lines = _limit_commits(lines, args.limit)
+        lines = _first_commits(lines, args.limit)
     ids = [line.commit for line in lines if line.commit is not None]
     stored = thread.store.attempts(thread.name, ids)
     attempts = group_attempts(map(read_attempt, stored))
@@ -284,8 +286,8 @@ def _graph_line(
     screen: Screen,
 ) -> str:
     characters = "".join(
-        screen.lane(sign, column // 2) if sign != " " else sign
-        for column, sign in enumerate(line.characters)
+        screen.lane(character, column // 2) if character != " " else character
+        for column, character in enumerate(line.characters)
     )
     if info is None or line.commit is None:
         return characters.rstrip()
@@ -297,56 +299,57 @@ def _graph_line(
 
 
 def _ref_names(refs: Mapping[str, Id], current: str) -> dict[Id, list[str]]:
-    """The refs of each commit; the current branch has a star."""
+    """The names of the branches and tags at each commit; the current branch has a star."""
     names: dict[Id, list[str]] = {}
     for name, target in refs.items():
         names.setdefault(target, []).append(f"*{name}" if name == current else name)
     return names
 
 
-def _limit_commits(lines: list[GraphLine], limit: int) -> list[GraphLine]:
-    """The lines up to that many commits."""
+def _first_commits(lines: list[GraphLine], limit: int) -> list[GraphLine]:
+    """The first lines of a graph, with at most `limit` commits."""
     first: list[GraphLine] = []
+    commits = 0
     for line in lines:
         if line.commit is not None:
-            limit -= 1
-        if limit < 0:
+            commits += 1
+        if commits > limit:
             break
         first.append(line)
     return first
 
 
-def draw(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[GraphLine]:
+def draw_graph(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[GraphLine]:
     """The graph of these commits, line by line."""
     lanes: list[Id] = []  # the next commit of each lane
     for id, parents in commits:
-        waiting_lanes = [number for number, next_commit in enumerate(lanes) if next_commit == id]
-        if not waiting_lanes:
+        own_lanes = [number for number, next_commit in enumerate(lanes) if next_commit == id]
+        if not own_lanes:
             lanes.append(id)
-            waiting_lanes = [len(lanes) - 1]
-        lane = waiting_lanes[0]
-        for other in reversed(waiting_lanes[1:]):
-            yield GraphLine(_join_row(len(lanes), lane, other))
+            own_lanes = [len(lanes) - 1]
+        lane = own_lanes[0]
+        for other in reversed(own_lanes[1:]):
+            yield GraphLine(_join_line(len(lanes), lane, other))
             del lanes[other]
-        yield GraphLine(_commit_row(len(lanes), lane), id)
+        yield GraphLine(_commit_line(len(lanes), lane), id)
         if not parents:
-            closing = _close_row(len(lanes), lane)
+            closing = _close_line(len(lanes), lane)
             del lanes[lane]
             if closing:
                 yield GraphLine(closing)
             continue
         lanes[lane] = parents[0]
         for other, parent in enumerate(parents[1:], start=lane + 1):
-            yield GraphLine(_fork_row(len(lanes), other - 1))
+            yield GraphLine(_fork_line(len(lanes), other - 1))
             lanes.insert(other, parent)
 
 
-def _commit_row(lanes: int, lane: int) -> str:
+def _commit_line(lanes: int, lane: int) -> str:
     return " ".join("*" if number == lane else "|" for number in range(lanes))
 
 
-def _join_row(lanes: int, to: int, lane: int) -> str:
-    """The lane `lane` joins the lane `to`; the line passes below the lanes between them."""
+def _join_line(lanes: int, to: int, lane: int) -> str:
+    """The line in which `lane` joins the lane `to`, below the lanes between them."""
     characters = list(" ".join("|" * lanes))
     characters[2 * lane] = " "
     characters[2 * lane - 1] = "/"
@@ -358,19 +361,19 @@ def _join_row(lanes: int, to: int, lane: int) -> str:
     return "".join(characters).rstrip()
 
 
-def _fork_row(lanes: int, lane: int) -> str:
-    """A lane opens to the right of `lane`; lanes further right move one to the right."""
+def _fork_line(lanes: int, lane: int) -> str:
+    """The line in which a lane opens to the right of `lane`, and lanes further right move right."""
     left = " ".join("|" * (lane + 1))
     return left + "\\" + " \\" * (lanes - lane - 1)
 
 
-def _close_row(lanes: int, lane: int) -> str:
-    """The lane at `lane` ends; lanes further right move one to the left."""
-    moved = lanes - lane - 1
-    if not moved:
+def _close_line(lanes: int, lane: int) -> str:
+    """The line in which `lane` ends and lanes further right move left; empty if there are none."""
+    lanes_right = lanes - lane - 1
+    if not lanes_right:
         return ""
     left = "| " * lane
-    return (left + " /" * moved).rstrip()
+    return (left + " /" * lanes_right).rstrip()
 
 
 def show(thread: Thread, args: argparse.Namespace) -> None:
@@ -379,21 +382,21 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
         return
     info = thread.show(args.id)
     attempts = group_attempts(thread.attempts(info))
-    echo = thread.client_echo(info.id)
-    shown = info.messages or marked_messages(thread, info)
+    echo = thread.client_echo(info.id)  # the answer as the client repeats it, if it differs
+    messages = info.messages or marked_messages(thread, info)
     if args.json:
-        messages = [_message_json(message) for message in shown]
-        client = {} if echo is None else {"echo": _message_json(echo)}
-        print_json({**commit_json(thread, info, attempts), "messages": messages, **client})
+        rows = [_message_json(message) for message in messages]
+        echo_json = {} if echo is None else {"echo": _message_json(echo)}
+        print_json({**commit_json(thread, info, attempts), "messages": rows, **echo_json})
         return
     paint = args.screen.paint
     print(f"commit {paint(info.id, 'id')}\nkind   {paint(info.kind, 'kind')}")
     print(f"date   {info.created:%Y-%m-%d %H:%M:%S}")
     if info.message:
         print(f"note   {args.screen.safe(info.message)}")
-    for message in shown:
+    for message in messages:
         name = paint(args.screen.name(speaker(message)), "role")
-        thinking = _shown_thinking(message, whole=args.reasoning)
+        thinking = _thinking_line(message, whole=args.reasoning)
         text = "\n".join(filter(None, [thinking, display_text(message)]))
         print(f"\n{name}: {args.screen.safe(text)}")
     if echo is not None:
@@ -404,8 +407,8 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
         print(f"\n{describe_attempt(attempt, args.screen, whole=True)}")
 
 
-def _shown_thinking(message: Message, *, whole: bool) -> str:
-    """The thinking of a message, whole or as one line; empty if it has none."""
+def _thinking_line(message: Message, *, whole: bool) -> str:
+    """`[thinking: ...]`, whole or as one line; empty if the message has no thinking."""
     thinking = thinking_text(message)
     if not thinking:
         return ""
@@ -498,7 +501,7 @@ def _row_text(row: Row, screen: Screen, reasoning: bool) -> str:
 
 
 def search(args: argparse.Namespace) -> int:
-    """Search all threads, or one; results name their thread if there are several."""
+    """Search all threads, or one. Results name their thread if the store has several."""
     path = existing_store(args)
     if args.thread is not None:
         args.thread = existing_thread(args, path)
@@ -563,7 +566,9 @@ def _print_hits(
         text = "\n".join(filter(None, [hit["text"], hit["calls"]]))
         if not whole:
             text = excerpt_around(
-                text, args.words.split(), max(8, (args.screen.width or LINE_WIDTH) - used_columns)
+                text,
+                args.words.split(),
+                max(MIN_COLUMNS, (args.screen.width or LINE_WIDTH) - used_columns),
             )
         text = args.screen.safe(text)
         name = args.screen.name(hit["speaker"])
@@ -589,14 +594,14 @@ def stats(thread: Thread, args: argparse.Namespace) -> None:
     priorities = [f"{number} {name}" for name, number in values["priorities"].items()]
     price = "" if usage["cost"] is None else f"${usage['cost']:.4f}"
     reported = {"answers": usage["answers"], "input": usage["input"], "output": usage["output"]}
-    shown = {**values, "priorities": ", ".join(priorities), **reported, "cost": price}
-    for name, value in shown.items():
+    lines = {**values, "priorities": ", ".join(priorities), **reported, "cost": price}
+    for name, value in lines.items():
         print(args.screen.safe(f"{name:<11}{value}".rstrip()))
 
 
 def _log_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-n", "--limit", type=count, metavar="N", help="list only the newest N commits"
+        "-n", "--limit", type=whole_number, metavar="N", help="list only the newest N commits"
     )
     parser.add_argument("--graph", action="store_true", help="draw all branches")
     parser.add_argument(
@@ -634,7 +639,9 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "at", nargs="?", metavar="COMMIT", help=f"the commit: {REVISION} (default: HEAD)"
     )
-    parser.add_argument("--last", type=count, metavar="N", help="print only the newest N messages")
+    parser.add_argument(
+        "--last", type=whole_number, metavar="N", help="print only the newest N messages"
+    )
     parser.add_argument(
         "--format",
         choices=FORMATS,
@@ -658,7 +665,7 @@ def _recall_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", help="an id or HEAD~N, a checkpoint, or words of the original")
     parser.add_argument(
         "--tokens",
-        type=count,
+        type=whole_number,
         metavar="N",
         help="print one page of snippets of at most N tokens, as the agent's tool returns it",
     )
@@ -676,13 +683,13 @@ def _paging_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n",
         "--limit",
-        type=count,
+        type=whole_number,
         default=20,
         metavar="N",
         help="the maximum number of results (default: 20)",
     )
     parser.add_argument(
-        "--offset", type=count, default=0, metavar="N", help="skip the first N results"
+        "--offset", type=whole_number, default=0, metavar="N", help="skip the first N results"
     )
 
 
@@ -694,7 +701,7 @@ def _threads_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n",
         "--limit",
-        type=count,
+        type=whole_number,
         metavar="N",
         help="list only the N threads that were last active",
     )

@@ -65,20 +65,23 @@ DEFAULT_STORE = "~/.local/share/weft/weft.db"
 DEFAULT_THREAD = "default"
 
 LONG_RUNNING = ("chat", "resume", "run", "serve")
-READING = "weft.cli.inspect"
+"""The commands that run until a person or a program ends them."""
+
+READ_ONLY_MODULE = "weft.cli.inspect"
 """The module of commands that only read."""
 
 GC_THRESHOLD = 100_000
+"""So many new objects before garbage is collected that a short command never collects any."""
 
 DEFAULT_WIDTH = 80
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
-NAME_SHOWN = 80
+MAX_ARGUMENT_SHOWN = 80
 """How many characters of a wrong argument an error shows."""
 
-NOTES = f"""Threads are in the store that --store or WEFT_STORE names (default:
+HELP_EPILOG = f"""Threads are in the store that --store or WEFT_STORE names (default:
 {DEFAULT_STORE}). --thread names the thread (default: {DEFAULT_THREAD!r}, or the
 only thread).
 
@@ -123,7 +126,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def nonempty(text: str) -> str:
-    """A text that is not empty: an empty name is mostly a variable that was never set."""
+    """A text that is not empty; an empty name usually comes from an unset shell variable."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty")
     return text
@@ -168,23 +171,23 @@ def run_command(argv: Sequence[str] | None) -> int:
             end = arguments.index("--")
             command.set_defaults(arguments=arguments[end + 1 :])
             arguments = arguments[:end]
-        return guarded(module.run, command.parse_args(arguments))
+        return run_reporting_errors(module.run, command.parse_args(arguments))
     if "--version" in arguments:
         print(f"weft {read_version()}")
         return 0
     if name is not None:
-        parser.error(f"no command {name!r}{guess(name)}")
+        parser.error(f"no command {name!r}{suggest_command(name)}")
     parser.parse_args(arguments)
     parser.print_help()
     return EXIT_USAGE
 
 
-def guess(name: str) -> str:
+def suggest_command(name: str) -> str:
     """A suggestion for a misspelled command."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, COMMANDS, n=1)
-    return f": did you mean {near[0]!r}?" if near else ""
+    similar = get_close_matches(name, COMMANDS, n=1)
+    return f": did you mean {similar[0]!r}?" if similar else ""
 
 
 def build_parser() -> Parser:
@@ -193,7 +196,7 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="weft",
         description="Version control, compaction and translation for LLM conversations.",
-        epilog=f"commands:\n{lines}\n\n{NOTES}",
+        epilog=f"commands:\n{lines}\n\n{HELP_EPILOG}",
         formatter_class=RawFormatter,
     )
     parser.add_argument("--version", action="store_true", help="print the version")
@@ -208,16 +211,16 @@ def read_version() -> str:
     return version("weft")
 
 
-def guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+def run_reporting_errors(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
     """Run a command; an error becomes one line on stderr, never a traceback."""
     from weft.errors import WeftError
 
     try:
         return run(args)
     except WeftError as error:
-        return fail(args, error, str(error))
+        return report_error(args, error, str(error))
     except UnicodeEncodeError as error:  # an argument, which Python decodes from any bytes
-        return fail(args, error, f"{error.object[:NAME_SHOWN]!r} is not UTF-8")
+        return report_error(args, error, f"{error.object[:MAX_ARGUMENT_SHOWN]!r} is not UTF-8")
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe stopped early, which is not an error
         return 0
@@ -225,10 +228,10 @@ def guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) 
         return EXIT_INTERRUPTED
     except OSError as error:
         path = "" if error.filename is None else f"{error.filename!r}: "
-        return fail(args, error, path + (error.strerror or str(error)).lower())
+        return report_error(args, error, path + (error.strerror or str(error)).lower())
 
 
-def fail(args: argparse.Namespace, error: Exception, message: str) -> int:
+def report_error(args: argparse.Namespace, error: Exception, message: str) -> int:
     """Report an error on stderr: one line of text, or one JSON object with `--json`."""
     if getattr(args, "json", False):
         sys.stderr.write(error_json(type(error).__name__, message))
@@ -252,7 +255,7 @@ def entry() -> None:
         # imported and rows are read costs about a tenth of its time.
         gc.set_threshold(GC_THRESHOLD)
     code = main()
-    if COMMANDS.get("".join(sys.argv[1:2]), ("",))[0] == READING:
+    if COMMANDS.get("".join(sys.argv[1:2]), ("",))[0] == READ_ONLY_MODULE:
         # The store is closed and nothing else is left to do. The interpreter would still take apart
         # all modules and values, which costs another tenth.
         try:

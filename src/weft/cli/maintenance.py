@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     return VERBS[args.command](args)
 
 
-def check(args: argparse.Namespace) -> int:
+def check_store(args: argparse.Namespace) -> int:
     """List all damage; with `--repair` recover what is intact. Fails if damage remains."""
     address = existing_store(args)
     repairs, report = repair_store(address) if args.repair else ([], fsck(address))
@@ -58,7 +58,7 @@ def check(args: argparse.Namespace) -> int:
     return 0 if report.clean else EXIT_DAMAGED
 
 
-def collect(args: argparse.Namespace) -> int:
+def collect_garbage(args: argparse.Namespace) -> int:
     address = existing_store(args)
     swept = gc(address, days=args.days, preview=args.preview)
     if args.json:
@@ -67,7 +67,7 @@ def collect(args: argparse.Namespace) -> int:
         verb = "would be removed" if args.preview else "was removed"
         print(f"nothing {verb}: {_why_nothing(address, args.days)}")
     else:
-        print(f"{_sizes(swept)} {'would be removed' if args.preview else 'were removed'}")
+        print(f"{_describe_swept(swept)} {'would be removed' if args.preview else 'were removed'}")
     return 0
 
 
@@ -81,16 +81,16 @@ def _why_nothing(address: str, days: float) -> str:
     return f"{count} {were} in use in the last {days:g} days (--days 0 removes all)"
 
 
-def _sizes(swept: Swept) -> str:
+def _describe_swept(swept: Swept) -> str:
     objects = f"{plural(swept.commits, 'commit')} and {plural(swept.entries, 'entry')}"
     threads = f", with {plural(swept.threads, 'deleted thread')}," if swept.threads else ""
     return objects + threads
 
 
-def erase(args: argparse.Namespace) -> int:
+def erase_text(args: argparse.Namespace) -> int:
     """Erase a text, or with `--id` the whole text of a message."""
     address = existing_store(args)
-    text = read_text(args.text) if args.id is None else _message_text(args, address)
+    text = read_text(args.text) if args.id is None else _read_message_text(args, address)
     erased = forget(address, text, preview=args.preview)
     copies = kept_copies(address)
     names = erased.live_names
@@ -108,7 +108,7 @@ def erase(args: argparse.Namespace) -> int:
         print_error(line)
     if erased:
         verb = "would be erased" if args.preview else "erased"
-        print(f"{verb} from {_places(erased)}")
+        print(f"{verb} from {_describe_erased(erased)}")
     elif not names:
         print("nothing contains that text")
     for name in names:
@@ -120,7 +120,7 @@ def erase(args: argparse.Namespace) -> int:
     return exit_code
 
 
-def _places(erased: Erased) -> str:
+def _describe_erased(erased: Erased) -> str:
     """`2 entries, 1 note and 3 names`; entries and notes are always listed."""
     places = [plural(len(erased.entries), "entry"), plural(len(erased.commits), "note")]
     if erased.attempts:
@@ -137,7 +137,7 @@ def _command_for(name: LiveName) -> str:
     return shlex.join(["weft", name.kind, name.name, "--delete", "--thread", name.thread])
 
 
-def _message_text(args: argparse.Namespace, address: str) -> str:
+def _read_message_text(args: argparse.Namespace, address: str) -> str:
     with open_thread(address, existing_thread(args, address)) as opened:
         return opened.show(args.id).text
 
@@ -215,7 +215,7 @@ def _and_children(children: Sequence[str]) -> str:
     return " and its child thread" if len(children) == 1 else f" and {len(children)} child threads"
 
 
-def restore(args: argparse.Namespace) -> int:
+def restore_thread(args: argparse.Namespace) -> int:
     record = undelete(existing_store(args), args.name)
     if args.json:
         print_json({"thread": record.name})
@@ -294,11 +294,11 @@ OPTIONS = {
 
 configure = add_command_options(OPTIONS, ignoring_thread=["fsck", "gc", "undelete"])
 VERBS = {
-    "fsck": check,
-    "gc": collect,
-    "forget": erase,
+    "fsck": check_store,
+    "gc": collect_garbage,
+    "forget": erase_text,
     "delete": delete,
-    "undelete": restore,
+    "undelete": restore_thread,
     "rename": rename,
     "clear": clear,
 }

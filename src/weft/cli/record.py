@@ -21,15 +21,15 @@ from .common import (
     Verb,
     add_command_options,
     choose_thread,
-    count,
+    create_or_delete,
     print_empty,
     print_info,
     print_json,
-    print_named,
     print_rows,
     read_text,
     run_on_thread,
     safe,
+    whole_number,
     writable_store,
 )
 from .main import DEFAULT_THREAD
@@ -56,13 +56,13 @@ def commit(args: argparse.Namespace) -> int:
         if args.call_id is not None:
             info = thread.tool_result(args.call_id, text, message=args.note)
         else:
-            content = _content(args, text)
+            content = _make_content(args, text)
             info = thread.commit(content, args.note)
         print_info(args, thread, info)
     return 0
 
 
-def _content(args: argparse.Namespace, text: str) -> Content | JsonObject:
+def _make_content(args: argparse.Namespace, text: str) -> Content | JsonObject:
     """The content to commit; with `--force` any role is accepted."""
     if args.type == "dialogue":
         return DialogueContent(args.role, text, args.name)
@@ -117,7 +117,7 @@ def tag(thread: Thread, args: argparse.Namespace) -> None:
     if args.name is None:
         _list_tags(thread, args)
     else:
-        print_named(args, "tag", thread.tag, thread.untag)
+        create_or_delete(args, "tag", thread.tag, thread.untag)
 
 
 def note(thread: Thread, args: argparse.Namespace) -> None:
@@ -245,7 +245,7 @@ def _blame_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n",
         "--limit",
-        type=count,
+        type=whole_number,
         default=20,
         metavar="N",
         help="the maximum number of results (default: 20)",

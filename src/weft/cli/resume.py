@@ -58,7 +58,7 @@ def codex_path(file: SessionFile, environ: Mapping[str, str]) -> Path:
     return home / "sessions" / f"{now:%Y}" / f"{now:%m}" / f"{now:%d}" / name
 
 
-CLIENTS = {
+RESUMABLE_CLIENTS = {
     "claude": ResumableClient("claude", "claude-code", claude_path, ("--resume",)),
     "codex": ResumableClient("codex", "codex", codex_path, ("resume",)),
 }
@@ -76,7 +76,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"{REVISION} (default: the newest)",
     )
     parser.add_argument(
-        "--client", choices=CLIENTS, help="the client to start (default: the session's own)"
+        "--client",
+        choices=RESUMABLE_CLIENTS,
+        help="the client to start (default: the session's own)",
     )
     parser.add_argument("--program", metavar="PATH", help="the client's program, if not on PATH")
     parser.add_argument(
@@ -151,9 +153,9 @@ def read_target(args: argparse.Namespace, path: str) -> tuple[str, str | None]:
 def choose_client(name: str | None, store: Store, thread: str) -> ResumableClient:
     """The client that is asked for, or the one that the session comes from."""
     if name is not None:
-        return CLIENTS[name]
+        return RESUMABLE_CLIENTS[name]
     origin = read_origin(store, thread)
-    for client in CLIENTS.values():
+    for client in RESUMABLE_CLIENTS.values():
         if origin == client.format or thread.startswith(PREFIXES[client.format]):
             return client
     raise ConfigError(f"{thread!r} is not a client's session: choose a client with --client")

@@ -26,25 +26,26 @@ from .main import nonempty
 DEFAULT_URL = "http://127.0.0.1:8787"
 START_SECONDS = 20.0
 NOT_FOUND = 127
-PLACEHOLDER = "weft"
-"""The key of a program that does not start without one."""
+PLACEHOLDER_KEY = "weft"
+"""A key for programs that do not start without one."""
 
 KEY_VARIABLES = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
 RUNNERS = frozenset({"npx", "bunx", "pnpm", "yarn", "npm", "node", "bun", "env", "nice", "time"})
-"""Programs that run a client, whose name is one of the next words."""
+"""Programs that run another program, whose name is one of the next words."""
 
-LAUNCH = "from weft.cli.main import entry; entry()"
+LAUNCH_CODE = "from weft.cli.main import entry; entry()"
 Environment = Mapping[str, str]
 
 
 class Client(NamedTuple):
     """A client that needs more than the base-URL variables.
 
-    - `names`: what its program or its package is called.
-    - `options`: options before its own, with `{url}` for the gateway's.
-    - `variables`: variables that it reads, made from the gateway's URL, the environment and a
+    - `names`: the names of its program and its package.
+    - `options`: options that are put before its own; `{url}` is the gateway's URL.
+    - `variables`: makes the variables that it reads, from the gateway's URL, the environment and a
       temporary folder for files.
-    - `keys`, `login`: its key variables, and the file of a login, which a key would replace.
+    - `keys`: its key variables.
+    - `login`: the file that exists if the person is logged in. A key would replace the login.
     """
 
     names: tuple[str, ...]
@@ -55,17 +56,18 @@ class Client(NamedTuple):
 
 
 def opencode_variables(url: str, environ: Environment, _: Path) -> dict[str, str]:
-    """opencode's base URLs have the version in them, and its configuration wins over variables.
+    """The variables of opencode.
 
-    `OPENCODE_CONFIG_CONTENT` is merged over all of its files. https://opencode.ai/docs/config
+    Its base URLs include the version, and its configuration overrides variables.
+    `OPENCODE_CONFIG_CONTENT` overrides all of its files. https://opencode.ai/docs/config
     """
     bases = {"anthropic": f"{url}/v1", "openai": f"{url}/v1", "google": f"{url}/v1beta"}
-    ours = {"provider": {name: {"options": {"baseURL": base}} for name, base in bases.items()}}
+    config = {"provider": {name: {"options": {"baseURL": base}} for name, base in bases.items()}}
     try:
-        theirs: Any = json.loads(environ.get("OPENCODE_CONFIG_CONTENT") or "{}")
+        own: Any = json.loads(environ.get("OPENCODE_CONFIG_CONTENT") or "{}")
     except ValueError:
-        theirs = {}  # opencode would refuse it too
-    merged = merge(cast(dict[str, Any], theirs), ours) if isinstance(theirs, dict) else ours
+        own = {}  # opencode would refuse it too
+    merged = merge_json(cast(dict[str, Any], own), config) if isinstance(own, dict) else config
     return {
         "OPENCODE_CONFIG_CONTENT": json.dumps(merged),
         "ANTHROPIC_BASE_URL": f"{url}/v1",
@@ -73,10 +75,11 @@ def opencode_variables(url: str, environ: Environment, _: Path) -> dict[str, str
 
 
 def gemini_variables(_: str, environ: Environment, folder: Path) -> dict[str, str]:
-    """Gemini CLI uses its base URL only if its settings choose an API key, not a Google login.
+    """The variables of Gemini CLI.
 
-    No variable chooses that. If the person's settings do not, the program gets a home folder in
-    which only the settings differ; everything else is linked to the real one.
+    It uses its base URL only if its settings choose an API key and not a Google login, and no
+    variable sets that. If the person's settings do not choose a key, the program gets another home
+    folder with other settings; everything else there is linked to the real one.
     https://geminicli.com/docs/reference/configuration/
     """
     home = Path(environ.get("GEMINI_CLI_HOME") or Path.home()) / ".gemini"
@@ -84,9 +87,9 @@ def gemini_variables(_: str, environ: Environment, folder: Path) -> dict[str, st
         settings: Any = json.loads((home / "settings.json").read_text())
     except (OSError, ValueError):
         settings = {}
-    chosen = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+    key_settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
     current = cast(dict[str, Any], settings) if isinstance(settings, dict) else dict[str, Any]()
-    merged = merge(current, chosen)
+    merged = merge_json(current, key_settings)
     if merged == current:
         return {}
     for name in GEMINI_FOLDERS:
@@ -119,7 +122,7 @@ CLIENTS = (
     Client(("gemini", "gemini-cli"), variables=gemini_variables),
     Client(("opencode", "opencode-ai"), variables=opencode_variables),
 )
-OTHER = Client(())
+OTHER_CLIENT = Client(())
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -176,18 +179,22 @@ def run_through_gateway(
     if args.url is not None and flags:
         print_error("weft: --url names a running gateway: leave out the options of a new one")
         return 2
-    if args.url is not None and not answers(args.url.rstrip("/")):
+    if args.url is not None and not is_gateway(args.url.rstrip("/")):
         print_error(f"weft: no gateway answers at {args.url!r}: `weft serve` starts one")
         return 1
     gateway = None
-    url = args.url or (DEFAULT_URL if not flags and answers(DEFAULT_URL) else None)
+    url = args.url or (DEFAULT_URL if not flags and is_gateway(DEFAULT_URL) else None)
     if url is None:
         gateway, url = start_gateway(flags)
     url = url.rstrip("/")
     try:
-        before = count_exchanges(url)
+        exchanges_before = count_exchanges(url)
         code = run_child(command, url, folder)
-        if code != NOT_FOUND and before is not None and count_exchanges(url) == before:
+        if (
+            code != NOT_FOUND
+            and exchanges_before is not None
+            and count_exchanges(url) == exchanges_before
+        ):
             print_error(f"weft: no request of {command[0]!r} arrived at the gateway at {url}")
             print_error("weft: look up how the program sets its base URL, and set it to that URL")
         return code
@@ -209,24 +216,24 @@ def gateway_flags(args: argparse.Namespace) -> list[str]:
 
 def find_client(command: Sequence[str]) -> tuple[Client, int]:
     """The client that a command runs, and the index of its name: `npx codex` runs Codex."""
-    for place, word in enumerate(command[:4]):
+    for index, word in enumerate(command[:4]):
         name = os.path.basename(word).removesuffix(".exe").removesuffix(".js").partition("@")[0]
         for client in CLIENTS:
             if name in client.names:
-                return client, place
-        if place == 0 and name not in RUNNERS:
+                return client, index
+        if index == 0 and name not in RUNNERS:
             break
-    return OTHER, 0
+    return OTHER_CLIENT, 0
 
 
 def with_options(command: list[str], url: str) -> list[str]:
     """The command with the options that its program needs to use the gateway."""
-    client, place = find_client(command)
+    client, index = find_client(command)
     options = [option.replace("{url}", url) for option in client.options]
-    return [*command[: place + 1], *options, *command[place + 1 :]]
+    return [*command[: index + 1], *options, *command[index + 1 :]]
 
 
-def environment(
+def program_environment(
     command: Sequence[str], url: str, environ: Environment, folder: Path
 ) -> dict[str, str]:
     """The environment of the program: the base URLs, and placeholder keys if it needs keys to
@@ -254,16 +261,16 @@ def placeholder_keys(client: Client, environ: Environment) -> dict[str, str]:
         is_logged_in = sys.platform == "darwin" or Path(client.login).expanduser().exists()
         if is_logged_in or any(environ.get(variable) for variable in client.keys):
             return {}
-    return {variable: PLACEHOLDER for variable in client.keys if not environ.get(variable)}
+    return {variable: PLACEHOLDER_KEY for variable in client.keys if not environ.get(variable)}
 
 
-def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge_json(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Merge two JSON objects; if both have a value that is not an object, `over` wins."""
     merged = dict(base)
     for key, value in over.items():
         old: Any = merged.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
-            merged[key] = merge(cast(dict[str, Any], old), cast(dict[str, Any], value))
+            merged[key] = merge_json(cast(dict[str, Any], old), cast(dict[str, Any], value))
         else:
             merged[key] = value
     return merged
@@ -276,7 +283,7 @@ def run_child(command: list[str], url: str, folder: str | None = None) -> int:
         with TemporaryDirectory(prefix="weft-run-") as files:
             child = subprocess.Popen(
                 with_options(command, url),
-                env=environment(command, url, os.environ, Path(files)),
+                env=program_environment(command, url, os.environ, Path(files)),
                 cwd=folder,
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
@@ -301,7 +308,7 @@ def start_gateway(
     from .serve import require_server
 
     require_server()
-    command = [sys.executable, "-c", LAUNCH, "serve", "--port", "0", "--no-sample", *flags]
+    command = [sys.executable, "-c", LAUNCH_CODE, "serve", "--port", "0", "--no-sample", *flags]
     with TemporaryFile("w+") as log:
         gateway = subprocess.Popen(
             command,
@@ -334,14 +341,14 @@ def await_gateway(url: str) -> bool:
     """Whether the gateway answers in time."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        if answers(url):
+        if is_gateway(url):
             return True
         time.sleep(0.05)
     return False
 
 
-def answers(url: str, path: str | None = None) -> bool:
-    """Whether a Weft gateway answers at this URL; with a path, whether it answers there too."""
+def is_gateway(url: str, path: str | None = None) -> bool:
+    """Whether a Weft gateway answers at this URL, and with a path also at that path."""
     try:
         with urlopen(f"{url}/healthz", timeout=1) as reply:
             is_weft = b'"weft"' in reply.read(1000)

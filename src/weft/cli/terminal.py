@@ -25,12 +25,14 @@ from msgspec import Struct
 from weft.lazy import lazy_pattern
 from weft.printable import clean_line, clean_text
 
-from .console import LANES, STYLES, Console, raw
+from .console import LANE_COLOURS, STYLES, Console, raw_stream
 
 LESS = {"LESS": "FRX", "LESSCHARSET": "utf-8"}
 """Defaults for `less`: quit if the text fits the screen, show colours, leave the text there."""
 
 BAR_WIDTH = 24
+MIN_COLUMNS = 8
+"""A text gets at least this many columns, however narrow the screen is."""
 
 
 class Screen(Struct, frozen=True):
@@ -48,7 +50,7 @@ class Screen(Struct, frozen=True):
 
     def lane(self, text: str, number: int) -> str:
         """The text in the colour of one lane of the commit graph."""
-        return self.tint(text, LANES[number % len(LANES)])
+        return self.tint(text, LANE_COLOURS[number % len(LANE_COLOURS)])
 
     def safe(self, text: str) -> str:
         """The text without control sequences; a conversation may contain anything.
@@ -63,12 +65,11 @@ class Screen(Struct, frozen=True):
 
     def fit(self, text: str, used_columns: int = 0) -> str:
         """The text as one line that fits the screen beside `used_columns` columns."""
-        is_flat = text.isprintable() and "  " not in text and text.strip() == text
-        flat = text if is_flat else " ".join(text.split())
+        is_one_line = text.isprintable() and "  " not in text and text.strip() == text
+        line = text if is_one_line else " ".join(text.split())
         if self.width is None:
-            return flat
-        flat = self.safe(flat)
-        return shorten(flat, max(8, self.width - used_columns))
+            return line
+        return shorten(self.safe(line), max(MIN_COLUMNS, self.width - used_columns))
 
 
 PLAIN = Screen()
@@ -99,15 +100,15 @@ def plural(count: int, word: str) -> str:
 
 def excerpt_around(text: str, words: Sequence[str], width: int) -> str:
     """An excerpt of at most `width` columns around the first match of any of the words."""
-    flat = " ".join(text.split())
-    if columns(flat) <= width:
-        return flat
-    folded = flat.lower()
-    matches = [(index, word) for word in words if (index := folded.find(word.lower())) >= 0]
+    line = " ".join(text.split())
+    if columns(line) <= width:
+        return line
+    lowered = line.lower()
+    matches = [(index, word) for word in words if (index := lowered.find(word.lower())) >= 0]
     index, word = min(matches, default=(0, ""))
     before = max(0, (width - len(word)) // 2)
-    start = max(0, min(index - before, len(flat) - width))
-    return shorten(flat if not start else "…" + flat[start + 1 :], width)
+    start = max(0, min(index - before, len(line) - width))
+    return shorten(line if not start else "…" + line[start + 1 :], width)
 
 
 def columns(text: str) -> int:
@@ -136,7 +137,7 @@ def terminal_width() -> int:
 def paged() -> Generator[Screen]:
     """Send everything printed inside to the pager, if input and output are a terminal."""
     screen = read_screen(sys.stdout, os.environ)
-    command = pager(os.environ) if sys.stdout.isatty() and sys.stdin.isatty() else None
+    command = pager_command(os.environ) if sys.stdout.isatty() and sys.stdin.isatty() else None
     if command is None:
         yield screen
         return
@@ -158,7 +159,7 @@ def paged() -> Generator[Screen]:
                 process.stdin.close()
 
 
-def pager(environment: Mapping[str, str]) -> list[str] | None:
+def pager_command(environment: Mapping[str, str]) -> list[str] | None:
     """The command of the pager; `None` if there is none, or `PAGER` turns it off."""
     import shlex
     import shutil
@@ -175,7 +176,7 @@ class ProgressBar:
 
     def __init__(self, title: str, stream: TextIO | None = None) -> None:
         self._title = clean_line(title)
-        self._stream = raw(sys.stderr if stream is None else stream)
+        self._stream = raw_stream(sys.stderr if stream is None else stream)
         self._shown = False
 
     def __call__(self, done: int, total: int) -> None:
@@ -209,7 +210,7 @@ _FENCE = lazy_pattern(r"[ \t]*```")
 
 
 class MarkdownStream:
-    """Turns the deltas of one text into styled text."""
+    """Turns Markdown that arrives in pieces into styled text."""
 
     def __init__(self, colour: bool = True) -> None:
         """Without `colour` the markers are removed, and nothing is styled."""

@@ -4,8 +4,9 @@ A folder is searched for session files and other conversations, with all its sub
 are not conversations are skipped, each with a reason, and a file that fails never stops the others.
 
 An import can be repeated. A file in a folder that has the same size and time as at its last import
-is not read again; one that has grown updates its thread. The store knows these files by a link from
-a hash of path, size and time to a commit of the thread, so the record goes away with the thread.
+is not read again; one that has grown updates its thread. The store remembers a file as a link from
+the hash of its path, size and time to a commit of the thread, so deleting the thread deletes the
+link.
 
 The exit code is 0 if nothing failed. It is 1 if a file could not be read, or if a file that was
 named on the command line is not a conversation. Skipped files are not failures.
@@ -62,11 +63,11 @@ CLIENT_FOLDERS = (
 )
 """Where clients keep their sessions: the variable of their folder, its default, the subfolder."""
 
-State = Literal["imported", "unchanged", "skipped", "failed"]
+ImportState = Literal["imported", "unchanged", "skipped", "failed"]
 
 
-class Source(Struct, frozen=True):
-    """A file to import; `is_named` if the command line names it, and not only its folder."""
+class ImportSource(Struct, frozen=True):
+    """A file to import; `is_named`: the command line names the file itself, not only its folder."""
 
     name: str
     is_named: bool = True
@@ -76,7 +77,7 @@ class Outcome(Struct, frozen=True):
     """What happened to one file."""
 
     file: str
-    state: State
+    state: ImportState
     imports: tuple[Imported, ...] = ()
     reason: str = ""
 
@@ -121,9 +122,9 @@ def import_files(args: argparse.Namespace) -> int:
         raise ConfigError(f"{failures[0].file}: {failures[0].reason}")
     outcomes = list(failures)
     if sources:
-        with opened(writable_store(args), keeps_empty=False) as store:
+        with opened_store(writable_store(args), keeps_empty=False) as store:
             settings = ImportSettings(args.thread, args.format, args.force)
-            results = import_sources(store, sources, settings, fails_alone=not is_many)
+            results = import_sources(store, sources, settings, raises_errors=not is_many)
             for outcome in results:
                 outcomes.append(outcome)
                 if not args.json and outcome.state == "imported":
@@ -138,8 +139,8 @@ def import_files(args: argparse.Namespace) -> int:
     return int(any(outcome.state == "failed" for outcome in outcomes))
 
 
-def _is_named(outcome: Outcome, sources: Sequence[Source]) -> bool:
-    return Source(outcome.file) in sources
+def _is_named(outcome: Outcome, sources: Sequence[ImportSource]) -> bool:
+    return ImportSource(outcome.file) in sources
 
 
 def _print_imported(outcome: Outcome, *, is_brief: bool) -> None:
@@ -159,20 +160,20 @@ def describe_outcomes(outcomes: Sequence[Outcome]) -> str:
     return ", ".join([imported, *(f"{n:,} {state}" for state, n in counts.items() if n)])
 
 
-def find_sources(paths: Iterable[str]) -> tuple[list[Source], list[Outcome]]:
+def find_sources(paths: Iterable[str]) -> tuple[list[ImportSource], list[Outcome]]:
     """The files that paths name, each once, and the paths that name none."""
-    sources: dict[str, Source] = {}
+    sources: dict[str, ImportSource] = {}
     failures: list[Outcome] = []
     for path in paths:
         if path == STDIN:
-            sources.setdefault(path, Source(path))
+            sources.setdefault(path, ImportSource(path))
             continue
         expanded = path if os.path.lexists(path) else os.path.expanduser(path)
         if os.path.isdir(expanded):
             entries = list(files_below(expanded))
             reason = "there is no file with a conversation in this folder"
         elif os.path.lexists(expanded) or not has_magic(expanded):
-            sources[expanded] = Source(expanded)
+            sources[expanded] = ImportSource(expanded)
             continue
         else:
             entries = [
@@ -182,7 +183,7 @@ def find_sources(paths: Iterable[str]) -> tuple[list[Source], list[Outcome]]:
             ]
             reason = "no file matches"
         for entry in entries:
-            sources.setdefault(entry, Source(entry, is_named=False))
+            sources.setdefault(entry, ImportSource(entry, is_named=False))
         if not entries:
             failures.append(Outcome(path, "failed", reason=reason))
     return list(sources.values()), failures
@@ -207,14 +208,15 @@ class ImportSettings(Struct, frozen=True):
 
 def import_sources(
     store: Store,
-    sources: Sequence[Source],
+    sources: Sequence[ImportSource],
     settings: ImportSettings = ImportSettings(),  # noqa: B008
     *,
-    fails_alone: bool = False,
+    raises_errors: bool = False,
 ) -> Iterator[Outcome]:
     """Import the files one by one, with a progress bar on a terminal.
 
-    With `fails_alone`, an error is raised instead of reported.
+    With `raises_errors`, the error of a file is raised. Otherwise its outcome reports the error,
+    and the other files are imported.
     """
     for number, source in enumerate(sources):
         name = "standard input" if source.name == STDIN else Path(source.name).name
@@ -224,21 +226,24 @@ def import_sources(
         try:
             outcome = _import_source(store, source, settings, bar)
         except (WeftError, OSError) as error:
-            if fails_alone and isinstance(error, ThreadError | Damaged):
+            if raises_errors and isinstance(error, ThreadError | Damaged):
                 kind = Damaged if isinstance(error, Damaged) else ThreadError
                 raise kind(f"{source.name}: {error}") from None
-            if fails_alone or _is_of_store(error):
+            if raises_errors or _is_store_failure(error):
                 raise
-            is_odd = isinstance(error, ThreadError) and not source.is_named
-            reason = _reason(error)
-            outcome = Outcome(source.name, "skipped" if is_odd else "failed", reason=reason)
+            is_other_file = isinstance(error, ThreadError) and not source.is_named
+            reason = _describe_error(error)
+            outcome = Outcome(source.name, "skipped" if is_other_file else "failed", reason=reason)
         finally:
             bar.close()
         yield outcome
 
 
 def _import_source(
-    store: Store, source: Source, settings: ImportSettings, progress: Callable[[int, int], None]
+    store: Store,
+    source: ImportSource,
+    settings: ImportSettings,
+    progress: Callable[[int, int], None],
 ) -> Outcome:
     key = None if source.name == STDIN else _file_key(source.name)
     reads_anyway = source.is_named or settings.force
@@ -260,7 +265,7 @@ def _import_source(
 
 
 def _file_key(name: str) -> bytes:
-    """The key of a file in one state: its path, its size and when it was written."""
+    """The hash of a file's path, size and modification time."""
     status = os.stat(name)
     state = f"{os.path.realpath(name)}\0{status.st_size}\0{status.st_mtime_ns}"
     return object_id("import-file", state.encode("utf-8", "surrogateescape"))
@@ -278,12 +283,12 @@ def _link_file(store: Store, key: bytes, imports: Sequence[Imported]) -> None:
                 store.add_links(imported.thread, [(key, bytes.fromhex(head))])
 
 
-def _is_of_store(error: BaseException) -> bool:
-    """Whether the store failed, so that no other file can be imported either."""
+def _is_store_failure(error: BaseException) -> bool:
+    """Whether the store itself failed, so that no other file can be imported either."""
     return isinstance(error, StoreError) and not isinstance(error, Damaged)
 
 
-def _reason(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     if isinstance(error, OSError):
         return (error.strerror or str(error)).lower()
     return str(error)
@@ -311,10 +316,10 @@ def describe_import(imported: Imported) -> Iterator[str]:
 
 
 @contextmanager
-def opened(path: str, *, keeps_empty: bool = True) -> Generator[Store]:
-    """The store at an address, for the length of a `with`.
+def opened_store(path: str, *, keeps_empty: bool = True) -> Generator[Store]:
+    """The open store at an address; it is closed at the end.
 
-    Without `keeps_empty`, a new file that got no thread is removed again.
+    Without `keeps_empty`, a new store file is removed again if no thread was added to it.
     """
     file = Path(path.removeprefix("sqlite://"))
     is_new = "://" not in str(file) and not file.exists()
@@ -341,8 +346,8 @@ class ClientSessions(Struct, frozen=True):
 
 def import_client_sessions(store_address: str, sessions: Sequence[ClientSessions]) -> str:
     """Import the sessions of clients, and describe the result in one line."""
-    sources = [Source(file, is_named=False) for client in sessions for file in client.files]
-    with opened(store_address) as store:
+    sources = [ImportSource(file, is_named=False) for client in sessions for file in client.files]
+    with opened_store(store_address) as store:
         return describe_outcomes(list(import_sources(store, sources)))
 
 
@@ -379,10 +384,10 @@ def export_file(args: argparse.Namespace) -> int:
                 format,
                 branch=args.branch,
                 model=args.model,
-                render=_renderer() if format == "html" else None,
+                render=_find_renderer() if format == "html" else None,
                 folder=os.getcwd(),
             )
-    _write(args.output, data)
+    _write_output(args.output, data)
     for line in loss_lines(losses) if not args.json else ():
         print_error(line)
     if args.json and args.output is not None:
@@ -395,7 +400,7 @@ def export_file(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write(name: str | None, data: bytes) -> None:
+def _write_output(name: str | None, data: bytes) -> None:
     """Write to standard output, or to a file that only its owner may read."""
     if name is None:
         sys.stdout.buffer.write(data)
@@ -432,8 +437,8 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="an archive of every thread")
 
 
-def _renderer() -> Callable[[str], str] | None:
-    """The page's Markdown, if its libraries are installed; else texts are shown as they are."""
+def _find_renderer() -> Callable[[str], str] | None:
+    """The page's Markdown renderer; `None`, for plain text, if its libraries are not installed."""
     try:
         from weft.gateway.render import render
     except ImportError:
