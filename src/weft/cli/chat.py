@@ -322,6 +322,7 @@ class Chat:
                 self._exit_code = self._turn(None)
 
     def _run_command(self, name: str, argument: str) -> None:
+        """Run a line such as `/model NAME`; an error does not end the chat."""
         run = CHAT_COMMANDS.get(name)
         if run is None:
             print(safe(f"no command {name!r}"))
@@ -361,6 +362,8 @@ class Chat:
             return await run_turn(self.agent, text, self._args.json, sys.stdout, files)
 
     def _hint(self, line: str) -> None:
+        """Take a line that was typed while an answer is written: a command waits, other text is a
+        hint."""
         if COMMAND.match(line.strip()):
             self._queued_lines.append(line)  # it is run after the answer
         elif line.strip():
@@ -403,11 +406,13 @@ class Chat:
         print(safe(HELP.format(thread=self.thread.name)))
 
     def model(self, name: str) -> None:
+        """Show the model, or change it."""
         if name:
             self.use_model(name)
         print(safe(f"the model is {self.agent.model}"))
 
     def branch(self, name: str) -> None:
+        """List the branches; with a name, switch to that branch, which may be new."""
         if name and name not in self.thread.branches():
             self.thread.branch(name)
             print(safe(f"new branch {name!r}"))
@@ -417,6 +422,7 @@ class Chat:
             print(safe(f"{'*' if branch == self.thread.current else ' '} {branch}"))
 
     def undo(self, _: str) -> None:
+        """Undo the last turn."""
         undone = self.thread.undo(turn=True)
         message_text = "" if undone.commit is None else undone.commit.text
         text = message_text or str(undone)
@@ -427,6 +433,7 @@ class Chat:
         self._exit_code = self._turn(None)
 
     def compact(self, _: str) -> None:
+        """Compact the thread to half of its size."""
         tokens = self.thread.compile().tokens
         settings = make_compaction(self._args, self._catalog)
         budget = max(1, tokens // 2)
@@ -439,11 +446,13 @@ class Chat:
         print(safe(str(result)))
 
     def diff(self, commit: str) -> None:
+        """Show what changed since a commit, or since before the last message."""
         if not commit:
             commit = self._before_last_message()
         print(safe(str(self.thread.diff(commit)) or "nothing changed"))
 
     def attach(self, path: str) -> None:
+        """Send a file with the next message."""
         from weft.thread import read_attachments
 
         if not path:
@@ -453,6 +462,7 @@ class Chat:
         print(safe(f"{path!r} will be sent with your next message"))
 
     def tools(self, _: str) -> None:
+        """List the tools."""
         from weft.agent import ClaudeAgent
 
         if isinstance(self.agent, ClaudeAgent):
@@ -465,6 +475,7 @@ class Chat:
             print("no tools; start the chat with --mcp COMMAND to add some")
 
     def _before_last_message(self) -> str:
+        """The commit before the user's last message; raises `ThreadError` if there is none."""
         for info in self.thread.log():
             is_user = any(m.role == "user" and m.text for m in info.messages)
             if info.kind == "append" and is_user and info.parents:
@@ -472,6 +483,7 @@ class Chat:
         raise ThreadError("there is nothing before your last message")
 
     def _make_permissions(self) -> "Permissions | None":
+        """Asks before calls of tools; `None` if there is no terminal to ask in."""
         from weft.agent import Permissions, permissions_path
 
         if not self._is_terminal:
@@ -525,6 +537,7 @@ class TypedLines:
             self._waiting = None
 
     def _read(self) -> None:
+        """Read what was typed; called by the event loop."""
         data = os.read(self._file, 65536)
         if not data:
             self._is_open = False
@@ -583,11 +596,8 @@ async def run_turn(
                 printer.add(event.id, event.text)
             else:
                 printer.close()
-                print(
-                    clean_text(event_text(event)) if out.isatty() else event_text(event),
-                    end="",
-                    file=out,
-                )
+                shown_text = event_text(event)
+                print(clean_text(shown_text) if out.isatty() else shown_text, end="", file=out)
                 out.flush()
     printer.close()
     task = asyncio.current_task()

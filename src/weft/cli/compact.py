@@ -216,6 +216,7 @@ def _batch_line(batch: SummaryBatch) -> str:
 
 
 def compact(thread: Thread, args: argparse.Namespace) -> None:
+    """Compact the thread as the flags say, and print the result."""
     settings = _apply_config(thread, args)
     replacements = _read_replacements(args)
     if not args.json:

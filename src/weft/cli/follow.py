@@ -229,6 +229,7 @@ class LogPrinter:
                 self.show_new()
 
     def _show_exchange(self, event: Event) -> None:
+        """Show that an exchange waits, thinks or has ended."""
         id, thread, state = event["exchange"], event["thread"], event["state"]
         is_over = state in FINAL_STATES
         if not is_over:
@@ -255,14 +256,16 @@ class LogPrinter:
             self.show_new()
 
     def _show_retry(self, event: Event) -> None:
+        """Show that a request is sent again, and why."""
         from weft.agent import display_system_message
 
         notice = display_system_message(
             {**event["retry"], "type": "system", "subtype": "api_retry"}
         )
-        self._line(event["thread"], "sent again" if notice is None else notice.text, "old")
+        self._write_line(event["thread"], "sent again" if notice is None else notice.text, "old")
 
     def _show_block(self, event: Event) -> None:
+        """Show a piece of an answer: text at once, a call when its arguments are complete."""
         if self._as_json:
             self._print_json(event)
             return
@@ -281,10 +284,10 @@ class LogPrinter:
                 self._write_line(event["thread"], shorten(describe_call(call), LINE_WIDTH), "kind")
 
     def _show_commit(self, handle: Thread, info: CommitInfo) -> None:
-        attempts = handle.attempts(info.id) if self._as_json else []
+        """Show the messages of a commit, or what else it did."""
         if self._as_json:
             messages = [_message_json(message) for message in info.messages]
-            commit = commit_json(handle, info, group_attempts(attempts))
+            commit = commit_json(handle, info, group_attempts(handle.attempts(info.id)))
             self._print_json(
                 {"type": "commit", "thread": handle.name, **commit, "messages": messages}
             )
@@ -297,6 +300,7 @@ class LogPrinter:
             self._show_message(handle.name, message)
 
     def _show_message(self, thread: str, message: Message) -> None:
+        """Show the text, the calls and the results of a message, unless it was streamed."""
         if message.role == "assistant" and self._was_streamed(thread):
             return
         text = _text_without_results(message)
@@ -334,6 +338,7 @@ class LogPrinter:
         return f"{self._prefix(thread)}{self._screen.paint(f'{role}:', 'role')} "
 
     def _prefix(self, thread: str) -> str:
+        """The name of a thread, if several are followed."""
         if self._thread is not None:
             return ""
         name = self._screen.name(shorten(thread, NAME_WIDTH))
@@ -345,6 +350,7 @@ class LogPrinter:
         self._write(f"{self._prefix(thread)}{self._screen.paint(safe, style)}\n")
 
     def _end_line(self) -> None:
+        """End the line of a streamed text."""
         if self._current_block is not None:
             self._current_block = None
             self._write("\n")

@@ -127,6 +127,7 @@ def add_answers(parser: argparse.ArgumentParser) -> None:
 
 
 def _parse_answer(text: str) -> tuple[str, str]:
+    """The id and the answer in `ID=ANSWER`."""
     id, equals, answer = text.partition("=")
     if not id or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not ID=ANSWER")
@@ -195,6 +196,8 @@ def switch(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def merge(thread: Thread, args: argparse.Namespace) -> None:
+    """Merge a branch. `--answer` resolves single conflicts; `--strategy`, or for a squash
+    `--settle`, resolves the others."""
     is_squash = args.strategy == SQUASH
     resolve = read_strategy(args.settle if is_squash else args.strategy, args.answer)
     result = thread.merge(
@@ -298,6 +301,8 @@ def _turn_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _with_preview(add_options: AddOptions) -> AddOptions:
+    """The options of a command, with `--preview`."""
+
     def add(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--preview", action="store_true", help="show what it would do")
         add_options(parser)

@@ -285,6 +285,7 @@ def _graph_line(
     names: Mapping[Id, list[str]],
     screen: Screen,
 ) -> str:
+    """A line of the graph with its colours, and with the refs and the text of its commit."""
     characters = "".join(
         screen.lane(character, column // 2) if character != " " else character
         for column, character in enumerate(line.characters)

@@ -151,6 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_command(argv: Sequence[str] | None) -> int:
+    """Import the module of the command, parse its options, and run it."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = build_parser()
     parser.as_json = "--json" in arguments

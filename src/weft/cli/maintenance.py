@@ -59,6 +59,7 @@ def check_store(args: argparse.Namespace) -> int:
 
 
 def collect_garbage(args: argparse.Namespace) -> int:
+    """Remove data that no branch refers to, and print how much."""
     address = existing_store(args)
     swept = gc(address, days=args.days, preview=args.preview)
     if args.json:
@@ -82,6 +83,7 @@ def _why_nothing(address: str, days: float) -> str:
 
 
 def _describe_swept(swept: Swept) -> str:
+    """`3 commits and 5 entries, with 1 deleted thread,`."""
     objects = f"{plural(swept.commits, 'commit')} and {plural(swept.entries, 'entry')}"
     threads = f", with {plural(swept.threads, 'deleted thread')}," if swept.threads else ""
     return objects + threads

@@ -273,6 +273,7 @@ class MarkdownStream:
         return _POSSIBLE_MARKER.fullmatch(line) is not None
 
     def _read_code(self, line: str, newline: str, rest: str) -> str:
+        """A line of a code block, or the part of it that arrived."""
         self._at_line_start = bool(newline)
         self._waiting = rest
         if not newline and not line:
@@ -280,6 +281,7 @@ class MarkdownStream:
         return self._style(CODE, line) + newline
 
     def _read_inline(self, is_end: bool) -> str | None:
+        """The text up to the next marker, or the styles after a marker; `None` if not clear yet."""
         text = self._waiting
         end = next((i for i, c in enumerate(text) if c in "\n*`"), len(text))
         if end:
@@ -305,7 +307,7 @@ class MarkdownStream:
             return None
         if not self._bold and (text[2:3].isspace() or not text[2:]):
             self._waiting = text[2:]
-            return "**"  # a power, or the end: no text follows that could be bold
+            return "**"  # an operator, or the end: no text follows that could be bold
         self._waiting = text[2:]
         self._bold = not self._bold
         return self._restart_styles()

@@ -245,6 +245,7 @@ def _import_source(
     settings: ImportSettings,
     progress: Callable[[int, int], None],
 ) -> Outcome:
+    """Import one file, unless it is unchanged since its last import."""
     key = None if source.name == STDIN else _file_key(source.name)
     reads_anyway = source.is_named or settings.force
     if key is not None and not reads_anyway and store.newest_link(key, deleted=True) is not None:

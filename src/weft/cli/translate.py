@@ -167,6 +167,7 @@ def run_lines(source: BinaryIO, out: BinaryIO, defaults: dict[str, Any]) -> int:
 
 
 def run_line(line: bytes, number: int, defaults: dict[str, Any]) -> dict[str, Any]:
+    """The result of the job in a line, or its error."""
     job: dict[str, Any] = {}
     try:
         job = read_job(line, number, defaults)
@@ -256,6 +257,7 @@ JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 
 def job_body(job: dict[str, Any]) -> Any:
+    """The body of a job; raises `Refused` if it is missing."""
     body = job.get("body")
     if not isinstance(body, dict | bytes | str):
         raise Refused(f"the body is missing: {LINE_FORMAT}", param="body")
@@ -263,6 +265,7 @@ def job_body(job: dict[str, Any]) -> Any:
 
 
 def job_protocol(job: dict[str, Any], key: str) -> str:
+    """The `source` or `target` of a job; raises `Refused` if it is missing."""
     name = job.get(key)
     if not isinstance(name, str):
         raise Refused(f"the protocol is missing: {FLAGS[key]}, or {LINE_FORMAT}", param=key)
@@ -270,6 +273,7 @@ def job_protocol(job: dict[str, Any], key: str) -> str:
 
 
 def job_options(job: dict[str, Any], allowed: tuple[str, ...]) -> dict[str, Any]:
+    """The options of a job that its kind accepts; raises `Refused` for an unknown or wrong one."""
     options: Any = job.get("options") or {}
     if not isinstance(options, dict):
         raise Refused("must be an object", param="options")
@@ -282,6 +286,7 @@ def job_options(job: dict[str, Any], allowed: tuple[str, ...]) -> dict[str, Any]
 
 
 def read_sidecar(path: str | None) -> Any:
+    """The sidecar in a file; `None` without a path."""
     if path is None:
         return None
     with open(path, "rb") as file:

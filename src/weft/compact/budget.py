@@ -429,6 +429,7 @@ class BudgetSplit:
         return Plan(rows=tuple(rows), stripped=tuple(self.layout.stripped))
 
     def _extract(self, cutoff: int) -> Extract:
+        """The extract of what is folded at this cut-off, from the originals."""
         if cutoff not in self.extracts:
             rows = self.originals(self.layout.source_rows(cutoff))
             beside = self.layout.kept_rows(cutoff)

@@ -365,6 +365,7 @@ class Extract:
         return self._summaries[max_tokens]
 
     def _build(self, max_tokens: int) -> Message | None:
+        """The summary, without the cache of `within`."""
         smallest = self._smallest_message()
         if self.count(smallest) > max_tokens:
             return None
@@ -619,6 +620,7 @@ class Extract:
         return chosen
 
     def _smallest_message(self) -> Message:
+        """The smallest possible summary: the shortest line, or the first name of the index."""
         shortest = min(self.source.lines, key=lambda line: len(line.text) + len(line.speaker))
         candidates = [self._write((), [shortest], ())]
         if self.names:
@@ -744,6 +746,7 @@ def _read_units(
     name_values: dict[Name, float],
     request_pattern: re.Pattern[str] | None,
 ) -> _Units:
+    """The units of lines with their values. Words count only in prose, and rare ones count more."""
     words = [_longer_words(line.text) if line.is_prose else () for line in lines]
     spread = Counter(chain.from_iterable(words))
     total = sum(line.is_prose for line in lines)
@@ -905,6 +908,7 @@ def _item_factor(item: Item) -> float:
 
 
 def _candidate(item: Item, factor: float) -> Candidate:
+    """An item as a candidate for `choose_candidates`."""
     is_sentence = item.heading == FURTHER
     return Candidate(
         item.text,

@@ -308,16 +308,16 @@ def find_replaced(statements: Sequence[Statement], reader: NameReader) -> Iterat
         )
 
 
-def is_change(text: str) -> bool:
-    """Whether a statement says that something changed, and gives a figure or a name."""
+def states_change(text: str) -> bool:
+    """Whether a sentence clearly says that something changed, and gives a figure or a name."""
     if len(text) > MAX_STATEMENT_CHARS or is_question(text):
         return False
     is_clear = _CLEAR_CHANGE.search(text.lower()) is not None or _CORRECTS.search(text) is not None
     return is_clear and (_FIGURE.search(text) is not None or _PROPER.search(text) is not None)
 
 
-def has_change(text: str) -> bool:
-    """Whether a sentence of the user may say that something changed."""
+def may_state_change(text: str) -> bool:
+    """Whether a sentence has a word of change and is no question."""
     return _CHANGE.search(text.lower()) is not None and not is_question(text)
 
 

@@ -250,6 +250,7 @@ class Layout:
         return self._kept_rows_at[cutoff]
 
     def _build_kept_rows(self, cutoff: int) -> list[tuple[int, Row]]:
+        """The rows that stay, without the cache of `_numbered_kept_rows`."""
         fixed = self._fixed_at(cutoff)
         folded_rows = set(self.folded(cutoff))
         needed_blocks: dict[int, set[int]] = {}  # of folded rows, to complete pairs
@@ -408,6 +409,7 @@ def locate_range(
 
 
 def _find_row(rows: Sequence[Row], id: str, field: str) -> int:
+    """The number of the row whose id starts with `id`; raises `CompactRefused` for `field`."""
     for index, row in enumerate(rows):
         if row.id is not None and row.id.hex().startswith(id.lower()):
             return index

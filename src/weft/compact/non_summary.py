@@ -167,6 +167,7 @@ def without_orders(text: str) -> tuple[str, list[str]]:
 
 
 def _is_broken_json(text: str) -> bool:
+    """Whether a text starts like JSON and is not valid JSON."""
     body = _without_fence(text)
     starts_like_json = re.match(r"\{\s*[\"}]|\[\s*(?:[\[{\"\d\]-]|true\b|false\b|null\b)", body)
     return starts_like_json is not None and _parse(body) is None
@@ -182,6 +183,7 @@ def _without_fence(text: str) -> str:
 
 
 def _parse(text: str) -> object:
+    """The JSON value of a text; `None` if it is not JSON."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:

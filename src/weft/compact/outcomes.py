@@ -34,6 +34,11 @@ MAX_FINDING = 280
 """The longest confirmation, confirmation without a word of agreement, choice and finding, in
 characters. A choice shorter than `SHORT_CHOICE` is quoted with the question after it."""
 
+MIN_FINDING_WORDS = 3
+SHORT_FINDING_WORDS, REFERRING_FINDING_WORDS = 4, 8
+"""The fewest content words of a finding. One with fewer than 4 is quoted with the next sentence, and
+one with fewer than 8 that refers back is quoted with the sentence before it."""
+
 MAX_REPORT = 220
 SHORT_RESULT, MAX_RESULT = 300, 4000
 MAX_RESULT_LINE = 120
@@ -41,6 +46,9 @@ MAX_IDS = 3
 """The longest report and the longest line of a result, in characters. A result of at most
 `SHORT_RESULT` characters and `MAX_IDS` new identifiers is probably that of an action; that of a
 search has more. A result longer than `MAX_RESULT` is not read."""
+
+MIN_MENTIONED_DIGITS = 3
+"""Shorter figures occur by chance in a result and in the answer about it."""
 
 SHORT_TURN_WORDS = 4
 """A turn of the user with at most this many content words need not share words with its
@@ -464,12 +472,13 @@ def _findings(turns: Sequence[Turn]) -> Iterator[DraftItem]:
             if _FINDS.search(lowered) is None or is_supposed(sentence):
                 continue
             lines = [sentence]
-            if len(content_words(sentence)) < 4 and number + 1 < len(sentences):
+            words = len(content_words(sentence))
+            if words < SHORT_FINDING_WORDS and number + 1 < len(sentences):
                 lines.append(sentences[number + 1])
-            if number and refers_back(sentence) and len(content_words(sentence)) < 8:
+            if number and refers_back(sentence) and words < REFERRING_FINDING_WORDS:
                 lines.insert(0, sentences[number - 1])
             text = " ".join(lines)
-            if len(text) <= MAX_FINDING and len(content_words(text)) > 2:
+            if len(text) <= MAX_FINDING and len(content_words(text)) >= MIN_FINDING_WORDS:
                 yield DraftItem(row, text, tuple(lines))
 
 
@@ -559,7 +568,7 @@ def mentioned_results(turns: Sequence[Turn], uses: Sequence[ToolUse]) -> Iterato
         if number == len(turns) or turns[number].speaker != "assistant":
             continue
         figures = figures_in(" ".join(turns[number].sentences))
-        mentioned = {figure for figure in figures if len(figure) > 2}
+        mentioned = {figure for figure in figures if len(figure) >= MIN_MENTIONED_DIGITS}
         lines = [line.strip() for line in use.result[:MAX_RESULT].splitlines()]
         matching = [
             line

@@ -308,6 +308,7 @@ def _quote(text: str) -> str:
 def _request(
     model: Model, content: Sequence[Message], closing: str, prompt: str | None, limit: int
 ) -> Request:
+    """A request with the prompt, the content and the closing message."""
     messages = (
         Message("system", (Text(PROMPT if prompt is None else prompt),)),
         *content,

@@ -143,6 +143,7 @@ def _locate_span(
     checkpoints: dict[str, list[BlockPosition]],
     known: Set[str],
 ) -> Span:
+    """The blocks of one replacement; raises `CompactRefused` if there are none."""
     path = f"replacements[{number}]"
     start, end = (setup_end, 0), (len(rows), 0)
     if replacement.from_ is not None:
@@ -171,6 +172,7 @@ def _locate_span(
 def _find_checkpoint(
     id: str, path: str, checkpoints: dict[str, list[BlockPosition]], known: Set[str]
 ) -> BlockPosition:
+    """Where a checkpoint is; raises `CompactRefused` for `path` if it is not in one position."""
     matches = checkpoints.get(id, []) if id in known else []
     if len(matches) == 1:
         return matches[0]
@@ -204,6 +206,7 @@ def _positions_in(rows: Sequence[Row], span: Span) -> list[BlockPosition]:
 
 
 def _rows_in_any(rows: Sequence[Row], spans: Sequence[Span]) -> set[int]:
+    """The rows with a block in one of the ranges."""
     return {i for span in spans for i in _rows_in(rows, span)}
 
 
@@ -220,6 +223,7 @@ def _separate_call(pairs: list[Pair], call_id: str | None) -> tuple[Pair | None,
 def _strip(
     rows: Sequence[Row], removed: set[BlockPosition], pinned: set[int], strip_from: BlockPosition
 ) -> tuple[tuple[Stripped, ...], set[BlockPosition]]:
+    """The reminders and thinking to remove from `strip_from` on, and their positions."""
     stripped: list[Stripped] = []
     stripped_positions: set[BlockPosition] = set()
     for i, row in enumerate(rows):
@@ -314,6 +318,7 @@ def _split_row(
 
 
 def _describe_range(rows: Sequence[Row], span: Span, pinned: set[int]) -> Range:
+    """The record of a replaced range, without its pinned rows."""
     folded = [i for i in _rows_in(rows, span) if i not in pinned]
     return Range(
         from_=span.replacement.from_,

@@ -36,8 +36,8 @@ from .plan import block_kind
 MARK = "[Summary of earlier messages by the engine"
 """The start of every summary of this engine; the rest of its first line varies."""
 
-FRAME = ("[Summary of earlier messages", "[End of the summary]")
-"""The first and the last line of a marked summary (`batches.mark_summary`)."""
+FRAME_START, FRAME_END = "[Summary of earlier messages", "[End of the summary]"
+"""The start of the first line, and the last line, of a marked summary (`batches.mark_summary`)."""
 
 LABELS = {
     "path": "Paths",
@@ -397,11 +397,11 @@ class _Reader:
         self._drop_answered()
         self._drop_series()
         mentions = self._mentions()
-        totals = Counter(kind for kind, _ in mentions) + _left_out(self.rows)
+        totals = Counter(kind for kind, _ in mentions) + _omitted_names(self.rows)
         lines = [entry for entry in self.entries.values() if entry.number]
         lines.sort(key=attrgetter("number"))
         return Source(
-            tuple([_line(entry) for entry in lines]) or self._short_lines(),
+            tuple([_to_line(entry) for entry in lines]) or self._short_lines(),
             mentions,
             tuple(self.turns),
             tuple(self.uses),
@@ -426,6 +426,7 @@ class _Reader:
                     pass
 
     def _read_prose(self, row: int, speaker: str, text: str) -> None:
+        """Add the sentences of a text by a person or a model, or the index of an old summary."""
         if speaker == INDEX:
             entry = _Entry(text)
             self._count(row, "result", entry, tuple(self.reader.read(text)))
@@ -439,6 +440,7 @@ class _Reader:
             self._add(row, speaker, self._entry(sentence), field, is_long)
 
     def _read_call(self, row: int, name: str, arguments: str) -> None:
+        """Add the lines of a call's arguments; their speaker is the call."""
         use = self.use_of.get((row, arguments))
         if use is None or not use.arguments:
             for piece in _split_line(arguments.strip()):
@@ -448,24 +450,25 @@ class _Reader:
             is_address = key in PATH_KEYS or key in COMMAND_KEYS or key in OTHER_KEYS
             label = f"call {name}" if is_address or not use.path else f"call {name} {use.path}"
             field = "address" if is_address else "body"
-            for raw in value.splitlines():
-                line = _without_bullet(raw.strip())
+            for raw_line in value.splitlines():
+                line = _without_bullet(raw_line.strip())
                 for piece in _split_line(line) if len(line) > MAX_PIECE_CHARS else (line,):
                     self._add(row, label, self._entry(piece), field)
 
     def _read_output(self, row: int, label: str, text: str) -> None:
+        """Add the lines of a result, without line numbers; lines of a log are kept apart."""
         outputs = self.outputs
-        for raw in text.splitlines():
-            entries = outputs.get(raw)
+        for raw_line in text.splitlines():
+            entries = outputs.get(raw_line)
             if entries is None:
-                line = raw.strip()
+                line = raw_line.strip()
                 if "→" in line[:8] or "\t" in line[:8] or "|" in line[:6]:
-                    number = _NUMBERED.match(line)
-                    line = line[number.end() :] if number else line
-                if line[:1] in _LOG_STARTS and is_log_line(line):
+                    line_number = _NUMBERED.match(line)
+                    line = line[line_number.end() :] if line_number else line
+                if is_log_line(line):
                     self._add_log(row, label, line)
                     continue
-                entries = outputs[raw] = self._output_entries(line)
+                entries = outputs[raw_line] = self._output_entries(line)
             for entry in entries:
                 if not entry.number or entry.speaker == "user":
                     self._add(row, label, entry, "result")
@@ -482,13 +485,14 @@ class _Reader:
                 entry.is_long = False
 
     def _output_entries(self, line: str) -> tuple[_Entry, ...]:
-        """The texts of a line of output, without its bullet."""
+        """The entries of a line of output without its bullet; several if the line is long."""
         line = _without_bullet(line)
         if len(line) > MAX_PIECE_CHARS:
             return tuple([self._entry(piece) for piece in _split_line(line)])
         return (self._entry(line),) if line else ()
 
     def _entry(self, text: str) -> _Entry:
+        """The entry of a text; a new one if the text is new."""
         entry = self.entries.get(text)
         if entry is None:
             entry = self.entries[text] = _Entry(text)
@@ -497,6 +501,10 @@ class _Reader:
     def _add(
         self, row: int, speaker: str, entry: _Entry, field: str, is_long: bool = False
     ) -> None:
+        """Count the names of an entry, and make it the current line if it is worth reading.
+
+        What the user said stays the user's, even if others repeat it.
+        """
         text, is_new = entry.text, not entry.number
         names = entry.names
         if names is None:
@@ -602,21 +610,18 @@ class _Reader:
             if speaker != "user" or not any(is_question(sentence) for sentence in sentences):
                 continue
             answers = _replies(self.turns, number)
-            has_answer = any(map(_has_statement, answers)) or self._has_output(number)
+            has_answer = any(map(_has_statement, answers)) or self._has_calls_after(number)
             for sentence in sentences if has_answer else ():
                 if is_question(sentence):
                     self._entry(sentence).number = 0
 
-    def _has_output(self, number: int) -> bool:
-        """Whether a call comes between this turn and the next one by the user."""
-        row = self.turns[number].row
-        end = len(self.rows)
-        for later in range(number + 1, len(self.turns)):
-            if self.turns[later].speaker == "user":
-                end = self.turns[later].row
-                break
-        first = bisect_right(self.use_rows, row)
-        return first < len(self.uses) and self.uses[first].row < end
+    def _has_calls_after(self, number: int) -> bool:
+        """Whether there are calls between turn `number` and the next turn of the user."""
+        later_turns = (self.turns[later] for later in range(number + 1, len(self.turns)))
+        user_rows = (turn.row for turn in later_turns if turn.speaker == "user")
+        end = next(user_rows, len(self.rows))
+        first_call = bisect_right(self.use_rows, self.turns[number].row)
+        return first_call < len(self.uses) and self.uses[first_call].row < end
 
     def _short_lines(self) -> tuple[Line, ...]:
         """All pieces, however short, for rows without lines; without text, the kinds of blocks."""
@@ -636,7 +641,7 @@ class _Reader:
         )
 
 
-def _line(entry: _Entry) -> Line:
+def _to_line(entry: _Entry) -> Line:
     return Line(
         entry.number, entry.row, entry.speaker, entry.text, entry.names or (), entry.is_long
     )
@@ -679,6 +684,7 @@ def read_uses(rows: Sequence[Row]) -> list[ToolUse]:
 
 
 def _tool_use(row: int, call: ToolCall, result: ToolResult | None) -> ToolUse:
+    """A call of this row with its arguments decoded."""
     arguments = decode_arguments(call.arguments)
     path = next((arguments[key] for key in PATH_KEYS if arguments.get(key)), "")
     command = next((arguments[key] for key in COMMAND_KEYS if arguments.get(key)), "")
@@ -761,7 +767,9 @@ def _split_text(speaker: str, text: str) -> Iterable[Utterance]:
     if text.startswith(MARK):
         return _read_summary(text)
     if speaker == "summary":
-        lines = (line for line in text.splitlines() if not line.startswith(FRAME))
+        lines = (
+            line for line in text.splitlines() if not line.startswith((FRAME_START, FRAME_END))
+        )
         return ((speaker, "\n".join(lines)),)
     return split_injected(text) if speaker == "user" else ((speaker, text),)
 
@@ -806,7 +814,7 @@ def _read_summary(summary: str) -> Iterator[Utterance]:
     speaker = "summary"
     index_labels = tuple(f"{label}: " for label in LABELS.values())
     for line in summary.splitlines()[1:]:
-        if line == FRAME[1]:
+        if line == FRAME_END:
             continue
         if line.startswith(BULLET):
             yield speaker, _REMARK.sub("", line.removeprefix(BULLET))
@@ -966,7 +974,7 @@ def _all_texts(row: Row) -> Iterator[Utterance]:
                 pass
 
 
-def _left_out(rows: Sequence[Row]) -> Counter[str]:
+def _omitted_names(rows: Sequence[Row]) -> Counter[str]:
     """The number of names of each kind that the indexes of earlier summaries leave out."""
     counts: Counter[str] = Counter()
     kinds = {LABELS[kind]: kind for kind in KINDS}

@@ -42,10 +42,10 @@ from .facts import (
     content_words,
     figures_in,
     find_replaced,
-    has_change,
-    is_change,
+    may_state_change,
     refers_back,
     restates,
+    states_change,
 )
 from .outcomes import (
     Agreement,
@@ -93,7 +93,8 @@ MAX_LAST_ANSWER_CHARS = 280
 
 MAX_QUESTIONS = 3
 MAX_EARLIER_REQUESTS = 2
-"""How many questions of one turn, and how many sentences of an earlier request, are quoted."""
+MAX_STEPS = 3
+"""How many questions of one turn, sentences of an earlier request, and next steps are quoted."""
 
 MAX_FOLLOWING_CHARS = 60
 """A shorter sentence with figures after a change belongs to it."""
@@ -377,8 +378,8 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
     block.quoted.update(line for item in facts for line in item.lines)
     replaced = {text for item in facts for text in item.replaced}
     outdated = {text for item in facts for text in item.outdated}
-    block.add_drafts(FINDINGS, _holding_findings(source, replaced))
-    block.add_drafts(DONE, _holding_reports(source, block.quoted, replaced))
+    block.add_drafts(FINDINGS, _current_findings(source, replaced))
+    block.add_drafts(DONE, _current_reports(source, block.quoted, replaced))
     decision_items = _decision_items(source, decisions, block.quoted, replaced, outdated)
     block.add(DECISIONS, list(decision_items))
     return block.ordered(outdated)
@@ -444,6 +445,7 @@ class _StateBlock:
         )
 
     def _items(self, heading: str, drafts: Iterable[DraftItem]) -> Iterator[Item]:
+        """The drafts as items of a section."""
         for row, text, lines in drafts:
             names = tuple(self.source.reader.read(text))
             order = (HEADINGS.index(heading), row)
@@ -464,14 +466,14 @@ def _facts_beside(decisions: Sequence[Decision], source: Source) -> list[Item]:
     ]
 
 
-def _holding_findings(source: Source, replaced: Set[str]) -> list[DraftItem]:
+def _current_findings(source: Source, replaced: Set[str]) -> list[DraftItem]:
     """The findings without those that quote a statement which no longer holds."""
     findings = find_findings(source.turns, source.reader)
     current = [finding for finding in findings if replaced.isdisjoint(finding.lines)]
     return current[: MAX_ITEMS[FINDINGS]]
 
 
-def _holding_reports(source: Source, quoted: Set[str], replaced: Set[str]) -> list[DraftItem]:
+def _current_reports(source: Source, quoted: Set[str], replaced: Set[str]) -> list[DraftItem]:
     """The reports without those that another section quotes or that no longer hold."""
     reports = find_reports(source.turns, source.uses, source.reader)
     new = [report for report in reports if quoted.isdisjoint(report.lines)][: MAX_ITEMS[DONE]]
@@ -950,7 +952,7 @@ def _unmatched_changes(
     matched = {line for change in changes for line in change.lines}
     for statement, following in zip_longest(statements, statements[1:]):
         text = statement.text
-        if not statement.by_user or text in replaced or text in matched or not is_change(text):
+        if not statement.by_user or text in replaced or text in matched or not states_change(text):
             continue
         has_context = bool(statement.before) and refers_back(text)
         lines = (statement.before, text) if has_context else (text,)
@@ -974,7 +976,7 @@ def _statements(source: Source) -> Iterator[Statement]:
             continue
         is_user = speaker == "user"
         if is_user:
-            changes = [sentence for sentence in sentences if has_change(sentence)]
+            changes = [sentence for sentence in sentences if may_state_change(sentence)]
             changed_figures = {figure for text in changes for figure in figures_in(text)}
             stated = [sentence for sentence in sentences if not is_question(sentence)]
             stated_figures = {figure for text in stated for figure in figures_in(text)}
@@ -1068,7 +1070,7 @@ def _next_steps(source: Source) -> Iterator[DraftItem]:
             for number, sentence in enumerate(sentences)
             if is_question(sentence) or _INTENT.search(sentence.lower())
         ]
-        for number, step in steps[-3:]:
+        for number, step in steps[-MAX_STEPS:]:
             is_short = is_question(step) and len(content_words(step)) < MIN_QUESTION_WORDS
             needs_context = number > 0 and (is_short or _is_vague(step))
             lines = sentences[number - 1 : number + 1] if needs_context else [step]

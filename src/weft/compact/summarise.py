@@ -205,7 +205,13 @@ def max_chunk_tokens(job: SummaryJob, prior_tokens: int) -> int:
 
 
 class Summariser:
-    """The state of a summary in progress."""
+    """A summary in progress.
+
+    - `max_chunk`: the most tokens of turns in one request; halved if a request was too long
+    - `max_folded`: the most batches that one request merges
+    - `has_shortened`: a single batch was summarised again
+    - `too_long`: what was too long last, a key of `TOO_LONG_REASONS`
+    """
 
     def __init__(self, history: History, job: SummaryJob, count: Count) -> None:
         self.history = history
@@ -463,6 +469,7 @@ class Summariser:
         return max(limit, max_tokens)
 
     def _batch(self, text: str, chunk: Sequence[Row]) -> Batch:
+        """The batch of a chunk, with the times of its first and last message."""
         times = [
             self.history.times[row.id] for row in chunk if row.id in self.history.times and row.id
         ]

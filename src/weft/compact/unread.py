@@ -213,6 +213,7 @@ class _Excerpt:
         return self._original
 
     def _read_marker(self) -> tuple[str, int]:
+        """The same as `_read_original`, without its cache."""
         head, _, last = self.text.rpartition("\n")
         pattern = re.escape(MARKER).replace(r"\{left:,\}", r"[\d,]+")
         pattern = pattern.replace(r"\{total:,\}", r"([\d,]+)").replace(r"\{handle\}", self.handle)
