@@ -25,7 +25,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("message", "shown"),
+    ("message", "expected"),
     [
         (Message("assistant", (CALL,)), 'assistant: [calls calculator {"a":1}]'),
         (
@@ -40,18 +40,18 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids=str,
 )
 def test_a_message_is_shown_with_its_calls(
-    store: Path, capfd: pytest.CaptureFixture[str], message: Message, shown: str
+    store: Path, capfd: pytest.CaptureFixture[str], message: Message, expected: str
 ) -> None:
     with weft.open(store) as thread:
         thread.user("how much?")
         thread.commit_message(Message("assistant", (CALL,)))
         id = thread.commit_message(message).id
     main(["show", id])
-    assert f"\n\n{shown}\n" in capfd.readouterr().out
+    assert f"\n\n{expected}\n" in capfd.readouterr().out
     main(["compile"])
-    assert f"\n\n{shown}\n" in capfd.readouterr().out
+    assert f"\n\n{expected}\n" in capfd.readouterr().out
     main(["diff", "main~1"])
-    signed = shown.replace("\n", "\n+ ")
+    signed = expected.replace("\n", "\n+ ")
     assert f"+ {id[:12]} {signed}\n" in capfd.readouterr().out
 
 
@@ -90,11 +90,11 @@ def test_an_imported_result_belongs_to_the_tool(
     main(["show", "HEAD"])
     assert "\ntool: 42\n" in capfd.readouterr().out
     main(["show", "HEAD", "--json"])
-    (shown,) = json.loads(capfd.readouterr().out)["messages"]
-    assert shown == {"role": "user", "content": "42", "results": ["c1"]}
+    (result_json,) = json.loads(capfd.readouterr().out)["messages"]
+    assert result_json == {"role": "user", "content": "42", "results": ["c1"]}
     main(["show", "HEAD^", "--json"])
-    (shown,) = json.loads(capfd.readouterr().out)["messages"]
-    assert [call["name"] for call in shown["calls"]] == ["calculator"]
+    (call_json,) = json.loads(capfd.readouterr().out)["messages"]
+    assert [call["name"] for call in call_json["calls"]] == ["calculator"]
 
 
 def columns(text: str) -> int:
@@ -147,14 +147,14 @@ def test_a_pipe_gets_the_full_output(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("block", "shown"),
+    ("block", "expected"),
     [
         (Thinking("First I look.\nThen I " + "leap " * 40 + "far.", "sig"), "far."),
         (Thinking("", "sig"), "encrypted"),
         (Redacted("AAAA"), "encrypted"),
     ],
 )
-def test_thinking_can_be_shown(store, capsys, block, shown):
+def test_thinking_can_be_shown(store, capsys, block, expected):
     with weft.open(store, "main") as t:
         t.user("Where is it?")
         t.commit_message(Message("assistant", (block, Text("Here."))))
@@ -164,15 +164,15 @@ def test_thinking_can_be_shown(store, capsys, block, shown):
         return capsys.readouterr().out
 
     assert "thinking" not in cli("compile")
-    assert shown in cli("compile", "--reasoning")
+    assert expected in cli("compile", "--reasoning")
     values = json.loads(cli("compile", "--reasoning", "--json"))
-    assert shown in values[-1]["thinking"]
+    assert expected in values[-1]["thinking"]
     assert values[-1]["content"] == "Here."
     (line,) = [line for line in cli("show", "HEAD").splitlines() if "[thinking" in line]
     assert len(line) < 120
-    assert shown in cli("show", "HEAD", "--reasoning")
+    assert expected in cli("show", "HEAD", "--reasoning")
     shown_json = json.loads(cli("show", "HEAD", "--json"))
-    assert shown in shown_json["messages"][0]["thinking"]
+    assert expected in shown_json["messages"][0]["thinking"]
 
 
 @pytest.mark.parametrize("mark", ["pin", "skip"])

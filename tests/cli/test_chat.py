@@ -31,16 +31,16 @@ def chat(store: Path, text: str, *flags: str) -> str:
 
 
 def test_help_lists_every_command(tmp_path):
-    shown = chat(tmp_path / "a.db", "/help\n")
+    output = chat(tmp_path / "a.db", "/help\n")
     for command in ("model", "branch", "undo", "retry", "compact", "diff", "attach", "tools"):
-        assert f"/{command}" in shown
+        assert f"/{command}" in output
 
 
 def test_a_branch_is_created_switched_to_and_listed(tmp_path):
     lines = "Oslo is cold.\n/branch try\nBergen is wet.\n/branch main\nRain?\n/branch\n"
-    shown = chat(tmp_path / "a.db", lines)
-    assert "new branch 'try'" in shown
-    assert shown.rstrip().splitlines()[-2:] == ["* main", "  try"]
+    output = chat(tmp_path / "a.db", lines)
+    assert "new branch 'try'" in output
+    assert output.rstrip().splitlines()[-2:] == ["* main", "  try"]
     with weft.open(tmp_path / "a.db") as thread:
         assert "Bergen" not in str(thread.compile().to_dicts())
         thread.switch("try")
@@ -51,19 +51,19 @@ def test_the_model_can_be_changed(tmp_path):
     with scripted_upstream() as upstream:
         upstream.then(says("from the other"))
         flags = ("--upstream", f"u=openai-chat:{upstream.url}")
-        shown = chat(tmp_path / "a.db", "/model\n/model u/other\nhi\n", *flags)
+        output = chat(tmp_path / "a.db", "/model\n/model u/other\nhi\n", *flags)
         assert bodies(upstream)[0]["model"] == "other"
-    assert "the model is weft-offline" in shown
-    assert "the model is other" in shown
-    assert "from the other" in shown
+    assert "the model is weft-offline" in output
+    assert "the model is other" in output
+    assert "from the other" in output
 
 
 def test_retries_are_printed_while_they_happen(tmp_path):
     with scripted_upstream() as upstream:
         upstream.then(Scripted(b"{}", status=429, headers=[("retry-after", "0")]), says("at last"))
         flags = ("--upstream", f"u=openai-chat:{upstream.url}", "--model", "u/other")
-        shown = chat(tmp_path / "a.db", "hi\n", *flags)
-    assert shown.index("429 from u (too many requests); retry 1 of 3") < shown.index("at last")
+        output = chat(tmp_path / "a.db", "hi\n", *flags)
+    assert output.index("429 from u (too many requests); retry 1 of 3") < output.index("at last")
     with weft.open(tmp_path / "a.db") as thread:
         assert [attempt.reason.status for attempt in thread.attempts() if attempt.reason] == [429]
 
@@ -71,9 +71,9 @@ def test_retries_are_printed_while_they_happen(tmp_path):
 def test_a_model_without_a_key_is_refused_and_the_chat_continues(tmp_path, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    shown = chat(tmp_path / "a.db", "/model gpt-5\n/model\n")
-    assert "error: " in shown
-    assert "the model is weft-offline" in shown
+    output = chat(tmp_path / "a.db", "/model gpt-5\n/model\n")
+    assert "error: " in output
+    assert "the model is weft-offline" in output
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_a_refused_chat_creates_no_store(tmp_path, monkeypatch, run, flags):
 
 
 def test_a_diff_shows_the_last_turn(tmp_path):
-    shown = chat(tmp_path / "a.db", "Oslo is cold.\nBergen is wet.\n/diff\n")
-    added = [line for line in shown.splitlines() if line.startswith("+")]
+    output = chat(tmp_path / "a.db", "Oslo is cold.\nBergen is wet.\n/diff\n")
+    added = [line for line in output.splitlines() if line.startswith("+")]
     assert any("Bergen is wet." in line for line in added)
     assert not any("Oslo is cold." in line for line in added)
 
@@ -106,15 +106,15 @@ def test_a_diff_shows_the_last_turn(tmp_path):
     "command", ["/diff", "/undo", "/retry", "/compact", "/attach", "/branch x"]
 )
 def test_a_command_on_an_empty_thread_does_not_end_the_chat(tmp_path, command):
-    shown = chat(tmp_path / "a.db", f"{command}\n/model\n")
-    assert "the model is weft-offline" in shown
+    output = chat(tmp_path / "a.db", f"{command}\n/model\n")
+    assert "the model is weft-offline" in output
 
 
 def test_compact_makes_the_thread_smaller(tmp_path):
     lines = "".join(f"Fact {n}: the value is {n * 7}. {'word ' * 40}\n" for n in range(12))
-    shown = chat(tmp_path / "a.db", lines + "/compact\n")
+    output = chat(tmp_path / "a.db", lines + "/compact\n")
     with weft.open(tmp_path / "a.db") as thread:
-        assert [info.kind for info in thread.log()].count("compact") == 1, shown
+        assert [info.kind for info in thread.log()].count("compact") == 1, output
 
 
 def test_the_compaction_table_names_the_model_that_summarises(tmp_path):
@@ -126,16 +126,16 @@ def test_the_compaction_table_names_the_model_that_summarises(tmp_path):
             '[compaction]\nmodel = "u/small"\nprompt = "From the table."\n'
             f'[[upstream]]\nname = "u"\nprotocol = "openai-chat"\nurl = "{upstream.url}"\n'
         )
-        shown = chat(tmp_path / "a.db", lines + "/compact\n", "--config", str(config))
-        asked = bodies(upstream)[0]
-    assert asked["model"] == "small"
-    assert asked["messages"][0]["content"] == "From the table."
-    assert "small" in shown
+        output = chat(tmp_path / "a.db", lines + "/compact\n", "--config", str(config))
+        request_body = bodies(upstream)[0]
+    assert request_body["model"] == "small"
+    assert request_body["messages"][0]["content"] == "From the table."
+    assert "small" in output
 
 
 def test_a_path_is_not_a_command(tmp_path):
-    shown = chat(tmp_path / "a.db", "/etc/hosts has what?\n")
-    assert "no command" not in shown
+    output = chat(tmp_path / "a.db", "/etc/hosts has what?\n")
+    assert "no command" not in output
 
 
 def test_tools_are_listed_and_refused_without_a_terminal(tmp_path):
@@ -145,9 +145,9 @@ def test_tools_are_listed_and_refused_without_a_terminal(tmp_path):
             "--upstream", f"u=openai-chat:{upstream.url}", "--model", "u/m",
             "--mcp", f"{sys.executable} {SERVER}",
         )  # fmt: skip
-        shown = chat(tmp_path / "a.db", "/tools\nadd them\n", *flags)
-    assert "add (demo): Add two numbers." in shown
-    assert "the user did not allow this call" in shown
+        output = chat(tmp_path / "a.db", "/tools\nadd them\n", *flags)
+    assert "add (demo): Add two numbers." in output
+    assert "the user did not allow this call" in output
 
 
 def test_a_person_is_asked_and_always_is_stored(tmp_path):

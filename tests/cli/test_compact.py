@@ -24,7 +24,7 @@ def run(run: Run) -> Run:
     return run
 
 
-def said(run: Run) -> list[str]:
+def message_texts(run: Run) -> list[str]:
     return [row["content"] for row in json.loads(run("compile", "--json")[1])]
 
 
@@ -42,7 +42,7 @@ def test_a_summary_replaces_all_but_the_kept_turns(
     run: Run, flags: list[str], left: list[str]
 ) -> None:
     assert run("compact", *flags)[0] == 0
-    first, *rest = said(run)
+    first, *rest = message_texts(run)
     assert [unmarked(first), *rest] == left
 
 
@@ -76,12 +76,12 @@ def test_a_summary_replaces_all_but_the_kept_turns(
 def test_contradictory_flags_are_refused_by_name(
     run: Run, flags: list[str], named: list[str]
 ) -> None:
-    before = said(run)
+    before = message_texts(run)
     code, out, err = run("compact", *flags)
     assert code != 0
     assert out == ""
     assert [word for word in named if word not in err] == []
-    assert said(run) == before
+    assert message_texts(run) == before
 
 
 def test_the_help_describes_strip(run: Run) -> None:
@@ -89,22 +89,22 @@ def test_the_help_describes_strip(run: Run) -> None:
 
 
 def test_P1_a_model_writes_the_summary_and_a_preview_asks_no_model(run: Run) -> None:
-    before = said(run)
+    before = message_texts(run)
     code, out, err = run("compact", "--model", "weft-offline", "--preview")
     assert (code, err) == (0, "")
     assert "would compact 4 messages" in out
     assert "1 request to weft-offline" in out
-    assert said(run) == before
+    assert message_texts(run) == before
     assert "may save nothing" in out
     code, out, err = run("compact", "--model", "weft-offline", "--keep", "1")
     assert (code, out, "would save nothing" in err) == (1, "", True)
-    assert said(run) == before
+    assert message_texts(run) == before
     code, out, _ = run("compact", "--model", "weft-offline", "--keep", "1", "--force", "--json")
     done = json.loads(out)
     assert (code, done["model"], done["requests"], done["messages"]) == (0, "weft-offline", 1, 4)
-    assert said(run)[1:] == ["question 2", "answer 2"]
+    assert message_texts(run)[1:] == ["question 2", "answer 2"]
     assert run("revert", done["commit"])[0] == 0
-    assert said(run) == before
+    assert message_texts(run) == before
 
 
 def test_P1_an_upstream_can_be_named_and_its_progress_goes_to_stderr(run: Run) -> None:
@@ -181,7 +181,7 @@ def test_P2_custom_weights_decide_what_stays(run: Run, tmp_path: Path) -> None:
         run("commit", f"answer {n}", "--role", "assistant")
     flags = ["--keep", "1", "--verbatim", "10", "--scoring", str(file)]
     assert run("compact", "--model", "weft-offline", *flags)[0] == 0
-    assert said(run)[1] == "beware of the kraken"
+    assert message_texts(run)[1] == "beware of the kraken"
     file.write_text("recency = 1.5")
     code, _, err = run("compact", "--model", "weft-offline", *flags)
     assert code != 0

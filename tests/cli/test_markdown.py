@@ -36,9 +36,9 @@ def show(pieces: list[str], colour: bool = True) -> str:
 
 @pytest.mark.parametrize(("text", "plain", "styled"), ROWS)
 def test_markers_become_styles(text, plain, styled):
-    shown = show([text])
-    assert STYLE.sub("", shown) == plain
-    assert styled in shown
+    output = show([text])
+    assert STYLE.sub("", output) == plain
+    assert styled in output
     assert show([text], colour=False) == plain
 
 
@@ -53,10 +53,10 @@ def test_every_split_shows_the_same(text):
 @given(st.text(alphabet="a *`#-\n>1", max_size=60), st.integers(1, 7))
 def test_no_text_is_lost_and_no_style_stays_open(text, size):
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
-    shown = show(pieces)
-    letters = re.sub(r"[^a1]", "", STYLE.sub("", shown))
+    output = show(pieces)
+    letters = re.sub(r"[^a1]", "", STYLE.sub("", output))
     assert letters == re.sub(r"[^a1]", "", text)
-    styles = STYLE.findall(shown)
+    styles = STYLE.findall(output)
     assert not styles or styles[-1] == "\x1b[0m"
     assert STYLE.sub("", show(pieces)) == STYLE.sub("", show([text]))
 
@@ -68,6 +68,6 @@ def test_text_appears_before_its_line_is_complete():
 
 
 def test_a_chat_on_a_terminal_shows_no_markers(tmp_path):
-    shown = run_on_terminal(tmp_path / "a.db", "chat", "say **bold** and `code`").decode()
-    assert "**" not in shown
-    assert "bold" in shown
+    output = run_on_terminal(tmp_path / "a.db", "chat", "say **bold** and `code`").decode()
+    assert "**" not in output
+    assert "bold" in output

@@ -15,7 +15,7 @@ def of_json(result: tuple[int, str, str]) -> Any:
     return json.loads(result[1])
 
 
-def said(run: Any) -> list[str]:
+def message_texts(run: Any) -> list[str]:
     return [row["content"] for row in of_json(run("compile", "--json"))]
 
 
@@ -36,18 +36,18 @@ def test_rebase_cherry_pick_and_reset(run: Any) -> None:
     preview = of_json(run("rebase", "main", "--preview", "--json"))
     assert [row["content"] for row in preview["messages"]] == ["a", "m", "x", "y"]
     assert preview["cache_lost"] > 0
-    assert said(run) == ["a", "x", "y"]
+    assert message_texts(run) == ["a", "x", "y"]
     assert of_json(run("rebase", "main", "--json"))["kind"] == "append"
-    assert said(run) == ["a", "m", "x", "y"]
+    assert message_texts(run) == ["a", "m", "x", "y"]
     run("switch", "main")
     assert "tokens" in run("cherry-pick", ids[1], "--preview")[1]
     run("cherry-pick", ids[1])
-    assert said(run) == ["a", "m", "y"]
+    assert message_texts(run) == ["a", "m", "y"]
     assert run("reset", ids[0], "--preview")[0] == 0
     run("reset", "f")
-    assert said(run) == ["a", "m", "x", "y"]
+    assert message_texts(run) == ["a", "m", "x", "y"]
     run("undo")
-    assert said(run) == ["a", "m", "y"]
+    assert message_texts(run) == ["a", "m", "y"]
 
 
 def test_a_squash_merges_a_branch_as_one_message(run: Any) -> None:
@@ -58,7 +58,7 @@ def test_a_squash_merges_a_branch_as_one_message(run: Any) -> None:
     )
     assert [row["content"] for row in preview["messages"]] == ["a", "m", "B"]
     run("merge", "f", "--strategy", "squash", "--text", "B")
-    assert said(run) == ["a", "m", "B"]
+    assert message_texts(run) == ["a", "m", "B"]
 
 
 def test_tags_notes_blame_and_versions(run: Any) -> None:
@@ -72,14 +72,14 @@ def test_tags_notes_blame_and_versions(run: Any) -> None:
     run("note", ids[0], "said in haste")
     assert of_json(run("note", "--json"))[0]["about"] == ids[0]
     assert run("note", ids[0], "--list")[1] == f"{ids[0][:12]} said in haste\n"
-    assert said(run) == ["alpha", "beta"]
+    assert message_texts(run) == ["alpha", "beta"]
     edit = of_json(run("edit", ids[0], "omega", "--json"))["id"]
     (blame,) = of_json(run("blame", "omega", "--json"))
     assert (blame["commit"], blame["live"]) == (edit, True)
     assert "gone user: alpha" in run("blame", "alpha")[1]
     assert [v["text"] for v in of_json(run("versions", ids[0], "--json"))] == ["alpha", "omega"]
     assert "would" not in run("restore", ids[0])[1]
-    assert said(run) == ["alpha", "beta"]
+    assert message_texts(run) == ["alpha", "beta"]
 
 
 def test_show_sent_prints_the_sent_bytes(run: Any, tmp_path: Path) -> None:
@@ -136,4 +136,4 @@ def test_a_squash_resolves_what_both_sides_changed(run: Any) -> None:
     squash = ["merge", "f", "--strategy", "squash", "--text", "B"]
     assert run(*squash)[0] != 0
     run(*squash, "--settle", "theirs")
-    assert said(run) == ["theirs", "B"]
+    assert message_texts(run) == ["theirs", "B"]

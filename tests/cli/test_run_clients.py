@@ -102,24 +102,24 @@ def test_gemini_uses_a_key_whatever_its_login_setting(home: Path) -> None:
     settings = {"ui": {"theme": "x"}, "security": {"auth": {"selectedType": "oauth-personal"}}}
     (own / "settings.json").write_text(json.dumps(settings))
     (own / "GEMINI.md").write_text("notes")
-    _, shown = started(home, program(home, "gemini", COPY))
-    assert shown["base"].startswith("http://127.0.0.1:")
-    assert json.loads(shown["settings"]) == {
+    _, printed = started(home, program(home, "gemini", COPY))
+    assert printed["base"].startswith("http://127.0.0.1:")
+    assert json.loads(printed["settings"]) == {
         "ui": {"theme": "x"},
         "security": {"auth": {"selectedType": "gemini-api-key"}},
     }
-    assert set(shown["entries"]) >= {"GEMINI.md", "tmp", "history", "settings.json"}
+    assert set(printed["entries"]) >= {"GEMINI.md", "tmp", "history", "settings.json"}
     assert json.loads((own / "settings.json").read_text()) == settings  # the person's own stay
     assert (own / "tmp" / "session.json").read_text() == "kept"
-    assert not Path(shown["home"]).exists()
+    assert not Path(printed["home"]).exists()
 
 
 def test_gemini_with_a_key_in_its_settings_gets_its_own_home(home: Path) -> None:
     (home / ".gemini").mkdir()
     chosen = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
     (home / ".gemini" / "settings.json").write_text(json.dumps(chosen))
-    _, shown = started(home, program(home, "gemini", COPY))
-    assert shown["home"] is None
+    _, printed = started(home, program(home, "gemini", COPY))
+    assert printed["home"] is None
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def answer(text: str) -> Scripted:
 
 
 @pytest.mark.parametrize(
-    ("flags", "asked", "sent"),
+    ("flags", "requested", "sent"),
     [
         (["--model", "house"], ["claude-opus-4-6", "claude-haiku"], ["house", "house"]),
         (["--alias", "claude-*=house"], ["claude-x", "other"], ["house", "other"]),
@@ -171,15 +171,15 @@ def answer(text: str) -> Scripted:
     ],
 )
 def test_run_redirects_model_names(
-    home: Path, flags: list[str], asked: list[str], sent: list[str]
+    home: Path, flags: list[str], requested: list[str], sent: list[str]
 ) -> None:
     with scripted_upstream() as upstream:
         upstream.then(answer("from the house"))
         words = ["--store", "s.db", f"--upstream=up=openai-chat:{upstream.url}", *flags, "--"]
-        done = run(home, *words, sys.executable, "-c", ASK, *asked)
+        done = run(home, *words, sys.executable, "-c", ASK, *requested)
         assert done.returncode == 0, done.stderr
         assert [json.loads(request["body"])["model"] for request in upstream.requests] == sent
-    assert len(done.stdout.splitlines()) >= len(asked)
+    assert len(done.stdout.splitlines()) >= len(requested)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ OTHER = make_provider("other", "anthropic", "http://127.0.0.1:2")
 
 
 @pytest.mark.parametrize(
-    ("table", "asked", "target"),
+    ("table", "requested", "target"),
     [
         ({"claude-*": "up/gpt"}, "claude-x", ("up", "gpt")),  # a target may name its upstream
         ({"*": "up/any", "claude-*": "up/long"}, "claude-x", ("up", "long")),
@@ -228,10 +228,10 @@ OTHER = make_provider("other", "anthropic", "http://127.0.0.1:2")
     ],
 )
 def test_an_alias_names_the_upstreams_model(
-    table: dict[str, str], asked: str, target: tuple[str, str]
+    table: dict[str, str], requested: str, target: tuple[str, str]
 ) -> None:
     aliases = read_aliases([], table)
-    route = find_route(asked, "anthropic", (UP, OTHER), load_catalog(), aliases=aliases)
+    route = find_route(requested, "anthropic", (UP, OTHER), load_catalog(), aliases=aliases)
     assert (route.provider.name, route.model) == target
 
 

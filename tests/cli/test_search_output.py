@@ -21,7 +21,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),  # the list has 36 columns for a text on a terminal of 60
+    ("text", "expected"),  # the list has 36 columns for a text on a terminal of 60
     [
         ("short needle here", "short needle here"),
         ("a" * 50 + " needle " + "b" * 50, f"…{'a' * 13} needle {'b' * 13}…"),
@@ -30,11 +30,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("one\nneedle", "one needle"),
     ],
 )
-def test_a_text_is_truncated_around_the_match(store: Path, text: str, shown: str) -> None:
+def test_a_text_is_truncated_around_the_match(store: Path, text: str, expected: str) -> None:
     with weft.open(store) as thread:
         id = thread.user(text).id
     out = run_on_terminal(store, "search", "needle", PAGER="cat", NO_COLOR="1").decode()
-    assert out == f"{id[:12]} live user: {shown}\n"
+    assert out == f"{id[:12]} live user: {expected}\n"
 
 
 def test_a_search_has_one_short_line_for_each_message(
@@ -61,13 +61,13 @@ def test_notes_tags_and_titles_are_labelled(store: Path, capfd: pytest.CaptureFi
         thread.tag("v2-final", id)
     with weft.open(store, "other") as thread:
         thread.user("Something else.")
-    for words, shown in (
+    for words, expected in (
         ("priya", f"{id[:12]} billing-bot live note: Priya knows it."),
         ("pay-417", f"{id[:12]} billing-bot live metadata: ticket: PAY-417"),
         ("final", f"{id[:12]} billing-bot live tag: v2-final"),
     ):
         main(["search", words])
-        assert capfd.readouterr().out == f"{shown}\n"
+        assert capfd.readouterr().out == f"{expected}\n"
     main(["search", "billing", "--json"])
     (row,) = json.loads(capfd.readouterr().out)
     assert (row["kind"], row["text"], row["thread"]) == ("name", "billing-bot", "billing-bot")

@@ -93,7 +93,7 @@ def test_a_long_import_shows_its_progress_on_a_terminal_only(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),  # the log has 20 columns for a text on a terminal of 60
+    ("text", "expected"),  # the log has 20 columns for a text on a terminal of 60
     [
         ("m" * 20, "m" * 20),
         ("m" * 21, "m" * 19 + "…"),
@@ -105,13 +105,13 @@ def test_a_long_import_shows_its_progress_on_a_terminal_only(tmp_path: Path) -> 
     ],
 )
 def test_a_text_is_truncated_to_the_width_of_the_terminal(
-    tmp_path: Path, text: str, shown: str
+    tmp_path: Path, text: str, expected: str
 ) -> None:
     path = tmp_path / "store.db"
     with weft.open(path) as thread:
         thread.user(text)
     (line,) = run_on_terminal(path, "log", PAGER="cat").decode().splitlines()
-    assert _bare(line)[40:] == shown
+    assert _bare(line)[40:] == expected
 
 
 def letters(graph: str) -> list[tuple[bytes, list[bytes]]]:

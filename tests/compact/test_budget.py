@@ -54,11 +54,11 @@ def words(message: Message) -> int:
     return len(message.blocks)
 
 
-def cost(made) -> int:
-    return sum(count(row.message) for row in made)
+def cost(thread_rows) -> int:
+    return sum(count(row.message) for row in thread_rows)
 
 
-def said(role: str, text: str, **fields) -> Row:
+def text_row(role: str, text: str, **fields) -> Row:
     fields.setdefault("id", text.encode()[:20].ljust(20))
     return Row(message=Message(role, (Text(text),)), **fields)
 
@@ -99,8 +99,10 @@ def test_required_messages_stay_and_recent_messages_fill_the_rest(
     thread: tuple[str, ...], budget: int, expected: str
 ) -> None:
     planned = plan_budget(rows(*thread), budget, count=words)
-    shown = ["u:SUMMARY" if row.kind == "summary" else write([row])[0] for row in planned.rows]
-    assert shown == expected.split("|")
+    planned_rows = [
+        "u:SUMMARY" if row.kind == "summary" else write([row])[0] for row in planned.rows
+    ]
+    assert planned_rows == expected.split("|")
 
 
 @pytest.mark.parametrize(
@@ -115,22 +117,22 @@ def test_required_messages_stay_and_recent_messages_fill_the_rest(
 def test_a_budget_that_is_too_small_is_refused_with_the_minimum(
     thread: tuple[str, ...], needed: int
 ) -> None:
-    made = rows(*thread)
+    thread_rows = rows(*thread)
     with pytest.raises(BudgetExceeded, match=f"needs? {needed} tokens") as refused:
-        plan_budget(made, needed - 1, count=words)
+        plan_budget(thread_rows, needed - 1, count=words)
     assert (refused.value.needed, refused.value.budget) == (needed, needed - 1)
-    assert cost_of(plan_budget(made, needed, count=words).rows) <= needed
+    assert cost_of(plan_budget(thread_rows, needed, count=words).rows) <= needed
 
 
 def test_a_refusal_never_asks_for_more_than_the_thread_has() -> None:
-    made = [said("user", "a"), said("assistant", "b"), said("user", "c " * 60)]
+    thread_rows = [text_row("user", "a"), text_row("assistant", "b"), text_row("user", "c " * 60)]
     with pytest.raises(BudgetExceeded, match="would save nothing") as refused:
-        plan_budget(made, cost(made) - 1, count=count)
-    assert refused.value.needed == cost(made)
+        plan_budget(thread_rows, cost(thread_rows) - 1, count=count)
+    assert refused.value.needed == cost(thread_rows)
 
 
-def cost_of(made) -> int:
-    return sum(words(row.message) for row in made)
+def cost_of(thread_rows) -> int:
+    return sum(words(row.message) for row in thread_rows)
 
 
 @pytest.mark.parametrize(
@@ -143,15 +145,17 @@ def cost_of(made) -> int:
     ],
 )
 def test_keep_is_the_number_of_kept_turns(keep: int, expected: str) -> None:
-    made = rows("s:r", "u:a", "u:b", "a:!c1", "t:=c1", "u:c", "a:d")
-    planned = plan_budget(made, 100, keep=keep, count=words)
-    shown = ["u:SUMMARY" if row.kind == "summary" else write([row])[0] for row in planned.rows]
-    assert shown == expected.split("|")
+    thread_rows = rows("s:r", "u:a", "u:b", "a:!c1", "t:=c1", "u:c", "a:d")
+    planned = plan_budget(thread_rows, 100, keep=keep, count=words)
+    planned_rows = [
+        "u:SUMMARY" if row.kind == "summary" else write([row])[0] for row in planned.rows
+    ]
+    assert planned_rows == expected.split("|")
 
 
 def test_a_summary_is_at_most_a_quarter_of_what_it_replaces() -> None:
-    old = [said("user", f"Fact {n}: file_{n}.py has {n}{n} lines.") for n in range(200)]
-    planned = plan_budget([*old, said("user", "Go on.")], 100_000, keep=1, count=count)
+    old = [text_row("user", f"Fact {n}: file_{n}.py has {n}{n} lines.") for n in range(200)]
+    planned = plan_budget([*old, text_row("user", "Go on.")], 100_000, keep=1, count=count)
     assert cost(planned.rows[:1]) <= cost(old) / 4
 
 
@@ -173,16 +177,18 @@ def test_there_must_be_something_to_compact(
 
 
 STORY = [
-    said("system", "You repair programs."),
-    said("user", "The build of src/app/main.py fails. You must never touch vendor/lib.js."),
-    said("assistant", "I will look at the traceback first. Let me see what happens there."),
-    said("user", "ImportError: cannot import name 'parse_row' from app.rows, exit status 117."),
-    said("assistant", "The function parse_row was renamed in commit 9f3ac21d. I changed main.py."),
-    said("user", "Fine. The budget for this is $47,500 and 1,234 tests must pass."),
-    *[said("assistant", f"Step number {word} is done and nothing else happened.") for word in
+    text_row("system", "You repair programs."),
+    text_row("user", "The build of src/app/main.py fails. You must never touch vendor/lib.js."),
+    text_row("assistant", "I will look at the traceback first. Let me see what happens there."),
+    text_row("user", "ImportError: cannot import name 'parse_row' from app.rows, exit status 117."),
+    text_row(
+        "assistant", "The function parse_row was renamed in commit 9f3ac21d. I changed main.py."
+    ),
+    text_row("user", "Fine. The budget for this is $47,500 and 1,234 tests must pass."),
+    *[text_row("assistant", f"Step number {word} is done and nothing else happened.") for word in
       ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")],
-    said("user", "Now write the release note."),
-    said("assistant", "Of course."),
+    text_row("user", "Now write the release note."),
+    text_row("assistant", "Of course."),
 ]  # fmt: skip
 
 
@@ -239,32 +245,34 @@ def test_the_summary_names_its_author_in_two_dozen_tokens_and_ends_with_an_index
 
 
 SHOP = [
-    said("system", "You answer questions about a small web shop."),
-    said("user", "How do refunds work in our shop, and who approves them?"),
-    said("assistant", "Refunds go through billing/refund.py; above $200 Dana approves them."),
-    said("user", "Which database do we use for orders?"),
-    said("assistant", "Orders are in PostgreSQL 15, table orders_v2, by month since 2024-03-01."),
-    said("user", "Why did the nightly job fail?"),
-    said(
+    text_row("system", "You answer questions about a small web shop."),
+    text_row("user", "How do refunds work in our shop, and who approves them?"),
+    text_row("assistant", "Refunds go through billing/refund.py; above $200 Dana approves them."),
+    text_row("user", "Which database do we use for orders?"),
+    text_row(
+        "assistant", "Orders are in PostgreSQL 15, table orders_v2, by month since 2024-03-01."
+    ),
+    text_row("user", "Why did the nightly job fail?"),
+    text_row(
         "assistant", "It failed with TimeoutError in jobs/nightly.py: the exporter held the lock."
     ),
-    said("user", "What should I do next?"),
-    said("assistant", "Raise the lock timeout to 90 s and rerun jobs/nightly.py before noon."),
+    text_row("user", "What should I do next?"),
+    text_row("assistant", "Raise the lock timeout to 90 s and rerun jobs/nightly.py before noon."),
 ]
 SUMS = [
     row
     for n in range(6)
     for row in (
-        said("user", f"What is {n} plus {n}?"),
-        said("assistant", f"{n} plus {n} is {2 * n}."),
+        text_row("user", f"What is {n} plus {n}?"),
+        text_row("assistant", f"{n} plus {n} is {2 * n}."),
     )
 ]
 STEPS = [
     row
     for n in range(40)
     for row in (
-        said("user", f"Step {n}: what does src/module_{n}.py do?"),
-        said("assistant", f"src/module_{n}.py reads the settings and fails with error {n}."),
+        text_row("user", f"Step {n}: what does src/module_{n}.py do?"),
+        text_row("assistant", f"src/module_{n}.py reads the settings and fails with error {n}."),
     )
 ]
 
@@ -309,7 +317,7 @@ def test_answers_are_kept_and_their_questions_are_not(thread: list[Row], share: 
     ],
 )
 def test_a_question_is_kept_only_without_an_answer(asked: str, answer: str, expected: bool) -> None:
-    summary = extract_summary([said("user", asked), said("assistant", answer)], 500, count)
+    summary = extract_summary([text_row("user", asked), text_row("assistant", answer)], 500, count)
     assert summary is not None
     assert (asked in summary.text) is expected
 
@@ -340,14 +348,14 @@ def test_a_number_is_found_with_any_thousands_separator(text: str, kind: str, na
     ],
 )
 def test_a_list_item_has_one_bullet(role: str, line: str, expected: str) -> None:
-    summary = extract_summary([said(role, line)], 300, count)
+    summary = extract_summary([text_row(role, line)], 300, count)
     assert summary is not None
     assert expected in summary.text
 
 
 def test_an_index_has_no_line_without_a_name() -> None:
-    paths = [said("user", f"Read src/part_{n}.py now, src/part_{n}.py!") for n in range(40)]
-    thread = [*paths, *[said("user", f"{n + 5000}") for n in range(9)]]
+    paths = [text_row("user", f"Read src/part_{n}.py now, src/part_{n}.py!") for n in range(40)]
+    thread = [*paths, *[text_row("user", f"{n + 5000}") for n in range(9)]]
     summary = extract_summary(thread, 150, count)
     assert summary is not None
     assert "Paths: src/part_" in summary.text
@@ -355,7 +363,7 @@ def test_an_index_has_no_line_without_a_name() -> None:
 
 
 def test_a_truncated_index_says_how_much_is_missing() -> None:
-    thread = [said("user", f"Read src/part_{n}.py now.") for n in range(60)]
+    thread = [text_row("user", f"Read src/part_{n}.py now.") for n in range(60)]
     summary = extract_summary(thread, 200, count)
     assert summary is not None
     line = unmarked(summary.text).split("\n\n")[-1]
@@ -393,8 +401,8 @@ def test_a_summary_of_a_tiny_thread_still_says_what_it_was(blocks, expected: str
     ],
 )
 def test_a_callers_summary_replaces_all_but_the_kept_turns(keep: int | None, expected: str) -> None:
-    made = rows("s:r", "u:a", "*a:p", "u:b", "a:x", "u:c", "a:d")
-    written = write(plan_summary(made, "S", keep=keep, count=words).rows)
+    thread_rows = rows("s:r", "u:a", "*a:p", "u:b", "a:x", "u:c", "a:d")
+    written = write(plan_summary(thread_rows, "S", keep=keep, count=words).rows)
     marked = f"u:{mark_summary('S').text.replace(' ', '_')}"
     assert ["u:S" if row == marked else row for row in written] == expected.split("|")
 
@@ -421,8 +429,8 @@ def test_a_wrong_summary_of_the_caller_is_refused_by_name(
 
 def test_a_summary_of_a_summary_keeps_its_sentences() -> None:
     first = plan_budget(STORY, 230, count=count).rows
-    longer = [*first, *[said("assistant", f"Turn {n} went by quietly.") for n in range(30)]]
-    second = plan_budget([*longer, said("user", "And now?")], 240, count=count).rows
+    longer = [*first, *[text_row("assistant", f"Turn {n} went by quietly.") for n in range(30)]]
+    second = plan_budget([*longer, text_row("user", "And now?")], 240, count=count).rows
     texts = [row.message.text for row in second if row.kind == "summary"]
     assert len(texts) == 1
     assert texts[0].count(HEADER) == 1
@@ -430,11 +438,11 @@ def test_a_summary_of_a_summary_keeps_its_sentences() -> None:
 
 
 def test_pins_and_the_last_request_survive_five_compactions_byte_for_byte() -> None:
-    rules = [said("user", f"Rule {n}: keep file_{n}.py.", priority="pinned") for n in range(5)]
-    thread: list[Row] = [said("system", "s"), *rules]
-    request = said("user", "Please do A, then B,\n  then C.")
+    rules = [text_row("user", f"Rule {n}: keep file_{n}.py.", priority="pinned") for n in range(5)]
+    thread: list[Row] = [text_row("system", "s"), *rules]
+    request = text_row("user", "Please do A, then B,\n  then C.")
     for round in range(5):
-        thread += [said("assistant", f"Round {round}: " + "work " * 40, id=b"%20d" % round)]
+        thread += [text_row("assistant", f"Round {round}: " + "work " * 40, id=b"%20d" % round)]
         thread = [row for row in thread if row != request] + [request]
         thread = list(plan_budget(thread, 200, count=count).rows)
         assert [row for row in thread if row.priority == "pinned"] == rules
@@ -443,11 +451,11 @@ def test_pins_and_the_last_request_survive_five_compactions_byte_for_byte() -> N
 
 def test_a_thread_of_one_request_and_many_tool_rounds_still_compacts() -> None:
     rounds = [line for n in range(200) for line in (f"a:!c{n}", f"t:=c{n}")]
-    made = rows("s:r", "u:fix_it", *rounds)
-    planned = plan_budget(made, 300, count=count)
+    thread_rows = rows("s:r", "u:fix_it", *rounds)
+    planned = plan_budget(thread_rows, 300, count=count)
     assert cost(planned.rows) <= 300
     assert broken_pairs(planned.rows) == []
-    assert planned.rows[-1] == made[-1]
+    assert planned.rows[-1] == thread_rows[-1]
     assert planned.ranges[0].messages > 300
 
 
@@ -508,11 +516,11 @@ def test_an_unread_result_that_fits_leaves_room_for_the_goal_and_the_rules() -> 
     call = ToolCall("c1", "Bash", '{"command": "mypy"}')
     result = ToolResult("c1", (Text(f"{log}\ncart.py:52: error"),))
     work = [
-        said("user", "The total must be rounded once. Never per item."),
-        said("assistant", "I look at the cart. " * 30),
-        said("user", "The finance team owns src/report: do not touch it."),
-        said("assistant", "The cart rounds every item, I change that. " * 30),
-        said("user", "Run mypy before you finish."),
+        text_row("user", "The total must be rounded once. Never per item."),
+        text_row("assistant", "I look at the cart. " * 30),
+        text_row("user", "The finance team owns src/report: do not touch it."),
+        text_row("assistant", "The cart rounds every item, I change that. " * 30),
+        text_row("user", "Run mypy before you finish."),
         Row(id=b"c" * 20, message=Message("assistant", (call,))),
         Row(id=b"r" * 20, message=Message("tool", (result,))),
     ]

@@ -378,14 +378,16 @@ def test_17_a_summary_request_can_extend_the_live_request():
         events = watch(agent(upstream.url, t, read_part, live_prefix=True), "Read the parts.")
         assert isinstance(events[-1], MessageComplete)
         sent = bodies(upstream)
-        asked = [n for n, body in enumerate(sent) if "Summarise the" in str(body["messages"][-1])]
-        assert asked
-        for number in asked:
+        summary_numbers = [
+            n for n, body in enumerate(sent) if "Summarise the" in str(body["messages"][-1])
+        ]
+        assert summary_numbers
+        for number in summary_numbers:
             before, summary = sent[number - 1], sent[number]
             assert summary["tools"] == before["tools"]
             shared = len(before["messages"])
             assert summary["messages"][:shared] == before["messages"]
-        assert "They read part 1 to part 5." in str(sent[asked[0] + 1])
+        assert "They read part 1 to part 5." in str(sent[summary_numbers[0] + 1])
         assert all(info.metadata["method"] == "model" for info in t.log() if info.kind == "compact")
 
 
@@ -451,9 +453,9 @@ def test_23_a_model_with_a_smaller_window_gets_what_fits():
         assert t.compile().tokens > 20_000
         upstream.rule = rounds(0)
         watch(agent(upstream.url, t, read_part, window=9000), "And now?")
-        asked = [body for body in bodies(upstream) if "tools" in body]
-        assert all(len(orjson.dumps(body["messages"])) < 9000 * 4.5 for body in asked)
-        assert "And now?" in str(asked[-1])
+        agent_requests = [body for body in bodies(upstream) if "tools" in body]
+        assert all(len(orjson.dumps(body["messages"])) < 9000 * 4.5 for body in agent_requests)
+        assert "And now?" in str(agent_requests[-1])
 
 
 def test_24_a_model_without_metadata_is_not_compacted_early():

@@ -13,8 +13,8 @@ def fold(from_: str | None, to: str | None, summary: str = "S") -> Replacement:
     return Replacement(from_=from_, to=to, summary=summary)
 
 
-def plan(made: list[Row], *replacements: Replacement, **options):
-    return plan_replacements(made, replacements, known=checkpoints(made), **options)
+def plan(thread_rows: list[Row], *replacements: Replacement, **options):
+    return plan_replacements(thread_rows, replacements, known=checkpoints(thread_rows), **options)
 
 
 THREAD = ("s:rules", "u:one @aaaaaa", "a:two", "u:three @bbbbbb", "a:four", "u:five @cccccc")
@@ -67,17 +67,19 @@ def test_a_range_is_the_blocks_after_from_up_to_and_including_to(
 def test_pins_stay_before_the_summary(
     thread: tuple[str, ...], from_: str | None, to: str | None, left: str
 ) -> None:
-    made = rows(*thread)
-    planned = plan(made, fold(from_, to))
+    thread_rows = rows(*thread)
+    planned = plan(thread_rows, fold(from_, to))
     assert write(planned.rows) == left.split("|")
     assert broken_pairs(planned.rows) == []
-    assert all(row in planned.rows for row in made if row.priority == "pinned")
+    assert all(row in planned.rows for row in thread_rows if row.priority == "pinned")
 
 
 def test_the_plan_names_the_pins_inside_a_range() -> None:
-    made = rows("*u:outside @aaaaaa", "*a:inside", "u:b @bbbbbb")
-    planned = plan(made, fold("aaaaaa", "bbbbbb"))
-    assert [(pin.id, pin.preview) for pin in planned.pins_kept] == [(made[1].id.hex(), "inside")]
+    thread_rows = rows("*u:outside @aaaaaa", "*a:inside", "u:b @bbbbbb")
+    planned = plan(thread_rows, fold("aaaaaa", "bbbbbb"))
+    assert [(pin.id, pin.preview) for pin in planned.pins_kept] == [
+        (thread_rows[1].id.hex(), "inside")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -111,18 +113,18 @@ def test_a_call_and_its_result_are_removed_or_kept_together(
 def test_stripping_applies_everywhere_or_after_the_first_range(
     strip: str, left: str, gone: list[str]
 ) -> None:
-    made = rows(
+    thread_rows = rows(
         "u:a ~r @aaaaaa", "a:?t #d b", "u:c ~r @bbbbbb", "a:?t d", "u:e ~r @cccccc", "a:?t f"
     )
-    planned = plan(made, fold("bbbbbb", "cccccc"), strip=strip)
+    planned = plan(thread_rows, fold("bbbbbb", "cccccc"), strip=strip)
     assert write(planned.rows) == left.split("|")
     assert [block.type for block in planned.stripped] == gone
 
 
 def test_text_that_looks_like_a_reminder_stays() -> None:
     text = "<system-reminder>CLAUDE.md</system-reminder>"
-    made = [*rows("u:a @aaaaaa", "a:b"), Row(b"9" * 20, Message("user", (Text(text),)))]
-    assert plan(made, fold(None, "aaaaaa")).rows[-1] == made[-1]
+    thread_rows = [*rows("u:a @aaaaaa", "a:b"), Row(b"9" * 20, Message("user", (Text(text),)))]
+    assert plan(thread_rows, fold(None, "aaaaaa")).rows[-1] == thread_rows[-1]
 
 
 @pytest.mark.parametrize(
@@ -143,9 +145,9 @@ def test_text_that_looks_like_a_reminder_stays() -> None:
 def test_a_wrong_range_is_refused_with_its_field(
     replacements: list[Replacement], field: str, words: str
 ) -> None:
-    made = rows(*THREAD)
+    thread_rows = rows(*THREAD)
     with pytest.raises(CompactRefused) as refused:
-        plan_replacements(made, replacements, known=checkpoints(made) | {"gonegy"})
+        plan_replacements(thread_rows, replacements, known=checkpoints(thread_rows) | {"gonegy"})
     assert refused.value.field == field
     assert words in str(refused.value)
 
@@ -204,23 +206,29 @@ def test_a_compact_call_in_a_pinned_message_is_refused() -> None:
 
 def test_null_content_becomes_text_that_can_be_encoded() -> None:
     call = Message("assistant", (ToolCall("me", "compact", "{}"),), form="null")
-    made = [*rows("u:q @aaaaaa"), Row(b"9" * 20, call)]
-    assert plan(made, fold(None, "aaaaaa"), call_id="me").rows[-1].message.form == ""
+    thread_rows = [*rows("u:q @aaaaaa"), Row(b"9" * 20, call)]
+    assert plan(thread_rows, fold(None, "aaaaaa"), call_id="me").rows[-1].message.form == ""
 
 
 def test_untouched_rows_are_the_same_objects_and_changed_ones_keep_their_slot() -> None:
-    made = rows("s:r", "u:a @aaaaaa", "a:b", "u:c @bbbbbb d", "a:e")
-    new = plan(made, fold("aaaaaa", "bbbbbb")).rows
-    assert [row.id for row in new] == [made[0].id, made[1].id, None, made[3].id, made[4].id]
-    assert new[0] is made[0]
-    assert new[1] is made[1]
-    assert new[4] is made[4]
+    thread_rows = rows("s:r", "u:a @aaaaaa", "a:b", "u:c @bbbbbb d", "a:e")
+    new = plan(thread_rows, fold("aaaaaa", "bbbbbb")).rows
+    assert [row.id for row in new] == [
+        thread_rows[0].id,
+        thread_rows[1].id,
+        None,
+        thread_rows[3].id,
+        thread_rows[4].id,
+    ]
+    assert new[0] is thread_rows[0]
+    assert new[1] is thread_rows[1]
+    assert new[4] is thread_rows[4]
 
 
 def test_the_record_lists_replaced_and_stripped_content() -> None:
-    made = rows("u:a ~note @aaaaaa", "a:?why b", "*a:p", "u:c @bbbbbb", "a:e")
-    record = plan(made, fold("aaaaaa", "bbbbbb")).record()
-    slots = [row.id.hex() for row in made]
+    thread_rows = rows("u:a ~note @aaaaaa", "a:?why b", "*a:p", "u:c @bbbbbb", "a:e")
+    record = plan(thread_rows, fold("aaaaaa", "bbbbbb")).record()
+    slots = [row.id.hex() for row in thread_rows]
     assert record == {
         "ranges": [
             {"from": "aaaaaa", "to": "bbbbbb", "first": slots[1], "last": slots[3],

@@ -53,11 +53,11 @@ def names(rows: list[Row], *, written: bool = False) -> set[str]:
     return entities
 
 
-def newest(rows: list[Row], room: int) -> list[Row]:
+def newest(rows: list[Row], max_tokens: int) -> list[Row]:
     newest_rows: list[Row] = []
     for row in reversed(rows):
-        room -= count(row.message)
-        if room < 0:
+        max_tokens -= count(row.message)
+        if max_tokens < 0:
             break
         newest_rows.append(row)
     return newest_rows
@@ -72,10 +72,10 @@ def test_an_extract_keeps_more_needed_names_than_recency(
     border = len(rows) * 7 // 10
     old, later = rows[:border], rows[border:]
     needed = names(later, written=True) & names(old)
-    room = int(sum(count(row.message) for row in old) * share)
-    summary = extract_summary(old, room, count)
+    max_tokens = int(sum(count(row.message) for row in old) * share)
+    summary = extract_summary(old, max_tokens, count)
     assert summary is not None
-    assert count(summary) <= room
+    assert count(summary) <= max_tokens
     actual_texts = sum(name in summary.text for name in needed) / len(needed)
-    recent = len(needed & names(newest(old, room))) / len(needed)
+    recent = len(needed & names(newest(old, max_tokens))) / len(needed)
     assert actual_texts > max(least, recent)

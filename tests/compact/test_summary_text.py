@@ -28,14 +28,14 @@ def test_a_pinned_opening_request_stays_before_the_summary_of_later_turns(
     t.pin(t.user("Port the parser to Rust."))
     talk(t, 8)
     t.compact(keep=1, **options)
-    shown = t.compile()
-    assert shown.messages[0].text == "Port the parser to Rust."
-    assert shown.kinds[:3] == ("dialogue", "summary", "dialogue")
+    compiled = t.compile()
+    assert compiled.messages[0].text == "Port the parser to Rust."
+    assert compiled.kinds[:3] == ("dialogue", "summary", "dialogue")
 
 
 def summary_of(t: Thread) -> str:
-    shown = t.compile()
-    return shown.messages[shown.kinds.index("summary")].text
+    compiled = t.compile()
+    return compiled.messages[compiled.kinds.index("summary")].text
 
 
 def modules(t: Thread, many: int) -> None:

@@ -36,8 +36,8 @@ characters. A choice shorter than `SHORT_CHOICE` is quoted with the question aft
 
 MIN_FINDING_WORDS = 3
 SHORT_FINDING_WORDS, REFERRING_FINDING_WORDS = 4, 8
-"""The fewest content words of a finding. One with fewer than 4 is quoted with the next sentence, and
-one with fewer than 8 that refers back is quoted with the sentence before it."""
+"""The fewest content words of a finding. A finding with fewer words than these is quoted with the
+next sentence, or if it refers back with the sentence before it."""
 
 MAX_REPORT = 220
 SHORT_RESULT, MAX_RESULT = 300, 4000
