@@ -207,8 +207,8 @@ def gateway_of_store(args: argparse.Namespace) -> Generator[str]:
     from .run import is_gateway, start_gateway, stop_gateway
 
     store = writable_store(args)
-    note = companion_path(store, SERVER_SUFFIX, os.environ)
-    url = None if args.upstream or args.config else read_server(note)
+    server_file = companion_path(store, SERVER_SUFFIX, os.environ)
+    url = None if args.upstream or args.config else read_server(server_file)
     if url is not None and is_gateway(url, "/api/system-table"):
         yield url
         return
@@ -317,9 +317,9 @@ class Chat:
             if command is not None:
                 self._run_command(command[0], text[command.end() :].strip())
             elif text:
-                self._exit_code = self._turn(line, self.take_files())
+                self._exit_code = self._try_turn(line, self.take_files())
             elif self._exit_code != 0:
-                self._exit_code = self._turn(None)
+                self._exit_code = self._try_turn(None)
 
     def _run_command(self, name: str, argument: str) -> None:
         """Run a line such as `/model NAME`; an error does not end the chat."""
@@ -333,8 +333,8 @@ class Chat:
         except WeftError as error:
             print(safe(f"error: {error}"))
 
-    def _turn(self, text: str | None, files: "tuple[Media, ...]" = ()) -> int:
-        """Run one turn; in a terminal, Ctrl-C and a refused retry do not end the chat."""
+    def _try_turn(self, text: str | None, files: "tuple[Media, ...]" = ()) -> int:
+        """Run one turn of a chat; in a terminal, Ctrl-C and a refused retry do not end it."""
         try:
             code = asyncio.run(self.run_turn(text, files))
         except KeyboardInterrupt:
@@ -357,9 +357,9 @@ class Chat:
     async def run_turn(self, text: str | None, files: "tuple[Media, ...]" = ()) -> int:
         """Run one turn; what is typed meanwhile is a hint, or answers a question."""
         if not self._is_terminal:
-            return await run_turn(self.agent, text, self._args.json, sys.stdout, files)
+            return await print_turn(self.agent, text, self._args.json, sys.stdout, files)
         with TypedLines(self._hint) as self._typed_lines:
-            return await run_turn(self.agent, text, self._args.json, sys.stdout, files)
+            return await print_turn(self.agent, text, self._args.json, sys.stdout, files)
 
     def _hint(self, line: str) -> None:
         """Take a line that was typed while an answer is written: a command waits, other text is a
@@ -430,7 +430,7 @@ class Chat:
         self._exit_code = 0
 
     def retry(self, _: str) -> None:
-        self._exit_code = self._turn(None)
+        self._exit_code = self._try_turn(None)
 
     def compact(self, _: str) -> None:
         """Compact the thread to half of its size."""
@@ -570,7 +570,7 @@ def read_choice(line: str, labels: Sequence[str]) -> str:
     return line
 
 
-async def run_turn(
+async def print_turn(
     agent: "Agent | ClaudeAgent",
     text: str | None,
     as_json: bool,

@@ -131,7 +131,7 @@ def describe_setup(setup: Setup) -> str:
 def preview(message: Message) -> str:
     """The first words that the speaker wrote, and the calls with their main arguments.
 
-    Text that a client put into a user's message is left out. If there is nothing else, its kind is
+    Text that a client added to a user's message is left out. If there is no other text, its kind is
     shown: `[system-reminder]`.
     """
     blocks = message.blocks

@@ -38,6 +38,7 @@ from .terminal import plural
 
 EXIT_DAMAGED = 1
 EXIT_NAMES_LEFT = 1
+"""The exit codes of `fsck` if there is damage, and of `forget` if names still contain the text."""
 
 
 def run(args: argparse.Namespace) -> int:

@@ -26,6 +26,8 @@ from .main import nonempty
 DEFAULT_URL = "http://127.0.0.1:8787"
 START_SECONDS = 20.0
 NOT_FOUND = 127
+"""The exit code of shells for a program that does not exist."""
+
 PLACEHOLDER_KEY = "weft"
 """A key for programs that do not start without one."""
 

@@ -145,7 +145,7 @@ def offer_import(store: str) -> None:
         print(clean_line(f"{client.client} has {files} ({size}) in {client.folder}"))
     print("Import them into the new store? The files are only read. [y/N] ", end="", flush=True)
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
-        if store == os.path.expanduser(DEFAULT_STORE):  # of other stores, the folder must exist
+        if store == os.path.expanduser(DEFAULT_STORE):  # only this folder is created
             os.makedirs(os.path.dirname(store), mode=0o700, exist_ok=True)
         print(import_client_sessions(store, sessions))
         return

@@ -47,6 +47,8 @@ _IMITATION = lazy_pattern(
     r"\[(?=\s*(?:End of the summary|Summary of earlier messages)\b)", re.IGNORECASE
 )
 _CONTROL = lazy_pattern(r"<(?=\|)|<(?=/?(?:system-reminder|system|checkpoint:)\b)", re.IGNORECASE)
+"""What `as_data` makes harmless: the frame of a summary, and tags and tokens that control a
+model."""
 
 SECRET = "[secret]"
 _SECRET = lazy_pattern(

@@ -69,6 +69,7 @@ _ENTITY = lazy_pattern(
 )
 
 _SPACED = lazy_pattern(rf"[0-9][{SPACES}](?:\d{{3}}(?!\d)|%|ms|px|[kmgKMG][bB])")
+"""A figure with a space in it, such as `48 211` or `20 ms`."""
 
 
 def find_entities(text: str) -> Iterator[Name]:

@@ -233,6 +233,8 @@ uses it."""
 
 
 _POLITE_ORDER = lazy_pattern(r"(?:please|bitte|veuillez|merci de|por favor)\b", re.IGNORECASE)
+"""The start of a sentence in which the assistant asks the user to do something."""
+
 _ANNOUNCES = lazy_pattern(
     r"(?:\w+,? ){0,2}(?:i|ich|je|yo) (?:begin|start|look|check|search|read|go|try|write|will|suche"
     r"|schaue|prüfe|beginne|lese|schreibe|sehe|regarde|cherche|commence|vérifie|lis|prépare|voy)\b"

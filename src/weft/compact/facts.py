@@ -62,6 +62,8 @@ _TOKEN = lazy_pattern(
     rf"\d+月(?:\d+日)?|\d+(?:[.,:]\d+)*|[{_WIDE}]+|[^\W\d_{_WIDE}]+|[.;!?。；](?=\s|$)"
 )
 _UNIT = lazy_pattern(rf"\.?\s?(%|€|\$|£|[^\W\d_{_WIDE}]+|[日月年点時点分人名个円元])")
+"""A figure, a run of letters or the end of a sentence; and the unit after a figure."""
+
 # These are searched in lower case, which is three times as fast as `re.IGNORECASE`.
 _CHANGE = lazy_pattern(
     r"\b(?:now|actually|instead|correction|changed?|changes|no wait|rather|update[ds]?|new|moved?"
@@ -73,6 +75,8 @@ _CHANGE = lazy_pattern(
     r"|rinviat\w+|spostat\w+)\b"
     r"|改为|改成|改到|改在|调整为|推迟|提前|现在|变更|変更|に変わ|延期|ではなく",
 )
+"""Words of change."""
+
 _CHANGE_WORDS = frozenset(
     """
     now actually instead correction change changed changes rather update updated updates new move
@@ -95,6 +99,8 @@ _CLEAR_CHANGE = lazy_pattern(
     r"|now needs?|now wants?)\b|\d now\b(?=[.,;!]|$)"
     r"|改为|改成|改到|改在|调整为|推迟|变更|変更|に変わ|延期",
 )
+"""Words of change that hardly occur in other sentences."""
+
 _NEGATED = lazy_pattern(
     r"\b(?:not|instead of|rather than|nicht|statt|anstatt|pas|au lieu de|en vez de|en lugar de|non)"
     r" (?:the |on the |den |die |am |el |le )?(\d+(?:[.,:]\d+)*)",
@@ -115,11 +121,17 @@ _MOVE = lazy_pattern(
 """What is moved to another time."""
 
 _NUMBERED_NAME = lazy_pattern(r"[^\W\d_]+[-_]?\d[\w-]*")
+"""A name with a number, such as `gate-4` or `Q3`."""
+
 _LABELLED = lazy_pattern(r"\d[\d.,:]*\W{1,2}(?:[^\W\d_]{1,3}\s+){0,2}([^\W\d_]{3,})")
+"""A figure and the word after it: "884 in December"."""
+
 _COUNTED = lazy_pattern(
     r"\b(?:we are|we're|there are|wir sind|es sind|nous sommes|somos)(?: \w+){0,2}? (\d+)\b",
     re.IGNORECASE,
 )
+"""A number of people or things: "we are 14 now". Its label is "we are"."""
+
 _BACK_REFERENCE = lazy_pattern(
     r"(?:it|this|that|they|these|es|das|sie|er|dies\w*|c'est|它|这|それ)\b", re.I
 )
@@ -130,6 +142,8 @@ _GERMAN_WORDS = frozenset(
     "der die das und ist nicht ein eine mit für auf ich wir den dem".split()  # noqa: SIM905
 )
 _GERMAN = lazy_pattern(rf"\b(?:{'|'.join(_GERMAN_WORDS)})\b")
+"""Words that occur in most German sentences."""
+
 _DAY_NAME = lazy_pattern(
     r"\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|montag|dienstag|mittwoch|donnerstag|freitag"
     r"|samstag|sonntag)s?\b",
@@ -154,12 +168,16 @@ STOP_WORDS = frozenset(
     uma dos das não
     """.split()  # noqa: SIM905
 )
+"""Words that do not tell what a statement is about, in several languages."""
+
 _STOP_PAIRS = frozenset(
     """
     改为 改成 改到 改在 现在 我们 你们 可以 需要 这个 那个 です ます した って から まで 変更 更に
     なり りま まし 推迟 提前 延期 だっ たい ない です。 して くだ ださ さい
     """.split()  # noqa: SIM905
 )
+"""The same for pairs of characters in Chinese and Japanese."""
+
 _NO_LABEL = frozenset(
     """
     cost costs take takes want wants least most under between until about around only euro euros

@@ -33,6 +33,7 @@ from .plan import Count
 from .source import BULLET, LABELS, LEFT_OUT, MORE, decode_arguments
 
 QUOTES_HEADING = "Word for word:"
+"""The heading of the lines that a summary quotes because the caller wants to retain them."""
 
 MAX_DROPPED_WORDS = 12
 """Only sentences of at most this many words are removed because of their names."""
@@ -49,6 +50,8 @@ _SENTENCE = lazy_pattern(r"(?<=[.!?])(?<!\.\.\.)\s+")
 _FIGURE = lazy_pattern(r"\d+(?:[.,]\d+)*")
 _CLEAR_SEPARATOR = lazy_pattern(rf"(?<=\d)[{SPACES.replace(' ', '')}](?=\d{{3}}(?!\d))")
 _SPACED_THOUSANDS = lazy_pattern(rf"(?<![\d.,])(\d{{1,3}}(?:[{SPACES}]\d{{3}})+)(?!\d)")
+"""Thousands separators that are clear, and figures in which a plain space may be one."""
+
 _LIST_MARKER = lazy_pattern(r"[\s\-*#>\d.)]*")
 _ALTERNATIVES = lazy_pattern(r"[A-Za-z]+/[A-Za-z]+")
 """Two words with a slash between them: it may be a path, but also "and/or"."""
@@ -56,6 +59,8 @@ _ALTERNATIVES = lazy_pattern(r"[A-Za-z]+/[A-Za-z]+")
 _ARITY = lazy_pattern(r"/\d{1,2}$")
 _LINE_NUMBER = lazy_pattern(r":\d+(?:[-,:]\d+)*$|(?<=\d)-\d+$")
 _CALL_ARGUMENTS = lazy_pattern(r"\(.*$", re.DOTALL)
+"""The endings of a name that a summary may add: the arity `/2`, the line `:12`, the arguments."""
+
 _WORD = lazy_pattern(r"\w+", re.UNICODE)
 _PATH_SEPARATOR = lazy_pattern(r"/|\.\.\.|[^\w.@-]+")
 _NAME_SEPARATOR = lazy_pattern(r"[.:-](?!\d)")
@@ -70,11 +75,14 @@ _SOURCE_COUNT = lazy_pattern(
     rf"(\d+)\W{{1,3}}(?:\w+\W{{1,3}}){{0,2}}?{_TEST_WORDS}\b|\b{_TEST_WORDS}\W{{1,3}}(\d+)",
     re.IGNORECASE,
 )
+"""How many tests, errors or warnings there were, in a summary and in its source."""
+
 _RULE_WORDS = lazy_pattern(
     r"\b(?:must|never|always|do not|don't|only|constraint|require[sd]?|rule|next|todo|should|open"
     r"|pending|remaining|failing)\b",
     re.IGNORECASE,
 )
+"""Sentences with such words are rules or open tasks, which are never removed."""
 
 
 class Checked(Struct, frozen=True):

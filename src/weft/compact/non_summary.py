@@ -19,6 +19,7 @@ SHORT_CHARS = 600
 """An apology or an error at the start of a longer text is only a preamble."""
 
 _START = r"\A[\s>*_#\"'`-]*"
+"""The start of an answer, with any quotation marks and Markdown before its first word."""
 
 _REFUSAL = lazy_pattern(
     _START

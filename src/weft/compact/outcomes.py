@@ -92,6 +92,8 @@ _AGREES = lazy_pattern(
     r"|ясно|договорились)\b"
     r"|好的|明白|收到|已|没问题|了解|承知|かしこまり|わかりました|分かりました|では|알겠|네,"
 )
+"""The start of a confirmation."""
+
 _CHOOSES = lazy_pattern(
     r"\b(?:take|choose|pick|go(?:ing)? with|go for|prefer|stick with|nehmen|nimm|nehme|wählen"
     r"|prenons|je prends|on prend|tomamos|quiero|prendiamo|vamos com"
@@ -103,11 +105,17 @@ _CHOOSES = lazy_pattern(
     r"|^also (?:den|die|das|der)\b"
     r"|就用|选|要这个|にします|にしましょう|でお願い"
 )
+"""A sentence in which the user chooses an option."""
+
 _DO_THAT = lazy_pattern(r"\b(?:do (?:that|it|so)|mach das|fais(?:-le| ça)|hazlo|haz eso)\b")
+"""A choice that does not name the option."""
+
 _PROPOSES = lazy_pattern(
     r"\b(?:suggest|propose|recommend|would|could|can|schlage|vorschlag|empfehle|könnte|propose|suggère"
     r"|recommande|propongo|sugiero|recomiendo)\b"
 )
+"""A sentence in which the assistant proposes something."""
+
 _CHOICE_WORDS = frozenset(
     """
     take want choose pick going with prefer stick good okay fine great yes sounds lovely perfect
@@ -143,6 +151,8 @@ _REVERSES = lazy_pattern(
     r"|不是.{0,4}原因|没有用|没用|无效|失败|取消|售罄|太(?:小|大|晚|贵)|原因ではな|効果がな|失敗|取り消"
     r"|キャンセル|合わな"
 )
+"""Words for something that failed, was wrong or was undone."""
+
 _FINDS = lazy_pattern(
     r"\b(?:root cause|the (?:real |actual |true )?(?:cause|reason|culprit|fault|bug|problem)"
     r" (?:is|was|of|for|lies|in)|(?:is|was|are|were) caused by|caused by|explains|turns? out"
@@ -153,19 +163,26 @@ _FINDS = lazy_pattern(
     r"|la cause|provient de|vient de|à cause d|s'explique|la causa|se debe|debido a|proviene"
     r"|a causa|dovut[oa] a|deve-se|причина|из-за)\b|原因|由于|导致|によるもの|のせい"
 )
+"""Words for the cause of something."""
+
 _THANKS = lazy_pattern(
     r"\b(?:thank you|thanks|you're welcome|you are welcome|my pleasure|glad|danke|gern geschehen"
     r"|merci|gracias|de nada|grazie|obrigad[oa]|спасибо)\b|谢谢|ありがとう"
 )
 _ADDRESS = lazy_pattern(r"\S*[@/]\S*")
+"""A path, a URL or an e-mail address."""
+
 _CLAUSE_END = lazy_pattern(r"[;:,.](?:\s+|$)|[；：，。]")
 _LETTERS = lazy_pattern(r"[^\W\d_]{3}")
 _ID = lazy_pattern(r"[A-Z]{1,6}[-_]?\d[\w-]*|[A-Z]{1,6}(?:-[A-Z0-9]+)*-\d[\w-]*")
+"""An identifier with a digit, such as `CR-9921`."""
+
 _SUPPOSES = lazy_pattern(
     r"\b(?:maybe|perhaps|might|may|could|i think|i suspect|probably|possibly|either|if|suspect"
     r"|vielleicht|könnte|vermutlich|wahrscheinlich|falls|wenn|peut-être|quizás|forse|talvez"
     r"|возможно|если)\b|可能|也许|如果|かもしれ"
 )
+"""Words of a supposition."""
 
 
 _PENDING = lazy_pattern(

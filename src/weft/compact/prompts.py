@@ -111,6 +111,7 @@ MIN_CHUNK = 256
 """Chunks smaller than this are not tried."""
 
 CUT_NOTE = "\n[... {} characters left out ...]\n"
+"""Replaces the middle of a text that is too long."""
 
 _WORD_LIMIT = lazy_pattern(r"at most (\d+) words")
 _VERBATIM_LIST = lazy_pattern(rf"[A-Za-z][^\n]*:\n{BULLET}")

@@ -320,14 +320,13 @@ def _split_row(
 def _describe_range(rows: Sequence[Row], span: Span, pinned: set[int]) -> Range:
     """The record of a replaced range, without its pinned rows."""
     folded = [i for i in _rows_in(rows, span) if i not in pinned]
+    row_of_block = [rows[i] for i, _ in _positions_in(rows, span) if i not in pinned]
     return Range(
         from_=span.replacement.from_,
         to=span.replacement.to,
         first=hex_id(rows[folded[0]]) if folded else None,
         last=hex_id(rows[folded[-1]]) if folded else None,
         messages=len(folded),
-        blocks=sum(
-            i not in pinned and bool(rows[i].message.blocks) for i, _ in _positions_in(rows, span)
-        ),
+        blocks=sum(bool(row.message.blocks) for row in row_of_block),  # a row may be empty
         summary=span.replacement.summary,
     )

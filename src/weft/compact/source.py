@@ -114,6 +114,8 @@ MAX_SERIES_LINES = 3
 """Of more lines than this that differ only in digits, only the last one is read."""
 
 _WIDE = lazy_pattern(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
+"""Characters of scripts without spaces."""
+
 _END = r"[.!?…؟۔।][\"'`)\]*_”’»]?(\s+){}|[。！？｡]+[」』）”’]?"
 _SENTENCE = lazy_pattern(_END.format("(?![a-zà-öø-ÿа-яα-ω&])"))
 _CHAT_SENTENCE = lazy_pattern(_END.format("(?!&)"))
@@ -136,27 +138,44 @@ _MONTH = lazy_pattern(
     r"|Dezember)\b"
 )
 _DAY = lazy_pattern(r"\b\d{1,2}\.$")
+"""A German date such as "4. Juli" has a full stop that ends no sentence."""
+
 UNFINISHED_CHARS = 12
 """How many characters at the end of a sentence tell whether it goes on."""
 
 BULLETS = frozenset("-*+\u2022")
 _BULLETS = lazy_pattern(r"(?:[-*+\u2022]\s+)+")
 _NUMBERED = lazy_pattern(r"\s*\d+(?:→|\t|\|)\s?")
+"""The line number before a line of a file, as tools print it."""
+
 _DIGITS = lazy_pattern(r"[0-9]+")
 _HAS_WORD = lazy_pattern(r"[a-zA-Z]{3}|[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}|\d{3}")
+"""A word or a number that is long enough to say something."""
+
 _MARKUP = lazy_pattern(r"</?[\w:.-]+\s*/?>|[\W_]*|(?:end|else|begin|do|then|pass|return)[;,)}\]]*")
+"""A line without information: a tag, punctuation, or a keyword that ends a block."""
+
 _TAGGED = lazy_pattern(r"<([a-z][a-z0-9]*(?:[-_][a-z0-9]+)+)\b[^>]*>.*?</\1>", re.DOTALL)
+"""A text in a tag with a hyphen or underscore in its name: clients mark what they add with such
+tags."""
+
 _COMMAND_ARGUMENTS = lazy_pattern(r"<command-args>(.*?)</command-args>", re.DOTALL)
+"""What the user typed after a slash command of Claude Code."""
+
 _INJECTED_START = lazy_pattern(
     r"\s*(?:Base directory for this skill:|\[Request interrupted|Caveat: The messages below"
     r"|This session is being continued from a previous|# AGENTS\.md instructions|<INSTRUCTIONS>"
     r"|\[Image: |Launching skill:|Read the output file to retrieve the result:"
     r"|\[Tool (?:result|error)\b)"
 )
+"""The start of a text that a client added without a tag."""
+
 _ERROR_LINE = lazy_pattern(
     r"\b(?:[A-Z]\w*(?:Error|Exception)|error|fatal|panic|FAILED|FAIL|failed|failure|traceback"
     r"|not found|cannot|undefined|denied|refused)\b|^E\s{2,}|✗|✘|错误|失败",
 )
+"""A line of output that reports an error."""
+
 _ERROR_PARTS = (
     "rror",
     "xception",
@@ -217,6 +236,8 @@ _FILLER = frozenset(
     work working would yes you you're your yours
     """.split()  # noqa: SIM905
 )
+"""Words of courtesies, and words that may stand beside them."""
+
 _POLITE = _COURTEOUS | _FILLER
 _COURTEOUS_WIDE = ("谢谢", "多谢", "好的", "明白", "收到", "ありがとう", "了解", "감사")
 
@@ -343,6 +364,7 @@ class Source(Struct, frozen=True):
 
 
 _PROSE = frozenset({"user", "assistant", "summary", "system"})
+"""The speakers whose text is read in sentences."""
 
 
 def read_source(rows: Sequence[Row]) -> Source:

@@ -221,12 +221,18 @@ _PERSONAL_NEEDS = lazy_pattern(
 _PRONOUN = lazy_pattern(
     r"\b(?:it|that|this|them|these|those|es|das|dies\w*|sie|ihn|ihm|ça|cela|eso|esto)\b|它|这|それ"
 )
+"""A pronoun that may refer to another sentence."""
+
 _POLITE = lazy_pattern(r"\b(?:please|bitte|merci de|por favor)\b|ください|请")
 _INTENT = lazy_pattern(
     r"\b(?:next|now|let me|i'll|i will|i am going to|i'm going to|then|remaining|remains|still"
     r"|todo|to do|pending|continue with|not (?:yet|committed|done))\b|下一步|接下来|まず|次に",
 )
+"""Words of a sentence in which the assistant says what it does next."""
+
 _ASKS_FOR_WORK = lazy_pattern(r"\b(?:can|could|would|will) you\b|\bplease\b", re.IGNORECASE)
+"""A question that asks for work, and not for an answer."""
+
 _IMPERATIVE = lazy_pattern(
     r"(?:^|[,;:.] |\b(?:and|then|meanwhile|meantime|but|first|und|dann|zwischenzeit|et|ahora|luego"
     r"|puis|maintenant|y) )"
@@ -242,11 +248,17 @@ _IMPERATIVE = lazy_pattern(
     r"|请|帮我|してくだ|お願い",
     re.IGNORECASE,
 )
+"""An imperative of the user, which asks for work."""
+
 _ASKS_IN_REPLY = lazy_pattern(
     r"\b(?:please|now|next|also|can you|could you|bitte)\b", re.IGNORECASE
 )
+"""Words with which an answer to a question also asks for work."""
+
 _OR = lazy_pattern(r"\b(?:or|oder|ou|o|ó)\b|还是|それとも")
 _OPTIONS = lazy_pattern(r"\(A\).*\(B\)")
+"""A list of options, which is no rule."""
+
 _ONLY_ANNOUNCES = lazy_pattern(
     r"(?:\w+ ){0,3}rules?\W*"
     r"|(?:some|a few|two|three|four|several|zwei|drei|einige|deux|trois|quelques|dos|tres|algunas)"
@@ -293,6 +305,8 @@ _OUTCOME = lazy_pattern(
     r"|changed|insertions?|exit code|warnings?|found|fatal|denied|up to date|completed?)\b",
     re.IGNORECASE,
 )
+"""Words of a line that says how a command ended."""
+
 _OUTPUT_START = lazy_pattern(r"\[Tool |\d+→|(?:DEBUG|INFO)\b|> |[`{}()<]|\W*:\w")
 """The start of a text that is code or the output of a tool."""
 
@@ -301,13 +315,23 @@ _LISTED = lazy_pattern(
     r"(?P<list>[\w.]+)\.(?P<at>\d+)\.(?P<key>content|title|step|subject|description|task|text"
     r"|status|state|done|completed)"
 )
+"""The key of a member of a task in a list, such as `todos.0.content`."""
+
 _TASK_NUMBER = lazy_pattern(r"#(\d+)")
 _CLOSED = frozenset({"completed", "complete", "done", "cancelled", "canceled", "deleted", "true"})
+"""The statuses of tasks that are done."""
+
 _QUESTION_KEY = lazy_pattern(r"(?:^|\.)question$")
+"""The argument of a tool that asks the user a question."""
+
 _CHANGING_TOOL = lazy_pattern(
     r"edit|write|create|patch|replace|update|insert|delete|move|rename", re.I
 )
+"""A part of the names of tools that change files."""
+
 _PATCHED = lazy_pattern(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
+"""The files of a patch in Codex's format."""
+
 _NEW_TEXT = ("new_string", "new_str", "new", "content", "file_text", "replacement", "insert_text")
 _OLD_TEXT = ("old_string", "old_str", "old")
 

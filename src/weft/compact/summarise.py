@@ -103,6 +103,7 @@ TOO_LONG_REASONS = {
 
 
 _SENTENCE_END = lazy_pattern(r"[.!?][\"')\]*_`]*(?=\s|$)|[。！？](?:[」』）]|)|(?<=\S)\n")
+"""The end of a sentence or of a line."""
 
 
 class SummaryJob(Struct, frozen=True, kw_only=True):

@@ -80,7 +80,7 @@ def checkpoint_id(text: str) -> str:
 
 
 def _encode_id(number: int) -> str:
-    """The last digits of a number in base 36, the last one first."""
+    """Six characters of `ALPHABET`: the last digits of a number in base 36, the last one first."""
     characters: list[str] = []
     for _ in range(ID_LENGTH):
         number, digit = divmod(number, len(ALPHABET))
@@ -282,6 +282,7 @@ def validate_compact_input(input: object) -> tuple[Replacement, ...]:
 
 
 def _parse_json(input: object) -> object:
+    """The JSON value of a text; any other object unchanged."""
     if not isinstance(input, str | bytes):
         return input
     try:

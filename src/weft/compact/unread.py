@@ -42,6 +42,8 @@ HANDLE_DIGITS = 12
 
 MARKER = '[Shortened: {left:,} of {total:,} characters left out. recall("{handle}") has the whole.]'
 GAP = "[...]"
+"""The line that ends a shortened result, and the one between its parts."""
+
 HEAD_SHARE, TAIL_SHARE = 0.3, 0.2
 """The shares of the head and the tail. The remaining characters are for lines that match the task
 or report an error. Of a log, only such lines and lines that are no log lines are shown."""
@@ -64,6 +66,8 @@ COMMON_DIVISOR, MIN_COMMON = 8, 20
 lines divided by `COMMON_DIVISOR`."""
 
 _WORD = lazy_pattern(r"[^\W\d_]\w{2,}|\d{3,}|[\u3040-\u9fff\uac00-\ud7af]{2}")
+"""A word, a number, or a pair of characters in scripts without spaces."""
+
 _STOP_WORDS = frozenset(
     {
         *("the", "and", "for", "that", "this", "with", "from", "are", "was", "were", "have", "has"),
