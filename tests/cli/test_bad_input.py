@@ -254,6 +254,8 @@ ERRORS = [
     (["gc", "--days", "nan"], "argument --days: must be a number of at least 0, not 'nan'"),
     (["log", "-n", "-1"], "must be a whole number of at least 0, not '-1'"),
     (["log", "-n", "x"], "must be a whole number of at least 0, not 'x'"),
+    (["compact", "--timeout", "x"], "must be a number of seconds above 0, not 'x'"),
+    (["compact", "--timeout", "0"], "must be a number of seconds above 0, not '0'"),
     (["export", "--html", "--markdown"], "not allowed with argument --html"),
     (["export", "--html", "--format", "dicts"], "not allowed with argument --html"),
     (["commit", "\udcff\udcfe"], "the text is not UTF-8"),

@@ -313,9 +313,12 @@ def _read_prompt(value: str | None) -> str | None:
 
 def _seconds(text: str) -> float:
     """A number of seconds above 0."""
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text}")
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
     return seconds
 
 
