@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         max_task_tokens,
         plain_turn,
         plain_turn_tokens,
-        summarised,
+        rows_to_summarise,
         summary_request,
         summary_size,
     )
@@ -117,7 +117,7 @@ __getattr__ = lazy_names(
         "plan": "Method Pin Plan Range Stripped Thinned",
         "prompts": (
             "PROMPT cut_chunks describe_task folding_request is_summary_request plain_turn "
-            "plain_turn_tokens summarised summary_request summary_size max_task_tokens"
+            "plain_turn_tokens rows_to_summarise summary_request summary_size max_task_tokens"
         ),
         "replace": "COMPACTED Strip plan_replacements",
         "result": (
@@ -231,9 +231,9 @@ __all__ = [
     "read_ground_truth",
     "read_importance",
     "record_batches",
+    "rows_to_summarise",
     "rule_rows",
     "summarise",
-    "summarised",
     "summary_request",
     "summary_size",
     "thin_unread",

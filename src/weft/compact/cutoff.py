@@ -121,7 +121,8 @@ def choose_cutoff(
     cutoff = measure_cutoff(layout, position, max_output)
     if budget is None:
         return cutoff if cutoff.turns else None
-    if not cutoff.turns and not (keep is None and cutoff.summaries):
+    merges_summaries = keep is None and bool(cutoff.summaries)
+    if not cutoff.turns and not merges_summaries:
         return None
     tokens_left = budget - verbatim_tokens - cutoff.kept_tokens - FRAME_TOKENS
     old_summaries = _old_summaries_limit(cutoff.summary_tokens, budget)

@@ -183,8 +183,8 @@ SHORT_SENTENCE = 32
 """The factor of sentences that say little alone. Sentences with fewer characters than
 `SHORT_SENTENCE` do, except in scripts without spaces."""
 
-FIRST_WIDE_CHAR = "\u3000"
-"""Characters from this one on belong to scripts without spaces."""
+FIRST_WIDE_MARK = "\u3000"
+"""Characters from this one on belong to scripts without spaces, with their punctuation."""
 
 SPEAKER_FACTORS = {
     "user": 4.0,
@@ -934,7 +934,7 @@ def _is_statement(line: Line) -> bool:
     text = line.text
     if is_question(text) or is_narration(text) or text.count('"') % 2 or text.endswith(":"):
         return False
-    is_short = len(text) < SHORT_SENTENCE and max(text) < FIRST_WIDE_CHAR
+    is_short = len(text) < SHORT_SENTENCE and max(text) < FIRST_WIDE_MARK
     if is_short or refers_back(text) or is_supposed(text):
         return False
     return any(char.isdigit() for char in text) or _ANNOUNCES.match(text) is None
@@ -983,7 +983,7 @@ def _cost(line: Line, rows: int) -> float:
 def _is_clear(line: Line, figures: Collection[str]) -> bool:
     """Whether a sentence can probably be understood alone: it has a name or a figure, it is not
     very short, and it does not begin with a pronoun."""
-    is_short = len(line.text) < SHORT_SENTENCE and max(line.text) < FIRST_WIDE_CHAR
+    is_short = len(line.text) < SHORT_SENTENCE and max(line.text) < FIRST_WIDE_MARK
     return bool(line.names or figures) and not is_short and not refers_back(line.text)
 
 

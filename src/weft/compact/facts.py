@@ -50,7 +50,10 @@ RESTATED_SHARE, MIN_RESTATED_WORDS = 0.6, 2
 MAX_OLD_VALUE_CHARS = 60
 """Longer old values are not quoted."""
 
+FIRST_WIDE_CHAR = "\u3040"
 _WIDE = "\u3040-\u30ff\u3400-\u9fff"
+"""The first character, and the ranges, of scripts without spaces."""
+
 _FIGURE = lazy_pattern(r"\d+月(?:\d+日)?|\d+(?:[.,:]\d+)*")
 _ASCII_FIGURE = lazy_pattern(r"[0-9]+(?:[.,:][0-9]+)*")
 _PROPER = lazy_pattern(r"[A-Z](?<=\s[A-Z])[\w&'-]*[a-z][\w&'-]*")
@@ -530,7 +533,7 @@ def _content_words_of(lowered: Sequence[str]) -> set[str]:
     """The content words among words in lower case."""
     words: set[str] = set()
     for word in lowered:
-        if word[0] < "\u3040":
+        if word[0] < FIRST_WIDE_CHAR:
             if word not in STOP_WORDS:
                 words.add(_stem(word))
         else:

@@ -212,7 +212,7 @@ def summary_size(request: Request) -> int | None:
     return int(int(words[-1]) / WORDS_PER_TOKEN) if words else None
 
 
-def summarised(request: Request) -> list[Row]:
+def rows_to_summarise(request: Request) -> list[Row]:
     """The rows that a summary request asks about: turns, or summaries to fold into one.
 
     A protocol may have merged the leading system messages into one, but each summary is still a

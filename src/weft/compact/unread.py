@@ -338,7 +338,7 @@ def _task_words(rows: Sequence[Row], unread: Sequence[int]) -> list[str]:
 
     A regular expression prefers its first alternative, so longer words must come first.
     """
-    ids = {
+    unread_ids = {
         block.call_id
         for i in unread
         for block in rows[i].message.blocks
@@ -349,7 +349,8 @@ def _task_words(rows: Sequence[Row], unread: Sequence[int]) -> list[str]:
     if request is not None:
         sources.append(request.message.text)
     for row in reversed(rows):
-        calls = [b for b in row.message.blocks if isinstance(b, ToolCall) and b.id in ids]
+        calls = [block for block in row.message.blocks if isinstance(block, ToolCall)]
+        calls = [call for call in calls if call.id in unread_ids]
         if calls:
             sources += [call.arguments for call in calls]
             break

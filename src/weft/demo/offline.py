@@ -23,7 +23,7 @@ from msgspec import Struct
 from weft.compact import (
     extract_summary,
     is_summary_request,
-    summarised,
+    rows_to_summarise,
     summary_size,
     unmarked,
 )
@@ -524,7 +524,7 @@ def _summarise(turn: OpenTurn) -> tuple[Block, ...] | None:
     request = turn.request
     if not is_summary_request(request):
         return None
-    rows = summarised(request)
+    rows = rows_to_summarise(request)
     limit = request.params.max_tokens or SUMMARY_TOKENS
     size = min(limit, summary_size(request) or limit)
     extract = extract_summary(rows, size, counter_for("estimate").message) if rows else None
