@@ -63,7 +63,7 @@ def commit(args: argparse.Namespace) -> int:
 
 
 def _make_content(args: argparse.Namespace, text: str) -> Content | JsonObject:
-    """The content to commit; with `--force` any role is accepted."""
+    """A message with any role, or for other content types their JSON form, which has no role."""
     if args.type == "dialogue":
         return DialogueContent(args.role, text, args.name)
     name_member = {} if args.name is None else {"name": args.name}

@@ -471,9 +471,8 @@ class Summariser:
 
     def _batch(self, text: str, chunk: Sequence[Row]) -> Batch:
         """The batch of a chunk, with the times of its first and last message."""
-        times = [
-            self.history.times[row.id] for row in chunk if row.id in self.history.times and row.id
-        ]
+        ids = [row.id for row in chunk if row.id is not None]
+        times = [self.history.times[id] for id in ids if id in self.history.times]
         start, end = min(times, default=None), max(times, default=None)
         return Batch(text, len(chunk), 0, start, end, self.job.model.name)
 
