@@ -629,16 +629,18 @@ def _old_value(new: _Claim, old: _Claim) -> str:
     """The value that no longer holds, as the older statement spells it; empty if unclear."""
     if not new.is_change:
         return ""
+    shares_name = not new.proper_names.isdisjoint(old.proper_names)
+    shares_value = shares_name or not new.numbers.isdisjoint(old.numbers)
     figures = _changed_figures(new, old)
-    if not figures and not (new.numbers & old.numbers or new.proper_names & old.proper_names):
+    if not figures and not shares_value:
         figures = [figure for figure in old.figures if figure.form in _figure_forms(new)]
     if figures:
         quote = old.text[figures[0].start : figures[-1].end]
         return quote if len(quote) <= MAX_OLD_VALUE_CHARS else ""
-    old_names = old.proper_names - new.proper_names
-    if old.numbers or new.proper_names & old.proper_names or len(old_names) != 1:
+    # Without figures, the only name of the older statement is its value.
+    if old.numbers or shares_name or len(old.proper_names) != 1:
         return ""
-    [name] = old_names
+    [name] = old.proper_names
     return name
 
 

@@ -287,7 +287,7 @@ def _is_batch(block: Block) -> TypeGuard[Text]:
 
 
 def _summary_row(text: str) -> Row:
-    """A summary as a row; a list of verbatim sentences gets the heading of such lists again."""
+    """A summary as a row. An extract gets its heading again, so that it is read as an extract."""
     with_heading = f"{MARK}]\n\n{text}" if _VERBATIM_LIST.match(text) else text
     return Row(None, Message("user", (Text(with_heading),)), kind="summary")
 
