@@ -126,6 +126,8 @@ def run_chat(size: int, counter: Counter) -> float:
 
 def main() -> None:
     size = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000
+    if size < 200:
+        sys.exit("MESSAGES must be at least 200: the short session has a tenth of them")
     for tokenizer in ("estimate", "o200k"):
         counter = counter_for(tokenizer)
         counter.text("the vocabulary loads before the clock runs")

@@ -39,6 +39,7 @@ from .batches import END, SHORT_MARK
 from .entities import KINDS, Name
 from .facts import (
     STOP_WORDS,
+    Claim,
     content_words,
     figure_labels,
     has_value,
@@ -476,7 +477,7 @@ class Extract:
         quoted = {text for item in self.state for text in (*item.lines, *item.replaced)}
         outdated = {text for item in self.state for text in item.outdated}
         lines = [line for line in self.source.lines if line.speaker in PEOPLE]
-        newer_figures: list[tuple[frozenset[str], str]] = []
+        newer_figures: list[tuple[frozenset[str], Claim]] = []
         undone = self._undone_decisions()
         proposal_rows = _proposal_rows(self.source.turns)
         sentences: list[tuple[Item, float]] = []
@@ -488,9 +489,10 @@ class Extract:
 
         for line in reversed(lines[-MAX_SENTENCES:]):
             labels = figure_labels(line.text)
-            is_replaced = _is_replaced(line.text, labels, newer_figures)
+            claim = Claim(line.text)
+            is_replaced = _is_replaced(claim, labels, newer_figures)
             if any(char.isdigit() for char in line.text) and not is_question(line.text):
-                newer_figures.append((labels, line.text))
+                newer_figures.append((labels, claim))
             words = content_words(line.text)
             is_undone = any(
                 line.row < row and not words.isdisjoint(undone_words)
@@ -849,17 +851,17 @@ def _order_factors(items: Sequence[Item]) -> dict[int, float]:
 
 
 def _is_replaced(
-    text: str, labels: frozenset[str], newer: Sequence[tuple[frozenset[str], str]]
+    claim: Claim, labels: frozenset[str], newer: Sequence[tuple[frozenset[str], Claim]]
 ) -> bool:
     """Whether a newer sentence gives other figures for the same things.
 
-    `labels` are those of the sentence's own figures; `newer` has the labels and texts of newer
+    `labels` are those of the sentence's own figures; `newer` has the labels and the claims of newer
     sentences.
     """
     same = max((len(labels & newer_labels) for newer_labels, _ in newer), default=0)
     if same >= max(MIN_SAME_LABELS, SAME_LABELS_SHARE * len(labels)):
         return True
-    return any(restates(newer_text, text) for _, newer_text in newer)
+    return any(restates(newer_claim, claim) for _, newer_claim in newer)
 
 
 def _is_repeated(error: Item, items: State) -> bool:

@@ -20,6 +20,7 @@ statement.
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -362,27 +363,45 @@ def has_value(text: str) -> bool:
     return bool(_proper_names(text, lowered, _split_words(lowered)))
 
 
-def restates(new: str, old: str) -> bool:
+class Claim:
+    """A sentence as `restates` compares it; what is read from the text is read once."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.figures = figures_in(text)
+        self.negated_figures = set(_NEGATED.findall(text))
+
+    @cached_property
+    def words(self) -> set[str]:
+        return content_words(self.text)
+
+    @cached_property
+    def numbered_names(self) -> set[str]:
+        return set(_NUMBERED_NAME.findall(self.text))
+
+    @cached_property
+    def proper_names(self) -> frozenset[str]:
+        lowered = self.text.lower()
+        return _proper_names(self.text, lowered, _split_words(lowered))
+
+
+def restates(new: Claim, old: Claim) -> bool:
     """Whether a newer sentence repeats most words of an older one with other figures, or denies a
     figure of it.
 
     If the older one has a name that the newer one lacks, they are about different things.
     """
-    figures, old_figures = figures_in(new), figures_in(old)
-    negated = set(_NEGATED.findall(new))
-    if negated & old_figures and content_words(new) & content_words(old):
+    if not new.negated_figures.isdisjoint(old.figures) and new.words & old.words:
         return True
-    if not figures or not old_figures or old_figures <= figures:
+    if not new.figures or not old.figures or old.figures <= new.figures:
         return False
-    if not set(_NUMBERED_NAME.findall(old)) <= set(_NUMBERED_NAME.findall(new)):
+    if not old.numbered_names <= new.numbered_names:
         return False
-    words, old_words = content_words(new) - _NO_LABEL, content_words(old) - _NO_LABEL
-    shared = len(words & old_words)
+    old_words = old.words - _NO_LABEL
+    shared = len(old_words & new.words)
     if shared < MIN_RESTATED_WORDS or shared < RESTATED_SHARE * len(old_words):
         return False
-    lowered = old.lower()
-    names = _proper_names(old, lowered, _split_words(lowered))
-    return all(name in new or _DAY_NAME.fullmatch(name.lower()) for name in names)
+    return all(name in new.text or _DAY_NAME.fullmatch(name.lower()) for name in old.proper_names)
 
 
 def changed_dates(change: str, statements: Sequence[str]) -> list[str]:

@@ -37,6 +37,7 @@ from .batches import quoted_rules
 from .entities import Name
 from .facts import (
     ChangedFact,
+    Claim,
     Statement,
     changed_dates,
     content_words,
@@ -615,13 +616,13 @@ def _short_decision(decision: Decision, agreement: Agreement | None, replaced: S
 def _without_replaced(weighted: list[tuple[float, Item]]) -> list[tuple[float, Item]]:
     """The decisions, the newest first, without those that a newer one restates with other
     figures."""
-    newer_texts: list[str] = []
+    newer_claims: list[Claim] = []
     current: list[tuple[float, Item]] = []
     for weight, item in weighted:
-        text = item.short or item.text
-        if not any(restates(newer, text) for newer in newer_texts):
+        claim = Claim(item.short or item.text)
+        if not any(restates(newer, claim) for newer in newer_claims):
             current.append((weight, item))
-        newer_texts.append(text)
+        newer_claims.append(claim)
     return current
 
 
