@@ -389,6 +389,46 @@ def test_two_calls_with_the_same_id_get_different_ids(turns, calls, results, tar
     assert round_trip.body["messages"] == [USER, *turns, USER]
 
 
+LONG_ID = "x" * 80
+LONG_USER = "u" * 70
+SPEECH = {"inlineData": {"mimeType": "audio/mpeg", "data": "AAAA"}}
+
+CHANGED_VALUES = [
+    (chat(messages=[called("a b"), answered("a b", "1"), USER]), C, A, "call_id_changed"),
+    (chat(messages=[called(LONG_ID), answered(LONG_ID, "1"), USER]), C, R, "call_id_changed"),
+    (
+        claude(
+            messages=[
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": LONG_ID, "name": "f", "input": {}}],
+                },
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": LONG_ID, "content": "1"}],
+                },
+            ]
+        ),
+        A,
+        C,
+        "call_id_changed",
+    ),
+    (claude(metadata={"user_id": LONG_USER}), A, C, "user_shortened"),
+    ({"contents": [{"role": "user", "parts": [SPEECH]}]}, G, C, "media_type_changed"),
+]
+
+
+@pytest.mark.parametrize(("body", "source", "target", "code"), CHANGED_VALUES)
+def test_a_changed_value_is_reported_with_the_old_and_the_new_one(body, source, target, code):
+    done = weft.translate(body, source, target, model="m")
+    details = [loss.detail for loss in done.losses if loss.code == code]
+    assert len(details) == (2 if code == "call_id_changed" else 1)  # the call and its result
+    old, new = details[0].split(" -> ")
+    assert set(details) == {f"{old} -> {new}"}
+    assert old in orjson.dumps(body).decode()
+    assert new.removeprefix("audio/") in orjson.dumps(done.body).decode()
+
+
 URLS = [
     ("https://a/b/cat.JPG?w=1", "image/jpeg", []),
     ("https://a/b/cat", None, ["messages[0].content[0]"]),  # Gemini gets no type

@@ -73,7 +73,7 @@ class _UniqueIds:
         self.unanswered.setdefault(call.id, deque()).append(unique)
         if unique == call.id:
             return call
-        self.losses.add(position, "call_id_changed", f"{call.id} -> {unique}")
+        report_new_id(call.id, unique, position, self.losses)
         return structs.replace(call, id=unique)
 
     def _result(self, result: ToolResult) -> ToolResult:
@@ -96,9 +96,9 @@ def with_digest(call_id: str, max_length: int | None = None) -> str:
     return f"{prefix}-x{digest}"
 
 
-def report_new_id(call_id: str, position: Position, losses: Losses) -> None:
-    """Report that a call gets another id; the sidecar keeps the caller's."""
-    losses.add(position, "call_id_changed", call_id)
+def report_new_id(call_id: str, new_id: str, position: Position, losses: Losses) -> None:
+    """Report that a call or its result gets another id; the sidecar keeps the caller's."""
+    losses.add(position, "call_id_changed", f"{call_id} -> {new_id}")
 
 
 def report_empty_arguments(position: Position, losses: Losses) -> None:

@@ -467,8 +467,9 @@ def _allowed_seed(value: int | None, limits: Limits, losses: Losses) -> int | No
 def _allowed_user(value: str | None, limits: Limits, losses: Losses) -> str | None:
     if value is None or limits.max_user_length is None or len(value) <= limits.max_user_length:
         return value
-    losses.param("user", "user_shortened", value)
-    return with_digest(value, limits.max_user_length)
+    short = with_digest(value, limits.max_user_length)
+    losses.param("user", "user_shortened", f"{value} -> {short}")
+    return short
 
 
 def _allowed_temperature(value: float | None, limits: Limits, losses: Losses) -> float | None:

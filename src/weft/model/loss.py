@@ -25,9 +25,9 @@ class LossCode(Struct, frozen=True, gc=False):
 class Loss(Struct, frozen=True, gc=False):
     """One thing that a translation dropped, changed, added or moved.
 
-    `path` is the caller's own (`messages[2].content[0]`). `detail` is the value or name concerned;
-    a changed value reads `old -> new`. `level` is `meaning` where the model or the user could
-    notice, and `form` for spelling: null or absent, string or list, an added default.
+    `path` is the caller's own (`messages[2].content[0]`). `detail` is the value or name concerned,
+    or `old -> new` if the new value is known. `level` is `meaning` where the model or the user
+    could notice, and `form` for spelling: null or absent, string or list, an added default.
     """
 
     code: str

@@ -378,7 +378,7 @@ class Writer:
         if not self.native:
             call_id = legal_id(call_id)
             if call_id is not block.id:
-                report_new_id(block.id, position, self.losses)
+                report_new_id(block.id, call_id, position, self.losses)
         body: JsonObject = {
             "type": "tool_use",
             "id": call_id,
@@ -411,7 +411,7 @@ class Writer:
         if not self.native:
             call_id = legal_id(call_id)
             if call_id is not block.call_id:
-                report_new_id(block.call_id, position, self.losses)
+                report_new_id(block.call_id, call_id, position, self.losses)
         content = block.content
         if self.request is not None and not self.native:
             parts = supported_result_parts(

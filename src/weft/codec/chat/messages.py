@@ -436,8 +436,9 @@ class Writer:
             report_type(block.source, position, self.losses)
         elif isinstance(block, Audio) and isinstance(block.source, Inline):
             kind = block.source.media_type
-            if f"audio/{AUDIO_FORMATS[kind]}" != kind:
-                self.losses.add(position, "media_type_changed", kind)
+            new_kind = f"audio/{AUDIO_FORMATS[kind]}"
+            if new_kind != kind:
+                self.losses.add(position, "media_type_changed", f"{kind} -> {new_kind}")
         return block
 
     def _convert_other(self, block: Block, position: Position) -> Block:
@@ -497,7 +498,7 @@ class Writer:
     def _legal_id(self, call_id: str, position: Position) -> str:
         legal = legal_id(call_id)
         if legal != call_id:
-            report_new_id(call_id, position, self.losses)
+            report_new_id(call_id, legal, position, self.losses)
         return legal
 
     def _result(

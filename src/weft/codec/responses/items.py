@@ -615,7 +615,7 @@ class Writer:
         """The id, shortened if it is too long; a new id is reported."""
         legal = call_id if self.native else legal_id(call_id)
         if legal != call_id:
-            report_new_id(call_id, position, self.losses)
+            report_new_id(call_id, legal, position, self.losses)
         return legal
 
     def result(self, block: ToolResult, position: Position) -> JsonObject:
