@@ -47,6 +47,10 @@ def test_only_changed_values_are_rewritten(change: dict[str, Any], expected: byt
         (b"[]", [1], b"[1]"),
         (b'"s"', 5, b"5"),
         (b"[1]", {"a": [1]}, b'{"a":[1]}'),
+        (b'{"a": [1], "b": 2}', {"a": [1.0], "b": 2}, b'{"a": [1.0], "b": 2}'),
+        (b'{"a": {"x": 1}}', {"a": {"x": True}}, b'{"a": {"x": true}}'),
+        (b'[[{"x": 0}], 1]', [[{"x": False}], 1], b'[[{"x": false}], 1]'),
+        (b"[[1], [2]]", [[2], [1.0]], b"[[2],[1.0]]"),
     ],
 )
 def test_other_shapes_are_spliced(text: bytes, new: Any, expected: bytes) -> None:
@@ -54,7 +58,11 @@ def test_other_shapes_are_spliced(text: bytes, new: Any, expected: bytes) -> Non
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.sampled_from([0.0, 1.0])
+    | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner),
     max_leaves=12,
 )
@@ -65,5 +73,6 @@ def test_the_result_equals_the_new_value_for_any_two_values(
     old: Any, new: Any, indent: Any, escaped: bool
 ) -> None:
     text = json.dumps(old, indent=indent, ensure_ascii=escaped).encode()
-    assert json.loads(splice(text, old, new)) == new
+    spliced = json.loads(splice(text, old, new))
+    assert json.dumps(spliced, sort_keys=True) == json.dumps(new, sort_keys=True)  # 1 == True
     assert splice(text, old, old) == text
