@@ -3,10 +3,11 @@
 import json
 
 import pytest
+from msgspec import structs
 
 import weft
 from corpus import recorded
-from weft.catalog import load_catalog
+from weft.catalog import Model, load_catalog
 from weft.codec import CODECS, SseParser, Target, write_frame
 from weft.errors import Refused, UpstreamFailed
 from weft.model import (
@@ -566,6 +567,29 @@ def test_system_policies(system, messages):
     )
     done = encode(request, system).body["messages"]
     assert [(message["role"], message["content"]) for message in done] == messages
+
+
+@pytest.mark.parametrize("is_native", [True, False])
+def test_a_merged_system_message_is_not_adapted_to_an_older_server(is_native):
+    parts = [{"type": "text", "text": text} for text in "BC"]
+    body = {
+        "model": "m",
+        "messages": [
+            {"role": "developer", "content": "A"},
+            {"role": "user", "content": "u"},
+            {"role": "system", "content": parts},
+        ],
+    }
+    request = CHAT.decode_request(body, None)
+    if not is_native:
+        request = structs.replace(request, raw={}, wire=None)
+    older = Model(name="m", developer=False, system_parts=False)
+    done = CHAT.encode_request(request, Target(older, system="merge", enforce=True))
+    assert done.body["messages"] == [
+        {"role": "system", "content": "A\n\nB\nC"},
+        {"role": "user", "content": "u"},
+    ]
+    assert [(loss.path, loss.code) for loss in done.losses] == [("messages[2]", "system_merged")]
 
 
 @pytest.mark.parametrize(

@@ -379,25 +379,27 @@ def _write_messages(request: Request, target: Target, losses: Losses) -> list[Js
 
 
 def _write_native_messages(request: Request, target: Target, losses: Losses) -> list[JsonObject]:
-    """The messages of this protocol's own body, changed only by the system policy and, if the
-    target's rules are enforced, for older servers."""
+    """The messages of this protocol's own body. Two things may change them:
+
+    - the policy for system messages, unless it is `auto` or `inline`;
+    - the adaptation to older servers, if the target's rules are enforced.
+    """
     written = [write_message(message) for message in request.messages]
     _add_marks(request, written)
-    messages: list[JsonObject] = []
-    if target.system in ("auto", "inline"):
-        messages = written
-    else:
+    merged: list[JsonObject] = []
+    numbers: Iterable[int] = range(len(written))
+    if target.system not in ("auto", "inline"):
         turns = arrange(request, RULES, target.model, target.system, losses).turns
         if target.system == "merge":
-            turns = _merge_system(turns, messages)
+            turns = _merge_system(turns, merged)
         for turn in turns:
-            body = written[turn.number]
             if turn.role != turn.message.role:
-                body["role"] = turn.role
-            messages.append(body)
-    for number, body in enumerate(written if target.enforce else ()):
-        _adapt_system(body, (number,), target.model, losses)
-    return messages
+                written[turn.number]["role"] = turn.role
+        numbers = [turn.number for turn in turns]
+    if target.enforce:
+        for number in numbers:
+            _adapt_system(written[number], (number,), target.model, losses)
+    return merged + [written[number] for number in numbers]
 
 
 def _adapt_system(body: JsonObject, position: Position, model: Model, losses: Losses) -> None:
