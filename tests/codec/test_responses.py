@@ -232,6 +232,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (body_of(CALL, {"role": "user", "content": [{"text": "x"}]}), "input[1].content[0].type"),
     (body_of({"type": "function_call", "call_id": "c", "name": "n"}), "input[0].arguments"),
     (body_of(tools=[{"type": "function"}]), "tools[0].name"),
+    (body_of(tools=[{"type": "namespace", "tools": []}]), "tools[0].name"),
+    (body_of(tools=[{"type": "namespace", "name": 5, "tools": []}]), "tools[0].name"),
     (body_of(temperature="hot"), "temperature"),
     (body_of(reasoning={"effort": 3}), "reasoning.effort"),
 ]

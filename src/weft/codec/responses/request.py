@@ -73,6 +73,9 @@ from .wire import PROTOCOL
 NAMESPACED = f"{PROTOCOL}:namespace"
 """The key in `Tool.raw` for a definition inside a namespace."""
 
+NAMED_TOOLS = frozenset({"function", "custom", "namespace"})
+"""Kinds of tools that must have a name. A hosted tool is named by its type."""
+
 
 def decode_tools(raws: Any, path: str, namespace: str | None = None) -> list[Tool]:
     """Decode tool definitions; raises `Refused` with the path of an invalid one.
@@ -84,7 +87,7 @@ def decode_tools(raws: Any, path: str, namespace: str | None = None) -> list[Too
     for number, raw in enumerate(objects(raws, path)):
         with path_prefix(f"{path}[{number}]"):
             kind = text_of(raw, "type")
-            name = text_of(raw, "name") if kind in ("function", "custom") else raw.get("name")
+            name = text_of(raw, "name") if kind in NAMED_TOOLS else raw.get("name")
             description = optional(raw, "description", str)
             strict = optional(raw, "strict", bool)
             parameters = object_of(raw, "parameters")
@@ -100,7 +103,7 @@ def decode_tools(raws: Any, path: str, namespace: str | None = None) -> list[Too
             )
         )
         if kind == "namespace" and namespace is None and raw.get("tools"):
-            tools += decode_tools(raw["tools"], f"{path}[{number}].tools", str(name))
+            tools += decode_tools(raw["tools"], f"{path}[{number}].tools", name)
     return tools
 
 
