@@ -83,7 +83,8 @@ EPILOG = """Choose who writes the summary:
   a model         --model, with --budget, --keep, or --first and --last
   you             --summary, with --keep, --first and --last, or --from and --to
   you, in a file  --replacements: several ranges between checkpoints
-A turn is a message of the user with everything up to the next one."""
+--first and --last take ids of messages, --from and --to take checkpoints (`weft commit
+--checkpoints` turns them on). A turn is a user message with everything up to the next one."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -153,7 +154,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--retries",
         type=whole_number,
         metavar="TIMES",
-        help="how often a failed summary request is repeated (default 3)",
+        help="how many times a failed summary request is repeated (default 3)",
     )
     parser.add_argument(
         "--fallback",
@@ -165,22 +166,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="from_",
         metavar="CHECKPOINT",
-        help="the range begins after this checkpoint",
+        help="with --summary: the range begins after this checkpoint",
     )
-    parser.add_argument("--to", metavar="CHECKPOINT", help="the range ends with this checkpoint")
+    parser.add_argument(
+        "--to",
+        metavar="CHECKPOINT",
+        help="with --summary: the range ends with this checkpoint",
+    )
     parser.add_argument(
         "--replacements",
         metavar="FILE",
         help='a JSON file: {"replacements": [{"from": ..., "to": ..., "summary": ...}, ...]}',
     )
-    parser.add_argument("--first", metavar="ID", help="replace only a range, from this message on")
+    parser.add_argument("--first", metavar="ID", help="replace only a range: its first message")
     parser.add_argument("--last", metavar="ID", help="the last message of that range")
     parser.add_argument(
         "--strip",
         choices=("all", "after"),
         default="all",
-        help="with ranges: which of the messages that stay lose reminders and thinking: all "
-        "(the default), or only those after the start of the first range",
+        help="with checkpoints: which of the messages that stay lose reminders and "
+        "thinking: all (the default), or only those after the start of the first range",
     )
     parser.add_argument(
         "--list",

@@ -107,9 +107,12 @@ def conflict_json(conflict: AnyConflict) -> dict[str, Any]:
 NO_STRATEGY = "(default: list them and change nothing)"
 
 
-def add_strategy(parser: argparse.ArgumentParser) -> None:
+def add_strategy(parser: argparse.ArgumentParser, sides: str) -> None:
+    """Add the options that resolve conflicts; `sides` says what ours and theirs are."""
     parser.add_argument(
-        "--strategy", choices=CHOICES, help=f"how to resolve all conflicts {NO_STRATEGY}"
+        "--strategy",
+        choices=CHOICES,
+        help=f"how to resolve all conflicts {NO_STRATEGY}: {sides}; concat is both",
     )
     add_answers(parser)
 
@@ -117,21 +120,21 @@ def add_strategy(parser: argparse.ArgumentParser) -> None:
 def add_answers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--answer",
-        metavar="ID=ANSWER",
+        metavar="ID=CHOICE",
         action="append",
         default=[],
         type=_parse_answer,
-        help="resolve the conflict with this id (--preview --json lists them): ours, theirs, "
-        "concat, or a text (repeatable)",
+        help="how to resolve the conflict with this id (--preview --json lists them): ours, "
+        "theirs, concat, or a text (repeatable)",
     )
 
 
 def _parse_answer(text: str) -> tuple[str, str]:
-    """The id and the answer in `ID=ANSWER`."""
-    id, equals, answer = text.partition("=")
+    """The id and the choice in `ID=CHOICE`."""
+    id, equals, choice = text.partition("=")
     if not id or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not ID=ANSWER")
-    return id, answer
+        raise argparse.ArgumentTypeError(f"{text!r} is not ID=CHOICE")
+    return id, choice
 
 
 def read_strategy(strategy: str | None, answers: Sequence[tuple[str, str]]) -> Strategy:
@@ -156,17 +159,17 @@ def _reset_options(parser: argparse.ArgumentParser) -> None:
 
 def _rebase_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("onto", help=f"the new base: {REVISION}")
-    add_strategy(parser)
+    add_strategy(parser, "ours is the new base, theirs the replayed commit")
 
 
 def _pick_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help=f"the commit to copy: {REVISION}")
-    add_strategy(parser)
+    add_strategy(parser, "ours is this branch, theirs the copied commit")
 
 
 def _revert_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help=f"the commit to undo: {REVISION}")
-    add_strategy(parser)
+    add_strategy(parser, "ours is this branch as it is now, theirs as it was before that commit")
 
 
 def _restore_options(parser: argparse.ArgumentParser) -> None:
@@ -274,13 +277,14 @@ def _merge_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy",
         choices=(*CHOICES, "squash"),
-        help=f"how to resolve all conflicts {NO_STRATEGY}; squash adds the branch as one message",
+        help=f"how to resolve all conflicts {NO_STRATEGY}: ours is this branch, theirs the merged "
+        "one, concat is both; squash adds the branch as one message",
     )
     parser.add_argument("--text", help="with squash: the message to add")
     parser.add_argument(
         "--settle",
         choices=CHOICES,
-        help="with squash: how to resolve messages that both sides changed",
+        help="with --strategy squash: how to resolve messages that both sides changed",
     )
     add_answers(parser)
     parser.add_argument("--preview", action="store_true", help="show what it would do")

@@ -609,10 +609,10 @@ def _log_options(parser: argparse.ArgumentParser) -> None:
         "-f",
         "--follow",
         action="store_true",
-        help="print new messages and running answers as they arrive, of THREAD or of all threads",
+        help="print new messages and running answers as they arrive, of one thread or of all",
     )
     parser.add_argument(
-        "name", nargs="?", metavar="THREAD", help="with --follow: the thread to follow"
+        "name", nargs="?", metavar="THREAD", help="with --follow: the same as --thread"
     )
     parser.add_argument("--url", help="the gateway to follow (default: the one on this store)")
 
@@ -624,7 +624,7 @@ def _show_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the exact request that the model received for this answer",
     )
-    parser.add_argument("--reasoning", action="store_true", help="also show the reasoning, in full")
+    parser.add_argument("--reasoning", action="store_true", help="also show the thinking, in full")
 
 
 def _diff_options(parser: argparse.ArgumentParser) -> None:
@@ -648,13 +648,13 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
         choices=FORMATS,
         help="print JSON in this vendor's format, or as plain rows (dicts)",
     )
-    parser.add_argument("--reasoning", action="store_true", help="also print the reasoning")
+    parser.add_argument("--reasoning", action="store_true", help="also print the thinking")
 
 
 def _search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words",
-        help="the words to find",
+        help="the words to find, as one argument: quote several words",
     )
     parser.add_argument("--role", choices=ROLES, help="only messages of this role")
     parser.add_argument("--branch", help="only messages in this branch's history")
@@ -663,7 +663,10 @@ def _search_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _recall_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", help="an id or HEAD~N, a checkpoint, or words of the original")
+    parser.add_argument(
+        "words",
+        help="an id or HEAD~N, a checkpoint, or words of the original, as one argument",
+    )
     parser.add_argument(
         "--tokens",
         type=whole_number,

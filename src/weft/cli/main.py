@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("weft.cli.inspect", "show what changed between two commits or branches"),
     "search": ("weft.cli.inspect", "find messages, notes, tags and titles by their words"),
     "recall": ("weft.cli.inspect", "print original messages in full, by id or by words"),
-    "stats": ("weft.cli.inspect", "count the messages, tokens and dollars of a thread"),
+    "stats": ("weft.cli.inspect", "show the messages, tokens and cost of a thread"),
     "edit": ("weft.cli.record", "change the text of a message"),
     "pin": ("weft.cli.record", "keep a message through every compaction"),
     "skip": ("weft.cli.record", "hide a message from models"),

@@ -149,7 +149,9 @@ def _fsck_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repair", action="store_true", help="rebuild the store from everything that is intact"
     )
-    parser.epilog = "Exit code: 0 if the store is intact, 1 if damage was found or is left."
+    parser.epilog = (
+        "Exit code: 0 if the store is intact (with --repair: after the repair), 1 if not."
+    )
 
 
 def _days(text: str) -> float:
@@ -185,9 +187,9 @@ def _forget_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "The text is erased from messages, notes, attempts and titles, and from the names of "
         "deleted threads, branches and tags. Names in use stay: each is listed with the command "
-        "that renames or deletes it, and the exit code is 1. After that command, `weft forget` "
-        "again erases the old name. If a forgotten message is added again with exactly the same "
-        "content, it reads `[forgotten]` too."
+        "that renames or deletes it, and the exit code is 1. Run that command, then "
+        "`weft forget` again to erase the old name. If a forgotten message is added again with "
+        "exactly the same content, it reads `[forgotten]` too."
     )
 
 

@@ -190,7 +190,10 @@ def _commit_options(parser: argparse.ArgumentParser) -> None:
         "--role", default="user", help=f"the role: {', '.join(ROLES)} (default: user)"
     )
     parser.add_argument(
-        "--type", default="dialogue", choices=TYPES, help="the content type (default: dialogue)"
+        "--type",
+        default="dialogue",
+        choices=TYPES,
+        help="the content type: one that is a text (default: dialogue)",
     )
     parser.add_argument("--name", help="the speaker's name")
     parser.add_argument(

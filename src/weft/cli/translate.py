@@ -1,6 +1,6 @@
 """`weft translate`: one body, one stream, or with `--jsonl` one job per line.
 
-A line is a job, or a body alone. The flags are the defaults for members that a job omits. Each line
+A line is a job, or a body alone. The flags are the defaults for fields that a job omits. Each line
 gets its own result or error, in order.
 """
 
@@ -55,10 +55,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("file", nargs="?", help="the body (default: standard input)")
     parser.add_argument(
-        "--from", dest="source", metavar="PROTOCOL", help="the protocol of the body"
+        "--from",
+        dest="source",
+        metavar="PROTOCOL",
+        help="the protocol of the body (required without --jsonl)",
     )
     parser.add_argument(
-        "--to", dest="target", metavar="PROTOCOL", help="the protocol to translate to"
+        "--to",
+        dest="target",
+        metavar="PROTOCOL",
+        help="the protocol to translate to (required without --jsonl)",
     )
     parser.add_argument(
         "--kind", choices=KINDS, default="request", help="what the body is (default request)"
@@ -75,11 +81,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--cache",
         choices=CACHE_POLICIES,
         default="keep",
-        help="keep the body's own cache marks, or set them automatically",
+        help="keep the body's own cache breakpoints, or set them automatically",
     )
     parser.add_argument("--config", metavar="FILE", help="a TOML file with [[model]] tables")
     parser.add_argument(
-        "--upstream", metavar="NAME", help="the name of the upstream that receives it"
+        "--upstream", metavar="NAME", help="use the [[model]] tables for this upstream"
     )
     parser.add_argument(
         "--strict", action="store_true", help="refuse a translation that loses meaning"
