@@ -27,7 +27,7 @@ class TextDelta(Struct, frozen=True, gc=False, tag="text_delta"):
 
 
 class ThinkingDelta(Struct, frozen=True, gc=False, tag="thinking_delta"):
-    """More text of the reasoning; never part of the answer."""
+    """More text of the thinking; never part of the answer."""
 
     id: str
     text: str

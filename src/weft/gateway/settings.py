@@ -6,7 +6,7 @@ them: `read_settings` takes the environment as an argument, and its result is pa
     # weft.toml
     port = 8787
     store = "threads.db"
-    keys = ["sha256:5e88..."]          # hashes of the callers' keys; required unless on loopback
+    keys = ["sha256:<64 digits>"]      # hashes of the clients' keys; required unless on loopback
     volatile_system = ["^Current time:"]  # system blocks that are not compared
     thinking = "reasoning_content"     # or reasoning, reasoning_text, hidden: for Chat clients
     record_wait = 0.05                 # seconds an answer waits for the store before the journal
@@ -22,7 +22,7 @@ them: `read_settings` takes the environment as an argument, and its result is pa
     key_env = "ANTHROPIC_API_KEY"      # which variable holds the key (default: NAME_API_KEY)
     models = ["claude-*"]
     system = "auto"                    # auto, inline, demote, merge
-    cache = "auto"                     # auto: add cache marks if there are none (Anthropic); keep
+    cache = "auto"                     # auto: add breakpoints if there are none (Anthropic); keep
     thinking = "reasoning"             # for this upstream; overrides the one above
     pass_through = false               # true: forward the client's own key if none is configured
     demote-interleaved-system-to-user = false    # the same as system = "demote"

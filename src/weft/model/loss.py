@@ -319,7 +319,7 @@ LOSS_CODES: dict[str, LossCode] = {
         "the target refuses the original id, or another call has it",
     ),
     "item_id_dropped": LossCode(
-        "dropped", "form", "item id {detail}", "the reasoning that the item belongs to is not sent"
+        "dropped", "form", "item id {detail}", "the thinking that the item belongs to is not sent"
     ),
     "result_added": LossCode("added", "meaning", "an error result", "the call has no result"),
     "result_superseded": LossCode(
@@ -501,7 +501,7 @@ LOSS_CODES: dict[str, LossCode] = {
     "redacted_as_reasoning": LossCode(
         "changed",
         "form",
-        "redacted thinking, now reasoning without a summary",
+        "redacted thinking, now a reasoning item without a summary",
         "the target has no redacted thinking",
     ),
     "thinking_signature_dropped": LossCode(

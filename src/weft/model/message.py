@@ -67,7 +67,7 @@ class Refusal(Struct, frozen=True, gc=False, omit_defaults=True, tag="refusal"):
 
 
 class Thinking(Struct, frozen=True, gc=False, omit_defaults=True, tag="thinking"):
-    """Reasoning, with the opaque signature that its vendor expects back.
+    """A model's thinking, with the opaque signature that its vendor expects back.
 
     `text` is empty if the vendor does not show it. `signature` is only sent back to the same
     origin. The text never becomes visible output.
@@ -79,7 +79,7 @@ class Thinking(Struct, frozen=True, gc=False, omit_defaults=True, tag="thinking"
 
 
 class Redacted(Struct, frozen=True, gc=False, omit_defaults=True, tag="redacted"):
-    """Reasoning that its vendor returns encrypted."""
+    """Thinking that its vendor returns encrypted."""
 
     data: str
     ext: Ext | None = None

@@ -511,7 +511,7 @@ class CompiledContext:
         return self._write("anthropic", self._sendable_rows[0])
 
     def to_responses(self) -> list[dict[str, Any]]:
-        """The Responses API's input items, with the reasoning of its own models."""
+        """The Responses API's input items, with the thinking of its own models."""
         return self._write("openai-responses", self._sendable_rows[0])
 
     def to_gemini(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class ToolIOContent(Struct, frozen=True, tag_field=TAG, tag="tool_io"):
 
 
 class ReasoningContent(Struct, frozen=True, tag_field=TAG, tag="reasoning"):
-    """Reasoning that is stored but not sent."""
+    """Thinking as plain text, which is stored but not sent."""
 
     text: str
     format: str | None = None

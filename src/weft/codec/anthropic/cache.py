@@ -21,14 +21,14 @@ CACHEABLE = frozenset({"text", "image", "document", "tool_use", "tool_result"})
 def apply_last_system_cache_breakpoint(
     system: list[JsonObject] | None,
 ) -> list[JsonObject] | None:
-    """Set a cache mark on the last system block, in place. `None` and `[]` stay as they are."""
+    """Set a cache breakpoint on the last system block, in place; `None` and `[]` stay the same."""
     if system:
         system[-1]["cache_control"] = dict(EPHEMERAL)
     return system
 
 
 def apply_last_tool_cache_breakpoint(tools: list[JsonObject] | None) -> None:
-    """Set a cache mark on the last tool of the caller, in place. A server tool cannot have one."""
+    """Set a cache breakpoint on the caller's last tool, in place. A server tool cannot have one."""
     for tool in reversed(tools or ()):
         if tool.get("type") in (None, "custom"):
             tool["cache_control"] = dict(EPHEMERAL)
@@ -36,7 +36,7 @@ def apply_last_tool_cache_breakpoint(tools: list[JsonObject] | None) -> None:
 
 
 def apply_last_message_cache_breakpoint(messages: list[JsonObject] | None) -> None:
-    """Set a cache mark on the last block that can have one, in place."""
+    """Set a cache breakpoint on the last block that can have one, in place."""
     for message in reversed(messages or ()):
         content = message.get("content")
         if isinstance(content, str) and content:
@@ -94,7 +94,7 @@ def _copy_message(message: JsonObject) -> JsonObject:
 
 
 def has_marks(body: JsonObject) -> bool:
-    """Whether a body has any cache mark."""
+    """Whether a body has any cache breakpoint."""
     return any(True for _ in _find_marks(body))
 
 
