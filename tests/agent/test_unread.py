@@ -315,6 +315,40 @@ def test_the_agent_can_compact_its_thread_without_writing_the_summary() -> None:
         assert fsck(t.store).clean
 
 
+def test_compactions_that_the_model_asks_for_count_for_the_pause_after_failures() -> None:
+    with scripted_upstream() as upstream, weft.open() as t:
+        for n in range(60):
+            t.user(f"Question {n} about src/part_{n}.py: " + "what does it do? " * 20)
+            t.assistant(f"src/part_{n}.py parses invoice {n}. " * 20)
+        summary_requests, turns = 0, 0
+
+        def answer(body: bytes) -> Scripted:
+            nonlocal summary_requests, turns
+            if is_summary(orjson.loads(body)):
+                summary_requests += 1
+                return DOWN
+            turns += 1
+            if turns % 2:
+                return tool_calls([(f"call_{turns}", "compact_context", {})])
+            return says("Done.")
+
+        upstream.rule = answer
+        agent = Agent(
+            t,
+            "m",
+            provider=make_provider("u", "openai-chat", upstream.url),
+            catalog=catalogue(),
+            compaction=Compaction(compact_context=True, failures=1, pause=1, retries=0),
+            policy=ONCE,
+        )
+        counts: list[int] = []
+        for _ in range(4):
+            [end] = [e for e in watch(agent, "Shorten this.") if isinstance(e, ToolEnd)]
+            assert not end.is_error
+            counts.append(summary_requests)
+        assert counts == [1, 1, 2, 2]  # every second compaction is skipped
+
+
 @pytest.mark.parametrize("is_separate", [False, True])
 @pytest.mark.parametrize("retries", [0, 2])
 def test_the_settings_limit_the_retries_of_a_failed_summary_request(

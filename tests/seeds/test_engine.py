@@ -510,7 +510,7 @@ def test_P3_the_limit_is_the_window_less_reserve_and_overhead(
     assert limits.max_tokens == limit
     assert limits.is_over(limit + 1)
     assert not limits.is_over(limit)
-    assert limits.goal == limit // 2  # not again at the next turn
+    assert limits.target_tokens == limit // 2  # not again at the next turn
 
 
 @pytest.mark.parametrize("target", [0, 1, -0.5, 1.5])

@@ -6,9 +6,9 @@ summary. The thread's compaction is a generator; the agent loop sends its reques
 the HTTP client.
 
 A summary model that fails, hangs or is missing does not end a run: old turns are then replaced with
-extracts, and an event reports it. After a few failures in a row the model is not asked for a while.
+extracts, and an event reports it. After a few failures in a row the next compactions use no model.
 A tool result that does not fit the window is shortened before the model first sees it. If the
-messages that must stay exceed the window, the request is sent as it is.
+messages that must stay exceed the window, the request is sent unchanged.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -41,7 +41,7 @@ from weft.tokens import counter_for_model
 
 from .events import Emit
 
-CACHED_COUNTS = 50_000
+MAX_CACHED_COUNTS = 50_000
 RECALL_DIVISOR = 4
 """One answer of `recall` takes at most 1/4 of the window."""
 MIN_RECALL_TOKENS = 200
@@ -50,8 +50,8 @@ MIN_RECALL_TOKENS = 200
 class ContextUse(Struct, frozen=True, kw_only=True):
     """How full a model's context window is, by the agent's own count.
 
-    `tokens` is the whole request: messages and tool definitions. Above `limit` old turns are
-    compacted, down to about `target`.
+    All values are tokens. `tokens` is the size of the whole request: messages and tool definitions.
+    Above `limit` old turns are compacted, until the request has about `target` tokens.
     """
 
     tokens: int
@@ -77,14 +77,16 @@ class Compaction(Struct, frozen=True, kw_only=True):
     - `by`: the model that writes the summaries, by name or as an asker (default: the agent's own),
       with `prompt`.
     - `reserve`: tokens of the window kept free for answers.
-    - `target`: how full the available context is after a compaction, from 0 to 1.
+    - `target`: how much of the space for messages a compaction leaves filled, from 0 to 1. The
+      space is the window without `reserve` and the tool definitions.
     - `chunk`: the most tokens summarised by one request.
     - `verbatim`: the share of the target for old turns that stay verbatim; `scorer` ranks them.
     - `timeout`: seconds for one summary request (`None`: no limit).
     - `retries`: how often a failed summary request is repeated (default: as often as the agent's
       own requests). An asker in `by` has its own policy.
-    - `failures`, `pause`: after that many failures in a row, the next compactions use no model.
-    - `clip`: how many summaries are listed at both ends.
+    - `failures`, `pause`: after `failures` failures in a row, the next `pause` compactions use no
+      model.
+    - `clip`: how many batches of a summary are shown, the oldest and the newest.
     - `compact_context`: offer the tool `compact_context`, with which the model has the thread
       compacted at once, without writing the summary itself.
     - `live_prefix`: ask for the summary on top of the live request, with its tools and messages,
@@ -136,35 +138,44 @@ class AskSummary(Struct, frozen=True):
 
 
 MessageCounts = dict[int, tuple[Message, int]]
-"""The tokens of messages by the identity of their objects, with the objects. It can be shared by
-agents of the same model, so that a message is counted once."""
+"""Token counts by `id(message)`. The message is stored too, so that its id is not reused. Agents of
+the same model can share one, so that a message is counted once."""
 
 Flow = Generator[AskSummary | Emit | Confirm, Any, bool]
 """Ends with whether the thread was compacted."""
 
 
 class AutoCompactor:
-    """Measures the window of an agent's model and compacts its thread."""
+    """Measures how full the window of an agent's model is, and compacts the thread.
+
+    `summariser` writes the summaries; `None` for the agent's own model. The agent's listener adds
+    the events of the thread to the list `thread_events`. Events from before a compaction are
+    dropped, and those of the compaction are emitted.
+    """
 
     def __init__(
-        self, model: Model, settings: Compaction, tools: Sequence[Tool], by: Asker | None = None
+        self,
+        model: Model,
+        settings: Compaction,
+        tools: Sequence[Tool],
+        summariser: Asker | None = None,
     ) -> None:
         self.settings = settings
-        self.by = by
+        self.summariser = summariser
         self.gauge = Gauge()
         self.breaker = Breaker(settings.failures, settings.pause)
         self._counter = counter_for_model(model)
         self.counts: MessageCounts = {}
         self._measured = 0
-        self.overhead = self._counter.tools(tools)
+        self.tool_tokens = self._counter.tools(tools)
         self.live_request: Callable[[], Request] | None = None
-        self.model = model if by is None else by.model
+        self._summary_model = model if summariser is None else summariser.model
         self._limits = limits_of(model, reserve=settings.reserve, target=settings.target)
 
     @property
     def limits(self) -> Limits:
         """The limits of the window, with the tools as the overhead of every request."""
-        return msgspec.structs.replace(self._limits, overhead=self.overhead)
+        return msgspec.structs.replace(self._limits, overhead=self.tool_tokens)
 
     @property
     def recall_tokens(self) -> int:
@@ -174,12 +185,14 @@ class AutoCompactor:
     def measure(self, messages: Sequence[Message]) -> int:
         """The tokens of messages, as the vendor would count them.
 
-        They include what the vendor adds to a request, apart from the tools.
+        Includes the vendor's own additions to a request, but not the tool definitions.
         """
-        if len(self.counts) > CACHED_COUNTS:
+        if len(self.counts) > MAX_CACHED_COUNTS:
             self.counts.clear()
-        self._measured = sum(self._count(message) for message in messages) + self.overhead
-        return max(0, self.gauge.measure(self._measured) - self.overhead)
+        # The vendor reports the size of whole requests, so the gauge is for those as well.
+        message_tokens = sum(self._cached_estimate(message) for message in messages)
+        self._measured = message_tokens + self.tool_tokens
+        return max(0, self.gauge.measure(self._measured) - self.tool_tokens)
 
     def use(self, messages: Sequence[Message]) -> ContextUse:
         """How full the window is with these messages."""
@@ -188,7 +201,7 @@ class AutoCompactor:
             tokens=size + limits.overhead,
             window=limits.window,
             limit=limits.max_tokens + limits.overhead,
-            target=limits.goal + limits.overhead,
+            target=limits.target_tokens + limits.overhead,
         )
 
     def learn(self, usage: Usage | None) -> None:
@@ -199,92 +212,122 @@ class AutoCompactor:
         """Correct the estimate with the reported size of the last measured request."""
         self.gauge = self.gauge.learn(self._measured, reported, self._limits.window)
 
-    def run(self, thread: Thread, system_messages: list[SystemMessage], *, force: bool) -> Flow:
+    def run(self, thread: Thread, thread_events: list[SystemMessage], *, force: bool) -> Flow:
         """Compact if the window is too full, or in any case with `force`."""
         messages = thread.compile().sendable
         size = self.measure(messages)
         if not force and not self.limits.is_over(size):
             return False
-        if self.settings.confirm is not None and not (yield Confirm(self.use(messages))):
+        if not (yield from self._confirm(messages)):
             return False
-        uses_model = not self.breaker.is_open
-        if not uses_model:
-            self.breaker = self.breaker.skip()
-        result = yield from self._compact(thread, system_messages, size, force, uses_model)
-        compacted = result is not None and result.commit is not None
-        if uses_model:
-            succeeded = compacted and not (result and result.requests and result.failures)
-            self.breaker = self.breaker.succeed() if succeeded else self.breaker.fail()
-        return compacted
+        result = yield from self._compact_or_extract(thread, thread_events, size, force=force)
+        return result is not None and result.commit is not None
 
     def run_now(
-        self, thread: Thread, system_messages: list[SystemMessage]
+        self, thread: Thread, thread_events: list[SystemMessage]
     ) -> Generator[AskSummary | Emit | Confirm, Any, CompactResult | None]:
         """Compact at once, because the model asked for it; `None` if it failed or was refused."""
         messages = thread.compile().sendable
-        if self.settings.confirm is not None and not (yield Confirm(self.use(messages))):
+        if not (yield from self._confirm(messages)):
             return None
         size = self.measure(messages)
+        return (
+            yield from self._compact_or_extract(
+                thread, thread_events, size, force=True, is_needed=False
+            )
+        )
+
+    def _confirm(self, messages: Sequence[Message]) -> Generator[Confirm, bool, bool]:
+        """Whether a compaction is allowed; asks, if a person is to confirm it."""
+        return self.settings.confirm is None or (yield Confirm(self.use(messages)))
+
+    def _compact_or_extract(
+        self,
+        thread: Thread,
+        thread_events: list[SystemMessage],
+        size: int,
+        *,
+        force: bool,
+        is_needed: bool = True,
+    ) -> Generator[AskSummary | Emit, Any, CompactResult | None]:
+        """Compact with a model, or without one while the breaker is open; counts failures.
+
+        If the compaction is not needed, it is no failure that there is nothing to compact.
+        """
         uses_model = not self.breaker.is_open
-        return (yield from self._compact(thread, system_messages, size, True, uses_model))
+        result = yield from self._compact(thread, thread_events, size, force, uses_model)
+        if not uses_model:
+            self.breaker = self.breaker.skip()
+        elif result is None:
+            self.breaker = self.breaker.fail()
+        elif result.commit is None:
+            self.breaker = self.breaker.fail() if is_needed else self.breaker
+        else:
+            # Without a request, a failed step says that there was no room for a model's summary.
+            model_failed = result.requests > 0 and len(result.failures) > 0
+            self.breaker = self.breaker.fail() if model_failed else self.breaker.succeed()
+        return result
 
     def _compact(
         self,
         thread: Thread,
-        system_messages: list[SystemMessage],
+        thread_events: list[SystemMessage],
         size: int,
         force: bool,
         uses_model: bool,
     ) -> Generator[AskSummary | Emit, Any, CompactResult | None]:
         """One compaction; `None` if it failed and the thread is unchanged."""
-        goal, max_tokens = self.limits.goal, self.limits.max_tokens
-        # What the vendor adds to a request stays after a compaction: the messages get less.
-        added = max(0, size - sum(self.count(message) for message in thread.compile().sendable))
-        goal, max_tokens = max(1, goal - added), max(1, max_tokens - added)
-        if force:  # the window is smaller than the catalogue says
-            goal, max_tokens = min(goal, size // 2), min(max_tokens, size * 3 // 4)
-        system_messages.clear()
+        budget, limit = self.limits.target_tokens, self.limits.max_tokens
+        # The vendor's own additions stay after a compaction, so less is left for the messages.
+        message_tokens = sum(self.count(message) for message in thread.compile().sendable)
+        vendor_tokens = max(0, size - message_tokens)
+        budget, limit = max(1, budget - vendor_tokens), max(1, limit - vendor_tokens)
+        if force:
+            # The thread may be within its limits: the upstream has a smaller window than the
+            # catalogue says, or the model asked. So the result is to be smaller in any case.
+            budget, limit = min(budget, size // 2), min(limit, size * 3 // 4)
+        thread_events.clear()
         try:
             result = yield from self._relay_requests(
-                thread, goal, max_tokens, system_messages, uses_model
+                thread, budget, limit, thread_events, uses_model
             )
         except WeftError as error:
             # Without a model the same error repeats every time, and has been reported already.
-            if not system_messages and uses_model:
+            if not thread_events and uses_model:
                 thread.emit(compaction_failed(str(error)))
-            yield from _emit(system_messages)
+            yield from _emit(thread_events)
             return None
-        yield from _emit(system_messages)
+        yield from _emit(thread_events)
         return result
 
     def _relay_requests(
         self,
         thread: Thread,
-        goal: int,
-        max_tokens: int,
-        system_messages: list[SystemMessage],
+        budget: int,
+        limit: int,
+        thread_events: list[SystemMessage],
         uses_model: bool,
     ) -> Generator[AskSummary | Emit, Any, CompactResult]:
         """Pass the requests of the thread's compaction to the agent loop."""
         settings = self.settings
         options = CompactOptions(
-            budget=goal,
-            limit=max_tokens,
+            budget=budget,
+            limit=limit,
             prompt=settings.prompt,
             chunk=settings.chunk,
             clip=settings.clip,
-            verbatim=int(goal * settings.verbatim),
+            verbatim=int(budget * settings.verbatim),
             scorer=settings.scorer,
             trigger="auto",
             fallback=True,
             count=self.count,
             live=self._live_request_if_used(),
         )
-        flow = thread.compacting(self.model if uses_model else None, options)
+        flow = thread.compacting(self._summary_model if uses_model else None, options)
         try:
             request = next(flow)
             while True:
-                yield from _emit(system_messages)
+                yield from _emit(thread_events)
                 answer: Answer = yield AskSummary(request)
                 request = flow.send(answer)
         except StopIteration as end:
@@ -294,7 +337,7 @@ class AutoCompactor:
 
     def _live_request_if_used(self) -> Request | None:
         """The request that the agent would send now, if summaries are asked for on top of it."""
-        if not self.settings.live_prefix or self.by is not None:
+        if not self.settings.live_prefix or self.summariser is not None:
             return None
         return None if self.live_request is None else self.live_request()
 
@@ -308,7 +351,8 @@ class AutoCompactor:
         estimate = self._counter.message(message) if cached is None else cached[1]
         return ceil(estimate * self.gauge.ratio)
 
-    def _count(self, message: Message) -> int:
+    def _cached_estimate(self, message: Message) -> int:
+        """The estimated tokens of a message, which are then cached."""
         cached = self.counts.get(id(message))
         if cached is None:
             # The message is stored with its count, so that its id is not reused.
@@ -316,9 +360,9 @@ class AutoCompactor:
         return cached[1]
 
 
-def _emit(system_messages: list[SystemMessage]) -> Generator[Emit]:
-    """Emit the collected system messages, and remove them from the list."""
-    messages = list(system_messages)
-    system_messages.clear()
-    for message in messages:
-        yield Emit(message)
+def _emit(thread_events: list[SystemMessage]) -> Generator[Emit]:
+    """Emit the collected events, and remove them from the list."""
+    events = list(thread_events)
+    thread_events.clear()
+    for event in events:
+        yield Emit(event)

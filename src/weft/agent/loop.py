@@ -449,7 +449,7 @@ class Agent:
         self._pace = pace
         self._policy = policy
         self._compactor = self._make_compactor(compaction)
-        self._system_messages: list[SystemMessage] = []
+        self._thread_events: list[SystemMessage] = []
         self._handle: Thread | None = None
 
     async def run(
@@ -636,8 +636,8 @@ class Agent:
 
         if self._compactor is not None:
             self._compactor.live_request = lambda: build_request().request
-        system_messages, compactor = self._system_messages, self._compactor
-        return converse(handle, text, next_request, state, system_messages, compactor, attached)
+        thread_events, compactor = self._thread_events, self._compactor
+        return converse(handle, text, next_request, state, thread_events, compactor, attached)
 
     def _offered_tools(self) -> tuple[Tool, ...]:
         """The tools of a request: `compact` and `recall`, unless off, and the caller's."""
@@ -724,7 +724,7 @@ class Agent:
         """Ask for a part of a summary: the configured summary model, or the agent's own."""
         settings = DEFAULT_COMPACTION if self._compactor is None else self._compactor.settings
         seconds = settings.timeout
-        by = None if self._compactor is None else self._compactor.by
+        by = None if self._compactor is None else self._compactor.summariser
         if isinstance(by, ModelClient):
             loop = asyncio.get_running_loop()
 
@@ -784,7 +784,7 @@ class Agent:
                 self._compacts,
                 branch=self.thread.current,
             )
-            self._handle.listen(self._system_messages.append)
+            self._handle.listen(self._thread_events.append)
             self._handle.listen(self.thread.emit)
         return self._handle
 
@@ -878,14 +878,14 @@ def converse(
     text: str | None,
     next_request: Callable[[], Ask],
     state: "RunState",
-    system_messages: list[SystemMessage],
+    thread_events: list[SystemMessage],
     compactor: AutoCompactor | None = None,
     attached: tuple[Media, ...] = (),
 ) -> Flow:
     """Commit the user's text, then run turns until the model calls no more tools.
 
     Without a text the thread's last message is answered. `next_request` compiles the thread to a
-    request. `state` has the limits and hints of the run. `system_messages` collects the thread's
+    request. `state` has the limits and hints of the run. `thread_events` collects the thread's
     own events. The `compactor` runs when the window is full, or when the model says so.
     """
     if text is None:
@@ -898,12 +898,12 @@ def converse(
             yield Emit(failure)
             return
         if compactor is not None:
-            yield from compactor.run(thread, system_messages, force=False)
+            yield from compactor.run(thread, thread_events, force=False)
         answered = yield from ask_once(thread, next_request())
         for _ in range(FORCED_COMPACTIONS):
             if compactor is None or not is_too_long(answered):
                 break
-            if not (yield from compactor.run(thread, system_messages, force=True)):
+            if not (yield from compactor.run(thread, thread_events, force=True)):
                 break
             answered = yield from ask_once(thread, next_request())
         if isinstance(answered, Unanswered):
@@ -926,7 +926,7 @@ def converse(
         if not calls:
             yield Emit(MessageComplete(answer.stop.kind if answer.stop else "end"))
             return
-        yield from run_calls(thread, calls, committed.id, system_messages, compactor)
+        yield from run_calls(thread, calls, committed.id, thread_events, compactor)
     reason = f"the limit of {state.steps} steps was reached; ask again to continue"
     yield Emit(Failure(reason, place=STEPS_PLACE))
 
@@ -998,7 +998,7 @@ def run_calls(
     thread: Thread,
     calls: Sequence[ToolCall],
     answer: str,
-    system_messages: list[SystemMessage],
+    thread_events: list[SystemMessage],
     compactor: AutoCompactor | None,
 ) -> Flow:
     """Run the calls of one turn and commit their results as the next.
@@ -1021,12 +1021,12 @@ def run_calls(
     for number, call in compact_last:
         yield Emit(ToolStart(call.id, call.name, read_input(call.arguments)))
         if call.name == COMPACT_TOOL.name:
-            outcome, dropped_calls = yield from compact(thread, call, system_messages)
+            outcome, dropped_calls = yield from compact(thread, call, thread_events)
             if not outcome.is_error:
                 removed_calls |= {call.id, *dropped_calls}
                 reminder = COMPACTED_NOTE.format(line=outcome.text)
         elif call.name == COMPACT_CONTEXT_TOOL.name and compactor is not None:
-            outcome = yield from compact_context(thread, compactor, system_messages)
+            outcome = yield from compact_context(thread, compactor, thread_events)
         else:
             tokens = RECALL_TOKENS if compactor is None else compactor.recall_tokens
             outcome = recall(thread, call.arguments, tokens)
@@ -1048,16 +1048,16 @@ def run_calls(
 
 
 def compact(
-    thread: Thread, call: ToolCall, system_messages: list[SystemMessage]
+    thread: Thread, call: ToolCall, thread_events: list[SystemMessage]
 ) -> Generator[Emit, None, tuple[Outcome, Sequence[str]]]:
     """Run the model's `compact` call; returns its result and the open calls that it removed."""
-    system_messages.clear()
+    thread_events.clear()
     try:
         ranges = validate_compact_input(call.arguments)
         result = thread.compact(ranges, call_id=call.id, trigger="tool")
     except ThreadError as error:
         return Outcome(str(error), is_error=True), ()
-    for event in system_messages:
+    for event in thread_events:
         yield Emit(event)
     return Outcome(str(result)), result.dropped_calls
 
@@ -1071,10 +1071,10 @@ def built_in_tools(compactor: AutoCompactor | None) -> tuple[str, ...]:
 
 
 def compact_context(
-    thread: Thread, compactor: AutoCompactor, system_messages: list[SystemMessage]
+    thread: Thread, compactor: AutoCompactor, thread_events: list[SystemMessage]
 ) -> Generator[Any, Any, Outcome]:
     """Run the model's `compact_context` call: another request writes the summary."""
-    result = yield from compactor.run_now(thread, system_messages)
+    result = yield from compactor.run_now(thread, thread_events)
     if result is None:
         return Outcome("the thread was not compacted; go on with it as it is", is_error=True)
     if result.commit is None:

@@ -55,7 +55,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         return max(0, self.window - self.reserve - self.overhead)
 
     @property
-    def goal(self) -> int:
+    def target_tokens(self) -> int:
         """The size of the messages that a compaction aims at."""
         return int(self.max_tokens * self.target)
 

@@ -189,13 +189,13 @@ class SessionCompactor:
         )
         if not force and not is_full:
             return None
-        goal, limit = limits.goal, limits.max_tokens
+        budget, limit = limits.target_tokens, limits.max_tokens
         if force:
             # The window is smaller than the catalogue says, but nobody knows by how much.
-            goal, limit = min(goal, size // 2), min(limit, size * 3 // 4)
+            budget, limit = min(budget, size // 2), min(limit, size * 3 // 4)
         overhead = max(0, size - message_tokens)
         return CompactOptions(
-            budget=max(1, goal - overhead),
+            budget=max(1, budget - overhead),
             limit=max(1, limit - overhead),
             prompt=self._settings.prompt,
             trigger="auto",
