@@ -2,12 +2,18 @@
 
 import threading
 import time
+from contextlib import closing
 
 import orjson
 import pytest
+from msgspec import structs
 
 import weft
 from servers import Scripted, post, scripted_upstream, weft_serve
+from weft.catalog import load_catalog
+from weft.client import CompactionSettings, Provider
+from weft.gateway import RequestLocation, SessionCompactor
+from weft.store import open_store
 
 WINDOW = 6000
 HEADERS = {"x-session-id": "work", "content-type": "application/json"}
@@ -164,6 +170,31 @@ def test_a_tool_result_that_does_not_fit_is_thinned_before_it_is_sent(tmp_path, 
         assert vendor.refused == 0
 
 
+@pytest.mark.parametrize("protocol", ["anthropic", "chat"])
+def test_a_first_request_of_user_messages_is_compacted_too(tmp_path, vendor, protocol):
+    with serve(tmp_path, vendor, "auto_compact = true") as gateway:
+        client = Client(gateway.url, protocol)
+        client.messages = [{"role": "user", "content": question(n)} for n in range(40)]
+        assert client.say("Compare them.") == 200
+        assert compactions(gateway)
+        assert (vendor.refused, len(vendor.bodies)) == (0, 1)
+
+
+@pytest.mark.parametrize("protocol", ["anthropic", "chat"])
+def test_an_edit_of_a_question_that_failed_is_sent_with_its_retry(tmp_path, vendor, protocol):
+    error = orjson.dumps({"type": "error", "error": {"type": "api_error", "message": "down"}})
+    with serve(tmp_path, vendor) as gateway:
+        vendor.upstream.rule = lambda _: Scripted(error, status=400, kind="application/json")
+        client = Client(gateway.url, protocol)
+        assert client.say("My password is 4242. What is this?") == 400
+        with weft.open(gateway.store, thread=weft.threads(gateway.store)[0].name) as t:
+            t.edit(t.head, text="What is this?")
+        vendor.upstream.rule = vendor
+        assert client.send() == 200
+        assert "What is this?" in str(vendor.bodies[-1]["messages"])
+        assert "4242" not in str(vendor.bodies[-1]["messages"])
+
+
 def wait(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -236,6 +267,57 @@ def test_a_broken_summariser_does_not_block_a_request(tmp_path, vendor, kind):
                 assert t.compile().messages[-1].text == "Answer 40."
     finally:
         released.set()
+
+
+def background_log(store, capsys, vendor, texts, branch="main", target=0.5):
+    """What is logged about the background summary of a thread that nearly fills its window."""
+    with weft.open(store) as t:
+        for number, text in enumerate(texts):
+            t.user(text)
+            t.assistant(f"Answer {number}.")
+        name = t.name
+    catalog = load_catalog()
+    upstream = Provider(name="up", protocol="anthropic", base_url=vendor.url, models=("sum",))
+    settings = CompactionSettings(model="sum", retries=0, timeout=60, target=target)
+    compactor = SessionCompactor(settings, store, catalog, (upstream,))
+    model = structs.replace(catalog.find("claude-sonnet-4-5"), window=WINDOW, output=500)
+    location = RequestLocation("e", "", True, name, branch, "", None, b"", b"")
+    compactor.after_answer(location, model, WINDOW, 1000)
+    for worker in threading.enumerate():
+        if worker.name == "weft-compact":
+            worker.join(60)
+    lines = [orjson.loads(line) for line in capsys.readouterr().err.splitlines()]
+    return [{k: v for k, v in line.items() if k not in ("at", "event", "thread")} for line in lines]
+
+
+def test_a_background_summary_logs_only_a_change_or_a_failure(tmp_path, capsys, vendor):
+    def wrong_key():
+        error = {"type": "error", "error": {"type": "authentication_error", "message": "no"}}
+        return Scripted(orjson.dumps(error), status=401, kind="application/json")
+
+    def summary():
+        return answer("The user asked about src/part_0.py and other files.", 100)
+
+    questions = [question(number) for number in range(30)]
+    rows = [
+        (wrong_key, {"texts": questions}),
+        (summary, {"texts": questions}),
+        # 5,000 tokens: more than 85% of the window, but less than the target.
+        (summary, {"texts": questions[:14], "target": 0.99}),
+        (summary, {"texts": ["One long text. " * 1700]}),  # one turn: there are no old turns
+        (summary, {"texts": questions, "branch": "gone"}),
+    ]
+    logs = []
+    for number, (vendor.summary, options) in enumerate(rows):
+        with closing(open_store(tmp_path / f"{number}.db")) as store:
+            logs.append(background_log(store, capsys, vendor, **options))
+    assert logs == [
+        [{"outcome": "compacted", "method": "extract", "failed_steps": ["model"]}],
+        [{"outcome": "compacted", "method": "model"}],
+        [],
+        [{"outcome": "failed", "error": "BudgetExceeded"}],
+        [{"outcome": "failed", "error": "NotFound"}],
+    ]
 
 
 def test_a_compaction_committed_during_an_upstream_call_makes_no_second_branch(tmp_path, vendor):

@@ -7,6 +7,7 @@ from .api_writes import WRITES
 from .app import build, open_state, serve, url_of
 from .asgi import decompress, header_bytes, parse_body
 from .auth import Caller, admit, has_credentials, upstream_credentials
+from .auto_compact import SessionCompactor
 from .bodies import ParsedBodies, ParsedBody, body_key, parse_reusing, tune_interpreter
 from .codex_compaction import ask_for_summary, open_summaries
 from .errors import failure
@@ -83,6 +84,7 @@ __all__ = [
     "RequestLocation",
     "RequestRecord",
     "SentBody",
+    "SessionCompactor",
     "Settings",
     "State",
     "Titles",

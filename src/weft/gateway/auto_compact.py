@@ -36,7 +36,7 @@ from weft.client import (
 from weft.compact import CompactResult, Limits, limits_of
 from weft.errors import WeftError
 from weft.ids import Id
-from weft.model import Message, Request
+from weft.model import JsonObject, Message, Request
 from weft.store import Store
 from weft.thread import CompactOptions, Thread, drive, open as open_thread
 from weft.tokens import counter_for_model
@@ -114,7 +114,7 @@ class SessionCompactor:
             )
         except Exception as error:  # compaction is optional, so no error may fail the request
             # The request is sent unchanged, and the upstream decides whether it fits.
-            _report(location.thread, "failed", type(error).__name__)
+            _report_failure(location.thread, error)
             return None
 
     def after_answer(
@@ -164,7 +164,7 @@ class SessionCompactor:
         result = _run_compaction(thread, None, options, None)
         if result.commit is None:
             return None
-        _report(location.thread, "compacted", result.method or "")
+        _report_result(location.thread, result)
         compacted = structs.replace(location, head=result.commit, is_edited=True)
         messages = read_conversation(self._store, compacted, request.messages, proven)
         with self._lock:
@@ -207,14 +207,14 @@ class SessionCompactor:
         """Compact a thread with the configured model; runs in a worker thread."""
         name, branch = key
         try:
-            with suppress(Exception):  # nobody waits: a request that does not fit gets an extract
-                thread = open_thread(self._store, name, branch=branch)
-                options = self._options(thread, model, None, force=False)
-                if options is not None:
-                    client = self._find_client(model)
-                    seconds = self._settings.timeout or TIMEOUT
-                    result = _run_compaction(thread, client, options, seconds)
-                    _report(name, "compacted", result.method or "")
+            thread = open_thread(self._store, name, branch=branch)
+            options = self._options(thread, model, None, force=False)
+            if options is not None:
+                client = self._find_client(model)
+                seconds = self._settings.timeout or TIMEOUT
+                _report_result(name, _run_compaction(thread, client, options, seconds))
+        except Exception as error:  # nobody waits: a request that does not fit gets an extract
+            _report_failure(name, error)
         finally:
             with self._lock:
                 self._running.discard(key)
@@ -255,14 +255,32 @@ def _run_compaction(
     raise AssertionError("a compaction without a model sent a request")
 
 
-def _report(thread: str, outcome: str, method: str) -> None:
+def _report_result(thread: str, result: CompactResult) -> None:
+    """Log a compaction and its steps that failed; nothing if the thread did not change.
+
+    The reasons of the failures are in the commit. They may quote the upstream, so they are not
+    logged.
+    """
+    if result.commit is None:
+        return
+    members: JsonObject = {"outcome": "compacted", "method": result.method}
+    if result.failures:
+        members["failed_steps"] = [failure.step for failure in result.failures]
+    _log(thread, members)
+
+
+def _report_failure(thread: str, error: Exception) -> None:
+    """Log a compaction that changed nothing because of an error."""
+    _log(thread, {"outcome": "failed", "error": type(error).__name__})
+
+
+def _log(thread: str, members: JsonObject) -> None:
     """Log one line; never content."""
-    line = {
+    line: JsonObject = {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "event": "compaction",
         "thread": thread,
-        "outcome": outcome,
-        "method": method,
+        **members,
     }
     with suppress(OSError):
         sys.stderr.write(orjson.dumps(line).decode() + "\n")

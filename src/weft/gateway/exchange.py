@@ -189,6 +189,10 @@ class Exchange:
     def is_written(self) -> bool:
         return self._outgoing is not None
 
+    def discard_outgoing(self) -> None:
+        """Drop the written request, because the request has changed: it must be written again."""
+        self._outgoing = None
+
     @property
     def is_direct(self) -> bool:
         """Whether the upstream speaks the client's protocol."""
@@ -431,9 +435,9 @@ async def apply_edits(exchange: Exchange) -> None:
         return
     request = replace_messages(exchange.request, recording.edited_messages)
     exchange.request = exchange.upstream_request = request
+    exchange.discard_outgoing()
     if exchange.is_direct:
         exchange.body = await exchange.compute(_encode_client_body, exchange, request)
-        exchange.outgoing = await _write(exchange, request)
 
 
 async def replace_sealed_summaries(exchange: Exchange) -> None:
