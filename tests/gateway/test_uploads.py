@@ -18,6 +18,7 @@ from weft.model import Image, Inline, Message, Text, ToolCall, ToolResult, Url
 PNG = b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
+PNG_URL = f"data:image/png;base64,{b64encode(PNG).decode()}"
 PDF = b"%PDF-1.4\n%%EOF\n"
 MARKUP = b"<script>alert(1)</script>"
 FILE_LIMIT = 20 * 1024 * 1024
@@ -182,3 +183,76 @@ def test_media_of_a_message_are_shown_only_if_they_are_images(gateway):
         assert fetch(gateway.url, "/api/media", thread="media", row=row, index=index)[0] == 404
     [image] = shown[1]["parts"][0]["result"]["media"]
     assert fetch(gateway.url, "/api/media", thread="media", **image["address"])[2] == PNG
+
+
+@pytest.mark.parametrize(
+    ("path", "request_body", "answer"),
+    [
+        (
+            "/v1/chat/completions",
+            {
+                "model": "c/gpt-4o",
+                "messages": [
+                    {
+                        "role": "developer",
+                        "content": [{"type": "image_url", "image_url": {"url": PNG_URL}}],
+                    },
+                    {"role": "user", "content": "hi"},
+                ],
+            },
+            {
+                "id": "chatcmpl-1",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "gpt-4o",
+                "choices": [
+                    {
+                        "index": 0,
+                        "message": {"role": "assistant", "content": "A dot."},
+                        "finish_reason": "stop",
+                    }
+                ],
+            },
+        ),
+        (
+            "/v1/responses",
+            {
+                "model": "r/gpt-5",
+                "input": [
+                    {
+                        "type": "message",
+                        "role": "developer",
+                        "content": [{"type": "input_image", "image_url": PNG_URL}],
+                    },
+                    {"type": "message", "role": "user", "content": "hi"},
+                ],
+            },
+            {
+                "id": "resp_1",
+                "object": "response",
+                "created_at": 1,
+                "model": "gpt-5",
+                "status": "completed",
+                "output": [
+                    {
+                        "id": "msg_1",
+                        "type": "message",
+                        "role": "assistant",
+                        "status": "completed",
+                        "content": [{"type": "output_text", "text": "A dot.", "annotations": []}],
+                    }
+                ],
+            },
+        ),
+    ],
+)
+def test_a_request_with_an_image_in_its_system_message_is_recorded(
+    gateway, upstream, path, request_body, answer
+):
+    upstream.then(Scripted(orjson.dumps(answer), kind="application/json"))
+    status, headers, _ = post(f"{gateway.url}{path}", request_body)
+    assert (status, headers["x-weft-recorded"]) == (200, "store")
+    with weft.thread.open(gateway.store, headers["x-weft-thread"]) as thread:
+        system, question, reply = thread.compile().messages
+    assert system.blocks == (Image(Inline(b64encode(PNG).decode(), "image/png")),)
+    assert (question.text, reply.text) == ("hi", "A dot.")

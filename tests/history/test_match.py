@@ -1,9 +1,24 @@
 """Which differences in spelling keep a message in its conversation, and which do not."""
 
+import re
+
 import pytest
 
-from weft.history import Trace, match_key, trace
-from weft.model import Message, Text, Thinking, ToolCall, ToolResult
+from weft.history import Trace, find_edit, match_key, trace
+from weft.model import (
+    Audio,
+    File,
+    FileRef,
+    Image,
+    Inline,
+    Message,
+    Opaque,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Url,
+)
 
 CALL = ToolCall("call_1", "Read", '{"path": "a.py", "limit": 2}')
 
@@ -60,3 +75,38 @@ def test_a_known_trace_only_saves_work():
         earlier = Trace(tuple(old), tuple(trace("s", old)))
         for new in lists:
             assert trace("s", new, earlier=earlier) == trace("s", new)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        Image(Inline("iVBORw0KGgo=", "image/png")),
+        File(Inline("JVBERi0=", "application/pdf")),
+        Audio(Inline("UklGRg==", "audio/wav")),
+        Image(Url("https://a.example/media.png")),
+        File(FileRef("file-1")),
+        Opaque("openai-responses", {"type": "new", "text": "media"}),
+    ],
+)
+def test_a_block_other_than_text_is_part_of_the_system_digest(block):
+    """A volatile pattern is for texts: it does not match a block of another kind."""
+    digests = [
+        trace("s", [message("system", *blocks)], [re.compile("media")])[0].system
+        for blocks in ((), ("be brief",), ("be brief", block), ("be brief", "media 1"))
+    ]
+    assert digests[1] not in (digests[0], digests[2])
+    assert digests[3] == digests[1]
+
+
+@pytest.mark.parametrize("block", ["be brief", Image(Inline("iVBORw0KGgo=", "image/png"))])
+def test_a_system_message_inside_a_turn_is_not_an_edit(block):
+    system = message("system", block)
+    question, answer = message("user", "one"), message("assistant", CALL)
+    result, hint = message("tool", ToolResult("call_1", (Text("found"),))), message("user", "two")
+    end = message("assistant", "done")
+    stored = [(bytes([n]), each) for n, each in enumerate([question, answer, result, hint, end])]
+    assert find_edit(stored, [question, answer, result, system, hint, end]) is None
+    with_system = [*stored[:3], (b"s", system), *stored[3:]]
+    assert find_edit(with_system, [question, answer, result, hint, end]) is None
+    edited = [question, answer, result, system, message("user", "2"), end]
+    assert find_edit(stored, edited) == (bytes([1]), 2)

@@ -62,15 +62,22 @@ from .objects import Append, Draft, encode_commit
 # - The chain starts with the scope, so that one caller never matches another caller's thread.
 
 
+Chain = bytes
+"""The match key of a message and all messages before it."""
+
+TEXT_TAG = b"text\0"
+"""The start of a hashed part that is a text."""
+
+
 class Series(Struct, frozen=True):
-    """Encoded commits, each the parent of the next, and the chain (match key) after the last.
+    """Encoded commits, each the parent of the next, and the chain after the last.
 
     They are written together as one operation of the log, so one `undo` reverts them.
     """
 
     commits: tuple[CommitRecord, ...]
-    entries: tuple[tuple[Id, bytes], ...]
-    chain: bytes | None
+    entries: tuple[tuple[Id, bytes], ...]  # the id and the encoded content of each new entry
+    chain: Chain | None
 
     def landing(self, verb: str, ref: str, old: Id | None) -> Landing:
         """The write that moves `ref` from `old` to the last commit."""
@@ -83,7 +90,7 @@ def encode_series(
     parent: Id | None,
     *,
     scope: str,
-    chain: bytes | None,
+    chain: Chain | None,
     created: float,
 ) -> Series:
     """The commits of these drafts on top of `parent`, whose match chain is `chain`.
@@ -101,10 +108,6 @@ def encode_series(
         entries.update(new_entries)
         tip = record.id
     return Series(tuple(commits), tuple(entries.items()), chain)
-
-
-Chain = bytes
-"""The match key of all messages up to one of them."""
 
 
 def empty_chain(scope: str) -> Chain:
@@ -240,10 +243,17 @@ def _add_system(digest: bytes, message: Message, volatile: Sequence[re.Pattern[s
     """The system digest after one more system message."""
     for block in message.blocks:
         for part in _parts((block,), False):
-            text = part.removeprefix(b"text\0").decode("utf-8", "surrogatepass")
-            if not any(pattern.search(text) for pattern in volatile):
+            if not _is_volatile(part, volatile):
                 digest = object_id("system", digest + part)
     return digest
+
+
+def _is_volatile(part: bytes, volatile: Sequence[re.Pattern[str]]) -> bool:
+    """Whether a part is a text that matches one of the patterns."""
+    if not part.startswith(TEXT_TAG):
+        return False  # the rest of a media part may be bytes of a hash
+    text = part.removeprefix(TEXT_TAG).decode("utf-8", "surrogatepass")
+    return any(pattern.search(text) for pattern in volatile)
 
 
 def tools_digest(tools: Sequence[Tool]) -> bytes:
@@ -279,7 +289,7 @@ def _text_part(texts: Sequence[str], is_answer: bool) -> Iterator[bytes]:
     text = "".join(texts)
     text = "".join(text.split()) if is_answer else text.strip()
     if text:
-        yield b"text\0" + text.encode("utf-8", "surrogatepass")
+        yield TEXT_TAG + text.encode("utf-8", "surrogatepass")
 
 
 def _visible_text(block: Block) -> str | None:
@@ -381,8 +391,8 @@ def find_edit(stored: StoredMessages, messages: Sequence[Message]) -> tuple[Id, 
         side_name, first, end = stored_turns[number]
         if side_name == "assistant":
             continue
-        stored_input = [message for _, message in stored[first:end]]
-        sent_input = messages[sent_turns[number].start : sent_turns[number].end]
+        stored_input = [message for _, message in stored[first:end] if not is_system(message)]
+        sent_input = _turn_messages(messages, sent_turns[number])
         if not is_same_input(stored_input, sent_input):
             return stored[first - 1][0], sent_turns[number - 1].end
     return None
@@ -447,6 +457,7 @@ def _is_end_of_input(
 
 
 def _turn_messages(messages: Sequence[Message], turn: Turn) -> list[Message]:
+    """The messages of a turn without system messages."""
     return [each for each in messages[turn.start : turn.end] if not is_system(each)]
 
 
@@ -508,7 +519,7 @@ def _input_parts(messages: Sequence[Message]) -> Iterator[object]:
                 texts.append(text)
             elif isinstance(block, ToolResult):
                 yield block.call_id
-            elif not is_system(message):
+            else:
                 yield match_key(Message("user", (block,)))
     joined = "".join("".join(texts).split())
     if joined:
