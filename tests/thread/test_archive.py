@@ -76,6 +76,29 @@ def test_the_log_continues_after_a_restore(store: Store, other: Store) -> None:
     assert texts[1].startswith("A")
 
 
+@pytest.mark.parametrize("names", [["other", "work"], ["work", "other"]])
+def test_a_parent_is_restored_wherever_it_is_in_the_archive(
+    store: Store, other: Store, names: list[str]
+) -> None:
+    store.describe_thread("other", parent="work")
+    data = archive_bytes(store, names)
+    import_bytes(other, data)
+    restored = other.read_thread("other")
+    assert restored is not None
+    assert restored.parent == "work"
+    assert archive_bytes(other, names) == data
+
+
+def test_a_parent_that_is_in_neither_the_archive_nor_the_store_is_left_out(
+    store: Store, other: Store
+) -> None:
+    store.describe_thread("other", parent="work")
+    import_bytes(other, archive_bytes(store, ["other"]))
+    restored = other.read_thread("other")
+    assert restored is not None
+    assert restored.parent is None
+
+
 def test_restoring_twice_changes_nothing(store: Store) -> None:
     data = archive_bytes(store, ["work", "other"])
     assert [one.new for one in import_bytes(store, data)] == [0, 0]

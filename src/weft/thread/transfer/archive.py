@@ -163,6 +163,14 @@ def restore_archive(store: Store, archive: Archive, created: float) -> dict[str,
     new_commits: dict[str, int] = {}
     with store.transaction():
         for thread in archive.threads:
+            record = thread.record
+            store.ensure_thread(
+                record.name,
+                created=record.created,
+                checkpoints=record.checkpoints,
+                scope=record.scope,
+            )
+        for thread in archive.threads:  # a thread's parent may come after it in the archive
             new_commits[thread.record.name] = _restore(store, thread, archive.entries, created)
             _write_tombstones(store, thread, archive, created)
     return new_commits
@@ -305,9 +313,6 @@ def _restore(
 ) -> int:
     """Restore one thread; returns the number of its new commits."""
     record = thread.record
-    store.ensure_thread(
-        record.name, created=record.created, checkpoints=record.checkpoints, scope=record.scope
-    )
     parent = None if record.parent is None else store.read_thread(record.parent)
     store.describe_thread(
         record.name,
