@@ -42,7 +42,7 @@ def same(body: bytes, protocol: str, earlier: ParsedBody | None) -> ParsedBody:
         changed = {**parsed.raw, "model": "other"}
         assert splice(body, parsed.raw, changed, parsed.layout) == splice(body, whole, changed)
     if codec.decode_with_known is not None:
-        request = codec.decode_with_known(parsed.raw, None, parsed.known)
+        request = codec.decode_with_known(parsed.raw, None, parsed.messages)
         decoded = codec.decode_request(whole, None)
         assert (request.messages, request.marks) == (decoded.messages, decoded.marks)
         assert (request.params, request.raw, request.rest) == (
@@ -101,11 +101,13 @@ def test_equal_items_are_the_same_objects_and_are_not_decoded_again() -> None:
     items = conversation(9)
     earlier = same(anthropic(items[:7]), "anthropic", None)
     parsed = same(anthropic(items), "anthropic", earlier)
-    assert len(earlier.known) == 7
+    assert len(earlier.messages) == 7
     old, new = earlier.raw["messages"], parsed.raw["messages"]
     assert [n for n in range(9) if n < 7 and old[n] is new[n]] == [0, 1, 2, 3, 4, 5]
-    assert parsed.known[:6] == earlier.known[:6]
-    assert all(one is other for one, other in zip(parsed.known[:6], earlier.known, strict=False))
+    assert parsed.messages[:6] == earlier.messages[:6]
+    assert all(
+        one is other for one, other in zip(parsed.messages[:6], earlier.messages, strict=False)
+    )
 
 
 def test_a_message_with_a_cache_mark_is_decoded_again() -> None:
@@ -118,8 +120,8 @@ def test_a_message_with_a_cache_mark_is_decoded_again() -> None:
     parsed = same(
         anthropic(items, system=[{"type": "text", "text": "t", **mark}]), "anthropic", earlier
     )
-    assert len(earlier.known) == 3
-    assert len(parsed.known) == 3
+    assert len(earlier.messages) == 3
+    assert len(parsed.messages) == 3
 
 
 @pytest.mark.parametrize(
@@ -172,6 +174,21 @@ def test_bodies_with_nothing_in_common_are_not_kept() -> None:
         parsed = same(body, "anthropic", parsed)
     assert parsed is not None
     assert (parsed.body, parsed.layout) == (b"", None)
+
+
+def test_of_bodies_that_are_not_kept_the_cache_has_only_the_misses() -> None:
+    items = conversation(9)
+    bodies = ParsedBodies(limit=100_000)
+    for session in range(200):
+        for number in range(6):
+            body = json.dumps({"clock": number, "messages": items, "model": "m"}).encode()
+            bodies.put((session,), parse_reusing(body, "messages", bodies.get((session,))))
+    cached = bodies.get((199,))
+    assert cached is not None
+    assert (cached.raw, cached.misses) == ({}, 3)
+    assert bodies.get((0,)) is None  # they count too: the cache does not grow without limit
+    bodies.put((199,), parse_reusing(anthropic(items[:1]), "messages", cached))
+    assert bodies.get((199,)) is None  # a small body is not reused either
 
 
 def test_small_bodies_are_parsed_whole() -> None:

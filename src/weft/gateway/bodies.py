@@ -1,14 +1,14 @@
-"""The cost of large bodies: parse only what is new, and compute away from the event loop.
+"""Handles large bodies: parses only what is new, and works outside the event loop.
 
-A client sends its whole conversation with every request. The bytes that equal those of the
-session's previous request were parsed and decoded then, so only the rest is. Reused values were
-parsed from equal bytes, so it does not matter whose request they came from. This is done only while
-exchanges are recorded: otherwise nothing of a conversation is kept.
+A client sends its whole conversation with every request. The items whose bytes equal those of the
+session's previous request are reused, and only the others are parsed and decoded. Reused values
+were parsed from equal bytes, so it does not matter whose request they came from. This is done only
+while exchanges are recorded: otherwise nothing of a conversation is kept.
 
 Reading, translating and writing a body of 100,000 messages takes seconds of pure computing. On the
 event loop that would stop every other request, so it is done in a thread. There is one thread for
-all of it: large bodies wait for each other, and the loop competes for the interpreter with one
-thread only. Small bodies stay on the loop, because handing them over would cost more.
+all large bodies: they wait for each other, and the loop competes for the GIL with one thread only.
+Small bodies stay on the loop, because handing them over would cost more.
 """
 
 import asyncio
@@ -31,6 +31,9 @@ CACHE_BYTES = 48 * 1024 * 1024
 ITEM_BYTES = 800
 """Estimated memory of a parsed item besides its text, in bytes."""
 
+ENTRY_BYTES = 500
+"""Estimated memory of a session in the cache besides its body and its name, in bytes."""
+
 MIN_BODY = 16 * 1024
 """A body with fewer bytes is parsed whole: finding the equal part would take as long."""
 
@@ -39,8 +42,8 @@ MAX_MISSES = 3
 Such a client changes a text before its messages in every request."""
 
 KEY_BYTES = 48
-"""A session's requests to different models, such as those for a title, differ in their first
-bytes."""
+"""How many bytes of the body are part of its key. A session's requests to different models, such as
+those for a title, differ in their first bytes, so they do not replace each other."""
 
 BodyKey = tuple[object, ...]
 
@@ -48,8 +51,8 @@ BodyKey = tuple[object, ...]
 class ParsedBody:
     """A parsed body, and where its values are; `layout` is None if that is not known.
 
-    `known` are the messages of its first items, if they were decoded before. `misses` is how many
-    bodies of the session in a row had nothing in common with the one before.
+    `messages` are the decoded messages of its first items, as many as can be reused. `misses` is
+    how many bodies of the session in a row had nothing in common with the one before.
     """
 
     def __init__(
@@ -57,27 +60,28 @@ class ParsedBody:
         body: bytes,
         raw: JsonObject,
         layout: Layout | None,
-        known: Sequence[Message] = (),
+        messages: Sequence[Message] = (),
         misses: int = 0,
     ) -> None:
         self.body = body
         self.raw = raw
         self.layout = layout
-        self.known = known
+        self.messages = messages
         self.misses = misses
 
     @property
     def size(self) -> int:
         """About how many bytes of memory it needs."""
-        return 2 * len(self.body) + (
-            0 if self.layout is None else ITEM_BYTES * len(self.layout.starts)
-        )
+        item_count = 0 if self.layout is None else len(self.layout.starts)
+        # The text is in memory twice: in the body and in the parsed values.
+        return 2 * len(self.body) + ITEM_BYTES * item_count
 
     def keep_messages(self, request: Request) -> None:
-        """Keep the decoded messages that depend only on their own item.
+        """Keep the decoded messages of the items, up to the first with a cache mark.
 
-        A message with cache marks does not, because the marks are members of the request. Every
-        item of a protocol with cache marks is one message.
+        Decoding a message with a cache mark also adds to `request.marks`, so it must be decoded
+        again. Only for protocols with `decode_with_known`: there every item is one message, and
+        messages before those of the items come from the request's system text.
         """
         if self.layout is None:
             return
@@ -87,11 +91,11 @@ class ParsedBody:
             for position in request.marks
             if position and type(position[0]) is int and position[0] >= first
         ]
-        self.known = request.messages[first : min(marked, default=len(request.messages))]
+        self.messages = request.messages[first : min(marked, default=len(request.messages))]
 
 
 class ParsedBodies:
-    """The newest bodies of sessions; used on the event loop only."""
+    """The newest body of each session; used on the event loop only."""
 
     def __init__(self, limit: int = CACHE_BYTES) -> None:
         self._bodies: dict[BodyKey, ParsedBody] = {}
@@ -105,14 +109,24 @@ class ParsedBodies:
         if key is None:
             return
         self._remove(key)
+        if parsed.layout is None:  # its values cannot be reused
+            if not parsed.misses:
+                return
+            parsed = ParsedBody(b"", {}, None, misses=parsed.misses)
         self._bodies[key] = parsed
-        self._size += parsed.size
+        self._size += _entry_size(key, parsed)
         while self._size > self._limit and len(self._bodies) > 1:
             self._remove(next(iter(self._bodies)))
 
     def _remove(self, key: BodyKey) -> None:
         removed = self._bodies.pop(key, None)
-        self._size -= 0 if removed is None else removed.size
+        self._size -= 0 if removed is None else _entry_size(key, removed)
+
+
+def _entry_size(key: BodyKey, parsed: ParsedBody) -> int:
+    """About how many bytes of memory a session needs in the cache."""
+    key_size = sum(len(part) for part in key if isinstance(part, str | bytes))
+    return ENTRY_BYTES + key_size + parsed.size
 
 
 def body_key(scope: str, protocol: str, headers: Mapping[str, str], body: bytes) -> BodyKey | None:
@@ -121,8 +135,8 @@ def body_key(scope: str, protocol: str, headers: Mapping[str, str], body: bytes)
     return (scope, protocol, *session, body[:KEY_BYTES]) if any(session) else None
 
 
-def parse_reusing(body: bytes, name: str, earlier: ParsedBody | None) -> ParsedBody:
-    """Parse a body; items of its member `name` are reused if the earlier body has them too.
+def parse_reusing(body: bytes, list_name: str, earlier: ParsedBody | None) -> ParsedBody:
+    """Parse a body; items of its list `list_name` are reused if the earlier body has them too.
 
     Raises `Refused` with the position of an error.
     """
@@ -139,7 +153,7 @@ def parse_reusing(body: bytes, name: str, earlier: ParsedBody | None) -> ParsedB
     raw = parse_body(body)
     if misses >= MAX_MISSES:
         return ParsedBody(b"", raw, None, misses=misses)
-    return ParsedBody(body, raw, find_layout(body, name), misses=misses)
+    return ParsedBody(body, raw, find_layout(body, list_name), misses=misses)
 
 
 def _parse_new_items(body: bytes, earlier: ParsedBody, layout: Layout) -> ParsedBody | None:
@@ -149,7 +163,8 @@ def _parse_new_items(body: bytes, earlier: ParsedBody, layout: Layout) -> Parsed
     what remains is parsed. It is valid JSON: the bytes before the cut are equal in both bodies, and
     the cut ends between two items.
     """
-    name = layout.name
+    list_name = layout.name
+    # The last item that starts in the common prefix may differ after it, so it is parsed again.
     count = bisect_right(layout.starts, common_prefix_length(body, earlier.body)) - 1
     if count < 1:
         return None
@@ -158,19 +173,22 @@ def _parse_new_items(body: bytes, earlier: ParsedBody, layout: Layout) -> Parsed
         raw = parse_body(shortened)
     except Refused:  # parsing the whole body reports the right position
         return None
-    new_layout = find_layout(shortened, name)
+    new_layout = find_layout(shortened, list_name)
     if new_layout is None or new_layout.starts[:1] != layout.starts[:1]:
+        # There is no next item, and the cut has hidden the comma before it, which is an error; or
+        # the next item has other white space before it.
         return None
-    items = cast("list[Any]", earlier.raw[name])
-    raw[name] = items[:count] + cast("list[Any]", raw[name])
-    return ParsedBody(body, raw, new_layout.with_first_items(layout, count), earlier.known[:count])
+    items = cast("list[Any]", earlier.raw[list_name])
+    raw[list_name] = items[:count] + cast("list[Any]", raw[list_name])
+    messages = earlier.messages[:count]
+    return ParsedBody(body, raw, new_layout.with_first_items(layout, count), messages)
 
 
 LARGE_BODY = 256 * 1024
 """Bytes. Translating this much takes about 10 ms, handing it over about 0.1 ms."""
 
 SWITCH_SECONDS = 0.001
-"""How long a thread may compute before another one gets the interpreter. The event loop needs it
+"""How long a thread may keep the GIL while another one waits for it. The event loop needs the GIL
 again after each wait, several times per request; with Python's default of 5 ms that adds up."""
 
 GC_THRESHOLDS = (20_000, 20, 50)

@@ -293,7 +293,7 @@ async def open_sealed_summaries(exchange: Exchange) -> None:
 async def decode_request(exchange: Exchange) -> None:
     """Decode the body, and find the upstream for its model."""
     parsed = exchange.parsed_body
-    known = () if parsed is None else parsed.known
+    known = () if parsed is None else parsed.messages
     exchange.request, exchange.route, exchange.is_readable = await exchange.compute(
         read_request, exchange.state, exchange.codec, exchange.raw, exchange.inbound, known
     )
