@@ -120,6 +120,21 @@ def test_a_failure_prints_one_clear_line(run: Any, words: list[str]) -> None:
     assert run("log") == before
 
 
+def test_a_preview_of_a_revert_lists_its_conflicts(run: Any) -> None:
+    """As the previews of the other commands do: `--answer` needs the ids."""
+    [message] = commit(run, "first")
+    edit = of_json(run("edit", message, "second", "--json"))["id"]
+    run("edit", message, "third")
+    preview = of_json(run("revert", edit, "--preview", "--json"))
+    [conflict] = preview["conflicts"]
+    assert (conflict["ours"], conflict["theirs"]) == ("third", "first")
+    assert "conflict in" in run("revert", edit, "--preview")[1]
+    assert run("revert", edit)[0] == 1
+    assert message_texts(run) == ["third"]
+    run("revert", edit, "--answer", f"{conflict['id']}=theirs")
+    assert message_texts(run) == ["first"]
+
+
 def test_a_squash_resolves_what_both_sides_changed(run: Any) -> None:
     (first,) = commit(run, "a")
     run("branch", "f")

@@ -541,9 +541,14 @@ def revert(
     choose = conflict_chooser(strategy)
     commit_note = f"revert {step.commit.kind} {target.hex()[:12]}" if note is None else note
 
+    def merge_with(head: Id | None) -> Merged:
+        return merge_states(after.state, handle.view(head).state, before.state, choose)
+
+    if preview and (merged := merge_with(handle.head())).conflicts:
+        return preview_state(handle, "revert", merged.state, merged.conflicts)
+
     def make_draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
-        view = handle.view(head)
-        merged = merge_states(after.state, view.state, before.state, choose)
+        view, merged = handle.view(head), merge_with(head)
         if merged.conflicts:
             changes = ", ".join(
                 f"{conflict.place} was changed since" for conflict in merged.conflicts
