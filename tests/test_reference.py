@@ -71,7 +71,8 @@ def test_listed_defaults_match_the_code():
 
 
 VARIABLE = re.compile(
-    r"\b(WEFT_[A-Z_]+|(?:ANTHROPIC|OPENAI|GEMINI)_API_KEY|[A-Z_]+_BASE_URL|XDG_[A-Z_]+|NO_COLOR|PAGER)\b"
+    r"\b(WEFT_[A-Z_]+|(?:ANTHROPIC|OPENAI|GEMINI)_API_KEY|[A-Z_]+_BASE_URL|XDG_[A-Z_]+|CLAUDE_CONFIG_DIR|CODEX_HOME"
+    r"|NO_COLOR|PAGER)\b"
 )
 
 

@@ -51,7 +51,14 @@ def api() -> str:
 def error_tree() -> str:
     """The tree in the docstring of `weft.errors`; its indentation makes it a code block."""
     lines = (inspect.getdoc(weft.errors) or "").splitlines()
-    return "\n".join(line for line in lines if line.startswith("    "))
+    tree = "\n".join(line for line in lines if line.startswith("    "))
+    return f"{tree}\n\n{OTHER_EXCEPTIONS}"
+
+
+OTHER_EXCEPTIONS = (
+    "Three exceptions are not a `WeftError`: a tool of yours raises `ToolFailed`;"
+    " `BudgetWarning` and `HookWarning` are warnings."
+)
 
 
 def entry(name: str, value: Any) -> Iterator[str]:

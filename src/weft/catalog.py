@@ -123,18 +123,22 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     - `maker`: the company that trained it, if it is not the vendor. Models of different makers
       cannot read each other's thinking.
     - `output`: the maximum tokens of one answer.
-    - `inline_system`: where system messages may follow the first message: `anywhere` (if the
-      vendor's rules allow it), only `after_user`, or `never`.
+    - `inline_system`: whether system messages are allowed after the leading ones, in protocols that
+      restrict them. With `never`, they become `user` messages. `after_user` and `anywhere` have the
+      same effect: the Messages API only allows them after a user turn.
     - `prefill`: whether the list may end with an assistant message.
     - `signed_calls`: whether a tool call must have the signature of its thinking.
     - `media_results`: whether a tool result may contain media.
-    - `custom_tools`: whether it accepts free-text tools, if its protocol has them.
+    - `custom_tools`: whether it accepts custom tools (tools whose input is free text), if its
+      protocol has them.
     - `temperature`, `stop`: whether it accepts the parameter.
     - `one_sampler`: whether it rejects `top_p` together with `temperature`.
     - `json_beside_tools`: whether it can combine JSON output with tools.
     - `json_named`: whether JSON output requires the word "JSON" in the conversation.
-    - `images`, `image_scale`: the formula for the tokens of an image, and its numbers: `area`,
-      `large`, `tiles` (base and tile), `patches` (factor and limit), `grid`, `fixed` (tokens).
+    - `images`, `image_scale`: the formula for the tokens of an image, and its numbers. `area`:
+      pixels / 750, at most 1,600. `large`: the same, at most 4,784. `tiles`: a base, and a number
+      for each tile of 512 pixels. `patches`: a factor for each patch of 32 pixels, up to a limit.
+      `grid`: 258 for each tile of Gemini. `fixed`: the same number for each image.
     - `tool_prompt`: the tokens of the prompt that the vendor adds to a request with tools.
 
     Servers with OpenAI's protocols differ in three fields. If no row sets one, the host decides

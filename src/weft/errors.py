@@ -1,4 +1,4 @@
-"""Every error Weft raises, in one tree; the type says who is to blame.
+"""Every error Weft raises, in one tree; the type says which side caused it.
 
     WeftError
     ├── Refused                  the caller's body cannot be sent, or strict mode refuses it (4xx)

@@ -1,5 +1,7 @@
 """Repairs that make a message list valid for its target, rule by rule."""
 
+import pytest
+
 import weft
 from weft.model import Message, Request, Text, ToolCall, ToolResult
 
@@ -25,3 +27,17 @@ def test_results_of_parallel_calls_in_two_messages_are_one_turn():
     done = weft.encode(request, "anthropic")
     assert blocks_of(done.body, 2) == ["tool_result", "tool_result", "text", "text"]
     assert len(done.body["messages"]) == 3
+
+
+@pytest.mark.parametrize("target", ["anthropic", "gemini"])
+@pytest.mark.parametrize(
+    "messages",
+    [[{"role": "system", "content": "Be brief."}], []],
+    ids=["system-messages-only", "no-messages"],
+)
+def test_an_empty_list_of_messages_is_reported_as_changed(messages, target):
+    body = {"model": "gpt-5", "messages": messages}
+    done = weft.translate(body, "openai-chat", target)
+    assert done.body["messages" if target == "anthropic" else "contents"] == []
+    [loss] = [loss for loss in done.losses if loss.code == "no_user_message"]
+    assert (loss.kind, loss.path, loss.level) == ("changed", "messages", "meaning")

@@ -87,7 +87,10 @@ class MessageComplete(Struct, frozen=True, gc=False, tag="message_complete"):
 
 
 class Failure(Struct, frozen=True, gc=False, tag="error", omit_defaults=True):
-    """The run failed; everything committed before stays in the thread."""
+    """The run failed; everything committed before stays in the thread.
+
+    `place` is the field or setting that is wrong, if there is one.
+    """
 
     message: str
     status: int | None = None

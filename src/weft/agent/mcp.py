@@ -56,7 +56,7 @@ class McpServer:
         prefix: bool = False,
         timeout: float = START_SECONDS,
     ) -> None:
-        """Start the server and read the list of its tools.
+        """The constructor starts the server and reads the list of its tools.
 
         `server` is a command (a string as in a shell, or a list of arguments) or an `http(s)://`
         URL. A command gets a minimal environment and what `env` adds, not this program's keys.

@@ -44,7 +44,8 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     - `attempts`: how often a request is sent, the first time included.
     - `statuses`: the HTTP statuses after which it is sent again.
     - `first`, `longest`: the delay in seconds, which doubles from `first` to `longest`.
-    - `patience`: if the upstream asks for a longer delay (`Retry-After`), it is not sent again.
+    - `patience`: the longest `Retry-After` that is respected, in seconds. If the upstream asks for
+      more, the request is not sent again.
     """
 
     attempts: int

@@ -14,7 +14,7 @@ with the original position of each block. The rules, and the vendors that requir
 - The list does not begin with the assistant, and for some models does not end with it: Anthropic.
   A prefill may not end in white space: "final assistant content cannot end with trailing
   whitespace" (https://github.com/anomalyco/opencode/issues/1295).
-- Signatures, file ids and blocks of another vendor are dropped. So is the billing line that Claude
+- Signatures, file ids and blocks of another vendor are dropped. So is the billing block that Claude
   Code puts first: it differs in every request, so no prefix with it is ever found in a cache
   (https://github.com/anthropics/claude-code/issues/68900).
 
@@ -493,7 +493,10 @@ def _is_absent(turn: Turn, losses: Losses) -> bool:
 
 
 def report_system_only(request: Request, losses: Losses) -> None:
-    """Report a conversation of system messages only, which the target refuses."""
+    """Report that the target gets an empty list of messages, which it refuses.
+
+    The conversation has only system messages, or none at all.
+    """
     member = "messages"
     if request.wire is not None:
         member = CODECS[request.wire.protocol].conversation_member

@@ -62,7 +62,10 @@ class Pin(Struct, frozen=True):
 
 
 class Stripped(Struct, frozen=True):
-    """One block that was removed from a kept message: its message, number, kind and beginning."""
+    """A block that was removed from a kept message.
+
+    `id` is the id of the message, `block` the number of the block in it, `preview` its beginning.
+    """
 
     id: str | None
     block: int

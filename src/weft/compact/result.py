@@ -233,7 +233,10 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     - `rows`: what the thread compiles to afterwards, including hidden rows.
     - `dropped_calls`: open calls that were removed; do not commit their results any more.
     - `cache_lost`: tokens that a prompt cache has to read again.
-    - `method`: how the summary was made; `failures`: the steps that failed before it.
+    - `method`: how the summary was made: by a `model`, as a `shorter` one by the model, as an
+      `extract` of the messages, or as a `cut` (one line with the number of removed messages). With
+      `thin`, there is no summary: long tool results were shortened.
+    - `failures`: the methods that failed before it.
     - `thinned`: unread tool results that were shortened.
     - `changes`: what a preview does to each message, and why. Empty after a compaction.
 
@@ -241,7 +244,8 @@ class CompactResult(Struct, frozen=True, kw_only=True):
 
     - `requests`: how often the model was asked, or would be asked.
     - `dropped`: sentences that were removed because they only contain invented names.
-    - `marked`: names in the summary that the source does not have; they are marked there.
+    - `marked`: names in the summary that the source does not have; the summary marks them as
+      unverified.
     - `names_added`: names that were added; `names_left`: names without room, which `recall` finds.
     - `cost`: dollars, if the catalogue has a price.
 

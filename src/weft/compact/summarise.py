@@ -149,7 +149,7 @@ class SummaryRequest(Struct, frozen=True):
 
 
 class Stopped(Struct, frozen=True):
-    """Sent to the generator instead of an answer: no answer will come, for this reason."""
+    """Sent to the generator of `Thread.compacting` if no answer will come, with the reason."""
 
     reason: str
 

@@ -32,7 +32,7 @@ them: `read_settings` takes the environment as an argument, and its result is pa
     upstream = "*"                     # a pattern for upstream names
     window = 32_000                    # all fields: `weft.catalog.Model`
     output = 4096
-    inline_system = "never"            # anywhere, after_user, never
+    inline_system = "never"            # or anywhere: are later system messages allowed?
 
     [aliases]                          # clients that insist on a model name get another model
     "claude-*" = "openai/gpt-5"        # a name or a pattern, and the model that answers

@@ -165,7 +165,12 @@ class HashedCommit(Struct, frozen=True, gc=False):
 
 
 class Draft(Struct, frozen=True, gc=False):
-    """A commit that has no parents yet."""
+    """A commit that has no parents yet.
+
+    `kind` says what it does: `append` messages, `edit` one, `annotate` (set priorities), `compact`,
+    `merge`, `revert`, `setup` (set tools and parameters), `splice` (a change that was made
+    elsewhere: rebased, squashed or imported) or `note` (change no message).
+    """
 
     kind: CommitKind
     op: Op

@@ -26,8 +26,9 @@ class Loss(Struct, frozen=True, gc=False):
     """One thing that a translation dropped, changed, added or moved.
 
     `path` is the caller's own (`messages[2].content[0]`). `detail` is the value or name concerned,
-    or `old -> new` if the new value is known. `level` is `meaning` where the model or the user
-    could notice, and `form` for spelling: null or absent, string or list, an added default.
+    or `old -> new` if the new value is known. `level` is `meaning` if the answer may be different.
+    It is `form` if a value is only written differently (null or absent, string or list, an added
+    default), or is dropped without an effect on the answer (a cache breakpoint, an id).
     """
 
     code: str
@@ -38,7 +39,7 @@ class Loss(Struct, frozen=True, gc=False):
 
     @property
     def what(self) -> str:
-        """What the loss affects, as text for people: `parameter 'top_k'`."""
+        """What the loss affects, as text for people: `parameter top_k`."""
         entry = LOSS_CODES.get(self.code)
         return self.detail or self.code if entry is None else _with_detail(entry.what, self.detail)
 
@@ -150,7 +151,7 @@ LOSS_CODES: dict[str, LossCode] = {
         "changed",
         "form",
         "user {detail}",
-        "it is longer than the target allows, so a short hash is sent",
+        "it is longer than the target allows, so it is truncated and a digest is appended",
     ),
     "stop_sequences_dropped": LossCode(
         "dropped",
@@ -411,9 +412,9 @@ LOSS_CODES: dict[str, LossCode] = {
         "dropped", "form", "participant name {detail}", "the target's messages have no name"
     ),
     "no_user_message": LossCode(
-        "dropped",
+        "changed",
         "meaning",
-        "a conversation of system messages only",
+        "conversation without a user message, now an empty list",
         "the target requires a user message",
     ),
     "turn_added": LossCode(
@@ -435,7 +436,7 @@ LOSS_CODES: dict[str, LossCode] = {
         "dropped", "form", "white space at the end", "the target refuses it in an unfinished turn"
     ),
     "billing_line_dropped": LossCode(
-        "dropped", "form", "billing line", "it is meant for its own vendor only"
+        "dropped", "form", "Claude Code's billing block", "it is meant for its own vendor only"
     ),
     "message_boundary_dropped": LossCode(
         "changed", "form", "boundary to the message before", "the target joins the two messages"
@@ -456,7 +457,7 @@ LOSS_CODES: dict[str, LossCode] = {
         "changed", "form", "list content, now a string", "the target requires a string"
     ),
     "missing_content_added": LossCode(
-        "changed", "form", "missing content, now an empty list", "the target requires a list"
+        "added", "form", "an empty list of content", "the target requires a list"
     ),
     # Content blocks
     "block_unsupported": LossCode(
@@ -487,7 +488,7 @@ LOSS_CODES: dict[str, LossCode] = {
         "dropped",
         "meaning",
         "{detail} block",
-        "it is only known by its id, and the vendor stores nothing",
+        "it has no encrypted content, only an id, and the vendor does not store it",
     ),
     "thinking_stale": LossCode(
         "dropped", "meaning", "thinking", "the messages before it have changed since it was signed"

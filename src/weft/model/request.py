@@ -117,7 +117,9 @@ class Request(Struct, frozen=True, gc=False):
     """A request to a model. Leading system messages are the first messages of the list.
 
     `marks` are cache breakpoints by position, as the source wrote them. They are hints for one
-    request and not content, so no hash covers them.
+    request and not content, so no hash covers them. `raw` are the tools and parameters as the
+    source wrote them, by protocol. `rest` are those that `params` and `tools` cannot represent.
+    `wire` describes the protocol that the request came in.
     """
 
     model: str

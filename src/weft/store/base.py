@@ -282,7 +282,7 @@ class Store(Protocol):
         ...
 
     def threads(self, *, deleted: bool = False) -> list[ThreadRecord]:
-        """All threads, oldest first; with `deleted`, the deleted ones (`read_deleted_name`)."""
+        """All threads, oldest first; with `deleted`, the deleted ones."""
         ...
 
     def last_active(self) -> dict[str, float]:
@@ -301,7 +301,7 @@ class Store(Protocol):
         ...
 
     def refs(self, thread: str) -> dict[str, Id]:
-        """The commit of each branch, by name."""
+        """The commit of each branch, and of each tag as `tag:NAME`."""
         ...
 
     def find_refs(self, prefix: str) -> list[tuple[str, str, Id]]:
@@ -341,7 +341,11 @@ class Store(Protocol):
     def walk_log(
         self, thread: str, head: Id, *, until: int | None = None, limit: int
     ) -> list[LogRow]:
-        """The newest `limit` commits of that chain from depth `until` down, as rows of a list."""
+        """The newest `limit` commits of that chain from depth `until` down, newest first.
+
+        Each is a tuple: id, depth, kind, time, data, and the bytes of its entry if it has exactly
+        one.
+        """
         ...
 
     def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:
@@ -411,7 +415,7 @@ class Store(Protocol):
         ...
 
     def branches_at(self, thread: str, commit: Id) -> list[str]:
-        """The branches (and tags) that point at this commit, oldest first."""
+        """The branches and tags (`tag:NAME`) that point at this commit, oldest first."""
         ...
 
     def add_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
@@ -439,7 +443,7 @@ class Store(Protocol):
         ...
 
     def unindexed(self, limit: int, after: int = 0) -> list[Unindexed]:
-        """The next `limit` commits that are not in the text index and have keys above `after`.
+        """The next `limit` commits that are not in the text index, with numbers above `after`.
 
         The oldest commit comes first.
         """
@@ -474,7 +478,7 @@ class Store(Protocol):
         ...
 
     def read_keys(self, keys: Sequence[int]) -> list[tuple[str, Step]]:
-        """The commits with these numbers in this order, each with its thread."""
+        """The commits with these numbers, in this order, each with its thread."""
         ...
 
     def maintenance(self) -> "Maintenance":

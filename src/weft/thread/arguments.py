@@ -63,7 +63,7 @@ class CompactOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def max_tokens(self) -> int | None:
-        """The most tokens that the thread may have afterwards."""
+        """The most tokens that the thread may have afterwards: `budget`, or `limit` if larger."""
         if self.budget is None or self.limit is None:
             return self.budget
         return max(self.budget, self.limit)

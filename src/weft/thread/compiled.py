@@ -494,7 +494,7 @@ class CompiledContext:
         return sum(self._count(row.message) for row in self.rows)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """`[{"role", "content", "name"?}]`; with `reasoning=True` also `thinking`."""
+        """`[{"role", "content", "name"?}]`; after `compile(reasoning=True)` also `thinking`."""
         return to_dicts(self.rows, reasoning=self._reasoning)
 
     def to_openai(self) -> list[dict[str, Any]]:

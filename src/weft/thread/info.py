@@ -44,7 +44,7 @@ Progress = Callable[[int, int], None]
 
 
 class CommitInfo:
-    """One commit. `message` is its note, `messages` are the entries it adds.
+    """One commit. `message` is the note that describes it, `messages` are the entries it adds.
 
     `metadata` was passed by the caller, `usage` was reported by the vendor. `hook_errors` are the
     errors of `after` hooks, if the commit was just written. Two infos are equal if they have the
@@ -339,7 +339,8 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 
     - `new`: the number of commits that the thread did not have.
     - `kept`: the number of lines that are not messages, by kind; they are stored too.
-    - `renamed`: branches that got another name, because the user has committed to their own.
+    - `renamed`: branches of the file that got another name, because the user has committed to a
+      branch of that name.
     - `behind`: branches of which the thread has more than the file. They do not change.
     """
 

@@ -41,7 +41,11 @@ METADATA_KEY = "sent"
 
 
 class Receipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The data that rebuilds a sent request: the recipe, the caller's own members and a hash."""
+    """The stored record of a sent request, which rebuilds its bytes.
+
+    `extra` are the fields that the caller added to the recipe's body, `catalog` is the version of
+    the catalogue, and `hash` is a hash of the bytes.
+    """
 
     recipe: Recipe
     catalog: str
@@ -127,7 +131,7 @@ def _parse_json(text: str) -> Any:
 
 
 def write_receipt(params: VendorParams) -> Receipt:
-    """The receipt of a request, with the members that the caller added to it."""
+    """The receipt of a request, with the fields that the caller added to it."""
     if params.recipe is None:
         raise ThreadError("`sent` must come from to_*_params(), or be a SentRequest")
     extra = {key: value for key, value in params.items() if key not in params.written}

@@ -85,7 +85,10 @@ class SentBodyDelta(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: str | None = None
 
     def to_dict(self) -> JsonObject:
-        """The delta as JSON, without the pieces: they are useless without the bytes they name."""
+        """The delta as JSON, without pieces and tools, which are large.
+
+        Pieces are also useless without the bytes that they refer to.
+        """
         return msgspec.to_builtins(structs.replace(self, pieces=None, tools=None))
 
 

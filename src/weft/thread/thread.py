@@ -132,7 +132,11 @@ Yes = Literal[True]
 
 @checked
 class Thread:
-    """One open thread of a store, on one branch (a *handle*). May be used by several OS threads."""
+    """One open thread of a store, on one branch (a *handle*). May be used by several OS threads.
+
+    Methods that commit take a `note`, which describes the commit; `message=` is an alias of it.
+    `Thread.note` writes a note on an earlier commit or message.
+    """
 
     def __init__(self, handle: Handle, *, owns_store: bool = True) -> None:
         self._handle = handle
@@ -361,7 +365,8 @@ class Thread:
     def batches(self, at: At = None) -> list[SummaryBatch]:
         """The batches of the current summaries, oldest first, each with the commit that made it.
 
-        A batch is a text, and the number of messages that it replaces.
+        A batch of a summary is a text, and the number of messages that it replaces. It has nothing
+        to do with the method `batch`.
         """
         from .compaction import list_batches
 
@@ -1112,7 +1117,7 @@ class Thread:
 
         The last operation is the newest one that moved this branch, by any writer: a commit, a
         merge, a reset. These operations of this handle count too: a switch, and the creation or
-        deletion of a branch or tag, unless that branch has moved since. If the handle was opened
+        deletion of a branch or tag, unless a new branch has moved since. If the handle was opened
         without `branch=`, such operations from before it was opened count as well. Other branches
         never change. Raises `ThreadError` if there is nothing to undo.
         """
@@ -1250,23 +1255,30 @@ class Thread:
         - `budget` or `keep`: an extract without a model.
 
         With `first` and `last`, the ids of two messages, only what is between them is replaced,
-        both included: by a model's summary, your own summary, or else an extract. Pins, the setup
-        and the last question with its answer stay, and a call stays with its result.
+        both included: by a model's summary, your own summary, or else an extract. Pins,
+        leading system messages, and the last question with its answer stay. A call stays with its
+        result.
 
         `keep` is the number of recent turns that stay; a turn is a message of the user and
-        everything up to the next one. The last turn, the setup and pins always stay. A text in
-        `retain` is never lost: it is added to a model's summary, and without a model, a compaction
-        that would lose it is refused. If a budget is too small for what must stay and a summary of
-        the rest, `BudgetExceeded` says how much is needed.
+        everything up to the next one. The last turn, leading system messages and pins always stay.
+        A text in `retain` is never lost: it is added to a model's summary, and without a model, a
+        compaction that would lose it is refused. If a budget is too small for what must stay and a
+        summary of the rest, `BudgetExceeded` says how much is needed.
 
         In a model's summary, names that the messages do not have are marked as unverified, and
         missing names are added. With a `budget`, a failing model does not stop the compaction: a
-        shorter summary is requested, then an extract is made, then a cut. `fallback=False` raises
-        instead; `fallback=True` does the same without a budget. If every step fails, the thread is
-        unchanged. A preview asks no model and gives an upper bound.
+        shorter summary is requested, then an extract is made, then a cut (one line that says how
+        many messages were removed). `fallback=True` turns this on without a budget, and
+        `fallback=False` raises the error instead. If every step fails, the thread is unchanged. A
+        preview asks no model and gives an upper bound.
 
         Tool results that no answer has read yet are never replaced by a budget, `keep` or a model.
         If they do not fit a budget, they are shortened and end with an id for `recall`.
+
+        With `replacements`, `strip` says which kept messages lose reminders and thinking: `all`, or
+        only those `after` the first range begins. `call_id` is the call with which an agent
+        compacts its own thread; a sentence replaces that call. `trigger` says who asked for the
+        compaction; the events about it contain it.
         """
         from .compaction import (
             Compaction,
@@ -1346,7 +1358,9 @@ class Thread:
         return adopt(self._handle, messages, summary, note=note, metadata=metadata)
 
     def portable_summary(self, block: Opaque, *, tokens: int = PORTABLE_TOKENS) -> str | None:
-        """A text that replaces a vendor's sealed compaction in requests to another vendor.
+        """A text that replaces a vendor's own compaction in requests to another vendor.
+
+        Such a compaction is encrypted, so that only its vendor can read it.
 
         It is an extract of the messages that the block replaced in this thread; `None` if the
         thread does not have them.
