@@ -26,11 +26,11 @@ from weft.codec import (
     Target,
     ThinkingMember,
     apply_sidecar,
-    calls_of,
     make_sidecar,
     model_of,
     parsed,
     read_simple,
+    renamed_tools_of,
     verbatim,
     write_request,
 )
@@ -65,7 +65,9 @@ class StreamTranslator:
         thinking: ThinkingMember = "reasoning_content",
     ) -> None:
         options = AnswerOptions(
-            created=created or 0, calls=calls_of(sidecar), thinking=check_thinking(thinking)
+            created=created or 0,
+            renamed_tools=renamed_tools_of(sidecar),
+            thinking=check_thinking(thinking),
         )
         self._translator = AnswerTranslator(
             find_codec(source, "source"), find_codec(target, "target"), options, Origin(source)
@@ -193,7 +195,7 @@ def translate(
             writer.decode_request(translated, incoming.model),
             lambda echoed: write_request(echoed, reader, source_target).body,
             incoming.raw,
-            written.calls,
+            written.renamed_tools,
             names_model="model" in translated,
         )
 
@@ -267,7 +269,7 @@ def translate_response(
     read `reasoning`; `hidden` omits it. Raises `UpstreamFailed` if the answer reports a failure.
     """
     options = AnswerOptions(
-        created=created, calls=calls_of(sidecar), thinking=check_thinking(thinking)
+        created=created, renamed_tools=renamed_tools_of(sidecar), thinking=check_thinking(thinking)
     )
     translator = AnswerTranslator(
         find_codec(source, "source"), find_codec(target, "target"), options

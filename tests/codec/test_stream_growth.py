@@ -12,7 +12,7 @@ from time import thread_time
 import orjson
 import pytest
 
-from weft.codec import CODECS, AnswerOptions, AnswerTranslator
+from weft.codec import CODECS, AnswerOptions, AnswerTranslator, OriginalTool
 from weft.gateway import PassThroughRelay
 from weft.model import Origin
 
@@ -183,13 +183,17 @@ def cost(relay, pieces):
 
 
 def relays(source):
-    origin, calls = Origin(source, "x", "m"), {"f": {"name": "g", "custom": True}}
+    origin, calls = Origin(source, "x", "m"), {"f": OriginalTool("g", custom=True)}
     yield lambda: PassThroughRelay(CODECS[source], AnswerOptions(), origin)
     for target in CODECS:
         if target != source:
             source_codec, target_codec = CODECS[source], CODECS[target]
             yield partial(
-                AnswerTranslator, source_codec, target_codec, AnswerOptions(calls=calls), origin
+                AnswerTranslator,
+                source_codec,
+                target_codec,
+                AnswerOptions(renamed_tools=calls),
+                origin,
             )
 
 

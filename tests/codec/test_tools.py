@@ -16,6 +16,8 @@ from weft.codec import (
     AnswerTranslator,
     Encoded,
     Frame,
+    OriginalTool,
+    RenamedTools,
     SseParser,
     Target,
     write_frame,
@@ -31,10 +33,10 @@ def encode(request: Request) -> Encoded:
     return CODECS["openai-chat"].encode_request(request, Target(Model(name="m")))
 
 
-def offered(*tools: Tool) -> tuple[list[str], dict[str, Any]]:
+def offered(*tools: Tool) -> tuple[list[str], RenamedTools]:
     """The names of these tools in a Chat request, and the table to restore them."""
     done = encode(Request("m", (HELLO,), tools))
-    return [tool[tool["type"]]["name"] for tool in done.body["tools"]], done.calls
+    return [tool[tool["type"]]["name"] for tool in done.body["tools"]], done.renamed_tools
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_a_flat_name_is_valid(name: str, namespace: str | None, flat: str) -> No
     assert made == flat or re.fullmatch(re.escape(flat) + "[0-9a-f]{8}", made)
 
 
-def read_calls(calls: dict[str, Any], *sent: dict[str, Any]) -> tuple[Any, ...]:
+def read_calls(calls: RenamedTools, *sent: dict[str, Any]) -> tuple[Any, ...]:
     """The calls of a whole Chat answer, with the client's own names."""
     message = {"role": "assistant", "content": None, "tool_calls": list(sent)}
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
@@ -62,8 +64,8 @@ def read_calls(calls: dict[str, Any], *sent: dict[str, Any]) -> tuple[Any, ...]:
     return response.message.blocks
 
 
-def translator(source: str, calls: dict[str, Any]) -> AnswerTranslator:
-    options = AnswerOptions(calls=orjson.loads(orjson.dumps(calls)))
+def translator(source: str, calls: RenamedTools) -> AnswerTranslator:
+    options = AnswerOptions(renamed_tools=calls)
     return AnswerTranslator(CODECS[source], CODECS["openai-responses"], options)
 
 
@@ -100,16 +102,16 @@ def test_history_choice_and_definition_use_the_same_name() -> None:
     assert name != "x__js"
     assert done.body["tool_choice"] == {"type": "function", "function": {"name": name}}
     assert done.body["messages"][1]["tool_calls"][0]["function"]["name"] == name
-    assert done.calls == {name: {"name": "js", "namespace": "x"}}
+    assert done.renamed_tools == {name: OriginalTool("js", "x")}
 
 
 def test_plain_tools_are_unchanged() -> None:
     done = encode(Request("m", (HELLO,), (Tool("f"),)))
     assert [tool["function"]["name"] for tool in done.body["tools"]] == ["f"]
-    assert (done.calls, done.losses) == ({}, [])
+    assert (done.renamed_tools, done.losses) == ({}, [])
 
 
-ODD = {"p": {"name": "p", "custom": True}, "x__js": {"name": "js", "namespace": "x"}}
+ODD = {"p": OriginalTool("p", custom=True), "x__js": OriginalTool("js", "x")}
 
 
 def cut(text: str, size: int) -> list[str]:
@@ -148,7 +150,7 @@ def responses_call(name: str, arguments: str, size: int) -> bytes:
     return b"".join(write_frame(Frame(orjson.dumps(f).decode(), f["type"])) for f in frames)
 
 
-def read_stream(source: str, calls: dict[str, Any], data: bytes) -> tuple[tuple[Any, ...], bytes]:
+def read_stream(source: str, calls: RenamedTools, data: bytes) -> tuple[tuple[Any, ...], bytes]:
     """The blocks of the streamed answer, and what the client gets."""
     to = translator(source, calls)
     fed, closed = to.feed(data), to.close()
@@ -203,9 +205,19 @@ def test_any_text_survives_wrapping(text: str, size: int, ascii_only: bool) -> N
     assert "".join(frame["delta"] for frame in sent if frame["type"] == kind) == text
 
 
-def test_a_damaged_table_is_refused() -> None:
+@pytest.mark.parametrize(
+    "table",
+    [
+        ["x"],
+        {"f": {}},  # without the client's name
+        {"f": {"name": 3}},
+        {"f": {"name": "g", "namespace": 3}},
+        {"f": {"name": "g", "custom": "yes"}},
+    ],
+)
+def test_a_damaged_table_is_refused(table: Any) -> None:
     with pytest.raises(weft.Refused, match="damaged"):
-        weft.StreamTranslator("anthropic", "openai-chat", {"weft": 1, "calls": ["x"]})
+        weft.StreamTranslator("anthropic", "openai-chat", {"weft": 1, "calls": table})
 
 
 @given(st.sets(st.text(min_size=1, max_size=50), min_size=1, max_size=20))

@@ -14,14 +14,15 @@ from .base import (
     PACKAGES,
     Auth,
     CachePolicy,
-    Calls,
     Codec,
     Encoded,
     Frame,
     Http,
     Losses,
     ModelList,
+    OriginalTool,
     PreviousAnswer,
+    RenamedTools,
     StreamDecoder,
     StreamEncoder,
     SystemPolicy,
@@ -61,11 +62,11 @@ if TYPE_CHECKING:
     from .repair import EMPTY_MESSAGE_TEXT, refuse_system_media
     from .sidecar import (
         apply_sidecar,
-        calls_of,
         check_sidecar,
         make_sidecar,
         merge_answers,
         model_of,
+        renamed_tools_of,
     )
 
 __getattr__ = lazy_names(
@@ -83,7 +84,9 @@ __getattr__ = lazy_names(
         "outgoing": "WrittenRequest write_request",
         "pairing": "pair_messages",
         "repair": "EMPTY_MESSAGE_TEXT refuse_system_media",
-        "sidecar": "apply_sidecar calls_of check_sidecar make_sidecar merge_answers model_of",
+        "sidecar": (
+            "apply_sidecar check_sidecar make_sidecar merge_answers model_of renamed_tools_of"
+        ),
     },
 )
 
@@ -98,7 +101,6 @@ __all__ = [
     "AnswerWriter",
     "Auth",
     "CachePolicy",
-    "Calls",
     "Codec",
     "Encoded",
     "Frame",
@@ -106,8 +108,10 @@ __all__ = [
     "Layout",
     "Losses",
     "ModelList",
+    "OriginalTool",
     "Piece",
     "PreviousAnswer",
+    "RenamedTools",
     "SimpleRequest",
     "SseParser",
     "StreamDecoder",
@@ -120,7 +124,6 @@ __all__ = [
     "apply_last_system_cache_breakpoint",
     "apply_sidecar",
     "build_anthropic_system_param",
-    "calls_of",
     "check_sidecar",
     "decode_answer",
     "detect_form",
@@ -136,6 +139,7 @@ __all__ = [
     "parsed",
     "read_simple",
     "refuse_system_media",
+    "renamed_tools_of",
     "replace_answers",
     "replace_messages",
     "splice",

@@ -46,8 +46,8 @@ from weft.model import (
     ToolCall,
 )
 
-from .base import Calls, Codec, Encoded, Frame, Locate, StreamEncoder, ThinkingMember
-from .calls import CallRestorer, replace_generated_id, replace_generated_ids, restore_calls
+from .base import Codec, Encoded, Frame, Locate, RenamedTools, StreamEncoder, ThinkingMember
+from .calls import CallRestorer, replace_event_id, replace_generated_ids, restore_calls
 from .errors import (
     RefusalInliner,
     error_of,
@@ -218,7 +218,7 @@ class AnswerOptions(Struct, frozen=True, kw_only=True):
     """How an answer is written for a client.
 
     - `created` is the time in the answer, in seconds.
-    - `calls` maps the tool names that the request had to change back to the client's own.
+    - `renamed_tools` maps tool names of the target to the client's own.
     - `thinking` is the member in which Chat clients read thinking.
     - `include_usage` is whether a stream reports its token usage.
     - `shape_id` turns the upstream's id of the answer into one for the client.
@@ -227,7 +227,7 @@ class AnswerOptions(Struct, frozen=True, kw_only=True):
     """
 
     created: int = 0
-    calls: Calls = {}
+    renamed_tools: RenamedTools = {}
     thinking: ThinkingMember = "reasoning_content"
     include_usage: bool = True
     shape_id: Callable[[str | None], str] | None = None
@@ -339,11 +339,11 @@ class AnswerTranslator:
         self._is_same_protocol = source.protocol == target.protocol
         self._inlines_refusal = refusal_must_be_inlined(source, target)
         self._writer = AnswerWriter(target, options, self._locate)
-        self._restorer = CallRestorer(options.calls) if options.calls else None
+        self._restorer = CallRestorer(options.renamed_tools) if options.renamed_tools else None
         self._inliner = RefusalInliner() if self._inlines_refusal else None
         self._original = Fold(origin)
         # Without renamed tools, the client gets the same answer, and one fold is enough.
-        self._restored = Fold(origin) if options.calls else self._original
+        self._restored = Fold(origin) if options.renamed_tools else self._original
 
     @cached_property
     def _reader(self) -> AnswerReader:
@@ -415,7 +415,7 @@ class AnswerTranslator:
         options, message = self._options, original.message
         if options.call_id_seed is not None:
             message = replace_generated_ids(message, options.call_id_seed)
-        message = restore_calls(message, options.calls)
+        message = restore_calls(message, options.renamed_tools)
         response = structs.replace(original, message=message)
         if options.shape_id is not None:
             response = structs.replace(response, id=options.shape_id(response.id))
@@ -457,7 +457,7 @@ class AnswerTranslator:
                 continue  # events after the end are only for clients of the same protocol
             if type(event) is not Delta:
                 if options.call_id_seed is not None:
-                    event = replace_generated_id(event, options.call_id_seed)
+                    event = replace_event_id(event, options.call_id_seed)
                 if options.shape_id is not None and isinstance(event, Start):
                     event = structs.replace(event, id=options.shape_id(event.id))
             try:

@@ -149,9 +149,19 @@ def thread_path(position: Position) -> str:
             return f"messages[{position[0]}].content[{position[1]}].content[{position[2]}]"
 
 
-Calls = dict[str, JsonObject]
-"""The tools that were renamed: the name at the target, and the caller's `name`, `namespace` and
-`custom`."""
+class OriginalTool(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A tool as the caller named it; `custom` is whether it takes free text instead of JSON.
+
+    Without `namespace`, the caller's tool has none, or the target supports namespaces.
+    """
+
+    name: str
+    namespace: str | None = None
+    custom: bool = False
+
+
+RenamedTools = dict[str, OriginalTool]
+"""The tools that were changed for the target, by their names there."""
 
 
 class Encoded(Struct, frozen=True):
@@ -159,7 +169,7 @@ class Encoded(Struct, frozen=True):
 
     body: JsonObject
     losses: list[Loss]
-    calls: Calls = {}
+    renamed_tools: RenamedTools = {}
 
 
 class StreamDecoder(Protocol):

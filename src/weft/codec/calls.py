@@ -1,15 +1,17 @@
 """Tool calls: ids that are valid for a target, and answers with the client's own tool names.
 
-In a request, two problems with ids are fixed; each change is reported, and the sidecar keeps the
-original id.
+In a request, two problems with ids are fixed. Each change is reported, and the sidecar
+(`codec.sidecar`) keeps the original id.
 
-- An id has characters that the target refuses, or is too long. It is truncated and gets a digest of
-  the original as a suffix (`with_digest`). The same id always gives the same result. Two different
-  ids stay different: an id that already ends in such a suffix gets a second one.
+- The target refuses an id: it is too long, or has characters that only the target's codec knows
+  about. It gets a digest of the original as a suffix (`with_digest`). The same id always gives the
+  same result. Two different ids stay different: an id that already ends in such a suffix gets a
+  second one.
 - Two calls of one request have the same id. Vendors refuse that ("`tool_use` ids must be unique"),
   but some clients and models restart the numbering in every turn. The first call keeps its id,
   a later one gets a new id, and each result answers the oldest of its calls that has no result yet.
-  A new id depends only on what comes before it, so a growing conversation keeps its beginning.
+  A new id depends only on what comes before it, so the ids of earlier turns are the same in the
+  next request, and the vendor's prompt cache still matches.
 
 The translation of a request also records which tool names it changed (`codec.tools`). Here these
 changes are undone in the answer, in a whole message or in a stream. In a stream, the text of a
@@ -20,14 +22,14 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any
 
 import orjson
 from msgspec import structs
 
 from weft.model import Block, Close, Delta, Event, Message, Open, Position, ToolCall, ToolResult
 
-from .base import Calls, Losses, as_object
+from .base import Losses, RenamedTools, as_object
 
 
 def unique_call_ids(messages: Sequence[Message], losses: Losses) -> tuple[Message, ...]:
@@ -46,8 +48,13 @@ def unique_call_ids(messages: Sequence[Message], losses: Losses) -> tuple[Messag
 class _UniqueIds:
     """Makes the ids of calls unique, and gives each result the id of its call.
 
-    `taken` are all ids so far. The other three are by the caller's id: the number of the last new
-    id, the new ids of calls without a result, and the new id of the call that was answered last.
+    - `taken`: all ids so far.
+
+    The others are keyed by the caller's id:
+
+    - `last_numbers`: the number in the last new id.
+    - `unanswered`: the new ids of calls that have no result yet.
+    - `last_answered`: the new id of the call whose result came last.
     """
 
     def __init__(self, losses: Losses) -> None:
@@ -85,14 +92,13 @@ class _UniqueIds:
 
 
 DIGEST_SUFFIX = re.compile(r"-x[0-9a-f]{8}$")
-DIGEST_LENGTH = 10
-"""The length of `-x` and eight hexadecimal digits."""
+SUFFIX_LENGTH = len("-x") + 8
 
 
 def with_digest(call_id: str, max_length: int | None = None) -> str:
     """The id with its digest as a suffix, truncated to `max_length` characters."""
     digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    prefix = call_id if max_length is None else call_id[: max_length - DIGEST_LENGTH]
+    prefix = call_id if max_length is None else call_id[: max_length - SUFFIX_LENGTH]
     return f"{prefix}-x{digest}"
 
 
@@ -112,13 +118,13 @@ def has_digest(call_id: str) -> bool:
 
 
 def fitting_id(call_id: str, max_length: int) -> str:
-    """The id if it is at most `max_length` long, else `with_digest`.
+    """The id with at most `max_length` characters; different ids stay different.
 
-    An id that already ends in such a suffix gets a second one, so that different ids stay
-    different.
+    It is unchanged if it is short enough, not empty, and has no suffix of `with_digest`. Otherwise
+    it gets such a suffix.
     """
     if len(call_id) <= max_length and call_id.isidentifier():
-        return call_id  # nearly all ids; an identifier has no hyphen, so no such suffix
+        return call_id  # fast path for nearly all ids: an identifier has no hyphen, so no suffix
     if 0 < len(call_id) <= max_length and not has_digest(call_id):
         return call_id
     return with_digest(call_id, max_length)
@@ -151,50 +157,50 @@ def replace_generated_ids(message: Message, seed: str) -> Message:
         isinstance(b, ToolCall) and b.id.startswith(GENERATED_ID_PREFIX) for b in message.blocks
     ):
         return message
-    blocks = tuple(_replace_generated_id(block, seed) for block in message.blocks)
+    blocks = tuple(_with_unique_id(block, seed) for block in message.blocks)
     return structs.replace(message, blocks=blocks)
 
 
-def replace_generated_id(event: Event, seed: str) -> Event:
+def replace_event_id(event: Event, seed: str) -> Event:
     """The event with a unique id instead of a generated one."""
     if isinstance(event, Open | Close) and event.block is not None:
-        block = _replace_generated_id(event.block, seed)
+        block = _with_unique_id(event.block, seed)
         return event if block is event.block else structs.replace(event, block=block)
     return event
 
 
-def _replace_generated_id(block: Block, seed: str) -> Block:
+def _with_unique_id(block: Block, seed: str) -> Block:
     if not isinstance(block, ToolCall) or not block.id.startswith(GENERATED_ID_PREFIX):
         return block
     return structs.replace(block, id=f"call_{seed}_{block.id.removeprefix(GENERATED_ID_PREFIX)}")
 
 
-def restore_call(call: ToolCall, calls: Calls) -> ToolCall:
+def restore_call(call: ToolCall, renamed_tools: RenamedTools) -> ToolCall:
     """The call with the client's own tool name; the same object if nothing was changed."""
-    original = calls.get(call.name)
+    original = renamed_tools.get(call.name)
     if original is None or call.namespace is not None:
         return call
-    if call.custom and original["name"] == call.name and original.get("namespace") is None:
+    if call.custom and original.name == call.name and original.namespace is None:
         return call  # the target has custom tools too, so nothing was changed
     # For a target without custom tools, the tool is a function with one argument, `input`.
-    is_wrapped = original.get("custom") is True and not call.custom
+    is_wrapped = original.custom and not call.custom
     return structs.replace(
         call,
-        name=str(original["name"]),
-        namespace=cast("str | None", original.get("namespace")),
+        name=original.name,
+        namespace=original.namespace,
         custom=is_wrapped or call.custom,
         arguments=unwrap(call.arguments) if is_wrapped else call.arguments,
     )
 
 
-def restore_calls(message: Message, calls: Calls) -> Message:
+def restore_calls(message: Message, renamed_tools: RenamedTools) -> Message:
     """The message with the client's own tool names."""
-    if not calls or not any(
-        isinstance(block, ToolCall) and block.name in calls for block in message.blocks
+    if not renamed_tools or not any(
+        isinstance(block, ToolCall) and block.name in renamed_tools for block in message.blocks
     ):
         return message
     blocks: list[Block] = [
-        restore_call(block, calls) if isinstance(block, ToolCall) else block
+        restore_call(block, renamed_tools) if isinstance(block, ToolCall) else block
         for block in message.blocks
     ]
     return structs.replace(message, blocks=tuple(blocks))
@@ -217,8 +223,8 @@ def unwrap(arguments: str) -> str:
 class CallRestorer:
     """Restores the calls in a stream of events."""
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    def __init__(self, renamed_tools: RenamedTools) -> None:
+        self._renamed_tools = renamed_tools
         self._open: dict[int, tuple[ToolCall, _InputExtractor | None]] = {}
 
     def send(self, event: Event) -> list[Event]:
@@ -238,7 +244,7 @@ class CallRestorer:
                 return [event]
 
     def _restore_open(self, index: int, block: ToolCall, event: Event) -> list[Event]:
-        restored = restore_call(block, self._calls)
+        restored = restore_call(block, self._renamed_tools)
         if restored is block:
             return [event]
         extractor = _InputExtractor() if restored.custom and not block.custom else None
@@ -248,15 +254,16 @@ class CallRestorer:
         return [Open(index, restored)]
 
     def _restore_close(self, index: int, last: Block | None) -> list[Event]:
-        """The end of a renamed call, after the text that was not sent yet."""
+        """The end of a restored call, after the text that was not sent yet."""
         restored, extractor = self._open.pop(index)
         if isinstance(last, ToolCall):
-            last = restore_call(last, self._calls)
+            last = restore_call(last, self._renamed_tools)
         if extractor is None:
             return [Close(index, last)]
         text = last.arguments if isinstance(last, ToolCall) else unwrap(extractor.received)
         final = last if last is not None else structs.replace(restored, arguments=text)
         sent = extractor.sent
+        # Sent text cannot be taken back. If it is wrong, only `Close` has the right text.
         missing = text[len(sent) :] if text.startswith(sent) else ""
         events: list[Event] = [Delta(index, "arguments", missing)] if missing else []
         return [*events, Close(index, final)]
@@ -291,7 +298,7 @@ class _InputExtractor:
         self._ended = self._buffer.startswith('"')
         try:
             piece = str(orjson.loads(f'"{raw}"'))
-        except orjson.JSONDecodeError:  # not JSON after all; `_restore_close` sends the whole text
+        except orjson.JSONDecodeError:  # not JSON after all; `Close` will have the whole text
             self._ended = True
             return ""
         self._sent.append(piece)

@@ -183,7 +183,7 @@ def write_simple(source: SimpleRequest, writer: Codec, target: Target) -> Encode
     encoded.body["messages"] = _join_lists(encoded.body["messages"], messages)
     # The encoder got a request without messages, and reported that.
     setup_losses = [loss for loss in encoded.losses if loss.code != "no_user_message"]
-    return Encoded(encoded.body, setup_losses + losses.items, encoded.calls)
+    return Encoded(encoded.body, setup_losses + losses.items, encoded.renamed_tools)
 
 
 def _join_lists(system: list[JsonObject], messages: list[Any]) -> orjson.Fragment:

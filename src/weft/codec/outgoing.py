@@ -33,7 +33,7 @@ from weft.model import (
     reminder_text,
 )
 
-from .base import Calls, Codec, Target
+from .base import Codec, RenamedTools, Target
 
 if TYPE_CHECKING:
     from .fast_path import SimpleRequest
@@ -42,15 +42,14 @@ if TYPE_CHECKING:
 class WrittenRequest(Struct, frozen=True):
     """A request body, the path it is posted to, and everything the target cannot express.
 
-    `calls` are the tools that were renamed for the target, to restore their names in the answer. If
-    `Target.embed` is `verbatim`, parts of `body` are JSON text, which only `orjson.dumps` can
-    write.
+    `renamed_tools` is used to restore the tool names in the answer. If `Target.embed` is
+    `verbatim`, parts of `body` are JSON text, which only `orjson.dumps` can write.
     """
 
     path: str
     body: JsonObject
     losses: list[Loss]
-    calls: Calls
+    renamed_tools: RenamedTools
 
 
 def write_request(
@@ -69,7 +68,7 @@ def write_request(
     if encoded is None:
         encoded = codec.encode_request(_mark_foreign(request, codec, target), target)
     path = codec.request_path(request.model, bool(request.params.stream))
-    return WrittenRequest(path, encoded.body, encoded.losses, encoded.calls)
+    return WrittenRequest(path, encoded.body, encoded.losses, encoded.renamed_tools)
 
 
 def _mark_foreign(request: Request, codec: Codec, target: Target) -> Request:

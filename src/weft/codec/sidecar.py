@@ -9,7 +9,7 @@ Text is not stored twice: a message is rebuilt from references to the blocks tha
 plus the members that did not. Each region has a digest of the messages it replaces. So a
 conversation that continued keeps its new turns, and one that was edited is not overwritten.
 
-`calls` has the tools that were renamed for the target, to restore their names in answers and later
+`calls` has the tools that were changed for the target, to restore their names in answers and later
 calls. An answer has a sidecar of its own. Its `answers` has the complete answer, under a key that
 is computed from what every client sends back: the text and the calls.
 """
@@ -35,7 +35,7 @@ from weft.model import (
     Wire,
 )
 
-from .base import Calls
+from .base import RenamedTools
 from .calls import restore_calls
 from .echoes import AnswerIndex, digest, echo_key, is_plain, restore_echoes
 
@@ -121,7 +121,7 @@ def make_sidecar(
     echoed: Request,
     write_back: Callable[[Request], JsonObject],
     body: JsonObject,
-    calls: Calls | None = None,
+    renamed_tools: RenamedTools | None = None,
     *,
     names_model: bool = True,
 ) -> JsonObject:
@@ -130,10 +130,11 @@ def make_sidecar(
     - `original`, `body`: the request before the translation, decoded and as JSON.
     - `echoed`: the translated body, decoded again.
     - `write_back`: writes a request in the original's protocol.
-    - `calls`: the tools that were renamed for the target.
+    - `renamed_tools`: the tools that were changed for the target.
     - `names_model`: whether the translated body contains the model's name.
     """
-    echoed = _with_calls(echoed, calls or {})
+    echoed = _restore_tool_names(echoed, renamed_tools or {})
+    calls = msgspec.to_builtins(renamed_tools or {})
     try:
         written = write_back(echoed)
     except Refused:
@@ -171,7 +172,7 @@ def apply_sidecar(echoed: Request, sidecar: JsonObject) -> Request:
         return echoed
     check_sidecar(sidecar)
     try:
-        echoed = _with_calls(echoed, calls_of(sidecar))
+        echoed = _restore_tool_names(echoed, renamed_tools_of(sidecar))
         if "answers" in sidecar:
             echoed = _restore_answers(echoed, sidecar["answers"])
         return _restore_request(echoed, sidecar) if "messages" in sidecar else echoed
@@ -185,13 +186,13 @@ def check_sidecar(sidecar: Any) -> None:
         raise Refused("is not a sidecar of this version of weft", param="sidecar")
 
 
-def calls_of(sidecar: JsonObject | None) -> Calls:
-    """The tools that were renamed for the target; raises `Refused` if the sidecar is damaged."""
+def renamed_tools_of(sidecar: JsonObject | None) -> RenamedTools:
+    """The tools that were changed for the target; raises `Refused` if the sidecar is damaged."""
     if not sidecar:
         return {}
     check_sidecar(sidecar)
     try:
-        return msgspec.convert(sidecar.get("calls", {}), Calls)
+        return msgspec.convert(sidecar.get("calls", {}), RenamedTools)
     except msgspec.ValidationError as error:
         raise Refused(f"is damaged: {error}", param="sidecar.calls") from None
 
@@ -203,10 +204,10 @@ def model_of(sidecar: JsonObject) -> str | None:
     return model if isinstance(model, str) else None
 
 
-def _with_calls(echoed: Request, calls: Calls) -> Request:
-    if not calls:
+def _restore_tool_names(echoed: Request, renamed_tools: RenamedTools) -> Request:
+    if not renamed_tools:
         return echoed
-    messages = tuple(restore_calls(message, calls) for message in echoed.messages)
+    messages = tuple(restore_calls(message, renamed_tools) for message in echoed.messages)
     return structs.replace(echoed, messages=messages)
 
 

@@ -4,8 +4,8 @@ Two kinds of tools are not supported everywhere: custom tools, whose input is fr
 a grammar, and tools of a namespace. For a protocol without them, a custom tool becomes a function
 with one string argument and its grammar quoted in the description, and the namespace becomes part
 of the name. Names that a vendor refuses are changed too. A tool gets the same name in its
-definition, in the tool choice and in earlier calls, in every request. `Calls` has the caller's
-names, so that the calls of an answer are translated back (`codec.calls`).
+definition, in the tool choice and in earlier calls, in every request. `RenamedTools` has the
+caller's names, so that the calls of an answer are translated back (`codec.calls`).
 
 The root of a tool's schema must be one plain object. Schema generators write a choice between
 objects as `anyOf` at the root, and vendors then refuse the whole request. So
@@ -32,7 +32,7 @@ from msgspec import structs
 
 from weft.model import JsonObject, Message, Params, Request, Tool, ToolCall, ToolChoice, ToolResult
 
-from .base import Calls, Losses, as_object
+from .base import Losses, OriginalTool, RenamedTools, as_object
 from .calls import unique_call_ids
 from .reports import schema_path
 
@@ -56,7 +56,7 @@ FREE_TEXT_SCHEMA: JsonObject = {
 
 def flatten_tools(
     request: Request, losses: Losses, *, custom: bool, namespaces: bool
-) -> tuple[Request, Calls]:
+) -> tuple[Request, RenamedTools]:
     """The request with tools, tool choice and calls as the target supports them, and the tools that
     were renamed.
 
@@ -77,13 +77,13 @@ def flatten_tools(
         for number in changed:
             new_messages[number] = _flat_message(messages[number], number, names, losses)
         messages = tuple(new_messages)
-    if not custom and any("custom" in original for original in names.calls.values()):
+    if not custom and any(original.custom for original in names.renamed_tools.values()):
         _report_custom_results(messages, losses)
     params = _with_flat_choice(request, names, losses)
     if tools == request.tools and messages is request.messages and params is request.params:
-        return request, names.calls
+        return request, names.renamed_tools
     new_request = structs.replace(request, tools=tools, messages=messages, params=params)
-    return new_request, names.calls
+    return new_request, names.renamed_tools
 
 
 def can_define(tool: Tool, number: int, losses: Losses) -> bool:
@@ -143,14 +143,13 @@ class _FlatNames:
     """The flat names of one request's tools: valid at the target, and without a namespace unless it
     supports them. A name that is already valid is not changed.
 
-    `custom` and `namespaces` say whether the target supports such tools. `calls` collects the tools
-    that were renamed.
+    `custom` and `namespaces` say whether the target supports such tools.
     """
 
     def __init__(self, tools: Sequence[Tool], *, custom: bool, namespaces: bool) -> None:
         self.custom = custom
         self.namespaces = namespaces
-        self.calls: Calls = {}
+        self.renamed_tools: RenamedTools = {}
         self._flat_names: dict[tuple[str | None, str], str] = {}
         self._unchanged: set[tuple[str | None, str]] = set()
         changed: list[Tool] = []
@@ -235,14 +234,14 @@ class _FlatNames:
         )
 
     def _remember(self, flat: str, name: str, namespace: str | None, custom: bool) -> None:
-        """Add the tool to `calls`, unless nothing was changed."""
-        original: JsonObject = {"name": name}
-        if namespace is not None and not self.namespaces:
-            original["namespace"] = namespace
-        if custom:  # a server may call it as a function, even where it was defined as custom
-            original["custom"] = True
-        if original != {"name": flat}:
-            self.calls.setdefault(flat, original)
+        """Add the tool to `renamed_tools`, unless nothing was changed.
+
+        A custom tool is always added: a server may call it as a function, even where it was defined
+        as custom.
+        """
+        original = OriginalTool(name, None if self.namespaces else namespace, custom)
+        if original != OriginalTool(flat):
+            self.renamed_tools.setdefault(flat, original)
 
 
 def _find_calls_to_change(messages: Sequence[Message], names: _FlatNames) -> tuple[list[int], bool]:

@@ -787,7 +787,7 @@ def _answer_options(exchange: Exchange) -> AnswerOptions:
     protocol, is_direct = exchange.codec.protocol, exchange.is_direct
     return AnswerOptions(
         created=int(time.time()),
-        calls=exchange.outgoing.calls,
+        renamed_tools=exchange.outgoing.renamed_tools,
         thinking=exchange.route.provider.thinking or exchange.state.settings.thinking,
         include_usage=exchange.codec.http.wants_usage(exchange.raw),
         shape_id=None if is_direct else partial(make_answer_id, protocol),

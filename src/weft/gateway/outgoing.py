@@ -14,9 +14,9 @@ from msgspec import Struct, structs
 from weft.client import OFFLINE, Provider, Route
 from weft.codec import (
     CODECS,
-    Calls,
     Codec,
     Layout,
+    RenamedTools,
     Target,
     parsed,
     refuse_system_media,
@@ -70,14 +70,14 @@ limits of HTTP clients."""
 class Outgoing(Struct, frozen=True):
     """A request for an upstream, and what its translation lost.
 
-    `calls` has the tools whose names were changed, so that the answer can restore them.
+    `renamed_tools` is used to restore the tool names in the answer.
     """
 
     path: str
     body: bytes
     headers: Mapping[str, str]
     losses: tuple[Loss, ...] = ()
-    calls: Calls = {}
+    renamed_tools: RenamedTools = {}
 
 
 def is_direct(route: Route, codec: Codec) -> bool:
@@ -150,7 +150,7 @@ def _translate(
         provider.write_body(written.body, target.model, streams=streams),
         {**_base_headers(provider), **credentials},
         tuple(written.losses),
-        written.calls,
+        written.renamed_tools,
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.checked import checked_function
-from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
+from weft.codec.base import INLINE, Encoded, Losses, RenamedTools, Target
 from weft.codec.outgoing import plain_blocks, plain_message
 from weft.codec.pairing import with_paired_results
 from weft.codec.read import (
@@ -267,10 +267,10 @@ def encode_request(request: Request, target: Target) -> Encoded:
     """The body for Anthropic, and everything it cannot express."""
     losses = Losses(request)
     native = PROTOCOL in request.raw
-    calls: Calls = {}
+    renamed_tools: RenamedTools = {}
     allowed: tuple[str, ...] = ()
     if not native:
-        request, calls = flatten_tools(request, losses, custom=False, namespaces=False)
+        request, renamed_tools = flatten_tools(request, losses, custom=False, namespaces=False)
         request, allowed = take_allowed_names(request, losses)
     arranged = arrange(request, RULES, target.model, target.system, losses, target.enforce)
     if native and (target.system == "inline" or (target.system == "auto" and not target.enforce)):
@@ -295,7 +295,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     elif len(marks) + sum("cache_control" in tool for tool in tools) > MAX_MARKS:
         # Counted before the body is searched for them: nearly all requests are within the limit.
         limit_marks(body, losses)
-    return Encoded(body, losses.items, calls)
+    return Encoded(body, losses.items, renamed_tools)
 
 
 def _restore_inline_system(arranged: Arranged, count: int) -> Arranged:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.catalog import Model
-from weft.codec.base import Calls, Encoded, Losses, Target, as_object
+from weft.codec.base import Encoded, Losses, RenamedTools, Target, as_object
 from weft.codec.outgoing import (
     blocks_of,
     plain_blocks,
@@ -320,12 +320,12 @@ def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Position], s
 def encode_request(request: Request, target: Target) -> Encoded:
     """The body for Chat Completions, and everything it cannot express."""
     losses = Losses(request)
-    calls: Calls = {}
+    renamed_tools: RenamedTools = {}
     allowed: tuple[str, ...] = ()
     if PROTOCOL not in request.raw:
         # Servers without custom tools have no `allowed_tools` either: OpenAI added both at once.
         has_custom = target.model.custom_tools
-        request, calls = flatten_tools(request, losses, custom=has_custom, namespaces=False)
+        request, renamed_tools = flatten_tools(request, losses, custom=has_custom, namespaces=False)
         request = _with_legal_names(request, losses)
         if not has_custom:
             request, allowed = take_allowed_names(request, losses)
@@ -335,7 +335,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     if tools is not None or "tools" in request.raw.get(PROTOCOL, ()):
         body["tools"] = tools
     body["messages"] = _write_messages(request, target, losses)
-    return Encoded(body, losses.items, calls)
+    return Encoded(body, losses.items, renamed_tools)
 
 
 def _with_legal_names(request: Request, losses: Losses) -> Request:

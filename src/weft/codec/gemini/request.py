@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from weft.catalog import load_catalog
-from weft.codec.base import Calls, Encoded, Locate, Losses, Target, as_object
+from weft.codec.base import Encoded, Locate, Losses, RenamedTools, Target, as_object
 from weft.codec.read import (
     object_of,
     objects,
@@ -387,9 +387,9 @@ def encode_request(request: Request, target: Target) -> Encoded:
     """The body for Gemini, and the losses."""
     losses = Losses(request)
     native = PROTOCOL in request.raw
-    calls: Calls = {}
+    renamed_tools: RenamedTools = {}
     if not native:
-        request, calls = flatten_tools(request, losses, custom=False, namespaces=False)
+        request, renamed_tools = flatten_tools(request, losses, custom=False, namespaces=False)
     form: Mapping[str, Any] = request.raw.get(PROTOCOL, {}).get(FORM, {})
     body = encode_params(request, target, losses)
     arranged = arrange(request, RULES, target.model, target.system, losses)
@@ -413,7 +413,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     single = form.get("contents") == "single" and len(contents) == 1
     if contents or form.get("contents") != "absent":
         body["contents"] = contents[0] if single else contents
-    return Encoded(body, losses.items, calls)
+    return Encoded(body, losses.items, renamed_tools)
 
 
 def _calls(request: Request) -> dict[str, ToolCall]:

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from weft.codec.base import INLINE, Calls, Encoded, Locate, Losses, Target
+from weft.codec.base import INLINE, Encoded, Locate, Losses, RenamedTools, Target
 from weft.codec.outgoing import (
     blocks_of,
     is_empty,
@@ -323,9 +323,9 @@ def encode_request(request: Request, target: Target) -> Encoded:
     """The body for Responses, and the losses."""
     losses = Losses(request)
     native = PROTOCOL in request.raw
-    calls: Calls = {}
+    renamed_tools: RenamedTools = {}
     if not native:
-        request, calls = flatten_tools(request, losses, custom=True, namespaces=True)
+        request, renamed_tools = flatten_tools(request, losses, custom=True, namespaces=True)
     arranged = arrange(request, RULES, target.model, target.system, losses)
     writer = Writer(losses, native=native, request=request)
     body: JsonObject = {"model": request.model}
@@ -343,7 +343,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
         body["tools"] = tools
     for position in request.marks:
         losses.add(position, "cache_breakpoint_dropped")
-    return Encoded(body, losses.items, calls)
+    return Encoded(body, losses.items, renamed_tools)
 
 
 def _had_no_input(request: Request) -> bool:
