@@ -221,7 +221,7 @@ class AnswerOptions(Struct, frozen=True, kw_only=True):
     - `renamed_tools` maps tool names of the target to the client's own.
     - `thinking` is the member in which Chat clients read thinking.
     - `include_usage` is whether a stream reports its token usage.
-    - `shape_id` turns the upstream's id of the answer into one for the client.
+    - `make_client_id` turns the upstream's id of the answer into one for the client.
     - `call_id_seed` is a random text. With it, calls for which the upstream sent no id get ids that
       are unique across answers. Without it, their ids are only unique within the answer.
     """
@@ -230,7 +230,7 @@ class AnswerOptions(Struct, frozen=True, kw_only=True):
     renamed_tools: RenamedTools = {}
     thinking: ThinkingMember = "reasoning_content"
     include_usage: bool = True
-    shape_id: Callable[[str | None], str] | None = None
+    make_client_id: Callable[[str | None], str] | None = None
     call_id_seed: str | None = None
 
 
@@ -417,8 +417,8 @@ class AnswerTranslator:
             message = replace_generated_ids(message, options.call_id_seed)
         message = restore_calls(message, options.renamed_tools)
         response = structs.replace(original, message=message)
-        if options.shape_id is not None:
-            response = structs.replace(response, id=options.shape_id(response.id))
+        if options.make_client_id is not None:
+            response = structs.replace(response, id=options.make_client_id(response.id))
         return original, inline_refusal(response) if self._inlines_refusal else response
 
     def write_body(self, original: Response, response: Response) -> Encoded:
@@ -458,8 +458,8 @@ class AnswerTranslator:
             if type(event) is not Delta:
                 if options.call_id_seed is not None:
                     event = replace_event_id(event, options.call_id_seed)
-                if options.shape_id is not None and isinstance(event, Start):
-                    event = structs.replace(event, id=options.shape_id(event.id))
+                if options.make_client_id is not None and isinstance(event, Start):
+                    event = structs.replace(event, id=options.make_client_id(event.id))
             try:
                 original.send(event)
             except UpstreamError as error:

@@ -225,7 +225,7 @@ def _report_change(call: ApiCall) -> None:
     thread = call.fields.get("thread")
     if isinstance(thread, str):
         for name in {thread, name_in_scope(call.caller, thread)}:
-            call.state.live.changed(name, call.scope)
+            call.state.live_feed.changed(name, call.scope)
 
 
 async def _read_fields(request: Request) -> Mapping[str, Any]:

@@ -107,7 +107,7 @@ def events_route(state: State, headers: dict[str, str]) -> Route:
             body = {"error": {"message": error.message, "place": error.param}}
             return Response(orjson.dumps(body), error.status, headers, "application/json")
         may_read = partial(may_see, caller, settings=state.settings)
-        queue = EventQueue(state.live, thread, may_read)
+        queue = EventQueue(state.live_feed, thread, may_read)
         stream = _stream(queue, state.settings.ping_seconds)
         return StreamingResponse(stream, 200, headers, "text/event-stream")
 

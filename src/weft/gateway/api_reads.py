@@ -87,7 +87,7 @@ def list_threads(call: ApiCall) -> JsonObject:
     visible_names = {record.name for record in visible}
     child_counts = Counter(record.parent for record in visible if record.parent is not None)
     running = {run.spec.thread for run in call.state.runs}
-    running |= {exchange.thread for exchange in call.state.live}
+    running |= {exchange.thread for exchange in call.state.live_feed}
     rows = [
         {
             **_thread_entry(call, record, updated[record.name], running),

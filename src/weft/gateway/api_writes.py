@@ -60,7 +60,7 @@ async def compact(call: ApiCall) -> JsonObject:
         failures = [event for event in events if not is_transient(event)]
         if failures and row is not None:
             runs.add_remark(name, branch, row, failures)
-            call.state.live.changed(name, call.scope)
+            call.state.live_feed.changed(name, call.scope)
         raise
     return {**answer, "events": events}
 

@@ -178,10 +178,10 @@ async def open_state(settings: Settings, url: str | None = None) -> AsyncGenerat
                 tool_servers=servers,
                 url=url,
             )
-            state.runs.on_retry = lambda spec, retry: state.live.retry_run(
+            state.runs.on_retry = lambda spec, retry: state.live_feed.retry_run(
                 spec.thread, spec.branch, spec.scope, retry
             )
-            polling = asyncio.ensure_future(StorePoller(store, state.live).run())
+            polling = asyncio.ensure_future(StorePoller(store, state.live_feed).run())
             try:
                 yield state
             finally:

@@ -97,7 +97,7 @@ class SessionCompactor:
         model: Model,
         request: Request,
         body_bytes: int,
-        proven: Set[Id] = frozenset(),
+        echoed_commits: Set[Id] = frozenset(),
         *,
         force: bool = False,
     ) -> CompactedRequest | None:
@@ -110,7 +110,7 @@ class SessionCompactor:
             return None
         try:
             return await asyncio.to_thread(
-                self._compact_request, location, model, request, proven, force
+                self._compact_request, location, model, request, echoed_commits, force
             )
         except Exception as error:  # compaction is optional, so no error may fail the request
             # The request is sent unchanged, and the upstream decides whether it fits.
@@ -152,7 +152,7 @@ class SessionCompactor:
         location: RequestLocation,
         model: Model,
         request: Request,
-        proven: Set[Id],
+        echoed_commits: Set[Id],
         force: bool,
     ) -> CompactedRequest | None:
         thread = open_thread(self._store, location.thread, branch=location.branch)
@@ -166,7 +166,7 @@ class SessionCompactor:
             return None
         _report_result(location.thread, result)
         compacted = structs.replace(location, head=result.commit, is_edited=True)
-        messages = read_conversation(self._store, compacted, request.messages, proven)
+        messages = read_conversation(self._store, compacted, request.messages, echoed_commits)
         with self._lock:
             self._reported.pop((location.thread, location.branch), None)
         return CompactedRequest(compacted, messages, result)

@@ -26,7 +26,7 @@ from weft.tokens import counter_for_model
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import admit, upstream_credentials
 from .errors import failure, internal_failure, refusal
-from .exchange import converse, read_request
+from .exchange import answer_request, read_request
 from .exchange_log import ExchangeLog, write_line
 from .google import (
     COUNT,
@@ -58,7 +58,7 @@ async def conversation(protocol: str, state: State, inbound: Inbound, outbound: 
     log = ExchangeLog(inbound.path)
     state.metrics.exchanges += 1
     try:
-        await converse(state, codec, inbound, outbound, log)
+        await answer_request(state, codec, inbound, outbound, log)
     except Exception:  # nothing above this handler would answer the client
         # The server would drop the connection, which clients take for a network failure.
         log.outcome = "fault"

@@ -1,19 +1,26 @@
 """One exchange: a client's request, the upstream's answer, and the record of both.
 
-`converse` does it in three steps:
+`answer_request` does it in three steps:
 
 1. `_handle` admits the caller and reads the body.
 2. `STAGES` prepare the request, one after the other. Each one is a feature: it reads the exchange,
    and changes it where the feature applies.
 3. `_ask` sends the request to the upstream, `_deliver` passes the answer on to the client.
 
-If the upstream speaks the client's protocol, bytes are forwarded unchanged, except for the model's
-name and the credentials. Otherwise the request and the answer are translated, and the header
-`x-weft-losses` says what the translation could not express.
+A route is the provider that a request is sent to and the model's name there. That provider's server
+is the upstream. If it speaks the client's protocol, the bytes of the request are forwarded, with
+only the changes that `outgoing` lists, unless the conversation was edited in Weft. Otherwise the
+request and the answer are translated, and the header `x-weft-losses` says what the translation
+could not express.
+
+A translated answer may lose parts that the client's protocol does not have, such as signed
+thinking. The store has the whole answer. If the client sends the answer back (an echo), the whole
+answer replaces it in the request for the upstream: it is restored.
 
 What always holds:
 
-- The request is durable before the first byte of the answer is sent, the answer before its last.
+- If exchanges are recorded, the request is durable before the first byte of the answer is sent, and
+  the answer before its last byte. A body that cannot be decoded is not recorded.
 - Errors reach the client in its own protocol.
 - An answer that the upstream did not finish never ends like a success.
 """
@@ -123,15 +130,20 @@ T = TypeVar("T")
 class Exchange:
     """One request in progress, and what is known about it so far.
 
-    `body` and `raw` are the request as it will be forwarded: its bytes and its JSON. `client_bytes`
-    is the size of the body that the client sent. `is_readable` is false for a body that Weft cannot
-    decode: it is forwarded, but not recorded. `decoded` is the request as it was decoded from
-    `raw`; None if parts of it came from the store. `upstream_request` is the request with restored
-    answers. `compaction` is Codex's request to compact, if this is one. `continuation` is the
-    answer that the request names by its id.
+    - `body`: the client's request as bytes, with the changes of the stages so far.
+    - `json_body`: the parsed body, without edits made in Weft.
+    - `client_bytes`: the size of the body that the client sent.
+    - `is_readable`: whether Weft could decode the body. If not, it is forwarded unrecorded.
+    - `should_record`: whether the request is a turn of a conversation that can be recorded.
+    - `decoded`: the request, if all of it was decoded from `json_body`. None for a body that could
+      not be decoded, and for a request that names an earlier answer by its id.
+    - `upstream_request`: the request with restored answers.
+    - `compaction`: Codex's request to compact, if this is one.
+    - `continuation`: the answer that the request names by its id.
+    - `is_outcome_handled`: the answer or failure was recorded, if exchanges are recorded at all.
     """
 
-    raw: JsonObject
+    json_body: JsonObject
     request: Request
     upstream_request: Request
     route: Route
@@ -154,6 +166,7 @@ class Exchange:
         self.body = body
         self.client_bytes = len(body)
         self.is_readable = True
+        self.should_record = True
         self.parsed: ParsedBody | None = None
         self.decoded: Request | None = None
         self.compaction: CompactionRequest | None = None
@@ -162,20 +175,20 @@ class Exchange:
         self.relay: Relay | None = None
         self.live: LiveExchange | None = None
         self.error: ApiError | None = None
-        self.is_recorded = False
+        self.is_outcome_handled = False
         self._outgoing: Outgoing | None = None
 
     @property
     def parsed_body(self) -> ParsedBody | None:
         """The body as it was parsed, unless the request has been changed since."""
         parsed = self.parsed
-        if parsed is None or parsed.raw is not self.raw or parsed.body is not self.body:
+        if parsed is None or parsed.raw is not self.json_body or parsed.body is not self.body:
             return None
         return parsed
 
     @property
     def outgoing(self) -> Outgoing:
-        """The request as it is sent to the upstream."""
+        """The HTTP request that is sent to the upstream: path, headers, body."""
         if self._outgoing is None:
             raise RuntimeError("the request has not been written yet")
         return self._outgoing
@@ -213,6 +226,11 @@ class Exchange:
         return self.codec if self.is_direct else CODECS[self.route.provider.protocol]
 
     @property
+    def has_restored_answers(self) -> bool:
+        """Whether answers or summaries were restored in the request for the upstream."""
+        return self.upstream_request is not self.request
+
+    @property
     def is_partial(self) -> bool:
         """Whether only a part of the answer arrived before it failed."""
         return self.error is not None and self.relay is not None and self.relay.started
@@ -237,7 +255,7 @@ class Exchange:
         return headers if reply is None else headers + returned_headers(reply.headers)
 
 
-async def converse(
+async def answer_request(
     state: State, codec: Codec, inbound: Inbound, outbound: Outbound, log: ExchangeLog
 ) -> None:
     """Answer one request; every failure is reported in the client's protocol."""
@@ -247,10 +265,10 @@ async def converse(
         log.outcome = "client_left"
     except Refused as error:
         log.outcome = "refused"
-        await _send_early_error(codec, refusal(error), outbound, log)
+        await _send_final_error(codec, refusal(error), outbound, log)
     except (UpstreamError, StoreError) as error:
         log.outcome = "store_failed" if isinstance(error, StoreError) else "upstream_failed"
-        await _send_early_error(codec, failure(error), outbound, log)
+        await _send_final_error(codec, failure(error), outbound, log)
 
 
 async def _handle(
@@ -275,32 +293,38 @@ async def parse_json(exchange: Exchange) -> None:
     if recorder is not None:
         key = body_key(exchange.caller.scope, codec.protocol, exchange.inbound.headers, body)
     if recorder is None or key is None:
-        exchange.raw = await exchange.compute(parse_body, body)
+        exchange.json_body = await exchange.compute(parse_body, body)
         return
     earlier = recorder.parsed_bodies.get(key)
     parsed = await exchange.compute(parse_reusing, body, codec.conversation_member, earlier)
     recorder.parsed_bodies.put(key, parsed)
-    exchange.raw, exchange.parsed = parsed.raw, parsed
+    exchange.json_body, exchange.parsed = parsed.raw, parsed
 
 
 async def open_sealed_summaries(exchange: Exchange) -> None:
-    """Replace summaries that this gateway sealed for Codex with text that every upstream reads."""
+    """Replace summaries that this gateway itself sealed for Codex by text."""
     if may_hold_summaries(exchange.codec.protocol, exchange.body):
-        exchange.raw = await exchange.compute(open_summaries, exchange.raw)
-        exchange.body = await exchange.compute(orjson.dumps, exchange.raw)
+        exchange.json_body = await exchange.compute(open_summaries, exchange.json_body)
+        exchange.body = await exchange.compute(orjson.dumps, exchange.json_body)
 
 
 async def decode_request(exchange: Exchange) -> None:
-    """Decode the body, and find the upstream for its model."""
+    """Decode the body, and find the route for its model."""
     parsed = exchange.parsed_body
-    known = () if parsed is None else parsed.messages
+    decoded_messages = () if parsed is None else parsed.messages
     exchange.request, exchange.route, exchange.is_readable = await exchange.compute(
-        read_request, exchange.state, exchange.codec, exchange.raw, exchange.inbound, known
+        read_request,
+        exchange.state,
+        exchange.codec,
+        exchange.json_body,
+        exchange.inbound,
+        decoded_messages,
     )
     if parsed is not None and exchange.is_readable and exchange.codec.decode_with_known is not None:
         parsed.keep_messages(exchange.request)
+    exchange.should_record = exchange.is_readable
     exchange.decoded = None
-    if exchange.is_readable and read_previous_id(exchange.codec, exchange.raw) is None:
+    if exchange.is_readable and read_previous_id(exchange.codec, exchange.json_body) is None:
         exchange.decoded = exchange.request
     exchange.log.model = exchange.request.model
     exchange.log.upstream = exchange.route.provider.name
@@ -312,17 +336,17 @@ async def request_summary(exchange: Exchange) -> None:
     Upstreams of Codex's own protocol get the request unchanged.
     """
     compaction = read_compaction_request(
-        exchange.codec.protocol, exchange.inbound.path, exchange.raw
+        exchange.codec.protocol, exchange.inbound.path, exchange.json_body
     )
     if compaction is None:
         return
     if exchange.is_direct and not exchange.is_offline:
         # This upstream may compact by itself. A compacted list is not a turn: do not record it.
-        exchange.is_readable = exchange.is_readable and compaction.retained_items is None
+        exchange.should_record = exchange.is_readable and compaction.retained_items is None
         return
     exchange.compaction = compaction
-    exchange.raw = ask_for_summary(exchange.raw)
-    exchange.body = await exchange.compute(orjson.dumps, exchange.raw)
+    exchange.json_body = ask_for_summary(exchange.json_body)
+    exchange.body = await exchange.compute(orjson.dumps, exchange.json_body)
     await decode_request(exchange)
 
 
@@ -334,8 +358,9 @@ async def resume_conversation(exchange: Exchange) -> None:
     not give to this caller is refused.
     """
     state, codec = exchange.state, exchange.codec
-    previous_id = read_previous_id(codec, exchange.raw)
-    if previous_id is None or not (exchange.is_readable or state.settings.keys):
+    previous_id = read_previous_id(codec, exchange.json_body)
+    # With keys, the id is also checked in a request that is only forwarded.
+    if previous_id is None or not (exchange.should_record or state.settings.keys):
         return
     conversation = None
     if state.recorder is not None:
@@ -345,7 +370,7 @@ async def resume_conversation(exchange: Exchange) -> None:
     )
     if conversation is None and not upstream_may_know_it:
         raise unknown_previous_id(codec, previous_id)
-    if conversation is not None and exchange.is_readable:
+    if conversation is not None and exchange.should_record:
         exchange.request, exchange.continuation = join_conversation(
             codec, conversation, exchange.request
         )
@@ -356,16 +381,19 @@ async def check_stored_ids(exchange: Exchange) -> None:
 
     Without keys configured, all callers are programs of one person, so only the vendor checks.
     """
-    state = exchange.state
+    state, scope = exchange.state, exchange.caller.scope
     if not state.settings.keys:
         return
-    for path, id in exchange.codec.http.stored_ids(exchange.raw):
-        if state.recorder is None or not await state.recorder.has_token(exchange.caller.scope, id):
+    for path, id in exchange.codec.http.stored_ids(exchange.json_body):
+        if state.recorder is None or not await state.recorder.has_vendor_id(scope, id):
             raise unknown_stored_id(path, id)
 
 
 async def write_unrestored(exchange: Exchange) -> None:
-    """Write the request now if no answers are restored, so that a refused one is not recorded."""
+    """Write the outgoing request now if it has no answers that could be restored.
+
+    So a request that cannot be translated is refused before it is recorded.
+    """
     if exchange.is_direct or not _has_answers(exchange.request):
         exchange.outgoing = await _write(exchange, exchange.request)
 
@@ -380,8 +408,9 @@ async def record_request(exchange: Exchange) -> None:
     exchange.upstream_request = request
     if not exchange.is_readable:
         exchange.log.outcome = "unread"
-    elif state.recorder is not None:
+    if exchange.should_record and state.recorder is not None:
         hint = read_hint(inbound.headers, request)
+        has_previous_id = read_previous_id(exchange.codec, exchange.json_body) is not None
         parent = read_parent_hint(inbound.headers, request)
         exchange.recording = await state.recorder.begin(
             exchange.caller.scope,
@@ -390,7 +419,8 @@ async def record_request(exchange: Exchange) -> None:
             origin=None if exchange.is_direct else exchange.route.origin,
             is_retry=is_retry(inbound.headers),
             continuation=exchange.continuation,
-            body=exchange.body if read_previous_id(exchange.codec, exchange.raw) is None else None,
+            # With a previous id, the body has only the newest messages of the request.
+            body=None if has_previous_id else exchange.body,
             parent=None if parent is None else name_in_scope(exchange.caller, parent),
         )
         exchange.upstream_request = replace_answers(request, exchange.recording.answers)
@@ -414,7 +444,7 @@ async def _compact(exchange: Exchange, *, force: bool) -> bool:
         model,
         exchange.request,
         exchange.client_bytes,
-        recording.proven,
+        recording.echoed_commits,
         force=force,
     )
     if compacted is None:
@@ -441,7 +471,7 @@ async def apply_edits(exchange: Exchange) -> None:
 
 
 async def replace_sealed_summaries(exchange: Exchange) -> None:
-    """Replace sealed summaries that this upstream cannot read with text.
+    """Replace summaries that another vendor sealed (encrypted) by text.
 
     The thread still has the messages that they summarise, so nothing is lost by a change of vendor.
     The client's item is recorded unchanged.
@@ -469,15 +499,16 @@ def _encode_client_body(exchange: Exchange, request: Request) -> bytes:
     The messages are encoded from scratch (`wire=None`), as for another protocol: the thread may
     have blocks that the client's protocol does not have.
     """
+    # The model as the client names it: the rules of the upstream's model are applied later.
     model = exchange.state.catalog.find(request.model)
     written = write_request(structs.replace(request, wire=None), exchange.codec, Target(model)).body
     names = {exchange.codec.conversation_member, *SYSTEM_MEMBERS}
-    members = {name: value for name, value in exchange.raw.items() if name not in names}
+    members = {name: value for name, value in exchange.json_body.items() if name not in names}
     return orjson.dumps(members | {name: written[name] for name in names if name in written})
 
 
 async def write_restored(exchange: Exchange) -> None:
-    """Write the request with its restored answers."""
+    """Write the outgoing request with restored answers and edits, unless it is already written."""
     if exchange.is_written:
         return
     try:
@@ -490,11 +521,14 @@ async def write_restored(exchange: Exchange) -> None:
 
 
 async def keep_sent_body(exchange: Exchange) -> None:
-    """Store the body that is sent, while the upstream works on it."""
+    """Keep the body that is sent, to be stored with its answer, and log its thread."""
     if exchange.recording is not None and exchange.recording.location is not None:
         exchange.log.thread = exchange.recording.location.thread
         exchange.log.branch = exchange.recording.location.branch
-    _keep_sent_body(exchange)
+    recorder, recording = exchange.state.recorder, exchange.recording
+    if recorder is not None and recording is not None:
+        protocol, model = exchange.upstream_codec.protocol, exchange.route.model
+        recorder.keep_sent(recording, exchange.outgoing.body, protocol, model)
 
 
 Stage = Callable[[Exchange], Awaitable[None]]
@@ -518,11 +552,15 @@ STAGES: tuple[Stage, ...] = (
 
 
 def read_request(
-    state: State, codec: Codec, raw: JsonObject, inbound: Inbound, known: Sequence[Message] = ()
+    state: State,
+    codec: Codec,
+    json_body: JsonObject,
+    inbound: Inbound,
+    decoded_messages: Sequence[Message] = (),
 ) -> tuple[Request, Route, bool]:
-    """The request, its upstream, and whether the body could be decoded.
+    """The request, its route, and whether the body could be decoded.
 
-    `known` are the messages of the first items of the conversation, if they were decoded before.
+    `decoded_messages` are the first messages of the conversation, if an earlier request had them.
 
     A body that cannot be decoded is forwarded to an upstream of the same protocol, but not
     recorded. For any other upstream it is refused.
@@ -530,19 +568,19 @@ def read_request(
     address = read_address(inbound.path)
     has_own_credentials = has_credentials(inbound.headers, state.settings, codec.protocol)
     try:
-        members = without_previous_id(codec, raw)
-        if known and codec.decode_with_known is not None:
-            request = codec.decode_with_known(members, address.model, known)
+        members = without_previous_id(codec, json_body)
+        if decoded_messages and codec.decode_with_known is not None:
+            request = codec.decode_with_known(members, address.model, decoded_messages)
         else:
             request = codec.decode_request(members, address.model)
     except Refused:
-        model = address.model or raw.get("model")
+        model = address.model or json_body.get("model")
         if not isinstance(model, str):
             raise
         route = _find_route(state, model, codec.protocol, has_own_credentials)
         if route.provider is OFFLINE or not is_direct(route, codec):
             raise
-        streams = bool(raw.get("stream")) if address.streams is None else address.streams
+        streams = bool(json_body.get("stream")) if address.streams is None else address.streams
         return Request(model, (), params=Params(stream=streams)), route, False
     if address.streams is not None:
         params = structs.replace(request.params, stream=address.streams)
@@ -552,7 +590,7 @@ def read_request(
 
 
 def _find_route(state: State, model: str, protocol: str, has_own_credentials: bool) -> Route:
-    """The upstream for the model that a client asks for."""
+    """The route for the model that a client asks for."""
     return find_route(
         model,
         protocol,
@@ -564,6 +602,7 @@ def _find_route(state: State, model: str, protocol: str, has_own_credentials: bo
 
 
 async def _write(exchange: Exchange, request: Request) -> Outgoing:
+    # The parsed bodies are only passed on while they have the content of the whole request.
     return await exchange.compute(
         write_outgoing,
         exchange.state,
@@ -572,16 +611,9 @@ async def _write(exchange: Exchange, request: Request) -> Outgoing:
         request,
         exchange.body,
         exchange.inbound,
-        exchange.raw if request is exchange.decoded else None,
+        exchange.json_body if request is exchange.decoded else None,
         None if exchange.parsed_body is None else exchange.parsed_body.layout,
     )
-
-
-def _keep_sent_body(exchange: Exchange) -> None:
-    recorder, recording = exchange.state.recorder, exchange.recording
-    if recorder is not None and recording is not None:
-        protocol, model = exchange.upstream_codec.protocol, exchange.route.model
-        recorder.keep_sent(recording, exchange.outgoing.body, protocol, model)
 
 
 def _has_answers(request: Request) -> bool:
@@ -623,13 +655,13 @@ def _publish_begin(exchange: Exchange) -> None:
     )
     if (count := retry_count(exchange.inbound.headers)) > 0:
         exchange.live.retry = {"content": f"retry {count} by the client"}
-    exchange.state.live.begin(exchange.live)
+    exchange.state.live_feed.begin(exchange.live)
 
 
 def _publish_retry(exchange: Exchange, retry: JsonObject) -> None:
     """Tell the watchers of the thread that the request is sent again, and why."""
     if exchange.live is not None:
-        exchange.state.live.retry(exchange.live, retry)
+        exchange.state.live_feed.retry(exchange.live, retry)
 
 
 def _publish_end(exchange: Exchange) -> None:
@@ -638,43 +670,43 @@ def _publish_end(exchange: Exchange) -> None:
     if live is not None and recording is not None:
         if recording.location is not None:
             live.branch = recording.location.branch
-        exchange.state.live.end(live, exchange.error, recording.state)
+        exchange.state.live_feed.end(live, exchange.error, recording.state)
 
 
 async def _ask(exchange: Exchange, outbound: Outbound) -> None:
     """Ask the upstream and deliver its answer.
 
     If the conversation is too long, it is compacted and sent again. If the upstream refuses parts
-    that Weft restored, the request is sent again without them. If that fails too, the client gets
-    the error that is about its own content.
+    that Weft restored, the request is sent again without them. The client gets the last error,
+    unless that one is about restored parts again: then it gets the first.
     """
     error = await _ask_once(exchange, outbound)
     if error is None:
         return
-    if error.error.kind in TOO_LONG and await _compact(exchange, force=True):
+    if error.api_error.kind in TOO_LONG and await _compact(exchange, force=True):
         await apply_edits(exchange)
         error = await _ask_again(exchange, outbound, COMPACTED_RETRY)
         if error is None:
             return
-    if exchange.upstream_request is not exchange.request and is_about_restored_content(error.error):
+    if exchange.has_restored_answers and is_about_restored_content(error.api_error):
         second_error = await _ask_again(exchange, outbound, UNRESTORED_RETRY)
         if second_error is None:
             return
-        error = error if is_about_restored_content(second_error.error) else second_error
+        error = error if is_about_restored_content(second_error.api_error) else second_error
     await _relay_error(exchange, error, outbound)
 
 
 async def _ask_again(
     exchange: Exchange, outbound: Outbound, reason: str
-) -> "UpstreamErrorBody | None":
-    """Send the request without restored parts; returns the error, if it fails again."""
+) -> "UpstreamRefusal | None":
+    """Send `request` again, which has no restored parts; returns the error, if it fails again."""
     _publish_retry(exchange, {"content": reason})
     exchange.outgoing = await _write(exchange, exchange.request)
-    _keep_sent_body(exchange)
+    await keep_sent_body(exchange)
     return await _ask_once(exchange, outbound)
 
 
-async def _ask_once(exchange: Exchange, outbound: Outbound) -> "UpstreamErrorBody | None":
+async def _ask_once(exchange: Exchange, outbound: Outbound) -> "UpstreamRefusal | None":
     """Ask the upstream and deliver its answer; an error of the upstream is returned instead."""
     reply = await _post(exchange)
     try:
@@ -694,7 +726,7 @@ async def _post(exchange: Exchange) -> Reply:
             exchange.request,
             exchange.codec,
             pace=state.settings.offline_pace,
-            include_usage=exchange.codec.http.wants_usage(exchange.raw),
+            include_usage=exchange.codec.http.wants_usage(exchange.json_body),
         )
     with exchange.guard.waiting():
         return await state.http_client.post(
@@ -742,6 +774,7 @@ async def _deliver_body(exchange: Exchange, reply: Reply, outbound: Outbound) ->
         elif not is_forwarded:
             encoded = await worker.run(len(body), translator.write_body, original, response)
             body, losses = orjson.dumps(encoded.body), (*losses, *encoded.losses)
+        # Recorded as the client gets it, so that the echo in its next request is recognised.
         await _record_answer(exchange, response)
     log.status, log.losses = reply.status, len(losses)
     log.mark_first_byte()
@@ -789,8 +822,8 @@ def _answer_options(exchange: Exchange) -> AnswerOptions:
         created=int(time.time()),
         renamed_tools=exchange.outgoing.renamed_tools,
         thinking=exchange.route.provider.thinking or exchange.state.settings.thinking,
-        include_usage=exchange.codec.http.wants_usage(exchange.raw),
-        shape_id=None if is_direct else partial(make_answer_id, protocol),
+        include_usage=exchange.codec.http.wants_usage(exchange.json_body),
+        make_client_id=None if is_direct else partial(make_answer_id, protocol),
         call_id_seed=None if is_direct else uuid4().hex[:16],
     )
 
@@ -800,19 +833,19 @@ async def _deliver_stream(exchange: Exchange, reply: Reply, outbound: Outbound) 
     relay, log = _open_relay(exchange), exchange.log
     exchange.relay = relay
     log.streamed = True
-    live, feed = exchange.live, exchange.state.live
+    live, live_feed = exchange.live, exchange.state.live_feed
     if live is not None:
-        feed.begin_answer(live, relay.answer_fold)
+        live_feed.begin_answer(live, relay.answer_fold)
     try:
         async for chunk in exchange.guard.chunks(reply, exchange.state.settings.ping_seconds):
-            if chunk is None:
+            if chunk is None:  # nothing has arrived for `ping_seconds`
                 await _send_frames(exchange, reply, outbound, exchange.codec.http.keep_alive)
             else:
                 piece = relay.feed(chunk)
                 if relay.answer_fold.has_content:
                     log.mark_first_token()
                 if live is not None:
-                    feed.grow_answer(live)
+                    live_feed.grow_answer(live)
                 await _send_piece(exchange, reply, outbound, relay, piece)
         await _send_piece(exchange, reply, outbound, relay, relay.close())
     except (UpstreamError, StoreError) as error:
@@ -827,6 +860,7 @@ async def _deliver_stream(exchange: Exchange, reply: Reply, outbound: Outbound) 
         exchange.error = exchange.error or relay.error
         await _record_failure(exchange)
     elif not relay.ended and exchange.error is None:
+        # The bytes were forwarded up to their end, but could not be decoded and recorded.
         log.outcome = "unread"
     log.losses += len(relay.losses)
     await outbound.finish()
@@ -855,7 +889,7 @@ async def _send_piece(
         raise upstream_failed(relay.error)
     await _send_frames(exchange, reply, outbound, piece.now)
     if piece.last:
-        if relay.ended and not exchange.is_recorded:
+        if relay.ended and not exchange.is_outcome_handled:
             await _record_answer(exchange, relay.response)
         await _send_frames(exchange, reply, outbound, piece.last)
 
@@ -873,7 +907,7 @@ async def _send_frames(exchange: Exchange, reply: Reply, outbound: Outbound, fra
 async def _record_answer(exchange: Exchange, response: Response) -> None:
     """Make the answer durable."""
     exchange.log.usage = response.usage
-    exchange.is_recorded = True
+    exchange.is_outcome_handled = True
     recorder, recording = exchange.state.recorder, exchange.recording
     if recorder is not None and recording is not None:
         log = exchange.log
@@ -896,9 +930,9 @@ def _report_usage(exchange: Exchange, location: RequestLocation, usage: Usage | 
 
 async def _record_failure(exchange: Exchange) -> None:
     """Record why there is no answer, and the part of it that arrived; once per exchange."""
-    if exchange.error is None or exchange.is_recorded:
+    if exchange.error is None or exchange.is_outcome_handled:
         return
-    exchange.is_recorded = True
+    exchange.is_outcome_handled = True
     exchange.log.error = exchange.error.code or exchange.error.kind
     exchange.log.partial = exchange.is_partial
     recorder, recording = exchange.state.recorder, exchange.recording
@@ -908,21 +942,21 @@ async def _record_failure(exchange: Exchange) -> None:
         await recorder.fail(recording, exchange.error, message)
 
 
-class UpstreamErrorBody(Struct, frozen=True):
-    """An error of the upstream: its bytes, and the decoded error that any protocol can write.
+class UpstreamRefusal(Struct, frozen=True):
+    """An error that the upstream answered with: its bytes, and the decoded error.
 
-    `raw` is its JSON object; None if the body is something else.
+    `json_body` is None if the body is not a JSON object.
     """
 
     status: int
     body: bytes
     headers: Sequence[tuple[str, str]]
     content_type: str
-    raw: JsonObject | None
-    error: ApiError
+    json_body: JsonObject | None
+    api_error: ApiError
 
 
-async def _read_error(exchange: Exchange, reply: Reply) -> UpstreamErrorBody:
+async def _read_error(exchange: Exchange, reply: Reply) -> UpstreamRefusal:
     """The error of a reply; raises `UpstreamFailed` for a status below 400."""
     provider = exchange.route.provider
     if reply.status < 400:
@@ -931,34 +965,35 @@ async def _read_error(exchange: Exchange, reply: Reply) -> UpstreamErrorBody:
     error = read_error(CODECS[provider.protocol], body, reply.status)
     content_type = reply.headers.get("content-type", "application/json")
     try:
-        raw = parse_body(body)
+        json_body = parse_body(body)
     except Refused:
-        raw = None
-    return UpstreamErrorBody(reply.status, body, exchange.headers(reply), content_type, raw, error)
+        json_body = None
+    headers = exchange.headers(reply)
+    return UpstreamRefusal(reply.status, body, headers, content_type, json_body, error)
 
 
-async def _relay_error(exchange: Exchange, error: UpstreamErrorBody, outbound: Outbound) -> None:
+async def _relay_error(exchange: Exchange, error: UpstreamRefusal, outbound: Outbound) -> None:
     """Send an upstream's error: its own bytes, or the same error in the client's protocol."""
-    exchange.log.outcome, exchange.error = "upstream_refused", error.error
+    exchange.log.outcome, exchange.error = "upstream_refused", error.api_error
     await _record_failure(exchange)  # before the error is sent: the client may retry at once
     if not exchange.is_direct or _must_be_rewritten(exchange, error):
-        await _send_error(exchange, error.error, error.headers, outbound)
+        await _send_error(exchange, error.api_error, error.headers, outbound)
         return
     exchange.log.status = error.status
     headers = [*error.headers, ("content-type", error.content_type)]
     await outbound.send(error.status, error.body, headers)
 
 
-def _must_be_rewritten(exchange: Exchange, error: UpstreamErrorBody) -> bool:
+def _must_be_rewritten(exchange: Exchange, error: UpstreamRefusal) -> bool:
     """Whether an error about the context window lacks the form by which clients recognise it.
 
     All other errors in the client's protocol are forwarded unchanged.
     """
-    if error.error.kind != "context_length":
+    if error.api_error.kind != "context_length":
         return False
-    if exchange.streams and error.error.kind in exchange.codec.stream_errors:
+    if exchange.streams and error.api_error.kind in exchange.codec.stream_errors:
         return True
-    return exchange.codec.encode_error(error.error) != (error.status, error.raw)
+    return exchange.codec.encode_error(error.api_error) != (error.status, error.json_body)
 
 
 async def _send_error(
@@ -983,12 +1018,12 @@ async def _send_error(
     await outbound.send(log.status, orjson.dumps(body), headers)
 
 
-async def _send_early_error(
+async def _send_final_error(
     codec: Codec, error: ApiError, outbound: Outbound, log: ExchangeLog
 ) -> None:
-    """Send an error that ended the exchange before the upstream was asked.
+    """Send an error that reached `answer_request`.
 
-    If the answer has begun, only its end is sent.
+    If the answer has begun, its stream is closed instead.
     """
     if outbound.started:
         await outbound.finish()

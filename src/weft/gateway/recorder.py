@@ -123,7 +123,7 @@ class Recording:
         self.location: RequestLocation | None = None
         self.answers: Mapping[tuple[int, int], Message] = {}
         self.edited_messages: tuple[Message, ...] | None = None
-        self.proven: Set[Id] = frozenset()
+        self.echoed_commits: Set[Id] = frozenset()
         self.is_begun = False
         self.request: Request | None = None
         self.sent: SentBody | None = None
@@ -301,7 +301,7 @@ class ExchangeRecorder:
             recording.location = recorded.location
             recording.answers = recorded.answers
             recording.edited_messages = recorded.edited_messages
-            recording.proven = recorded.proven
+            recording.echoed_commits = recorded.echoed_commits
         elif origin is not None:
             recording.answers = await self._read_answers(record, origin)
         if origin is not None and self._unstored:
@@ -384,7 +384,7 @@ class ExchangeRecorder:
             return self._journaled[scope, id]
         return await self._read(lambda: read_until_answer(self.store, scope, id))
 
-    async def has_token(self, scope: str, id: str) -> bool:
+    async def has_vendor_id(self, scope: str, id: str) -> bool:
         """Whether an answer to this caller contained this id."""
         return await self._read(lambda: bool(self.store.find_links([token_key(scope, id)])))
 

@@ -332,13 +332,13 @@ class Recorded(Struct, frozen=True):
     """A recorded request: its location, and the stored answers that it echoes, by message range.
 
     If the conversation was edited in Weft, `edited_messages` is the edited version, which is sent
-    instead. `proven` are the commits of the answers.
+    instead. `echoed_commits` are the commits of the answers.
     """
 
     location: RequestLocation
     answers: Mapping[tuple[int, int], Message]
     edited_messages: tuple[Message, ...] | None = None
-    proven: Set[Id] = frozenset()
+    echoed_commits: Set[Id] = frozenset()
 
 
 def record_request(
@@ -605,16 +605,16 @@ def read_until_answer(store: Store, scope: str, id: str) -> StoredConversation |
 
 
 def read_conversation(
-    store: Store, location: RequestLocation, echoes: Sequence[Message], proven: Set[Id]
+    store: Store, location: RequestLocation, echoes: Sequence[Message], echoed_commits: Set[Id]
 ) -> tuple[Message, ...]:
     """The conversation up to a request as the thread shows it.
 
     `echoes` are the messages that the client sent. An answer keeps its private parts if `echoes`
-    contain one of its tokens, or if its commit is in `proven`.
+    contain one of its tokens, or if its commit is in `echoed_commits`.
     """
     tokens = {t for m in echoes if m.role == "assistant" for t in tokens_of(m)}
     return _read_without_foreign_parts(
-        store, location.thread, bytes.fromhex(location.head), tokens, proven
+        store, location.thread, bytes.fromhex(location.head), tokens, echoed_commits
     )[1]
 
 
@@ -623,13 +623,13 @@ def _read_without_foreign_parts(
     thread: str,
     commit: Id,
     tokens: Set[str] = frozenset(),
-    proven: Set[Id] = frozenset(),
+    echoed_commits: Set[Id] = frozenset(),
 ) -> tuple[View, tuple[Message, ...]]:
     """A conversation up to a commit, without private parts of other conversations.
 
     If one of its requests could have belonged to another conversation, private parts are removed,
     except from the last message, from answers that contain one of `tokens`, and from the answers of
-    the `proven` commits.
+    `echoed_commits`.
     """
     steps = list(store.walk(thread, commit))
     view = View().extend(steps)
@@ -638,7 +638,7 @@ def _read_without_foreign_parts(
     if store.find_links([ambiguous_key(step.commit.id) for step in steps]):
         cleaned = [
             row.message
-            if row.id in proven or not tokens.isdisjoint(tokens_of(row.message))
+            if row.id in echoed_commits or not tokens.isdisjoint(tokens_of(row.message))
             else _without_private(row.message)
             for row in rows[:-1]
         ]

@@ -178,7 +178,7 @@ def make_claude_agent(plan: Plan, run: Run) -> ClaudeAgent:
     async def wait_recorded() -> None:
         """Wait until the exchanges of the thread are recorded, also one that was cut off."""
         deadline = monotonic() + RECORD_SECONDS
-        while any(each.thread == plan.spec.thread for each in state.live):
+        while any(each.thread == plan.spec.thread for each in state.live_feed):
             if monotonic() > deadline:
                 return
             await asyncio.sleep(RECORD_SECONDS / 100)

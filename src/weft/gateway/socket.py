@@ -117,7 +117,7 @@ class Connection:
         finally:
             self._leave()
             self._state.runs.listeners.discard(self)
-            self._state.live.listeners.discard(self)
+            self._state.live_feed.listeners.discard(self)
             if self._list_timer is not None:
                 self._list_timer.cancel()
             sending.cancel()
@@ -135,7 +135,7 @@ class Connection:
     def send_runs(self) -> None:
         """Send the runs and running exchanges that the caller may see."""
         runs = [run.summary() for run in self._state.runs if self._may_see(run.spec.scope)]
-        live = [each.summary() for each in self._state.live if self._may_see(each.scope)]
+        live = [each.summary() for each in self._state.live_feed if self._may_see(each.scope)]
         self.send({"type": "runs", "runs": [*runs, *live]})
 
     def wants(self, thread: str, scope: str | None) -> bool:
@@ -252,16 +252,16 @@ class Connection:
         self.send({"type": "watching", "thread": thread, "branch": branch, "queue": queue, **state})
         self._state.runs.watch(self, thread, branch)
         self._state.runs.listeners.add(self)
-        self._state.live.listeners.add(self)
+        self._state.live_feed.listeners.add(self)
         self.thread = thread
-        for event in self._state.live.watch(self):
+        for event in self._state.live_feed.watch(self):
             self.send(event)
         self.send_runs()
 
     def _leave(self) -> None:
         """Stop watching; the runs continue."""
         self._state.runs.leave(self)
-        self._state.live.leave(self)
+        self._state.live_feed.leave(self)
 
     async def _interrupt(self, call: ApiCall) -> None:
         """Stop the run of the named thread, or else the last run that this tab started."""

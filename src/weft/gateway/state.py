@@ -73,7 +73,7 @@ class State(Struct, frozen=True):
     large_bodies: LargeBodyWorker = field(default_factory=LargeBodyWorker)
     runs: Runs = field(default_factory=Runs)
     listings: Listings = field(default_factory=Listings)
-    live: LiveFeed = field(default_factory=LiveFeed)
+    live_feed: LiveFeed = field(default_factory=LiveFeed)
     views: ThreadViews = field(default_factory=ThreadViews)
     permissions: CallerPermissions = field(default_factory=CallerPermissions)
     tool_servers: tuple[McpServer, ...] = ()
