@@ -5,8 +5,8 @@ from math import exp
 
 from memory_data import Transcript
 
-from weft.compact.entities import NameReader
 from weft.compact.extract import NeedModel, features
+from weft.compact.names import NameReader
 from weft.compact.source import read_source, read_uses
 
 CUTS = (0.2, 0.35, 0.5, 0.65, 0.8)

@@ -9,7 +9,7 @@ from compact_rows import broken_pairs, rows, write
 from growth import count_calls, grows_linearly
 from weft.compact import (
     extract_summary,
-    find_entities,
+    find_names,
     mark_summary,
     plan_budget,
     plan_summary,
@@ -335,7 +335,7 @@ def test_a_question_is_kept_only_without_an_answer(asked: str, answer: str, expe
     ],
 )
 def test_a_number_is_found_with_any_thousands_separator(text: str, kind: str, name: str) -> None:
-    assert (kind, name) == next(iter(find_entities(text)))
+    assert (kind, name) == next(iter(find_names(text)))
 
 
 @pytest.mark.parametrize(
@@ -477,7 +477,7 @@ def test_a_thread_of_one_request_and_many_tool_rounds_still_compacts() -> None:
 )
 def test_entities_keep_their_spelling(text: str, expected: dict[str, list[str]]) -> None:
     names: dict[str, list[str]] = {}
-    for kind, name in find_entities(text):
+    for kind, name in find_names(text):
         names.setdefault(kind, []).append(name)
     assert names == expected
 
@@ -504,7 +504,7 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_read_in_linear_time(text: str) -> None:
     def read(text: str) -> None:
-        for _ in find_entities(text):
+        for _ in find_names(text):
             pass
 
     assert grows_linearly(read, text * 2_000, text * 20_000, times=10)

@@ -1,8 +1,8 @@
 """How many of the names that a session needs later are in an extract of its beginning.
 
-The first 70 % of a recorded session is compacted. The needed names are the entities of that part
-that the agent writes later. An extract must keep more of them than the most recent messages of the
-same size.
+The first 70 % of a recorded session is compacted. The needed names are the ones in that part
+that the agent writes again later. An extract must keep more of them than the most recent messages
+of the same size.
 """
 
 import gzip
@@ -12,7 +12,7 @@ import pytest
 
 import weft
 from corpus import ROOT
-from weft.compact import extract_summary, find_entities
+from weft.compact import extract_summary, find_names
 from weft.history import Row
 from weft.model import Text, ToolCall, ToolResult, texts
 from weft.tokens import counter_for
@@ -36,8 +36,8 @@ def read_session(name: str) -> list[Row]:
 
 
 def names(rows: list[Row], *, written: bool = False) -> set[str]:
-    """The entities in rows; `written` leaves only what the agent wrote."""
-    entities: set[str] = set()
+    """The names in rows; `written` leaves only what the agent wrote."""
+    names: set[str] = set()
     for row in rows:
         for block in row.message.blocks:
             match block:
@@ -49,8 +49,8 @@ def names(rows: list[Row], *, written: bool = False) -> set[str]:
                     row_texts = [text]
                 case _:
                     row_texts = []
-            entities.update(name for text in row_texts for _, name in find_entities(text))
-    return entities
+            names.update(name for text in row_texts for _, name in find_names(text))
+    return names
 
 
 def newest(rows: list[Row], max_tokens: int) -> list[Row]:

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
         min_summary_need,
         read_importance,
     )
-    from .entities import find_entities
     from .extract import describe_state, extract_summary
     from .fidelity import check_summary, read_ground_truth
     from .layout import Layout, Pair, find_pairs, locate_range, rule_rows
+    from .names import find_names
     from .non_summary import non_summary_reason, without_orders, without_preamble
     from .plan import Method, Pin, Plan, Range, Stripped, Thinned
     from .prompts import (
@@ -109,10 +109,10 @@ __getattr__ = lazy_names(
             "Cutoff Importance Scorer choose_cutoff choose_verbatim keep_verbatim measure_cutoff "
             "min_summary_need read_importance"
         ),
-        "entities": "find_entities",
         "extract": "describe_state extract_summary",
         "fidelity": "check_summary read_ground_truth",
         "layout": "Layout Pair find_pairs locate_range rule_rows",
+        "names": "find_names",
         "non_summary": "non_summary_reason without_orders without_preamble",
         "plan": "Method Pin Plan Range Stripped Thinned",
         "prompts": (
@@ -201,7 +201,7 @@ __all__ = [
     "describe_state",
     "describe_task",
     "extract_summary",
-    "find_entities",
+    "find_names",
     "find_pairs",
     "folding_request",
     "generate_checkpoint_id",

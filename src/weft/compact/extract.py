@@ -36,7 +36,6 @@ from weft.lazy import lazy_pattern
 from weft.model import Message, Text
 
 from .batches import END, SHORT_MARK
-from .entities import KINDS, Name
 from .facts import (
     STOP_WORDS,
     Claim,
@@ -47,6 +46,7 @@ from .facts import (
     restates,
 )
 from .focus import CHARS_PER_TOKEN, Candidate, Focus, choose_candidates
+from .names import NAME_KINDS, Name
 from .outcomes import is_pending, is_reversal, is_supposed, mentioned_results
 from .plan import Count
 from .source import (
@@ -654,7 +654,7 @@ class Extract:
     ) -> Iterator[str]:
         """A paragraph for each kind of name, with the number of names that it leaves out."""
         mentioned = Counter(kind for kind, _ in _mentioned(state, lines))
-        for kind in KINDS:
+        for kind in NAME_KINDS:
             listed = [name for name_kind, name in names if name_kind == kind]
             omitted = self.source.totals.get(kind, 0) - len(listed) - mentioned[kind]
             more = [MORE.format(omitted)] if omitted > 0 else []

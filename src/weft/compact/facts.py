@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from weft.lazy import lazy_pattern
 
-from .entities import NameReader
+from .names import NameReader
 from .source import is_question
 
 MAX_STATEMENT_CHARS = 240

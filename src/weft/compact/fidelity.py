@@ -27,8 +27,8 @@ from weft.history import Row
 from weft.lazy import lazy_pattern
 from weft.model import Message, Text, ToolCall
 
-from .entities import KINDS, SPACES, Name, find_entities
 from .extract import index_names
+from .names import GROUP_SEPARATORS, NAME_KINDS, Name, find_names
 from .plan import Count
 from .source import BULLET, LABELS, LEFT_OUT, MORE, decode_arguments
 
@@ -48,9 +48,9 @@ UNVERIFIED_MARK = " [unverified]"
 
 _SENTENCE = lazy_pattern(r"(?<=[.!?])(?<!\.\.\.)\s+")
 _FIGURE = lazy_pattern(r"\d+(?:[.,]\d+)*")
-_CLEAR_SEPARATOR = lazy_pattern(rf"(?<=\d)[{SPACES.replace(' ', '')}](?=\d{{3}}(?!\d))")
-_SPACED_THOUSANDS = lazy_pattern(rf"(?<![\d.,])(\d{{1,3}}(?:[{SPACES}]\d{{3}})+)(?!\d)")
-"""Thousands separators that are clear, and figures in which a plain space may be one."""
+_CLEAR_SEPARATOR = lazy_pattern(rf"(?<=\d)[{GROUP_SEPARATORS.replace(' ', '')}](?=\d{{3}}(?!\d))")
+_SPACED_THOUSANDS = lazy_pattern(rf"(?<![\d.,])(\d{{1,3}}(?:[{GROUP_SEPARATORS}]\d{{3}})+)(?!\d)")
+"""Thousands separators that are clear, and numbers in which a plain space may be one."""
 
 _LIST_MARKER = lazy_pattern(r"[\s\-*#>\d.)]*")
 _ALTERNATIVES = lazy_pattern(r"[A-Za-z]+/[A-Za-z]+")
@@ -209,7 +209,7 @@ def find_doubtful(sentence: str, ground: GroundTruth) -> DoubtfulNames:
     """
     # The number of omitted names in an index is not in the source.
     text = LEFT_OUT.sub("", sentence)
-    kinds = {name: kind for kind, name in find_entities(text)}
+    kinds = {name: kind for kind, name in find_names(text)}
     invented: list[str] = []
     has_known_name = False
     doubtful: list[str] = []
@@ -243,10 +243,10 @@ def missing_names(text: str, rows: Sequence[Row]) -> tuple[list[Name], dict[str,
     names, totals = index_names(rows)
     lowered = text.lower()
     missing = [(kind, name) for kind, name in names if name.lower() not in lowered]
-    mentioned = {kind: 0 for kind in KINDS}
+    mentioned = {kind: 0 for kind in NAME_KINDS}
     for kind, name in names:
         mentioned[kind] += name.lower() in lowered
-    counts = {kind: totals.get(kind, 0) - mentioned[kind] for kind in KINDS}
+    counts = {kind: totals.get(kind, 0) - mentioned[kind] for kind in NAME_KINDS}
     return missing, counts
 
 
@@ -310,7 +310,7 @@ def _with_index(text: str, names: Sequence[Name], counts: dict[str, int]) -> str
     `counts` is the number of missing names of each kind, listed or not.
     """
     parts = text.split("\n\n") if text else []
-    for kind in KINDS:
+    for kind in NAME_KINDS:
         listed = [name for name_kind, name in names if name_kind == kind]
         more = counts.get(kind, 0) - len(listed)
         if not listed and more <= 0:

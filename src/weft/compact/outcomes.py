@@ -22,8 +22,8 @@ from msgspec import Struct
 
 from weft.lazy import lazy_pattern
 
-from .entities import NameReader
 from .facts import content_words, figures_in, refers_back
+from .names import NameReader
 from .source import PEOPLE, ToolUse, Turn, is_courtesy, is_narration, is_question
 
 MAX_CONFIRMATION = 260

@@ -30,7 +30,7 @@ from weft.history import Row
 from weft.lazy import lazy_pattern
 from weft.model import Refusal, Text, ToolCall, ToolResult, side, texts
 
-from .entities import KINDS, Name, NameReader
+from .names import NAME_KINDS, Name, NameReader
 from .plan import block_kind
 
 MARK = "[Summary of earlier messages by the engine"
@@ -999,7 +999,7 @@ def _all_texts(row: Row) -> Iterator[Utterance]:
 def _omitted_names(rows: Sequence[Row]) -> Counter[str]:
     """The number of names of each kind that the indexes of earlier summaries leave out."""
     counts: Counter[str] = Counter()
-    kinds = {LABELS[kind]: kind for kind in KINDS}
+    kinds = {LABELS[kind]: kind for kind in NAME_KINDS}
     for row in rows:
         lines = row.message.text.splitlines() if row.message.text.startswith(MARK) else ()
         for line in lines:

@@ -34,7 +34,6 @@ from weft.history import Row
 from weft.lazy import lazy_pattern
 
 from .batches import quoted_rules
-from .entities import Name
 from .facts import (
     ChangedFact,
     Claim,
@@ -48,6 +47,7 @@ from .facts import (
     restates,
     states_change,
 )
+from .names import Name
 from .outcomes import (
     Agreement,
     DraftItem,

@@ -25,7 +25,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from weft.compact.entities import find_entities
+from weft.compact.names import find_names
 from weft.errors import Ambiguous, NotFound, WrongValue
 from weft.history import (
     TAG,
@@ -91,7 +91,7 @@ NAMES_SHARE = 0.4
 """The most names listed after the snippets, and the most of a page that they may use."""
 
 NAME_KINDS = ("path", "symbol", "error")
-"""The kinds of entities that are listed."""
+"""The kinds of names that are listed."""
 
 ID_LENGTH = 8
 """The hex digits of an id in a snippet."""
@@ -726,7 +726,7 @@ def _other_names(handle: Handle, hits: Sequence[Hit], snippets: str, tokens: int
     sort_keys: dict[str, tuple[int, int]] = {}
     for hit in hits:
         if len(hit.text) + len(hit.calls) > MIN_SNIPPET_LENGTH:
-            for position, (kind, name) in enumerate(find_entities(_text_and_calls(hit))):
+            for position, (kind, name) in enumerate(find_names(_text_and_calls(hit))):
                 if kind in NAME_KINDS and len(name) > 3 and name not in snippets:
                     sort_keys.setdefault(name, (_name_rank(kind, name), position))
     names = sorted(sort_keys, key=sort_keys.__getitem__)[:MAX_NAMES]
