@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from weft.history import Trace, find_edit, match_key, trace
+from weft.history import MatchTrace, find_edit, match_key, match_points
 from weft.model import (
     Audio,
     File,
@@ -72,9 +72,9 @@ def test_a_known_trace_only_saves_work():
         [],
     ]
     for old in lists:
-        earlier = Trace(tuple(old), tuple(trace("s", old)))
+        earlier = MatchTrace(tuple(old), tuple(match_points("s", old)))
         for new in lists:
-            assert trace("s", new, earlier=earlier) == trace("s", new)
+            assert match_points("s", new, earlier=earlier) == match_points("s", new)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_known_trace_only_saves_work():
 def test_a_block_other_than_text_is_part_of_the_system_digest(block):
     """A volatile pattern is for texts: it does not match a block of another kind."""
     digests = [
-        trace("s", [message("system", *blocks)], [re.compile("media")])[0].system
+        match_points("s", [message("system", *blocks)], [re.compile("media")])[0].system
         for blocks in ((), ("be brief",), ("be brief", block), ("be brief", "media 1"))
     ]
     assert digests[1] not in (digests[0], digests[2])

@@ -28,21 +28,21 @@ from uuid import uuid4
 from msgspec import Struct, structs
 
 from weft.history import (
-    Point,
+    MatchPoint,
+    MatchTrace,
     Row,
-    Trace,
     View,
     align_trimmed,
     align_turns,
     chain_message,
+    count_equal_messages,
     decode_appended,
     echo_length,
     empty_chain,
-    equal_length,
     find_edit,
     is_echo,
+    match_points,
     read_branches,
-    trace,
     visible_rows,
 )
 from weft.ids import Id, object_id
@@ -130,15 +130,15 @@ class Incoming(Struct, frozen=True):
     scope: str
     hint: str | None
     messages: tuple[Message, ...]
-    points: tuple[Point, ...]
+    points: tuple[MatchPoint, ...]
     tokens: tuple[tuple[str, ...], ...]
     tools: bytes
     is_retry: bool = False
 
     @property
-    def last_point(self) -> Point:
+    def last_point(self) -> MatchPoint:
         """The point after the last message."""
-        return self.points[-1] if self.points else Point(None)
+        return self.points[-1] if self.points else MatchPoint(None)
 
     @property
     def setup(self) -> tuple[bytes, bytes]:
@@ -172,7 +172,7 @@ def read_incoming(
     messages were decoded from.
     """
     if traces is None:
-        points = tuple(trace(scope, messages, volatile))
+        points = tuple(match_points(scope, messages, volatile))
         tokens = _tokens_by_message(messages)
         return Incoming(scope, hint, messages, points, tokens, tools, is_retry)
     earlier = traces.get(scope, hint, messages)
@@ -183,9 +183,9 @@ def read_incoming(
         is_replaced = length >= len(earlier.trace.messages) - REPLACED_MESSAGES
         traces.put(scope, hint, traced, earlier if is_replaced else None)
     else:
-        points = tuple(trace(scope, messages, volatile))
+        points = tuple(match_points(scope, messages, volatile))
         tokens, message_bytes = _tokens_by_message(messages), _memory_bytes(messages)
-        traced = TracedRequest(Trace(messages, points), tokens, message_bytes, body)
+        traced = TracedRequest(MatchTrace(messages, points), tokens, message_bytes, body)
         traces.put(scope, hint, traced, None)
     messages, points = traced.trace.messages, traced.trace.points
     return Incoming(scope, hint, messages, points, traced.tokens, tools, is_retry)
@@ -207,10 +207,10 @@ def _extend_trace(
     earlier_messages, new_messages = earlier.trace.messages, messages[length:]
     # Equal messages become the same objects: they are compared faster, and kept once.
     messages = messages[:system_count] + earlier_messages[system_count:length] + new_messages
-    points = tuple(trace(scope, messages, volatile, earlier.trace))
+    points = tuple(match_points(scope, messages, volatile, earlier.trace))
     removed_bytes = _memory_bytes(earlier_messages[length:])
     return TracedRequest(
-        Trace(messages, points),
+        MatchTrace(messages, points),
         earlier.tokens[:length] + _tokens_by_message(new_messages),
         earlier.message_bytes - removed_bytes + _memory_bytes(new_messages),
         body,
@@ -241,7 +241,7 @@ def _shared_length(
     )
     is_shorter = len(messages) < len(earlier_messages)
     if is_shared_object or is_shorter or body is None or earlier.body is None:
-        return system_count + equal_length(messages, earlier_messages, system_count)
+        return system_count + count_equal_messages(messages, earlier_messages, system_count)
     different_bytes = len(earlier.body) - common_prefix_length(body, earlier.body)
     count = len(earlier_messages)
     minimum = max(system_count, count - DIFFERENT_MESSAGES)
@@ -251,8 +251,8 @@ def _shared_length(
     if count <= minimum or any(
         messages[index] != earlier_messages[index] for index in (system_count, count - 1)
     ):
-        return system_count + equal_length(messages, earlier_messages, system_count)
-    return count + equal_length(messages, earlier_messages, count)
+        return system_count + count_equal_messages(messages, earlier_messages, system_count)
+    return count + count_equal_messages(messages, earlier_messages, count)
 
 
 def _least_bytes(message: Message) -> int:
@@ -387,7 +387,7 @@ class TracedRequest(Struct, frozen=True):
     same messages has looked them up.
     """
 
-    trace: Trace
+    trace: MatchTrace
     tokens: tuple[tuple[str, ...], ...]
     message_bytes: int
     body: bytes | None
@@ -558,7 +558,7 @@ def ambiguous_key(commit: Id) -> bytes:
     return object_id("link-unsure", commit)
 
 
-def context_key(kind: str, point: Point, tools: bytes) -> bytes:
+def context_key(kind: str, point: MatchPoint, tools: bytes) -> bytes:
     """The key of the link to a commit with this system text, these tools and messages.
 
     `kind` is `answer` or `request`. Conversations without a session name also have `tip` for an

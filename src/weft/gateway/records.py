@@ -26,7 +26,7 @@ from weft.history import (
     AttemptBody,
     AttemptReason,
     Draft,
-    Point,
+    MatchPoint,
     Row,
     Series,
     Setup,
@@ -37,10 +37,10 @@ from weft.history import (
     encode_series,
     has_content,
     match_key,
+    match_points,
     plan_rewrite,
     read_branches,
     tools_digest,
-    trace,
     visible_rows,
 )
 from weft.ids import Id
@@ -160,8 +160,8 @@ class RequestLocation(Struct, frozen=True):
     is_first: bool = False
 
     @property
-    def point(self) -> Point:
-        return Point(self.chain, self.system)
+    def point(self) -> MatchPoint:
+        return MatchPoint(self.chain, self.system)
 
 
 class SentBody(Struct, frozen=True):
@@ -858,8 +858,8 @@ def _edited_setup_drafts(
     view = _view(store, continuation.thread, continuation.commit)
     old_rows = list(takewhile(lambda row: is_system(row.message), view.rows))
     new_system = tuple(takewhile(is_system, record.messages))
-    old_digest = trace("", [row.message for row in old_rows], context.volatile)[-1:]
-    new_digest = trace("", new_system, context.volatile)[-1:]
+    old_digest = match_points("", [row.message for row in old_rows], context.volatile)[-1:]
+    new_digest = match_points("", new_system, context.volatile)[-1:]
     tools = () if view.setup is None else view.setup.tools
     setup = None if tools_digest(tools) == tools_digest(record.tools) else Setup(record.tools)
     if old_digest == new_digest:
@@ -1079,7 +1079,7 @@ def _digests_at(
     if digests is not None:
         return digests
     view = _view(store, thread, commit)
-    points = trace("", [row.message for row in visible_rows(view.rows)], context.volatile)
+    points = match_points("", [row.message for row in visible_rows(view.rows)], context.volatile)
     system = points[-1].system if points else b""
     tools = tools_digest(() if view.setup is None else view.setup.tools)
     context.digests.put(thread, commit, system, tools)
@@ -1184,7 +1184,7 @@ def _mark_continued(store: Store, continuation: Continuation, context: Recording
     """Mark the conversation as continued: no other equal request may continue it from here."""
     system, tools = _digests_at(store, continuation.thread, continuation.commit, context)
     (step,) = store.read_commits(continuation.thread, [continuation.commit])
-    key = context_key("tip", Point(step.commit.chain, system), tools)
+    key = context_key("tip", MatchPoint(step.commit.chain, system), tools)
     store.drop_links(continuation.thread, [(key, continuation.commit)])
 
 

@@ -56,23 +56,23 @@ if TYPE_CHECKING:
         truncate_damaged_branch,
     )
     from .match import (
-        Point,
+        MatchPoint,
+        MatchTrace,
         Series,
-        Trace,
         align_trimmed,
         align_turns,
         chain_message,
         chain_messages,
+        count_equal_messages,
         echo_length,
         empty_chain,
         encode_series,
-        equal_length,
         find_edit,
         is_echo,
         is_same_input,
         match_key,
+        match_points,
         tools_digest,
-        trace,
     )
     from .merge import (
         Merged,
@@ -168,9 +168,9 @@ __getattr__ = lazy_names(
             "LiveName forget_text plan_forget"
         ),
         "match": (
-            "Point Series Trace align_trimmed align_turns chain_message chain_messages echo_length "
-            "encode_series equal_length find_edit empty_chain is_echo is_same_input match_key "
-            "tools_digest trace"
+            "MatchPoint MatchTrace Series align_trimmed align_turns chain_message chain_messages "
+            "count_equal_messages echo_length empty_chain encode_series find_edit is_echo "
+            "is_same_input match_key match_points tools_digest"
         ),
         "merge": (
             "Merged edit_text merge3 merge_states setup_changes restore_original_order "
@@ -222,11 +222,12 @@ __all__ = [
     "InsertedRow",
     "ListRows",
     "LiveName",
+    "MatchPoint",
+    "MatchTrace",
     "Matches",
     "Merged",
     "PlacedCommit",
     "PlannedRewrite",
-    "Point",
     "Priority",
     "RecallFilter",
     "ReplayResult",
@@ -240,7 +241,6 @@ __all__ = [
     "SetupConflict",
     "State",
     "Swept",
-    "Trace",
     "View",
     "add_times",
     "align_trimmed",
@@ -256,6 +256,7 @@ __all__ = [
     "compile_slots",
     "compile_tail",
     "count_entries",
+    "count_equal_messages",
     "count_terms",
     "decode_appended",
     "decode_attempt",
@@ -272,7 +273,6 @@ __all__ = [
     "encode_commit",
     "encode_entry",
     "encode_series",
-    "equal_length",
     "examine",
     "find_edit",
     "forget_text",
@@ -286,6 +286,7 @@ __all__ = [
     "is_switch",
     "is_visible",
     "match_key",
+    "match_points",
     "merge3",
     "merge_base",
     "merge_states",
@@ -320,7 +321,6 @@ __all__ = [
     "sweep",
     "threads_with",
     "tools_digest",
-    "trace",
     "truncate_damaged_branch",
     "visible_rows",
 ]

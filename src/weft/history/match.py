@@ -50,7 +50,7 @@ from .objects import Append, Draft, encode_commit
 # A client may change much of a conversation between turns: ids, vendor fields, thinking, cache
 # marks, string or list content, and how blocks are grouped into messages. The key covers only what
 # every client sends back: visible text, calls as name and canonical arguments, and results as text
-# and media digests. Each part is hashed with its side (user or assistant).
+# and media keys. Each part is hashed with its side (user or assistant).
 #
 # - Adjacent texts of a message are one part, because clients merge and split them, and drop blank
 #   ones.
@@ -95,7 +95,7 @@ def encode_series(
 ) -> Series:
     """The commits of these drafts on top of `parent`, whose match chain is `chain`.
 
-    Only appends extend the chain: other drafts must not change the messages that a client echoes.
+    Only appends extend the chain: no other operation changes what clients send back.
     """
     commits: list[CommitRecord] = []
     entries: dict[Id, bytes] = {}
@@ -135,19 +135,19 @@ def chain_messages(scope: str, messages: Iterable[Message]) -> Iterator[Chain | 
         yield chain
 
 
-class Point(Struct, frozen=True, gc=False):
-    """The chain and the system digest of a list of messages up to one of them."""
+class MatchPoint(Struct, frozen=True, gc=False):
+    """The chain and the system digest after a message of a list."""
 
     chain: Chain | None
     system: bytes = b""
 
 
-def trace(
+def match_points(
     scope: str,
     messages: Sequence[Message],
     volatile: Sequence[re.Pattern[str]] = (),
-    earlier: "Trace | None" = None,
-) -> list[Point]:
+    earlier: "MatchTrace | None" = None,
+) -> list[MatchPoint]:
     """The point after each message.
 
     System blocks that match a `volatile` pattern are not part of the digest: some clients put
@@ -155,34 +155,34 @@ def trace(
     earlier list with the same scope and patterns: its equal messages are not hashed again.
     """
     messages = tuple(messages)
-    points: list[Point] = []
+    points: list[MatchPoint] = []
     while len(points) < len(messages):
         reused = () if earlier is None else _reuse_points(messages, points, earlier, volatile)
         if reused:
             points += reused
             continue
-        last, message = points[-1] if points else Point(None), messages[len(points)]
+        last, message = points[-1] if points else MatchPoint(None), messages[len(points)]
         if is_system(message):
-            points.append(Point(last.chain, _add_system(last.system, message, volatile)))
+            points.append(MatchPoint(last.chain, _add_system(last.system, message, volatile)))
         else:
             chain = chain_message(last.chain or empty_chain(scope), message)
-            points.append(Point(chain, last.system))
+            points.append(MatchPoint(chain, last.system))
     return points
 
 
 def _reuse_points(
     messages: tuple[Message, ...],
-    points: Sequence[Point],
-    earlier: "Trace",
+    points: Sequence[MatchPoint],
+    earlier: "MatchTrace",
     volatile: Sequence[re.Pattern[str]],
-) -> Sequence[Point]:
+) -> Sequence[MatchPoint]:
     """The points of the messages after `points`, as far as `earlier` has the same messages."""
     number = len(points)
     if number >= len(earlier.messages):
         return ()
     if number and points[-1].chain != earlier.points[number - 1].chain:
-        return ()
-    length = equal_length(messages, earlier.messages, number)
+        return ()  # with another chain before them, equal messages have other chains too
+    length = count_equal_messages(messages, earlier.messages, number)
     reused = earlier.points[number : number + length]
     if length and number and points[-1].system != earlier.points[number - 1].system:
         equal_messages = messages[number : number + length]
@@ -192,26 +192,29 @@ def _reuse_points(
 
 def _with_system(
     messages: Sequence[Message],
-    points: Sequence[Point],
+    points: Sequence[MatchPoint],
     system: bytes,
     volatile: Sequence[re.Pattern[str]],
-) -> list[Point]:
+) -> list[MatchPoint]:
     """The points of these messages if the system digest before them is `system`.
 
     Most clients have a changing text at the start, and no other system message. So the points are
     updated in runs between system messages, without a function call for each message.
     """
-    updated: list[Point] = []
+    updated: list[MatchPoint] = []
     system_numbers = [n for n, message in enumerate(messages) if message.role in SYSTEM_ROLES]
-    run_starts = dict.fromkeys([0, *system_numbers, len(points)])  # a system message may be first
+    # Without duplicates: 0 is in `system_numbers` if the first message is a system message.
+    run_starts = dict.fromkeys([0, *system_numbers, len(points)])
     for start, stop in pairwise(run_starts):
         if start in system_numbers:
             system = _add_system(system, messages[start], volatile)
-        updated += [Point(point.chain, system) for point in points[start:stop]]
+        updated += [MatchPoint(point.chain, system) for point in points[start:stop]]
     return updated
 
 
-def equal_length(messages: tuple[Message, ...], others: tuple[Message, ...], start: int = 0) -> int:
+def count_equal_messages(
+    messages: tuple[Message, ...], others: tuple[Message, ...], start: int = 0
+) -> int:
     """How many messages from `start` on are equal in both tuples.
 
     Slices are compared as a whole, which is much faster than a loop over the messages.
@@ -232,11 +235,11 @@ def equal_length(messages: tuple[Message, ...], others: tuple[Message, ...], sta
     return end - start
 
 
-class Trace(Struct, frozen=True):
+class MatchTrace(Struct, frozen=True):
     """A list of messages and the point after each."""
 
     messages: tuple[Message, ...]
-    points: tuple[Point, ...]
+    points: tuple[MatchPoint, ...]
 
 
 def _add_system(digest: bytes, message: Message, volatile: Sequence[re.Pattern[str]]) -> bytes:
@@ -312,14 +315,15 @@ def _part(block: Block) -> bytes | None:
         case ToolResult():
             return b"result\0" + b"\0".join(_parts(block.content, False))
         case Image(source=source) | File(source=source) | Audio(source=source):
-            return b"media\0" + _media_digest(source)
+            return b"media\0" + _media_key(source)
         case Opaque():
             return b"opaque\0" + canonical(block.raw)
         case _:
             return None
 
 
-def _media_digest(source: Source) -> bytes:
+def _media_key(source: Source) -> bytes:
+    """The URL, the file id, or a hash of the data."""
     match source:
         case Inline(data=data):
             return object_id("media", data.encode())
@@ -332,7 +336,7 @@ def _media_digest(source: Source) -> bytes:
 _REMINDER = lazy_pattern(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 
 MIN_SAME_TURNS = 2
-"""A question and its answer: so many equal turns show that two lists are one conversation."""
+"""A question and its answer: with fewer equal turns, two lists may be different conversations."""
 
 StoredMessages = Sequence[tuple[Id, Message]]
 """The messages of a stored conversation, each with the commit that appended it."""
@@ -356,7 +360,7 @@ def _calls(message: Message) -> list[tuple[str, str]]:
     return [(block.id, block.name) for block in message.blocks if isinstance(block, ToolCall)]
 
 
-class Turn(NamedTuple):
+class TurnRange(NamedTuple):
     """A run of messages of one side (`user` or `assistant`): those from `start` up to `end`."""
 
     side: str
@@ -379,9 +383,9 @@ def find_edit(stored: StoredMessages, messages: Sequence[Message]) -> tuple[Id, 
     """Where a request differs from the stored conversation because a user message was edited.
 
     `stored` ends with an answer, and `messages` end with its echo. Returns the commit before the
-    edited message and the number of messages up to it; `None` if nothing was edited. Two
-    differences are not edits: fewer turns than are stored, because the client dropped some, and
-    another first message, because clients put their context into it.
+    edited turn and the number of messages before it; `None` if nothing was edited. Two differences
+    are not edits: fewer turns than are stored, because the client dropped some, and another first
+    turn, because clients put their context into it.
     """
     stored_turns = list(_turns([message for _, message in stored]))
     sent_turns = list(_turns(messages))
@@ -411,9 +415,8 @@ def align_turns(
     is_answered = False
     turns = zip(_turns(stored), _turns(messages), strict=False)
     for number, (stored_turn, sent_turn) in enumerate(turns):
-        is_ignored = (
-            ignore_first and not number and stored_turn.side == sent_turn.side != "assistant"
-        )
+        is_user_turn = stored_turn.side == "user" and sent_turn.side == "user"
+        is_ignored = ignore_first and number == 0 and is_user_turn
         if not is_ignored and not _is_same_turn(stored, stored_turn, messages, sent_turn):
             break
         is_answered = is_answered or stored_turn.side == "assistant"
@@ -425,7 +428,7 @@ def align_trimmed(stored: Sequence[Message], messages: Sequence[Message]) -> int
     """How many messages repeat a stored conversation from which the client dropped turns.
 
     The repeated messages must end with the newest stored turns. Any turns before those must be the
-    first stored ones. The number is 0 if that is not so, or if nothing was dropped.
+    first stored ones. Otherwise the number is 0, also if nothing was dropped.
     """
     stored_turns, sent_turns = list(_turns(stored)), list(_turns(messages))
     if stored_turns and stored_turns[-1].side == "assistant":
@@ -435,11 +438,11 @@ def align_trimmed(stored: Sequence[Message], messages: Sequence[Message]) -> int
         return 0
     same_at_start = _count_same(stored, stored_turns, messages, sent_turns)
     same_at_end = _count_same(stored, reversed(stored_turns), messages, reversed(sent_turns))
-    number = len(sent_turns) - same_at_end - 1  # the last turn that differs
-    if 0 <= number <= same_at_start and same_at_end < len(stored_turns):
-        stored_turn = stored_turns[-same_at_end - 1]
-        # It may be the end of a stored input, if the results before it were dropped.
-        if _is_end_of_input(stored, stored_turn, messages, sent_turns[number]):
+    last_different = len(sent_turns) - same_at_end - 1  # an index; -1 if no turn differs
+    if 0 <= last_different <= same_at_start:
+        stored_turn, sent_turn = stored_turns[-same_at_end - 1], sent_turns[last_different]
+        # If the client dropped the results before it, this turn is the end of a stored input.
+        if _is_end_of_input(stored, stored_turn, messages, sent_turn):
             same_at_end += 1
     if same_at_end < MIN_SAME_TURNS or same_at_start + same_at_end < len(sent_turns):
         return 0
@@ -447,7 +450,10 @@ def align_trimmed(stored: Sequence[Message], messages: Sequence[Message]) -> int
 
 
 def _is_end_of_input(
-    stored: Sequence[Message], stored_turn: Turn, messages: Sequence[Message], sent_turn: Turn
+    stored: Sequence[Message],
+    stored_turn: TurnRange,
+    messages: Sequence[Message],
+    sent_turn: TurnRange,
 ) -> bool:
     """Whether a sent input is equal to the last messages of a stored input."""
     if stored_turn.side == "assistant" or stored_turn.side != sent_turn.side:
@@ -456,16 +462,16 @@ def _is_end_of_input(
     return is_same_input(_turn_messages(stored, stored_turn)[-len(sent) :], sent)
 
 
-def _turn_messages(messages: Sequence[Message], turn: Turn) -> list[Message]:
+def _turn_messages(messages: Sequence[Message], turn: TurnRange) -> list[Message]:
     """The messages of a turn without system messages."""
     return [each for each in messages[turn.start : turn.end] if not is_system(each)]
 
 
 def _count_same(
     stored: Sequence[Message],
-    stored_turns: Iterable[Turn],
+    stored_turns: Iterable[TurnRange],
     messages: Sequence[Message],
-    sent_turns: Iterable[Turn],
+    sent_turns: Iterable[TurnRange],
 ) -> int:
     """How many turns are the same in both lists, until the first difference."""
     pairs = zip(stored_turns, sent_turns, strict=False)
@@ -474,7 +480,10 @@ def _count_same(
 
 
 def _is_same_turn(
-    stored: Sequence[Message], stored_turn: Turn, messages: Sequence[Message], sent_turn: Turn
+    stored: Sequence[Message],
+    stored_turn: TurnRange,
+    messages: Sequence[Message],
+    sent_turn: TurnRange,
 ) -> bool:
     if stored_turn.side != sent_turn.side:
         return False
@@ -486,7 +495,7 @@ def _is_same_turn(
     return is_echo(joined, sent)
 
 
-def _turns(messages: Sequence[Message]) -> Iterator[Turn]:
+def _turns(messages: Sequence[Message]) -> Iterator[TurnRange]:
     """The turns of a list. System messages are skipped."""
     start, end, current_side = 0, 0, ""
     for number, message in enumerate(messages):
@@ -494,11 +503,11 @@ def _turns(messages: Sequence[Message]) -> Iterator[Turn]:
             continue
         if side(message.role) != current_side:
             if current_side:
-                yield Turn(current_side, start, end)
+                yield TurnRange(current_side, start, end)
             start, current_side = number, side(message.role)
         end = number + 1
     if current_side:
-        yield Turn(current_side, start, end)
+        yield TurnRange(current_side, start, end)
 
 
 def is_same_input(stored: Sequence[Message], sent: Sequence[Message]) -> bool:
