@@ -131,7 +131,11 @@ def test_text_that_looks_like_a_reminder_stays() -> None:
     ("replacements", "field", "words"),
     [
         ([], "replacements", "at least one"),
-        ([fold("zzzzzz", None)], "replacements[0].from", "not in this thread; there are aaaaaa"),
+        (
+            [fold("zzzzzz", None)],
+            "replacements[0].from",
+            "in this thread; this branch has aaaaaa",
+        ),
         ([fold(None, "zzzzzz")], "replacements[0].to", "not in this thread"),
         ([fold(None, "gonegy")], "replacements[0].to", "not on this branch"),
         ([fold("bbbbbb", "aaaaaa")], "replacements[0].from", "comes after"),
@@ -166,7 +170,7 @@ def test_a_duplicate_checkpoint_is_refused() -> None:
 
 
 def test_a_marker_of_another_thread_is_not_a_checkpoint() -> None:
-    with pytest.raises(CompactRefused, match="not in this thread; there are none"):
+    with pytest.raises(CompactRefused, match="not in this thread; this branch has no checkpoints"):
         plan_replacements(rows("u:a @aaaaaa", "a:b"), [fold(None, "aaaaaa")], known=set())
 
 

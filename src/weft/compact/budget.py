@@ -36,7 +36,7 @@ from .layout import (
     locate_range,
     rule_rows,
 )
-from .plan import Count, Plan, leading_system
+from .plan import Count, Plan, count_leading_system
 from .source import MARK
 from .unread import Thinning, Unread, unread_rows
 
@@ -462,7 +462,7 @@ def cut_line(messages: int) -> Message:
 
 def _check(rows: Sequence[Row], budget: int | None, keep: int | None, *, field: str) -> None:
     """Raise `CompactRefused` if there is nothing to compact, or if a number is negative."""
-    if leading_system(rows) == len(rows):
+    if count_leading_system(rows) == len(rows):
         what = "only system messages" if rows else "no messages"
         raise CompactRefused(f"the thread has {what}: nothing to compact", field=field)
     for name, number in (("budget", budget), ("keep", keep)):

@@ -38,10 +38,10 @@ from .plan import (
     Plan,
     Range,
     Stripped,
+    count_leading_system,
     describe_pin,
     describe_stripped,
     hex_id,
-    leading_system,
     strippable,
     with_blocks,
 )
@@ -146,7 +146,7 @@ class Layout:
         self.start = start
         self.verbatim = verbatim if start is None else {*verbatim, *range(start)}
         self.rules = rules
-        self.setup_end = leading_system(rows)
+        self.system_count = count_leading_system(rows)
         self.count = count_each_once(count)
         self._folded_at: dict[int, list[int]] = {}
         self._kept_rows_at: dict[int, list[tuple[int, Row]]] = {}
@@ -161,8 +161,8 @@ class Layout:
     def exchange_starts(self) -> list[int]:
         """The starts of the exchanges, oldest first; rows before any request belong to the first
         one."""
-        starts = [i for i in self.requests if i > self.setup_end and not self.splits_pair[i]]
-        return [self.setup_end, *starts]
+        starts = [i for i in self.requests if i > self.system_count and not self.splits_pair[i]]
+        return [self.system_count, *starts]
 
     def last_exchange_cutoffs(self) -> list[int]:
         """The possible cut-offs inside the last exchange, up to the end of the thread."""
@@ -173,7 +173,7 @@ class Layout:
         """The possible cut-offs between rounds, in all exchanges, oldest first."""
         return [
             i
-            for i in range(self.setup_end + 1, len(self.rows))
+            for i in range(self.system_count + 1, len(self.rows))
             if not self.splits_pair[i]
             and i not in self._starts
             and side(self.rows[i].message.role) == "assistant"
@@ -193,13 +193,13 @@ class Layout:
     def cutoff_keeping(self, exchanges: int) -> int:
         """The cut-off that keeps this many exchanges, and at least the last one."""
         starts = self.exchange_starts()
-        return starts[-max(exchanges, 1)] if exchanges <= len(starts) else self.setup_end
+        return starts[-max(exchanges, 1)] if exchanges <= len(starts) else self.system_count
 
     def folded(self, cutoff: int) -> list[int]:
         """The numbers of the folded rows; empty if none of them is visible."""
         if cutoff not in self._folded_at:
             stay = self._fixed_at(cutoff)
-            numbers = [i for i in range(self.setup_end, cutoff) if i not in stay]
+            numbers = [i for i in range(self.system_count, cutoff) if i not in stay]
             self._folded_at[cutoff] = (
                 numbers if any(is_visible(self.rows[i]) for i in numbers) else []
             )
@@ -276,7 +276,7 @@ class Layout:
         rows, folded = self.kept_rows(cutoff), self.folded(cutoff)
         index = self._summary_index(cutoff)
         folded_ids = {hex_id(self.rows[i]) for i in folded}
-        pinned = (row for row in self.rows[self.setup_end : cutoff] if row.priority == "pinned")
+        pinned = (row for row in self.rows[self.system_count : cutoff] if row.priority == "pinned")
         return Plan(
             rows=(
                 *rows[:index],
@@ -305,7 +305,7 @@ class Layout:
         kept_rows = dict(self._numbered_kept_rows(cutoff))
         removed = [i for i in self.folded(cutoff) if self._is_cut(i, kept_rows.get(i))]
         first_removed = next(iter(removed), cutoff)
-        begin = self.setup_end if self.start is None else max(self.setup_end, self.start)
+        begin = self.system_count if self.start is None else max(self.system_count, self.start)
         after_pins = [
             i + 1 for i in range(begin, first_removed) if self.rows[i].priority == "pinned"
         ]
@@ -324,12 +324,12 @@ class Layout:
     def _fixed(self) -> set[int]:
         """The numbers of the rows that stay at every cut-off; the module docstring lists them."""
         rows = self.rows
-        fixed = {*range(self.setup_end), *self.requests[-1:], *self.verbatim, *unread_rows(rows)}
+        fixed = {*range(self.system_count), *self.requests[-1:], *self.verbatim, *unread_rows(rows)}
         fixed.update(i for i, row in enumerate(rows) if row.priority == "pinned")
         if self.rules:
             fixed.update(rule_rows(rows))
         answers = [i for i in range(len(rows)) if side(rows[i].message.role) == "assistant"]
-        newest = max((*self.requests[-1:], *answers[-1:]), default=self.setup_end)
+        newest = max((*self.requests[-1:], *answers[-1:]), default=self.system_count)
         fixed.update(i for i in range(newest + 1, len(rows)) if is_request(rows[i]))
         for last in answers[-1:]:
             has_open_call = any(
@@ -391,13 +391,13 @@ def locate_range(
     after the setup, without `last` it ends with the thread. Raises `CompactRefused` if a message is
     not in the rows, or if everything in the range has to stay.
     """
-    setup_end = leading_system(rows)
-    start = setup_end if first is None else max(setup_end, _find_row(rows, first, "first"))
+    system_count = count_leading_system(rows)
+    start = system_count if first is None else max(system_count, _find_row(rows, first, "first"))
     position = len(rows) if last is None else _find_row(rows, last, "last") + 1
     if position <= start:
         raise CompactRefused("comes before the first message of the range", field="last")
     splits_pair = Layout(rows, count).splits_pair
-    while start > setup_end and splits_pair[start]:
+    while start > system_count and splits_pair[start]:
         start -= 1
     while position < len(rows) and splits_pair[position]:
         position += 1
@@ -436,7 +436,7 @@ def choose_position(layout: Layout, fits: Callable[[int], bool]) -> int | None:
 def rule_rows(rows: Sequence[Row]) -> list[int]:
     """The numbers of the system messages after the setup; of equal ones only the newest."""
     newest: dict[str, int] = {}
-    for i in range(leading_system(rows), len(rows)):
+    for i in range(count_leading_system(rows), len(rows)):
         if is_system(rows[i].message) and is_visible(rows[i]):
             newest[rows[i].message.text] = i
     return sorted(newest.values())
@@ -488,7 +488,7 @@ def request_rows(rows: Sequence[Row]) -> list[int]:
     Messages that a client put in, such as the notice that a task has ended, only count if the user
     typed nothing at all.
     """
-    requests = [i for i in range(leading_system(rows), len(rows)) if is_request(rows[i])]
+    requests = [i for i in range(count_leading_system(rows), len(rows)) if is_request(rows[i])]
     return [i for i in requests if has_typed_text(rows[i])] or requests
 
 

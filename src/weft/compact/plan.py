@@ -113,7 +113,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         }
 
 
-def leading_system(rows: Sequence[Row]) -> int:
+def count_leading_system(rows: Sequence[Row]) -> int:
     """The number of system messages at the start of a thread."""
     for number, row in enumerate(rows):
         if not is_system(row.message):

@@ -1,7 +1,9 @@
 """Compaction by range: a model names checkpoints and writes a summary of the turns between them.
 
 A range consists of blocks, not messages: it starts after the `from` checkpoint and ends with the
-`to` checkpoint, and either may be in the middle of a message. The rules:
+`to` checkpoint, and either may be in the middle of a message. A `Span` is a range with its
+positions, and a `Range` is the record of what was replaced. A row is a message of the thread with
+its id and priority. The rules:
 
 - The leading system messages are never in a range. A pinned row in a range stays unchanged, before
   the summary. Calls and results that belong to a pinned row stay too.
@@ -29,18 +31,18 @@ from .plan import (
     Plan,
     Range,
     Stripped,
+    count_leading_system,
     describe_pin,
     describe_stripped,
     hex_id,
-    leading_system,
     strippable,
     with_blocks,
 )
 from .tool import Replacement
 
 Strip = Literal["all", "after"]
-"""Which messages that stay lose reminders and thinking: all of them, or those after the first range
-begins."""
+"""Which of the remaining messages lose reminders and thinking: all of them, or only those after the
+start of the first range."""
 
 COMPACTED = "I compacted the thread"
 """The text that replaces the agent's own `compact` call."""
@@ -72,22 +74,26 @@ def plan_replacements(
     """The rows with each range replaced; raises `CompactRefused` with the field that is wrong.
 
     `known` are the checkpoints of this thread, on any branch. `call_id` is the agent's own
-    `compact` call, which is replaced by a sentence and has no result.
+    `compact` call. Its results are removed, and it is replaced by a sentence unless it is in a
+    range.
     """
     spans = _locate_spans(rows, replacements, known)
     pinned = {i for i, row in enumerate(rows) if row.priority == "pinned"}
     removed_positions = {
-        place for span in spans for place in _positions_in(rows, span) if place[0] not in pinned
+        position
+        for span in spans
+        for position in _positions_in(rows, span)
+        if position[0] not in pinned
     }
-    call, pairs = _separate_call(find_pairs(rows), call_id)
+    compact_pair, pairs = _separate_pair(find_pairs(rows), call_id)
     removed = keep_pairs_together(pairs, removed_positions, pinned)
     replaced: dict[BlockPosition, Block] = {}
-    if call is not None and call.call is not None:
-        if call.call[0] in pinned:
+    if compact_pair is not None and compact_pair.call is not None:
+        if compact_pair.call[0] in pinned:
             raise CompactRefused("the message that calls compact is pinned", field="call_id")
-        removed.update(call.results)
-        if call.call not in removed:
-            replaced[call.call] = Text(COMPACTED)
+        removed.update(compact_pair.results)
+        if compact_pair.call not in removed:
+            replaced[compact_pair.call] = Text(COMPACTED)
     strip_from = spans[0].start if strip == "after" else (0, 0)
     stripped, stripped_positions = _strip(rows, removed, pinned, strip_from)
     summaries = _place_summaries(rows, spans, pairs, removed)
@@ -96,23 +102,28 @@ def plan_replacements(
         ranges=tuple(_describe_range(rows, span, pinned) for span in spans),
         pins_kept=tuple(describe_pin(rows[i]) for i in sorted(_rows_in_any(rows, spans) & pinned)),
         stripped=stripped,
-        dropped_calls=tuple(pair.id for pair in pairs if pair.call in removed and not pair.results),
+        dropped_calls=_removed_open_calls(pairs, removed),
     )
+
+
+def _removed_open_calls(pairs: Sequence[Pair], removed: set[BlockPosition]) -> tuple[str, ...]:
+    """The ids of removed calls that have no result yet: the agent must not commit it later."""
+    return tuple(pair.id for pair in pairs if pair.call in removed and not pair.results)
 
 
 def _locate_spans(
     rows: Sequence[Row], replacements: Sequence[Replacement], known: Set[str]
 ) -> list[Span]:
     """The ranges in thread order; raises `CompactRefused` if one is invalid or two overlap."""
-    setup_end = leading_system(rows)
+    system_count = count_leading_system(rows)
     if not replacements:
         raise CompactRefused("is empty; give at least one range", field="replacements")
-    if setup_end == len(rows):
-        what = "only system messages" if setup_end else "no messages"
+    if system_count == len(rows):
+        what = "only system messages" if system_count else "no messages"
         raise CompactRefused(f"the thread has {what}: nothing to compact", field="replacements")
-    checkpoints = _checkpoint_positions(rows, setup_end)
+    checkpoints = _checkpoint_positions(rows, system_count)
     spans = [
-        _locate_span(number, replacement, rows, setup_end, checkpoints, known)
+        _locate_span(number, replacement, rows, system_count, checkpoints, known)
         for number, replacement in enumerate(replacements)
     ]
     spans.sort(key=lambda span: (span.start, span.end))
@@ -125,10 +136,10 @@ def _locate_spans(
     return spans
 
 
-def _checkpoint_positions(rows: Sequence[Row], setup_end: int) -> dict[str, list[BlockPosition]]:
-    """Where each checkpoint is; a copied one may be in several positions."""
+def _checkpoint_positions(rows: Sequence[Row], system_count: int) -> dict[str, list[BlockPosition]]:
+    """Where each checkpoint is; a copied one may be at several positions."""
     positions: dict[str, list[BlockPosition]] = {}
-    for i in range(setup_end, len(rows)):
+    for i in range(system_count, len(rows)):
         for j, block in enumerate(rows[i].message.blocks):
             if isinstance(block, Checkpoint):
                 positions.setdefault(block.id, []).append((i, j))
@@ -139,13 +150,13 @@ def _locate_span(
     number: int,
     replacement: Replacement,
     rows: Sequence[Row],
-    setup_end: int,
+    system_count: int,
     checkpoints: dict[str, list[BlockPosition]],
     known: Set[str],
 ) -> Span:
     """The blocks of one replacement; raises `CompactRefused` if there are none."""
     path = f"replacements[{number}]"
-    start, end = (setup_end, 0), (len(rows), 0)
+    start, end = (system_count, 0), (len(rows), 0)
     if replacement.from_ is not None:
         i, j = _find_checkpoint(replacement.from_, f"{path}.from", checkpoints, known)
         start = (i, j + 1)
@@ -172,7 +183,7 @@ def _locate_span(
 def _find_checkpoint(
     id: str, path: str, checkpoints: dict[str, list[BlockPosition]], known: Set[str]
 ) -> BlockPosition:
-    """Where a checkpoint is; raises `CompactRefused` for `path` if it is not in one position."""
+    """Where a checkpoint is; raises `CompactRefused` if it is not at exactly one position."""
     matches = checkpoints.get(id, []) if id in known else []
     if len(matches) == 1:
         return matches[0]
@@ -180,9 +191,9 @@ def _find_checkpoint(
         raise CompactRefused(f"checkpoint {id!r} appears more than once on this branch", field=path)
     on_branch = [name for name in checkpoints if name in known]
     why = "is not on this branch" if id in known else "is not in this thread"
-    listed = ", ".join(on_branch[-MAX_IDS_SHOWN:]) or "none"
     more = "..., " if len(on_branch) > MAX_IDS_SHOWN else ""
-    raise CompactRefused(f"checkpoint {id!r} {why}; there are {more}{listed}", field=path)
+    listed = more + ", ".join(on_branch[-MAX_IDS_SHOWN:]) if on_branch else "no checkpoints"
+    raise CompactRefused(f"checkpoint {id!r} {why}; this branch has {listed}", field=path)
 
 
 def _rows_in(rows: Sequence[Row], span: Span) -> list[int]:
@@ -210,11 +221,11 @@ def _rows_in_any(rows: Sequence[Row], spans: Sequence[Span]) -> set[int]:
     return {i for span in spans for i in _rows_in(rows, span)}
 
 
-def _separate_call(pairs: list[Pair], call_id: str | None) -> tuple[Pair | None, list[Pair]]:
-    """The agent's `compact` call, which is replaced and not removed, and the other pairs."""
+def _separate_pair(pairs: list[Pair], call_id: str | None) -> tuple[Pair | None, list[Pair]]:
+    """The pair of the agent's `compact` call, and the other pairs."""
     if call_id is None:
         return None, pairs
-    for pair in reversed(pairs):
+    for pair in reversed(pairs):  # some models use an id again: the current call is the last one
         if pair.id == call_id and pair.call is not None:
             return pair, [other for other in pairs if other is not pair]
     return None, pairs
@@ -223,7 +234,7 @@ def _separate_call(pairs: list[Pair], call_id: str | None) -> tuple[Pair | None,
 def _strip(
     rows: Sequence[Row], removed: set[BlockPosition], pinned: set[int], strip_from: BlockPosition
 ) -> tuple[tuple[Stripped, ...], set[BlockPosition]]:
-    """The reminders and thinking to remove from `strip_from` on, and their positions."""
+    """The reminders and thinking to remove at or after `strip_from`, and their positions."""
     stripped: list[Stripped] = []
     stripped_positions: set[BlockPosition] = set()
     for i, row in enumerate(rows):
@@ -240,8 +251,11 @@ def _strip(
 def _place_summaries(
     rows: Sequence[Row], spans: Sequence[Span], pairs: Sequence[Pair], removed: set[BlockPosition]
 ) -> dict[BlockPosition, list[Row]]:
-    """By position, the summaries to insert: after their range, and after a pinned row or a pair at
-    its end."""
+    """The summaries to insert, by position.
+
+    A summary follows its range. If the range ends inside a pinned row, or between a call and its
+    result, the summary follows those too.
+    """
     summaries: dict[BlockPosition, list[Row]] = {}
     kept_pairs = [pair for pair in pairs if pair.call and pair.results and pair.call not in removed]
     previous = (0, 0)
@@ -311,7 +325,7 @@ def _split_row(
         if part:
             parts.append(structs.replace(row, id=id, message=with_blocks(row.message, part)))
             id = None
-        if cut in cuts and cut != start:
+        if cut in cuts and cut != start:  # `len(blocks)` may be in the loop twice
             parts.extend(summaries[(i, cut)])
         start = cut
     return parts
@@ -319,14 +333,18 @@ def _split_row(
 
 def _describe_range(rows: Sequence[Row], span: Span, pinned: set[int]) -> Range:
     """The record of a replaced range, without its pinned rows."""
-    folded = [i for i in _rows_in(rows, span) if i not in pinned]
-    row_of_block = [rows[i] for i, _ in _positions_in(rows, span) if i not in pinned]
+    replaced_rows = [i for i in _rows_in(rows, span) if i not in pinned]
+    replaced_blocks = [
+        (i, j)
+        for i, j in _positions_in(rows, span)
+        if i not in pinned and j < len(rows[i].message.blocks)
+    ]
     return Range(
         from_=span.replacement.from_,
         to=span.replacement.to,
-        first=hex_id(rows[folded[0]]) if folded else None,
-        last=hex_id(rows[folded[-1]]) if folded else None,
-        messages=len(folded),
-        blocks=sum(bool(row.message.blocks) for row in row_of_block),  # a row may be empty
+        first=hex_id(rows[replaced_rows[0]]) if replaced_rows else None,
+        last=hex_id(rows[replaced_rows[-1]]) if replaced_rows else None,
+        messages=len(replaced_rows),
+        blocks=len(replaced_blocks),
         summary=span.replacement.summary,
     )

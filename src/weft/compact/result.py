@@ -39,8 +39,8 @@ from .plan import (
     Range,
     Stripped,
     Thinned,
+    count_leading_system,
     hex_id,
-    leading_system,
     preview,
 )
 from .unread import unread_rows
@@ -136,7 +136,7 @@ def _change(row: Row, action: Action, reason: str, before: int, after: int) -> M
 
 def _describe_reasons(rows: Sequence[Row], after: Mapping[Id, Row]) -> dict[int, str]:
     """For each row, why it stays or is folded."""
-    setup_end = leading_system(rows)
+    system_count = count_leading_system(rows)
     rules = frozenset(rule_rows(rows))
     unread = frozenset(unread_rows(rows))
     requests = request_rows(rows)
@@ -146,7 +146,7 @@ def _describe_reasons(rows: Sequence[Row], after: Mapping[Id, Row]) -> dict[int,
     for i, row in enumerate(rows):
         if i in folded:
             reasons[i] = "an earlier summary" if row.kind == "summary" else "older than what stays"
-        elif i < setup_end:
+        elif i < system_count:
             reasons[i] = "setup"
         elif row.priority == "pinned":
             reasons[i] = "pinned"

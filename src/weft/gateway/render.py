@@ -29,13 +29,13 @@ ELEMENTS = {
 }
 ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}, "span": {"class"}, "code": {"class"}}
 SCHEMES = {"http", "https", "mailto"}
-CACHED = 2048
+CACHE_SIZE = 2048
 """How many rendered texts are cached: a page is shown again after every turn, mostly unchanged."""
 HIGHLIGHT_LIMIT = 50_000
-"""Longer code blocks, in characters, are not coloured: it would take too long."""
+"""Code blocks with more characters than this are not coloured: it would take too long."""
 
 
-@lru_cache(maxsize=CACHED)
+@lru_cache(maxsize=CACHE_SIZE)
 def render(text: str) -> str:
     """Safe HTML for untrusted Markdown."""
     return _CLEANER.clean(_parser().render(text))

@@ -6,8 +6,8 @@ cancels the newest earlier operation on the same ref that is still in effect, an
 an undo. The operations of a batch are one step.
 
 Undo belongs to a branch: operations on other branches are not undone. Some operations do not move
-the writer's current branch: a switch, or the creation or deletion of a branch or tag. For these the
-log has `was`, the writer's current branch, and only the same caller can undo them.
+the caller's current branch: a switch, or the creation or deletion of a branch or tag. For these the
+log has `was`, the branch that the caller was on before, and only the same caller can undo them.
 docs/adr/0026-undo-per-branch.md has the reasons.
 """
 
@@ -39,26 +39,28 @@ def plan_undo(
 ) -> list[Operation]:
     """The operations that an undo on this branch reverses, newest first; empty if none is left.
 
-    There are several if they were made in one batch. A switch ends the list: after its undo the
-    caller is on another branch, and plans again.
+    There are several if they were made in one batch. A switch ends the list: its undo changes the
+    current branch, so the rest of the batch needs a new plan for that branch.
 
     `is_own` says which operations with `was` are the caller's; `protected` refs are not changed. If
     somebody else has moved a ref since, the caller's earlier operations on it can no longer be
     undone.
     """
     plan = _Plan()
-    cancelled: dict[str, int] = {}  # by ref: how many earlier operations were undone
+    cancelled: dict[str, int] = {}  # by ref: how many of the older operations to skip
     blocked_refs = set(protected)
     switches = _Switches(branch, is_own)
     for operation in operations:
         ref = operation.ref
         if is_switch(operation):
-            if switches.is_in_effect(operation):
+            if switches.check_undo(operation):
                 plan.add(operation)
         elif operation.verb == UNDO:
             cancelled[ref] = cancelled.get(ref, 0) + 1
-        elif operation.verb == REDO or cancelled.get(ref, 0) > 0:
+        elif operation.verb == REDO:  # the older undo that it reverses cancels nothing
             cancelled[ref] = cancelled.get(ref, 0) - 1
+        elif cancelled.get(ref, 0) > 0:
+            cancelled[ref] -= 1
         elif ref not in blocked_refs and _belongs_to(operation, branch, is_own):
             plan.add(operation)
         else:
@@ -74,18 +76,18 @@ def plan_redo(
     """The undos that a redo on this branch reverses, newest first.
 
     Empty if something else was done on this branch since, or if none is left. There are several if
-    one undo took back a batch; a switch ends the list, as in `plan_undo`.
+    one undo reversed a batch; a switch ends the list, as in `plan_undo`.
     """
     plan = _Plan()
-    redone = 0  # how many earlier undos were redone
+    redone = 0  # how many older undos to skip; only those of this branch are counted
     moved_by_others: set[str] = set()
     switches = _Switches(branch, is_own)
     for operation in operations:
         if is_switch(operation):
-            if switches.is_undone(operation):
+            if switches.check_redo(operation):
                 plan.add(operation)
         elif not _belongs_to(operation, branch, is_own):
-            if not _recreates(operation, branch, is_own):
+            if not _is_own_reversal(operation, branch, is_own):
                 moved_by_others.add(operation.ref)
         elif operation.verb == REDO:
             redone += 1
@@ -125,32 +127,34 @@ def _belongs_to(operation: Operation, branch: str, is_own: Callable[[Operation],
     return operation.was == branch and is_own(operation)
 
 
-def _recreates(operation: Operation, branch: str, is_own: Callable[[Operation], bool]) -> bool:
-    """Whether the caller undid or redid the creation of this branch, from another branch.
+def _is_own_reversal(
+    operation: Operation, branch: str, is_own: Callable[[Operation], bool]
+) -> bool:
+    """Whether the caller undid or redid the creation or deletion of this branch, from another one.
 
-    Such an operation does not prevent a redo on the branch: the branch exists, so each such undo
-    was redone, and the branch is where it was.
+    This does not prevent a redo on the branch: the branch exists, so it was restored to the commit
+    that it pointed to before.
     """
     is_reversal = operation.verb in (UNDO, REDO) and operation.was is not None
     return is_reversal and operation.ref == branch and is_own(operation)
 
 
 class _Switches:
-    """The caller's own switches, read newest first.
+    """Finds the caller's last switch that an undo, or a redo, would reverse.
 
-    The undo of a switch is a switch in the other direction, so the two are matched by the branches
-    between which they switch.
+    Each switch of the log must be checked once, newest first. The undo of a switch is a switch in
+    the other direction, so the two are matched by the branches between which they switch.
     """
 
     def __init__(self, branch: str, is_own: Callable[[Operation], bool]) -> None:
         self._branch = branch
         self._is_own = is_own
         self._cancelled: dict[tuple[str, str | None], int] = {}
-        self._is_found = False
+        self._has_last_switch = False
 
-    def is_in_effect(self, operation: Operation) -> bool:
-        """Whether this is the caller's last switch that was not undone."""
-        if self._is_found or not self._is_own(operation):
+    def check_undo(self, operation: Operation) -> bool:
+        """Whether this is the caller's last switch that was not undone, and led to the branch."""
+        if self._has_last_switch or not self._is_own(operation):
             return False
         direction, reverse = (operation.ref, operation.was), (operation.was or "", operation.ref)
         if operation.verb == UNDO:
@@ -158,13 +162,13 @@ class _Switches:
         elif operation.verb == REDO or self._cancelled.get(direction, 0) > 0:
             self._cancelled[direction] = self._cancelled.get(direction, 0) - 1
         else:
-            self._is_found = True
+            self._has_last_switch = True
             return operation.ref == self._branch
         return False
 
-    def is_undone(self, operation: Operation) -> bool:
-        """Whether this is the caller's last undo of a switch that was not done again."""
-        if self._is_found or not self._is_own(operation):
+    def check_redo(self, operation: Operation) -> bool:
+        """Whether this is the caller's last undo of a switch that was not redone."""
+        if self._has_last_switch or not self._is_own(operation):
             return False
         direction, reverse = (operation.ref, operation.was), (operation.was or "", operation.ref)
         if operation.verb == REDO:
@@ -173,5 +177,5 @@ class _Switches:
         if operation.verb == UNDO and self._cancelled.get(direction, 0) > 0:
             self._cancelled[direction] -= 1
             return False
-        self._is_found = True
+        self._has_last_switch = True
         return operation.verb == UNDO and operation.ref == self._branch

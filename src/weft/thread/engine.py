@@ -355,7 +355,7 @@ def take_snapshot(
     rows = handle.view(head).rows
     visible = visible_rows(rows)
     count = options.count or handle.count_once
-    if Layout(visible, count).setup_end == len(visible):
+    if Layout(visible, count).system_count == len(visible):
         what = "only system messages" if visible else "no messages"
         raise CompactRefused(f"the thread has {what}: nothing to compact", field="model")
 
@@ -491,12 +491,12 @@ def _describe_task(layout: Layout, model: Model, size: Callable[[str], int]) -> 
     request = layout.rows[layout.requests[-1]].message.text if layout.requests else ""
     rules = [
         row.message.text
-        for row in layout.rows[layout.setup_end :]
+        for row in layout.rows[layout.system_count :]
         if is_visible(row) and is_system(row.message) and row.priority != "pinned"
     ]
     turns = [
         row
-        for row in layout.rows[layout.setup_end :]
+        for row in layout.rows[layout.system_count :]
         if is_visible(row) and row.priority != "pinned"
     ]
     return describe_task(
