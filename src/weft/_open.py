@@ -27,13 +27,15 @@ def open(
 ) -> Thread:
     """Open the thread with this name, or create it.
 
-    - `target`: the path of a SQLite file, a PostgreSQL URL, an open store, or `None` for a thread
-      in memory. Closing the thread does not close a store that you passed.
-    - `checkpoints`: whether user turns end with a checkpoint.
+    - `target`: where the thread is stored. The path of a SQLite file, a PostgreSQL URL, an open
+      store, or `None` for a thread in memory. Closing the thread does not close a store that you
+      passed.
+    - `checkpoints`: whether user and tool messages end with a checkpoint: a short id that the model
+      reads, and by which it names the messages to compact.
     - `branch`: the branch to work on; by default the thread's current branch. It must exist,
       unless the thread is new.
     - `scope`: the name of a prefix index that new messages are added to. The gateway has one for
-      each API key, and finds the conversation that a request continues in it.
+      each API key, and uses it to find which conversation a request continues.
     - `budget`: a limit on the size of the compiled thread, for this handle only.
     - `models`: a function from a model's name to an object that can be asked. By default, the name
       finds a provider whose key is in the environment; `weft-offline` needs none.

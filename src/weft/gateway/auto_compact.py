@@ -1,13 +1,13 @@
-"""Automatic compaction of live sessions, before the window of the client's model overflows.
+"""Automatic compaction of conversations, before the window of the client's model overflows.
 
-A client sends its whole conversation with every request. If a request would not fit the model's
-window, the recorded thread is compacted first, and the compacted conversation is sent. The client
-does not notice. There are two ways:
+A client sends its whole conversation with every request, and the gateway has recorded it in a
+thread. If a request would not fit the model's window, the thread is compacted first, and the
+compacted conversation is sent. The client does not notice. There are two ways:
 
-- After an answer, if the window is nearly full and a summary model is configured: the model writes
+- After an answer, if the window is nearly full and a summary model is configured, the model writes
   a summary in the background, while the client continues. No request waits for it.
-- Before a request that does not fit, or after the upstream refused one as too long: an extract,
-  without a model.
+- Before a request that does not fit, or after the upstream refused one as too long, old turns are
+  replaced with an extract, without a model.
 
 The size of a conversation is the size that the upstream reported last, plus an estimate of the
 messages since. A failing, slow or missing model never blocks a request, and no failure here fails
@@ -17,7 +17,7 @@ an exchange: the request is then sent unchanged.
 import asyncio
 import sys
 import time
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from threading import Lock, Thread as WorkerThread
 
@@ -36,12 +36,12 @@ from weft.client import (
 from weft.compact import CompactResult, Limits, limits_of
 from weft.errors import WeftError
 from weft.ids import Id
-from weft.model import JsonObject, Message, Request
+from weft.model import JsonObject, Message, Request, Tool
 from weft.store import Store
 from weft.thread import CompactOptions, Thread, drive, open as open_thread
 from weft.tokens import counter_for_model
 
-from .records import RequestLocation, read_conversation
+from .records import RequestLocation, put_newest, read_conversation
 
 NEARLY_FULL = 0.85
 """How full the window must be before a summary is written in the background."""
@@ -50,9 +50,9 @@ TIMEOUT, RETRIES, TARGET = 60.0, 1, 0.5
 """The defaults of `[compaction]`."""
 
 BYTES_PER_TOKEN = 3
-"""Fewer than in most texts, so that the estimate is rather too high than too low."""
-REPORTED_SIZES = 10_000
-"""How many conversations' reported sizes are kept."""
+"""Fewer than in most texts, so that the estimate errs on the high side."""
+MAX_REPORTED_SIZES = 10_000
+"""For how many conversations the last reported size is remembered."""
 
 
 class CompactedRequest(Struct, frozen=True):
@@ -74,7 +74,7 @@ class ReportedSize(Struct, frozen=True):
 
 
 class SessionCompactor:
-    """Compacts the threads of live sessions; one per gateway."""
+    """Compacts the threads of conversations that clients continue; one per gateway."""
 
     def __init__(
         self,
@@ -103,8 +103,8 @@ class SessionCompactor:
     ) -> CompactedRequest | None:
         """Compact the conversation of a request if it does not fit, or in any case with `force`.
 
-        `body_bytes` is the size of the client's body, `proven` are the commits of the answers that
-        the request is proven to echo. Returns `None` if nothing was changed.
+        `body_bytes` is the size of the client's body. `echoed_commits` are the commits of the
+        stored answers that the request contains. Returns `None` if nothing was changed.
         """
         if not force and not self._may_be_full(location, model, body_bytes):
             return None
@@ -123,10 +123,7 @@ class SessionCompactor:
         """Remember the reported size; if the window is nearly full, start a background summary."""
         key = (location.thread, location.branch)
         with self._lock:
-            self._reported.pop(key, None)
-            self._reported[key] = ReportedSize(tokens, body_bytes)
-            if len(self._reported) > REPORTED_SIZES:
-                del self._reported[next(iter(self._reported))]
+            put_newest(self._reported, key, ReportedSize(tokens, body_bytes), MAX_REPORTED_SIZES)
             is_due = tokens > self._limits(model).max_tokens * NEARLY_FULL
             if not is_due or self._settings.model is None or key in self._running:
                 return
@@ -158,7 +155,7 @@ class SessionCompactor:
         thread = open_thread(self._store, location.thread, branch=location.branch)
         if thread.head is None or thread.head.id != location.head:
             return None  # another request continued the conversation meanwhile
-        options = self._options(thread, model, request, force)
+        options = self._options(thread, model, request.tools, force=force)
         if options is None:
             return None
         result = _run_compaction(thread, None, options, None)
@@ -172,31 +169,35 @@ class SessionCompactor:
         return CompactedRequest(compacted, messages, result)
 
     def _options(
-        self, thread: Thread, model: Model, request: Request | None, force: bool
+        self,
+        thread: Thread,
+        model: Model,
+        tools: Sequence[Tool] | None = None,
+        *,
+        threshold: float = 1.0,
+        force: bool = False,
     ) -> CompactOptions | None:
         """The options of a compaction to the target; `None` if the conversation fits.
 
-        Without a request, a conversation fits until the window is nearly full.
+        It fits if it fills at most the share `threshold` of the space for it. `tools` are those of
+        the request; by default, those of the thread.
         """
         counter, limits = counter_for_model(model), self._limits(model)
         context = thread.compile()
         message_tokens = sum(counter.message(message) for message in context.sendable)
-        tool_tokens = counter.tools(context.tools if request is None else request.tools)
-        is_reported = context.token_source.startswith("api:")
-        size = context.calibrated if is_reported else message_tokens + tool_tokens
-        is_full = size > (
-            limits.max_tokens if request is not None else limits.max_tokens * NEARLY_FULL
-        )
-        if not force and not is_full:
+        tool_tokens = counter.tools(context.tools if tools is None else tools)
+        size = context.calibrated if context.is_reported else message_tokens + tool_tokens
+        if not force and size <= limits.max_tokens * threshold:
             return None
         budget, limit = limits.target_tokens, limits.max_tokens
         if force:
             # The window is smaller than the catalogue says, but nobody knows by how much.
             budget, limit = min(budget, size // 2), min(limit, size * 3 // 4)
-        overhead = max(0, size - message_tokens)
+        # The tools and the vendor's own additions, which stay after the compaction.
+        other_tokens = max(0, size - message_tokens)
         return CompactOptions(
-            budget=max(1, budget - overhead),
-            limit=max(1, limit - overhead),
+            budget=max(1, budget - other_tokens),
+            limit=max(1, limit - other_tokens),
             prompt=self._settings.prompt,
             trigger="auto",
             fallback=True,
@@ -208,7 +209,7 @@ class SessionCompactor:
         name, branch = key
         try:
             thread = open_thread(self._store, name, branch=branch)
-            options = self._options(thread, model, None, force=False)
+            options = self._options(thread, model, threshold=NEARLY_FULL)
             if options is not None:
                 client = self._find_client(model)
                 seconds = self._settings.timeout or TIMEOUT
@@ -230,7 +231,7 @@ class SessionCompactor:
         try:
             route = find_route(
                 model.name if name == SAME_MODEL else name,
-                "",
+                "",  # no client, so no protocol is preferred
                 self._providers,
                 self._catalog,
                 has_credentials=False,

@@ -221,18 +221,18 @@ class DigestCache:
         return self._digests.get((thread, commit))
 
     def put(self, thread: str, commit: Id, system: bytes, tools: bytes) -> None:
-        _put_newest(self._digests, (thread, commit), (system, tools), self._limit)
+        put_newest(self._digests, (thread, commit), (system, tools), self._limit)
 
     def put_location(self, location: RequestLocation) -> None:
         """Keep the digests of a recorded request or answer."""
         commit = bytes.fromhex(location.head)
         self.put(location.thread, commit, location.system, location.tools)
-        _put_newest(self._is_edited, commit, location.is_edited, self._limit)
+        put_newest(self._is_edited, commit, location.is_edited, self._limit)
 
     def put_request(self, location: RequestLocation) -> None:
         """Keep which exchange asked last at this commit."""
         key = location.thread, location.head
-        _put_newest(self._newest, key, location.exchange, self._limit)
+        put_newest(self._newest, key, location.exchange, self._limit)
 
     def is_asked_again(self, location: RequestLocation) -> bool:
         """Whether a newer exchange made the same request."""
@@ -244,7 +244,7 @@ class DigestCache:
         return self._is_edited.get(commit)
 
 
-def _put_newest(cache: dict[Key, Value], key: Key, value: Value, limit: int) -> None:
+def put_newest(cache: dict[Key, Value], key: Key, value: Value, limit: int) -> None:
     """Add an item as the newest one; the oldest is removed if there are more than `limit`."""
     cache.pop(key, None)
     cache[key] = value

@@ -41,12 +41,15 @@ def append(handle: Handle, draft: Draft, *, checkpoint: bool = True) -> CommitIn
     """
 
     def make_draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
-        message = draft.messages[0]
+        message, no_merged_parents = draft.messages[0], ()
         if not (checkpoint and handle.checkpoints and message.role in TURN_ROLES):
-            return draft, ()
+            return draft, no_merged_parents
         with_checkpoint = _with_checkpoint(handle, message, head)
-        return structs.replace(draft, messages=(with_checkpoint, *draft.messages[1:])), ()
+        messages = (with_checkpoint, *draft.messages[1:])
+        return structs.replace(draft, messages=messages), no_merged_parents
 
+    # A message can follow any head. If the head has moved, `make_draft` is called again, so the
+    # checkpoint's id is always made from the head that the message follows.
     return handle.land("append", make_draft, any_head=True)
 
 
@@ -61,11 +64,12 @@ def content_draft(
     media: tuple[Block, ...] = (),
     attachments: tuple[Message, ...] = (),
 ) -> Draft:
-    """The draft that appends a content; without a `note`, the note is made from its text.
+    """The draft of a message with this content; without a `note`, the note is made from its text.
 
     `media` are blocks that follow the text. `attachments` are entries that are stored beside the
     message and that no model sees.
     """
+    # Most calls have none of these arguments, so the checks are skipped.
     if metadata is not None or generation_config is not None or reminder is not None:
         check_objects(metadata=metadata, generation_config=generation_config)
         check_texts(reminder=reminder)
@@ -79,6 +83,7 @@ def content_draft(
         if metadata is not None and METADATA_KEY in metadata:
             raise WrongValue("metadata", f"must not have the key {METADATA_KEY!r}: Weft uses it")
         metadata = {**(metadata or {}), METADATA_KEY: hidden}
+    # True: not stored, but derived from the message whenever it is read.
     stored_note: str | bool = _default_note(typed_content, message, kind) if note is None else note
     if media:
         message = _with_media(message, media)
@@ -99,8 +104,8 @@ def results_draft(
 ) -> Draft:
     """The draft of one message with all results of a turn, then the text and the reminder.
 
-    Without results the role is `user`. This happens if the agent's own compaction has removed the
-    calls.
+    Without results the role is `user`. This happens if the model called `compact` in this turn, and
+    all calls of the turn were removed.
     """
     check_texts(text=text, reminder=reminder)
     check_objects(metadata=metadata)
@@ -111,7 +116,7 @@ def results_draft(
         blocks.append(Reminder(reminder))
     kind = "tool_io" if results else "dialogue"
     message = Message("tool" if results else "user", tuple(blocks))
-    if note is None:
+    if note is None:  # stored, because the text of results is not read for a derived note
         note = auto_note(kind, message.text)
     return Draft("append", Append(kind), (message,), note, metadata)
 

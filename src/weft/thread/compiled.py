@@ -445,6 +445,11 @@ class CompiledContext:
         return self.tokens if calibration is None else max(0, self.tokens + calibration.correction)
 
     @property
+    def is_reported(self) -> bool:
+        """Whether `calibrated` comes from a vendor's report."""
+        return self._calibration is not None
+
+    @property
     def token_source(self) -> str:
         """Where `calibrated` comes from: a vendor's report (`api:100+50`), or a tokenizer."""
         return self._counter_name if self._calibration is None else self._calibration.source
