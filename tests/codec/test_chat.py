@@ -569,6 +569,22 @@ def test_system_policies(system, messages):
     assert [(message["role"], message["content"]) for message in done] == messages
 
 
+@pytest.mark.parametrize(
+    ("blocks", "members"),
+    [
+        ((ToolCall("c1", "f", "{}"),), {"content": None, "tool_calls": [call()]}),
+        ((Thinking("t"),), {"reasoning_content": "t", "content": None}),
+        ((Text("a"), Text("b")), {"content": [{"type": "text", "text": t} for t in "ab"]}),
+        ((), {"content": ""}),
+    ],
+)
+def test_an_answer_without_a_form_is_added_to_a_body_of_chat(blocks, members):
+    request = decode({"role": "user", "content": "u"})
+    answer = Message("assistant", blocks)  # as a thread has it, if it was not decoded
+    request = structs.replace(request, messages=(*request.messages, answer))
+    assert encode(request).body["messages"][1:] == [{"role": "assistant", **members}]
+
+
 @pytest.mark.parametrize("is_native", [True, False])
 def test_a_merged_system_message_is_not_adapted_to_an_older_server(is_native):
     parts = [{"type": "text", "text": text} for text in "BC"]

@@ -8,7 +8,7 @@ from msgspec import structs
 
 import weft
 from weft.history import Draft
-from weft.model import Message, Text
+from weft.model import Message, Origin, Redacted, Text, ToolCall, ToolResult, texts
 from weft.store import MemoryStore, Store
 from weft.thread import archive_bytes, export_bytes, forget, fsck, import_bytes, read_origin
 
@@ -101,6 +101,24 @@ def test_added_messages_follow_the_others(value: Any, member: str | None, more: 
     assert (exported, losses) == (wanted, [])
     if member is not None:
         assert list(exported) == list(value)
+
+
+@pytest.mark.parametrize("value", [BODY, CHAT, GEMINI, RESPONSES], ids=lambda value: len(value))
+def test_added_calls_and_results_follow_the_others(value: Any) -> None:
+    store = taken(value)
+    thread = weft.open(store, thread="t")
+    calls = (ToolCall("call_1", "f", "{}"), ToolCall("call_2", "f", "{}"))
+    sealed = Redacted("c2VhbGVk")  # only Anthropic can read it
+    thread.assistant(Message("assistant", (sealed, *calls), origin=Origin("anthropic")))
+    results = [ToolResult("call_1", (Text("one"),)), ToolResult("call_2", (Text("two"),))]
+    thread.tool_results(results, text="and now?")
+    exported, _ = written(store)
+    again = weft.open(taken(exported), thread="t").compile().messages
+    blocks = [block for message in again[-4:] for block in message.blocks]
+    assert [block.id for block in blocks if isinstance(block, ToolCall)] == ["call_1", "call_2"]
+    answered = [(b.call_id, *texts(b.content)) for b in blocks if isinstance(b, ToolResult)]
+    assert answered == [("call_1", "one"), ("call_2", "two")]
+    assert any(isinstance(block, Text) and block.text == "and now?" for block in blocks)
 
 
 def test_json_lines_stay_lines() -> None:

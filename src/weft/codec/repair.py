@@ -266,6 +266,10 @@ def arrange(
         _show_vendor_summaries(turns, rules.protocol, losses)
     system = _remove_system(turns, policy, losses)
     if native:
+        for turn in turns:  # a thread that was imported from a body may have other answers too
+            origin = turn.message.origin
+            if origin is not None and origin.protocol != rules.protocol:
+                drop_unsupported(turn, request, rules, losses)
         if policy == "demote" or (enforce and policy == "auto" and rules.inline_system == "placed"):
             turns = _move_system_after_results(turns, losses)
         _place_system(turns, rules, model, policy, losses, native=not enforce)
@@ -361,7 +365,7 @@ def _make_valid(
     for turn in system:
         refuse_non_text(request, turn)
         _drop_billing_line(turn, losses)
-        _drop_unsupported(turn, request, rules, losses)
+        drop_unsupported(turn, request, rules, losses)
     result_parts = partial(
         supported_result_parts,
         request=request,
@@ -376,7 +380,7 @@ def _make_valid(
             if role in SYSTEM_ROLES:
                 if not _is_absent(turn, losses):
                     refuse_non_text(request, turn)
-                    _drop_unsupported(turn, request, rules, losses)
+                    drop_unsupported(turn, request, rules, losses)
                     pairing.add_system(turn)
                 continue
             if not _reduce_turn(turn, request, rules, losses):
@@ -467,7 +471,7 @@ def _reduce_turn(turn: Turn, request: Request, rules: Rules, losses: Losses) -> 
     """Drop the content that this protocol does not support; false if nothing is left."""
     if _is_absent(turn, losses):
         return False
-    _drop_unsupported(turn, request, rules, losses)
+    drop_unsupported(turn, request, rules, losses)
     if turn.role not in rules.roles and turn.role != "tool":
         losses.add(turn.position, "role_unsupported", f"{turn.role} -> user")
         turn.role = "user"
@@ -553,7 +557,7 @@ def _remove_system(turns: list[Turn], policy: SystemPolicy, losses: Losses) -> l
     return system + later
 
 
-def _drop_unsupported(turn: Turn, request: Request, rules: Rules, losses: Losses) -> None:
+def drop_unsupported(turn: Turn, request: Request, rules: Rules, losses: Losses) -> None:
     """Drop blocks that this protocol does not support, and report them and all vendor members."""
     message = turn.message
     if message.ext is not None:

@@ -83,7 +83,7 @@ from .cache import (
     place_marks,
 )
 from .fields import FIELDS, decode_params, encode_params, make_enforceable
-from .wire import MAX_MARKS, PROTOCOL, REQUEST_SETUP
+from .wire import DECODED_MEMBERS, MAX_MARKS, PROTOCOL
 
 WEB_SEARCH: JsonObject = {"type": "web_search_20250305", "name": "web_search"}
 SEARCH_MEMBERS = frozenset({"allowed_domains", "blocked_domains", "user_location"})
@@ -142,11 +142,11 @@ def decode_request(
     raws = objects(body.get("messages"), "messages")
     messages += known
     messages += _decode_messages(raws, len(known), offset, marks)
-    params, rest = decode_params(body)
-    tools = _decode_tools(body, marks, rest)
-    raw = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
+    params, unmapped = decode_params(body)
+    tools = _decode_tools(body, marks, unmapped)
+    raw = {key: value for key, value in body.items() if key not in DECODED_MEMBERS}
     if "tools" in body and not tools:
-        raw["tools"] = rest["tools"] = body["tools"]  # empty, or null
+        raw["tools"] = unmapped["tools"] = body["tools"]  # empty, or null
     inline_count = sum(1 for _ in takewhile(is_system, messages[offset:]))
     if inline_count:
         raw[INLINE] = inline_count
@@ -159,7 +159,7 @@ def decode_request(
         params=params,
         marks=marks,
         raw={PROTOCOL: raw},
-        rest=rest,
+        rest=unmapped,
         wire=Wire(PROTOCOL, _locator(body), part_name),
     )
 
@@ -192,7 +192,7 @@ def _decode_messages(
 
 
 def _decode_tools(
-    body: JsonObject, marks: dict[Position, Any], rest: dict[str, Any]
+    body: JsonObject, marks: dict[Position, Any], unmapped: dict[str, Any]
 ) -> tuple[Tool, ...]:
     raws = body.get("tools")
     if raws is None:
@@ -203,7 +203,7 @@ def _decode_tools(
             marks["tools", number] = raw["cache_control"]
         kind = raw.get("type")
         if kind == "custom":
-            rest[f"tools[{number}].type"] = None  # the default type
+            unmapped[f"tools[{number}].type"] = None  # the default type
         with path_prefix(f"tools[{number}]"):
             name = text_of(raw, "name") if "name" in raw or kind is None else str(kind)
             description = optional(raw, "description", str)

@@ -7,8 +7,8 @@ from weft.model import ErrorKind, StopKind
 PROTOCOL = "anthropic"
 VERSION = "2023-06-01"
 
-REQUEST_SETUP = frozenset({"model", "messages", "system", "tools"})
-"""Members for the conversation and the tools; all others are parameters."""
+DECODED_MEMBERS = frozenset({"model", "messages", "system", "tools"})
+"""Members that are decoded completely. `Request.raw` keeps all others."""
 
 LEGAL_CALL_ID = re.compile(r"^[a-zA-Z0-9_-]+\Z")
 REFUSED_IN_CALL_ID = re.compile(r"[^a-zA-Z0-9_-]")

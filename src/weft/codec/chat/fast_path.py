@@ -22,7 +22,7 @@ from weft.codec.fast_path import (
 from weft.codec.repair import NO_RESULT
 
 from .fields import FIELDS
-from .messages import legal_id, report_outcome
+from .messages import add_error_flag_loss, legal_id
 
 
 class Developer(Shape, tag="developer", tag_field="role"):
@@ -55,9 +55,9 @@ def read(body: bytes | str) -> SimpleBody:
     return simple
 
 
-def _normalise_content(message: Assistant, number: int, rest: dict[str, None]) -> None:
-    """Make the content of an answer with calls a string or null; adds its path to `rest` if that
-    changed it."""
+def _normalise_content(message: Assistant, number: int, unmapped: dict[str, None]) -> None:
+    """Make the content of an answer with calls a string or null; adds its path to `unmapped` if
+    that changed it."""
     content = message.content
     if not message.tool_calls:
         if not content:
@@ -71,7 +71,7 @@ def _normalise_content(message: Assistant, number: int, rest: dict[str, None]) -
         message.content = None
     else:
         return
-    rest[f"messages[{number}].content"] = None
+    unmapped[f"messages[{number}].content"] = None
 
 
 def write(simple: SimpleBody, target: Target, losses: Losses) -> list[Any]:
@@ -81,7 +81,7 @@ def write(simple: SimpleBody, target: Target, losses: Losses) -> list[Any]:
         raise NotSimple
     for flag in simple.error_flags:
         is_added = flag.content in (NO_RESULT, [Text("text", NO_RESULT)])
-        report_outcome(flag.path, flag.is_error, is_added, losses)
+        add_error_flag_loss(flag.path, flag.is_error, is_added, losses)
     return simple.messages
 
 

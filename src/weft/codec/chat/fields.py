@@ -217,14 +217,14 @@ FIELDS = FieldTable(
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
     """The parameters of a body, and the values that have no field, by path."""
-    params, rest = FIELDS.decode(body)
+    params, unmapped = FIELDS.decode(body)
     if body.get("functions") is not None:
-        rest["functions"] = None  # the deprecated name of `tools`
+        unmapped["functions"] = None  # the deprecated name of `tools`
     if body.get("tools") == []:
-        rest["tools"] = []
+        unmapped["tools"] = []
     for key, value in optional_object(body, "stream_options").items():
-        rest[f"stream_options.{key}"] = value
-    return params, rest
+        unmapped[f"stream_options.{key}"] = value
+    return params, unmapped
 
 
 def encode_params(

@@ -2,10 +2,10 @@
 
 An assistant message spreads one turn over several members. They are read in the order in which a
 model produces them: thinking, content, refusal, calls, audio. If it is not clear from a block which
-member it came from, its `ext` has the name of that member, under `item`.
+member it came from, its `ext` has the name of that member, under the key `item`.
 
 The deprecated `functions` API allowed one call per turn, in `function_call`, without an id. The
-role `function` answered it. Such a call gets an id from the position of its message.
+role `function` was for its result. Such a call gets an id from the number of its message.
 
 A message of this protocol is written back member by member. A turn of another protocol may become
 several messages: each tool result becomes a `tool` message. Images and documents of results, which
@@ -13,6 +13,7 @@ a `tool` message cannot contain, follow in a `user` message that names the calls
 
 `decode_common` and `write_common` are shortcuts for the most frequent kinds of messages. They give
 the same result as the other functions in a fraction of the time, and `None` for other messages.
+They are used for requests that `fast_path.py` does not translate as a whole.
 """
 
 from collections.abc import Iterator
@@ -80,7 +81,8 @@ from .wire import (
     THINKING_MEMBERS,
 )
 
-COMMON_MEMBERS = frozenset({"role", "content"})
+BASE_MEMBERS = frozenset({"role", "content"})
+"""Members that messages of all roles have."""
 
 AUDIO_CONTENT = frozenset({"data", "expires_at", "transcript"})
 """Members of an answer's audio that later requests leave out, because they refer to its id."""
@@ -90,18 +92,21 @@ LocatedBlock = tuple[str, Block]
 
 
 def decode_message(raw: JsonObject, number: int = 0) -> Message:
-    """Decode one message. `number` is its number, from which a deprecated function call gets its
-    id."""
+    """Decode one message.
+
+    A deprecated function call and its result have no id. They get one from `number`, which is the
+    number of the message with the call.
+    """
     role = text_of(raw, "role")
     return ROLE_DECODERS.get(role, _decode_any)(raw, role, number)
 
 
 def _decode_any(raw: JsonObject, role: str, _number: int) -> Message:
     blocks, form = decode_content(raw)
-    if raw.keys() <= COMMON_MEMBERS:
+    if raw.keys() <= BASE_MEMBERS:
         return Message(role, blocks, form=form)
     name = raw.get("name")
-    known = COMMON_MEMBERS | {"name"} if isinstance(name, str) else COMMON_MEMBERS
+    known = BASE_MEMBERS | {"name"} if isinstance(name, str) else BASE_MEMBERS
     return Message(
         role,
         blocks,
@@ -113,7 +118,7 @@ def _decode_any(raw: JsonObject, role: str, _number: int) -> Message:
 
 def _decode_tool(raw: JsonObject, role: str, _number: int) -> Message:
     content, form = decode_content(raw)
-    known = COMMON_MEMBERS | {"tool_call_id"}
+    known = BASE_MEMBERS | {"tool_call_id"}
     name = raw.get("name")
     if isinstance(name, str):
         known |= {"name"}
@@ -127,15 +132,15 @@ def _decode_tool(raw: JsonObject, role: str, _number: int) -> Message:
 
 
 def _decode_function(raw: JsonObject, role: str, number: int) -> Message:
-    """The answer to a deprecated function call; the request links it to its call."""
+    """The result of a deprecated function call; `number` is that of the message with the call."""
     content, form = decode_content(raw)
     result = ToolResult(legacy_id(number), content, name=text_of(raw, "name"), form=form)
-    rest = (unknown_members(raw, COMMON_MEMBERS | {"name"}, PROTOCOL) or {}).get(PROTOCOL, {})
-    return Message("tool", (result,), ext={PROTOCOL: {**rest, "role": role}})
+    unknown = own_members(unknown_members(raw, BASE_MEMBERS | {"name"}, PROTOCOL))
+    return Message("tool", (result,), ext={PROTOCOL: {**unknown, "role": role}})
 
 
 def _decode_assistant(raw: JsonObject, role: str, number: int) -> Message:
-    known = set(COMMON_MEMBERS)
+    known = set(BASE_MEMBERS)
     name = raw.get("name")
     if isinstance(name, str):
         known.add("name")
@@ -171,7 +176,7 @@ def find_blocks(raw: JsonObject, number: int, known: set[str]) -> Iterator[Locat
     refusal = raw.get("refusal")
     if isinstance(refusal, str) and refusal:
         known.add("refusal")
-        yield "refusal", Refusal(refusal, _item("refusal") if form == "list" else None)
+        yield "refusal", Refusal(refusal, _source_member("refusal") if form == "list" else None)
     calls = raw.get("tool_calls")
     if calls:
         known.add("tool_calls")
@@ -179,10 +184,9 @@ def find_blocks(raw: JsonObject, number: int, known: set[str]) -> Iterator[Locat
     legacy = as_object(raw.get("function_call"))
     if legacy is not None and legacy.get("name"):
         known.add("function_call")
-        call = ToolCall(
-            legacy_id(number), *_name_and_text(legacy, "arguments"), ext=_item("function_call")
-        )
-        yield "function_call", call
+        name, arguments = _name_and_text(legacy, "arguments")
+        ext = _source_member("function_call")
+        yield "function_call", ToolCall(legacy_id(number), name, arguments, ext=ext)
     audio = as_object(raw.get("audio"))
     if audio is not None and audio.get("id"):
         known.add("audio")
@@ -198,12 +202,12 @@ def _find_calls(calls: Any) -> Iterator[LocatedBlock]:
 
 
 def _find_thinking(raw: JsonObject, known: set[str]) -> LocatedBlock | None:
-    item = next((name for name in THINKING_MEMBERS if isinstance(raw.get(name), str)), None)
+    text_member = next((name for name in THINKING_MEMBERS if isinstance(raw.get(name), str)), None)
     signature, details = raw.get(REASONING_SIGNATURE), raw.get(REASONING_DETAILS)
     block_members: JsonObject = {}
-    if item is not None:
-        block_members["item"] = item
-        known.add(item)
+    if text_member is not None:
+        block_members["item"] = text_member
+        known.add(text_member)
     if isinstance(signature, str):
         known.add(REASONING_SIGNATURE)
     else:
@@ -211,10 +215,10 @@ def _find_thinking(raw: JsonObject, known: set[str]) -> LocatedBlock | None:
     if details:
         block_members[REASONING_DETAILS] = details
         known.add(REASONING_DETAILS)
-    if item is None and signature is None and not details:
+    if text_member is None and signature is None and not details:
         return None
-    text = cast(str, raw[item]) if item is not None else ""
-    path = item or (REASONING_SIGNATURE if signature is not None else REASONING_DETAILS)
+    text = cast(str, raw[text_member]) if text_member is not None else ""
+    path = text_member or (REASONING_SIGNATURE if signature is not None else REASONING_DETAILS)
     return path, Thinking(text, signature, {PROTOCOL: block_members} if block_members else None)
 
 
@@ -226,6 +230,7 @@ def decode_call(raw: JsonObject) -> ToolCall:
     if inner is None:
         raise wrong(kind, raw.get(kind), "an object")
     name, arguments = _name_and_text(inner, key)
+    # No other members and a known type: there is nothing to keep in `ext`.
     if len(raw) == 3 and len(inner) == 2 and "type" in raw and call_type == kind:
         return ToolCall(text_of(raw, "id"), name, arguments, custom=kind == "custom")
     ext = {member: value for member, value in raw.items() if member not in ("id", "type", kind)}
@@ -250,8 +255,8 @@ def _name_and_text(raw: JsonObject, key: str) -> tuple[str, str]:
 
 def decode_audio_answer(raw: JsonObject) -> Audio:
     """Decode audio of the assistant, to which later requests refer by id."""
-    rest = {key: value for key, value in raw.items() if key != "id"}
-    return Audio(FileRef(str(raw["id"])), {PROTOCOL: rest} if rest else None)
+    other_members = {key: value for key, value in raw.items() if key != "id"}
+    return Audio(FileRef(str(raw["id"])), {PROTOCOL: other_members} if other_members else None)
 
 
 def legacy_id(number: int) -> str:
@@ -259,7 +264,8 @@ def legacy_id(number: int) -> str:
     return f"function_call_{number}"
 
 
-def _item(name: str) -> Ext:
+def _source_member(name: str) -> Ext:
+    """The `ext` of a block that came from this member of its message."""
     return {PROTOCOL: {"item": name}}
 
 
@@ -271,8 +277,8 @@ def own_members(ext: Ext | None) -> JsonObject:
 def write_assistant(blocks: tuple[Block, ...] | list[Block], *, as_list: bool) -> JsonObject:
     """The members of an assistant message with these blocks, without its role.
 
-    With `as_list`, `content` is a list, which may contain refusals too. Without text there is no
-    `content`.
+    With `as_list`, `content` is a list, which may contain refusals too. It is left out if no block
+    belongs into it.
     """
     body: JsonObject = {}
     content: list[Block] = []
@@ -301,12 +307,14 @@ def write_assistant(blocks: tuple[Block, ...] | list[Block], *, as_list: bool) -
 def write_thinking(block: Thinking, body: JsonObject) -> None:
     """Add thinking to the member that it came from; the texts of several blocks are joined."""
     fields = own_members(block.ext)
-    item = fields.get("item", "" if fields or block.signature else THINKING_MEMBERS[0])
-    if item or block.text:
-        item = item or THINKING_MEMBERS[0]
-        body[item] = body.get(item, "") + block.text
+    source_member = fields.get("item")
+    # A block with only a signature or details came from a message without a member for the text.
+    has_text_member = source_member or block.text or not (fields or block.signature)
+    if has_text_member:
+        member = source_member or THINKING_MEMBERS[0]
+        body[member] = body.get(member, "") + block.text
     if block.signature is not None:
-        body[REASONING_SIGNATURE] = block.signature
+        body[REASONING_SIGNATURE] = block.signature  # signatures cannot be joined: the last one
     if REASONING_DETAILS in fields:
         body[REASONING_DETAILS] = [*body.get(REASONING_DETAILS, ()), *fields[REASONING_DETAILS]]
 
@@ -342,9 +350,9 @@ ASSISTANT_BLOCKS = frozenset({*TEXT_BLOCKS, Thinking, ToolCall, Audio, Opaque})
 OTHER_BLOCKS = frozenset({*TEXT_BLOCKS, Image, File, Audio, ToolResult, Opaque})
 
 
-def write_message(message: Message, role: str | None = None) -> JsonObject:
+def write_message(message: Message) -> JsonObject:
     """Write one message of this protocol."""
-    body: JsonObject = {"role": role or message.role}
+    body: JsonObject = {"role": message.role}
     blocks, form = message.blocks, message.form
     if len(blocks) == 1 and isinstance(blocks[0], ToolResult):
         result = blocks[0]
@@ -355,7 +363,7 @@ def write_message(message: Message, role: str | None = None) -> JsonObject:
             body["name"] = result.name
     elif message.role == "assistant":
         body.update(write_assistant(blocks, as_list=form == "list"))
-        blocks = () if form in ("text", "list") or "content" in body else blocks
+        blocks = ()  # all are in `body`; if `content` is missing there, it is empty
     if form == "null":
         body["content"] = None
     elif "content" not in body and form != "absent":
@@ -374,7 +382,7 @@ class Writer:
         self.request = request
         self.losses = losses
 
-    def turn(self, turn: Turn) -> list[JsonObject]:
+    def write_turn(self, turn: Turn) -> list[JsonObject]:
         """The messages that one turn becomes; `write_common` writes most turns faster."""
         self._drop_unsupported(turn)
         convert = self._convert if turn.role == "assistant" else self._convert_other
@@ -384,12 +392,12 @@ class Writer:
             report_dropped_message(turn, self.losses)
             return []
         if turn.role == "assistant":
-            return [self._assistant(turn)]
+            return [self._write_assistant(turn)]
         if not any(isinstance(block, ToolResult) for block in turn.blocks):
-            return self._text_message(turn, list(turn.blocks))
-        return self._result_messages(turn)
+            return self._write_other_blocks(turn, list(turn.blocks))
+        return self._write_results(turn)
 
-    def _result_messages(self, turn: Turn) -> list[JsonObject]:
+    def _write_results(self, turn: Turn) -> list[JsonObject]:
         """The `tool` messages of a turn, then the media of its results, then its other blocks."""
         messages: list[JsonObject] = []
         moved_media: list[Block] = []
@@ -397,7 +405,7 @@ class Writer:
         other_positions: list[Position] = []
         for block, position in zip(turn.blocks, turn.positions, strict=True):
             if isinstance(block, ToolResult):
-                messages.append(self._result(block, position, moved_media))
+                messages.append(self._write_result(block, position, moved_media))
             else:
                 other_blocks.append(block)
                 other_positions.append(position)
@@ -406,7 +414,7 @@ class Writer:
         for position in other_positions:
             self.losses.add(position, "beside_results_moved")
         if other_blocks:
-            messages += self._text_message(turn, other_blocks)
+            messages += self._write_other_blocks(turn, other_blocks)
         return messages
 
     def _drop_unsupported(self, turn: Turn) -> None:
@@ -435,10 +443,10 @@ class Writer:
         if isinstance(block, Image):
             report_type(block.source, position, self.losses)
         elif isinstance(block, Audio) and isinstance(block.source, Inline):
-            kind = block.source.media_type
-            new_kind = f"audio/{AUDIO_FORMATS[kind]}"
-            if new_kind != kind:
-                self.losses.add(position, "media_type_changed", f"{kind} -> {new_kind}")
+            media_type = block.source.media_type  # `check_audio` has dropped all unknown types
+            new_type = f"audio/{AUDIO_FORMATS[media_type]}"
+            if new_type != media_type:
+                self.losses.add(position, "media_type_changed", f"{media_type} -> {new_type}")
         return block
 
     def _convert_other(self, block: Block, position: Position) -> Block:
@@ -448,7 +456,8 @@ class Writer:
         self.losses.add(position, "refusal_as_text")
         return Text(block.text)
 
-    def _text_message(self, turn: Turn, blocks: list[Block]) -> list[JsonObject]:
+    def _write_other_blocks(self, turn: Turn, blocks: list[Block]) -> list[JsonObject]:
+        """One message with text and media; none for a system message without blocks."""
         role = "user" if turn.role == "tool" else turn.role
         message = turn.message
         if is_system(message) and not blocks:
@@ -461,14 +470,14 @@ class Writer:
         body: JsonObject = {"role": role, "content": write_content(blocks, form)}
         return [_with_members(body, message)]
 
-    def _assistant(self, turn: Turn) -> JsonObject:
+    def _write_assistant(self, turn: Turn) -> JsonObject:
         has_call = False
         blocks: list[Block] = []
         for block, position in zip(turn.blocks, turn.positions, strict=True):
             written = block
             if isinstance(block, ToolCall):
                 has_call = True
-                written = self._call(block, position)
+                written = self._legal_call(block, position)
             elif has_call and isinstance(block, TEXT_BLOCKS):
                 self.losses.add(position, "text_after_call_moved")
             elif isinstance(block, Audio) and block.ext is not None:
@@ -483,7 +492,8 @@ class Writer:
             body["content"] = None if body.keys() - {"role"} else ""
         return _with_members(body, turn.message)
 
-    def _call(self, block: ToolCall, position: Position) -> ToolCall:
+    def _legal_call(self, block: ToolCall, position: Position) -> ToolCall:
+        """The call with an id and arguments that OpenAI accepts; every change is reported."""
         if block.namespace is not None:
             self.losses.add(position, "namespace_flattened", block.namespace)
         # `item` marks a deprecated function call, which is written as a tool call with an id.
@@ -492,16 +502,17 @@ class Writer:
         if not arguments and not block.custom:
             arguments = "{}"
             report_empty_arguments((*position, "arguments"), self.losses)
-        call_id = self._legal_id(block.id, position)
+        call_id = self._written_id(block.id, position)
         return structs.replace(block, id=call_id, arguments=arguments, ext=ext)
 
-    def _legal_id(self, call_id: str, position: Position) -> str:
+    def _written_id(self, call_id: str, position: Position) -> str:
+        """Like `legal_id`; a new id is reported."""
         legal = legal_id(call_id)
         if legal != call_id:
             report_new_id(call_id, legal, position, self.losses)
         return legal
 
-    def _result(
+    def _write_result(
         self, block: ToolResult, position: Position, moved_media: list[Block]
     ) -> JsonObject:
         """One `tool` message; media, which it cannot contain, is added to `moved_media`."""
@@ -526,7 +537,7 @@ class Writer:
             self.losses.add(position, "list_as_string")
         return {
             "role": "tool",
-            "tool_call_id": self._legal_id(block.call_id, position),
+            "tool_call_id": self._written_id(block.call_id, position),
             "content": write_content(texts, form),
         }
 
@@ -547,20 +558,22 @@ def _with_members(body: JsonObject, message: Message) -> JsonObject:
 
 def _audio_ext(block: Audio) -> Any:
     """The `ext` of an answer's audio without its content."""
-    rest = {key: value for key, value in own_members(block.ext).items() if key not in AUDIO_CONTENT}
-    return {PROTOCOL: rest} if rest else None
+    members = own_members(block.ext)
+    without_content = {key: value for key, value in members.items() if key not in AUDIO_CONTENT}
+    return {PROTOCOL: without_content} if without_content else None
 
 
 TEXT_ROLES = frozenset({"user", "assistant", "system", "developer"})
-"""Roles of messages that may contain nothing but text."""
+"""Roles whose text-only messages `decode_common` decodes."""
 
 
 def decode_common(raw: JsonObject) -> Message | None:
-    """The message, or `None` if it is unusual."""
+    """The message, or `None` if it is not one of the frequent kinds."""
     try:
         role, content, size = raw["role"], raw["content"], len(raw)
         if type(role) is not str:
             return None
+        # `None, None` are the name and the origin; keyword arguments are slower.
         if size == 2:
             if role not in TEXT_ROLES:
                 return None
@@ -580,12 +593,11 @@ def decode_common(raw: JsonObject) -> Message | None:
         if type(content) is str:
             if not content:
                 return None
-            result = ToolResult(call_id, (Text(content),), None, None, False, "text")
-            return Message(role, (result,))
+            return Message(role, (ToolResult(call_id, (Text(content),), form="text"),))
         texts = decode_texts(content, "text")
         if texts is None:
             return None
-        return Message(role, (ToolResult(call_id, texts, None, None, False, "list"),))
+        return Message(role, (ToolResult(call_id, texts, form="list"),))
     except KeyError:
         return None
 
@@ -620,7 +632,7 @@ def _decode_common_answer(content: Any, calls: list[JsonObject]) -> Message | No
 
 
 def write_common(turn: Turn, losses: Losses) -> list[JsonObject] | None:
-    """The messages of a turn; `None`, without reporting anything, if the turn is unusual."""
+    """The messages of a turn; `None`, with no loss reported, if it is not a frequent kind."""
     message = turn.message
     if message.ext is not None or message.name is not None or not turn.blocks:
         return None
@@ -642,7 +654,7 @@ def _write_common_answer(turn: Turn) -> list[JsonObject] | None:
     calls: list[JsonObject] = []
     for block in turn.blocks:
         if type(block) is Text:
-            if block.ext is not None or calls:  # a text behind a call is moved, and reported
+            if block.ext is not None or calls:  # a text after a call is moved, and reported
                 return None
             texts.append(block.text)
             continue
@@ -687,16 +699,16 @@ def report_error_flag(position: Position, result: ToolResult, losses: Losses) ->
     """Report the `is_error` of a result, if it has one."""
     if result.is_error is not None:
         is_added = result.content == (Text(NO_RESULT),)
-        report_outcome(position, result.is_error, is_added, losses)
+        add_error_flag_loss(position, result.is_error, is_added, losses)
 
 
-def report_outcome(
+def add_error_flag_loss(
     position: Position | str, is_error: bool, is_added: bool, losses: Losses
 ) -> None:
-    """Report the `is_error` of a result, which this protocol has no member for.
+    """Add the loss of a result's `is_error`, which this protocol has no member for.
 
-    It is a loss of meaning if the tool failed. `is_added` is whether the result was added by Weft;
-    then its text says that there is no result.
+    The loss is one of meaning if the tool failed. `is_added`: Weft added the result, and its text
+    says that there is none.
     """
     level = "meaning" if is_error and not is_added else "form"
     losses.add(position, "error_flag_dropped", "true" if is_error else "false", level)

@@ -2,7 +2,8 @@
 
 Every message keeps its position, including system and developer messages.
 
-`write_messages` writes messages outside of a request (`codec.outgoing`).
+`write_messages` writes only a thread's messages, for a request that the caller builds: see
+`codec.outgoing`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,9 +20,9 @@ from weft.codec.outgoing import (
     plain_message,
     without_empty_texts,
 )
-from weft.codec.pairing import with_paired_results
+from weft.codec.pairing import turn_of, with_paired_results
 from weft.codec.read import object_of, objects, optional, path_prefix, text_of, with_prefix, wrong
-from weft.codec.repair import Turn, arrange, join_system_text
+from weft.codec.repair import Turn, arrange, drop_unsupported, join_system_text
 from weft.codec.reports import report_tool_members
 from weft.codec.tools import (
     can_define,
@@ -71,18 +72,19 @@ from .messages import (
     write_message,
 )
 from .wire import (
+    DECODED_MEMBERS,
     LEGAL_PARTICIPANT,
     MAX_PARTICIPANT_LENGTH,
     PROTOCOL,
     REFUSED_IN_NAMES,
-    REQUEST_SETUP,
 )
 
 
 def decode_tools(body: JsonObject, marks: dict[Position, Any]) -> tuple[Tool, ...]:
     """The tools of a body: https://platform.openai.com/docs/guides/function-calling
 
-    The deprecated `functions` become tools too. They are written back as `functions`.
+    The deprecated `functions` become tools too. They are written back as `functions`. The cache
+    marks of tools are added to `marks`.
     """
     tools: list[Tool] = []
     for number, raw in enumerate(objects(body.get("tools") or [], "tools")):
@@ -130,7 +132,7 @@ def write_tools(
     original = request.raw.get(PROTOCOL)
     if original is not None:
         if "tools" in original:
-            return original["tools"]  # empty, or null
+            return original["tools"]  # `decode_request` keeps it there only if it is empty or null
         function_count = len(original.get("functions") or ())
         tools = request.tools[: len(request.tools) - function_count]
     else:
@@ -184,11 +186,11 @@ def _custom_format(tool: Tool) -> JsonObject | None:
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
     """Decode a request body; raises `Refused` with the path of an invalid member."""
     marks: dict[Position, Any] = {}
-    params, rest = decode_params(body)
+    params, unmapped = decode_params(body)
     raws = objects(body.get("messages"), "messages")
-    messages = _decode_messages(raws, marks, rest)
+    messages = _decode_messages(raws, marks, unmapped)
     tools = decode_tools(body, marks)
-    raw = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
+    raw = {key: value for key, value in body.items() if key not in DECODED_MEMBERS}
     if body.get("tools"):
         del raw["tools"]
     return Request(
@@ -198,23 +200,25 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         params=params,
         marks=marks,
         raw={PROTOCOL: raw},
-        rest=rest,
+        rest=unmapped,
         wire=Wire(PROTOCOL, _locator(body, raws), part_name),
     )
 
 
 def _decode_messages(
-    raws: list[JsonObject], marks: dict[Position, Any], rest: dict[str, Any]
+    raws: list[JsonObject], marks: dict[Position, Any], unmapped: dict[str, Any]
 ) -> tuple[Message, ...]:
+    """The messages. Their cache marks are added to `marks`, and the paths of members that only this
+    protocol has to `unmapped`."""
     messages: list[Message] = []
     function_call_number = 0  # the message with the last deprecated function call
     for number, raw in enumerate(raws):
         common = decode_common(raw)
         if common is not None:
             messages.append(common)
-            is_usual = common.form == "text" and type(common.blocks[0]) is not ToolCall
-            if common.role == "assistant" and not is_usual:
-                _note_form(raw, number, rest)
+            has_string = common.form == "text" and type(common.blocks[0]) is not ToolCall
+            if common.role == "assistant" and not has_string:
+                _add_unmapped_form(raw, number, unmapped)
             continue
         if raw.get("function_call"):
             function_call_number = number
@@ -225,31 +229,35 @@ def _decode_messages(
             raise with_prefix(f"messages[{number}]", error) from None
         messages.append(message)
         if message.role == "assistant":
-            _note_form(raw, number, rest)
+            _add_unmapped_form(raw, number, unmapped)
         content = raw.get("content")
         if type(content) is list:
-            _take_marks(content, message, number, marks, rest)  # pyright: ignore[reportUnknownArgumentType] - parts, as just read
+            _collect_marks(content, message, number, marks, unmapped)  # pyright: ignore[reportUnknownArgumentType] - parts, as just read
     return tuple(messages)
 
 
-def _note_form(raw: JsonObject, number: int, rest: dict[str, Any]) -> None:
-    """Note in `rest` that an assistant's content has an unusual form, which other protocols do not
-    keep: empty but not null, or a list of one text beside calls."""
+def _add_unmapped_form(raw: JsonObject, number: int, unmapped: dict[str, Any]) -> None:
+    """Add the `content` of an assistant message to `unmapped` if other protocols lose its form: it
+    is absent, an empty string or list, or a list of one text beside calls.
+
+    The value is `None`, because nothing but the form is lost.
+    """
     content = raw.get("content")
     is_empty = not content and (content is not None or "content" not in raw)
     is_single = isinstance(content, list) and len(cast(Any, content)) == 1
     if is_empty or (is_single and raw.get("tool_calls")):
-        rest[f"messages[{number}].content"] = None
+        unmapped[f"messages[{number}].content"] = None
 
 
-def _take_marks(
+def _collect_marks(
     content: list[JsonObject],
     message: Message,
     number: int,
     marks: dict[Position, Any],
-    rest: dict[str, Any],
+    unmapped: dict[str, Any],
 ) -> None:
-    """Collect the cache marks of the parts. OpenAI's own kind is also noted in `rest`."""
+    """Add the cache marks of the parts to `marks`. OpenAI's own kind is also added to `unmapped`,
+    because no other protocol has it."""
     for index, part in enumerate(content):
         if CACHE_CONTROL not in part and CACHE_BREAKPOINT not in part:
             continue
@@ -259,11 +267,11 @@ def _take_marks(
         if CACHE_BREAKPOINT in part:
             mark = part[CACHE_BREAKPOINT]
             marks[*position, CACHE_BREAKPOINT] = mark
-            rest[f"messages[{number}].content[{index}].{CACHE_BREAKPOINT}"] = mark
+            unmapped[f"messages[{number}].content[{index}].{CACHE_BREAKPOINT}"] = mark
 
 
 def _part_position(message: Message, number: int, index: int) -> Position:
-    """The position of a content part in the model. A thinking block comes before the content."""
+    """The position of a content part's block. A thinking block comes before the content."""
     first = message.blocks[0]
     if isinstance(first, ToolResult):
         return number, 0, index
@@ -282,10 +290,6 @@ def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Position], s
         return assistant_paths[number]
 
     def locate(position: Position) -> str:
-        if len(position) == 2 and type(number := position[0]) is int:  # the common case
-            raw = raws[number]
-            if raw.get("role") in ("tool", "function"):
-                return f"messages[{number}]"
         match position:
             case ("tools", int(number)):
                 return f"tools[{number}]"
@@ -371,9 +375,10 @@ def _write_messages(request: Request, target: Target, losses: Losses) -> list[Js
     for turn in turns:
         written = write_common(turn, losses)
         if written is None:
-            written = writer.turn(turn)
-            for body in written if is_system(turn.message) else ():
-                _adapt_system(body, turn.position, target.model, losses)
+            written = writer.write_turn(turn)
+            if is_system(turn.message):
+                for body in written:
+                    _adapt_system(body, turn.position, target.model, losses)
         messages += written
     return messages
 
@@ -384,22 +389,55 @@ def _write_native_messages(request: Request, target: Target, losses: Losses) -> 
     - the policy for system messages, unless it is `auto` or `inline`;
     - the adaptation to older servers, if the target's rules are enforced.
     """
-    written = [write_message(message) for message in request.messages]
+    written = [
+        [write_message(message)]
+        if _is_own(message)
+        else _write_other_message(message, number, request, losses)
+        for number, message in enumerate(request.messages)
+    ]
     _add_marks(request, written)
-    merged: list[JsonObject] = []
+    messages: list[JsonObject] = []
     numbers: Iterable[int] = range(len(written))
     if target.system not in ("auto", "inline"):
         turns = arrange(request, RULES, target.model, target.system, losses).turns
         if target.system == "merge":
-            turns = _merge_system(turns, merged)
+            turns = _merge_system(turns, messages)
         for turn in turns:
             if turn.role != turn.message.role:
-                written[turn.number]["role"] = turn.role
+                for body in written[turn.number]:
+                    body["role"] = turn.role
         numbers = [turn.number for turn in turns]
-    if target.enforce:
-        for number in numbers:
-            _adapt_system(written[number], (number,), target.model, losses)
-    return merged + [written[number] for number in numbers]
+    for number in numbers:
+        for body in written[number]:
+            if target.enforce:
+                _adapt_system(body, (number,), target.model, losses)
+            messages.append(body)
+    return messages
+
+
+def _is_own(message: Message) -> bool:
+    """Whether a message was decoded from this protocol, so that `write_message` restores it.
+
+    An exported file has other messages too, if a thread was continued after its import. A decoded
+    message has a form, and a decoded result also has a message of its own.
+    """
+    if message.origin is not None and message.origin.protocol != PROTOCOL:
+        return False
+    blocks = message.blocks
+    if len(blocks) > 1:
+        return message.form != "" and not any(type(block) is ToolResult for block in blocks)
+    if blocks and type(blocks[0]) is ToolResult:
+        return blocks[0].form != ""
+    return message.form != ""
+
+
+def _write_other_message(
+    message: Message, number: int, request: Request, losses: Losses
+) -> list[JsonObject]:
+    """The messages for a message that was not decoded from this protocol."""
+    turn = turn_of(number, message)
+    drop_unsupported(turn, request, RULES, losses)
+    return Writer(request, losses).write_turn(turn)
 
 
 def _adapt_system(body: JsonObject, position: Position, model: Model, losses: Losses) -> None:
@@ -430,8 +468,11 @@ def _merge_system(turns: list[Turn], messages: list[JsonObject]) -> list[Turn]:
     return [turn for turn in turns if not is_system(turn.message)]
 
 
-def _add_marks(request: Request, messages: list[JsonObject]) -> None:
-    """Add the cache marks to the parts that they were set on; the reverse of `_part_position`."""
+def _add_marks(request: Request, written: list[list[JsonObject]]) -> None:
+    """Add the cache marks to the parts that they were set on; the reverse of `_part_position`.
+
+    `written` has the bodies of each message. A message with marks is of this protocol and has one.
+    """
     for position, mark in request.marks.items():
         if not isinstance(position[0], int):
             continue
@@ -441,13 +482,13 @@ def _add_marks(request: Request, messages: list[JsonObject]) -> None:
         index = steps[-1]
         if len(steps) == 1 and isinstance(message.blocks[0], Thinking):
             index -= 1
-        content = messages[position[0]].get("content")
+        content = written[position[0]][0].get("content")
         if isinstance(content, list):
             content[index][key] = mark
 
 
 def write_messages(messages: Sequence[Message]) -> list[JsonObject]:
-    """The list `messages`, with system messages in place."""
+    """The list `messages`. System messages keep their positions."""
     return [body for message in with_paired_results(messages) for body in _bodies(message)]
 
 
@@ -474,6 +515,7 @@ def _supported_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
     for block in plain_blocks(blocks):
         match block:
             case Image(source=source):
+                # An image has no member for a file id, so the id is written as its URL.
                 yield Image(Url(source.id) if isinstance(source, FileRef) else source)
             case File(source=Inline() as source, name=name):
                 yield File(source, name or "file")

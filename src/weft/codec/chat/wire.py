@@ -14,8 +14,9 @@ PROTOCOL = "openai-chat"
 CHUNK = "chat.completion.chunk"
 COMPLETION = "chat.completion"
 
-REQUEST_SETUP = frozenset({"model", "messages"})
-"""Members for the conversation; all others are parameters, except a `tools` list with items."""
+DECODED_MEMBERS = frozenset({"model", "messages"})
+"""Members that are decoded completely. `Request.raw` keeps all others, except a `tools` list with
+items."""
 
 CALL_ID_LENGTH = 40
 """The maximum length of a call id; longer ones are refused ("string too long")."""

@@ -53,7 +53,7 @@ from weft.model import (
 from .blocks import CHECKS, ContentWriter, PartReader, Writer, part_name
 from .fields import FIELDS, decode_params, encode_params, json_schema, require_model
 from .spelling import camel, camel_members, read_spelling, write_spelling
-from .wire import FORM, GEMINI_ROLES, PROTOCOL, REQUEST_SETUP, ROLES
+from .wire import DECODED_MEMBERS, FORM, GEMINI_ROLES, PROTOCOL, ROLES
 
 # Tool definitions: https://ai.google.dev/api/caching#Tool
 #
@@ -256,7 +256,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     raw_members = {
         key: value
         for key, value in body.items()
-        if key not in REQUEST_SETUP or (value is None and key in NULLABLE)
+        if key not in DECODED_MEMBERS or (value is None and key in NULLABLE)
     }
     if form:
         raw_members[FORM] = form

@@ -7,8 +7,8 @@ PROTOCOL = "gemini"
 FORM = "@form"
 """The key in `Request.raw` for the original spelling of a body. It is never sent."""
 
-REQUEST_SETUP = frozenset({"contents", "systemInstruction", "system_instruction", "tools", FORM})
-"""Members for the conversation and the tools; all others are parameters."""
+DECODED_MEMBERS = frozenset({"contents", "systemInstruction", "system_instruction", "tools", FORM})
+"""Members that are decoded completely. `Request.raw` keeps all others."""
 
 ROLES = {"user": "user", "model": "assistant", "function": "user"}
 GEMINI_ROLES = {"user": "user", "assistant": "model", "tool": "user"}
