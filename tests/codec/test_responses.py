@@ -246,6 +246,15 @@ def test_an_invalid_body_is_refused_with_its_path(body: dict[str, Any], param: s
     assert refused.value.param == param
 
 
+def test_an_empty_developer_message_gets_the_role_of_an_older_server() -> None:
+    tools = {"type": "additional_tools", "role": "developer", "tools": []}
+    request = decoded({"role": "developer", "content": ""}, tools, {"role": "user", "content": "u"})
+    older = Target(Model(name="m", developer=False), enforce=True)
+    encoded = RESPONSES.encode_request(request, older)
+    assert encoded.body["input"][:2] == [{"role": "system", "content": ""}, tools]
+    assert [(loss.path, loss.code) for loss in encoded.losses] == [("input[0]", "role_changed")]
+
+
 MISSING: list[tuple[dict[str, Any], str]] = [
     (body_of(previous_response_id="resp_1"), "previous_response_id"),
     (body_of(conversation="conv_1"), "conversation"),

@@ -367,7 +367,7 @@ class Writer:
         self._custom_ids: set[str] = set()
         self._last_role = ""
 
-    def turn(self, turn: Turn) -> list[JsonObject]:
+    def write_turn(self, turn: Turn) -> list[JsonObject]:
         """The items of one turn."""
         if not self.native and not self._custom_ids:
             common = write_common(turn, self._last_role, self.losses)

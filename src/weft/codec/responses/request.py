@@ -5,13 +5,15 @@ Decoding:
 - `instructions` becomes the first message, with the role `system`.
 - A string `input` becomes one user message.
 - For both, `Request.raw` has an empty string, so that encoding restores the original form.
-- Tools inside the list (`additional_tools` items) are added to `Request.tools`. Their item is kept
-  too, and is sent back to the same protocol.
+- Tools inside the `input` list (`additional_tools` items) are added to `Request.tools`. Their item
+  is kept too, and is sent back to the same protocol.
 
 Encoding a request of another protocol: the first system message becomes `instructions` if it is one
-text and was outside of the list in its own protocol. All other system messages stay in the list.
+text and was outside of the list of messages in its own protocol. All other system messages become
+items of `input`.
 
-`write_messages` writes messages outside of a request (`codec.outgoing`).
+`write_messages` writes only a thread's messages, for a request that the caller builds: see
+`codec.outgoing`.
 """
 
 from bisect import bisect_right
@@ -107,8 +109,8 @@ def decode_tools(raws: Any, path: str, namespace: str | None = None) -> list[Too
     return tools
 
 
-def tool_paths(raws: Sequence[JsonObject], path: str) -> list[str]:
-    """The path of each tool that `decode_tools` returns."""
+def list_tool_paths(raws: Sequence[JsonObject], path: str) -> list[str]:
+    """The path of each tool that `decode_tools` returns for this list."""
     paths: list[str] = []
     for number, raw in enumerate(raws):
         paths.append(f"{path}[{number}]")
@@ -117,7 +119,7 @@ def tool_paths(raws: Sequence[JsonObject], path: str) -> list[str]:
     return paths
 
 
-def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
+def write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     """A tool definition; `None` if the protocol does not support this kind of tool."""
     if tool.raw is not None and PROTOCOL in tool.raw:
         return dict(tool.raw[PROTOCOL])
@@ -163,8 +165,9 @@ def _format_member(tool: Tool) -> JsonObject:
     return {"format": chat_format if grammar is None else {"type": "grammar", **grammar}}
 
 
-SETUP = frozenset({"model", "input", "instructions"})
-"""Members that `Request.raw` does not copy."""
+DECODED_MEMBERS = frozenset({"model", "input", "instructions"})
+"""Members that are decoded completely. `Request.raw` keeps all others, except a `tools` list with
+items."""
 
 ABSENT = "absent"
 """The value of `input` in `Request.raw` for a body without `input`."""
@@ -175,7 +178,7 @@ ADDITIONAL = f"{PROTOCOL}:additional_tools"
 
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
     """Decode a request body; raises `Refused` with the path of an invalid member."""
-    raw = {key: value for key, value in body.items() if key not in SETUP}
+    raw = {key: value for key, value in body.items() if key not in DECODED_MEMBERS}
     messages: list[Message] = []
     if "instructions" in body:
         raw["instructions"] = body["instructions"]
@@ -184,7 +187,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
             raw["instructions"] = ""
     offset = len(messages)
     params, unmapped = decode_params(body)
-    starts: list[int] = []
+    first_items: list[int] = []
     tool_items: ToolItems = []
     items = body.get("input")
     if type(items) is str:
@@ -194,7 +197,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     elif items is not None:
         grouping = decode_items(objects(items, "input"))
         messages += grouping.messages
-        starts = grouping.starts
+        first_items = grouping.starts
         tool_items = [(number, items[number]) for number in grouping.tool_items]
         for number in grouping.references:
             unmapped[f"input[{number}]"] = items[number]
@@ -202,7 +205,8 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         raw["input"] = None if "input" in body else ABSENT
         unmapped["input"] = None  # only the form is lost: other protocols write an empty list
     if not offset and messages and messages[0].role == "system":
-        unmapped[f"input[{starts[0]}]"] = None  # only the form is lost: it could be `instructions`
+        # Only the form is lost: after a translation and back, it is `instructions`.
+        unmapped[f"input[{first_items[0]}]"] = None
     if "instructions" in body and not offset:
         unmapped["instructions"] = None  # only the form is lost: it was null
     if raw.get("tools"):  # an empty list is kept, because no `Tool` represents it
@@ -210,11 +214,11 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     return Request(
         model=text_of(body, "model") if model is None else model,
         messages=tuple(messages),
-        tools=_decode_tools(body, tool_items),
+        tools=_decode_all_tools(body, tool_items),
         params=params,
         raw={PROTOCOL: raw},
         rest=unmapped,
-        wire=Wire(PROTOCOL, _locator(body, starts, offset, tool_items), part_name),
+        wire=Wire(PROTOCOL, _locator(body, first_items, offset, tool_items), part_name),
     )
 
 
@@ -226,36 +230,40 @@ ToolItems = list[tuple[int, JsonObject]]
 """Items that contain more tools, with their numbers in `input`."""
 
 
-def _decode_tools(body: JsonObject, tool_items: ToolItems) -> tuple[Tool, ...]:
+def _decode_all_tools(body: JsonObject, tool_items: ToolItems) -> tuple[Tool, ...]:
+    """The tools in `tools`, and then those of the items."""
     tools = decode_tools(body["tools"], "tools") if body.get("tools") else []
     for number, item in tool_items:
         for tool in decode_tools(item.get("tools") or [], f"input[{number}].tools"):
-            (definition,) = (tool.raw or {}).values()
+            (definition,) = (tool.raw or {}).values()  # `decode_tools` puts one value there
             tools.append(structs.replace(tool, raw={ADDITIONAL: definition}))
     return tuple(tools)
 
 
-def _locator(body: JsonObject, starts: list[int], offset: int, tool_items: ToolItems) -> Locate:
+def _locator(
+    body: JsonObject, first_items: list[int], offset: int, tool_items: ToolItems
+) -> Locate:
     """Paths in the caller's body; computed only when a loss is reported.
 
-    `starts` has the number of the first item of each message. `offset` is 1 with `instructions`.
+    `first_items` has the number of the first item of each message. `offset` is 1 with
+    `instructions`.
     """
-    paths_of_tools = cache(partial(_tool_paths, body, tool_items))
+    tool_paths = cache(partial(_all_tool_paths, body, tool_items))
     first_blocks = cache(partial(_first_blocks, body))
 
     def locate(position: Position) -> str:
         match position:
             case ("tools", int(number)):
-                paths = paths_of_tools()
+                paths = tool_paths()
                 return paths[number] if number < len(paths) else "tools"
             case ("params", str(name)):
                 return FIELDS.path(name)
             case (int(number), *steps):
                 if number < offset:
                     return "instructions"
-                if not starts:
+                if not first_items:
                     return "input"
-                first_item = starts[number - offset]
+                first_item = first_items[number - offset]
                 return _item_path(body["input"], first_item, steps, first_blocks)
             case _:
                 return ""
@@ -263,10 +271,11 @@ def _locator(body: JsonObject, starts: list[int], offset: int, tool_items: ToolI
     return locate
 
 
-def _tool_paths(body: JsonObject, tool_items: ToolItems) -> list[str]:
-    paths = tool_paths(body.get("tools") or (), "tools")
+def _all_tool_paths(body: JsonObject, tool_items: ToolItems) -> list[str]:
+    """The path of each tool that `_decode_all_tools` returns."""
+    paths = list_tool_paths(body.get("tools") or (), "tools")
     for number, item in tool_items:
-        paths += tool_paths(item.get("tools") or (), f"input[{number}].tools")
+        paths += list_tool_paths(item.get("tools") or (), f"input[{number}].tools")
     return paths
 
 
@@ -288,18 +297,18 @@ def _item_path(
     """
     if not steps:
         return f"input[{first_item}]"
-    block = first_blocks()[first_item] + cast(int, steps[0])
-    number = bisect_right(first_blocks(), block) - 1
-    item = items[number]
+    block_in_input = first_blocks()[first_item] + cast(int, steps[0])
+    item_number = bisect_right(first_blocks(), block_in_input) - 1
+    item, path = items[item_number], f"input[{item_number}]"
     if item.get("type", "message") not in CONTENT_ITEMS:
-        return f"input[{number}]" + (".arguments" if steps[1:] == ["arguments"] else "")
+        return path + (".arguments" if steps[1:] == ["arguments"] else "")
     is_result_part = "output" in item and len(steps) > 1
     key = "output" if is_result_part else "content"
-    index = steps[1] if is_result_part else block - first_blocks()[number]
+    part = steps[1] if is_result_part else block_in_input - first_blocks()[item_number]
     if key not in item:
-        return f"input[{number}]"
-    inner = f"[{index}]" if isinstance(item[key], list) else ""
-    return f"input[{number}].{key}{inner}"
+        return path
+    inner = f"[{part}]" if isinstance(item[key], list) else ""
+    return f"{path}.{key}{inner}"
 
 
 def _block_count(item: JsonObject) -> int:
@@ -311,7 +320,7 @@ def _block_count(item: JsonObject) -> int:
     if item.get("role") == "assistant" and any(
         part.get("type") not in TEXT_PARTS for part in parts
     ):
-        return 1
+        return 1  # the whole item became one `Opaque`
     return max(1, len(parts))
 
 
@@ -336,9 +345,11 @@ def encode_request(request: Request, target: Target) -> Encoded:
     if instructions is not None:
         body["instructions"] = instructions
     input_value = _write_input(request, turns, writer)
-    if input_value or not ("input" in body or _had_no_input(request)):
+    # Without messages, the original form stays: null (which `encode_params` restores) or absent.
+    has_empty_form = "input" in body or _had_no_input(request)
+    if input_value or not has_empty_form:
         body["input"] = input_value
-    tools = _write_tools(request, losses)
+    tools = _write_all_tools(request, losses)
     if tools:
         body["tools"] = tools
     for position in request.marks:
@@ -362,13 +373,15 @@ def _take_instructions(
     if original is None:
         system = _drop_empty(system, losses)
     first = system[0] if system else None
-    if first is None or not _has_one_text(first):
+    if first is None or not _fits_instructions(first):
         return None, system + turns
     if original is not None:
         if original.get("instructions") is None or first.message.form != "text":
             return None, system + turns
         return first.message.text, system[1:] + turns
-    # A system message from the list of another protocol stays in the list.
+    # A system message from the list of another protocol stays in the list. `INLINE` counts those
+    # messages, which follow the ones of the separate `system` member: if it counts all, there was
+    # no such member.
     inline_count = sum(fields.get(INLINE, 0) for fields in request.raw.values())
     is_inline = len(system) <= inline_count
     if is_inline or first.message.role != "system":
@@ -384,7 +397,8 @@ def _take_instructions(
 def _replace_developer_role(turns: list[Turn], losses: Losses) -> None:
     """Change developer messages to `system`, for servers without the developer role."""
     for turn in turns:
-        if turn.role == "developer" and turn.blocks:
+        # The form `absent` is that of an `additional_tools` item, which is not a message.
+        if turn.role == "developer" and turn.message.form != "absent":
             turn.role = "system"
             losses.add(turn.position, "role_changed", "developer -> system")
 
@@ -396,8 +410,8 @@ def _drop_empty(system: list[Turn], losses: Losses) -> list[Turn]:
     return [turn for turn in system if turn.blocks]
 
 
-def _has_one_text(turn: Turn) -> bool:
-    """Whether a system message has content of at most one text, as `instructions` has."""
+def _fits_instructions(turn: Turn) -> bool:
+    """Whether a system message can be a string: it has content, of at most one block."""
     return turn.message.form != "absent" and len(turn.blocks) <= 1
 
 
@@ -409,16 +423,16 @@ def _write_input(request: Request, turns: list[Turn], writer: Writer) -> str | l
             return message.text
     items: list[JsonObject] = []
     for turn in turns:
-        items += writer.turn(turn)
+        items += writer.write_turn(turn)
     return items
 
 
-def _write_tools(request: Request, losses: Losses) -> list[JsonObject]:
+def _write_all_tools(request: Request, losses: Losses) -> list[JsonObject]:
     tools: list[JsonObject] = []
     for number, tool in enumerate(request.tools):
         if tool.raw is not None and (ADDITIONAL in tool.raw or NAMESPACED in tool.raw):
             continue
-        body = encode_tool(tool, number, losses)
+        body = write_tool(tool, number, losses)
         if body is not None:
             tools.append(body)
     return tools
@@ -442,9 +456,11 @@ def write_messages(messages: Sequence[Message]) -> list[JsonObject]:
 def _items(message: Message) -> Iterator[JsonObject]:
     """The items of a message: results, reasoning, text, calls.
 
-    Each text of an assistant is an item: a list of texts is the form of an answer, which needs the
-    answer's ids. A block that only this vendor can read, such as its `compaction`, is an item too:
-    https://developers.openai.com/api/docs/guides/compaction
+    Each text of an assistant is an item with a string. An item with a list of texts is an answer's,
+    and needs the id of that answer. A block that only this vendor can read, such as its
+    `compaction`, is an item too: https://developers.openai.com/api/docs/guides/compaction
+
+    Losses are not reported (see `codec.outgoing`).
     """
     results, calls = blocks_of(message, ToolResult), blocks_of(message, ToolCall)
     for result in results:
@@ -456,7 +472,9 @@ def _items(message: Message) -> Iterator[JsonObject]:
                 yield reasoning(block)
     blocks = without_empty_texts([*_supported_blocks(message.blocks)])
     if all(map(is_empty, blocks)):
+        # An empty message stays a message, unless its results or calls are items.
         blocks = [] if results or calls else [Text(message.text)]
+    # A decoded message with the form `absent` is an item that is not a message, as one `Opaque`.
     one_item_per_block = message.role == "assistant" or message.form == "absent"
     groups = [[block] for block in blocks] if one_item_per_block else [blocks]
     for group in filter(None, groups):
@@ -464,7 +482,7 @@ def _items(message: Message) -> Iterator[JsonObject]:
             yield dict(group[0].raw)
         else:
             yield plain_message(message, write_content(group, "text", INPUT, (), Losses()))
-    for call in calls:
+    for call in calls:  # custom calls too: see `plain_call`
         yield {
             "type": "function_call",
             "call_id": call.id,
