@@ -1,7 +1,9 @@
 """Change some values of a JSON text and keep every other byte.
 
 The gateway changes single values of a client's body. White space, the order of members, escapes and
-the digits of numbers stay as the client wrote them.
+the digits of numbers stay as the client wrote them. If items of a list are added, removed or moved,
+or members of an object are removed, that list or object is written again, and only its unchanged
+values keep their bytes.
 """
 
 import re
@@ -35,19 +37,19 @@ class Irregular(Exception):
 
 
 class Layout(Struct, frozen=True):
-    """The spans of the members of a JSON object in its text, and of the items in its list
-    `name`."""
+    """Where the values of a JSON object's members are in its text, and the items of its list
+    `list_name`."""
 
     members: dict[str, Span]
-    name: str
+    list_name: str
     starts: "array[int]"
     ends: "array[int]"
 
     def with_first_items(self, earlier: "Layout", count: int) -> "Layout":
-        """The layout of this text with the first `count` items of `earlier` put in front of its
-        list.
+        """The layout of this text after the first `count` items of `earlier` are inserted at the
+        start of its list.
 
-        Up to the list, both texts are equal.
+        Before the list, both texts are equal.
         """
         shift = earlier.starts[count] - earlier.starts[0]
         list_start = self.starts[0]
@@ -60,21 +62,21 @@ class Layout(Struct, frozen=True):
         }
         return Layout(
             members,
-            self.name,
+            self.list_name,
             earlier.starts[:count] + _shifted(self.starts, shift),
             earlier.ends[:count] + _shifted(self.ends, shift),
         )
 
 
-def find_layout(text: bytes, name: str) -> Layout | None:
-    """The layout of a JSON object; `None` if it has no list of this name, or a member repeats."""
+def find_layout(text: bytes, list_name: str) -> Layout | None:
+    """The layout of a JSON object; `None` if it has no list `list_name`, or a member repeats."""
     try:
         members = _member_spans(text)
-        start, end = members[name]
+        start, end = members[list_name]
         starts, ends = _item_spans(text[start:end])
     except (Irregular, msgspec.DecodeError, KeyError):
         return None
-    return Layout(members, name, _shifted(starts, start), _shifted(ends, start))
+    return Layout(members, list_name, _shifted(starts, start), _shifted(ends, start))
 
 
 def _shifted(positions: Positions, shift: int) -> "array[int]":
@@ -107,7 +109,7 @@ def _splice_object(text: bytes, old: JsonObject, new: JsonObject, layout: Layout
         return b"{}"
     if any(key not in new for key in old):
         return _rewrite_object(text, spans, old, new)
-    view = memoryview(text)  # a slice of it is no copy; the text may be long
+    view = memoryview(text)  # slicing it does not copy; the text may be long
     pieces: list[bytes | memoryview] = []
     copied = 0
     for key, (start, end) in spans.items():
@@ -116,16 +118,16 @@ def _splice_object(text: bytes, old: JsonObject, new: JsonObject, layout: Layout
             pieces += [view[copied:start], member]
             copied = end
     added = b",".join(_member(key, orjson.dumps(new[key])) for key in new if key not in old)
-    end = max((end for _, end in spans.values()), default=text.index(b"{") + 1)
+    members_end = max((end for _, end in spans.values()), default=text.index(b"{") + 1)
     comma = b"," if added and spans else b""
-    return b"".join([*pieces, view[copied:end], comma, added, view[end:]])
+    return b"".join([*pieces, view[copied:members_end], comma, added, view[members_end:]])
 
 
 def _splice_member(
     text: bytes, key: str, span: Span, old: JsonObject, new: JsonObject, layout: Layout | None
 ) -> bytes:
     """The new text of one member's value; the positions of list items come from the layout."""
-    if layout is None or layout.name != key or type(new[key]) is not list:
+    if layout is None or layout.list_name != key or type(new[key]) is not list:
         return splice(text[slice(*span)], old[key], new[key])
     return _splice_array(text, old[key], new[key], layout.starts, layout.ends, span)
 
@@ -182,7 +184,7 @@ def _changed_in_place(old: list[Any], new: list[Any]) -> list[int] | None:
     ]
     if len(changed) < 2:
         return changed
-    # A set of texts, because comparing each item with each takes too long if many differ.
+    # A set of texts, because comparing every pair takes too long if many differ.
     old_texts = {canonical(old[index]) for index in changed}
     is_moved = any(canonical(new[index]) in old_texts for index in changed)
     return None if is_moved else changed

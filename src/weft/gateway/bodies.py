@@ -163,7 +163,7 @@ def _parse_new_items(body: bytes, earlier: ParsedBody, layout: Layout) -> Parsed
     what remains is parsed. It is valid JSON: the bytes before the cut are equal in both bodies, and
     the cut ends between two items.
     """
-    list_name = layout.name
+    list_name = layout.list_name
     # The last item that starts in the common prefix may differ after it, so it is parsed again.
     count = bisect_right(layout.starts, common_prefix_length(body, earlier.body)) - 1
     if count < 1:
