@@ -31,7 +31,7 @@ def test_each_message_has_an_action_and_a_reason(options):
         by_id = {change.id: change for change in preview.changes if change.id is not None}
         assert set(by_id) == set(before.ids)
         reasons = [(by_id[id].action, by_id[id].reason) for id in before.ids]
-        assert reasons[0] == ("kept", "setup")
+        assert reasons[0] == ("kept", "a leading system message")
         assert reasons[1] == ("kept", "pinned")
         assert reasons[3][0] == "folded"
         assert ("kept", "a rule of the system") in reasons

@@ -29,7 +29,7 @@ OPENAI_DOMAINS = (".api.openai.com", ".openai.azure.com", ".cognitiveservices.az
 
 
 class Provider(Struct, frozen=True, kw_only=True):
-    """An upstream: a server that answers requests to models, with its key and settings.
+    """A configured server that answers requests; the gateway calls it an *upstream*.
 
     - `models`: patterns of the model names that it serves; empty if unknown.
     - `vendor`: the vendor whose models it serves.

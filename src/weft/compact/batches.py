@@ -1,10 +1,10 @@
 """Batches: the parts of a thread's summary, each with what it covers.
 
 A batch says how many messages it covers, the times of the first and the last of them, and its
-depth: 0 summarises messages, 1 summarises summaries, and so on. One `user` message after the setup
-lists all batches in order. If there are many, it lists the first and the last ones and says how
-many are between. If there are too many, those between are merged into one of the next depth. So the
-first batch of a thread never becomes a copy of a copy.
+depth: 0 summarises messages, 1 summarises summaries, and so on. One `user` message after the
+leading system messages lists all batches in order. If there are many, it lists the first and the
+last ones and says how many are between. If there are too many, those between are merged into one of
+the next depth. So the first batch of a thread never becomes a copy of a copy.
 
 The text of a summary is data. It is between a heading and an end line that say so, and nothing
 inside it can imitate these lines, a system reminder or the control tokens of a chat template.

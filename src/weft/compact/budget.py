@@ -13,9 +13,9 @@ thread may stay (`reserve_for_summary`).
 - A fold that saves nothing is not made. Nor is a fold of an earlier summary alone, unless the
   budget requires it: the same compaction twice changes nothing the second time.
 
-The summary is a `user` message of kind `summary`. It comes after the setup and after the pins that
-precede everything it covers. So no system message changes, and the message order is valid for every
-vendor.
+The summary is a `user` message of kind `summary`. It comes after the leading system messages and
+after the pins that precede everything it covers. So no system message changes, and the message
+order is valid for every vendor.
 """
 
 from collections.abc import Callable, Sequence
@@ -256,8 +256,8 @@ def plan_summary(
 ) -> Plan:
     """The rows with all but the last `keep` exchanges replaced by the caller's own summary.
 
-    The last exchange, the pins and the setup always stay. Returns the same rows if there is nothing
-    older. Raises `BudgetExceeded` if the result is above `budget`.
+    The last exchange, pins and leading system messages always stay. Returns the same rows if there
+    is nothing older. Raises `BudgetExceeded` if the result is above `budget`.
     """
     if not summary.strip():
         raise CompactRefused("is blank; say what happened in the folded turns", field="summary")

@@ -1,17 +1,18 @@
-"""`Layout`: how a thread divides into setup, exchanges, and rows that must stay.
+"""`Layout`: how a thread divides into leading system messages, exchanges, and rows that must stay.
 
 An *exchange* is a message of the user and everything up to the next one. A *round* is a call with
 all its results and the answer to them. Exchanges are folded or kept whole if that keeps enough.
 Otherwise one exchange is cut between rounds, so that the latest rounds stay, and its request stays
 too, so that the model always sees what the work was for.
 
-Some rows are *fixed*, so they stay wherever the cut-off is: the setup, pins with the calls or
-results that they need, the last request and its answer, open calls, and results that no answer has
-read yet (`unread`), with their calls. Later system messages (rules) stay too if they fit.
+Some rows are *fixed*, so they stay wherever the cut-off is: leading system messages, pins with the
+calls or results that they need, the last request and its answer, open calls, and results that no
+answer has read yet (`unread`), with their calls. Later system messages (rules) stay too if they
+fit.
 
-One summary replaces everything that is folded. It comes after the setup and after the pins that
-precede all folded rows, and never inside a pair. If it covers work on a request that stays, it
-comes after that request, because that is the order of events.
+One summary replaces everything that is folded. It comes after the leading system messages and after
+the pins that precede all folded rows, and never inside a pair. If it covers work on a request that
+stays, it comes after that request, because that is the order of events.
 
 The messages before the rows that stay are no longer those that the rows were written for. So their
 thinking and their reminders are removed. The last request does not change.
@@ -299,8 +300,9 @@ class Layout:
     def _summary_index(self, cutoff: int) -> int:
         """How many kept rows come before the summary.
 
-        At least the setup does, or the rows before a range. So does the last pin before the first
-        row that is removed or cut, and a request whose exchange is split. A pair is not split.
+        At least the leading system messages do, or the rows before a range. So does the last pin
+        before the first row that is removed or cut, and a request whose exchange is split. A pair
+        is not split.
         """
         kept_rows = dict(self._numbered_kept_rows(cutoff))
         removed = [i for i in self.folded(cutoff) if self._is_cut(i, kept_rows.get(i))]
@@ -388,8 +390,8 @@ def locate_range(
     """The layout and the cut-off of a range that two messages delimit; both are in the range.
 
     A range never splits a call from its result: it is extended to both. Without `first` it begins
-    after the setup, without `last` it ends with the thread. Raises `CompactRefused` if a message is
-    not in the rows, or if everything in the range has to stay.
+    after the leading system messages, without `last` it ends with the thread. Raises
+    `CompactRefused` if a message is not in the rows, or if everything in the range has to stay.
     """
     system_count = count_leading_system(rows)
     start = system_count if first is None else max(system_count, _find_row(rows, first, "first"))
@@ -434,7 +436,7 @@ def choose_position(layout: Layout, fits: Callable[[int], bool]) -> int | None:
 
 
 def rule_rows(rows: Sequence[Row]) -> list[int]:
-    """The numbers of the system messages after the setup; of equal ones only the newest."""
+    """The numbers of the system messages after the leading ones; of equal ones only the newest."""
     newest: dict[str, int] = {}
     for i in range(count_leading_system(rows), len(rows)):
         if is_system(rows[i].message) and is_visible(rows[i]):

@@ -66,8 +66,9 @@ Action = Literal["kept", "thinned", "folded", "added"]
 class MessageChange(Struct, frozen=True, kw_only=True):
     """What happens to one message.
 
-    `id` is absent for a new summary. `tokens_before` and `tokens_after` are its size; `preview` is
-    the beginning of its text.
+    `action` is `kept`, `thinned` (a tool result that is shortened), `folded` (replaced by a
+    summary) or `added` (a new summary, which has no `id` yet). `tokens_before` and `tokens_after`
+    are its size; `preview` is the beginning of its text.
     """
 
     id: str | None
@@ -147,7 +148,7 @@ def _describe_reasons(rows: Sequence[Row], after: Mapping[Id, Row]) -> dict[int,
         if i in folded:
             reasons[i] = "an earlier summary" if row.kind == "summary" else "older than what stays"
         elif i < system_count:
-            reasons[i] = "setup"
+            reasons[i] = "a leading system message"
         elif row.priority == "pinned":
             reasons[i] = "pinned"
         elif i in unread:

@@ -168,8 +168,8 @@ class Draft(Struct, frozen=True, gc=False):
     """A commit that has no parents yet.
 
     `kind` says what it does: `append` messages, `edit` one, `annotate` (set priorities), `compact`,
-    `merge`, `revert`, `setup` (set tools and parameters), `splice` (a change that was made
-    elsewhere: rebased, squashed or imported) or `note` (change no message).
+    `merge`, `revert`, `setup` (set tools and parameters), `splice` (any other change of
+    several messages, such as a rebase or an import) or `note` (change no message).
     """
 
     kind: CommitKind

@@ -486,7 +486,7 @@ def _summary_job(
 def _describe_task(layout: Layout, model: Model, size: Callable[[str], int]) -> str:
     """Context for the summary: the last request, later system messages, the state of the task.
 
-    The setup and the pins are not quoted, so that the summary cannot change them.
+    Leading system messages and pins are not quoted, so that the summary cannot change them.
     """
     request = layout.rows[layout.requests[-1]].message.text if layout.requests else ""
     rules = [

@@ -69,7 +69,7 @@ class SentBodyDelta(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     - `base`: the answer to the previous request, whose body it refers to.
     - `link`: its position in the chain of bodies.
-    - `tools`: the tools, if this is the first body with them.
+    - `tools`: the JSON text of the tools, if this is the first body with them.
     - `pieces`: `None` if a text in the request was forgotten, because such a text must not be
       stored again.
     """
