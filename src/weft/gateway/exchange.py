@@ -302,7 +302,7 @@ async def parse_json(exchange: Exchange) -> None:
 
 
 async def open_sealed_summaries(exchange: Exchange) -> None:
-    """Replace summaries that this gateway itself sealed for Codex by text."""
+    """Turn summaries that this gateway itself sealed for Codex back into text."""
     if may_hold_summaries(exchange.codec.protocol, exchange.body):
         exchange.json_body = await exchange.compute(open_summaries, exchange.json_body)
         exchange.body = await exchange.compute(orjson.dumps, exchange.json_body)
@@ -432,7 +432,10 @@ async def compact_to_fit(exchange: Exchange) -> None:
 
 
 async def _compact(exchange: Exchange, *, force: bool) -> bool:
-    """Compact the conversation if it does not fit, or in any case; returns whether it was."""
+    """Compact the conversation if it does not fit, or in any case with `force`.
+
+    Returns whether it was compacted.
+    """
     compactor, recording = exchange.state.compactor, exchange.recording
     if compactor is None or recording is None or recording.location is None:
         return False
@@ -471,7 +474,7 @@ async def apply_edits(exchange: Exchange) -> None:
 
 
 async def replace_sealed_summaries(exchange: Exchange) -> None:
-    """Replace summaries that another vendor sealed (encrypted) by text.
+    """Turn summaries that another vendor sealed (encrypted) into text.
 
     The thread still has the messages that they summarise, so nothing is lost by a change of vendor.
     The client's item is recorded unchanged.
