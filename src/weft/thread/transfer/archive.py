@@ -3,8 +3,9 @@
 The file consists of JSON lines. `docs/archive.md` lists every member.
 
 1. The first line is `{"weft": "archive", "version": 2}`.
-2. For each thread: its record; its commits, parents first, each after those of its entries that are
-   not in the file yet; its attempts at answers; and its log.
+2. For each thread: its record; its commits, parents first; its attempts at answers; and its log.
+   The entries of a commit (its messages) come before it, unless an earlier commit of the file has
+   them.
 3. The last line has the number of lines before it and the SHA-256 of their bytes, so a truncated or
    changed file is detected before anything is written.
 
@@ -52,7 +53,7 @@ class FirstLine(Struct, frozen=True):
 
 
 class EntryLine(Struct, frozen=True, omit_defaults=True):
-    """An entry; `buried` is the reason why its content was removed."""
+    """An entry; `buried` is the reason if the original content was removed."""
 
     entry: str
     data: Raw
@@ -72,7 +73,7 @@ class CommitLine(Struct, frozen=True, omit_defaults=True):
 
 
 class AttemptLine(Struct, frozen=True):
-    attempt: str
+    attempt: str  # the commit that it tried to answer
     state: str
     data: Raw
     created: float
@@ -84,7 +85,7 @@ class LogLine(Struct, frozen=True, omit_defaults=True):
     created: float
     old: str | None = None
     new: str | None = None
-    was: str | None = None
+    was: str | None = None  # the branch that the caller was on before, if it is not `ref`
     batch: bool = False  # whether it continues the batch of the operation before it
 
 
@@ -94,7 +95,7 @@ class ThreadLine(Struct, frozen=True):
 
 
 class LastLine(Struct, frozen=True):
-    end: int
+    end: int  # how many lines are before this one
     sha256: str
 
 
@@ -110,11 +111,14 @@ class ArchivedThread(Struct):
 
 
 class Archive(Struct, frozen=True):
-    """An archive, parsed and checked; `buried` has the reason for each object without content."""
+    """An archive, parsed and checked.
+
+    `removed` has the reason for each entry and commit whose original content was removed.
+    """
 
     entries: dict[Id, bytes]
     threads: list[ArchivedThread]
-    buried: dict[tuple[ObjectKind, Id], TombstoneReason]
+    removed: dict[tuple[ObjectKind, Id], TombstoneReason]
 
 
 def write_archive(store: Store, threads: Sequence[str]) -> Iterator[bytes]:
@@ -143,7 +147,7 @@ def read_archive(data: bytes) -> Archive:
         first = msgspec.json.decode(lines[0], type=FirstLine)
         if first.version > VERSION:
             raise ThreadError(
-                f"this archive has version {first.version}; this weft reads {VERSION}"
+                f"this archive has version {first.version}; weft reads versions up to {VERSION}"
             )
         last = msgspec.json.decode(lines[-1], type=LastLine)
     except msgspec.DecodeError as error:
@@ -218,14 +222,14 @@ def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
 
 
 def _tombstone_reasons(store: Store) -> dict[tuple[str, Id], TombstoneReason]:
-    """The reason for each object without content."""
+    """The reason for each entry and commit whose original content was removed."""
     tombstones = store.maintenance().tombstones()
     return {key: cast(TombstoneReason, tombstone.reason) for key, tombstone in tombstones.items()}
 
 
 def _all_commits(store: Store, thread: str) -> Iterator[Step]:
     """Every commit of a thread, parents first, including undone ones."""
-    ids = store.find(thread, "", store.count(thread) or 1)
+    ids = store.find(thread, prefix="", limit=store.count(thread))  # all: every id starts with ""
     nodes = sorted(
         (node for chunk in _chunks(ids) for node in store.read_nodes(thread, chunk)),
         key=lambda node: (node.depth, node.id),
@@ -262,7 +266,7 @@ def _read_line(line: bytes, archive: Archive) -> None:
 def _read_entry(line: EntryLine, archive: Archive) -> None:
     id, data = bytes.fromhex(line.entry), bytes(line.data)
     if line.buried is not None:
-        archive.buried["entry", id] = line.buried
+        archive.removed["entry", id] = line.buried
     elif object_id("entry", data) != id:
         raise ValueError(f"the content of entry {line.entry} does not match its id")
     archive.entries[id] = data
@@ -274,7 +278,7 @@ def _read_commit(line: CommitLine, archive: Archive) -> None:
     entries = tuple(bytes.fromhex(entry) for entry in line.entries)
     data = bytes(line.data)
     if line.buried is not None:
-        archive.buried["commit", id] = line.buried
+        archive.removed["commit", id] = line.buried
     elif commit_id(line.kind, parents, entries, data) != id:
         raise ValueError(f"the content of commit {line.commit} does not match its id")
     missing = [entry.hex() for entry in entries if entry not in archive.entries]
@@ -313,6 +317,7 @@ def _restore(
 ) -> int:
     """Restore one thread; returns the number of its new commits."""
     record = thread.record
+    # A parent that is in neither the archive nor the store is left out.
     parent = None if record.parent is None else store.read_thread(record.parent)
     store.describe_thread(
         record.name,
@@ -329,7 +334,7 @@ def _restore(
     count_before = store.count(record.name)
     own_entries = {id: entries[id] for commit in thread.commits for id in commit.entries}
     for number, op in enumerate(log[len(existing_log) :]):
-        is_first = number == 0  # the first operation brings all commits
+        is_first = number == 0  # all commits are written with the first operation
         store.land(
             record.name,
             Landing(
@@ -356,8 +361,11 @@ def _restore_batches(
     store: Store, thread: str, log: Sequence[Operation], existing_count: int
 ) -> None:
     """Mark the batches among the operations that were added to the log."""
+    # The number of the first operation of each batch -> that of its last one.
     batches: dict[int, int] = {op.batch: op.seq for op in log if op.batch is not None}
     if batches:
+        # The archived log counts from 1. The store's numbers are higher if maintenance removed its
+        # oldest operations.
         offset = store.operations(thread, limit=1)[0].seq - len(log)
         for first, last in batches.items():
             if first > existing_count:
@@ -367,20 +375,20 @@ def _restore_batches(
 def _write_tombstones(
     store: Store, thread: ArchivedThread, archive: Archive, created: float
 ) -> None:
-    """Write tombstones for objects without content, unless the store still has the content."""
-    if not archive.buried:
+    """Write tombstones for removed content, unless the store still has the content."""
+    if not archive.removed:
         return
     maintenance = store.maintenance()
     for chunk in _chunks([commit.id for commit in thread.commits]):
         for step in store.read_commits(thread.record.name, chunk):
-            for kind, id, data in _changed_objects(step):
-                reason = archive.buried.get((kind, id))
+            for kind, id, data in _objects_without_original(step):
+                reason = archive.removed.get((kind, id))
                 if reason is not None:
                     maintenance.write_tombstone(kind, id, data, reason, created)
 
 
-def _changed_objects(step: Step) -> Iterator[tuple[ObjectKind, Id, bytes]]:
-    """Those of the commit and its entries whose content does not match their id."""
+def _objects_without_original(step: Step) -> Iterator[tuple[ObjectKind, Id, bytes]]:
+    """The commit and the entries whose content does not match the id."""
     commit = step.commit
     for id, data in zip(commit.entries, step.contents, strict=True):
         if object_id("entry", data) != id:
