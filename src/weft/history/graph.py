@@ -3,18 +3,17 @@
 A commit is deeper than all its parents. So a walk that always takes the deepest commit next finds
 the best common ancestor first, and reads only what the two sides do not share.
 
-`read_writers` finds the commits that may have written a row. Nearly every commit only appends one
-row, so it reads only the other commits, and of those only the ones after the row. It reads a merged
-branch down to the commit where it forked.
+`read_writers` finds the commits that may have written some rows. A row is named by its slot, the id
+of the commit that appended it. Nearly every commit only appends one row, so these commits are
+skipped, except the slots themselves, and so are all commits older than the rows. A merged branch is
+read down to the commit where it forked.
 
-`newest_first` and `assign_lanes` put commits in the order and the columns in which a graph of them
-is drawn.
+`newest_first` and `assign_lanes` put commits in the order and the columns (lanes) in which a graph
+of them is drawn.
 """
 
-from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import cast
 
 from msgspec import Struct
 
@@ -27,33 +26,35 @@ TAG = "tag:"
 """The prefix of a tag among the refs. Branch names cannot contain a colon."""
 
 FIRST_WALK, MAX_WALK = 16, 4096
-"""How many commits a walk of unknown length reads first, and how many it adds at most."""
+"""How many commits a walk of unknown length reads first, and how many more at most per query."""
 
-FIRST_PAGE = 64
-"""How many commits of a chain are read first while a known one is looked for."""
+FIRST_PAGE, PAGE_GROWTH = 64, 64
+"""How many commits of a chain are read first in the search for a known one, and the factor of the
+next query. It is large because each query reads the chain from its tip again."""
 
 OURS, THEIRS = 1, 2  # bits: a commit may be an ancestor of both sides
 
 
 def read_writers(store: Store, thread: str, head: Id, slots: Collection[Id]) -> list[Step]:
-    """The ancestors of `head` that may have written these rows, older first.
+    """The ancestors of `head` that may have written these rows, oldest first.
 
     The list has every commit that wrote one of the rows, and may have others.
     """
     depths = store.read_depths(thread, head, list(slots))
-    oldest = min((depths.get(slot, 1) for slot in slots), default=1)
+    # A row outside the chain of `head` came with a merge, which may be anywhere in the chain.
+    min_depth = min((depths.get(slot, 1) for slot in slots), default=1)
     steps: dict[Id, Step] = {}
-    ids = set(depths)
-    merged_tips = _read_chain(store, thread, head, oldest - 1, steps)
+    appending_ids = set(depths)
+    merged_tips = _read_chain(store, thread, head, min_depth - 1, steps)
     read_tips: set[Id] = set()
     while merged_tips:
         tip = merged_tips.pop()
         if tip not in read_tips:
             read_tips.add(tip)
             fork_depth, own_ids = _find_fork(store, thread, head, tip)
-            ids |= own_ids.intersection(slots)
+            appending_ids |= own_ids.intersection(slots)
             merged_tips += _read_chain(store, thread, tip, fork_depth, steps)
-    for step in store.read_commits(thread, [id for id in ids if id not in steps]):
+    for step in store.read_commits(thread, [id for id in appending_ids if id not in steps]):
         steps[step.commit.id] = step
     return sorted(steps.values(), key=lambda step: step.depth)
 
@@ -142,7 +143,7 @@ class _NodeReader:
 
 
 def read_ancestors(store: Store, thread: str, head: Id) -> list[Step]:
-    """All ancestors of `head` and itself, through all parents, older first."""
+    """All ancestors of `head` and itself, through all parents, oldest first."""
     steps = read_reachable(store, thread, [head])
     return sorted(steps.values(), key=lambda step: step.depth)
 
@@ -152,21 +153,22 @@ def read_reachable(
     thread: str,
     heads: Iterable[Id],
     limit: int | None = None,
-    known: Mapping[Id, object] | None = None,
+    known: Collection[Id] = (),
 ) -> dict[Id, Step]:
     """The commits that these heads reach, through all parents; at most `limit` of each chain.
 
     Commits in `known`, and their ancestors, are left out.
     """
     steps_by_id: dict[Id, Step] = {}
-    known_commits = ChainMap[Id, object](cast(dict[Id, object], steps_by_id), dict(known or {}))
+    known_ids = set(known)
     pending = list(heads)
     while pending:
         tip = pending.pop()
-        if tip in known_commits:
+        if tip in known_ids:
             continue
-        steps = read_until_known(store, thread, tip, known_commits, limit)
+        steps = read_until_known(store, thread, tip, known_ids, limit)
         steps_by_id.update((step.commit.id, step) for step in steps)
+        known_ids.update(step.commit.id for step in steps)
         pending += [other for step in steps for other in step.commit.parents[1:]]
     return steps_by_id
 
@@ -218,8 +220,12 @@ def assign_lanes(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[PlacedC
     waiting_lanes: dict[Id, list[int]] = {}
 
     def open_lane(id: Id) -> int:
-        lane = lanes.index(None) if None in lanes else len(lanes)
-        lanes[lane : lane + 1] = [id]
+        if None in lanes:
+            lane = lanes.index(None)
+            lanes[lane] = id
+        else:
+            lane = len(lanes)
+            lanes.append(id)
         waiting_lanes.setdefault(id, []).append(lane)
         return lane
 
@@ -242,19 +248,19 @@ def assign_lanes(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[PlacedC
 
 
 def read_until_known(
-    store: Store, thread: str, tip: Id, known: Mapping[Id, object], max_count: int | None = None
+    store: Store, thread: str, tip: Id, known: Collection[Id], limit: int | None = None
 ) -> list[Step]:
     """The first-parent chain from `tip` down to the first known commit, which is left out.
 
-    At most `max_count` commits are read.
+    The result is sorted oldest first. At most `limit` commits are read.
     """
-    limit = FIRST_PAGE
-    while known and (max_count is None or limit < max_count):
-        steps = store.walk(thread, tip, limit=limit)
+    page_size = FIRST_PAGE
+    while known and (limit is None or page_size < limit):
+        steps = store.walk(thread, tip, limit=page_size)
         for position in range(len(steps) - 1, -1, -1):
             if steps[position].commit.id in known:
                 return steps[position + 1 :]
-        if len(steps) < limit:
+        if len(steps) < page_size:
             return steps
-        limit *= FIRST_PAGE
-    return store.walk(thread, tip, limit=max_count)
+        page_size *= PAGE_GROWTH
+    return store.walk(thread, tip, limit=limit)

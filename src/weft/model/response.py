@@ -1,4 +1,4 @@
-"""A response: one assistant message, why it stopped, what it cost; and the events it streams as.
+"""A response: one assistant message, why it stopped, what it cost; and the events of a stream.
 
 A stream of any protocol decodes into these events. `fold` turns them into a `Response` and is the
 only place that checks their order. Blocks are numbered from 0 in the order they open; deltas of
@@ -26,7 +26,11 @@ StopKind = Literal[
 
 
 class Stop(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Why the answer ended: our value in `kind`, the vendor's in `raw`."""
+    """Why the answer ended: our value in `kind`, the vendor's in `raw`.
+
+    `sequence` is the stop sequence that was written. `details` is the vendor's explanation, for
+    example of a refusal.
+    """
 
     kind: StopKind
     raw: str | None = None
@@ -35,7 +39,10 @@ class Stop(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def abnormal_reason(self) -> str | None:
-        """The vendor's name of the reason; `None` if the answer ended normally or calls tools."""
+        """The vendor's name of the reason, or ours; `None` if the model finished or calls tools.
+
+        A stop sequence is a reason too, because it may have cut the answer off.
+        """
         return None if self.kind in ("end", "tool") else self.raw or self.kind
 
 
@@ -60,8 +67,8 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
 class Response(Struct, frozen=True, gc=False, omit_defaults=True):
     """One answer.
 
-    `ext` has the members of the body that have no field here. `repairs` are the values that the
-    upstream left out and the decoder added.
+    `ext` has the members of the body that have no field here. `repairs` reports the values
+    that the decoder added, converted or dropped because the upstream's body was wrong.
     """
 
     message: Message
@@ -153,19 +160,25 @@ reason that means a failure, or an early end of the stream."""
 
 
 class Fail(Struct, frozen=True, gc=False):
-    """The answer failed. Clients of the same protocol only recognise the cause `event`."""
+    """The answer failed.
+
+    Only the cause `event` has a frame that an encoder of the same protocol can forward. For the
+    others it writes an error event.
+    """
 
     error: ApiError
     cause: FailCause = "event"
 
 
 class Other(Struct, frozen=True, gc=False):
-    """An unknown event: forwarded unchanged to its own protocol, and a loss in any other.
+    """A frame of the protocol in its original form, for encoders of the same protocol.
 
-    - `index`: the open block that it refers to, if any. It does not change which events may follow.
-    - `event_count`: how many of the next events were decoded from the same frame. An encoder of
-      the frame's protocol writes the frame instead of these events. Other encoders write the events
-      and lose nothing. `None` means that no event was decoded from the frame, so it is lost there.
+    It never changes which events may follow.
+
+    - `index`: the open block that the frame refers to, if any.
+    - `event_count`: how many of the next events were decoded from the frame. An encoder of the same
+      protocol writes the frame instead of these events; all others ignore the frame. `None`: the
+      frame is unknown and was not decoded, so other protocols lose it.
     """
 
     protocol: str

@@ -25,8 +25,9 @@ MIN_PREFIX = 4
 """The shortest prefix that is taken for an id where the name may also be a text to search for."""
 
 MICROSECOND = 1e-6
-FIRST_PAGE = 64
-"""How many commits to read first when looking for a time; further pages are 64 times as large."""
+FIRST_PAGE, PAGE_GROWTH = 64, 64
+"""How many commits to read first in the search for a time, and the factor of the next query. It is
+large because each query reads the chain from its head again."""
 
 HEAD = "HEAD"
 REVISION = lazy_pattern(r"(?P<base>[^~^]*)(?P<steps>(?:[~^][0-9]{0,9})*)")
@@ -227,5 +228,5 @@ def _commit_at(handle: Handle, moment: float) -> Id | None:
                 return step.commit.id
         if len(steps) < limit:
             break
-        limit *= FIRST_PAGE
+        limit *= PAGE_GROWTH
     return None
