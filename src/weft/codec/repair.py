@@ -451,7 +451,7 @@ def _drop_leading_thinking(
 ) -> Sequence[Block]:
     """Drop unsupported thinking at the start of a turn; returns the other blocks.
 
-    A shortcut for `_drop_unsupported`: every answer of a reasoning model starts with thinking.
+    A shortcut for `drop_unsupported`: every answer of a reasoning model starts with thinking.
     """
     check, blocks, dropped = rules.checks[Thinking], turn.blocks, 0
     for block in blocks:

@@ -305,11 +305,11 @@ def decode_content(
         except Refused as error:
             raise with_prefix(f"{key}[{index}]", error) from None
         if marks is not None:
-            _take_marks(item, (number, index), marks)
+            _collect_marks(item, (number, index), marks)
     return tuple(blocks), "list"
 
 
-def _take_marks(raw: JsonObject, position: Position, marks: dict[Position, Any]) -> None:
+def _collect_marks(raw: JsonObject, position: Position, marks: dict[Position, Any]) -> None:
     """Collect the `cache_control` of a block, and of the parts of a result."""
     if "cache_control" in raw:
         marks[position] = raw["cache_control"]
@@ -510,7 +510,7 @@ def legal_id(call_id: str) -> str:
 
 
 def decode_common(content: list[JsonObject]) -> tuple[Block, ...] | None:
-    """The blocks of a message, or `None` if one of them is unusual."""
+    """The blocks of a message, or `None` if one of them is not of a frequent kind."""
     blocks: list[Block] = []
     # One loop with subscripts inside one `try`: calls and `get` would double the time.
     try:
@@ -567,7 +567,7 @@ def _decode_common_result(raw: JsonObject, size: int) -> ToolResult | None:
 def write_common(
     blocks: Sequence[Block], embed: Callable[[str], Any], native: bool
 ) -> list[JsonObject] | None:
-    """The bodies of the blocks, or `None` if one of them is unusual."""
+    """The bodies of the blocks, or `None` if one of them is not of a frequent kind."""
     content: list[JsonObject] = []
     for block in blocks:
         if type(block) is Text:

@@ -89,7 +89,7 @@ WEB_SEARCH: JsonObject = {"type": "web_search_20250305", "name": "web_search"}
 SEARCH_MEMBERS = frozenset({"allowed_domains", "blocked_domains", "user_location"})
 
 
-def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
+def write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     """A tool definition; `None` if the protocol does not support this kind of tool."""
     if tool.raw is not None and PROTOCOL in tool.raw:
         return dict(tool.raw[PROTOCOL])
@@ -429,7 +429,7 @@ def _write_tools(
     for number, tool in enumerate(request.tools):
         if not is_allowed(tool, number, allowed, losses):
             continue
-        body = encode_tool(tool, number, losses)
+        body = write_tool(tool, number, losses)
         if body is None:
             continue
         if ("tools", number) in marks:

@@ -277,8 +277,8 @@ def own_members(ext: Ext | None) -> JsonObject:
 def write_assistant(blocks: tuple[Block, ...] | list[Block], *, as_list: bool) -> JsonObject:
     """The members of an assistant message with these blocks, without its role.
 
-    With `as_list`, `content` is a list, which may contain refusals too. It is left out if no block
-    belongs into it.
+    With `as_list`, `content` is a list, which may contain refusals too. Without a block for it,
+    there is no `content`.
     """
     body: JsonObject = {}
     content: list[Block] = []
@@ -314,7 +314,7 @@ def write_thinking(block: Thinking, body: JsonObject) -> None:
         member = source_member or THINKING_MEMBERS[0]
         body[member] = body.get(member, "") + block.text
     if block.signature is not None:
-        body[REASONING_SIGNATURE] = block.signature  # signatures cannot be joined: the last one
+        body[REASONING_SIGNATURE] = block.signature  # there is one member: the last one wins
     if REASONING_DETAILS in fields:
         body[REASONING_DETAILS] = [*body.get(REASONING_DETAILS, ()), *fields[REASONING_DETAILS]]
 

@@ -720,11 +720,11 @@ def decode_common(raw: JsonObject) -> Message | ToolCall | Text | None:
             if size != 3 or type(call_id) is not str:
                 return None
             if type(output) is str and output:
-                result = ToolResult(call_id, (Text(output),), None, None, False, "text")
+                result = ToolResult(call_id, (Text(output),), form="text")
                 return Message("tool", (result,), None, None, "list")
             texts = decode_texts(output, INPUT)
             if texts is not None:
-                result = ToolResult(call_id, texts, None, None, False, "list")
+                result = ToolResult(call_id, texts, form="list")
                 return Message("tool", (result,), None, None, "list")
         elif kind is None and size == 2:
             role, content = raw["role"], raw["content"]
