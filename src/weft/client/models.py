@@ -194,7 +194,7 @@ def list_vendors() -> list[tuple[str, Vendor]]:
         for protocol, codec in CODECS.items()
         if (vendor := codec.http.vendor) is not None
     ]
-    return sorted(vendors, key=lambda entry: entry[1].upstream != entry[1].maker)
+    return sorted(vendors, key=lambda entry: entry[1].upstream_name != entry[1].catalog_name)
 
 
 class UpstreamTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -297,7 +297,7 @@ def find_upstream(
     )
     if chosen.keyed and chosen.key is None:
         raise ConfigError(
-            f"{vendor.upstream} needs a key: set {vendor.key_variable}, or pass api_key="
+            f"{vendor.upstream_name} needs a key: set {vendor.key_variable}, or pass api_key="
         )
     return Route(chosen, model)
 
@@ -462,27 +462,27 @@ def _vendor_provider(
     url_setting = "base_url" if base_url is not None else vendor.url_variable
     url = base_url or env_url or vendor.url
     provider = make_provider(
-        vendor.upstream,
+        vendor.upstream_name,
         protocol,
         url,
         key=key or read_key(environ, vendor.key_variable),
         place=url_setting,
     )
-    return structs.replace(provider, keyed=provider.at_vendor, vendor=vendor.maker)
+    return structs.replace(provider, keyed=provider.at_vendor, vendor=vendor.catalog_name)
 
 
 def _named_vendor(name: str) -> tuple[str, Vendor]:
     vendors = list_vendors()
     for protocol, vendor in vendors:
-        if name in (vendor.upstream, protocol):
+        if name in (vendor.upstream_name, protocol):
             return protocol, vendor
-    names = ", ".join(vendor.upstream for _, vendor in vendors)
+    names = ", ".join(vendor.upstream_name for _, vendor in vendors)
     raise ConfigError(f"no provider {name!r}: use one of {names}, or pass a `Provider`")
 
 
 def _vendor_of(model: str, catalog: Catalog) -> tuple[str, Vendor] | None:
-    maker = catalog.vendor_of(model)
-    return next((entry for entry in list_vendors() if entry[1].maker == maker), None)
+    name = catalog.vendor_of(model)
+    return next((entry for entry in list_vendors() if entry[1].catalog_name == name), None)
 
 
 def _no_route_message(model: str, refused: Refused) -> str:

@@ -225,26 +225,27 @@ class Auth(Struct, frozen=True, gc=False):
 class Vendor(Struct, frozen=True, gc=False):
     """The vendor's own server, which needs no configuration but a key.
 
-    `upstream` is its name in Weft, `url` its base URL, `maker` the vendor's name in the catalogue.
-    The two variables are those of the vendor's SDK.
+    `upstream_name` is the name of this server in Weft (`openai-chat`), `catalog_name` the vendor's
+    name in the catalogue (`openai`). The two variables are those of the vendor's SDK.
     """
 
-    upstream: str
+    upstream_name: str
     url: str
-    maker: str
+    catalog_name: str
     key_variable: str
     url_variable: str
 
 
 class ModelList(Struct, frozen=True, gc=False):
-    """Where a server of this protocol lists its models, and which members name them.
+    """Where a server of this protocol lists its models.
 
-    `query` asks for the whole list; without it some vendors send only the first page.
+    `list_member` is the member with the list, and `name_member` the member of an entry with the
+    model's name. `query` asks for the whole list; without it some vendors send only the first page.
     """
 
     path: str = "/v1/models"
-    rows: str = "data"
-    name: str = "id"
+    list_member: str = "data"
+    name_member: str = "id"
     query: str = ""
 
 

@@ -96,7 +96,7 @@ async def _list_models(http_client: HttpClient, provider: Provider) -> ModelList
         return ModelListing(provider.name, configured, str(error))
     except orjson.JSONDecodeError:
         return ModelListing(provider.name, configured, "its list is not JSON")
-    names = [*configured, *_read_names(listing, form.rows, form.name)]
+    names = [*configured, *_read_names(listing, form.list_member, form.name_member)]
     if not names:
         return ModelListing(provider.name, (), "its list of models is empty")
     return ModelListing(provider.name, tuple(dict.fromkeys(names))[:MODEL_LIMIT])

@@ -35,6 +35,7 @@ def _previous_message_id(value: Any) -> str | None:
 
 
 def _stored_ids(body: JsonObject) -> list[tuple[str, str]]:
+    """The container that a body names, as path and id."""
     container = body.get("container")
     fields = as_object(container)
     id = container if fields is None else fields.get("id")
@@ -42,12 +43,14 @@ def _stored_ids(body: JsonObject) -> list[tuple[str, str]]:
 
 
 def _rules_apply(request: Request, target: Target) -> bool:
+    """Whether cache marks must be added or removed, or a system message in `messages` moved."""
     mark_count = len(request.marks)
     changes_marks = mark_count > MAX_MARKS or (target.cache == "auto" and not mark_count)
     return changes_marks or has_inline_system(request, PROTOCOL)
 
 
 def _add_cache_marks(raw: JsonObject, request: Request, target: Target) -> JsonObject | None:
+    """The body with cache marks; `None` if it needs none, or if another rule may change it."""
     if request.marks or target.cache != "auto" or has_inline_system(request, PROTOCOL):
         return None
     return copy_with_marks(raw)
@@ -55,9 +58,9 @@ def _add_cache_marks(raw: JsonObject, request: Request, target: Target) -> JsonO
 
 HTTP = Http(
     vendor=Vendor(
-        upstream="anthropic",
+        upstream_name="anthropic",
         url="https://api.anthropic.com",
-        maker="anthropic",
+        catalog_name="anthropic",
         key_variable="ANTHROPIC_API_KEY",
         url_variable="ANTHROPIC_BASE_URL",
     ),
@@ -104,4 +107,5 @@ CODEC = Codec(
     failed_stops=FAILED_STOPS,
 )
 
+# The tables are exported for the tests, which compare them with `docs/protocols`.
 __all__ = ["BLOCKS", "CODEC", "apply_last_system_cache_breakpoint"]

@@ -22,6 +22,8 @@ def _wants_usage(body: JsonObject) -> bool:
 
 
 def _rules_apply(request: Request, target: Target) -> bool:
+    """Whether the server supports only an older form of the protocol that the request does not use:
+    the name of the output limit, a string as system message, or no `developer` role."""
     model = target.model
     renames_limit = model.max_tokens_field == "max_tokens"
     if renames_limit and "max_completion_tokens" in request.raw.get(PROTOCOL, ()):
@@ -32,14 +34,14 @@ def _rules_apply(request: Request, target: Target) -> bool:
 
 HTTP = Http(
     vendor=Vendor(
-        upstream="openai-chat",
+        upstream_name="openai-chat",
         url="https://api.openai.com",
-        maker="openai",
+        catalog_name="openai",
         key_variable="OPENAI_API_KEY",
         url_variable="OPENAI_BASE_URL",
     ),
     # https://platform.openai.com/docs/api-reference/authentication; `api-key` is Azure's
-    auth=Auth("authorization", "Bearer ", ("authorization", "api-key")),
+    auth=Auth("authorization", prefix="Bearer ", accepted=("authorization", "api-key")),
     paths=("/v1/chat/completions",),
     id_prefix="chatcmpl-",
     # https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options
@@ -72,4 +74,5 @@ CODEC = Codec(
     place_thinking=place_thinking,
 )
 
+# The tables are exported for the tests, which compare them with `docs/protocols`.
 __all__ = ["CODEC", "DELTA", "PARTS"]

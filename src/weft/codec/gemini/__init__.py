@@ -29,7 +29,11 @@ def request_path(model: str, stream: bool) -> str:
 
 
 def _stored_ids(body: JsonObject) -> list[tuple[str, str]]:
-    """The cached content that a body names, as path and id."""
+    """The cached content that a body names, as path and id.
+
+    Google's API takes a string. An object is read too, in case another server accepts one: a caller
+    must not reach a cache of somebody else.
+    """
     stored: list[tuple[str, str]] = []
     for member in ("cachedContent", "cached_content"):
         value = body.get(member)
@@ -41,14 +45,15 @@ def _stored_ids(body: JsonObject) -> list[tuple[str, str]]:
 
 
 def _rules_apply(request: Request, _target: Target) -> bool:
+    """Whether a system message in `contents` must be moved, which Google refuses there."""
     return has_inline_system(request, PROTOCOL)
 
 
 HTTP = Http(
     vendor=Vendor(
-        upstream="gemini",
+        upstream_name="gemini",
         url="https://generativelanguage.googleapis.com",
-        maker="google",
+        catalog_name="google",
         key_variable="GEMINI_API_KEY",
         url_variable="GOOGLE_GEMINI_BASE_URL",
     ),
@@ -56,7 +61,9 @@ HTTP = Http(
     auth=Auth("x-goog-api-key", accepted=("x-goog-api-key", "authorization")),
     count_member="totalTokens",
     # https://ai.google.dev/api/models#method:-models.list
-    models=ModelList("/v1beta/models", "models", "name", "?pageSize=1000"),
+    models=ModelList(
+        path="/v1beta/models", list_member="models", name_member="name", query="?pageSize=1000"
+    ),
     # Google's SDK reads a comment line as the start of an error, and ignores a blank line.
     keep_alive=b"\n",
     stored_ids=_stored_ids,
@@ -88,4 +95,5 @@ CODEC = Codec(
     has_end_event=False,
 )
 
+# The tables are exported for the tests, which compare them with `docs/protocols`.
 __all__ = ["CODEC", "OTHER_DATA", "READERS"]

@@ -51,14 +51,14 @@ def _stored_ids(body: JsonObject) -> list[tuple[str, str]]:
 
 HTTP = Http(
     vendor=Vendor(
-        upstream="openai",
+        upstream_name="openai",
         url="https://api.openai.com",
-        maker="openai",
+        catalog_name="openai",
         key_variable="OPENAI_API_KEY",
         url_variable="OPENAI_BASE_URL",
     ),
     # https://platform.openai.com/docs/api-reference/authentication; `api-key` is Azure's
-    auth=Auth("authorization", "Bearer ", ("authorization", "api-key")),
+    auth=Auth("authorization", prefix="Bearer ", accepted=("authorization", "api-key")),
     paths=("/v1/responses", "/v1/responses/compact"),
     id_prefix="resp_",
     # https://platform.openai.com/docs/guides/reasoning#encrypted-reasoning-items
@@ -91,4 +91,5 @@ CODEC = Codec(
     stream_errors=frozenset({"context_length"}),
 )
 
+# The tables are exported for the tests, which compare them with `docs/protocols`.
 __all__ = ["CALLS", "CODEC", "PARTS", "RESULTS"]
