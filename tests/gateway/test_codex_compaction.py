@@ -5,6 +5,7 @@ from contextlib import closing
 import orjson
 import pytest
 
+import weft
 import weft.thread
 from servers import Scripted, post, weft_serve
 from weft.gateway import ask_for_summary, open_summaries
@@ -235,6 +236,13 @@ def test_another_vendors_encrypted_item_is_sent_as_text(tmp_path, upstream, comp
         assert rule in asked
         assert "QC-4711 alone" in asked
         assert "gAAAAtheirs" not in asked
+        status, _, _ = post(url, listed, session)  # the same again: not at the end of a branch
+        assert status == 200
+        assert rule in upstream.requests[-1]["body"].decode()
+        status, _, _ = post(url, listed | {"max_output_tokens": -1}, session)
+        assert status == 400  # refused by the translation, and recorded like any failed attempt
+        with weft.open(running.store, thread="codex-sealed") as t:
+            assert len(t.attempts()) == 1
         upstream.requests.clear()
         upstream.then(answered(message_of("assistant", "Two are left.")))
         listed["model"] = "oai/gpt-5"

@@ -152,6 +152,8 @@ class SessionCompactor:
         echoed_commits: Set[Id],
         force: bool,
     ) -> CompactedRequest | None:
+        if not location.branch:
+            return None  # an earlier request is repeated, and the conversation continues after it
         thread = open_thread(self._store, location.thread, branch=location.branch)
         if thread.head is None or thread.head.id != location.head:
             return None  # another request continued the conversation meanwhile

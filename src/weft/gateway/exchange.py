@@ -140,6 +140,7 @@ class Exchange:
     - `upstream_request`: the request with restored answers.
     - `compaction`: Codex's request to compact, if this is one.
     - `continuation`: the answer that the request names by its id.
+    - `summary_losses`: the losses of `replace_sealed_summaries`.
     - `is_outcome_handled`: the answer or failure was recorded, if exchanges are recorded at all.
     """
 
@@ -176,6 +177,7 @@ class Exchange:
         self.live: LiveExchange | None = None
         self.error: ApiError | None = None
         self.is_outcome_handled = False
+        self.summary_losses: Sequence[Loss] = ()
         self._outgoing: Outgoing | None = None
 
     @property
@@ -487,13 +489,14 @@ async def replace_sealed_summaries(exchange: Exchange) -> None:
     if not has_sealed_summaries(request.messages, exchange.route.provider.protocol):
         return
     protocol = exchange.route.provider.protocol
-    thread = open_thread(recorder.store, location.thread, branch=location.branch)
-    messages, losses = await asyncio.to_thread(
-        with_portable_summaries, request.messages, protocol, thread.portable_summary
+    thread = open_thread(recorder.store, location.thread)
+    # By its commit: an earlier request that is repeated is not at the end of a branch.
+    portable_text = partial(thread.portable_summary, at=location.head)
+    messages, exchange.summary_losses = await asyncio.to_thread(
+        with_portable_summaries, request.messages, protocol, portable_text
     )
     exchange.upstream_request = replace_messages(request, messages)
-    outgoing = await _write(exchange, exchange.upstream_request)
-    exchange.outgoing = structs.replace(outgoing, losses=(*losses, *outgoing.losses))
+    exchange.discard_outgoing()
 
 
 def _encode_client_body(exchange: Exchange, request: Request) -> bytes:
@@ -515,12 +518,14 @@ async def write_restored(exchange: Exchange) -> None:
     if exchange.is_written:
         return
     try:
-        exchange.outgoing = await _write(exchange, exchange.upstream_request)
+        outgoing = await _write(exchange, exchange.upstream_request)
     except Refused as error:
         recorder, recording = exchange.state.recorder, exchange.recording
         if recorder is not None and recording is not None:
             await recorder.fail(recording, refusal(error))
         raise
+    losses = (*exchange.summary_losses, *outgoing.losses)
+    exchange.outgoing = structs.replace(outgoing, losses=losses)
 
 
 async def keep_sent_body(exchange: Exchange) -> None:

@@ -1357,15 +1357,17 @@ class Thread:
         note = read_note(note, message)
         return adopt(self._handle, messages, summary, note=note, metadata=metadata)
 
-    def portable_summary(self, block: Opaque, *, tokens: int = PORTABLE_TOKENS) -> str | None:
+    def portable_summary(
+        self, block: Opaque, *, tokens: int = PORTABLE_TOKENS, at: At = None
+    ) -> str | None:
         """A text that replaces a vendor's own compaction in requests to another vendor.
 
         Such a compaction is encrypted, so that only its vendor can read it.
 
         It is an extract of the messages that the block replaced in this thread; `None` if the
-        thread does not have them.
+        thread does not have them. With `at`, the block is looked for at that commit.
         """
-        return _portable_summary(self._handle, self._handle.head(), block, tokens)
+        return _portable_summary(self._handle, resolve_commit(self._handle, at), block, tokens)
 
     # The thread as a whole
 
