@@ -493,7 +493,7 @@ def elsewhere(thread: Thread, branch: str) -> Thread:
 
 def aligned(context: weft.CompiledContext) -> tuple[list[Row], list[Message]]:
     """The sent rows, and their sent messages."""
-    sent = list(context._sendable[0])
+    sent = list(context._sendable_rows[0])
     known = {row.id: row for row in context.rows}
     return [known[row.id] for row in sent], [row.message for row in sent]
 
