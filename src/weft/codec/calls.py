@@ -3,10 +3,10 @@
 In a request, two problems with ids are fixed. Each change is reported, and the sidecar
 (`codec.sidecar`) keeps the original id.
 
-- The target refuses an id: it is too long, or has characters that only the target's codec knows
-  about. It gets a digest of the original as a suffix (`with_digest`). The same id always gives the
-  same result. Two different ids stay different: an id that already ends in such a suffix gets a
-  second one.
+- The target refuses an id, because it is too long or has other characters than the target allows
+  (each codec checks this). It gets a digest of the original as a suffix (`with_digest`). The same
+  id always gives the same result. Two different ids stay different: an id that already ends in such
+  a suffix gets a second one.
 - Two calls of one request have the same id. Vendors refuse that ("`tool_use` ids must be unique"),
   but some clients and models restart the numbering in every turn. The first call keeps its id,
   a later one gets a new id, and each result answers the oldest of its calls that has no result yet.
@@ -92,11 +92,11 @@ class _UniqueIds:
 
 
 DIGEST_SUFFIX = re.compile(r"-x[0-9a-f]{8}$")
-SUFFIX_LENGTH = len("-x") + 8
+SUFFIX_LENGTH = 10  # "-x" and eight digits
 
 
 def with_digest(call_id: str, max_length: int | None = None) -> str:
-    """The id with its digest as a suffix, truncated to `max_length` characters."""
+    """The id with its digest as a suffix; the id is cut so that both fit into `max_length`."""
     digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     prefix = call_id if max_length is None else call_id[: max_length - SUFFIX_LENGTH]
     return f"{prefix}-x{digest}"
@@ -114,7 +114,7 @@ def report_empty_arguments(position: Position, losses: Losses) -> None:
 
 def has_digest(call_id: str) -> bool:
     """Whether an id ends in a suffix like the ones that `with_digest` adds."""
-    return call_id[-10:-8] == "-x" and DIGEST_SUFFIX.search(call_id) is not None
+    return call_id[-SUFFIX_LENGTH:-8] == "-x" and DIGEST_SUFFIX.search(call_id) is not None
 
 
 def fitting_id(call_id: str, max_length: int) -> str:
