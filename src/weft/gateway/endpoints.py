@@ -254,14 +254,14 @@ async def _read_models(
                 reply.close()
     except (UpstreamError, TimeoutError, orjson.JSONDecodeError):
         return {}
-    rows = cast(JsonObject, listing).get(form.rows) if isinstance(listing, dict) else None
+    rows = cast(JsonObject, listing).get(form.list_member) if isinstance(listing, dict) else None
     if reply.status != 200 or not isinstance(rows, list):
         return {}
     entries = [cast(JsonObject, row) for row in cast(list[Any], rows) if isinstance(row, dict)]
     return {
         name.removeprefix(MODEL_PREFIX): row
         for row in entries
-        if isinstance(name := row.get(form.name), str)
+        if isinstance(name := row.get(form.name_member), str)
     }
 
 
