@@ -64,6 +64,21 @@ def test_what_was_done_is_there_if_the_last_request_needs_it(
     assert report in compacted(messages, 260)
 
 
+@pytest.mark.parametrize("word", ["today", "already", "schreib", "alors"])
+def test_a_vague_word_of_the_last_request_does_not_make_a_sentence_relevant(word: str) -> None:
+    heron, hotel = (
+        "The heron breeds at Loch Ness in 2019.",
+        f"The hotel {word} had 41 rooms in 1987.",
+    )
+    messages = [user("Plan the trip, never by car."), assistant("I plan it.")]
+    messages += [user("What about the birds?"), assistant(heron)]
+    messages += [user("What about the hotel?"), assistant(hotel)]
+    messages += [*chatter(8), user(f"And the heron, {word}?")]
+    summary = compacted(messages, 190)
+    assert heron in summary
+    assert hotel not in summary  # there is only room for one of the two
+
+
 def test_of_two_reports_about_one_thing_the_newer_one_holds() -> None:
     rows = number(
         [

@@ -57,13 +57,11 @@ calls. All of them together count at most this much."""
 STEM_CHARS = 6
 """Words with the same first letters count as one: `arrive` and `arrived`."""
 
-VAGUE_WORDS = frozenset(
-    """
-    see look open next far one point thing good great tell know think ask say write draft make start
-    first last too same okay right fine already today now please mach schreib sag gut erst
+VAGUE_WORDS = """
+    see look open next far one point thing good great tell know think ask say write draft start
+    first last too same okay right fine already today mach schreib sag gut erst
     bien fais alors ahora vale bueno
-    """.split()  # noqa: SIM905
-)
+"""
 """Words of a request that do not tell what it is about."""
 
 FULL_RELEVANCE_WORDS = 4
@@ -121,6 +119,7 @@ class Focus:
 
     def _read_query(self, spoken: Sequence[Turn], words: Sequence[Set[str]]) -> dict[str, float]:
         """The words of the last turns with their weights; `words` are those of each turn."""
+        vague_words = _stems(VAGUE_WORDS)
         query: dict[str, float] = {}
         weights = iter((LAST_REQUEST_WEIGHT, REQUEST_BEFORE_WEIGHT))
         earlier_weight = 1.0
@@ -130,13 +129,13 @@ class Focus:
             if turn.speaker == "user":
                 weight = next(weights, 0.0) * earlier_weight
                 is_last = weight == LAST_REQUEST_WEIGHT
-                if is_last and len(turn_words - VAGUE_WORDS) > CLEAR_REQUEST_WORDS:
+                if is_last and len(turn_words - vague_words) > CLEAR_REQUEST_WORDS:
                     earlier_weight = EARLIER_WEIGHT
                 reply_weight = LAST_REPLY_WEIGHT * earlier_weight if is_last else 0.0
                 if not weight:
                     break
                 self._request_words |= turn_words
-            for word in turn_words - VAGUE_WORDS if weight else ():
+            for word in turn_words - vague_words if weight else ():
                 query[word] = max(weight, query.get(word, 0.0))
         return query
 
