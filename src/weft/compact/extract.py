@@ -429,8 +429,8 @@ class Extract:
         known = "\n".join([following, *(item.text for item in chosen)])
         candidates = [_candidate(item, factor) for item, factor in competing]
 
-        def add_if_fits(number: int) -> bool:
-            item, _ = competing[number]
+        def add_if_fits(index: int) -> bool:
+            item, _ = competing[index]
             if self._size([*chosen, item], (), ()) > max_tokens:
                 return False
             chosen.append(item)

@@ -4,6 +4,9 @@ A summary of a few hundred tokens cannot have every decision and fact. `Focus` m
 a text is for the current request. `choose_candidates` chooses among decisions, facts and sentences.
 The score of a text depends on its relevance, its kind, its age, and the figures and rare words that
 no text chosen before it has. The score is divided by its length.
+
+A *turn* is one text of one speaker (`source.Turn`). An *exchange* is a turn of the user with all
+calls and turns up to the next turn of the user (as in `layout`).
 """
 
 from bisect import bisect_right
@@ -25,26 +28,30 @@ AGE_PENALTY = 0.5
 """The oldest text loses this share of its score."""
 
 RELEVANCE_BONUS = 4.0
-"""A text with the full relevance has its score multiplied by one more than this."""
+"""Relevance multiplies a score by up to 1 + this: by 1 for a text without relevance, by 5 for a
+text with full relevance."""
 
-WORD_VALUE = 0.4
-"""The value of the rarest word. A figure has the value 1."""
+FIGURE_VALUE, WORD_VALUE = 1.0, 0.4
+"""The value of a figure, and of the rarest word. Other words have a lower value."""
 
 MIN_VALUE = 0.9
-"""A text whose new figures and words have a lower value is left out: one figure, or three words."""
+"""A text is left out if its new figures and words, together with its own value, are worth less than
+this. One figure is enough, or three rare words."""
 
-MIN_OWN_VALUE = 0.3
-"""The own value of a decision or a rule counts only if its new words have this value: one word."""
+MIN_NEW_VALUE_FOR_OWN = 0.3
+"""`Candidate.own_value` counts only if the new figures and words of the text are worth at least
+this: one rare word."""
 
-MAX_MISSED = 30
-"""Stop after this many texts that do not fit."""
+MAX_NOT_FITTING = 30
+"""Stop when more than this many texts did not fit."""
 
 MAX_CALL_CHARS = 400
 """How many characters of a call are read for the words of its exchange."""
 
 LAST_REQUEST_WEIGHT, LAST_REPLY_WEIGHT, REQUEST_BEFORE_WEIGHT = 1.0, 0.5, 0.6
-"""The weights of the words of the user's last turn, of the assistant's turn before it, and of the
-user's turn before that. The last turn alone may be only a short answer such as "yes"."""
+"""The weights of the words of the user's last turn, of the assistant's turns directly before and
+after it, and of the user's turn before those. The last turn alone may be only a short answer such
+as "yes"."""
 
 CLEAR_REQUEST_WORDS, EARLIER_WEIGHT = 6, 0.3
 """If the last request has more words than `CLEAR_REQUEST_WORDS`, the weights of the turns before it
@@ -65,7 +72,7 @@ VAGUE_WORDS = """
 """Words of a request that do not tell what it is about."""
 
 FULL_RELEVANCE_WORDS = 4
-"""A sentence with this many of the rarest words of the request has the full relevance."""
+"""A sentence with this many of the rarest words of the request has full relevance."""
 
 
 class Focus:
@@ -73,6 +80,9 @@ class Focus:
 
     A sentence is also relevant if its exchange is: "It arrives at noon." answers a question about
     the loaner if the call before it was `order_loaner`.
+
+    `turns` are summarised. `following` are the turns after them, which stay verbatim; the current
+    request may be one of them.
     """
 
     def __init__(
@@ -80,10 +90,10 @@ class Focus:
     ) -> None:
         spoken = [turn for turn in (*turns, *following) if turn.speaker in PEOPLE]
         words = [_stems(" ".join(sentences)) for _, _, sentences in spoken]
-        self.turns = len(spoken)
-        self.spread = Counter(word for turn_words in words for word in turn_words)
-        self._request_words: set[str] = set()
-        self.query = self._read_query(spoken, words)
+        self._turn_count = len(spoken)
+        # in how many turns each word occurs
+        self._turns_with_word = Counter(word for turn_words in words for word in turn_words)
+        self._query, self._request_words = _read_query(spoken, words)
         self._exchange_rows: list[int] = []
         self._exchange_words: list[set[str]] = []
         for row, speaker, sentences in turns:
@@ -95,52 +105,66 @@ class Focus:
             if exchange >= 0:
                 text = " ".join((use.name.replace("_", " "), *use.arguments.values()))
                 self._exchange_words[exchange] |= _stems(text[:MAX_CALL_CHARS])
-        weights = [weight * self.rarity(word) for word, weight in self.query.items()]
+        weights = [weight * self.rarity(word) for word, weight in self._query.items()]
         self._full_weight = sum(sorted(weights, reverse=True)[:FULL_RELEVANCE_WORDS]) or 1.0
 
     def rarity(self, word: str) -> float:
         """Between 0 and 1: the fewer turns have a word, the higher."""
-        return log(1 + self.turns / (1 + self.spread[word])) / log(1 + max(1, self.turns))
+        turns, turns_with_word = self._turn_count, self._turns_with_word[word]
+        return log(1 + turns / (1 + turns_with_word)) / log(1 + max(1, turns))
 
     def relevance(self, row: int, text: str) -> float:
         """Between 0 and 1: how much the current request needs a sentence of this row."""
         words = _stems(text)
         exchange = bisect_right(self._exchange_rows, row) - 1
         if exchange == len(self._exchange_rows) - 1:
-            words &= self._request_words  # it is part of the reply whose words are in the query
+            # The words of the last reply are part of the query. Without this line, each sentence of
+            # the reply would be relevant because of its own words.
+            words &= self._request_words
         exchange_words = self._exchange_words[exchange] if exchange >= 0 else set[str]()
-        exchange_share = min(1.0, self._weight(exchange_words - words))
-        return min(1.0, self._weight(words) + EXCHANGE_WEIGHT * exchange_share)
+        exchange_share = min(1.0, self._query_share(exchange_words - words))
+        return min(1.0, self._query_share(words) + EXCHANGE_WEIGHT * exchange_share)
 
-    def _weight(self, words: Collection[str]) -> float:
-        """The weight of the request's words among these, as a share of the full relevance."""
-        weights = [self.query[word] * self.rarity(word) for word in words if word in self.query]
+    def _query_share(self, words: Collection[str]) -> float:
+        """How much of the query these words cover; 1 or more is full relevance."""
+        query = self._query
+        weights = [query[word] * self.rarity(word) for word in words if word in query]
         return sum(weights) / self._full_weight
 
-    def _read_query(self, spoken: Sequence[Turn], words: Sequence[Set[str]]) -> dict[str, float]:
-        """The words of the last turns with their weights; `words` are those of each turn."""
-        vague_words = _stems(VAGUE_WORDS)
-        query: dict[str, float] = {}
-        weights = iter((LAST_REQUEST_WEIGHT, REQUEST_BEFORE_WEIGHT))
-        earlier_weight = 1.0
-        reply_weight = LAST_REPLY_WEIGHT  # the assistant's turns may be several, between calls
-        for turn, turn_words in zip(reversed(spoken), reversed(words), strict=True):
-            weight = reply_weight
-            if turn.speaker == "user":
-                weight = next(weights, 0.0) * earlier_weight
-                is_last = weight == LAST_REQUEST_WEIGHT
-                if is_last and len(turn_words - vague_words) > CLEAR_REQUEST_WORDS:
-                    earlier_weight = EARLIER_WEIGHT
-                reply_weight = LAST_REPLY_WEIGHT * earlier_weight if is_last else 0.0
-                if not weight:
-                    break
-                self._request_words |= turn_words
-            for word in turn_words - vague_words if weight else ():
-                query[word] = max(weight, query.get(word, 0.0))
-        return query
+
+def _read_query(
+    spoken: Sequence[Turn], words: Sequence[Set[str]]
+) -> tuple[dict[str, float], set[str]]:
+    """The words of the last turns with their weights, and all words of the user's turns among them.
+
+    `words` are the words of each turn.
+    """
+    vague_words = _stems(VAGUE_WORDS)
+    query: dict[str, float] = {}
+    request_words: set[str] = set()
+    weights = iter((LAST_REQUEST_WEIGHT, REQUEST_BEFORE_WEIGHT))
+    earlier_weight = 1.0
+    # A reply may consist of several turns with tool calls between them, so its weight stays until
+    # the next turn of the user.
+    reply_weight = LAST_REPLY_WEIGHT
+    for turn, turn_words in zip(reversed(spoken), reversed(words), strict=True):
+        weight = reply_weight
+        if turn.speaker == "user":
+            weight = next(weights, 0.0) * earlier_weight
+            is_last = weight == LAST_REQUEST_WEIGHT
+            if is_last and len(turn_words - vague_words) > CLEAR_REQUEST_WORDS:
+                earlier_weight = EARLIER_WEIGHT
+            reply_weight = LAST_REPLY_WEIGHT * earlier_weight if is_last else 0.0
+            if not weight:
+                break
+            request_words |= turn_words
+        for word in turn_words - vague_words if weight else ():
+            query[word] = max(weight, query.get(word, 0.0))
+    return query, request_words
 
 
 def _stems(text: str) -> set[str]:
+    """The content words of a text, reduced to their first letters."""
     return {word[:STEM_CHARS] for word in content_words(text)}
 
 
@@ -149,7 +173,7 @@ class Candidate(Struct, frozen=True):
 
     - `factor`: multiplies its score
     - `row`: the row that it comes from
-    - `about`: the part of the text whose figures and words count
+    - `informative_part`: the part of the text whose figures and words count
     - `own_value`: a value besides that of its figures and words, for a decision or a rule
     - `needs_new_figure`: it is left out unless it has a figure that no text chosen before it has
     """
@@ -157,7 +181,7 @@ class Candidate(Struct, frozen=True):
     text: str
     factor: float
     row: int
-    about: str
+    informative_part: str
     own_value: float = 0.0
     needs_new_figure: bool = False
 
@@ -165,59 +189,62 @@ class Candidate(Struct, frozen=True):
 def choose_candidates(
     candidates: Sequence[Candidate],
     focus: Focus,
-    rows: int,
+    row_count: int,
     known: str,
     add_if_fits: Callable[[int], bool],
 ) -> list[int]:
-    """The numbers of the chosen candidates, the highest score first.
+    """The indexes of the chosen candidates, the highest score first.
 
-    `rows` is the number of rows of the source, and `known` the text that the summary has already.
-    `add_if_fits(number)` is called for each candidate in that order; it adds the candidate and
-    returns `True`, or returns `False` if the candidate does not fit.
+    `row_count` is the number of rows of the source, and `known` the text that the summary has
+    already. `add_if_fits(index)` is called in that order, for candidates that add enough, until too
+    many did not fit. It adds the candidate and returns `True`, or returns `False` if the candidate
+    does not fit.
     """
-    covered_units = _read_units(known, focus)
-    units = [_read_units(candidate.about, focus) for candidate in candidates]
+    covered_terms = _value_terms(known, focus)
+    terms = [_value_terms(candidate.informative_part, focus) for candidate in candidates]
     factors = [
         candidate.factor
-        * (1 - AGE_PENALTY * (rows - candidate.row) / max(1, rows))
-        * (1 + RELEVANCE_BONUS * focus.relevance(candidate.row, candidate.about))
+        * (1 - AGE_PENALTY * (row_count - candidate.row) / max(1, row_count))
+        * (1 + RELEVANCE_BONUS * focus.relevance(candidate.row, candidate.informative_part))
         / (len(candidate.text) / CHARS_PER_TOKEN + ITEM_TOKENS)
         for candidate in candidates
     ]
     chosen: list[int] = []
-    missed = 0  # how many did not fit
+    not_fitting = 0
 
-    def gain(number: int) -> float:
+    def score(index: int) -> float:
         """The score of a candidate by its new figures and words; 0 if it adds too little."""
-        candidate = candidates[number]
-        new = [value for unit, value in units[number].items() if unit not in covered_units]
-        value = sum(new)
-        if candidate.needs_new_figure and max(new, default=0.0) < 1.0:
+        candidate = candidates[index]
+        new = [value for term, value in terms[index].items() if term not in covered_terms]
+        if candidate.needs_new_figure and FIGURE_VALUE not in new:
             return 0.0
-        value += candidate.own_value if value >= MIN_OWN_VALUE else 0.0
-        return factors[number] * value if value >= MIN_VALUE else 0.0
+        value = sum(new)
+        value += candidate.own_value if value >= MIN_NEW_VALUE_FOR_OWN else 0.0
+        return factors[index] * value if value >= MIN_VALUE else 0.0
 
-    heap = [(-gain(number), -candidates[number].row, number) for number in range(len(candidates))]
+    heap = [(-score(index), -candidates[index].row, index) for index in range(len(candidates))]
     heapify(heap)
     while heap:
-        _, newest, number = heappop(heap)
-        fresh = gain(number)
-        if fresh <= 0:
+        _, negative_row, index = heappop(heap)
+        current_score = score(index)
+        if current_score <= 0:
             continue
-        # Gains only shrink. So if this one still beats the next one's old gain, it is the best.
-        if heap and -fresh > heap[0][0]:
-            heappush(heap, (-fresh, newest, number))
+        # Scores only shrink. So if this one is still at least the old score of the next candidate,
+        # it is the highest.
+        if heap and -current_score > heap[0][0]:
+            heappush(heap, (-current_score, negative_row, index))
             continue
-        if add_if_fits(number):
-            chosen.append(number)
-            covered_units.update(units[number])
-        elif (missed := missed + 1) > MAX_MISSED:
+        if add_if_fits(index):
+            chosen.append(index)
+            covered_terms.update(terms[index])
+        elif (not_fitting := not_fitting + 1) > MAX_NOT_FITTING:
             break
     return chosen
 
 
-def _read_units(text: str, focus: Focus) -> dict[str, float]:
-    """The figures and words of a text with their values."""
+def _value_terms(text: str, focus: Focus) -> dict[str, float]:
+    """The terms of a text, which are its figures and stems, each with its value."""
     values = {word: WORD_VALUE * focus.rarity(word) for word in _stems(text)}
-    values.update((figure.removeprefix("0"), 1.0) for figure in figures_in(text))
+    # "07:30" and "7:30" are the same figure.
+    values.update((figure.removeprefix("0"), FIGURE_VALUE) for figure in figures_in(text))
     return values
