@@ -212,7 +212,7 @@ class ClaudeAgent:
             await asyncio.to_thread(self._remember, turn.session)
 
     def hint(self, text: str) -> None:
-        """Send Claude Code a text while it works, from any thread."""
+        """Send Claude Code a text while it works, from any OS thread."""
         if not text.strip():
             raise ThreadError("the hint is empty")
         self._hints.append(text)

@@ -515,7 +515,7 @@ class Agent:
                             answer = Unanswered(fold.error, fold.response())
 
     def hint(self, text: str) -> None:
-        """Send the model a text while it works; may be called from any thread of the process.
+        """Send the model a text while it works; may be called from any OS thread.
 
         The text becomes a user message before the next request of the run. If the model has
         finished by then, the run continues with it. Without a run it waits for the next one.
@@ -543,7 +543,7 @@ class Agent:
         upstream's status if the model gave no answer, `StepLimit` if it used up its steps, and
         `RunLimit` if it reached another limit.
 
-        If an event loop is already running, as in a notebook, this call runs in a thread and
+        If an event loop is already running, as in a notebook, this call runs in a worker thread and
         blocks until the answer is complete; `asend` does not block. `attach` are files to send with
         the text.
         """
@@ -1146,9 +1146,9 @@ def without_checkpoints(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def run_blocking(work: Callable[[], Coroutine[Any, Any, AgentAnswer]]) -> AgentAnswer:
-    """Run a coroutine and wait for it, in a new thread if this one has a running event loop.
+    """Run a coroutine and wait for it, in a worker thread if this thread has a running event loop.
 
-    `asyncio.run` refuses a second loop in one thread, and waiting inside the running loop would
+    `asyncio.run` refuses a second loop in one OS thread, and waiting inside the running loop would
     block it forever.
     """
     try:

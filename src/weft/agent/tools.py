@@ -278,7 +278,7 @@ async def _run(function: Callable[..., Any], arguments: dict[str, Any] | tuple[A
 
 
 async def _run_in_thread(function: Callable[[], Any]) -> Any:
-    """Run a function in a new daemon thread.
+    """Run a function in a new worker thread (a daemon).
 
     A thread cannot be stopped. The event loop waits for threads of its own pool when it closes, so
     a tool that hangs would keep the program from ending.

@@ -62,7 +62,7 @@ class ModelClient:
     ) -> None:
         """`idle` is the longest pause in an answer, in seconds; `CallLimits` has the default.
 
-        `on_retry` is called before the wait for each retry, in a thread that the client starts.
+        `on_retry` is called before the wait for each retry, in a worker thread of the client.
         """
         self.model: Model = catalog.find(name, provider.name)
         self._provider = provider
@@ -88,8 +88,8 @@ class ModelClient:
             except BaseException as error:
                 errors.append(error)
 
-        # In a new thread, because the caller may be inside a running event loop (a notebook).
-        # A daemon thread, because a caller that stops waiting must be able to exit.
+        # In a worker thread, because the caller may be inside a running event loop (a notebook).
+        # It is a daemon, because a caller that stops waiting must be able to exit.
         thread = Thread(target=run, name="weft-ask", daemon=True)
         thread.start()
         thread.join()

@@ -6,8 +6,9 @@ were parsed from equal bytes, so it does not matter whose request they came from
 while exchanges are recorded: otherwise nothing of a conversation is kept.
 
 Reading, translating and writing a body of 100,000 messages takes seconds of pure computing. On the
-event loop that would stop every other request, so it is done in a thread. There is one thread for
-all large bodies: they wait for each other, and the loop competes for the GIL with one thread only.
+event loop that would stop every other request, so it is done in a worker thread. There is
+one for all large bodies: they wait for each other, and the loop competes for the GIL with one
+thread only.
 Small bodies stay on the loop, because handing them over would cost more.
 """
 
@@ -188,12 +189,13 @@ LARGE_BODY = 256 * 1024
 """Bytes. Translating this much takes about 10 ms, handing it over about 0.1 ms."""
 
 SWITCH_SECONDS = 0.001
-"""How long a thread may keep the GIL while another one waits for it. The event loop needs the GIL
-again after each wait, several times per request; with Python's default of 5 ms that adds up."""
+"""How long an OS thread may keep the GIL while another one waits for it. The event loop needs the
+GIL again after each wait, several times per request; with Python's default of 5 ms that adds
+up."""
 
 GC_THRESHOLDS = (20_000, 20, 50)
 """A large body makes hundreds of thousands of objects, and none of them is garbage. With Python's
-own thresholds the collector walks over all of them again and again, and stops every thread."""
+own thresholds the collector walks over all of them again and again, and stops every OS thread."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -206,7 +208,7 @@ class LargeBodyWorker:
         self._executor = ThreadPoolExecutor(1, "weft-large-bodies")
 
     async def run(self, size: int, work: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
-        """The result of the work, done here for a small body and in the thread for a large one."""
+        """The result of the work. For a large body, it is done in the worker thread."""
         if size < LARGE_BODY:
             return work(*args, **options)
         loop = asyncio.get_running_loop()
@@ -218,7 +220,7 @@ class LargeBodyWorker:
 
 
 def tune_interpreter() -> None:
-    """Settings of the whole process that keep the loop responsive beside the thread."""
+    """Settings of the whole process that keep the loop responsive beside the worker thread."""
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.freeze()  # objects loaded by now are never garbage
     gc.set_threshold(*GC_THRESHOLDS)

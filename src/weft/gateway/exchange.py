@@ -238,7 +238,7 @@ class Exchange:
         return self.error is not None and self.relay is not None and self.relay.started
 
     async def compute(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """Run a function whose cost grows with the body; for a large body, in a thread."""
+        """Run a function whose cost grows with the body; for a large body, in a worker thread."""
         return await self.state.large_bodies.run(len(self.body), function, *args, **options)
 
     def headers(

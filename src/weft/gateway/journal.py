@@ -157,7 +157,7 @@ class Journal:
             self._queue.append(append)
             while self._writing and not append.done:
                 self._state.wait()
-            if not append.done:  # no thread is writing: this one writes for all that wait
+            if not append.done:  # no OS thread is writing: this one writes for all that wait
                 group, self._queue = self._queue, []
                 self._writing = True
         if group:
@@ -395,7 +395,7 @@ class Journal:
 
     @contextmanager
     def _exclusive(self) -> Generator[None]:
-        """A context without writers; other threads wait until it ends."""
+        """A context without writers; other OS threads wait until it ends."""
         with self._state:
             while self._writing:
                 self._state.wait()

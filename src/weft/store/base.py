@@ -246,7 +246,7 @@ class Arrival(Struct, frozen=True, gc=False):
 
 
 class Store(Protocol):
-    """The interface of a store. Every method may be called from any thread of the process."""
+    """The interface of a store. Every method may be called from any OS thread."""
 
     def transaction(self) -> AbstractContextManager[None]:
         """Everything inside is written together; an exception rolls all of it back.

@@ -106,13 +106,13 @@ class Deferred:
 
 
 class Database(Protocol):
-    """Connections that any thread may use."""
+    """Connections that any OS thread may use."""
 
     dialect: Dialect
 
     @property
     def memo(self) -> Memo | None:
-        """What the calling thread's transaction remembers; None if others may write too."""
+        """What the calling OS thread's transaction remembers; None if others may write too."""
         ...
 
     @property
@@ -122,12 +122,12 @@ class Database(Protocol):
 
     @property
     def deferred(self) -> Deferred | None:
-        """The delayed statements of the calling thread; `None` if other threads may write."""
+        """The delayed statements of the calling OS thread; `None` if others may write."""
         ...
 
     @property
     def in_transaction(self) -> bool:
-        """Whether the calling thread is inside a transaction."""
+        """Whether the calling OS thread is inside a transaction."""
         ...
 
     def flush_deferred(self) -> None:

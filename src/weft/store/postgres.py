@@ -1,7 +1,8 @@
 """The PostgreSQL store, which many machines can share.
 
-Connections are pooled. A thread holds one for a transaction or a statement, so there are as many
-connections as threads that use the store at the same time. The isolation level is `READ COMMITTED`.
+Connections are pooled. An OS thread holds one for a transaction or a statement, so there are as
+many connections as OS threads that use the store at the same time. The isolation level is
+`READ COMMITTED`.
 Locks protect what must not change during a landing:
 
 - Every landing holds a shared advisory lock, and its thread's row `FOR UPDATE`. So landings in one
@@ -333,7 +334,7 @@ class PostgresServer:
 
 
 class _ThreadState(local):
-    """The state of the calling thread."""
+    """The state of the calling OS thread."""
 
     def __init__(self) -> None:
         self.connection: Connection | None = None

@@ -1,7 +1,7 @@
 """The SQLite store: one file, readable by its owner only, shared by any number of processes.
 
 Write-ahead logging with `synchronous=NORMAL`: acknowledged writes survive a killed process.
-Writers queue for the write lock (`BEGIN IMMEDIATE`), and readers never wait. All threads of a
+Writers queue for the write lock (`BEGIN IMMEDIATE`), and readers never wait. All OS threads of a
 process share one connection behind a lock; while one of them writes, the others read through a
 second connection.
 """
@@ -400,10 +400,10 @@ class _ReleasedLock:
 
 
 class _Reader:
-    """A second connection, which reads while another thread of this process writes.
+    """A second connection, which reads while another OS thread of this process writes.
 
     A writer may wait long for the lock of another process, and readers must not wait with it. Used
-    as a context manager, it gives all reads of the calling thread the same snapshot.
+    as a context manager, it gives all reads of the calling OS thread the same snapshot.
     """
 
     def __init__(self, path: str, *, is_read_only: bool = False) -> None:
@@ -417,7 +417,7 @@ class _Reader:
 
     @property
     def is_open(self) -> bool:
-        """Whether the calling thread is inside this context manager."""
+        """Whether the calling OS thread is inside this context manager."""
         return self._owner == get_ident()
 
     def read(self, sql: str, values: Sequence[Any]) -> list[SqlRow]:

@@ -6,7 +6,7 @@
   succeeds.
 - Hooks and the budget are checked before a change is written. A refused change writes nothing.
 
-A handle may be used from any thread.
+A handle may be used from any OS thread.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set

@@ -150,7 +150,7 @@ class _BodyCache:
 
 
 class SentBodyCache:
-    """A cache of the newest sent bodies and commits; may be used from any thread.
+    """A cache of the newest sent bodies and commits; may be used from any OS thread.
 
     A body that a later body continues is needed only if the conversation forks, so such bodies have
     a smaller cache of their own.
