@@ -1,6 +1,6 @@
 """Clients of all four protocols that hold conversations, and an upstream with private state.
 
-Every answer of the upstream has private state (thinking, signatures, encrypted reasoning) with a
+Every answer of the upstream has private state (thinking, signatures, encrypted thinking) with a
 unique token. A token in the request of another conversation is a leak.
 """
 

@@ -2,7 +2,7 @@
 
 `ThinkingModel` is an upstream of all four protocols. Each of its answers has a marker in its text
 and private state that only the protocol's own field carries (a signature, `reasoning_content`,
-`thoughtSignature`, encrypted reasoning). Whenever a request echoes an answer, its private state
+`thoughtSignature`, encrypted thinking). Whenever a request echoes an answer, its private state
 must be in the request too; `missing` lists the requests without it.
 
 `Session` simulates a client over many turns: tool calls, edits, rewinds, retries, stops, subagents,

@@ -174,7 +174,7 @@ MAKER = Origin("chat", "up", "m")
     ],
 )
 def test_turn_200_makes_no_more_calls_than_turn_20(gateway, hint, maker, client):
-    """Also where a translation needs the private parts of all earlier answers.
+    """Also where a translation needs the private state of all earlier answers.
 
     An agent's requests have a cache mark that moves, and its answers call tools. Plain clients only
     talk.

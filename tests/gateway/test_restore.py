@@ -1,4 +1,4 @@
-"""A vendor gets back the private parts of its answers that the client could not echo."""
+"""A vendor gets back the private state of its answers that the client could not echo."""
 
 from functools import partial
 from uuid import uuid4

@@ -49,7 +49,7 @@ from weft.thread import open as open_thread
         ),
         (Checkpoint("abc123"), [{"type": "checkpoint", "id": "abc123"}]),
         (Reminder("soon"), [{"type": "reminder", "text": "Reminder: soon"}]),
-        (Redacted("x"), [{"type": "note", "text": "Encrypted reasoning"}]),
+        (Redacted("x"), [{"type": "note", "text": "Encrypted thinking"}]),
         (Image(Url("https://x/y.png")), [{"type": "note", "text": "[image]"}]),
         (File(FileRef("f1")), [{"type": "note", "text": "[document]"}]),
         (Audio(Inline("aGk=")), [{"type": "note", "text": "[audio]"}]),

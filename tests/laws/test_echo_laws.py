@@ -142,7 +142,7 @@ def test_law_2b_generated_answers(maker: str, client: str, data: st.DataObject) 
 
 @pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "gemini"])
 def test_law_2b_answers_of_a_whole_conversation(client: str) -> None:
-    """Two answers have equal visible content and different private parts: each gets its own
+    """Two answers have equal visible content and different private state: each gets its own
     back."""
     reported = [
         {

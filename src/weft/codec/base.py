@@ -81,8 +81,8 @@ class Target(Struct, frozen=True):
       a body that is a dict, `verbatim` for one that is written as bytes.
     - `enforce`: apply all rules of the target to a body of its own protocol too. Otherwise such a
       body is written back unchanged, except where a policy applies.
-    - `provider`: the name of the upstream, if it is known. Private parts of other upstreams'
-      answers are dropped.
+    - `provider`: the name of the upstream, if it is known. The private state of other
+      upstreams' answers (thinking, signatures) is dropped.
     """
 
     model: Model

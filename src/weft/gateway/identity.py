@@ -6,7 +6,7 @@ another. Splitting one conversation in two is only inconvenient. So a request co
 conversation only on proof:
 
 - A *token* is a text in an answer that only its conversation contains: the id of a tool call or of
-  an item, a signature, encrypted reasoning. A request that echoes it continues that conversation.
+  an item, a signature, encrypted thinking. A request that echoes it continues that conversation.
   Counters such as `call_0`, and ids that occur in two conversations, are not tokens. Neither is
   text that the client wrote itself: its examples may be the same in every conversation.
 - A *hint* is the name of a session that the client sends. It says where to look, but a matching

@@ -1,7 +1,8 @@
 """Records exchanges without getting in the way of answers (ADR 28).
 
-One thread writes. It runs all waiting jobs in one transaction, so that concurrent exchanges share
-the cost of a commit, and reports to each job when the transaction is durable.
+One worker thread, the *writer*, writes to the store. It runs all waiting jobs in one transaction,
+so that concurrent exchanges share the cost of a commit, and reports to each job when the
+transaction is durable.
 
 If the event loop and the writer compute at the same time, they pass Python's interpreter lock back
 and forth at every SQLite statement, which costs more than the statements. So the event loop hands
@@ -361,7 +362,7 @@ class ExchangeRecorder:
     async def _remember_unstored(self, recording: Recording, response: Response) -> None:
         """Remember an answer that is not in the store.
 
-        The client may continue it by its id, and its private parts are needed in the next request.
+        The client may continue it by its id, and its private state is needed in the next request.
         """
         request, location, scope = recording.request, recording.location, recording.scope
         if request is None:
@@ -558,13 +559,13 @@ class ExchangeRecorder:
         return self._unstored.find(incoming, origin)
 
     async def _read_or_default(self, job: Callable[[], T], default: T) -> T:
-        """The result of a job in a thread, or the default if the job fails."""
+        """The result of a job in a worker thread, or the default if the job fails."""
         with suppress(Exception):  # no error of recording may cost the client its answer
             return await self._read(job)
         return default
 
     async def _read(self, job: Callable[[], T]) -> T:
-        """The result of a job in a thread; raises `StoreError` if it takes too long."""
+        """The result of a job in a worker thread; raises `StoreError` if it takes too long."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(READ_SECONDS):
@@ -638,7 +639,7 @@ class ExchangeRecorder:
             return
         try:
             self._run_together(jobs)
-        except Exception as error:  # an error of one job must not end the thread that writes all
+        except Exception as error:  # an error of one job must not end the writer
             # It is passed on to the exchange of that job; the others run again without it.
             if len(jobs) == 1:
                 jobs[0].error = error

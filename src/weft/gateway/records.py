@@ -593,13 +593,13 @@ def read_until_answer(store: Store, scope: str, id: str) -> StoredConversation |
     """The conversation up to the caller's answer with this id.
 
     If one of its requests could have belonged to another, equal conversation, earlier answers may
-    belong to it too. Then their private parts (thinking, signatures) are removed.
+    belong to it too. Then their private state (thinking, signatures) is removed.
     """
     response = find_response(store, scope, id)
     if response is None:
         return None
     thread, commit = response[0], bytes.fromhex(response[1])
-    view, messages = _read_without_foreign_parts(store, thread, commit)
+    view, messages = _read_without_foreign_state(store, thread, commit)
     tools = () if view.setup is None else view.setup.tools
     return StoredConversation(messages, tools, (thread, commit))
 
@@ -609,25 +609,25 @@ def read_conversation(
 ) -> tuple[Message, ...]:
     """The conversation up to a request as the thread shows it.
 
-    `echoes` are the messages that the client sent. An answer keeps its private parts if `echoes`
+    `echoes` are the messages that the client sent. An answer keeps its private state if `echoes`
     contain one of its tokens, or if its commit is in `echoed_commits`.
     """
     tokens = {t for m in echoes if m.role == "assistant" for t in tokens_of(m)}
-    return _read_without_foreign_parts(
+    return _read_without_foreign_state(
         store, location.thread, bytes.fromhex(location.head), tokens, echoed_commits
     )[1]
 
 
-def _read_without_foreign_parts(
+def _read_without_foreign_state(
     store: Store,
     thread: str,
     commit: Id,
     tokens: Set[str] = frozenset(),
     echoed_commits: Set[Id] = frozenset(),
 ) -> tuple[View, tuple[Message, ...]]:
-    """A conversation up to a commit, without private parts of other conversations.
+    """A conversation up to a commit, without the private state of other conversations.
 
-    If one of its requests could have belonged to another conversation, private parts are removed,
+    If one of its requests could have belonged to another conversation, private state is removed,
     except from the last message, from answers that contain one of `tokens`, and from the answers of
     `echoed_commits`.
     """
@@ -639,15 +639,15 @@ def _read_without_foreign_parts(
         cleaned = [
             row.message
             if row.id in echoed_commits or not tokens.isdisjoint(tokens_of(row.message))
-            else _without_private(row.message)
+            else _without_private_state(row.message)
             for row in rows[:-1]
         ]
         messages = [*(message for message in cleaned if message.blocks), *messages[-1:]]
     return view, tuple(messages)
 
 
-def _without_private(message: Message) -> Message:
-    """The answer without private parts: only text, media and calls stay."""
+def _without_private_state(message: Message) -> Message:
+    """The answer without its private state: only text, media and calls stay."""
     if message.role != "assistant":
         return message
     blocks = [
@@ -853,7 +853,7 @@ def _edited_setup_drafts(
 ) -> list[Draft]:
     """The commit that updates the leading system text and the tools of an edited conversation.
 
-    Inline system messages do not change, because they may be part of a summary.
+    Later system messages do not change, because they may be part of a summary.
     """
     view = _view(store, continuation.thread, continuation.commit)
     old_rows = list(takewhile(lambda row: is_system(row.message), view.rows))
@@ -1054,7 +1054,7 @@ def _setup_drafts(
 
 
 def _with_system(rows: Sequence[Row], messages: Sequence[Message]) -> list[Row]:
-    """The rows with the system messages of the request, leading ones and inline ones."""
+    """The rows with the system messages of the request, the leading and the later ones."""
     leading = list(takewhile(is_system, messages))
     old_leading = list(takewhile(lambda row: is_system(row.message), rows))
     new_leading = [
@@ -1063,10 +1063,10 @@ def _with_system(rows: Sequence[Row], messages: Sequence[Message]) -> list[Row]:
         else Row(None, message)
         for number, message in enumerate(leading)
     ]
-    inline = iter([each for each in messages[len(leading) :] if each.role in SYSTEM_ROLES])
+    later = iter([each for each in messages[len(leading) :] if each.role in SYSTEM_ROLES])
     later_rows: list[Row] = []
     for row in rows[len(old_leading) :]:
-        replacement = next(inline, None) if is_system(row.message) else None
+        replacement = next(later, None) if is_system(row.message) else None
         later_rows.append(row if replacement is None else structs.replace(row, message=replacement))
     return [*new_leading, *later_rows]
 

@@ -1,7 +1,8 @@
 """What Weft adds to a request from the store before the request is translated.
 
-**Private parts of earlier answers.** An answer may have parts that its client never saw: thinking,
-signatures, encrypted reasoning. The model needs them back, and nobody else may get them (ADR 27).
+**The private state of earlier answers.** An answer may have parts that its client never saw:
+thinking, signatures, encrypted thinking. The model needs them back, and nobody else may get them
+(ADR 27).
 
 **Conversations that a client continues by the id of an answer,** without sending them again. With
 OpenAI's `previous_response_id` and Anthropic's `thread`, a client sends only its new messages. The
@@ -107,7 +108,7 @@ def find_answers(
         step.commit.id: decode_appended(step) for step in steps if step.commit.kind == "append"
     }
     answers = {
-        span: with_private_parts(incoming.messages[span[0] : span[1]], messages[commit])
+        span: with_private_state(incoming.messages[span[0] : span[1]], messages[commit])
         for span, commit in spans.items()
         if commit in messages
         and messages[commit].origin == origin
@@ -178,8 +179,8 @@ def _still_proven(
     return echoed.shortened(length)
 
 
-def with_private_parts(echo: Sequence[Message], answer: Message) -> Message:
-    """The answer as the client echoes it, with the private parts of the stored one.
+def with_private_state(echo: Sequence[Message], answer: Message) -> Message:
+    """The answer as the client echoes it, with the private state of the stored one.
 
     An unchanged echo becomes the stored answer. If the client rewrote or redacted something, its
     text and arguments stay as it sent them.
@@ -473,7 +474,7 @@ class UnstoredAnswers:
             del self._answers[next(iter(self._answers))]
 
     def clear(self) -> None:
-        self._answers = {}  # another thread may be reading the old one
+        self._answers = {}  # another OS thread may be reading the old dict
 
     def find(self, incoming: Incoming, origin: Origin) -> dict[tuple[int, int], Message]:
         """The answers of this model that the request echoes, by message range."""
@@ -484,7 +485,7 @@ class UnstoredAnswers:
             answer = self._find(incoming, start, end) if end > start else None
             if answer is not None and answer.origin == origin and not is_plain(answer):
                 echo = incoming.messages[start:end]
-                restored[start, end] = with_private_parts(echo, answer)
+                restored[start, end] = with_private_state(echo, answer)
             start = max(end, start + 1)
         return restored
 

@@ -451,7 +451,7 @@ def part_json(block: Block) -> list[JsonObject]:
         case Reminder(text=text):
             return [{"type": "reminder", "text": f"Reminder: {text}"}]
         case Redacted():
-            return [{"type": "note", "text": "Encrypted reasoning"}]
+            return [{"type": "note", "text": "Encrypted thinking"}]
         case Image() | File() | Audio():
             return [{"type": "note", "text": f"[{block.__struct_config__.tag}]"}]
         case Opaque(raw=raw):

@@ -2,8 +2,8 @@
 
 The document has every branch, every message that was ever in it, and every compaction and edit
 where it happened. A branch that starts in another one has only the messages after the fork. A tag
-is shown at its message, or has a section like a branch if its commit is on no branch. Private data
-of vendors (signatures, encrypted reasoning) is left out.
+is shown at its message, or has a section like a branch if its commit is on no branch.
+Signatures and encrypted thinking are left out.
 
 The HTML file is safe to open: it has no scripts, and fetches nothing (a content security policy
 enforces that). All text is escaped, and terminal codes and invisible direction marks become
