@@ -1,7 +1,7 @@
 """A request as Claude Code 2.1 sends it, grown to any number of messages.
 
 The shape is that of recorded requests: a system prompt of three blocks (a billing line, then two
-with `cache_control`), twelve tools, adaptive thinking, an inline system message after the first
+with `cache_control`), twelve tools, adaptive thinking, a later system message after the first
 prompt, and `cache_control` on the last message. Each exchange is an answer with signed thinking, a
 text and one or two tool calls, followed by their results. Results have `is_error`; every other one
 is a list of text blocks. All text is invented; its lengths are typical.

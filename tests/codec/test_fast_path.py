@@ -244,7 +244,7 @@ def test_a_model_without_prefill_support_gets_none():
     assert_same(body, "openai-chat", "anthropic")
 
 
-INLINE = [
+IN_PLACE = [
     [user(), system(), assistant(), user()],
     [user(), *CALLED, system([text(), text()]), assistant(), user(), system()],
     [user(), assistant(), user(), system([text()])],
@@ -259,8 +259,8 @@ OUT_OF_PLACE = [
 ]
 
 
-@pytest.mark.parametrize("messages", INLINE)
-def test_a_model_that_accepts_inline_system_messages_gets_them(messages):
+@pytest.mark.parametrize("messages", IN_PLACE)
+def test_a_model_that_accepts_later_system_messages_gets_them(messages):
     body = {**body_of(messages), "model": "claude-opus-4-8"}
     assert fast(orjson.dumps(body), "openai-chat", "anthropic") is not None
     for options in POLICIES:

@@ -217,7 +217,7 @@ def test_pain_03_neighbours_keep_their_order_and_system_messages_are_allowed_the
 
 
 @pytest.mark.parametrize("target", [C, R])
-def test_pain_04_a_system_message_inside_messages_stays_towards_openai(target: str) -> None:
+def test_pain_04_a_later_system_message_stays_towards_openai(target: str) -> None:
     body = messages(user("hi"), {"role": "system", "content": "REMINDER"}, system="S")
     done = to(body, M, target)
     listed = done["messages"][1:] if target == C else done["input"]

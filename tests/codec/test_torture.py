@@ -105,7 +105,7 @@ Check = Callable[[Body], bool] | str
 """The text of a fact in a body of this protocol, or the path of the loss that reports it."""
 
 FACTS: dict[str, dict[str, Check]] = {
-    "a system message inside the conversation": {
+    "a later system message": {
         C: lambda b: (
             chat_message(b, 2) == {"role": "system", "content": "REMINDER: answer in French"}
         ),

@@ -548,20 +548,20 @@ def test_a_changing_system_block_changes_nothing(store, gateway):
     assert "setup" not in [info.kind for info in weft.thread.open(store, "s").log()]
 
 
-def test_inline_system_messages_do_not_fork(store, gateway):
-    def inline(text):
+def test_later_system_messages_do_not_fork(store, gateway):
+    def system(text):
         return Message("system", (Text(text),))
 
     first, second = dialogue("a", "b"), dialogue("c", "d")
-    gateway.turn(Request("m", (first[0], inline("one"))), "b", hint="s")
-    ask = Request("m", (first[0], inline("one"), first[1], second[0], inline("two")))
+    gateway.turn(Request("m", (first[0], system("one"))), "b", hint="s")
+    ask = Request("m", (first[0], system("one"), first[1], second[0], system("two")))
     gateway.turn(ask, "d", hint="s")
     changed = (
         first[0],
-        inline("1"),
+        system("1"),
         first[1],
         second[0],
-        inline("two"),
+        system("two"),
         second[1],
         *dialogue("e"),
     )

@@ -130,7 +130,7 @@ def test_an_error_names_the_position_in_a_wrong_file(tmp_path, text, words):
         ("demote-interleaved-system-to-user = false", "auto"),
     ],
 )
-def test_W4_the_inline_system_switch_of_an_upstream(tmp_path, line, policy):
+def test_W4_the_system_policy_of_an_upstream(tmp_path, line, policy):
     text = f'[[upstream]]\nname = "a"\nprotocol = "anthropic"\nurl = "http://a"\n{line}\n'
     settings = read_settings(Flags(config=config(tmp_path, text)), {})
     assert [provider.system for provider in settings.providers] == [policy]

@@ -41,8 +41,8 @@ def system(content: Any = "MID", role: str = "system") -> dict[str, Any]:
     return {"role": role, "content": content}
 
 
-def role_in_the_middle(model: str, **options: Any) -> str:
-    """The role that a system message in the middle gets on its way from Chat to Anthropic."""
+def role_of_later_system(model: str, **options: Any) -> str:
+    """The role that a later system message gets on its way from Chat to Anthropic."""
     body = {"model": model, "messages": [user(), system(), assistant(), user("v")]}
     done = weft.translate(body, "openai-chat", "anthropic", **options)
     return done.body["messages"][1]["role"]
@@ -111,12 +111,12 @@ UNREADABLE = ["claude-mythos-1", "claude-next", "claude", "my-claude", "some-mod
 
 @pytest.mark.parametrize("model", BELOW_4_8)
 def test_WF2_every_claude_below_4_8_gets_later_system_messages_as_user(model: str) -> None:
-    assert role_in_the_middle(model) == "user"
+    assert role_of_later_system(model) == "user"
 
 
 @pytest.mark.parametrize("model", [*FROM_4_8, *UNREADABLE])
 def test_WF2_newer_and_unreadable_ids_keep_the_inline_message(model: str) -> None:
-    assert role_in_the_middle(model) == "system"
+    assert role_of_later_system(model) == "system"
 
 
 @pytest.mark.parametrize(
@@ -182,23 +182,23 @@ def write_config(folder: Path, text: str) -> str:
 
 def test_M8_a_config_file_adds_and_overrides_rows(tmp_path: Path) -> None:
     catalog = load_catalog(write_config(tmp_path, OWN_ROWS))
-    assert role_in_the_middle("house-model", catalog=catalog) == "user"
-    assert role_in_the_middle("claude-opus-4.6", catalog=catalog) == "system"
-    assert role_in_the_middle("claude-opus-4-7", catalog=catalog) == "user"
+    assert role_of_later_system("house-model", catalog=catalog) == "user"
+    assert role_of_later_system("claude-opus-4.6", catalog=catalog) == "system"
+    assert role_of_later_system("claude-opus-4-7", catalog=catalog) == "user"
     assert (catalog.find("house-model").window, catalog.find("house-model").output) == (9_000, 77)
 
 
 def test_M8_a_configured_row_overrides_a_longer_shipped_pattern() -> None:
     catalog = load_catalog(models=[{"match": "claude-*", "inline_system": "anywhere"}])
-    assert role_in_the_middle("claude-opus-4-6", catalog=catalog) == "system"
+    assert role_of_later_system("claude-opus-4-6", catalog=catalog) == "system"
     assert catalog.find("claude-opus-4-6").output == 128_000  # what it does not say stays
 
 
 def test_M8_rows_for_one_upstream() -> None:
     rows = [{"match": "*", "upstream": "strict-*", "inline_system": "never"}]
     catalog = load_catalog(models=rows)
-    assert role_in_the_middle("m", catalog=catalog, upstream="strict-eu") == "user"
-    assert role_in_the_middle("m", catalog=catalog, upstream="other") == "system"
+    assert role_of_later_system("m", catalog=catalog, upstream="strict-eu") == "user"
+    assert role_of_later_system("m", catalog=catalog, upstream="other") == "system"
 
 
 def test_M8_the_command_uses_the_config(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_M8_the_command_uses_the_config(tmp_path: Path) -> None:
 def test_M8_rows_added_in_python_apply_to_later_requests() -> None:
     row = {"match": "added-in-python", "inline_system": "never", "max_tokens_field": "max_tokens"}
     weft.add_models(row)
-    assert role_in_the_middle("added-in-python") == "user"
+    assert role_of_later_system("added-in-python") == "user"
     t = weft.open()
     t.user("hi")
     params = t.compile().to_openai_params(model="added-in-python", max_tokens=5)

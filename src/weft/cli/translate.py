@@ -74,8 +74,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--system",
         choices=SYSTEM_POLICIES,
         default="auto",
-        help="what to do with system messages between turns: keep them inline, demote them to "
-        "user, merge them into the first; auto does what the target accepts",
+        help="what to do with later system messages (not at the start): inline keeps them in "
+        "place, demote makes them user messages, merge joins all system messages at the start, "
+        "auto keeps them where the target accepts them and demotes the others",
     )
     parser.add_argument(
         "--cache",

@@ -36,7 +36,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     - `keyed`: whether it needs a key.
     - `stream_members`: members that are added to streamed requests.
     - `thinking_members`: members that are added to requests for models with `thinking = "effort"`.
-    - `system`: the policy for system messages between turns.
+    - `system`: the policy for later system messages.
     - `cache`: `auto` adds cache breakpoints to a request without any, `keep` does not.
     - `pass_through`: whether the gateway may forward a client's own credentials to it.
     - `thinking`: the member in which Chat Completions clients get its thinking; `None` for the

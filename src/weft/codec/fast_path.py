@@ -3,7 +3,7 @@
 A conversation is simple if it contains only text, tool calls and tool results, with no members
 beyond the required ones, and the results of a call directly follow it. Three things that agents
 often send are simple too: signed thinking and cache breakpoints, which are dropped because no other
-protocol has them, and inline system messages, which stay if the target accepts them.
+protocol has them, and later system messages, which stay if the target accepts them.
 
 A typed decoder reads such a body and refuses everything else. The writer makes the target's
 messages directly from the result. The setup (model, system, tools, parameters) is translated as

@@ -127,7 +127,7 @@ class Pairing:
     - `result_turn`: the turn for the results of the last calls. Its first `result_count` blocks are
       results.
     - `deferred`: system messages that are written after the missing results.
-    - `has_inline_system`: whether any system message is among the turns.
+    - `has_inline_system`: whether any later system message is among the turns.
     """
 
     def __init__(self, losses: Losses, result_parts: ResultParts | None = None) -> None:
@@ -161,7 +161,7 @@ class Pairing:
                 )
 
     def add_system(self, turn: Turn) -> None:
-        """Add an inline system message, after the results that are still missing."""
+        """Add a later system message, after the results that are still missing."""
         self.has_inline_system = True
         if self.waiting:
             self.deferred.append(turn)

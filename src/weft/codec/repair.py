@@ -661,7 +661,7 @@ def _place_system(
     *,
     native: bool,
 ) -> None:
-    """Keep each run of system messages inline, or turn its messages into user messages."""
+    """Keep each run of later system messages, or turn its messages into user messages."""
     start = 0
     while start < len(turns):
         if turns[start].message.role not in SYSTEM_ROLES:
@@ -691,7 +691,7 @@ def _demotion_code(
     policy: SystemPolicy,
     native: bool,
 ) -> str:
-    """The loss code that says why a run of system messages cannot stay inline, or `""`."""
+    """The loss code that says why a run of later system messages cannot stay, or `""`."""
     if policy == "demote":
         return "system_demoted_by_policy"
     if rules.inline_system == "never":

@@ -376,13 +376,13 @@ LOSS_CODES: dict[str, LossCode] = {
         "changed",
         "meaning",
         "role {detail}",
-        "the target has no system messages inside the conversation",
+        "the target accepts system messages only at the start",
     ),
     "system_demoted_for_model": LossCode(
         "changed",
         "meaning",
         "role {detail}",
-        "the model refuses system messages inside the conversation",
+        "the model accepts system messages only at the start",
     ),
     "system_demoted_by_position": LossCode(
         "changed",

@@ -503,7 +503,7 @@ class CompiledContext:
         return to_dicts(self.rows, reasoning=self._reasoning)
 
     def to_openai(self) -> list[dict[str, Any]]:
-        """Chat Completions' messages, system inline."""
+        """Chat Completions' messages, including the system messages."""
         return self._write("openai-chat", self.rows)
 
     def to_anthropic(self) -> dict[str, Any]:

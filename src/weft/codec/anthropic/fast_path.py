@@ -221,7 +221,7 @@ def write(simple: SimpleBody, target: Target, losses: Losses) -> list[Any]:
 
 
 def _with_text_list(message: System, number: int, losses: Losses) -> System:
-    """An inline system message whose content is a list, as the codec writes it."""
+    """A later system message whose content is a list, as the codec writes it."""
     if not isinstance(message.content, str):
         return message
     losses.add(f"messages[{number}]", "string_as_list")
@@ -229,7 +229,7 @@ def _with_text_list(message: System, number: int, losses: Losses) -> System:
 
 
 def _check_system_position(messages: list[Any], number: int, target: Target) -> None:
-    """Raise `NotSimple` unless an inline system message may stay; `codec.repair` has the rules."""
+    """Raise `NotSimple` unless a later system message may stay; `codec.repair` has the rules."""
     if target.system == "inline":
         return
     if target.system != "auto" or target.model.inline_system == "never":
