@@ -319,7 +319,7 @@ class Http(Struct, frozen=True, kw_only=True):
 
 
 class Codec(Struct, frozen=True):
-    """One protocol, both ways.
+    """The functions and facts of one protocol.
 
     Functions:
 

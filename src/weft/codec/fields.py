@@ -59,7 +59,10 @@ class DecodeContext:
         self.path = ""
 
     def skip(self, member: str = "") -> None:
-        """Treat this field, or one member of it, as unknown to the model."""
+        """Treat this field, or one member of it, as unknown to the model.
+
+        Returns `None`, so that a `read` function can return the call.
+        """
         self.skipped.add(f"{self.path}.{member}" if member else self.path)
 
     def note_form_change(self, path: str = "") -> None:
@@ -89,7 +92,8 @@ class EncodeContext(Struct):
 
 
 Read = Callable[[Any, DecodeContext], Any]
-"""Converts a member's value to a parameter; `None` means that there is no value."""
+"""Converts a member's value to a parameter; `None` means that there is no value. A function for a
+member that holds several parameters puts them in `DecodeContext.values` and returns `None`."""
 
 Write = Callable[[Any, EncodeContext], Any]
 """Converts a parameter to its member's value; `None` writes nothing."""

@@ -234,15 +234,19 @@ FIELDS = FieldTable(
 
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
-    """The parameters of a body, and the values that have no field, by path."""
-    params, rest = FIELDS.decode(body)
+    """The parameters of a body, and the values that no parameter holds, by path."""
+    params, unmapped = FIELDS.decode(body)
     if (as_object(body.get("metadata")) or {}).get("user_id", "") is None:
-        rest["metadata.user_id"] = None  # nulls in metadata are otherwise the caller's own data
-    return params, rest
+        unmapped["metadata.user_id"] = None  # nulls in metadata are otherwise the caller's own data
+    return params, unmapped
 
 
 def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
-    """All members except model, messages, system and tools."""
+    """All members except the model, the messages and the tools.
+
+    The parameters of a request that came in this protocol are written unchanged, with a null or
+    empty `tools`.
+    """
     if PROTOCOL in request.raw:
         original = dict(request.raw[PROTOCOL])
         original.pop("cache_control", None)

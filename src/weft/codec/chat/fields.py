@@ -216,7 +216,7 @@ FIELDS = FieldTable(
 
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
-    """The parameters of a body, and the values that have no field, by path."""
+    """The parameters of a body, and the values that no parameter holds, by path."""
     params, unmapped = FIELDS.decode(body)
     if body.get("functions") is not None:
         unmapped["functions"] = None  # the deprecated name of `tools`
@@ -230,7 +230,11 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
 def encode_params(
     request: Request, target: Target, tools: list[JsonObject], losses: Losses
 ) -> JsonObject:
-    """All members except model, messages and tools; `tools` are the tools as they were written."""
+    """All members except the model, the messages and the tools.
+
+    `tools` are the encoded tools. The parameters of a request that came in this protocol are
+    written unchanged; only the name of the output limit may change (`_with_supported_limit`).
+    """
     if PROTOCOL in request.raw:
         original = {key: value for key, value in request.raw[PROTOCOL].items() if key != "tools"}
         return _with_supported_limit(original, target, losses) if target.enforce else original

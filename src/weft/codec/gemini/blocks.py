@@ -1,4 +1,4 @@
-"""Parts, both ways: https://ai.google.dev/api/caching#Part
+"""Decodes and writes parts: https://ai.google.dev/api/caching#Part
 
 A part has one data member (`text`, `functionCall`, ...) and optional metadata. A part with several
 data members, or with an unknown one, is kept as `Opaque`. Any part may have a thought signature: on

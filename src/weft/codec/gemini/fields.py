@@ -1,4 +1,4 @@
-"""Parameters, both ways: https://ai.google.dev/api/generate-content#generationconfig
+"""Decodes and encodes parameters: https://ai.google.dev/api/generate-content#generationconfig
 
 `json_schema` converts Gemini's `Schema` (https://ai.google.dev/api/caching#Schema) for the other
 protocols, which read JSON schema. It is a dialect of OpenAPI 3.0: types in capitals, `nullable`
@@ -313,7 +313,7 @@ FIELDS = FieldTable(
 
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
-    """The parameters of a body, and by path the values that have no field."""
+    """The parameters of a body, and the values that no parameter holds, by path."""
     params, unmapped = FIELDS.decode(body)
     for path, value in list(unmapped.items()):
         if value == DEFAULT_MODALITIES and camel(path.rpartition(".")[2]) == "responseModalities":
@@ -324,7 +324,11 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
 
 
 def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
-    """All members except contents, systemInstruction and tools."""
+    """All members except the messages and the tools.
+
+    The parameters of a request that came in this protocol are written unchanged, with a null
+    `systemInstruction` or `tools`.
+    """
     if PROTOCOL in request.raw:
         return {key: value for key, value in request.raw[PROTOCOL].items() if key != FORM}
     params = apply_limits(request.params, LIMITS, target.model, losses)

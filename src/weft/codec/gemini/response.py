@@ -1,4 +1,4 @@
-"""Complete answers, both ways:
+"""Decodes and encodes complete answers:
 https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
 
 The first candidate is the answer. A blocked prompt has no candidate, only `promptFeedback`; it is
@@ -17,7 +17,7 @@ https://ai.google.dev/api/generate-content#UsageMetadata
 - `candidatesTokenCount` excludes thoughts; `Usage.output` includes them.
 - Tokens that Gemini's own tools read count as input.
 
-Error bodies, both ways: https://cloud.google.com/apis/design/errors
+Error bodies are decoded and encoded here too: https://cloud.google.com/apis/design/errors
 
 - `status` is a name from google.rpc.Code.
 - `code` is the HTTP status.

@@ -1,4 +1,4 @@
-"""Streams, both ways:
+"""Decodes and encodes streams:
 https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent
 
 Every frame is a complete `GenerateContentResponse` with some parts and the token counts so far. The

@@ -1,4 +1,4 @@
-"""Content parts, both ways: the parts of a message's `content` and of a result's `output`.
+"""Decodes and writes the parts of a message's `content` and of a result's `output`.
 
 Text is `input_text` in client messages and `output_text` in assistant messages. A text with the
 other type keeps its type in `ext`, like every member without a field. An unknown part is kept as

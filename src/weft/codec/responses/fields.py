@@ -1,4 +1,4 @@
-"""Parameters, both ways: https://platform.openai.com/docs/api-reference/responses/create"""
+"""Decodes and encodes parameters: https://platform.openai.com/docs/api-reference/responses/create"""
 
 from typing import Any, Literal
 
@@ -31,14 +31,19 @@ KIND_CHOICE = {kind: name for name, kind in CHOICES.items()}
 
 SERVICE_TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast", "ultrafast"})
 
-FORM_NOTES = ("", "absent")
-"""Values in `Request.raw` that note the original form of `input` and `instructions`."""
+ABSENT = "absent"
+"""The value of `input` in `Request.raw` for a body without `input`."""
 
-FORMAT_NAME = "response"
-"""The default name of a schema; the vendor requires one."""
+FORM_NOTES = ("", ABSENT)
+"""Values that `decode_request` puts in `Request.raw` instead of the original `input` or
+`instructions`. An empty string stands for a string, which is now a message."""
+
+DEFAULT_SCHEMA_NAME = "response"
+"""The name of a schema without a name; the vendor requires one."""
 
 LIMITS = Limits(min_tokens=16, max_user_length=64, sampling_if_reasoning_off=True)
-"""Below 16 tokens the vendor answers "Expected a value >= 16". The user id is as in Chat."""
+"""Below 16 tokens the vendor answers "Expected a value >= 16". The other two limits are the same as
+for Chat Completions (`codec.chat.fields.LIMITS`)."""
 
 
 def _read_choice(choice: Any, context: DecodeContext) -> ToolChoice | None:
@@ -49,7 +54,8 @@ def _read_choice(choice: Any, context: DecodeContext) -> ToolChoice | None:
             context.keep_unknown(other_members, ())
             return ToolChoice("tool", name)
         case _:
-            return read_allowed(as_object(choice) or {}) or context.skip()
+            allowed = read_allowed(as_object(choice) or {})
+            return context.skip() if allowed is None else allowed
 
 
 def _write_choice(choice: ToolChoice, context: EncodeContext) -> str | JsonObject:
@@ -79,8 +85,8 @@ def _write_format(answer_format: Format, context: EncodeContext) -> JsonObject:
         return {"type": "text" if answer_format.kind == "text" else "json_object"}
     name, schema = answer_format.name, answer_format.schema
     if name is None:
-        name = FORMAT_NAME
-        context.losses.param("format.name", "default_added", FORMAT_NAME)
+        name = DEFAULT_SCHEMA_NAME
+        context.losses.param("format.name", "default_added", DEFAULT_SCHEMA_NAME)
     if schema is None:
         schema = {}
         context.losses.param("format.schema", "default_added", "{}")
@@ -93,6 +99,7 @@ def _write_format(answer_format: Format, context: EncodeContext) -> JsonObject:
 
 
 def _read_reasoning(value: JsonObject, context: DecodeContext) -> None:
+    """Set `reasoning.effort` and `reasoning.summary`."""
     for key in ("effort", "summary"):
         text = optional(value, key, str)
         if text is not None:
@@ -170,7 +177,7 @@ FIELDS = FieldTable(
 
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
-    """The parameters of a body, and by path the values that have no field."""
+    """The parameters of a body, and the values that no parameter holds, by path."""
     params, unmapped = FIELDS.decode(body)
     if body.get("tools") == []:
         unmapped["tools"] = []  # no `Tool` represents an empty list
@@ -178,7 +185,11 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
 
 
 def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
-    """All members except model, input, instructions and tools."""
+    """All members except the model, the messages and the tools.
+
+    The parameters of a request that came in this protocol are written unchanged, with a null
+    `input` or `instructions` and a null or empty `tools`.
+    """
     if PROTOCOL in request.raw:
         original = dict(request.raw[PROTOCOL])
         for key in ("input", "instructions"):

@@ -1,4 +1,4 @@
-"""Items, both ways: the flat list of this protocol, and the messages of the model.
+"""Decodes and writes items: the flat list of this protocol, and the messages of the model.
 
 The protocol has no turns. Consecutive items of the assistant (reasoning, messages with an id,
 calls, hosted tools) are one `Message` with several blocks. An assistant's message item without an

@@ -68,7 +68,7 @@ from weft.model import (
 )
 
 from .blocks import INPUT, part_name, write_content
-from .fields import FIELDS, decode_params, encode_params
+from .fields import ABSENT, FIELDS, decode_params, encode_params
 from .items import CHECKS, Writer, decode_items, reasoning
 from .wire import PROTOCOL
 
@@ -168,9 +168,6 @@ def _format_member(tool: Tool) -> JsonObject:
 DECODED_MEMBERS = frozenset({"model", "input", "instructions"})
 """Members that are decoded completely. `Request.raw` keeps all others, except a `tools` list with
 items."""
-
-ABSENT = "absent"
-"""The value of `input` in `Request.raw` for a body without `input`."""
 
 ADDITIONAL = f"{PROTOCOL}:additional_tools"
 """The key in `Tool.raw` for a definition inside an `additional_tools` item."""

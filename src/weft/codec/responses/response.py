@@ -1,4 +1,4 @@
-"""Complete answers, both ways. Decoding turns a body into events and folds them.
+"""Decodes and encodes complete answers. Decoding turns a body into events and folds them.
 
 A response object repeats the whole request next to the answer. This envelope is kept in `ext`, so
 that it can be written back to the same protocol. Other protocols have no equivalent.

@@ -1,4 +1,4 @@
-"""Streams, both ways: https://platform.openai.com/docs/api-reference/responses-streaming
+"""Decodes and encodes streams: https://platform.openai.com/docs/api-reference/responses-streaming
 
 The protocol sends content four times: as deltas, as the finished part, as the finished item, and in
 the finished response. Some servers leave out one or more of them.
