@@ -190,7 +190,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--list",
         action="store_true",
-        help="list the current summaries and change nothing",
+        help="list the batches (parts) of the current summary and change nothing",
     )
     parser.add_argument(
         "--force",
@@ -205,7 +205,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def list_batches(thread: Thread, args: argparse.Namespace) -> None:
-    """List the current summaries: commit, what it replaces, first words."""
+    """List the batches of the current summary: commit, what it replaces, first words."""
     flags = [flag for flag, name in MODE_FLAGS.items() if getattr(args, name) is not None]
     if flags:
         raise ConfigError(f"--list changes nothing: leave out {flags[0]}")

@@ -65,7 +65,7 @@ OMITTED_LINE = "[... {} earlier {} left out here; they can be looked up ...]"
 
 
 class Batch(Struct, frozen=True, omit_defaults=True):
-    """One summary and what it covers; times are seconds since 1970, `None` if unknown."""
+    """A part of a summary, and what it covers; times are seconds since 1970, `None` if unknown."""
 
     text: str
     count: int = 0
