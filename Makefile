@@ -33,9 +33,11 @@ torture: $(STAMP)
 	WEFT_TORTURE=1 $(BIN)/pytest -n 0 tests/laws tests/codec
 	WEFT_TORTURE=1 $(BIN)/pytest -n 0 --hypothesis-profile=torture tests/laws/test_history_laws.py
 
-# Tests with the real clients, if they are installed. WEFT_CLAUDE and WEFT_CODEX name the programs.
+# Tests with the real clients, if they are installed. The variables name other programs.
 e2e: $(STAMP)
 	WEFT_CLAUDE="$${WEFT_CLAUDE-$$(command -v claude)}" WEFT_CODEX="$${WEFT_CODEX-$$(command -v codex)}" \
+	WEFT_GEMINI="$${WEFT_GEMINI-$$(command -v gemini)}" \
+	WEFT_OPENCODE="$${WEFT_OPENCODE-$$(command -v opencode)}" \
 		$(BIN)/pytest -n 0 -rs tests/e2e $(ARGS)
 
 bench: $(STAMP)
@@ -75,4 +77,4 @@ floway: $(STAMP)
 	$(BIN)/python bench/floway.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
