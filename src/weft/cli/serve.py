@@ -7,6 +7,7 @@ import re
 import sys
 from importlib.util import find_spec
 
+from weft.codec import CODECS
 from weft.errors import ConfigError
 from weft.printable import clean_line
 
@@ -41,8 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=PROTOCOL:URL",
         action="append",
         default=[],
-        help="an upstream (repeatable); the protocol is anthropic, gemini, openai-chat or "
-        "openai-responses",
+        help=f"an upstream (repeatable); PROTOCOL is one of {', '.join(sorted(CODECS))}",
     )
     parser.add_argument(
         "--pass-through",
