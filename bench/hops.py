@@ -1,4 +1,4 @@
-"""Count the functions and modules of Weft that each walk of docs/architecture.md passes.
+"""Count the functions and modules of Weft that each walkthrough of docs/architecture.md runs.
 
 1. A request of four messages is translated from Chat Completions to Anthropic Messages.
 2. A message is appended to a thread, and the thread is compiled.

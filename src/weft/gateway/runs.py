@@ -1,8 +1,9 @@
-"""Runs: answers in progress. They belong to the server, not to a browser tab.
+"""Runs: what an agent does from a message to its final answer, including tool calls.
 
-A run continues when its tab reloads, opens another thread or closes. It ends when the answer is
-complete, when it fails, when a user stops it, or when the server shuts down. Every tab on the
-thread watches the same run. A tab that joins later gets everything that was streamed so far.
+Runs belong to the server, not to a browser tab. A run continues when its tab reloads, opens another
+thread or closes. It ends when the answer is complete, when it fails, when a user stops it, or when
+the server shuts down. Every tab on the thread watches the same run. A tab that joins later gets
+everything that was streamed so far.
 
 A branch has at most one run at a time, so that turns never interleave. A text that is sent during a
 run is queued, and sent when the run ends, even if it fails. A queued text can become a *hint*:
