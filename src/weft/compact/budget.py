@@ -2,7 +2,7 @@
 
 What must stay (`layout`) is counted first. The remaining tokens are divided between the most recent
 exchanges or rounds, from the end, and one summary of everything older. The summary gets a quarter
-of them if little is folded, and more if more is folded: about three quarters if only a tenth of the
+of them if little is folded, and more if more is folded: about four fifths if only a tenth of the
 thread may stay (`reserve_for_summary`).
 
 - A fold always leaves a summary with information about what it replaced. If a useful one does not

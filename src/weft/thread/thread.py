@@ -1259,8 +1259,8 @@ class Thread:
         leading system messages, and the last question with its answer stay. A call stays with its
         result.
 
-        `keep` is the number of recent turns that stay; a turn is a message of the user and
-        everything up to the next one. The last turn, leading system messages and pins always stay.
+        `keep` is the number of recent turns that stay, at least the last one; a turn is a message
+        of the user and everything up to the next one. Leading system messages and pins always stay.
         A text in `retain` is never lost: it is added to a model's summary, and without a model, a
         compaction that would lose it is refused. If a budget is too small for what must stay and a
         summary of the rest, `BudgetExceeded` says how much is needed.
@@ -1272,8 +1272,8 @@ class Thread:
         `fallback=False` raises the error instead. If every step fails, the thread is unchanged. A
         preview asks no model and gives an upper bound.
 
-        Tool results that no answer has read yet are never replaced by a budget, `keep` or a model.
-        If they do not fit a budget, they are shortened and end with an id for `recall`.
+        Only `replacements` can replace tool results that no answer has read yet. If such results
+        do not fit a budget, they are shortened and end with an id for `recall`.
 
         With `replacements`, `strip` says which kept messages lose reminders and thinking: `all`, or
         only those `after` the first range begins. `call_id` is the call with which an agent
