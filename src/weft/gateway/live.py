@@ -5,9 +5,10 @@ end. Watchers receive events, which are JSON objects:
 
     {"type": "exchange", "exchange", "thread", "branch", "head", "model", "started", "state"}
         the state has changed; `state` is waiting, thinking, streaming, done or failed, and `head`
-        is the commit of the request. A failed exchange has `error`; a finished one has `recorded`
-        (store, journal or no). One that waits after a failed request has `retry`: the members of
-        an `api_retry` system message.
+        is the commit of the request. A failed exchange has `error`; one that has ended has
+        `recorded` (store, journal or no). One that waits because the request was sent again has
+        `retry`: the members of an `api_retry` system message, or `content` if the client sent it
+        again.
     {"type": "block", "exchange", "thread", "branch", "index", "kind", "text"}
         text that was added to a block of the answer. `kind` is text, thinking, call or other. The
         first event of a block has `new`, its last one `closed`; a call has its `name` and `call`
