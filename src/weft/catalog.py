@@ -127,13 +127,13 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
       restrict them. With `never`, they become `user` messages. `after_user` and `anywhere` have the
       same effect: the Messages API only allows them after a user turn.
     - `prefill`: whether the list may end with an assistant message.
-    - `signed_calls`: whether a tool call must have the signature of its thinking.
+    - `signed_calls`: whether a tool call must be sent back with its thought signature (Gemini).
     - `media_results`: whether a tool result may contain media.
     - `custom_tools`: whether it accepts custom tools (tools whose input is free text), if its
       protocol has them.
     - `temperature`, `stop`: whether it accepts the parameter.
     - `one_sampler`: whether it rejects `top_p` together with `temperature`.
-    - `json_beside_tools`: whether it can combine JSON output with tools.
+    - `json_beside_tools`: whether it can combine JSON output with tools in one request.
     - `json_named`: whether JSON output requires the word "JSON" in the conversation.
     - `images`, `image_scale`: the formula for the tokens of an image, and its numbers. `area`:
       pixels / 750, at most 1,600. `large`: the same, at most 4,784. `tiles`: a base, and a number

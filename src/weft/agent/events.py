@@ -65,7 +65,7 @@ class UsageReport(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True
 
 
 class LossReport(Struct, frozen=True, tag="losses"):
-    """Losses of meaning in the request, reported before the answer.
+    """The losses of a request that may change the answer (level `meaning`), reported before it.
 
     A run reports each loss once. As JSON this is a system message, so the page and the terminal
     show it like any other.
