@@ -193,7 +193,7 @@ def _commit_options(parser: argparse.ArgumentParser) -> None:
         "--type",
         default="dialogue",
         choices=TYPES,
-        help="the content type: one that is a text (default: dialogue)",
+        help="the content type of the text (default: dialogue)",
     )
     parser.add_argument("--name", help="the speaker's name")
     parser.add_argument(
