@@ -91,8 +91,8 @@ def merge_setup(
     """The tools and parameters after a merge; `choose` decides if both sides changed a part.
 
     The parts are the list of tools and each parameter. A part is taken whole, except that `concat`
-    keeps our tools and adds theirs with other names. Raises `MergeConflict` if the answer is not
-    one of `CHOICES`, because free text cannot be a setup.
+    keeps our tools and adds those of theirs whose names we do not have. Raises `MergeConflict` if
+    the answer is not one of `CHOICES`, because free text cannot be a setup.
     """
     if ours == theirs or theirs == base:
         return ours
