@@ -267,7 +267,8 @@ def undo_in_page(gateway, thread, _):
 
 @pytest.mark.parametrize("change", [merge_in_page, pick_in_page, undo_in_page])
 def test_messages_added_during_an_answer_stay_on_a_branch(gateway, model, pool, change):
-    """The client knows nothing of them: HEAD follows the client, and they keep a name."""
+    """The client knows nothing of them: the current branch follows the client, and they keep
+    a name."""
     session = start(gateway, "claude code", model)
     thread = session.threads[0]
     with weft.open(gateway.store, thread=thread) as handle:

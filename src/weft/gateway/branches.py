@@ -1,15 +1,15 @@
 """Which branch of a thread an exchange is written to.
 
-The thread's HEAD is the branch that the client uses. A branch moves forward if a request continues
-it. If a client goes back and continues differently, HEAD's branch continues from there, and the
-abandoned commits become a branch with a name that says why:
+The thread's current branch is the one that the client uses. A branch moves forward if a request
+continues it. If a client goes back and continues differently, the current branch moves to the
+commit from which it continues. The abandoned commits become a branch with a name that says why:
 
 - `before-edit-of-turn-7`: the client went back and wrote its seventh message differently, or
   returned to a conversation that it had left.
 - `answer-1-of-turn-7`: the seventh message was answered again.
 
 A client that compacts its conversation first asks for a summary of it. That request and its answer
-are a side branch, `compaction-1`. Side branches never move HEAD.
+are a side branch, `compaction-1`. A side branch never becomes the current branch.
 
 The client then continues with a shorter list of messages, which begins with its summary. No
 protocol marks this, and the list begins differently from the thread. But each client begins its
@@ -64,7 +64,7 @@ def land_request(
     series: Series,
     history: Sequence[Message],
 ) -> str:
-    """Write a request's commits after `parent`, and move HEAD there; returns the branch.
+    """Write a request's commits after `parent`, on what becomes the current branch; returns it.
 
     `branch` ends in `parent`, or is empty if no branch does. `history` are the client's messages up
     to and including the first new one. If the request has no new message, the client asks for
@@ -94,10 +94,10 @@ def return_to_request(
     history: Sequence[Message],
     created: float,
 ) -> None:
-    """Move HEAD's branch to a request that the client asks again, unless HEAD contains it.
+    """Move the current branch to a request that the client repeats, unless the branch contains it.
 
-    The client went back to a conversation that it had left. The commits that were on HEAD's branch
-    get a new branch.
+    The client went back to a conversation that it had left. The commits that were on the
+    current branch get a new branch.
     """
     head = store.read_ref(thread.name, thread.head)
     if head is None or request in store.read_depths(thread.name, head, [request]):
@@ -126,7 +126,7 @@ def land_answer(
     """Write an answer after its request; returns the branch.
 
     If the request was answered before, there are two answers after it. If the client still waits
-    for this one, it goes to HEAD's branch, and the commits that were there get a new branch.
+    for this one, it goes to the current branch, and the commits that were there get a new branch.
     Otherwise this answer gets a new branch. `is_newest_attempt` says that the client did not repeat
     the request later.
     """
@@ -159,7 +159,7 @@ def _is_awaited(
     It does not wait in these cases:
 
     - It repeated the request later, and uses the answer to its newest attempt.
-    - HEAD does not contain the request: the client went back to an earlier message.
+    - The current branch does not contain the request: the client went back to an earlier message.
     - The client has continued from another answer. But if no branch ended in the request (`branch`
       is empty), the client went back to ask it again.
     """
@@ -177,7 +177,7 @@ def _is_awaited(
 
 
 def switch_head(store: Store, thread: ThreadRecord, branch: str, created: float) -> None:
-    """Make this branch, which the client uses, the thread's HEAD."""
+    """Make this branch, which the client uses, the thread's current branch."""
     if thread.head != branch:
         head = store.read_ref(thread.name, branch)
         store.land(thread.name, Landing("switch", branch, head, head, created, was=thread.head))

@@ -601,10 +601,10 @@ def find_continuation(
 
 
 def prefer_head(store: Store, incoming: Incoming, continuation: Continuation) -> Continuation:
-    """The same continuation, or HEAD's last commit if that is the last answer in the request.
+    """The same continuation, or the current branch's head if that is the request's last answer.
 
     An equal request may be elsewhere in the thread: it was undone, or the client left it after an
-    answer with the same text. The client is at HEAD in both cases.
+    answer with the same text. The client is on the current branch in both cases.
     """
     if not 0 < incoming.answered_length < continuation.length:
         return continuation

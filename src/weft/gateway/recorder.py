@@ -76,8 +76,8 @@ MAX_PAUSES = 5
 """How many times the event loop waits for a writer that makes progress."""
 
 BUSY_SECONDS = 2.0
-"""The longest wait, in seconds, while the event loop is late: the answer could not be sent earlier
-anyway."""
+"""How much of the time in which the event loop is late does not count as waiting, in seconds. The
+answer could not be sent earlier anyway."""
 
 PAUSE_DIVISOR = 2
 """The event loop waits for the writer for `PATIENCE` divided by this number."""

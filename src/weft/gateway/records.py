@@ -5,7 +5,7 @@ exchange has an id, and what was recorded under it is found instead of being wri
 journal can be replayed even if a part of it was recorded before.
 
 - The new messages of a request are written together.
-- HEAD moves to the branch that the client continues (`branches.py`).
+- The branch that the client continues becomes the current one (`branches.py`).
 - Changed system text or tools are one `setup` commit on the same branch.
 """
 
