@@ -125,7 +125,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     - `output`: the maximum tokens of one answer.
     - `inline_system`: whether system messages are allowed after the leading ones, in protocols that
       restrict them. With `never`, they become `user` messages. `after_user` and `anywhere` have the
-      same effect: the Messages API only allows them after a user turn.
+      same effect: the Messages API only allows them after a user message.
     - `prefill`: whether the list may end with an assistant message.
     - `signed_calls`: whether a tool call must be sent back with its thought signature (Gemini).
     - `media_results`: whether a tool result may contain media.

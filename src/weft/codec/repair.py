@@ -702,7 +702,7 @@ def _demotion_code(
         return "system_demoted_for_model"
     if native:
         return ""
-    # It must follow a user turn, and an assistant turn or nothing must follow it.
+    # It must follow a user message, and an assistant message or nothing must follow it.
     if start == 0 or side(turns[start - 1].role) != "user":
         return "system_demoted_by_position"
     if end < len(turns) and turns[end].role != "assistant":

@@ -388,7 +388,7 @@ LOSS_CODES: dict[str, LossCode] = {
         "changed",
         "meaning",
         "role {detail}",
-        "a system message must follow a user turn and precede an assistant turn, or come last",
+        "it must follow a user message, and precede an assistant message or come last",
     ),
     "system_merged": LossCode(
         "moved",
@@ -418,7 +418,7 @@ LOSS_CODES: dict[str, LossCode] = {
         "the target requires a user message",
     ),
     "turn_added": LossCode(
-        "added", "meaning", "the turn {detail}", "the target requires a user turn here"
+        "added", "meaning", "the message {detail}", "the target requires a user message here"
     ),
     "empty_message_dropped": LossCode(
         "dropped", "form", "empty {detail} message", "it has no content"

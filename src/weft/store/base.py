@@ -91,8 +91,9 @@ class ThreadRecord(Struct, frozen=True):
     """A thread's name, current branch (`head`) and settings.
 
     `deleted` is the time of deletion; it is set only in lists of deleted threads. `parent` is the
-    thread that this one belongs to, and `kind` what it is for (`agent`, `title`, `topic`, `check`,
-    `child`). `title` is the title that a client generated for its session.
+    thread that this one belongs to, and `kind` what it is for: `agent` (a subagent), a client's
+    side question (`title`, `topic` or `check`), or `child` (anything else). `title` is the title
+    that a client generated for its session.
     """
 
     name: str
