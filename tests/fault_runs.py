@@ -156,14 +156,14 @@ def summarise(outcomes: Iterable[Outcome], deadline: float) -> dict[str, Counter
     return counts
 
 
-IMPATIENT = """
+SHORT_DEADLINES = """
 ping_seconds = 0.2
 [limits]
 first_byte_seconds = 1.0
 idle_seconds = 1.0
 total_seconds = 3.0
 """
-"""A gateway that waits for no upstream; its own keep-alives come more often than its patience."""
+"""A gateway with short deadlines for its upstreams. It sends keep-alives more often than that."""
 
 
 @contextmanager

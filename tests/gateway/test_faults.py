@@ -7,7 +7,7 @@ This is a selection in which every fault occurs with every client, every upstrea
 import pytest
 
 from fault_runs import (
-    IMPATIENT,
+    SHORT_DEADLINES,
     faults_of,
     look_inside,
     pairwise,
@@ -66,7 +66,7 @@ def test_a_failed_answer_never_looks_like_a_success(gateway, group):
 
 def test_an_upstream_that_hangs_fails_by_the_gateways_deadline(tmp_path, upstream):
     """Keep-alives come meanwhile, so no SDK would ever give up by itself."""
-    with watched_gateway(tmp_path, upstream, IMPATIENT) as gateway:
+    with watched_gateway(tmp_path, upstream, SHORT_DEADLINES) as gateway:
         before = look_inside(gateway)
         outcomes = run(gateway, pairwise(product(faults_of(HANG))), DEADLINE)
         assert [f"{outcome.case}: {outcome.wrong}" for outcome in outcomes if outcome.wrong] == []

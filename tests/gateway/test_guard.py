@@ -33,7 +33,7 @@ PAIRS = [
 """Client and upstream: each protocol with itself, and once with another on each side."""
 SECONDS = 60
 """Whatever takes longer than this hangs."""
-IMPATIENT = """
+SHORT_DEADLINES = """
 ping_seconds = 0.1
 [limits]
 first_byte_seconds = 0.5
@@ -42,9 +42,9 @@ total_seconds = 2
 acquire_seconds = 0.3
 drain_seconds = 0.3
 """
-PATIENT = "ping_seconds = 0.1\n[limits]\ndrain_seconds = 0.3\n"
+LONG_DEADLINES = "ping_seconds = 0.1\n[limits]\ndrain_seconds = 0.3\n"
 """Deadlines of minutes: what ends here does not end by them."""
-NARROW = f"{PATIENT}upstream_connections = 20\nacquire_seconds = 4\nanswer_bytes = 2000000\n"
+NARROW = f"{LONG_DEADLINES}upstream_connections = 20\nacquire_seconds = 4\nanswer_bytes = 2000000\n"
 """Few connections, which calls hold for as long as a test wants, and small answers."""
 
 
@@ -63,7 +63,7 @@ def start(folder, upstream, text):
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory, upstream):
-    with start(tmp_path_factory.mktemp("impatient"), upstream, IMPATIENT) as running:
+    with start(tmp_path_factory.mktemp("deadlines"), upstream, SHORT_DEADLINES) as running:
         yield running
 
 
@@ -75,7 +75,7 @@ def narrow(tmp_path_factory, upstream):
 
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory, upstream):
-    with start(tmp_path_factory.mktemp("patient"), upstream, PATIENT) as running:
+    with start(tmp_path_factory.mktemp("patient"), upstream, LONG_DEADLINES) as running:
         yield running
 
 
@@ -256,7 +256,7 @@ def test_the_official_clients_raise(impatient):
 
 def test_the_log_has_the_reason_and_whether_a_part_arrived(tmp_path, upstream):
     # A gateway of its own: an earlier test's exchange may still write its line.
-    with start(tmp_path, upstream, PATIENT) as gateway:
+    with start(tmp_path, upstream, LONG_DEADLINES) as gateway:
         left, requests = upstream.left, upstream.requests
         path, body = ask("anthropic", "anthropic", "mid-body", True)
         connection = connect(gateway)
@@ -278,7 +278,7 @@ def test_the_log_has_the_reason_and_whether_a_part_arrived(tmp_path, upstream):
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_running_answers_after_the_grace_period(tmp_path, upstream, number, streams):
-    with start(tmp_path, upstream, PATIENT) as gateway:
+    with start(tmp_path, upstream, LONG_DEADLINES) as gateway:
         requests, left = upstream.requests, upstream.left
         path, body = ask("openai-responses", "anthropic", "mid-body", streams)
         connection = connect(gateway)
@@ -297,7 +297,7 @@ def test_a_signal_ends_running_answers_after_the_grace_period(tmp_path, upstream
 
 
 def test_a_running_answer_can_finish_within_the_grace_period(tmp_path, upstream):
-    config = PATIENT.replace("0.3", "20")
+    config = LONG_DEADLINES.replace("0.3", "20")
     with start(tmp_path, upstream, config) as gateway:
         connection = connect(gateway)
         body = {"model": "weft-offline", "messages": [{"role": "user", "content": "hi"}]}
@@ -316,7 +316,7 @@ def catches(pid, number):
 
 
 def test_a_second_signal_ends_the_process_at_once(tmp_path, upstream):
-    with start(tmp_path, upstream, PATIENT.replace("0.3", "500")) as gateway:
+    with start(tmp_path, upstream, LONG_DEADLINES.replace("0.3", "500")) as gateway:
         requests = upstream.requests
         path, body = ask("anthropic", "anthropic", "mid-body", True)
         connection = connect(gateway)

@@ -257,7 +257,7 @@ class CountingStore(SqliteStore):
 
 def test_simultaneous_exchanges_share_a_transaction(tmp_path):
     store = CountingStore(tmp_path / "weft.db")
-    recorder = ExchangeRecorder(store, patience=60)
+    recorder = ExchangeRecorder(store, record_wait=60)
 
     async def exchange(number):
         asked = Request("m", (Message("user", (Text(f"question {number}"),)),))
@@ -282,7 +282,7 @@ def test_simultaneous_exchanges_share_a_transaction(tmp_path):
 def test_the_ids_of_exchanges_are_stored_in_order_of_time(tmp_path):
     """In a large store each random key needs a page of its own."""
     store = SqliteStore(tmp_path / "weft.db")
-    recorder = ExchangeRecorder(store, patience=60)
+    recorder = ExchangeRecorder(store, record_wait=60)
 
     async def exchange(number):
         asked = Request("m", (Message("user", (Text(f"question {number}"),)),))

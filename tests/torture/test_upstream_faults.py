@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fault_runs import (
-    IMPATIENT,
+    SHORT_DEADLINES,
     faults_of,
     look_inside,
     product,
@@ -28,7 +28,7 @@ DEADLINE = 30.0
 @pytest.mark.parametrize("hangs", [False, True])
 def test_no_fault_looks_like_a_success_to_any_client(tmp_path: Path, hangs: bool) -> None:
     faults = [fault for fault in faults_of() if (fault.group == "hang") is hangs]
-    config = IMPATIENT if hangs else ""
+    config = SHORT_DEADLINES if hangs else ""
     with fault_upstream() as upstream, watched_gateway(tmp_path, upstream, config) as gateway:
         before = look_inside(gateway)
         outcomes = run(gateway, product(faults), DEADLINE)

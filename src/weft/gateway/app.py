@@ -1,4 +1,5 @@
-"""The server: the data plane as plain ASGI, the page and its API as a Starlette application.
+"""The server: the data plane (the routes of `endpoints`) as plain ASGI, and the control plane (the
+page and its API) as a Starlette application.
 
 `build` makes the application; `serve` opens the state, listens, announces the URL, and stops on a
 signal. Granian runs in our own event loop, so that the store, the connections and the page's
@@ -54,6 +55,7 @@ from .settings import SPARE_FILES, LimitSettings, Settings, default_store
 from .state import State
 
 POLL_SECONDS = 0.02
+"""The pause between two attempts of a starting server to connect to its own port."""
 START_SECONDS = 15.0
 """How long the server may take until it accepts connections."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -65,19 +67,20 @@ GOING_AWAY = 1001
 
 def build(state: State) -> ASGIApp:
     """The ASGI application over an open state."""
-    control = Starlette(routes=routes(state))
+    control_plane = Starlette(routes=routes(state))
     limits = state.settings.limits
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            received = with_body_deadline(receive, limits.body_seconds)
+            timed_receive = with_body_deadline(receive, limits.body_seconds)
+            timed_send = with_write_timeout(send, limits.write_seconds)
             with suppress(ClientLeft):
-                await serve_request(scope, received, with_write_timeout(send, limits.write_seconds))
+                await serve_request(scope, timed_receive, timed_send)
         elif scope["type"] == "websocket":
             if not await serve_long_lived(scope, receive, send):
                 await send({"type": "websocket.close", "code": GOING_AWAY})
         else:
-            await control(scope, receive, send)
+            await control_plane(scope, receive, send)
 
     async def serve_request(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == HEALTH:  # answered even when the gateway is full
@@ -89,7 +92,7 @@ def build(state: State) -> ASGIApp:
         try:
             state.gate.enter()
         except Refused as error:
-            await _answer_full(error, Inbound(scope, receive), Outbound(send))
+            await _refuse_for_now(error, Inbound(scope, receive), Outbound(send))
             return
         try:
             await dispatch(scope, receive, send)
@@ -99,7 +102,7 @@ def build(state: State) -> ASGIApp:
     async def serve_long_lived(scope: Scope, receive: Receive, send: Send) -> bool:
         """Serve a connection that may stay open for days; false if a shutdown cut it off."""
         try:
-            with state.gate.socket():
+            with state.gate.long_lived():
                 await dispatch(scope, receive, send)
         except asyncio.CancelledError:
             if not state.gate.stopping:
@@ -112,6 +115,7 @@ def build(state: State) -> ASGIApp:
         inbound.path = full_path(inbound.path)
         endpoint = find_endpoint(inbound.method, inbound.path)
         if endpoint is not None:
+            # It calls `admit` itself, so that it can refuse in the client's protocol.
             await endpoint(state, inbound, outbound)
             return
         try:
@@ -119,13 +123,16 @@ def build(state: State) -> ASGIApp:
         except Refused as error:
             await _refuse(error, outbound)
             return
-        await control(scope, receive, send)
+        await control_plane(scope, receive, send)
 
     return application
 
 
-async def _answer_full(error: Refused, inbound: Inbound, outbound: Outbound) -> None:
-    """Answer 503: the gateway is full, and the client may retry soon."""
+async def _refuse_for_now(error: Refused, inbound: Inbound, outbound: Outbound) -> None:
+    """Answer 503 in the client's protocol: the gateway is full or shuts down.
+
+    The client may retry after a second.
+    """
     status, body = CODECS[client_protocol(inbound)].encode_error(refusal(error))
     headers = [("retry-after", "1"), ("connection", "close")]
     await outbound.send(status, orjson.dumps(body), headers)
@@ -145,6 +152,7 @@ async def open_state(settings: Settings, url: str | None = None) -> AsyncGenerat
 
     `url` is the server's own address, which agents on this machine use.
     """
+    # Only for the default store: a typing error in another path must not create a folder.
     if settings.store == default_store():
         Path(settings.store).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = open_store(settings.store)
@@ -154,18 +162,20 @@ async def open_state(settings: Settings, url: str | None = None) -> AsyncGenerat
             store,
             journal=settings.journal,
             volatile=settings.volatile,
-            patience=settings.record_wait,
+            record_wait=settings.record_wait,
         )
     limits = settings.limits
     try:
-        async with HttpClient(limits.for_calls()) as http_client:
+        async with (
+            HttpClient(limits.for_calls()) as http_client,
+            _connected_servers(settings.mcp) as servers,
+        ):
             gate = Gate(limits.requests)
             compactor = None
             if settings.auto_compact:
                 compactor = SessionCompactor(
                     settings.compaction, store, settings.catalog, settings.providers
                 )
-            servers = await asyncio.to_thread(_connect_servers, settings.mcp)
             state = State(
                 settings,
                 store,
@@ -188,11 +198,20 @@ async def open_state(settings: Settings, url: str | None = None) -> AsyncGenerat
                 polling.cancel()
                 await state.runs.close()
                 state.large_bodies.close()
-                for server in servers:
-                    await asyncio.to_thread(server.close)
     finally:
+        # While the writer is busy (`recorder.close` returned false), closing the store would block.
         if recorder is None or recorder.close():
-            store.close()  # it would block while the writer is busy
+            store.close()
+
+
+@asynccontextmanager
+async def _connected_servers(commands: Sequence[str]) -> AsyncGenerator[tuple[McpServer, ...]]:
+    servers = await asyncio.to_thread(_connect_servers, commands)
+    try:
+        yield servers
+    finally:
+        for server in servers:
+            await asyncio.to_thread(server.close)
 
 
 def _connect_servers(commands: Sequence[str]) -> tuple[McpServer, ...]:
@@ -209,7 +228,7 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     The first signal lets running requests finish, for `limits.drain_seconds` at most; the second
     one ends the process at once.
     """
-    port = claim_port(settings.host, settings.port)
+    port = find_free_port(settings.host, settings.port)
     limits = _fit_limits(settings.limits)
     settings = structs.replace(settings, limits=limits)
     async with open_state(settings, url_of(settings.host, port)) as state:
@@ -227,10 +246,11 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         )
         tune_interpreter()
         serving = asyncio.ensure_future(server.serve())
-        stopped = _await_signal()
+        stopped = _stop_on_signal()
         await _await_listener(settings.host, port, serving)
         url = url_of(settings.host, port)
-        # Commands of the same store find the running server by this file.
+        # Other `weft` commands on this store find the running server through this file. It is
+        # beside the journal: `companion_path` has the path of both.
         server_file = (
             None if settings.journal is None else settings.journal.with_suffix(SERVER_SUFFIX)
         )
@@ -242,7 +262,7 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         await serving
 
 
-def _await_signal() -> "asyncio.Future[None]":
+def _stop_on_signal() -> "asyncio.Future[None]":
     """A future that is done at the first signal. A second signal ends the process as usual."""
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[None] = loop.create_future()
@@ -260,7 +280,7 @@ def _await_signal() -> "asyncio.Future[None]":
 
 
 def _fit_limits(limits: LimitSettings) -> LimitSettings:
-    """The limits, reduced to the open-file limit of the process; logs a warning if they are."""
+    """The limits. If the process may not open enough files, reduces them and prints a warning."""
     files = raise_file_limit(limits.connections + limits.requests + SPARE_FILES)
     fitting = limits.within(files)
     if fitting is not limits:
@@ -273,7 +293,10 @@ def _fit_limits(limits: LimitSettings) -> LimitSettings:
 
 
 def raise_file_limit(needed: int) -> int:
-    """Raise the limit of open files as far as the system allows; returns the new limit."""
+    """Raise the open-file limit to `needed`, or as far as the system allows.
+
+    Returns how many of the needed files can be opened.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return needed
@@ -282,10 +305,11 @@ def raise_file_limit(needed: int) -> int:
     return limit
 
 
-def claim_port(host: str, port: int) -> int:
-    """A free port (0: any); raises `ConfigError` if it is taken.
+def find_free_port(host: str, port: int) -> int:
+    """The port, or a free one if it is 0; raises `ConfigError` if the port is taken.
 
-    The server listens with SO_REUSEPORT, so it would silently share a port that is taken.
+    The port is not reserved: the server binds it again. The server listens with SO_REUSEPORT, so
+    without this check it would silently share a port that is taken.
     """
     address = find_address(host)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -300,15 +324,16 @@ def claim_port(host: str, port: int) -> int:
 
 
 def find_address(host: str) -> str:
-    """The IP address of a host name, which the server needs; raises `ConfigError`.
+    """The IP address of a host, because the server cannot listen on a name.
 
-    If a name has several addresses, the first is used, IPv4 before IPv6.
+    If a name has several addresses, the first is used, IPv4 before IPv6. Raises `ConfigError` if
+    the name cannot be resolved.
     """
     try:
         addresses = socket.getaddrinfo(host, None, socket.AF_UNSPEC, socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"host {host!r} is not an address of this machine: {reason}") from None
+        raise ConfigError(f"cannot resolve the host {host!r}: {reason}") from None
     return str(sorted(addresses, key=lambda each: each[0] != socket.AF_INET)[0][4][0])
 
 

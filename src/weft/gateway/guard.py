@@ -115,14 +115,14 @@ class Guard:
 
 
 class Gate:
-    """Counts and limits the requests and sockets that are being served."""
+    """Counts and limits the requests that are being served. Long-lived connections do not count."""
 
     def __init__(self, limit: int) -> None:
         self.guards: set[Guard] = set()
         self.stopping = False
         self._limit = limit
         self._running = 0
-        self._sockets: set[asyncio.Task[object]] = set()
+        self._long_lived: set[asyncio.Task[object]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -146,21 +146,21 @@ class Gate:
             self._idle.set()
 
     @contextmanager
-    def socket(self) -> Generator[None]:
-        """A context for serving a WebSocket.
+    def long_lived(self) -> Generator[None]:
+        """A context for serving a WebSocket or server-sent events.
 
-        It may stay open for days, so a shutdown does not wait for it. It is cancelled when the last
-        request has ended.
+        The connection may stay open for days, so a shutdown does not wait for it. Its task is
+        cancelled when the last request has ended.
         """
         task = asyncio.current_task()
         assert task is not None
         if self.stopping:
             raise asyncio.CancelledError
-        self._sockets.add(task)
+        self._long_lived.add(task)
         try:
             yield
         finally:
-            self._sockets.discard(task)
+            self._long_lived.discard(task)
 
     async def drain(self, grace: float) -> None:
         """Refuse new requests; interrupt running ones after `grace` seconds."""
@@ -168,11 +168,11 @@ class Gate:
         if not await self._becomes_idle(grace):
             for guard in tuple(self.guards):
                 guard.interrupt(GatewayStopping())
-        for task in self._sockets:
+        for task in self._long_lived:
             task.cancel()
         await self._becomes_idle(FLUSH_SECONDS)
-        if self._sockets:
-            await asyncio.wait(self._sockets, timeout=FLUSH_SECONDS)
+        if self._long_lived:
+            await asyncio.wait(self._long_lived, timeout=FLUSH_SECONDS)
 
     async def _becomes_idle(self, seconds: float) -> bool:
         try:

@@ -7,10 +7,10 @@ transaction is durable.
 If the event loop and the writer compute at the same time, they pass Python's interpreter lock back
 and forth at every SQLite statement, which costs more than the statements. So the event loop hands
 over all jobs of one iteration together and pauses until they are done. It pauses for a part of
-`PATIENCE` at most, and not at all while the store takes longer than that.
+`record_wait` seconds at most, and not at all while the store takes longer than that.
 
 An exchange waits until its record is written. It stops waiting if the writer finishes no record for
-`PATIENCE` seconds, or after `WAIT_FACTOR` times as long. Time in which the event loop is late
+`record_wait` seconds, or after `WAIT_FACTOR` times as long. Time in which the event loop is late
 does not count. If the store is slower or fails, the record goes to a local journal. All later
 records go there too until the journal is drained, so that the records of a conversation stay in
 order. The slow write may still succeed later: every exchange has an id, under which nothing is
@@ -63,9 +63,7 @@ from .records import (
     record_request,
 )
 from .restore import StoredConversation, UnstoredAnswers
-
-PATIENCE = 0.05
-"""How long an answer waits for the store, in seconds."""
+from .settings import RECORD_WAIT
 
 WAIT_FACTOR = 20
 """How many times as long an answer waits while the store records other exchanges. Then the process
@@ -80,7 +78,7 @@ BUSY_SECONDS = 2.0
 answer could not be sent earlier anyway."""
 
 PAUSE_DIVISOR = 2
-"""The event loop waits for the writer for `PATIENCE` divided by this number."""
+"""The event loop waits for the writer for `record_wait` divided by this number."""
 
 SHORTEST_INTERVAL = 0.05
 """After a wait for the writer that took too long, the event loop does not wait for the writer for
@@ -222,12 +220,12 @@ class ExchangeRecorder:
         *,
         journal: Path | None = None,
         volatile: tuple[Pattern[str], ...] = (),
-        patience: float = PATIENCE,
+        record_wait: float = RECORD_WAIT,
     ) -> None:
         self.store = store
         self.parsed_bodies = ParsedBodies()
         self.lost = 0
-        self._patience = patience
+        self._record_wait = record_wait
         self._context = RecordingContext(DigestCache(), SentBodyCache(), volatile)
         self._queue: SimpleQueue[_Batch | None] = SimpleQueue()
         self._collected: tuple[asyncio.AbstractEventLoop, list[_Job[Any]]] | None = None
@@ -451,7 +449,7 @@ class ExchangeRecorder:
         if self._collected is not None and self._collected[1] is jobs:
             self._collected = None
         batch = _Batch(jobs, loop)
-        longest = self._patience / PAUSE_DIVISOR
+        longest = self._record_wait / PAUSE_DIVISOR
         is_awaited = longest > 0 and not self._uses_journal and time.monotonic() >= self._next_wait
         if is_awaited:
             batch.expect()
@@ -475,7 +473,7 @@ class ExchangeRecorder:
 
         Time in which the event loop is late does not count: `expire` is then called after `due`.
         """
-        due = job.queued + self._patience
+        due = job.queued + self._record_wait
         late = 0.0  # for how many seconds the loop was late
 
         def expire() -> None:
@@ -484,11 +482,11 @@ class ExchangeRecorder:
             future = job.future
             if future is None or future.done():
                 return
-            if now - due > self._patience / PAUSE_DIVISOR:
-                late += now - due + self._patience
+            if now - due > self._record_wait / PAUSE_DIVISOR:
+                late += now - due + self._record_wait
             late = min(late, BUSY_SECONDS)
-            remaining = max(job.queued + late, self._last_progress) + self._patience - now
-            longest = job.queued + late + WAIT_FACTOR * self._patience - now
+            remaining = max(job.queued + late, self._last_progress) + self._record_wait - now
+            longest = job.queued + late + WAIT_FACTOR * self._record_wait - now
             if remaining > 0 and longest > 0:
                 due = now + min(remaining, longest)
                 job.timer = loop.call_later(min(remaining, longest), expire)

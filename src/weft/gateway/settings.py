@@ -142,6 +142,7 @@ PING_SECONDS = 15.0
 ZERO_ALLOWED = ("port", "drain_seconds", "record_wait", "retries")
 """Numbers that may be 0: any free port, no time to drain, no wait for the store, no retries."""
 RECORD_WAIT = 0.05
+"""How long an answer waits for the store, in seconds, before its record goes to the journal."""
 VOLATILE_SYSTEM = (r"^x-anthropic-billing-header:[^\n]*\Z",)
 """System blocks to ignore in comparisons: Claude Code changes this one with every request.
 
