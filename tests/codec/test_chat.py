@@ -385,6 +385,32 @@ def test_parameters_of_other_protocols(params, members):
     assert bool(done.losses) == (not members)
 
 
+@pytest.mark.parametrize(
+    ("reasoning", "model", "effort", "losses"),
+    [
+        (Reasoning("off"), "gpt-5.1", "none", []),  # thinking is turned off, so nothing is lost
+        (Reasoning("off", effort="none"), "gpt-5.1", "none", []),
+        (
+            Reasoning("off"),
+            "gpt-5",  # it does not accept `none`
+            "minimal",
+            [("effort_changed", "meaning"), ("thinking_not_disabled", "form")],
+        ),
+        (Reasoning("off"), "m", None, [("thinking_not_disabled", "form")]),  # it may not think
+        (
+            Reasoning("off", effort="high"),
+            "gpt-5.1",
+            "high",
+            [("thinking_not_disabled", "meaning")],
+        ),
+    ],
+)
+def test_thinking_is_turned_off_with_an_effort(reasoning, model, effort, losses):
+    done = encode(Request(model, (), params=Params(reasoning=reasoning)))
+    assert done.body.get("reasoning_effort") == effort
+    assert [(loss.code, loss.level) for loss in done.losses] == losses
+
+
 def test_an_older_model_gets_max_tokens():
     request = Request("gpt-3.5-turbo", (), params=Params(max_tokens=5))
     assert encode(request).body["max_tokens"] == 5

@@ -158,11 +158,13 @@ def _write_reasoning(reasoning: Reasoning, context: EncodeContext) -> str | None
     if effort is not None and effort not in OPENAI_EFFORTS:
         losses.param("reasoning.effort", "effort_unsupported", effort)
     if reasoning.mode in ("on", "adaptive"):
+        # An effort turns thinking on, so with one, only the form of the request changes.
         level = "meaning" if effort is None else "form"
         losses.param("reasoning.mode", "thinking_mode_dropped", reasoning.mode, level)
-    elif reasoning.mode == "off":
-        still_thinks = reasoning.effort and effort not in (None, "none")
-        level = "meaning" if still_thinks else "form"
+    elif reasoning.mode == "off" and effort != "none":
+        # The meaning changes if the caller also set an effort: the model thinks. Without one, the
+        # model may not think at all, or `nearest_effort` has reported the change.
+        level = "meaning" if reasoning.effort and effort else "form"
         losses.param("reasoning.mode", "thinking_not_disabled", "", level)
     if reasoning.budget is not None:
         losses.param("reasoning.budget", "thinking_budget_dropped", reasoning.budget)
