@@ -1,6 +1,8 @@
-"""Decodes and encodes parameters: https://platform.openai.com/docs/api-reference/chat/create"""
+"""Decodes and encodes the parameters of Chat Completions requests:
+https://platform.openai.com/docs/api-reference/chat/create
+"""
 
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from weft.codec.base import Losses, Target, as_object
 from weft.codec.fields import (
@@ -23,30 +25,42 @@ from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoic
 
 from .wire import PROTOCOL
 
-TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast"})
+SERVICE_TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast"})
 """https://platform.openai.com/docs/api-reference/chat/create#chat-create-service_tier"""
 
-FORMAT_MEMBERS = frozenset({"name", "schema", "description", "strict"})
+TOOL_CHOICE_KINDS: dict[str, Literal["auto", "any", "none"]] = {
+    "auto": "auto",
+    "required": "any",
+    "none": "none",
+}
+"""The kind of `ToolChoice` for each string in `tool_choice`."""
 
-CHOICES = {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "required": ToolChoice("any")}
-CHOICE_WORDS = {"auto": "auto", "none": "none", "any": "required"}
+TOOL_CHOICE_BY_KIND = {kind: name for name, kind in TOOL_CHOICE_KINDS.items()}
 
 LIMITS = Limits(max_stops=4, max_user_length=64, sampling_if_reasoning_off=True)
-"""https://platform.openai.com/docs/api-reference/chat/create#chat-create-stop,
-https://github.com/maximhq/bifrost/pull/1000"""
+"""Where the vendor's limits are stated:
 
-DEPRECATED_LIMIT, DEPRECATED_CHOICE = "max_tokens", "function_call"
+- `max_stops`: https://platform.openai.com/docs/api-reference/chat/create#chat-create-stop
+- `max_user_length`: OpenAI does not document it. Another gateway has the same limit:
+  https://github.com/maximhq/bifrost/pull/1000
+- `sampling_if_reasoning_off`: https://platform.openai.com/docs/guides/latest-model
+"""
+
+DEPRECATED_MAX_TOKENS, DEPRECATED_TOOL_CHOICE = "max_tokens", "function_call"
 """The deprecated names of `max_completion_tokens` and `tool_choice`."""
 
 
 def _write_tier(tier: str, context: EncodeContext) -> str | None:
-    if tier in TIERS:
+    if tier in SERVICE_TIERS:
         return tier
     return report_tier(tier, context.losses)
 
 
-def _write_limit(limit: int, context: EncodeContext) -> None:
-    context.body[context.target.model.max_tokens_field or DEPRECATED_LIMIT] = limit
+def _write_max_tokens(max_tokens: int, context: EncodeContext) -> None:
+    """Writes the member itself, because its name depends on the model."""
+    # If nothing is known about the model: more servers accept the deprecated name.
+    name = context.target.model.max_tokens_field or DEPRECATED_MAX_TOKENS
+    context.body[name] = max_tokens
 
 
 def _read_stop(stop: Any, context: DecodeContext) -> tuple[str, ...]:
@@ -61,42 +75,42 @@ def _read_stop(stop: Any, context: DecodeContext) -> tuple[str, ...]:
 
 def _read_choice(choice: Any, context: DecodeContext) -> ToolChoice | None:
     match choice:
-        case str() if choice in CHOICES:
-            return CHOICES[choice]
+        case str() if choice in TOOL_CHOICE_KINDS:
+            return ToolChoice(TOOL_CHOICE_KINDS[choice])
         case {"type": "function", "function": {"name": str(name), **inner}, **more}:
             context.keep_unknown(inner, (), "function")
         case {"type": "custom", "custom": {"name": str(name), **inner}, **more}:
             context.keep_unknown(inner, (), "custom")
-            if not _offers_custom(context.body, name):
-                context.note_form_change()  # the tool of that name is not a custom one
-        case {"name": str(name), **more} if context.path == DEPRECATED_CHOICE:
+            if not _has_custom_tool(context.body, name):
+                # The encoder writes a choice with the kind of its tool, here `function`.
+                context.note_form_change()
+        case {"name": str(name), **more} if context.path == DEPRECATED_TOOL_CHOICE:
             pass
         case _:
             allowed = as_object((as_object(choice) or {}).get("allowed_tools")) or {}
-            return read_allowed(allowed) or _keep_unknown_choice(choice, context)
+            allowed_choice = read_allowed(allowed)
+            if allowed_choice is None:
+                context.unmapped[context.path] = choice
+            return allowed_choice
     context.keep_unknown(more, ())
     return ToolChoice("tool", name)
 
 
-def _keep_unknown_choice(choice: Any, context: DecodeContext) -> None:
-    context.unmapped[context.path] = choice
-
-
-def _offers_custom(body: JsonObject, name: str) -> bool:
-    tools = body.get("tools")
-    offered = cast(list[Any], tools) if isinstance(tools, list) else []
-    definitions = (as_object((as_object(tool) or {}).get("custom")) or {} for tool in offered)
+def _has_custom_tool(body: JsonObject, name: str) -> bool:
+    value = body.get("tools")
+    tools = cast(list[Any], value) if isinstance(value, list) else []
+    definitions = (as_object((as_object(tool) or {}).get("custom")) or {} for tool in tools)
     return any(definition.get("name") == name for definition in definitions)
 
 
-def _read_format(shape: JsonObject, context: DecodeContext) -> Format | None:
-    match shape.get("type"):
+def _read_format(raw: JsonObject, context: DecodeContext) -> Format | None:
+    match raw.get("type"):
         case "text" | "json_object" as kind:
-            if "json_schema" in shape:
+            if "json_schema" in raw:
                 context.skip("json_schema")
             return Format("text" if kind == "text" else "json")
         case "json_schema":
-            schema = optional_object(shape, "json_schema")
+            schema = optional_object(raw, "json_schema")
             with path_prefix("json_schema"):
                 return read_schema_format(schema)
         case _:
@@ -104,12 +118,13 @@ def _read_format(shape: JsonObject, context: DecodeContext) -> Format | None:
 
 
 def _read_effort(effort: str, context: DecodeContext) -> None:
+    """Stores the value itself, because it is only one part of the parameter `reasoning`."""
     context.values["reasoning.effort"] = effort
 
 
 def _write_choice(choice: ToolChoice, context: EncodeContext) -> Any:
     if choice.kind != "tool" and not choice.names:
-        return CHOICE_WORDS[choice.kind]
+        return TOOL_CHOICE_BY_KIND[choice.kind]
     kinds: dict[str, str] = {}
     for tool in context.tools:
         kind = "custom" if tool.get("type") == "custom" else "function"
@@ -120,23 +135,23 @@ def _write_choice(choice: ToolChoice, context: EncodeContext) -> Any:
         if name in kinds
     ]
     if choice.names:
-        allowed = {"mode": CHOICE_WORDS[choice.kind], "tools": chosen_tools}
+        allowed = {"mode": TOOL_CHOICE_BY_KIND[choice.kind], "tools": chosen_tools}
         return {"type": "allowed_tools", "allowed_tools": allowed}
     if not chosen_tools:
         context.losses.param("tool_choice", "tool_choice_dropped", choice.name)
     return chosen_tools[0] if chosen_tools else None
 
 
-def _write_format(shape: Format, context: EncodeContext) -> JsonObject:
-    if shape.kind != "schema":
-        return {"type": "json_object" if shape.kind == "json" else "text"}
-    if shape.name is None:
+def _write_format(answer_format: Format, context: EncodeContext) -> JsonObject:
+    if answer_format.kind != "schema":
+        return {"type": "json_object" if answer_format.kind == "json" else "text"}
+    if answer_format.name is None:
         context.losses.param("format.name", "default_added", "response")
-    schema: JsonObject = {"name": shape.name or "response"}
+    schema: JsonObject = {"name": answer_format.name or "response"}
     for key, value in (
-        ("description", shape.description),
-        ("schema", shape.schema),
-        ("strict", shape.strict),
+        ("description", answer_format.description),
+        ("schema", answer_format.schema),
+        ("strict", answer_format.strict),
     ):
         if value is not None:
             schema[key] = value
@@ -193,8 +208,8 @@ FIELDS = FieldTable(
         "max_tokens",
         int,
         "max_completion_tokens",
-        write=_write_limit,
-        deprecated_name=DEPRECATED_LIMIT,
+        write=_write_max_tokens,
+        deprecated_name=DEPRECATED_MAX_TOKENS,
     ),
     Field("stop", read=_read_stop, write=write_list),
     Field(
@@ -212,7 +227,12 @@ FIELDS = FieldTable(
         },
     ),
     Field("reasoning", str, "reasoning_effort", read=_read_effort, write=_write_reasoning),
-    Field("tool_choice", read=_read_choice, write=_write_choice, deprecated_name=DEPRECATED_CHOICE),
+    Field(
+        "tool_choice",
+        read=_read_choice,
+        write=_write_choice,
+        deprecated_name=DEPRECATED_TOOL_CHOICE,
+    ),
     members=("functions", "messages", "model", "stream_options", "tools"),
 )
 
@@ -221,9 +241,10 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
     """The parameters of a body, and the values that no parameter holds, by path."""
     params, unmapped = FIELDS.decode(body)
     if body.get("functions") is not None:
-        unmapped["functions"] = None  # the deprecated name of `tools`
+        # The deprecated name of `tools`, and decoded as such. `None`: only the name is lost.
+        unmapped["functions"] = None
     if body.get("tools") == []:
-        unmapped["tools"] = []
+        unmapped["tools"] = []  # `Request.tools` is empty for a missing list, too
     for key, value in optional_object(body, "stream_options").items():
         unmapped[f"stream_options.{key}"] = value
     return params, unmapped
@@ -235,11 +256,11 @@ def encode_params(
     """All members except the model, the messages and the tools.
 
     `tools` are the encoded tools. The parameters of a request that came in this protocol are
-    written unchanged; only the name of the output limit may change (`_with_supported_limit`).
+    written unchanged; only `max_completion_tokens` may be renamed (`_with_supported_max_tokens`).
     """
     if PROTOCOL in request.raw:
         original = {key: value for key, value in request.raw[PROTOCOL].items() if key != "tools"}
-        return _with_supported_limit(original, target, losses) if target.enforce else original
+        return _with_supported_max_tokens(original, target, losses) if target.enforce else original
     params = apply_limits(request.params, LIMITS, target.model, losses)
     params = with_allowed_json_mode(request, params, target.model, losses)
     body = FIELDS.encode(EncodeContext(request, params, target, losses, tools))
@@ -248,9 +269,9 @@ def encode_params(
     return body
 
 
-def _with_supported_limit(body: JsonObject, target: Target, losses: Losses) -> JsonObject:
-    """The body; for servers that only know `max_tokens`, the output limit gets that name."""
-    current, deprecated = FIELDS.paths["max_tokens"], DEPRECATED_LIMIT
+def _with_supported_max_tokens(body: JsonObject, target: Target, losses: Losses) -> JsonObject:
+    """The body, with `max_completion_tokens` renamed if the server only supports `max_tokens`."""
+    current, deprecated = FIELDS.paths["max_tokens"], DEPRECATED_MAX_TOKENS
     if target.model.max_tokens_field != deprecated or current not in body or deprecated in body:
         return body
     losses.param("max_tokens", "param_renamed", f"{current} -> {deprecated}")
