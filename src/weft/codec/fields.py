@@ -525,8 +525,8 @@ def with_allowed_json_mode(
     Only the messages before the first answer are searched. The schema is part of the prefix that
     the vendor caches, so a later message must not change it.
     """
-    shape = params.format
-    if shape is None or shape.kind != "json" or not model.json_named:
+    answer_format = params.format
+    if answer_format is None or answer_format.kind != "json" or not model.json_named:
         return params
     before = takewhile(lambda message: message.role != "assistant", request.messages)
     if any("json" in text.lower() for message in before for text in texts(message.blocks)):

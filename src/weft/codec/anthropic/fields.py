@@ -1,4 +1,4 @@
-"""Decodes and encodes parameters.
+"""Decodes and encodes the parameters of Messages requests.
 
 Thinking: older models take a token budget, which must be smaller than `max_tokens`. Newer models
 decide for themselves and refuse a budget. With thinking, a request cannot force a tool call, and
@@ -90,7 +90,7 @@ def without_excluded_sampling(params: Params, losses: Losses) -> Params:
     return params
 
 
-CHOICES: dict[str, Literal["auto", "any", "none", "tool"]] = {
+TOOL_CHOICE_KINDS: dict[str, Literal["auto", "any", "none", "tool"]] = {
     "auto": "auto",
     "any": "any",
     "none": "none",
@@ -108,7 +108,7 @@ cache."""
 
 
 def _read_choice(value: JsonObject, _context: DecodeContext) -> ToolChoice:
-    kind = CHOICES.get(str(value.get("type")))
+    kind = TOOL_CHOICE_KINDS.get(str(value.get("type")))
     if kind is None:
         raise wrong("type", value.get("type"), "one of auto, any, none, tool")
     return ToolChoice(kind, optional(value, "name", str))
@@ -158,22 +158,24 @@ def _write_effort(effort: str, context: EncodeContext) -> str | None:
 
 
 def _read_format(value: Any, context: DecodeContext) -> Format | None:
-    shape = as_object(value)
-    if shape is None or shape.get("type") != "json_schema":
+    raw = as_object(value)
+    if raw is None or raw.get("type") != "json_schema":
         return context.skip()
-    return Format("schema", as_object(shape.get("schema")))
+    return Format("schema", as_object(raw.get("schema")))
 
 
-def _write_format(shape: Format, context: EncodeContext) -> JsonObject | None:
+def _write_format(answer_format: Format, context: EncodeContext) -> JsonObject | None:
     losses, body = context.losses, None
-    if shape.kind == "schema" and shape.schema is not None:
-        schema = make_enforceable(shape.schema, losses.path(("params", "format.schema")), losses)
+    if answer_format.kind == "schema" and answer_format.schema is not None:
+        schema = make_enforceable(
+            answer_format.schema, losses.path(("params", "format.schema")), losses
+        )
         body = {"type": "json_schema", "schema": schema}
     else:
-        level = "form" if shape.kind == "text" else "meaning"
-        losses.param("format", "format_unsupported", shape.kind, level)
+        level = "form" if answer_format.kind == "text" else "meaning"
+        losses.param("format", "format_unsupported", answer_format.kind, level)
     for key in ("name", "description", "strict"):
-        if getattr(shape, key) is not None:
+        if getattr(answer_format, key) is not None:
             level = "meaning" if key == "description" else "form"
             losses.param(f"format.{key}", "format_member_dropped", key, level)
     return body

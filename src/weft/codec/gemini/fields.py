@@ -1,4 +1,5 @@
-"""Decodes and encodes parameters: https://ai.google.dev/api/generate-content#generationconfig
+"""Decodes and encodes the parameters of generateContent requests:
+https://ai.google.dev/api/generate-content#generationconfig
 
 `json_schema` converts Gemini's `Schema` (https://ai.google.dev/api/caching#Schema) for the other
 protocols, which read JSON schema. It is a dialect of OpenAPI 3.0: types in capitals, `nullable`
@@ -39,7 +40,7 @@ MODE_KINDS = {"AUTO": "auto", "ANY": "any", "NONE": "none", "VALIDATED": "auto"}
 MODES_WITH_NAMES = frozenset({"ANY", "VALIDATED"})
 """Modes that accept `allowedFunctionNames`."""
 
-KIND_MODE = {"auto": "AUTO", "any": "ANY", "none": "NONE", "tool": "ANY"}
+MODE_BY_KIND = {"auto": "AUTO", "any": "ANY", "none": "NONE", "tool": "ANY"}
 
 LEVELS = frozenset({"minimal", "low", "medium", "high"})
 """Values of `thinkingLevel`."""
@@ -138,7 +139,7 @@ def _write_choice(choice: ToolChoice, context: EncodeContext) -> JsonObject | No
     if choice.names:
         mode = "VALIDATED" if choice.kind == "auto" else "ANY"
         return {"mode": mode, "allowedFunctionNames": list(choice.names)}
-    body: JsonObject = {"mode": KIND_MODE[choice.kind]}
+    body: JsonObject = {"mode": MODE_BY_KIND[choice.kind]}
     if choice.kind == "tool" and choice.name is not None:
         body["allowedFunctionNames"] = [choice.name]
     return body

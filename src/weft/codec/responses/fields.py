@@ -1,4 +1,6 @@
-"""Decodes and encodes parameters: https://platform.openai.com/docs/api-reference/responses/create"""
+"""Decodes and encodes the parameters of Responses requests:
+https://platform.openai.com/docs/api-reference/responses/create
+"""
 
 from typing import Any, Literal
 
@@ -22,12 +24,12 @@ from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoic
 
 from .wire import PROTOCOL
 
-CHOICES: dict[str, Literal["auto", "any", "none"]] = {
+TOOL_CHOICE_KINDS: dict[str, Literal["auto", "any", "none"]] = {
     "auto": "auto",
     "required": "any",
     "none": "none",
 }
-KIND_CHOICE = {kind: name for name, kind in CHOICES.items()}
+TOOL_CHOICE_BY_KIND = {kind: name for name, kind in TOOL_CHOICE_KINDS.items()}
 
 SERVICE_TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast", "ultrafast"})
 
@@ -47,8 +49,8 @@ for Chat Completions (`codec.chat.fields.LIMITS`)."""
 
 
 def _read_choice(choice: Any, context: DecodeContext) -> ToolChoice | None:
-    if isinstance(choice, str) and choice in CHOICES:
-        return ToolChoice(CHOICES[choice])
+    if isinstance(choice, str) and choice in TOOL_CHOICE_KINDS:
+        return ToolChoice(TOOL_CHOICE_KINDS[choice])
     match choice:
         case {"type": "function" | "custom", "name": str(name), **other_members}:
             context.keep_unknown(other_members, ())
@@ -65,8 +67,8 @@ def _write_choice(choice: ToolChoice, context: EncodeContext) -> str | JsonObjec
         for name in choice.names or (choice.name,)
     ]
     if choice.names:
-        return {"type": "allowed_tools", "mode": KIND_CHOICE[choice.kind], "tools": tools}
-    return tools[0] if choice.kind == "tool" else KIND_CHOICE[choice.kind]
+        return {"type": "allowed_tools", "mode": TOOL_CHOICE_BY_KIND[choice.kind], "tools": tools}
+    return tools[0] if choice.kind == "tool" else TOOL_CHOICE_BY_KIND[choice.kind]
 
 
 def _read_format(value: Any, context: DecodeContext) -> Format | None:
